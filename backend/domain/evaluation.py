@@ -1,0 +1,177 @@
+"""What an evaluation is asked (variants, options) and what it answers: the document other tools may rely on.
+
+Names follow the documentation page of the SageMaker toolkit where it has one. Times in milliseconds unless the name ends
+in `_s`; prices in the currency of the given hourly price.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from backend.domain.recipe import Serving
+
+LATENCY_METRICS = ("ttft_ms", "tpot_ms", "chunk_gap_ms", "client_latency_ms", "content_latency_ms")
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+
+class Speculation(_Frozen):
+    """A resolved `speculate` step. `draft_path` is absolute; None for n-gram."""
+
+    method: Literal["draft", "ngram"]
+    tokens: int
+    draft_path: str | None = None
+
+
+class Variant(_Frozen):
+    """Anything that can be served and measured: a model folder under serving settings, or a URL that already answers."""
+
+    name: str
+    source: str
+    """What the user wrote: a model id, a folder, an artifact id or a URL."""
+    kind: Literal["model", "artifact", "url"]
+    model_path: str | None = None
+    original_path: str | None = None
+    """The unoptimized parent, for quality; None where unknown."""
+    url: str | None = None
+    served_name: str | None = None
+    """The model name to send to a URL."""
+    serving: Serving = Serving()
+    speculation: Speculation | None = None
+    compile_cache: str | None = None
+    recipe_hash: str | None = None
+    bytes_on_disk: int | None = None
+
+
+class EvaluateOptions(_Frozen):
+    """The load and the questions asked. Each concurrency level runs `repeats` times a variant."""
+
+    concurrency: tuple[int, ...] = (1, 4)
+    workload: str = "starter-code"
+    """A bundled name or a JSONL file."""
+    requests: int | None = Field(None, ge=1)
+    """Requests a level and repeat, warm-up not counted; None leaves it to `seconds`."""
+    seconds: float | None = Field(None, gt=0)
+    repeats: int = Field(5, ge=1)
+    warmup_requests: int = Field(2, ge=0)
+    max_tokens: int = Field(64, ge=1)
+    temperature: float = Field(0.0, ge=0)
+    quality: bool = True
+    price_per_hour: float | None = Field(None, ge=0)
+    discount: float = Field(0.0, ge=0, lt=1)
+    input_output_ratio: float = Field(3.0, gt=0)
+    interleave: Literal["auto", "resident", "restart"] = "auto"
+    seed: int = 0
+    timeout_s: float = Field(120.0, gt=0)
+
+
+class Summary(_Frozen):
+    """Order statistics of one metric over a level's good requests; `ci95` is of the mean over repeats, None for one repeat."""
+
+    mean: float
+    p50: float
+    p90: float
+    p95: float
+    p99: float
+    ci95: tuple[float, float] | None = None
+
+
+class Price(_Frozen):
+    per_million_input: float | None
+    per_million_output: float | None
+    per_million_total: float | None
+    blended_3_to_1: float | None
+    """(r x input + output) / (r + 1) with the hour split between prefill and decode as `split` in the level says."""
+    blended_sagemaker: float | None
+    """The announcement's formula: ignores prefill, prices input at 0."""
+
+
+class Level(_Frozen):
+    """One variant at one concurrency, over all repeats. A latency is None where no request gave one."""
+
+    concurrency: int
+    repeats: int
+    requests: int
+    duration_s: float
+    ttft_ms: Summary | None
+    tpot_ms: Summary | None
+    chunk_gap_ms: Summary | None
+    tokens_per_chunk: float | None
+    client_latency_ms: Summary | None
+    content_latency_ms: Summary | None
+    input_tokens_per_s: float
+    output_tokens_per_s: float
+    steady_output_tokens_per_s: float | None
+    input_tokens_per_s_per_request: float | None
+    output_tokens_per_s_per_request: float | None
+    input_tokens: float | None
+    """Mean a request, as the page defines it."""
+    output_tokens: float | None
+    invocations: int
+    invocation_errors: int
+    tokenizer_failed: int
+    empty_responses: int
+    errors: dict[str, int] = {}
+    """Errors by kind: refused, timeout, reset, http_429, malformed..."""
+    looping_outputs: int = 0
+    """Answers whose tail repeats one short cycle: they flatter speculative decoding."""
+    price: Price | None = None
+    acceptance_rate: float | None = None
+    """Accepted / drafted tokens from the server's counters over the level; None without speculation."""
+    client_limited: bool = False
+    audit: dict[str, Any] = {}
+    blocks: list[dict[str, float]] = []
+    """One mapping a repeat, metric -> value: what the comparison pairs."""
+
+
+class Quality(_Frozen):
+    perplexity: float | None = None
+    perplexity_original: float | None = None
+    kl_mean: float | None = None
+    kl_ci95: tuple[float, float] | None = None
+    greedy_match: float | None = None
+    """Share of identical tokens in greedy answers of the served variants to the same prompts, up to the shorter one."""
+    first_divergence_share: float | None = None
+    """First divergences / generated tokens."""
+    scored: Literal["dequantized", "original", "unavailable"] = "dequantized"
+    note: str | None = None
+
+
+class VariantResult(_Frozen):
+    name: str
+    variant: Variant
+    levels: list[Level]
+    quality: Quality | None = None
+    ready_seconds: float | None = None
+    peak_rss_bytes: int | None = None
+
+
+class Comparison(_Frozen):
+    """One metric of one variant against the baseline at one concurrency. `ratio` is variant / baseline."""
+
+    concurrency: int
+    metric: str
+    baseline: str
+    variant: str
+    ratio: float
+    ci95: tuple[float, float] | None
+    p_value: float | None = None
+    verdict: str
+
+
+class Evaluation(_Frozen):
+    """The whole document."""
+
+    variants: list[VariantResult]
+    comparison: list[Comparison]
+    workload: dict[str, Any]
+    hardware: dict[str, Any]
+    versions: dict[str, str]
+    options: EvaluateOptions
+    interleave: str
+    measured_at: str
+    warnings: list[str] = []

@@ -1,0 +1,42 @@
+"""How long work tells how far it is: phases with shares of the whole, done/total, rate and time left.
+
+`Progress` is what engines, serving and evaluation are handed; the worker's implementation writes job events.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+
+class Progress(Protocol):
+    def phase(self, name: str, message: str, *, total: float | None = None, unit: str | None = None, weight: float = 1.0) -> None:
+        """Begin a phase. `weight` is its expected share of the job beside the other phases."""
+
+    def advance(self, done: float, **data: Any) -> None:
+        """Say how many units of the phase's total are done; cheap, and written at most a few times a second."""
+
+    def note(self, message: str, **data: Any) -> None: ...
+
+    def warn(self, message: str, **data: Any) -> None: ...
+
+    def point(self, **data: Any) -> None:
+        """A measurement for live charts, labelled approximate there."""
+
+
+class Silent:
+    """A Progress that says nothing: for tests and library use."""
+
+    def phase(self, name: str, message: str, *, total: float | None = None, unit: str | None = None, weight: float = 1.0) -> None:
+        return None
+
+    def advance(self, done: float, **data: Any) -> None:
+        return None
+
+    def note(self, message: str, **data: Any) -> None:
+        return None
+
+    def warn(self, message: str, **data: Any) -> None:
+        return None
+
+    def point(self, **data: Any) -> None:
+        return None

@@ -1,0 +1,164 @@
+"""A recipe: an ordered stack of technique steps plus serving settings. Frozen, content-hashed, unknown fields refused.
+
+The written form of a step is a mapping with one key, its technique: `quantize: {method: w8a8}`. Knows nothing of models or
+hardware (`compat` does) and nothing of YAML (`service.recipes` does).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_serializer, model_validator
+
+from backend.domain.errors import InvalidRecipe
+
+QuantizeMethod = Literal["awq", "gptq", "smoothquant", "w8a8", "int8", "fp8", "rtn"]
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class _Step(_Frozen):
+    """A step writes itself as `{technique: {fields that differ from the default}}`."""
+
+    technique: str
+
+    @model_serializer(mode="plain")
+    def _written(self) -> dict[str, Any]:
+        fields = {name: getattr(self, name) for name in type(self).model_fields if name != "technique"}
+        defaults = {name: info.default for name, info in type(self).model_fields.items()}
+        kept = {k: v for k, v in fields.items() if k in self._always() or v != defaults[k]}
+        return {self.technique: kept}
+
+    def _always(self) -> set[str]:
+        return {"method"}
+
+
+class Prune(_Step):
+    technique: Literal["prune"] = "prune"
+    method: Literal["magnitude", "wanda", "sparsegpt"]
+    sparsity: float = Field(0.5, gt=0, lt=1)
+    pattern: Literal["unstructured", "2:4", "4:8"] = "unstructured"
+
+
+class Quantize(_Step):
+    technique: Literal["quantize"] = "quantize"
+    method: QuantizeMethod
+    bits: Literal[4, 8] | None = None
+    group_size: int | None = Field(None, gt=0)
+    symmetric: bool | None = None
+    engine: Literal["native", "llm-compressor", "autoawq"] = "native"
+    calibration: str = "bundled"
+    format: Literal["compressed-tensors", "autoawq"] = "compressed-tensors"
+
+
+class Speculate(_Step):
+    technique: Literal["speculate"] = "speculate"
+    method: Literal["draft", "ngram", "suffix", "eagle3", "medusa"]
+    draft: str | None = None
+    """A model id, a folder, or `auto`, the provided one; only with `method: draft`."""
+    tokens: int = Field(4, ge=1, le=16)
+
+    @model_validator(mode="after")
+    def _draft_only_for_draft(self) -> Speculate:
+        if self.method != "draft" and self.draft is not None:
+            raise ValueError(f"speculate: `draft` goes with `method: draft`, not with `method: {self.method}`")
+        return self
+
+
+class Compile(_Step):
+    technique: Literal["compile"] = "compile"
+
+
+Step = Annotated[Prune | Quantize | Speculate | Compile, Field(discriminator="technique")]
+
+
+class Serving(_Frozen):
+    """How the variant is served; each field is vLLM's option of that name."""
+
+    dtype: Literal["auto", "bfloat16", "float16", "float32"] = "auto"
+    max_model_len: int | None = Field(None, ge=16)
+    max_num_seqs: int | None = Field(None, ge=1)
+    tensor_parallel: int = Field(1, ge=1)
+    kv_cache_dtype: Literal["auto", "fp8"] = "auto"
+    prefix_caching: bool | None = None
+    chunked_prefill: bool | None = None
+    enforce_eager: bool = False
+    """True skips vLLM's compilation at start; false is vLLM's default."""
+
+
+class Limits(_Frozen):
+    """The quality floor. The optimize job fails when a limit is passed."""
+
+    max_kl: float | None = Field(None, gt=0)
+    max_perplexity_increase: float | None = Field(None, gt=0)
+    """Relative: 0.01 allows 1 %."""
+
+
+class Recipe(_Frozen):
+    """`steps: []` is the original, unchanged."""
+
+    name: str = Field("original", min_length=1, max_length=80)
+    steps: tuple[Step, ...] = ()
+    serving: Serving = Serving()
+    limits: Limits = Limits()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_steps(cls, data: Any) -> Any:
+        if not isinstance(data, dict) or not isinstance(data.get("steps"), list | tuple):
+            return data
+        return {**data, "steps": [_read_step(step) for step in data["steps"]]}
+
+    def step(self, technique: str) -> Step | None:
+        """The first step of that technique."""
+        return next((step for step in self.steps if step.technique == technique), None)
+
+    @property
+    def hash(self) -> str:
+        """sha256 over the canonical JSON, name left out: equal recipes hash equal whatever they are called."""
+        document = self.model_dump(mode="json")
+        document.pop("name")
+        return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+
+
+ORIGINAL = Recipe()
+
+
+def _read_step(step: Any) -> Any:
+    if not isinstance(step, dict) or "technique" in step:
+        return step
+    if len(step) != 1:
+        raise ValueError("each step is a mapping with one key, its technique, such as `quantize: {method: w8a8}`")
+    ((technique, fields),) = step.items()
+    if fields is not None and not isinstance(fields, dict):
+        raise ValueError(f"{technique}: the options must be a mapping, such as `{technique}: {{...}}`")
+    return {"technique": technique, **(fields or {})}
+
+
+def read(document: Any) -> Recipe:
+    """Validate a document as written in YAML or JSON.
+
+    Raises InvalidRecipe with one sentence that names the first wrong field.
+    """
+    if not isinstance(document, dict):
+        raise InvalidRecipe("The recipe must be a mapping with `name` and `steps`; see `whetstone recipe --help`.")
+    try:
+        return Recipe.model_validate(document)
+    except ValidationError as error:
+        raise InvalidRecipe(_sentence(error)) from None
+
+
+def _sentence(error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    where = ".".join(str(part) for part in first["loc"] if part not in {"prune", "quantize", "speculate", "compile"})
+    if first["type"] == "extra_forbidden":
+        return f"The recipe has an unknown field `{where}`: remove it or correct its spelling."
+    if first["type"] == "union_tag_invalid":
+        tags = first["ctx"]["expected_tags"].replace("'", "")
+        return f"The recipe's step `{first['ctx']['tag']}` is unknown: the techniques are {tags}."
+    message = first["msg"].removeprefix("Value error, ")
+    return f"The recipe's `{where}` is wrong: {message[0].lower()}{message[1:]}." if where else f"The recipe is wrong: {message}."

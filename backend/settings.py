@@ -1,0 +1,57 @@
+"""Environment -> one frozen Settings. Nothing else reads WHETSTONE_* variables."""
+
+from __future__ import annotations
+
+import os
+from functools import cached_property
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+ASSETS = CHECKOUT / "assets"
+
+
+class Settings(BaseModel):
+    """All of a user's state is under `home`; engine environments belong to the checkout and are shared by homes."""
+
+    model_config = ConfigDict(frozen=True, ignored_types=(cached_property,))
+
+    home: Path
+    database_url: str | None = None
+    engines: Path = CHECKOUT / ".engines"
+    no_demo: bool = False
+    owner: str = "local"
+
+    @cached_property
+    def url(self) -> str:
+        return self.database_url or f"sqlite:///{self.home / 'whetstone.db'}"
+
+    @property
+    def jobs(self) -> Path:
+        return self.home / "jobs"
+
+    @property
+    def artifacts(self) -> Path:
+        return self.home / "artifacts"
+
+    @property
+    def evaluations(self) -> Path:
+        return self.home / "evaluations"
+
+    @property
+    def cache(self) -> Path:
+        return self.home / "cache"
+
+
+def load() -> Settings:
+    """Read the environment: WHETSTONE_HOME (default ~/.whetstone), DATABASE_URL, WHETSTONE_ENGINES, WHETSTONE_NO_DEMO."""
+    environment = os.environ
+    home = Path(environment.get("WHETSTONE_HOME") or "~/.whetstone").expanduser().resolve()
+    return Settings(
+        home=home,
+        database_url=environment.get("DATABASE_URL") or None,
+        engines=Path(environment.get("WHETSTONE_ENGINES") or CHECKOUT / ".engines").expanduser().resolve(),
+        no_demo=environment.get("WHETSTONE_NO_DEMO", "") not in {"", "0"},
+        owner=environment.get("USER") or "local",
+    )
