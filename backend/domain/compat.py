@@ -113,8 +113,11 @@ def _group_size(model: ModelCard, recipe: Recipe, facts: Facts) -> Iterator[Reas
         if not isinstance(step, Quantize) or step.method not in GROUP_SIZE:
             continue
         size = step.group_size or GROUP_SIZE[step.method]
-        for name, width in (("hidden", model.hidden_size), ("intermediate", model.intermediate_size),
-                            ("attention", model.heads * model.head_dim)):
+        for name, width in (
+            ("hidden", model.hidden_size),
+            ("intermediate", model.intermediate_size),
+            ("attention", model.heads * model.head_dim),
+        ):
             if width % size:
                 yield Reason(
                     rule="group-size",
@@ -139,7 +142,7 @@ def _method_options(model: ModelCard, recipe: Recipe, facts: Facts) -> Iterator[
                 source="vLLM, INT8 W8A8 kernels",
             )
         if step.method == "awq" and step.bits == 8:
-            yield Reason(rule="awq-options", message="awq is 4 bits: leave `bits` out, or use w8a8 for 8.", source="Lin et al. 2023")
+            yield Reason(rule="awq-options", message="awq is 4 bits: leave `bits` out, or use w8a8.", source="Lin et al. 2023")
 
 
 def _draft(model: ModelCard, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
@@ -190,8 +193,16 @@ def _context(model: ModelCard, recipe: Recipe, facts: Facts) -> Iterator[Reason]
 
 
 RULES: tuple[Rule, ...] = (
-    _one_weight_quantization, _once_each, _already_quantized, _capabilities, _group_size, _method_options, _draft,
-    _compiler, _eager_compile, _context,
+    _one_weight_quantization,
+    _once_each,
+    _already_quantized,
+    _capabilities,
+    _group_size,
+    _method_options,
+    _draft,
+    _compiler,
+    _eager_compile,
+    _context,
 )
 
 ORDER = {"prune": 0, "quantize": 1, "speculate": 2, "compile": 3}
@@ -207,17 +218,29 @@ def _plan(recipe: Recipe, facts: Facts) -> Plan:
 def _planned(step: Any) -> PlannedStep:
     match step:
         case Quantize(method="w8a8"):
-            return PlannedStep(technique="quantize", engine=step.engine, title="Quantize to INT8 (W8A8)",
-                               options={"method": "w8a8", "bits": 8, "symmetric": True})
+            return PlannedStep(
+                technique="quantize",
+                engine=step.engine,
+                title="Quantize to INT8 (W8A8)",
+                options={"method": "w8a8", "bits": 8, "symmetric": True},
+            )
         case Quantize():
             symmetric = bool(step.symmetric)
             group = step.group_size or GROUP_SIZE.get(step.method, 128)
-            return PlannedStep(technique="quantize", engine=step.engine, title=f"Quantize to INT4 ({step.method.upper()})",
-                               options={"method": step.method, "bits": step.bits or 4, "group_size": group, "symmetric": symmetric})
+            return PlannedStep(
+                technique="quantize",
+                engine=step.engine,
+                title=f"Quantize to INT4 ({step.method.upper()})",
+                options={"method": step.method, "bits": step.bits or 4, "group_size": group, "symmetric": symmetric},
+            )
         case Speculate():
             what = "a draft model" if step.method == "draft" else step.method
-            return PlannedStep(technique="speculate", engine="vllm", title=f"Speculate with {what}, {step.tokens} tokens",
-                               options={"method": step.method, "tokens": step.tokens})
+            return PlannedStep(
+                technique="speculate",
+                engine="vllm",
+                title=f"Speculate with {what}, {step.tokens} tokens",
+                options={"method": step.method, "tokens": step.tokens},
+            )
         case Compile():
             return PlannedStep(technique="compile", engine="vllm", title="Compile ahead of time")
         case _:

@@ -17,9 +17,19 @@ END = "<|endoftext|>"
 
 def config(hidden: int, layers: int, heads: int, intermediate: int) -> LlamaConfig:
     return LlamaConfig(
-        vocab_size=VOCABULARY, hidden_size=hidden, intermediate_size=intermediate, num_hidden_layers=layers,
-        num_attention_heads=heads, num_key_value_heads=2, head_dim=64, max_position_embeddings=2048,
-        tie_word_embeddings=True, bos_token_id=0, eos_token_id=0, pad_token_id=0, rms_norm_eps=1e-5,
+        vocab_size=VOCABULARY,
+        hidden_size=hidden,
+        intermediate_size=intermediate,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=2,
+        head_dim=64,
+        max_position_embeddings=2048,
+        tie_word_embeddings=True,
+        bos_token_id=0,
+        eos_token_id=0,
+        pad_token_id=0,
+        rms_norm_eps=1e-5,
     )
 
 

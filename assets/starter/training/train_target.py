@@ -56,7 +56,12 @@ def train(model: LlamaForCausalLM, stream: torch.Tensor, held_out: torch.Tensor,
         steps.zero_grad(set_to_none=True)
         step += 1
         if step % 50 == 0 or clock.share >= 1.0:
-            record = {"step": step, "tokens": step * 4096, "seconds": round(time.monotonic() - clock.started), "loss": round(loss.item(), 4)}
+            record = {
+                "step": step,
+                "tokens": step * 4096,
+                "seconds": round(time.monotonic() - clock.started),
+                "loss": round(loss.item(), 4),
+            }
             if step % 500 == 0 or clock.share >= 1.0:
                 record["held_out_perplexity"] = round(perplexity(model, held_out), 3)
             with log.open("a") as sink:
