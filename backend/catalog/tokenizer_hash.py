@@ -1,0 +1,65 @@
+"""Hashes a model folder's vocabulary, so that two models that can share a draft compare equal. Runs no tokenizer."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from backend.domain.errors import InvalidModel
+
+OTHER_FILES = (
+    "tokenizer.model",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+    "tekken.json",
+    "vocab.json",
+    "merges.txt",
+    "vocab.txt",
+)
+"""Vocabularies of tokenizers without a tokenizer.json."""
+
+
+def tokenizer_hash(folder: Path) -> str:
+    """sha256 over the sorted (token, id) pairs of tokenizer.json, added tokens included; else over the other files' bytes.
+
+    Raises InvalidModel when there is no tokenizer, or tokenizer.json is damaged.
+    """
+    path = folder / "tokenizer.json"
+    try:
+        if path.is_file():
+            return _hash_pairs(_pairs(json.loads(path.read_bytes())))
+        return _hash_files([folder / name for name in OTHER_FILES if (folder / name).is_file()], folder)
+    except OSError as error:
+        raise InvalidModel(f"The tokenizer of {folder} cannot be read ({error.strerror}): check its permissions.") from None
+    except (ValueError, RecursionError):
+        raise InvalidModel("tokenizer.json is damaged: download or export the model again.") from None
+
+
+def _pairs(document: Any) -> set[tuple[str, int]]:
+    """(token, id) pairs of a `tokenizers` file: the vocabulary is a mapping, or a list of [token, score] for Unigram."""
+    model = document.get("model") if isinstance(document, dict) else None
+    vocabulary = model.get("vocab") if isinstance(model, dict) else None
+    if isinstance(vocabulary, list) and all(isinstance(row, list) and row for row in vocabulary):
+        vocabulary = {row[0]: number for number, row in enumerate(vocabulary) if isinstance(row[0], str)}
+    added = document.get("added_tokens") or [] if isinstance(document, dict) else []
+    if not isinstance(vocabulary, dict) or not isinstance(added, list) or not all(isinstance(row, dict) for row in added):
+        raise ValueError("no vocabulary")
+    pairs = set(vocabulary.items()) | {(row.get("content"), row.get("id")) for row in added}
+    if not pairs or not all(isinstance(token, str) and type(number) is int for token, number in pairs):
+        raise ValueError("not token -> id")
+    return pairs
+
+
+def _hash_pairs(pairs: set[tuple[str, int]]) -> str:
+    return hashlib.sha256(json.dumps(sorted(pairs)).encode()).hexdigest()
+
+
+def _hash_files(paths: list[Path], folder: Path) -> str:
+    if not paths:
+        raise InvalidModel(f"{folder} has no tokenizer: put its tokenizer.json beside config.json.")
+    digest = hashlib.sha256()
+    for path in paths:
+        digest.update(f"{path.name} {path.stat().st_size} ".encode() + path.read_bytes())
+    return digest.hexdigest()

@@ -1,0 +1,108 @@
+"""Builds tiny random models with a byte-level tokenizer in a folder, for tests: real files, real weights, a second to make."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+END = "<|endoftext|>"
+
+TEXT = """def add(first, second):
+    \"\"\"Return the sum of two numbers, whatever they are.\"\"\"
+    return first + second
+
+
+class Counter:
+    def __init__(self, start=0):
+        self.value = start
+
+    def step(self, by=1):
+        self.value += by
+        return self.value
+
+
+for number in range(10):
+    print(number, add(number, number * 2), Counter(number).step())
+"""
+
+
+def tiny_llama(
+    folder: Path,
+    *,
+    seed: int = 0,
+    hidden: int = 128,
+    layers: int = 2,
+    heads: int = 4,
+    kv_heads: int = 2,
+    intermediate: int = 256,
+    vocabulary: int = 320,
+    tied: bool = True,
+    family: str = "llama",
+    **overrides: Any,
+) -> Path:
+    """Write a random model of `family` (llama, mistral, qwen2) with tokenizer into `folder`, in bfloat16; return `folder`."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.for_model(
+        family,
+        hidden_size=hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads,
+        head_dim=hidden // heads,
+        intermediate_size=intermediate,
+        vocab_size=vocabulary,
+        max_position_embeddings=512,
+        tie_word_embeddings=tied,
+        bos_token_id=0,
+        eos_token_id=0,
+        pad_token_id=0,
+        **overrides,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = AutoModelForCausalLM.from_config(config)
+        _roughen(model)
+    folder.mkdir(parents=True, exist_ok=True)
+    model.to(torch.bfloat16).save_pretrained(folder)
+    byte_tokenizer(folder, vocabulary)
+    return folder
+
+
+def _roughen(model: Any) -> None:
+    """Uneven channels and biases that are not zero: activations as skewed as a trained model's, or scales have nothing to do."""
+    import torch
+
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "norm" in name:
+                parameter.copy_(torch.exp(torch.randn(parameter.shape) * 0.7))
+            elif name.endswith("bias"):
+                parameter.copy_(torch.randn(parameter.shape) * 0.1)
+            else:
+                parameter.mul_(2.0)
+
+
+def byte_tokenizer(folder: Path, vocabulary: int = 320) -> None:
+    """A byte-level BPE tokenizer trained on TEXT, padded with unused tokens to exactly `vocabulary` (at least 257) entries."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=vocabulary, special_tokens=[END], initial_alphabet=alphabet, show_progress=False)
+    tokenizer.train_from_iterator([TEXT], trainer)
+    tokenizer.add_tokens([f"<unused{number}>" for number in range(vocabulary - tokenizer.get_vocab_size())])
+    wrapped = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token=END, eos_token=END, pad_token=END)
+    wrapped.save_pretrained(folder)
+
+
+def edit_json(path: Path, **changes: Any) -> None:
+    """Set fields of a JSON file; a value of None removes the field."""
+    document = json.loads(path.read_text())
+    document.update(changes)
+    path.write_text(json.dumps({key: value for key, value in document.items() if value is not None}))
