@@ -151,13 +151,13 @@ class VariantResult(_Frozen):
 
 
 class Comparison(_Frozen):
-    """One metric of one variant against the baseline at one concurrency. `ratio` is variant / baseline."""
+    """One metric of one variant against the baseline at one concurrency. `ratio` is variant / baseline, None without figures."""
 
     concurrency: int
     metric: str
     baseline: str
     variant: str
-    ratio: float
+    ratio: float | None
     ci95: tuple[float, float] | None
     p_value: float | None = None
     verdict: str

@@ -1,0 +1,208 @@
+"""Figures put into words: ratios with their direction, quality costs, provenance, and one verdict sentence a level and variant.
+
+Knows nothing of how a figure was measured or tested; `comparison` decides, this module only says it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from backend.domain.evaluation import Comparison, Evaluation, Quality, VariantResult
+
+SIGNIFICANCE = 0.05
+NO_DIFFERENCE = "no significant difference"
+NOT_COMPARABLE = "not comparable"
+
+
+class Direction(NamedTuple):
+    """A metric's plain name and which way is better."""
+
+    title: str
+    higher_is_better: bool
+
+
+DIRECTIONS = {
+    "ttft_ms": Direction("TTFT", False),
+    "tpot_ms": Direction("inter-token latency", False),
+    "client_latency_ms": Direction("client latency", False),
+    "output_tokens_per_s": Direction("output tokens/s", True),
+    "steady_output_tokens_per_s": Direction("steady output tokens/s", True),
+}
+
+
+def direction(metric: str) -> Direction:
+    """`ttft_ms_p50` and `ttft_ms` share a title; the median is the figure meant unless the name says otherwise."""
+    base = next((name for name in DIRECTIONS if metric == name or metric.startswith(f"{name}_")), None)
+    return DIRECTIONS[base] if base else Direction(metric.replace("_", " "), False)
+
+
+def figure(value: float | None, digits: int = 3) -> str:
+    """A number with `digits` significant ones and thousands apart; "not measured" for None."""
+    if value is None or not math.isfinite(value):
+        return "not measured"
+    if value == 0:
+        return "0"
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    return f"{value:,.{min(decimals, 8)}f}"
+
+
+def times(ratio: float, interval: tuple[float, float] | None = None) -> str:
+    """`1.31x (95% 1.25 to 1.38)`, to three significant digits, more where a bound would be rounded onto 1."""
+    if interval is None:
+        return f"{_factor(ratio, 0)}x"
+    apart = interval[0] > 1 or interval[1] < 1
+    needed = next((d for d in range(2, 7) if all(round(end, d) != 1 for end in interval)), 7) if apart else 0
+    return f"{_factor(ratio, needed)}x (95% {_factor(interval[0], needed)} to {_factor(interval[1], needed)})"
+
+
+def _factor(value: float, needed: int) -> str:
+    """At least `needed` decimals where the value is near 1."""
+    if not 1e-3 <= value < 1e5:
+        return f"{value:.2e}"
+    decimals = 2 - math.floor(math.log10(value))
+    return f"{value:.{max(0, min(decimals, 2) if value >= 0.1 else decimals, needed if value < 2 else 0)}f}"
+
+
+def better_factor(metric: str, ratio: float) -> float:
+    """How many times better the variant is: above 1 better, below 1 worse."""
+    return ratio if direction(metric).higher_is_better else 1 / ratio
+
+
+def decided(metric: str, ratio: float, interval: tuple[float, float], significant: bool) -> str:
+    """The verdict of a test: `faster by 1.80x (95% 1.70 to 1.90)`, `slower by ...`, `no significant difference (...)`."""
+    if not significant:
+        return f"{NO_DIFFERENCE} ({times(ratio, interval)})"
+    faster = better_factor(metric, ratio) > 1
+    # Said as a factor above 1 either way, so the interval turns over with it.
+    if ratio < 1:
+        ratio, interval = 1 / ratio, (1 / interval[1], 1 / interval[0])
+    return f"{'faster' if faster else 'slower'} by {times(ratio, interval)}"
+
+
+def is_decided(row: Comparison) -> bool:
+    """A test was made; otherwise the verdict says why not."""
+    return row.p_value is not None
+
+
+def is_significant(row: Comparison) -> bool:
+    return row.p_value is not None and row.p_value <= SIGNIFICANCE
+
+
+def streams(concurrency: int) -> str:
+    return "1 stream" if concurrency == 1 else f"{concurrency} streams"
+
+
+def quality_cost(quality: Quality | None) -> str:
+    """`KL 0.0004, perplexity 61.9 against 61.8`, or `quality not measured`: speed is never shown without one of them."""
+    if quality is None:
+        return "quality not measured"
+    parts = []
+    if quality.kl_mean is not None:
+        parts.append(f"KL {_small(quality.kl_mean)}")
+    if quality.perplexity is not None:
+        against = f" against {quality.perplexity_original:.2f}" if quality.perplexity_original is not None else ""
+        parts.append(f"perplexity {quality.perplexity:.2f}{against}")
+    if not parts and quality.greedy_match is not None:
+        return f"greedy match {quality.greedy_match:.1%}, KL not measured"
+    return ", ".join(parts) or "quality not measured"
+
+
+def _small(value: float) -> str:
+    """Four decimals where they say something, else two significant digits."""
+    return "0" if value == 0 else f"{value:.4f}" if abs(value) >= 1e-4 else f"{value:.1e}"
+
+
+def sentence(rows: list[Comparison], quality: Quality | None) -> str:
+    """The verdict on one variant at one level: throughput, then the latencies, then what it costs in quality.
+
+    `rows` are the comparisons of one variant at one concurrency, at least one.
+    """
+    ordered = sorted(rows, key=lambda row: not direction(row.metric).higher_is_better)
+    parts = [_tested(row) for row in ordered if is_decided(row)] or [f"`{rows[0].variant}` against `{rows[0].baseline}`"]
+    # A reason that holds for several metrics is said once, with their ratios before it.
+    for reason in dict.fromkeys(_reason(row) for row in ordered if not is_decided(row)):
+        parts.append(_untested([row for row in ordered if not is_decided(row) and _reason(row) == reason], reason))
+    return f"At {streams(rows[0].concurrency)} {'; '.join([*parts, quality_cost(quality)])}."
+
+
+def _tested(row: Comparison) -> str:
+    title = direction(row.metric).title
+    if not direction(row.metric).higher_is_better:
+        return f"{title} {row.verdict if is_significant(row) else NO_DIFFERENCE}"
+    shown = times(row.ratio or 1.0, row.ci95)
+    if is_significant(row):
+        factor, _, interval = shown.partition(" ")
+        return f"`{row.variant}` gives {factor} the {title} of `{row.baseline}` {interval}"
+    return f"`{row.variant}` shows {NO_DIFFERENCE} in {title} from `{row.baseline}`, {shown}"
+
+
+def _untested(rows: list[Comparison], reason: str) -> str:
+    """`output tokens/s 1.31x, TTFT 0.52x: too few repeats ...`; no ratios where they would compare nothing."""
+    if NOT_COMPARABLE in reason:
+        return reason
+    named = [(direction(row.metric).title, row) for row in rows]
+    shown = [title if row.ratio is None else f"{title} {times(row.ratio, row.ci95)}" for title, row in named]
+    return f"{', '.join(shown)}: {reason}"
+
+
+def undecided(ratio: float | None, interval: tuple[float, float] | None, reason: str) -> str:
+    """The verdict where no test was made: the ratio, where it compares anything, and why there is no verdict."""
+    return reason if ratio is None or NOT_COMPARABLE in reason else f"{times(ratio, interval)}, {reason}"
+
+
+def _reason(row: Comparison) -> str:
+    return row.verdict if row.ratio is None else row.verdict.removeprefix(f"{times(row.ratio, row.ci95)}, ")
+
+
+class Verdict(NamedTuple):
+    """One sentence, with the variant and level that it is about."""
+
+    variant: str
+    concurrency: int
+    text: str
+
+
+def verdicts(evaluation: Evaluation) -> list[Verdict]:
+    """One a variant and level that was compared with the baseline, in the order of variants, then levels."""
+    found = []
+    for result in evaluation.variants[1:]:
+        for level in result.levels:
+            rows = [r for r in evaluation.comparison if r.variant == result.name and r.concurrency == level.concurrency]
+            if rows:
+                found.append(Verdict(result.name, level.concurrency, sentence(rows, result.quality)))
+    return found
+
+
+def scored(result: VariantResult) -> str:
+    """Which weights perplexity and KL were computed on."""
+    quality = result.quality
+    if quality is None:
+        return "Not scored."
+    says = {
+        "dequantized": "The saved artifact's weights, dequantized, in the reference model; not the served kernels.",
+        "original": "The original weights, which this variant serves unchanged.",
+        "unavailable": "Not scored: the weights were not at hand.",
+    }[quality.scored]
+    return f"{says} {quality.note}" if quality.note else says
+
+
+_HARDWARE = ("accelerator", "accelerators", "gpu", "gpus", "instance", "cpu", "cpu_model", "processor", "model", "cores")
+
+
+def hardware_line(hardware: Mapping[str, Any]) -> str:
+    """What it ran on in one line, from whichever of the known keys there are."""
+    found = [_item(key, hardware[key]) for key in _HARDWARE if hardware.get(key)]
+    found = found or [_item(key, value) for key, value in hardware.items() if isinstance(value, str | int | float)]
+    return ", ".join(found) or "not recorded"
+
+
+def _item(key: str, value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(str(entry.get("name", entry)) if isinstance(entry, Mapping) else str(entry) for entry in value)
+    return f"{value} cores" if key == "cores" else str(value)
+
+
+def versions_line(versions: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {version}" for name, version in versions.items()) or "versions not recorded"
