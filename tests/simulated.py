@@ -1,0 +1,156 @@
+"""Evaluations made up by simulation, with a known truth: for tests of statistics, charts and reports. Not measurements.
+
+A level's metrics are lognormal around a true value, one draw a block.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+from backend.domain.comparison import compare
+from backend.domain.evaluation import EvaluateOptions, Evaluation, Level, Price, Quality, Summary, Variant, VariantResult
+from backend.domain.recipe import Serving
+
+LEVELS = (1, 4, 16)
+INPUT_TOKENS, OUTPUT_TOKENS = 96.0, 64.0
+
+
+def truth(concurrency: int, speed: float) -> dict[str, float]:
+    """The true figures of a server that is `speed` times the simulated original and saturates slowly."""
+    tpot = 20.0 * (1 + 0.06 * (concurrency - 1)) / speed
+    ttft = 60.0 * concurrency**0.5 / speed**0.5
+    return {
+        "ttft_ms": ttft,
+        "tpot_ms": tpot,
+        "client_latency_ms": ttft + tpot * (OUTPUT_TOKENS - 1),
+        "output_tokens_per_s": concurrency * OUTPUT_TOKENS * 1000 / (ttft + tpot * (OUTPUT_TOKENS - 1)),
+    }
+
+
+def blocks(true: Mapping[str, float], repeats: int, noise: float, rng: random.Random) -> list[dict[str, float]]:
+    """One mapping a repeat, mean and median of each latency drawn together; `noise` is the log's standard deviation."""
+    found = []
+    for _ in range(repeats):
+        drawn = {name: value * math.exp(rng.gauss(0, noise)) for name, value in true.items()}
+        medians = {f"{name}_p50": value for name, value in drawn.items() if name.endswith("_ms")}
+        found.append({**drawn, **medians})
+    return found
+
+
+def level(concurrency: int, speed: float = 1.0, repeats: int = 5, noise: float = 0.02, seed: int = 0, **changes: Any) -> Level:
+    rng = random.Random(f"{seed}/{concurrency}/{speed}")
+    drawn = blocks(truth(concurrency, speed), repeats, noise, rng)
+    mean = {name: fmean(block[name] for block in drawn) for name in drawn[0]}
+    throughput = mean["output_tokens_per_s"]
+    requests = 8 * concurrency * repeats
+    fields: dict[str, Any] = {
+        "concurrency": concurrency,
+        "repeats": repeats,
+        "requests": requests,
+        "duration_s": requests * OUTPUT_TOKENS / throughput,
+        "chunk_gap_ms": summary(mean["tpot_ms"]),
+        "tokens_per_chunk": 1.0,
+        "content_latency_ms": summary(mean["client_latency_ms"] - 1),
+        "input_tokens_per_s": throughput * INPUT_TOKENS / OUTPUT_TOKENS,
+        "output_tokens_per_s": throughput,
+        "steady_output_tokens_per_s": throughput * 1.04,
+        "input_tokens_per_s_per_request": throughput * INPUT_TOKENS / OUTPUT_TOKENS / concurrency,
+        "output_tokens_per_s_per_request": throughput / concurrency,
+        "input_tokens": INPUT_TOKENS,
+        "output_tokens": OUTPUT_TOKENS,
+        "invocations": requests,
+        "invocation_errors": 0,
+        "tokenizer_failed": 0,
+        "empty_responses": 0,
+        "audit": {
+            "loop_lag_p99_ms": 0.4,
+            "cpu_share": 0.05 * math.log2(concurrency + 1),
+            "achieved_concurrency": concurrency * 0.98,
+        },
+        "blocks": drawn,
+        **{name: summary(mean[name]) for name in ("ttft_ms", "tpot_ms", "client_latency_ms")},
+    }
+    return Level(**{**fields, **changes})
+
+
+def summary(value: float) -> Summary:
+    scale = {"mean": 1.03, "p50": 1.0, "p90": 1.25, "p95": 1.4, "p99": 1.8}
+    return Summary(**{name: value * factor for name, factor in scale.items()}, ci95=(value * 0.98, value * 1.06))
+
+
+def price(made: Level, per_hour: float) -> Level:
+    """The level with prices after the definitions of the evaluation document (a split of the hour by token counts)."""
+    hour_in, hour_out = made.input_tokens_per_s * 3600 / 1e6, made.output_tokens_per_s * 3600 / 1e6
+    tpot = made.tpot_ms.p50 if made.tpot_ms else math.nan
+    paid = Price(
+        per_million_input=per_hour / hour_in,
+        per_million_output=per_hour / hour_out,
+        per_million_total=per_hour / (hour_in + hour_out),
+        blended_3_to_1=None,
+        blended_sagemaker=per_hour / (made.concurrency / tpot * 1000 * 3600 / 1e6) / 4,
+    )
+    return made.model_copy(update={"price": paid})
+
+
+def result(name: str, levels: Sequence[Level], quality: Quality | None = None) -> VariantResult:
+    variant = Variant(name=name, source=name, kind="model", serving=Serving(), bytes_on_disk=22_000_000)
+    return VariantResult(
+        name=name, variant=variant, levels=list(levels), quality=quality, ready_seconds=24.0, peak_rss_bytes=2 * 2**30
+    )
+
+
+def quality(kl: float, perplexity: float = 61.9) -> Quality:
+    return Quality(
+        perplexity=perplexity,
+        perplexity_original=61.88,
+        kl_mean=kl,
+        kl_ci95=(kl * 0.9, kl * 1.1),
+        greedy_match=1 - 20 * kl,
+        first_divergence_share=kl,
+        scored="dequantized" if kl else "original",
+    )
+
+
+def aa_results(seed: int, variants: int = 2, noise: float = 0.05) -> list[VariantResult]:
+    """Variants that are all the same, at three levels over five blocks."""
+    made = []
+    for index in range(variants):
+        levels = [level(c, noise=noise, seed=seed * 1000 + index) for c in LEVELS]
+        made.append(result(f"same-{index}", levels))
+    return made
+
+
+def evaluation(
+    names: Sequence[str] = ("original", "w8a8", "draft", "w8a8-draft"),
+    speeds: Sequence[float] = (1.0, 1.31, 2.4, 3.1),
+    repeats: int = 5,
+    per_hour: float | None = 1.2,
+    with_quality: bool = True,
+    levels: Sequence[int] = LEVELS,
+) -> Evaluation:
+    """A whole document with every field filled, its figures drawn from `truth`."""
+    kls = (0.0, 0.0004, 0.0, 0.0004)
+    results = []
+    for index, (name, speed) in enumerate(zip(names, speeds, strict=True)):
+        made = [level(c, speed, repeats, seed=index) for c in levels]
+        if "draft" in name:
+            made = [
+                row.model_copy(update={"acceptance_rate": 0.61, "tokens_per_chunk": 2.9, "looping_outputs": 1}) for row in made
+            ]
+        priced = [price(row, per_hour) for row in made] if per_hour is not None else made
+        results.append(result(name, priced, quality(kls[index % 4]) if with_quality else None))
+    return Evaluation(
+        variants=results,
+        comparison=compare(results),
+        workload={"name": "simulated", "prompts": 32, "sha256": "0" * 64, "input_tokens": 96},
+        hardware={"cpu": "Simulated CPU", "cores": 2, "memory_bytes": 16 * 2**30},
+        versions={"whetstone": "0.1.0", "vllm": "0.0-simulated", "torch": "0.0-simulated"},
+        options=EvaluateOptions(concurrency=tuple(levels), repeats=repeats, price_per_hour=per_hour),
+        interleave="resident",
+        measured_at="2026-01-02T03:04:05+00:00",
+        warnings=["These figures are simulated: they show the report, not a model."],
+    )
