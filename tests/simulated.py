@@ -103,9 +103,9 @@ def result(name: str, levels: Sequence[Level], quality: Quality | None = None) -
     )
 
 
-def quality(kl: float, perplexity: float = 61.9) -> Quality:
+def quality(kl: float) -> Quality:
     return Quality(
-        perplexity=perplexity,
+        perplexity=61.88 + 50 * kl,
         perplexity_original=61.88,
         kl_mean=kl,
         kl_ci95=(kl * 0.9, kl * 1.1),

@@ -20,7 +20,7 @@ from typing import NamedTuple, TypeGuard
 
 from backend.domain import student_t
 from backend.domain.evaluation import Comparison, Level, VariantResult
-from backend.domain.wording import NOT_COMPARABLE, SIGNIFICANCE, decided, streams, undecided
+from backend.domain.wording import NOT_COMPARABLE, SIGNIFICANCE, decided, undecided
 
 HEADLINE = ("ttft_ms", "tpot_ms", "client_latency_ms", "output_tokens_per_s")
 """Price is not tested apart: it is the hourly price over the throughput."""
@@ -112,12 +112,11 @@ def _metric(headline: str, *levels: Level) -> str:
 
 
 def _level_obstacle(name: str, level: Level) -> str | None:
-    where = f"of `{name}` at {streams(level.concurrency)}"
     if level.client_limited:
-        return f"{NOT_COMPARABLE}: the load generator, not the server, held back the figures {where}"
+        return f"{NOT_COMPARABLE}: the load generator, not the server, held back the figures of `{name}`"
     if level.invocation_errors > MAX_ERROR_SHARE * level.invocations:
         share = f"{level.invocation_errors} of {level.invocations}"
-        return f"{NOT_COMPARABLE}: {share} requests failed {where}"
+        return f"{NOT_COMPARABLE}: {share} requests to `{name}` failed"
     return None
 
 
@@ -134,8 +133,7 @@ def _log_ratios(
     if len(logs) < len(pairs):
         return logs, f"no verdict: only {len(logs)} of {len(pairs)} repeats gave a figure for both"
     if len(logs) < BLOCKS_FOR_VERDICT:
-        count = f"{len(logs)} repeat{'s' if len(logs) > 1 else ''}"
-        return logs, f"too few repeats for a verdict: {count}, and a verdict takes {BLOCKS_FOR_VERDICT}"
+        return logs, f"too few repeats for a verdict ({len(logs)}, it takes {BLOCKS_FOR_VERDICT})"
     return logs, _no_spread(logs)
 
 

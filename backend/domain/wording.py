@@ -120,11 +120,14 @@ def sentence(rows: list[Comparison], quality: Quality | None) -> str:
     `rows` are the comparisons of one variant at one concurrency, at least one.
     """
     ordered = sorted(rows, key=lambda row: not direction(row.metric).higher_is_better)
-    parts = [_tested(row) for row in ordered if is_decided(row)] or [f"`{rows[0].variant}` against `{rows[0].baseline}`"]
+    tested = [_tested(row) for row in ordered if is_decided(row)]
+    rest = [row for row in ordered if not is_decided(row)]
     # A reason that holds for several metrics is said once, with their ratios before it.
-    for reason in dict.fromkeys(_reason(row) for row in ordered if not is_decided(row)):
-        parts.append(_untested([row for row in ordered if not is_decided(row) and _reason(row) == reason], reason))
-    return f"At {streams(rows[0].concurrency)} {'; '.join([*parts, quality_cost(quality)])}."
+    reasons = dict.fromkeys(_reason(row) for row in rest)
+    untested = [_untested([row for row in rest if _reason(row) == reason], reason) for reason in reasons]
+    if untested and not tested:
+        untested[0] = f"`{rows[0].variant}` against `{rows[0].baseline}`: {untested[0]}"
+    return f"At {streams(rows[0].concurrency)} {'; '.join([*tested, *untested, quality_cost(quality)])}."
 
 
 def _tested(row: Comparison) -> str:
@@ -139,12 +142,12 @@ def _tested(row: Comparison) -> str:
 
 
 def _untested(rows: list[Comparison], reason: str) -> str:
-    """`output tokens/s 1.31x, TTFT 0.52x: too few repeats ...`; no ratios where they would compare nothing."""
+    """`output tokens/s 1.31x, TTFT 0.52x, too few repeats ...`; no ratios where they would compare nothing."""
     if NOT_COMPARABLE in reason:
         return reason
     named = [(direction(row.metric).title, row) for row in rows]
     shown = [title if row.ratio is None else f"{title} {times(row.ratio, row.ci95)}" for title, row in named]
-    return f"{', '.join(shown)}: {reason}"
+    return f"{', '.join(shown)}, {reason}"
 
 
 def undecided(ratio: float | None, interval: tuple[float, float] | None, reason: str) -> str:

@@ -1,0 +1,117 @@
+"""How charts look: palette, symbols, dashes and axes for light and dark. Knows nothing of what is drawn.
+
+Colours are those of Okabe and Ito (Color Universal Design, 2008), told apart by every common kind of colour vision; each series
+has a marker symbol and a dash besides, so that colour is never the only sign.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+Theme = Literal["light", "dark"]
+Figure = dict[str, Any]
+"""A plotly figure as plain data: `{"data": [...], "layout": {...}}`."""
+
+
+class Colours(NamedTuple):
+    ink: str
+    muted: str
+    grid: str
+    panel: str
+    series: tuple[str, ...]
+
+
+COLOURS: dict[str, Colours] = {
+    "light": Colours(
+        "#1c2430",
+        "#5b6675",
+        "#e3e7ec",
+        "#ffffff",
+        ("#4d4d4d", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"),
+    ),
+    "dark": Colours(
+        "#e8ecf1",
+        "#a3adba",
+        "#2c343f",
+        "#171c23",
+        ("#d0d0d0", "#56b4e9", "#e69f00", "#009e73", "#cc79a7", "#f0e442", "#d55e00"),
+    ),
+}
+SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "star", "hexagon", "triangle-down")
+DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+
+
+class Style(NamedTuple):
+    """One series: no two of the first 56 share all three."""
+
+    colour: str
+    symbol: str
+    dash: str
+
+
+def style(index: int, theme: Theme) -> Style:
+    """The look of variant `index`; 0, the baseline, is grey."""
+    series = COLOURS[theme].series
+    return Style(series[index % len(series)], SYMBOLS[index % len(SYMBOLS)], DASHES[index % len(DASHES)])
+
+
+def text(value: object) -> str:
+    """A user's words made inert: plotly reads a few HTML tags in any text, and hover text breaks lines at none."""
+    return str(value).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def layout(title: str, x: dict[str, Any], y: dict[str, Any], theme: Theme) -> dict[str, Any]:
+    colours = COLOURS[theme]
+    return {
+        "title": {"text": title, "x": 0.0, "xref": "container", "xanchor": "left", "pad": {"l": 12}, "font": {"size": 15}},
+        "font": {"family": FONT, "size": 12, "color": colours.ink},
+        "paper_bgcolor": colours.panel,
+        "plot_bgcolor": colours.panel,
+        "margin": {"l": 64, "r": 20, "t": 52, "b": 88},
+        "height": 360,
+        "hovermode": "closest",
+        "hoverlabel": {"align": "left", "bgcolor": colours.panel, "font": {"color": colours.ink, "family": FONT}},
+        "legend": {"orientation": "h", "x": 0, "y": -0.24, "yanchor": "top", "font": {"color": colours.ink}},
+        "showlegend": True,
+        "xaxis": _axis(x, colours),
+        "yaxis": _axis(y, colours),
+    }
+
+
+def _axis(changes: dict[str, Any], colours: Colours) -> dict[str, Any]:
+    base = {
+        "gridcolor": colours.grid,
+        "linecolor": colours.muted,
+        "tickfont": {"color": colours.muted},
+        "zeroline": False,
+        "automargin": True,
+        "fixedrange": False,
+    }
+    axis = {**base, **changes}
+    title = axis.pop("label", None)
+    return {**axis, "title": {"text": title, "font": {"size": 12, "color": colours.muted}, "standoff": 8}}
+
+
+def concurrency_axis(levels: Sequence[int]) -> dict[str, Any]:
+    """Logarithmic, with a tick at each measured level and nowhere else."""
+    ends = (math.log10(min(levels)) - 0.12, math.log10(max(levels)) + 0.12) if levels else (0.0, 1.0)
+    return {
+        "label": "Concurrency (streams)",
+        "type": "log",
+        "tickmode": "array",
+        "tickvals": list(levels),
+        "ticktext": [str(level) for level in levels],
+        "range": list(ends),
+    }
+
+
+def empty(title: str, message: str, theme: Theme) -> Figure:
+    """A figure that says why there is nothing to draw."""
+    colours = COLOURS[theme]
+    hidden = {"visible": False}
+    note = {"text": message, "xref": "paper", "yref": "paper", "x": 0.5, "y": 0.5, "showarrow": False}
+    note |= {"font": {"size": 14, "color": colours.muted}}
+    return {"data": [], "layout": {**layout(title, hidden, hidden, theme), "annotations": [note], "showlegend": False}}
