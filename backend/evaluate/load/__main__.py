@@ -1,0 +1,59 @@
+"""`python -m backend.evaluate.load PLAN.json OUT_DIR [--while-stdin]`: one level, in this process, by any interpreter that has
+uvloop and pydantic.
+
+Exit 0 done, 1 the work failed, 2 the plan was wrong, 3 nothing answers at the address; the last line of standard error is
+the sentence. With `--while-stdin` it ends as soon as standard input closes: a parent that was killed leaves no load behind.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from backend.domain.errors import EndpointUnreachable, WhetstoneError
+from backend.domain.load import LoadPlan
+from backend.evaluate.load.work import work
+
+UNREACHABLE = 3
+
+
+def main(arguments: list[str]) -> int:
+    if "--while-stdin" in arguments:
+        arguments = [a for a in arguments if a != "--while-stdin"]
+        threading.Thread(target=_end_with_stdin, daemon=True).start()
+    if len(arguments) != 2:
+        return _say("usage: python -m backend.evaluate.load PLAN.json OUT_DIR", 2)
+    try:
+        work(LoadPlan.model_validate_json(Path(arguments[0]).read_bytes()), Path(arguments[1]))
+    except OSError as error:
+        return _say(f"The plan {arguments[0]} cannot be read ({error.strerror}).", 2)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        return _say(f"The plan's {where or 'content'} is wrong: {first['msg'].removeprefix('Value error, ')}.", 2)
+    except EndpointUnreachable as error:
+        return _say(str(error), UNREACHABLE)
+    except WhetstoneError as error:
+        return _say(str(error), error.exit_code)
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def _say(sentence: str, code: int) -> int:
+    print(sentence, file=sys.stderr)
+    return code
+
+
+def _end_with_stdin() -> None:
+    while os.read(0, 1024):
+        pass
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,169 @@
+"""One level of load in this process: streams, warm-up, the steady window, and the generator's watch over itself.
+
+Knows nothing of what the answers say; `parse` reads them once the level is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+
+from backend.domain.load import LoadPlan
+from backend.evaluate.load.payload import Payloads
+from backend.evaluate.load.stream import Exchange, Peer, Stream
+
+TICK_S = 0.02
+LIVE_S = 1.0
+ASKED_TOO_MUCH = frozenset({400, 422})
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What a level left behind. `refused_options`: the very first answer was 400 or 422, and the level was broken off there."""
+
+    exchanges: list[Exchange]
+    wall_s: float
+    cpu_s: float
+    lags_s: list[float]
+    reconnects: int
+    refused_options: bool
+
+
+class Level:
+    """The source of requests for its streams, and the counter of what became of them."""
+
+    def __init__(self, plan: LoadPlan, payloads: Payloads, live: Path, *, break_off: bool) -> None:
+        self.timeout_s = plan.timeout_s
+        self.exchanges: list[Exchange] = []
+        self.refused_options = False
+        self.over = asyncio.Event()
+        self._plan = plan
+        self._payloads = payloads
+        self._live = live
+        self._break_off = break_off
+        self._warm_left = [plan.warmup_requests] * plan.concurrency
+        self._in_warmup = set(range(plan.concurrency))
+        self._running = set(range(plan.concurrency))
+        self._measured = 0
+        self._ended = self._errors = 0
+        self._started = perf_counter()
+        self._deadline: float | None = None
+
+    def next(self, stream: int) -> Exchange | None:
+        """The stream's next request: its warm-up first, then the next of all measured ones; None when the level is spent."""
+        now = perf_counter()
+        if self.over.is_set():
+            return None
+        if self._warm_left[stream]:
+            return self._warm_up(stream, now)
+        self._leave_warmup(stream, now)
+        enough = self._plan.requests is not None and self._measured >= self._plan.requests
+        if enough or (self._deadline is not None and now >= self._deadline):
+            return None
+        first = self._plan.concurrency * self._plan.warmup_requests
+        self._measured += 1
+        return self._issue(first + self._measured - 1, self._measured - 1, stream, now, warm=False)
+
+    def request(self, exchange: Exchange) -> bytes:
+        return self._payloads.request(exchange.prompt, exchange.seed)
+
+    def ended(self, exchange: Exchange) -> None:
+        self._ended += 1
+        self._errors += exchange.status != "done" or exchange.http_status != 200
+        if self._break_off and self._ended == 1 and exchange.http_status in ASKED_TOO_MUCH:
+            self.refused_options = True
+            self.over.set()
+
+    def idle(self, stream: int) -> None:
+        self._running.discard(stream)
+        if not self._running:
+            self.over.set()
+
+    def counts(self) -> dict[str, float]:
+        """Approximate, for live display; a read is about a chunk."""
+        return {
+            "elapsed_s": perf_counter() - self._started,
+            "requests": self._ended,
+            "measured": self._measured,
+            "errors": self._errors,
+            "reads": sum(len(exchange.reads) for exchange in self.exchanges),
+            "streams": len(self._running),
+            "in_warmup": len(self._in_warmup),
+        }
+
+    def write_live(self) -> None:
+        aside = self._live.with_suffix(".tmp")
+        aside.write_text(json.dumps(self.counts()))
+        aside.replace(self._live)
+
+    def _warm_up(self, stream: int, now: float) -> Exchange:
+        number = stream * self._plan.warmup_requests + self._plan.warmup_requests - self._warm_left[stream]
+        self._warm_left[stream] -= 1
+        return self._issue(number, number, stream, now, warm=True)
+
+    def _leave_warmup(self, stream: int, now: float) -> None:
+        self._in_warmup.discard(stream)
+        if not self._in_warmup and self._deadline is None and self._plan.seconds is not None:
+            self._deadline = now + self._plan.seconds
+
+    def _issue(self, index: int, number: int, stream: int, now: float, *, warm: bool) -> Exchange:
+        seed = None if self._plan.seed is None else self._plan.seed + number
+        exchange = Exchange(index, stream, number % self._payloads.count, seed, warm, now)
+        self.exchanges.append(exchange)
+        return exchange
+
+
+async def run(plan: LoadPlan, payloads: Payloads, peer: Peer, live: Path, *, break_off: bool) -> Run:
+    """Run the level to its end. Times are of this process's monotonic clock."""
+    loop = asyncio.get_running_loop()
+    level = Level(plan, payloads, live, break_off=break_off)
+    streams = [Stream(number, level, peer, loop) for number in range(plan.concurrency)]
+    lags: list[float] = []
+    watch = [loop.create_task(_lag(lags)), loop.create_task(_report(level))]
+    wall, cpu = perf_counter(), time.process_time()
+    for stream in streams:
+        stream.go_on()
+    await level.over.wait()
+    wall, cpu = perf_counter() - wall, time.process_time() - cpu
+    for stream in streams:
+        stream.abandon()
+    for task in watch:
+        task.cancel()
+    await asyncio.gather(*watch, return_exceptions=True)
+    level.write_live()
+    reconnects = sum(max(stream.reconnects, 0) for stream in streams)
+    return Run(level.exchanges, wall, cpu, lags, reconnects, level.refused_options)
+
+
+@contextmanager
+def still_memory() -> Iterator[None]:
+    """No garbage collection inside: a full collection would stop the clock of every stream at once."""
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        gc.unfreeze()
+
+
+async def _lag(lags: list[float]) -> None:
+    """How late the loop is for a timer: what a stamp may be late by."""
+    while True:
+        due = perf_counter() + TICK_S
+        await asyncio.sleep(TICK_S)
+        lags.append(max(0.0, perf_counter() - due))
+
+
+async def _report(level: Level) -> None:
+    while True:
+        level.write_live()
+        await asyncio.sleep(LIVE_S)

@@ -1,0 +1,229 @@
+"""Kept bytes -> request records, after the run: HTTP framing, events, content, tokens, and the time of each.
+
+The time of an event is that of the socket read that brought its last byte. Knows nothing of connections.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Any
+
+from backend.domain.load import RequestRecord, UsageRung
+from backend.evaluate.load import sse
+from backend.evaluate.load.framing import Head, Malformed, body_segments, read_head
+from backend.evaluate.load.stream import Exchange
+
+ERROR_LENGTH = 300
+
+
+class _Broken(ValueError):
+    """The answer is not what the interface promises; the message is the record's error, `status` its kind."""
+
+    def __init__(self, status: str, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(slots=True)
+class _Answer:
+    """What an answer said so far."""
+
+    text: list[str] = field(default_factory=list)
+    times: list[float] = field(default_factory=list)
+    tokens: list[int | None] = field(default_factory=list)
+    sends: list[tuple[int, int]] = field(default_factory=list)
+    """(socket read, server send) of each content chunk."""
+    prompt_tokens: int | None = None
+    output_tokens: int | None = None
+    finish_reason: str | None = None
+    done: bool = False
+
+
+class Wire:
+    """The kept bytes of one answer and the time at which each came; `body` is the body with chunk framing taken out."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        raw = b"".join(exchange.reads)
+        self._times = exchange.times
+        self._read_ends = list(accumulate(len(read) for read in exchange.reads))
+        self.head: Head | None = read_head(raw)
+        self._segments = body_segments(raw, self.head) if self.head else []
+        self._body_ends = list(accumulate(end - start for start, end in self._segments))
+        self.body = b"".join(raw[start:end] for start, end in self._segments)
+
+    def send_of(self, end: int) -> int:
+        """Number of the HTTP chunk that holds body byte `end` - 1."""
+        return bisect_right(self._body_ends, end - 1)
+
+    def read_of(self, end: int) -> int:
+        """Number of the socket read that brought body byte `end` - 1."""
+        segment = self.send_of(end)
+        before_next = self._body_ends[segment] - end
+        return bisect_right(self._read_ends, self._segments[segment][1] - before_next - 1)
+
+    def time_of(self, end: int) -> float:
+        return self._times[self.read_of(end)]
+
+
+def record(exchange: Exchange, secret: str | None = None) -> RequestRecord:
+    """The record of one finished exchange. Never raises on what a server sent; `secret` is blotted out of its words."""
+    answer = _Answer()
+    status, error = exchange.status or "truncated", exchange.error
+    try:
+        _read(exchange, answer)
+        if status == "done":
+            status = "ok"
+    except Malformed as failure:
+        if status == "done":
+            status, error = "malformed", str(failure)
+    except _Broken as failure:
+        if status == "done":
+            status, error = failure.status, str(failure)
+    return _record(exchange, answer, status, _short(error, secret))
+
+
+def _read(exchange: Exchange, answer: _Answer) -> None:
+    """Fill `answer` as far as the bytes go. Raises Malformed or _Broken."""
+    wire = Wire(exchange)
+    head = wire.head
+    if head is None:
+        raise _Broken("truncated", "the answer's head is incomplete")
+    if head.status != 200:
+        raise _Broken(f"http_{head.status}", _server_words(wire.body))
+    kind = head.fields.get("content-type", "").partition(";")[0].strip().lower()
+    if kind == "application/json":
+        _take_document(_document(wire.body), len(wire.body), wire, answer)
+        answer.done = True
+    elif kind in {"text/event-stream", ""}:
+        _take_events(wire, answer)
+    else:
+        raise _Broken("malformed", f"the answer is {kind}, not an event stream: {_plain(wire.body)}")
+
+
+def _take_events(wire: Wire, answer: _Answer) -> None:
+    for data, end in sse.events(wire.body):
+        if data.strip() == b"[DONE]":
+            answer.done = True
+            return
+        _take_document(_document(data), end, wire, answer)
+    if answer.finish_reason is None:
+        whole = bool(answer.text) or not wire.body.strip()
+        raise _Broken("truncated" if whole else "malformed", "the answer ended without [DONE] and without a finish reason")
+
+
+def _document(data: bytes) -> dict[str, Any]:
+    try:
+        document = json.loads(data)
+    except ValueError:
+        raise _Broken("malformed", f"an event is not JSON: {_plain(data)}") from None
+    if not isinstance(document, dict):
+        raise _Broken("malformed", f"an event is not a JSON object: {_plain(data)}")
+    return document
+
+
+def _take_document(document: dict[str, Any], end: int, wire: Wire, answer: _Answer) -> None:
+    """One chunk of an answer, or a whole one: its content, its time, its tokens."""
+    if document.get("error"):
+        raise _Broken("server_error", _server_words(json.dumps(document).encode()))
+    if "choices" not in document and "usage" not in document:
+        raise _Broken("malformed", f"an event has neither choices nor usage: {_plain(json.dumps(document).encode())}")
+    counted = _take_usage(document.get("usage"), answer)
+    content = "".join(_contents(document, answer))
+    if content:
+        answer.text.append(content)
+        answer.times.append(wire.time_of(end))
+        answer.tokens.append(counted)
+        answer.sends.append((wire.read_of(end), wire.send_of(end)))
+
+
+def _take_usage(usage: Any, answer: _Answer) -> int | None:
+    """The running count of output tokens, where this event has one."""
+    if not isinstance(usage, dict):
+        return None
+    prompt, output = usage.get("prompt_tokens"), usage.get("completion_tokens")
+    if type(prompt) is int:
+        answer.prompt_tokens = prompt
+    if type(output) is not int:
+        return None
+    answer.output_tokens = output
+    return output
+
+
+def _contents(document: dict[str, Any], answer: _Answer) -> Iterator[str]:
+    choices = document.get("choices")
+    for choice in choices if isinstance(choices, list) else []:
+        if not isinstance(choice, dict):
+            raise _Broken("malformed", "a choice is not a JSON object")
+        answer.finish_reason = choice.get("finish_reason") or answer.finish_reason
+        holder = choice.get("delta") or choice.get("message") or choice
+        for name in ("reasoning_content", "reasoning", "content", "text"):
+            part = holder.get(name) if isinstance(holder, dict) else None
+            if isinstance(part, str):
+                yield part
+
+
+def _token_counts(answer: _Answer) -> tuple[tuple[float, ...], UsageRung]:
+    """Tokens up to each content chunk. With a total alone: one a chunk where the numbers agree (a last token without text
+    allowed for), else the total spread evenly."""
+    chunks, total = len(answer.tokens), answer.output_tokens
+    if total is None or not chunks:
+        return (), "none"
+    if chunks > 1 and all(count is not None for count in answer.tokens):
+        return tuple(float(count) for count in answer.tokens if count is not None), "continuous"
+    if total in {chunks, chunks + 1}:
+        return tuple(float(n) for n in range(1, chunks + 1)), "final"
+    return tuple(total * n / chunks for n in range(1, chunks + 1)), "final"
+
+
+def _record(exchange: Exchange, answer: _Answer, status: str, error: str | None) -> RequestRecord:
+    tokens, source = _token_counts(answer)
+    sends_of_a_read = Counter(read for read, _ in set(answer.sends))
+    end = exchange.end if exchange.end is not None else exchange.intended
+    return RequestRecord(
+        index=exchange.index,
+        stream=exchange.stream,
+        prompt=exchange.prompt,
+        warm=exchange.warm,
+        intended=exchange.intended,
+        sent=exchange.sent,
+        first_content=answer.times[0] if answer.times else None,
+        last_content=answer.times[-1] if answer.times else None,
+        end=end,
+        chunk_times=tuple(answer.times),
+        chunk_tokens=tokens,
+        token_times=source,
+        status=status,
+        error=error,
+        prompt_tokens=answer.prompt_tokens,
+        output_tokens=answer.output_tokens,
+        text="".join(answer.text),
+        finish_reason=answer.finish_reason if isinstance(answer.finish_reason, str) else None,
+        reads=len(sends_of_a_read),
+        coalesced=sum(sends > 1 for sends in sends_of_a_read.values()),
+    )
+
+
+def _server_words(body: bytes) -> str:
+    """The message inside an error document, or the beginning of whatever came."""
+    try:
+        document = json.loads(body)
+    except ValueError:
+        return _plain(body)
+    inner = document.get("error", document) if isinstance(document, dict) else document
+    message = inner.get("message") or inner.get("detail") if isinstance(inner, dict) else inner
+    return str(message or _plain(body))
+
+
+def _plain(body: bytes) -> str:
+    return " ".join(body[:ERROR_LENGTH].decode("utf-8", "replace").split())[:120]
+
+
+def _short(error: str | None, secret: str | None) -> str | None:
+    if error is None:
+        return None
+    return (error.replace(secret, "***") if secret else error)[:ERROR_LENGTH]

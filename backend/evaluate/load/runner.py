@@ -1,0 +1,137 @@
+"""Starts a level in a subprocess of its own and brings back its records. Knows nothing of how load is made.
+
+One subprocess a level: no figure is blurred by what the parent does, or by what an earlier level left in memory.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from backend.domain.errors import EndpointUnreachable, RequestError, WorkError
+from backend.domain.load import Audit, LoadPlan, RequestRecord
+from backend.evaluate.load.endpoint import check_endpoint
+from backend.settings import CHECKOUT
+
+POLL_S = 0.2
+PLAN, RECORDS, AUDIT, LIVE, LOG = "plan.json", "records.jsonl", "audit.json", "live.json", "load.log"
+OnLive = Callable[[dict[str, Any]], None]
+
+
+def run_level(
+    plan: LoadPlan, folder: Path, python: str = sys.executable, *, on_live: OnLive | None = None
+) -> tuple[list[RequestRecord], Audit]:
+    """Run one level and return its records, in order of index, and the generator's audit; both also stay in `folder`.
+
+    `on_live` is called about once a second with approximate counts: `elapsed_s`, `requests` (ended, warm-up too), `measured`
+    (begun), `errors`, `reads`, `streams`, `in_warmup`. Blocks until the level is over; on any exception, also one out of
+    `on_live`, the subprocess is killed with its group first.
+
+    Raises EndpointUnreachable where nothing answers before the run (a server that dies later gives records with errors),
+    RequestError where the plan or the prompts are wrong, WorkError where the generator itself failed.
+    """
+    check_endpoint(plan.url, plan.bearer_env)
+    _prepare(plan, folder)
+    code = _run(folder, python, on_live)
+    if code != 0:
+        raise _failure(code, folder / LOG)
+    return read_level(folder)
+
+
+def read_level(folder: Path) -> tuple[list[RequestRecord], Audit]:
+    """Records and audit of a level that is over. Raises WorkError where the folder does not hold a whole one."""
+    try:
+        audit = Audit.model_validate_json((folder / AUDIT).read_bytes())
+        with (folder / RECORDS).open("rb") as lines:
+            return [RequestRecord.model_validate_json(line) for line in lines], audit
+    except (OSError, ValidationError):
+        raise WorkError(f"{folder} does not hold the records of a whole level: measure it again.") from None
+
+
+def _prepare(plan: LoadPlan, folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in (RECORDS, AUDIT, LIVE):
+            (folder / name).unlink(missing_ok=True)
+        (folder / PLAN).write_text(plan.model_dump_json(indent=1), encoding="utf-8")
+    except OSError as error:
+        raise WorkError(
+            f"The load generator cannot write to {folder} ({error.strerror}): free some disk, or name another."
+        ) from None
+
+
+def _run(folder: Path, python: str, on_live: OnLive | None) -> int:
+    command = [python, "-m", "backend.evaluate.load", str(folder / PLAN), str(folder), "--while-stdin"]
+    path = os.pathsep.join(filter(None, [str(CHECKOUT), os.environ.get("PYTHONPATH")]))
+    with (folder / LOG).open("wb") as log:
+        try:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, "PYTHONPATH": path},
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise WorkError(f"The load generator cannot be started with {python} ({error.strerror}): name another.") from None
+    with process:
+        try:
+            return _follow(process, folder / LIVE, on_live)
+        except BaseException:
+            _kill(process)
+            raise
+
+
+def _follow(process: subprocess.Popen[bytes], live: Path, on_live: OnLive | None) -> int:
+    told: dict[str, Any] | None = None
+    while True:
+        try:
+            code = process.wait(POLL_S)
+        except subprocess.TimeoutExpired:
+            code = None
+        counts = _counts(live) if on_live else None
+        if on_live and counts is not None and counts != told:
+            told = counts
+            on_live(counts)
+        if code is not None:
+            return code
+
+
+def _counts(live: Path) -> dict[str, Any] | None:
+    try:
+        counts = json.loads(live.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return counts if isinstance(counts, dict) else None
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+    process.wait()
+
+
+def _failure(code: int, log: Path) -> Exception:
+    lines = log.read_text("utf-8", "replace").strip().splitlines()
+    last = lines[-1] if lines else ""
+    match code:
+        case 3:
+            return EndpointUnreachable(last)
+        case 2 if last:
+            return RequestError(last)
+        case 1 if last:
+            return WorkError(f"The load generator failed: {last}")
+        case _:
+            what = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+            return WorkError(f"The load generator ended early ({what}): see {log}, then measure again.")

@@ -1,0 +1,233 @@
+"""One stream of the closed loop: one connection, one request at a time, a stamp for every socket read.
+
+During the run it only keeps bytes and counts them; what they say is read afterwards by `parse`. Knows nothing of levels
+beyond the `Source` it asks for its next request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Protocol
+
+from backend.evaluate.load.endpoint import reason
+from backend.evaluate.load.framing import Framing, Malformed
+
+PAUSE_S = 0.05
+"""After a failed request, so that a dead server is not hammered in a tight loop. Outside every latency."""
+
+
+@dataclass(slots=True)
+class Exchange:
+    """One request and all that came back. `status` is None while under way, `done` when the response is complete."""
+
+    index: int
+    stream: int
+    prompt: int
+    seed: int | None
+    warm: bool
+    intended: float
+    sent: float | None = None
+    end: float | None = None
+    status: str | None = None
+    error: str | None = None
+    http_status: int | None = None
+    times: list[float] = field(default_factory=list)
+    reads: list[bytes] = field(default_factory=list)
+
+
+class Source(Protocol):
+    """What a stream needs of its level."""
+
+    timeout_s: float
+
+    def next(self, stream: int) -> Exchange | None: ...
+
+    def request(self, exchange: Exchange) -> bytes: ...
+
+    def ended(self, exchange: Exchange) -> None: ...
+
+    def idle(self, stream: int) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Where to connect: an address that is already resolved."""
+
+    host: str
+    port: int
+    tls: ssl.SSLContext | None
+    server_name: str | None
+
+
+class Connection(asyncio.Protocol):
+    """A connection of a stream, until the stream lets go of it: what an abandoned socket still says reaches nobody."""
+
+    __slots__ = ("owner", "transport")
+
+    def __init__(self, owner: Stream) -> None:
+        self.owner: Stream | None = owner
+        self.transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        if self.owner is None:
+            transport.abort()
+        else:
+            self.owner.connected(self)
+
+    def data_received(self, data: bytes) -> None:
+        now = perf_counter()
+        if self.owner is not None:
+            self.owner.received(data, now)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        now = perf_counter()
+        if self.owner is not None:
+            self.owner.lost(exc, now)
+
+    def release(self) -> None:
+        self.owner = None
+        if self.transport is not None:
+            self.transport.abort()
+
+
+class Stream:
+    """Runs until its source has nothing more. Never raises: what goes wrong becomes the exchange's status."""
+
+    def __init__(self, number: int, source: Source, peer: Peer, loop: asyncio.AbstractEventLoop) -> None:
+        self.number = number
+        self.reconnects = -1
+        self._source = source
+        self._peer = peer
+        self._loop = loop
+        self._connection: Connection | None = None
+        self._exchange: Exchange | None = None
+        self._framing = Framing()
+        self._fresh = True
+        self._timer: asyncio.TimerHandle | None = None
+        self._connecting: asyncio.Task[None] | None = None
+
+    def go_on(self) -> None:
+        """Send the next request, or come to rest."""
+        exchange = self._exchange = self._source.next(self.number)
+        if exchange is None:
+            self._drop()
+            self._source.idle(self.number)
+            return
+        self._timer = self._loop.call_later(self._source.timeout_s, self._timed_out)
+        if self._connection is None:
+            self._connecting = self._loop.create_task(self._connect())
+        else:
+            self._send(self._connection)
+
+    def abandon(self) -> None:
+        """Stop at once, whatever is under way."""
+        self._exchange = None
+        self._disarm()
+        self._drop()
+
+    async def _connect(self) -> None:
+        peer, connection = self._peer, Connection(self)
+        self._connection = connection
+        try:
+            await self._loop.create_connection(
+                lambda: connection, peer.host, peer.port, ssl=peer.tls, server_hostname=peer.server_name if peer.tls else None
+            )
+        except ConnectionRefusedError as error:
+            self._fail("refused", reason(error))
+        except ssl.SSLError as error:
+            self._fail("tls", reason(error))
+        except OSError as error:
+            self._fail("unreachable", reason(error))
+
+    def connected(self, connection: Connection) -> None:
+        self.reconnects += 1
+        self._connecting = None
+        self._fresh = True
+        self._send(connection)
+
+    def _send(self, connection: Connection) -> None:
+        exchange, transport = self._exchange, connection.transport
+        assert exchange is not None and transport is not None
+        self._framing = Framing()
+        data = self._source.request(exchange)
+        exchange.sent = perf_counter()
+        transport.write(data)
+
+    def received(self, data: bytes, now: float) -> None:
+        exchange = self._exchange
+        if exchange is None:
+            self._drop()
+            return
+        exchange.times.append(now)
+        exchange.reads.append(data)
+        try:
+            complete = self._framing.feed(data)
+        except Malformed as error:
+            self._fail("malformed", str(error), now)
+            return
+        if complete:
+            self._complete(now)
+
+    def lost(self, exc: Exception | None, now: float) -> None:
+        """The connection ended under way, or between two requests; a request that a kept-alive connection died under
+        unheard is sent once more on a fresh one (RFC 9112, section 9.3.1), and only its second sending counts."""
+        self._connection = None
+        exchange = self._exchange
+        if exchange is None or self._connecting is not None:
+            return
+        if exchange.reads and self._framing.until_close and exc is None:
+            self._complete(now)
+        elif not exchange.reads and not self._fresh:
+            self._connecting = self._loop.create_task(self._connect())
+        elif exc is None and exchange.reads:
+            self._fail("truncated", "the connection was closed before the answer was complete", now)
+        else:
+            self._fail("reset", reason(exc) if exc else "the connection was closed without an answer", now)
+
+    def _complete(self, now: float) -> None:
+        head = self._framing.head
+        exchange = self._exchange
+        assert exchange is not None and head is not None
+        exchange.http_status = head.status
+        if not self._framing.keep_alive:
+            self._drop()
+        self._fresh = False
+        self._finish("done", None, now, pause=head.status != 200)
+
+    def _fail(self, status: str, error: str, now: float | None = None) -> None:
+        self._drop()
+        if self._exchange is not None:
+            self._finish(status, error, perf_counter() if now is None else now, pause=True)
+
+    def _finish(self, status: str, error: str | None, now: float, *, pause: bool) -> None:
+        self._disarm()
+        exchange = self._exchange
+        assert exchange is not None
+        exchange.status, exchange.error, exchange.end = status, error, now
+        self._exchange = None
+        self._source.ended(exchange)
+        if pause:
+            self._loop.call_later(PAUSE_S, self.go_on)
+        else:
+            self.go_on()
+
+    def _timed_out(self) -> None:
+        self._fail("timeout", f"no complete answer within {self._source.timeout_s:g} s")
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _drop(self) -> None:
+        connecting, self._connecting = self._connecting, None
+        if connecting is not None and connecting is not asyncio.current_task(self._loop):
+            connecting.cancel()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.release()

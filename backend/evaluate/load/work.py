@@ -1,0 +1,106 @@
+"""The subprocess's work: plan in, records.jsonl and audit.json out. Knows nothing of who started it.
+
+A server that refuses `continuous_usage_stats`, or usage at all, with 400 or 422 on the very first answer is asked for less
+and the level begins again; where it refuses even the least, the cause is another, and the level runs as first asked.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import uvloop
+
+from backend.domain.errors import WorkError
+from backend.domain.load import LoadPlan, UsageRung
+from backend.evaluate.load.audit import audit
+from backend.evaluate.load.endpoint import Address, address, bearer, reason, unreachable
+from backend.evaluate.load.level import Run, run, still_memory
+from backend.evaluate.load.parse import record
+from backend.evaluate.load.payload import Payloads, read_prompts
+from backend.evaluate.load.stream import Peer
+
+RECORDS, AUDIT, LIVE = "records.jsonl", "audit.json", "live.json"
+RUNGS: tuple[UsageRung, ...] = ("continuous", "final", "none")
+CONNECT_TIMEOUT_S = 5.0
+SPARE_FILES = 64
+
+
+def work(plan: LoadPlan, folder: Path) -> None:
+    """Run the level and write both files, the audit last: where it is, the records are whole.
+
+    Raises EndpointUnreachable where nothing answers at the start, InvalidWorkload, RequestError.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    place, token = address(plan.url), bearer(plan.bearer_env)
+    prompts = read_prompts(Path(plan.prompts), plan.endpoint)
+    peer = _peer(place)
+    _allow_files(plan.concurrency + SPARE_FILES)
+
+    def attempt(usage: UsageRung, break_off: bool) -> Run:
+        payloads = Payloads(plan, prompts, place, token, usage)
+        with still_memory():
+            finished: Run = uvloop.run(run(plan, payloads, peer, folder / LIVE, break_off=break_off))
+            return finished
+
+    usage, finished = _descend(plan.usage, attempt)
+    cpu = time.process_time()
+    exchanges = sorted(finished.exchanges, key=lambda exchange: exchange.index)
+    records = [record(exchange, token) for exchange in exchanges]
+    parse_cpu = time.process_time() - cpu
+    _put(folder / RECORDS, (row.model_dump_json() + "\n" for row in records))
+    _put(folder / AUDIT, [audit(plan, finished, records, usage, parse_cpu).model_dump_json(indent=1)])
+
+
+def _descend(most: UsageRung, attempt: Callable[[UsageRung, bool], Run]) -> tuple[UsageRung, Run]:
+    for usage in RUNGS[RUNGS.index(most) :]:
+        finished = attempt(usage, True)
+        if not finished.refused_options:
+            return usage, finished
+    return most, attempt(most, False)
+
+
+def _peer(place: Address) -> Peer:
+    """Resolve once and connect once, so that no name lookup falls into a measured request. Raises EndpointUnreachable."""
+    failure: OSError = TimeoutError()
+    try:
+        found = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise unreachable(place, error) from None
+    for family, kind, protocol, _, where in found:
+        with socket.socket(family, kind, protocol) as probe:
+            probe.settimeout(CONNECT_TIMEOUT_S)
+            try:
+                probe.connect(where)
+            except OSError as error:
+                failure = error
+                continue
+        return Peer(str(where[0]), place.port, ssl.create_default_context() if place.tls else None, place.host)
+    raise unreachable(place, failure)
+
+
+def _allow_files(needed: int) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft >= needed or soft == resource.RLIM_INFINITY:
+        return
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        raise WorkError(f"{needed} connections are more open files than this machine allows ({hard}): lower the concurrency.")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+
+
+def _put(path: Path, pieces: Iterable[str]) -> None:
+    aside = path.with_suffix(".tmp")
+    try:
+        with aside.open("w", encoding="utf-8") as file:
+            file.writelines(pieces)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(path)
+    except OSError as error:
+        aside.unlink(missing_ok=True)
+        raise WorkError(f"The load generator cannot write {path} ({reason(error)}): free some disk space.") from None
