@@ -67,8 +67,10 @@ def level(concurrency: int, speed: float = 1.0, repeats: int = 5, noise: float =
         "tokenizer_failed": 0,
         "empty_responses": 0,
         "audit": {
-            "loop_lag_p99_ms": 0.4,
-            "cpu_share": 0.05 * math.log2(concurrency + 1),
+            "wall_s": 20.0,
+            "cpu_s": 0.9,
+            "loop_lag_ms_p99": 0.4,
+            "coalesced_share": 0.01,
             "achieved_concurrency": concurrency * 0.98,
         },
         "blocks": drawn,

@@ -60,6 +60,11 @@ class _Line(NamedTuple):
     value: Callable[[Level], float | None]
     block: str | None = None
 
+    @property
+    def heading(self) -> str:
+        """The title, with its unit where it does not name it already."""
+        return f"{self.title} (ms)" if self.unit == "ms" else self.title
+
 
 def latency(evaluation: Evaluation, metric: str = "ttft_ms", percentile: str = "p50", theme: Theme = "light") -> Figure:
     """A latency against concurrency. `metric`: one of LATENCIES; `percentile`: one of PERCENTILES. Milliseconds."""
@@ -90,16 +95,18 @@ def _throughput_line(metric: str) -> _Line:
 
 
 def _price_line(metric: str) -> _Line:
-    return _Line(PRICES[metric], "per million tokens", lambda level: getattr(level.price, metric) if level.price else None)
+    return _Line(
+        PRICES[metric], "in the currency of the hourly price", lambda level: getattr(level.price, metric) if level.price else None
+    )
 
 
 def _line_chart(evaluation: Evaluation, line: _Line, theme: Theme, missing: str) -> Figure:
     traces = [_trace(evaluation, index, line, theme) for index in range(len(evaluation.variants))]
     drawn = [trace for trace in traces if trace["y"]]
     if not drawn:
-        return empty(line.title, missing, theme)
+        return empty(line.heading, missing, theme)
     y = {"label": line.unit, "rangemode": "tozero"}
-    return {"data": drawn, "layout": layout(f"{line.title} ({line.unit})", concurrency_axis(levels(evaluation)), y, theme)}
+    return {"data": drawn, "layout": layout(line.heading, concurrency_axis(levels(evaluation)), y, theme)}
 
 
 def _trace(evaluation: Evaluation, index: int, line: _Line, theme: Theme) -> dict[str, Any]:

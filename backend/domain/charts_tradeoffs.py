@@ -67,6 +67,7 @@ def _pareto_trace(evaluation: Evaluation, index: int, points: list[ParetoPoint],
     return {
         "type": "scatter",
         "mode": "markers+text",
+        "cliponaxis": False,
         "name": text(result.name),
         "x": [point.total for point in own],
         "y": [point.per_user for point in own],
@@ -90,7 +91,7 @@ def quality_speed(evaluation: Evaluation, concurrency: int | None = None, theme:
     marks = [trace for index in range(len(evaluation.variants)) if (trace := _quality_trace(evaluation, index, at, theme))]
     if not marks:
         return empty(title, "Quality was not measured.", theme)
-    x = {"label": "Mean KL divergence from the original (nats a token; lower is better)", "rangemode": "tozero"}
+    x = {"label": "Mean KL divergence from the original (nats a token)", "rangemode": "tozero", "exponentformat": "e"}
     return {"data": marks, "layout": layout(title, x, {"label": "output tokens/s", "rangemode": "tozero"}, theme)}
 
 
@@ -105,6 +106,7 @@ def _quality_trace(evaluation: Evaluation, index: int, concurrency: int, theme: 
     return {
         "type": "scatter",
         "mode": "markers",
+        "cliponaxis": False,
         "name": text(result.name),
         "x": [kl],
         "y": [level.output_tokens_per_s],

@@ -1,0 +1,77 @@
+"""The report's verdict cards: for each variant its quality, and for each level the factor and the sentence. No HTML."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from backend.domain.evaluation import Comparison, Evaluation, VariantResult
+from backend.domain.wording import (
+    NOT_COMPARABLE,
+    better_factor,
+    figure,
+    is_decided,
+    is_significant,
+    quality_cost,
+    streams,
+    times,
+    verdicts,
+)
+
+
+def headline(evaluation: Evaluation) -> str:
+    """The page's title: who was measured against whom."""
+    names = [result.name for result in evaluation.variants]
+    if len(names) < 2:
+        return f"{names[0]}, measured" if names else "An empty evaluation"
+    *most, last = names[1:]
+    return f"{', '.join(most)} and {last} against {names[0]}" if most else f"{last} against {names[0]}"
+
+
+def cards(evaluation: Evaluation) -> list[dict[str, Any]]:
+    """One a variant, the baseline first with its own figures."""
+    return [_card(evaluation, index, result) for index, result in enumerate(evaluation.variants)]
+
+
+def _card(evaluation: Evaluation, index: int, result: VariantResult) -> dict[str, Any]:
+    rows = {row.concurrency: row for row in evaluation.comparison if row.variant == result.name and _is_throughput(row)}
+    said = [verdict.text for verdict in verdicts(evaluation) if verdict.variant == result.name]
+    tiles = [
+        {
+            "level": streams(level.concurrency),
+            "throughput": f"{figure(level.output_tokens_per_s)} tokens/s",
+            **(_tile(rows[level.concurrency]) if level.concurrency in rows else _baseline_tile()),
+        }
+        for level in result.levels
+    ]
+    return {
+        "name": result.name,
+        "index": index,
+        "is_baseline": index == 0,
+        "quality": quality_cost(result.quality),
+        "tiles": tiles,
+        "sentences": said,
+    }
+
+
+def _is_throughput(row: Comparison) -> bool:
+    return row.metric.startswith("output_tokens_per_s")
+
+
+def _baseline_tile() -> dict[str, str]:
+    return {"kind": "plain", "mark": "", "factor": "", "detail": ""}
+
+
+def _tile(row: Comparison) -> dict[str, str]:
+    """`mark` says in a shape what the colour says: up, down, no difference, or no verdict."""
+    if row.ratio is None or NOT_COMPARABLE in row.verdict:
+        return {"kind": "none", "mark": "", "factor": "–", "detail": "not comparable" if row.ratio else "no verdict"}
+    factor, _, detail = times(row.ratio, row.ci95).partition(" ")
+    detail = detail.strip("()")
+    kind, mark = "none", ""
+    if is_significant(row):
+        kind, mark = ("better", "▲") if better_factor(row.metric, row.ratio) > 1 else ("worse", "▼")
+    elif is_decided(row):
+        kind, mark, detail = "even", "=", f"no significant difference, {detail}"
+    else:
+        detail = f"no verdict, {detail}".removesuffix(", ")
+    return {"kind": kind, "mark": mark, "factor": factor.replace("x", "×"), "detail": detail}
