@@ -1,0 +1,1 @@
+"""Artifacts on disk: publish, verify, remove."""

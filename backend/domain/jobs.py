@@ -80,6 +80,7 @@ class EvaluateSpec(_Frozen):
 class InstallSpec(_Frozen):
     kind: Literal["install"] = "install"
     engine: str
+    action: Literal["install", "remove"] = "install"
 
 
 JobSpec = Annotated[OptimizeSpec | EvaluateSpec | InstallSpec, Field(discriminator="kind")]

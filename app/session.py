@@ -1,0 +1,31 @@
+"""The workspace of this server process, opened once, and what every page says when it cannot be used."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from backend import service
+from backend.domain.errors import WhetstoneError
+from backend.service import Workspace, supervisors
+
+
+@st.cache_resource(show_spinner=False)
+def _open() -> Workspace:
+    return service.open_workspace()
+
+
+def workspace() -> Workspace:
+    """The workspace; a store that cannot be opened is told in one sentence and ends the page."""
+    try:
+        return _open()
+    except WhetstoneError as error:
+        st.error(str(error), icon=":material/error:")
+        st.stop()
+
+
+def supervisor_banner(opened: Workspace) -> None:
+    """Say it when nothing will run what is queued."""
+    if not supervisors.alive(opened):
+        st.warning(
+            "No supervisor is running, so queued jobs wait: start one with `whetstone up`.", icon=":material/pause_circle:"
+        )

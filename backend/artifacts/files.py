@@ -1,0 +1,85 @@
+"""Publishes and verifies artifact folders. Knows nothing of the store; S3 comes beside it later.
+
+An artifact becomes visible by one rename of a folder whose every byte was hashed: nothing half-written is ever seen.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from pathlib import Path
+
+from backend.domain.artifact import ArtifactFile, Manifest
+from backend.domain.errors import ArtifactCorrupt
+
+MANIFEST = "manifest.json"
+
+
+def describe(folder: Path) -> list[ArtifactFile]:
+    """Path, size and sha256 of every file below `folder`, the manifest left out, sorted by path."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / MANIFEST)
+    return [
+        ArtifactFile(path=path.relative_to(folder).as_posix(), size=path.stat().st_size, sha256=sha256(path)) for path in files
+    ]
+
+
+def sha256(path: Path) -> str:
+    with path.open("rb") as source:
+        return hashlib.file_digest(source, "sha256").hexdigest()
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    aside = folder / f".{MANIFEST}.new"
+    with aside.open("w") as sink:
+        sink.write(manifest.model_dump_json(indent=1))
+        sink.flush()
+        os.fsync(sink.fileno())
+    aside.replace(folder / MANIFEST)
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Raises ArtifactCorrupt where there is no readable manifest."""
+    try:
+        return Manifest.model_validate_json((folder / MANIFEST).read_bytes())
+    except (OSError, ValueError) as error:
+        raise ArtifactCorrupt(f"{folder.name} has no readable manifest ({type(error).__name__}): run the job again.") from error
+
+
+def verify(folder: Path, manifest: Manifest) -> None:
+    """Re-hash every file. Raises ArtifactCorrupt naming the first file that is missing, changed or extra."""
+    named = {file.path: file for file in manifest.files}
+    for path, file in named.items():
+        actual = folder / path
+        if not actual.is_file():
+            raise ArtifactCorrupt(f"{path} of {folder.name} is missing: run the optimize job again.")
+        if actual.stat().st_size != file.size or sha256(actual) != file.sha256:
+            raise ArtifactCorrupt(f"{path} of {folder.name} is not the file the manifest describes: run the optimize job again.")
+    present = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    extra = sorted(set(present) - set(named) - {MANIFEST})
+    if extra:
+        raise ArtifactCorrupt(f"{extra[0]} of {folder.name} is not in the manifest: something else wrote there.")
+
+
+def publish(staged: Path, destination: Path) -> Path:
+    """Move a verified folder to its final place by one rename; the same content published twice stays as it is."""
+    destination.parent.mkdir(parents=True, exist_ok=True)
+    if destination.exists():
+        shutil.rmtree(staged)
+        return destination
+    staged.rename(destination)
+    _read_only(destination)
+    return destination
+
+
+def _read_only(folder: Path) -> None:
+    for path in folder.rglob("*"):
+        if path.is_file():
+            path.chmod(0o444)
+
+
+def remove(folder: Path) -> None:
+    """Delete by renaming aside first, so that a half-deleted artifact is never seen under its name."""
+    aside = folder.with_name(f".{folder.name}.deleted")
+    folder.rename(aside)
+    shutil.rmtree(aside)

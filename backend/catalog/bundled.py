@@ -1,0 +1,34 @@
+"""The models that come with Whetstone: the starter target and its draft, trained by assets/starter/training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from backend.catalog.card import read_card
+from backend.domain.model import ModelCard
+from backend.settings import ASSETS
+
+STARTER = "starter"
+STARTER_DRAFT = "starter-draft"
+
+_FOLDERS = {STARTER: ASSETS / "starter" / "target", STARTER_DRAFT: ASSETS / "starter" / "draft"}
+_DRAFTS = {STARTER: STARTER_DRAFT}
+
+
+def ids() -> list[str]:
+    return list(_FOLDERS)
+
+
+def card(model_id: str) -> ModelCard | None:
+    """The card of a bundled model, by id in any case; None where there is none of that name."""
+    folder = _FOLDERS.get(model_id.lower())
+    if folder is None:
+        return None
+    found = read_card(folder, id=model_id.lower(), origin="starter")
+    return found.model_copy(update={"draft": _DRAFTS.get(found.id)})
+
+
+def folder_card(source: str) -> ModelCard:
+    """The card of a local folder. Raises UnknownModel, InvalidModel."""
+    path = Path(source).expanduser().resolve()
+    return read_card(path, id=path.name, origin="folder")

@@ -1,0 +1,56 @@
+"""`whetstone`: the same verbs as the service. Exit 0 done, 1 the work failed, 2 the request was wrong, 130 interrupted."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from backend.cli import artifacts, catalog, doctor, engines, evaluate, jobs, optimize, recipe, studio
+from backend.domain.errors import WhetstoneError
+
+app = typer.Typer(
+    name="whetstone",
+    help="An open inference optimization studio: stack techniques on a model, run them as a watched job, measure the result "
+    "against the original, keep the winner. Every verb takes --json; state is kept under WHETSTONE_HOME (default ~/.whetstone).",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+for module in (studio, optimize, evaluate, doctor):
+    module.register(app)
+app.add_typer(jobs.app, name="jobs", help="List, watch, cancel, retry, clone and resume jobs.")
+app.add_typer(artifacts.app, name="artifacts", help="List, show, verify and delete what optimize jobs made.")
+app.add_typer(engines.app, name="engines", help="The environments that optimize and serve: list, install, remove.")
+app.add_typer(catalog.app, name="catalog", help="The models Whetstone knows.")
+app.add_typer(recipe.app, name="recipe", help="Check a recipe, estimate what it needs, list the bundled ones.")
+
+
+def main() -> None:
+    """The entry point; every WhetstoneError becomes one sentence on standard error and its exit code."""
+    try:
+        app(standalone_mode=False)
+    except WhetstoneError as error:
+        print(f"whetstone: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except typer.Exit as leave:
+        sys.exit(leave.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
+        print("whetstone: Interrupted.", file=sys.stderr)
+        sys.exit(130)
+    except Exception as error:  # noqa: BLE001
+        _usage(error)
+
+
+def _usage(error: Exception) -> None:
+    """Typer's own usage errors keep their message and exit 2; anything else is a defect and keeps its traceback."""
+    show = getattr(error, "show", None)
+    if show is None:
+        raise error
+    show()
+    sys.exit(getattr(error, "exit_code", 2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+"""`whetstone up` and `whetstone demo`."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from backend import service
+from backend.cli.evaluate import summary
+from backend.cli.optimize import Json
+from backend.cli.output import emit
+from backend.cli.run import finish
+from backend.service import demo as loop
+from backend.service import studio, supervisors
+
+
+def register(app: typer.Typer) -> None:
+    app.command("up")(up)
+    app.command("demo")(demo)
+
+
+def up(
+    port: Annotated[int, typer.Option(help="Port of the web studio.")] = 8501,
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open a browser where there is one.")] = True,
+) -> None:
+    """Supervisor and web studio; Ctrl-C stops both cleanly."""
+    studio.check_port(port)
+    workspace = service.open_workspace()
+    studio.serve(workspace, port, browser=browser, say=lambda line: print(line, file=sys.stderr, flush=True))
+
+
+def demo(
+    repeats: Annotated[int, typer.Option(help="Blocks of the evaluation; five or more give a verdict.")] = 5,
+    price_per_hour: Annotated[float, typer.Option(help="Hourly price; the default is an assumption.")] = loop.ASSUMED_PRICE,
+    json: Json = False,
+) -> None:
+    """The whole loop on the starter model, headless: optimize, evaluate against the original, table, HTML report."""
+    workspace = service.open_workspace()
+    supervisors.ensure(workspace)
+    shown = loop.run(workspace, lambda job: finish(workspace, job), repeats=repeats, price_per_hour=price_per_hour)
+    report = loop.report_path(shown)
+    print(f"Report: {report}", file=sys.stderr)
+    emit(shown.document, as_json=json, text=f"{summary(shown.document)}\n\nReport: {report}")

@@ -1,0 +1,95 @@
+"""Evaluations: from variants and options to a queued job, and the documents that came of it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from backend.domain.errors import InvalidWorkload, RequestError
+from backend.domain.evaluation import EvaluateOptions, Evaluation, Variant
+from backend.domain.jobs import EvaluateSpec
+from backend.hardware import engines
+from backend.service import jobs, variants, workloads
+from backend.service.jobs import JobView
+from backend.service.workspace import Workspace
+from backend.store import history
+from backend.store.tables import EvaluationRow
+
+
+class InvalidOptions(RequestError):
+    """An option of the evaluation is wrong."""
+
+
+class EvaluationView(BaseModel):
+    """An evaluation as screens and tools see it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str
+    job_id: str
+    title: str
+    baseline: str
+    path: str
+    created_at: datetime
+    document: Evaluation
+
+
+def options(**fields: object) -> EvaluateOptions:
+    """Validate load options. Raises InvalidOptions with one sentence."""
+    try:
+        chosen = EvaluateOptions.model_validate({k: v for k, v in fields.items() if v is not None})
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        name = str(first["loc"][0]).replace("_", "-")
+        raise InvalidOptions(f"--{name} is wrong: {first['msg'][0].lower()}{first['msg'][1:]}.") from None
+    if any(level < 1 for level in chosen.concurrency) or not chosen.concurrency:
+        raise InvalidOptions("--concurrency is wrong: every level is a whole number of at least 1, such as 1,4,16.")
+    if len(set(chosen.concurrency)) != len(chosen.concurrency):
+        raise InvalidOptions("--concurrency is wrong: a level stands there twice.")
+    return chosen
+
+
+def prepare(workspace: Workspace, sources: list[str], chosen: EvaluateOptions) -> EvaluateSpec:
+    """Resolve every variant and read the workload.
+
+    Raises UnknownModel, InvalidModel, NotFound, InvalidWorkload, EngineMissing.
+    """
+    resolved = variants.distinct_names([variants.resolve(workspace, source) for source in sources])
+    return of_variants(workspace, resolved, chosen)
+
+
+def of_variants(workspace: Workspace, resolved: list[Variant], chosen: EvaluateOptions) -> EvaluateSpec:
+    """The frozen specification over variants that are resolved already."""
+    workload = workloads.read(chosen.workload)
+    if max(chosen.concurrency) > 4096:
+        raise InvalidOptions("--concurrency is wrong: one load generator serves at most 4096 streams.")
+    if not workload.prompts:
+        raise InvalidWorkload
+    if any(variant.kind != "url" for variant in resolved):
+        engines.engine_python(workspace.settings, "serve")
+    path = str(workloads.path(chosen.workload))
+    return EvaluateSpec(variants=tuple(resolved), options=chosen.model_copy(update={"workload": path}))
+
+
+def submit(workspace: Workspace, spec: EvaluateSpec, *, submission: str | None = None) -> JobView:
+    """Queue it."""
+    names = ", ".join(variant.name for variant in spec.variants)
+    return jobs.submit(workspace, spec, f"Evaluate {names}", submission=submission)
+
+
+def _view(row: EvaluationRow) -> EvaluationView:
+    fields = {name: getattr(row, name) for name in EvaluationView.model_fields if name != "document"}
+    return EvaluationView(**fields, document=Evaluation.model_validate_json(row.document))
+
+
+def show(workspace: Workspace, evaluation_id: str) -> EvaluationView:
+    """Raises NotFound."""
+    with workspace.store.read() as session:
+        return _view(history.evaluation(session, evaluation_id))
+
+
+def listing(workspace: Workspace, *, limit: int = 100, offset: int = 0) -> list[EvaluationView]:
+    """Newest first."""
+    with workspace.store.read() as session:
+        return [_view(row) for row in history.evaluations(session, limit=limit, offset=offset)]

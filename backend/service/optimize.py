@@ -1,0 +1,88 @@
+"""From a model and a recipe to a queued optimize job, every reason against it told first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from backend.domain import compat, estimate
+from backend.domain.errors import ImpossibleStack, InvalidWorkload, NotEnoughDisk
+from backend.domain.estimate import Need
+from backend.domain.jobs import OptimizeSpec
+from backend.domain.model import ModelCard
+from backend.domain.recipe import Quantize, Recipe
+from backend.hardware import engines, probe
+from backend.service import jobs, models, recipes
+from backend.service.jobs import JobView
+from backend.service.workspace import Workspace
+
+
+class Prepared(BaseModel):
+    """All that is known before the start."""
+
+    spec: OptimizeSpec
+    need: Need
+
+
+def prepare(workspace: Workspace, source: str, recipe: Recipe, *, target: str = "local", seed: int = 0) -> Prepared:
+    """Check everything that can be checked without starting.
+
+    Raises UnknownModel, InvalidModel, InvalidRecipe, ImpossibleStack, EngineMissing, InvalidWorkload, NotEnoughDisk.
+    """
+    model = models.resolve(workspace, source)
+    verdict, draft = recipes.check(workspace, model, recipe, target)
+    if verdict.plan is None:
+        raise ImpossibleStack(_sentence(verdict))
+    if recipe.step("compile"):
+        engines.engine_python(workspace.settings, "serve")
+    need = estimate.need(model, recipe, draft)
+    _check_disk(workspace, need)
+    spec = OptimizeSpec(
+        model=model,
+        recipe=recipe,
+        plan=verdict.plan,
+        target=target,
+        draft=draft,
+        calibration_path=_calibration(recipe),
+        seed=seed,
+    )
+    return Prepared(spec=spec, need=need)
+
+
+def submit(workspace: Workspace, prepared: Prepared, *, submission: str | None = None) -> JobView:
+    """Queue it."""
+    title = f"Optimize {prepared.spec.model.id} with {prepared.spec.recipe.name}"
+    return jobs.submit(workspace, prepared.spec, title, submission=submission)
+
+
+def _sentence(verdict: compat.Verdict) -> str:
+    reasons = " ".join(reason.message for reason in verdict.reasons)
+    if verdict.suggestion is None:
+        return reasons
+    names = " + ".join(step.technique for step in verdict.suggestion.steps) or "no steps"
+    return f"{reasons} Nearest valid recipe: {names}."
+
+
+def _check_disk(workspace: Workspace, need: Need) -> None:
+    free = probe.free_disk(workspace.settings.home)
+    if free < need.disk_bytes:
+        raise NotEnoughDisk(
+            f"This job needs {need.disk_bytes / 1e9:.2f} GB of disk and {free / 1e9:.2f} GB are free under "
+            f"{workspace.settings.home}: free some, or set WHETSTONE_HOME to a larger disk."
+        )
+
+
+def _calibration(recipe: Recipe) -> str | None:
+    step = recipe.step("quantize")
+    if not isinstance(step, Quantize) or step.calibration == "bundled":
+        return None
+    path = Path(step.calibration).expanduser().resolve()
+    if not path.is_file():
+        raise InvalidWorkload(f"There is no calibration file {path}: give a text or JSONL file, or leave it out.")
+    return str(path)
+
+
+def model_card(workspace: Workspace, source: str) -> ModelCard:
+    """The card a source resolves to. Raises UnknownModel, InvalidModel."""
+    return models.resolve(workspace, source)

@@ -1,0 +1,91 @@
+"""Recipes: YAML in and out, and the check of a recipe against a model and a target."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import yaml
+
+from backend.domain import compat, recipe
+from backend.domain.compat import Facts, Hardware, Verdict
+from backend.domain.errors import InvalidRecipe
+from backend.domain.model import ModelCard
+from backend.domain.recipe import Recipe, Speculate
+from backend.hardware import probe
+from backend.service import models
+from backend.service.workspace import Workspace
+from backend.settings import ASSETS
+
+MAX_BYTES = 100_000
+
+
+def read_file(path: Path) -> Recipe:
+    """A recipe file, or a bundled recipe by its name. Raises InvalidRecipe."""
+    bundled = ASSETS / "recipes" / f"{path.name.removesuffix('.yaml')}.yaml"
+    actual = path if path.is_file() else bundled
+    if not actual.is_file():
+        names = ", ".join(bundled_names())
+        raise InvalidRecipe(f"There is no recipe file {path}: give a YAML file, or one of {names}.")
+    if actual.stat().st_size > MAX_BYTES:
+        raise InvalidRecipe(f"{path} has more than {MAX_BYTES // 1000} kB: a recipe has a few lines.")
+    try:
+        return read_text(actual.read_text(encoding="utf-8"))
+    except UnicodeDecodeError:
+        raise InvalidRecipe(f"{path} is not text: a recipe is a YAML file.") from None
+
+
+def read_text(text: str) -> Recipe:
+    """Parse YAML with its safe loader. Raises InvalidRecipe naming line and column."""
+    if len(text) > MAX_BYTES:
+        raise InvalidRecipe(f"The recipe has more than {MAX_BYTES // 1000} kB: a recipe has a few lines.")
+    try:
+        document = yaml.safe_load(text)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f"line {mark.line + 1}, column {mark.column + 1}" if mark else "somewhere"
+        raise InvalidRecipe(f"The recipe is not valid YAML ({where}: {error.problem}): indent with spaces.") from None
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise InvalidRecipe(f"The recipe is not valid YAML: {str(error).splitlines()[0]}.") from None
+    return recipe.read(document)
+
+
+def write_text(chosen: Recipe) -> str:
+    """The recipe as YAML, defaults left out."""
+    document = chosen.model_dump(mode="json")
+    for section in ("serving", "limits"):
+        defaults = type(getattr(chosen, section))().model_dump(mode="json")
+        document[section] = {k: v for k, v in document[section].items() if v != defaults[k]}
+        if not document[section]:
+            del document[section]
+    return yaml.safe_dump(document, sort_keys=False, default_flow_style=None, allow_unicode=True, width=100)
+
+
+def bundled_names() -> list[str]:
+    return sorted(path.stem for path in (ASSETS / "recipes").glob("*.yaml"))
+
+
+def check(workspace: Workspace, model: ModelCard, chosen: Recipe, target: str = "local") -> tuple[Verdict, ModelCard | None]:
+    """The verdict, and the resolved draft where the recipe has one.
+
+    Raises UnknownModel or InvalidModel where the recipe names a draft that is none, InvalidRecipe for an unknown target.
+    """
+    step = chosen.step("speculate")
+    draft = None
+    if isinstance(step, Speculate) and step.method == "draft":
+        draft = models.draft_for(workspace, model, step.draft)
+    facts = Facts(hardware=_hardware(target), draft=draft, compiler=probe.has_compiler())
+    return compat.check(model, chosen, facts), draft
+
+
+def _hardware(target: str) -> Hardware:
+    match target:
+        case "local" | "auto":
+            return "cuda" if probe.accelerators() else "cpu"
+        case "local:cpu":
+            return "cpu"
+        case _ if target.startswith("local:gpu") and probe.accelerators():
+            return "cuda"
+        case _ if target.startswith("local:gpu"):
+            raise InvalidRecipe("This machine has no GPU: use `--target local`.")
+        case _:
+            raise InvalidRecipe(f"The target `{target}` is not available in this version: use `local` or `local:cpu`.")

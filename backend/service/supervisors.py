@@ -1,0 +1,84 @@
+"""The supervisor as seen from outside: is one there, and start one that ends by itself when there is nothing left to do."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+
+from backend.domain.errors import WorkError
+from backend.service.workspace import Workspace
+from backend.store import queue
+from backend.store.tables import SupervisorRow
+
+IDLE_SECONDS = 3.0
+
+
+class SupervisorFailed(WorkError):
+    """The supervisor did not start; its log is supervisor.log in WHETSTONE_HOME."""
+
+
+def alive(workspace: Workspace) -> bool:
+    """Whether a supervisor serves this home: a fresh heartbeat, and the process there where it is on this host."""
+    with workspace.store.read() as session:
+        row = queue.supervisor_alive(session)
+    return row is not None and _process(row) is not None
+
+
+def ensure(workspace: Workspace) -> None:
+    """Start a supervisor where none is; it ends after a few idle seconds. Raises SupervisorFailed."""
+    if alive(workspace):
+        return
+    start(workspace, until_idle=IDLE_SECONDS)
+
+
+def start(workspace: Workspace, *, until_idle: float | None = None) -> int:
+    """Start a supervisor process in a session of its own and wait for its first heartbeat; its pid."""
+    command = [sys.executable, "-m", "backend.supervisor"]
+    if until_idle is not None:
+        command += ["--until-idle", str(until_idle)]
+    environment = {**os.environ, "WHETSTONE_HOME": str(workspace.settings.home)}
+    log_path = workspace.settings.home / "supervisor.log"
+    deadline = time.monotonic() + 30
+    child = _spawn(command, environment, log_path)
+    while not alive(workspace):
+        code = child.poll()
+        if code not in {None, 0} or time.monotonic() > deadline:
+            raise SupervisorFailed(f"The supervisor did not start (exit code {code}); see {log_path}.")
+        if code == 0:  # another one held the home's lock and may be ending just now
+            child = _spawn(command, environment, log_path)
+        time.sleep(0.1)
+    return child.pid
+
+
+def _spawn(command: list[str], environment: dict[str, str], log_path: Path) -> subprocess.Popen[bytes]:
+    with log_path.open("ab") as log:
+        return subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, env=environment
+        )
+
+
+def stop(workspace: Workspace, *, timeout_s: float = 45.0) -> bool:
+    """Ask this home's supervisor to stop, which cancels what it runs, and wait; False where there was none."""
+    with workspace.store.read() as session:
+        row = queue.supervisor_alive(session)
+    process = _process(row) if row else None
+    if process is None:
+        return False
+    process.send_signal(signal.SIGTERM)
+    _, left = psutil.wait_procs([process], timeout=timeout_s)
+    return not left
+
+
+def _process(row: SupervisorRow) -> psutil.Process | None:
+    try:
+        process = psutil.Process(row.pid)
+        same = abs(process.create_time() - row.process_started) < 0.05
+        return process if same and process.status() != psutil.STATUS_ZOMBIE else None
+    except psutil.NoSuchProcess:
+        return None

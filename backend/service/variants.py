@@ -1,0 +1,54 @@
+"""From what a person writes to a Variant: a model id, a folder, an artifact id or the URL of an endpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from backend.domain.artifact import Manifest
+from backend.domain.evaluation import Speculation, Variant
+from backend.domain.recipe import Serving, Speculate
+from backend.service import artifacts, models
+from backend.service.workspace import Workspace
+
+
+def resolve(workspace: Workspace, source: str, *, serving: Serving | None = None) -> Variant:
+    """Raises UnknownModel, InvalidModel, NotFound."""
+    if source.startswith(("http://", "https://")):
+        return Variant(name=source, source=source, kind="url", url=source.rstrip("/"))
+    if source.startswith("a-") and not Path(source).exists():
+        return _artifact(workspace, source)
+    card = models.resolve(workspace, source)
+    return Variant(
+        name=card.id, source=source, kind="model", model_path=card.path, original_path=card.path,
+        serving=serving or Serving(), bytes_on_disk=card.weights_bytes,
+    )  # fmt: skip
+
+
+def distinct_names(variants: list[Variant]) -> list[Variant]:
+    """The same name twice gets its source, then a number, so that charts and tables tell them apart."""
+    seen: dict[str, int] = {}
+    named = []
+    for variant in variants:
+        count = seen[variant.name] = seen.get(variant.name, 0) + 1
+        named.append(variant if count == 1 else variant.model_copy(update={"name": f"{variant.name} ({count})"}))
+    return named
+
+
+def _artifact(workspace: Workspace, artifact_id: str) -> Variant:
+    shown = artifacts.show(workspace, artifact_id)
+    folder, manifest = Path(shown.path), shown.manifest
+    cache = folder / "compile_cache"
+    return Variant(
+        name=manifest.recipe.name, source=artifact_id, kind="artifact", model_path=str(folder / "model"),
+        original_path=manifest.parent.path, serving=manifest.recipe.serving, speculation=_speculation(manifest, folder),
+        compile_cache=str(cache) if cache.is_dir() else None, recipe_hash=manifest.recipe_hash, bytes_on_disk=manifest.bytes_after,
+    )  # fmt: skip
+
+
+def _speculation(manifest: Manifest, folder: Path) -> Speculation | None:
+    step = manifest.recipe.step("speculate")
+    if not isinstance(step, Speculate) or step.method not in {"draft", "ngram"}:
+        return None
+    if step.method == "ngram":
+        return Speculation(method="ngram", tokens=step.tokens)
+    return Speculation(method="draft", tokens=step.tokens, draft_path=str(folder / "draft"))

@@ -1,0 +1,94 @@
+"""What jobs leave behind: events, artifacts, evaluations. Appends and reads; nothing here is ever changed afterwards."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from sqlalchemy import func
+from sqlmodel import Session, col, select
+
+from backend.domain.errors import NotFound
+from backend.domain.jobs import Event
+from backend.store.tables import ArtifactRow, EvaluationRow, EventRow, JobRow
+
+
+def append(session: Session, row: JobRow, events: Sequence[Event]) -> None:
+    """Store events in order and bring the job's summary fields (phase, progress, ETA, message) up to date."""
+    seq = session.exec(select(func.max(EventRow.seq)).where(EventRow.job_id == row.id)).one() or 0
+    for event in events:
+        seq += 1
+        document = event.model_dump_json(exclude_none=True)
+        session.add(EventRow(job_id=row.id, seq=seq, kind=event.kind, at=event.at, document=document))
+        _summarise(row, event)
+
+
+def _summarise(row: JobRow, event: Event) -> None:
+    row.event_at = event.at
+    if event.kind in {"phase", "progress"}:
+        row.phase = event.phase or row.phase
+        row.progress = event.progress if event.progress is not None else row.progress
+        row.eta_s = event.eta_s
+    if event.message:
+        row.message = event.message
+
+
+def events(session: Session, job_id: str, *, after: int = 0, limit: int = 5000) -> list[tuple[int, Event]]:
+    """(seq, event) pairs in order."""
+    statement = (
+        select(EventRow).where(EventRow.job_id == job_id, col(EventRow.seq) > after).order_by(col(EventRow.seq)).limit(limit)
+    )
+    return [(row.seq, Event.model_validate_json(row.document)) for row in session.exec(statement)]
+
+
+def jobs(
+    session: Session, *, states: Sequence[str] = (), kinds: Sequence[str] = (), limit: int = 50, offset: int = 0
+) -> list[JobRow]:
+    """Newest first."""
+    statement = select(JobRow).order_by(col(JobRow.created_at).desc())
+    if states:
+        statement = statement.where(col(JobRow.state).in_(states))
+    if kinds:
+        statement = statement.where(col(JobRow.kind).in_(kinds))
+    return list(session.exec(statement.offset(offset).limit(limit)))
+
+
+def queued(session: Session, states: Sequence[str]) -> list[JobRow]:
+    """Jobs in these states, in queue order."""
+    return list(session.exec(select(JobRow).where(col(JobRow.state).in_(states)).order_by(col(JobRow.rank))))
+
+
+def artifact(session: Session, artifact_id: str) -> ArtifactRow:
+    """The row. Raises NotFound."""
+    row = session.get(ArtifactRow, artifact_id)
+    if row is None:
+        raise NotFound(f"There is no artifact {artifact_id}: `whetstone artifacts list` shows those that exist.")
+    return row
+
+
+def artifacts(session: Session, *, model: str | None = None, limit: int = 100, offset: int = 0) -> list[ArtifactRow]:
+    """Newest first."""
+    statement = select(ArtifactRow).order_by(col(ArtifactRow.created_at).desc())
+    if model:
+        statement = statement.where(ArtifactRow.model == model)
+    return list(session.exec(statement.offset(offset).limit(limit)))
+
+
+def evaluation(session: Session, evaluation_id: str) -> EvaluationRow:
+    """The row. Raises NotFound."""
+    row = session.get(EvaluationRow, evaluation_id)
+    if row is None:
+        raise NotFound(f"There is no evaluation {evaluation_id}: `whetstone evaluations list` shows those that exist.")
+    return row
+
+
+def evaluations(session: Session, *, limit: int = 100, offset: int = 0) -> list[EvaluationRow]:
+    """Newest first."""
+    statement = select(EvaluationRow).order_by(col(EvaluationRow.created_at).desc())
+    return list(session.exec(statement.offset(offset).limit(limit)))
+
+
+def result(row: JobRow) -> dict[str, object]:
+    """The job's result document, empty while there is none."""
+    loaded: dict[str, object] = json.loads(row.result) if row.result else {}
+    return loaded

@@ -1,0 +1,120 @@
+"""The tables, on a registry of their own so that a hot reload of the studio never meets "Table is already defined".
+
+Documents (specifications, results, manifests, evaluations) are JSON text: they are read whole and never queried inside.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import BigInteger, DateTime, Index, Text, TypeDecorator, UniqueConstraint
+from sqlalchemy.orm import registry
+from sqlmodel import Field, SQLModel
+
+
+class Aware(TypeDecorator[datetime]):
+    """UTC and aware on every database: SQLite drops the offset, PostgreSQL keeps it."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Any) -> datetime | None:
+        return None if value is None else value.astimezone(UTC)
+
+    def process_result_value(self, value: datetime | None, dialect: Any) -> datetime | None:
+        if value is None:
+            return None
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+class Base(SQLModel, registry=registry()):
+    """Every table derives from this one."""
+
+
+class JobRow(Base, table=True):
+    __tablename__ = "jobs"
+    __table_args__ = (Index("ix_jobs_state_rank", "state", "rank"), Index("ix_jobs_created", "created_at"))
+
+    id: str = Field(primary_key=True)
+    kind: str
+    state: str
+    title: str
+    owner: str
+    spec: str = Field(sa_type=Text)
+    parent: str | None = None
+    submission: str | None = Field(default=None, unique=True)
+    """A key the submitter chose: the same key twice is one job, so that a double click is one job."""
+    rank: float = 0.0
+    """Queue order, lowest first; `move to front` goes below the lowest."""
+    exclusive: bool = False
+    lane: str = "accelerator"
+    attempt: int = 1
+    cancel_requested: bool = False
+    handle: str | None = Field(default=None, sa_type=Text)
+    supervisor: str | None = None
+    segment: int = 0
+    """Last event segment carried from the channel."""
+    phase: str | None = None
+    message: str | None = Field(default=None, sa_type=Text)
+    progress: float | None = None
+    eta_s: float | None = None
+    error: str | None = Field(default=None, sa_type=Text)
+    result: str | None = Field(default=None, sa_type=Text)
+    created_at: datetime = Field(default_factory=now, sa_type=Aware)
+    started_at: datetime | None = Field(default=None, sa_type=Aware)
+    finished_at: datetime | None = Field(default=None, sa_type=Aware)
+    event_at: datetime | None = Field(default=None, sa_type=Aware)
+
+
+class EventRow(Base, table=True):
+    __tablename__ = "events"
+    __table_args__ = (UniqueConstraint("job_id", "seq"),)
+
+    id: int | None = Field(default=None, primary_key=True)
+    job_id: str = Field(foreign_key="jobs.id")
+    seq: int
+    kind: str
+    at: datetime = Field(sa_type=Aware)
+    document: str = Field(sa_type=Text)
+
+
+class ArtifactRow(Base, table=True):
+    __tablename__ = "artifacts"
+
+    id: str = Field(primary_key=True)
+    job_id: str = Field(index=True)
+    model: str = Field(index=True)
+    recipe: str
+    recipe_hash: str = Field(index=True)
+    path: str
+    bytes: int = Field(sa_type=BigInteger)
+    created_at: datetime = Field(default_factory=now, sa_type=Aware)
+    manifest: str = Field(sa_type=Text)
+
+
+class EvaluationRow(Base, table=True):
+    __tablename__ = "evaluations"
+
+    id: str = Field(primary_key=True)
+    job_id: str = Field(index=True)
+    title: str
+    baseline: str
+    path: str
+    created_at: datetime = Field(default_factory=now, sa_type=Aware, index=True)
+    document: str = Field(sa_type=Text)
+
+
+class SupervisorRow(Base, table=True):
+    __tablename__ = "supervisors"
+
+    id: str = Field(primary_key=True)
+    host: str
+    pid: int
+    process_started: float
+    heartbeat_at: datetime = Field(default_factory=now, sa_type=Aware)
+    stopped: bool = False

@@ -1,0 +1,74 @@
+"""What happens to a job's result: an artifact is verified and published, an evaluation is filed, the row is closed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from sqlmodel import Session
+
+from backend.artifacts import files
+from backend.domain.evaluation import Evaluation
+from backend.settings import Settings
+from backend.store.tables import ArtifactRow, EvaluationRow, JobRow
+
+
+def register(session: Session, settings: Settings, row: JobRow, output: Path, document: dict[str, Any]) -> dict[str, Any]:
+    """Store what the job made and answer with the result document for its row.
+
+    Raises ArtifactCorrupt where the output is not what its manifest says.
+    """
+    if row.kind == "optimize":
+        return _register_artifact(session, settings, row, output, document)
+    if row.kind == "evaluate":
+        return _register_evaluation(session, settings, row, output, document)
+    return document
+
+
+def _register_artifact(
+    session: Session, settings: Settings, row: JobRow, output: Path, document: dict[str, Any]
+) -> dict[str, Any]:
+    final = settings.artifacts / str(document["artifact"])
+    if output.exists():  # else an earlier supervisor published it and died before it could say so
+        files.verify(output, files.read_manifest(output))
+        files.publish(output, final)
+    manifest = files.read_manifest(final)
+    session.merge(
+        ArtifactRow(
+            id=manifest.id,
+            job_id=row.id,
+            model=manifest.parent.id,
+            recipe=manifest.recipe.name,
+            recipe_hash=manifest.recipe_hash,
+            path=str(final),
+            bytes=manifest.bytes_after,
+            manifest=manifest.model_dump_json(),
+        )
+    )
+    return {**document, "artifact": manifest.id, "path": str(final)}
+
+
+def _register_evaluation(
+    session: Session, settings: Settings, row: JobRow, output: Path, document: dict[str, Any]
+) -> dict[str, Any]:
+    identity = "e-" + row.id.removeprefix("j-") + ("" if row.attempt == 1 else f"-{row.attempt}")
+    final = settings.evaluations / identity
+    final.parent.mkdir(parents=True, exist_ok=True)
+    if output.exists():
+        Evaluation.model_validate_json((output / "evaluation.json").read_bytes())
+        shutil.rmtree(final, ignore_errors=True)
+        output.rename(final)
+    evaluation = Evaluation.model_validate_json((final / "evaluation.json").read_bytes())
+    session.merge(
+        EvaluationRow(
+            id=identity,
+            job_id=row.id,
+            title=row.title,
+            baseline=evaluation.variants[0].name,
+            path=str(final),
+            document=json.dumps(json.loads((final / "evaluation.json").read_bytes())),
+        )
+    )
+    return {**document, "evaluation": identity, "path": str(final), "report": str(final / "report.html")}

@@ -1,0 +1,174 @@
+"""The supervisor's loop. One a home (held by a file lock); everything it knows stands in the store, so it can die at any time.
+
+A restarted supervisor finds its workers again by their handles, carries on, and can still cancel them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+import time
+
+import psutil
+
+from backend.domain import channel
+from backend.domain.errors import WhetstoneError
+from backend.domain.jobs import LIVE, Event, Handle, JobState, Outcome
+from backend.launchers.local import LocalLauncher
+from backend.settings import Settings
+from backend.store import history, queue
+from backend.store.database import Store
+from backend.store.tables import JobRow, SupervisorRow, now
+from backend.supervisor.registry import register
+
+GRACE_SECONDS = 20.0
+"""From SIGTERM to SIGKILL of a cancelled worker: long enough to stop a vLLM server in order."""
+
+
+class Supervisor:
+    """`tick` is one round: heartbeat, look after live jobs, start what may start."""
+
+    def __init__(self, settings: Settings, store: Store) -> None:
+        self.settings, self.store = settings, store
+        self.launcher = LocalLauncher(settings.home)
+        process = psutil.Process()
+        self.row = SupervisorRow(
+            id="s-" + secrets.token_hex(4), host=socket.gethostname(), pid=os.getpid(), process_started=process.create_time()
+        )
+        self._beaten = 0.0
+        self._asked: dict[str, float] = {}
+
+    def tick(self, *, start: bool = True) -> bool:
+        """One round; True while any job is live or queued."""
+        self._beat()
+        live = self._live()
+        for row in live:
+            self._look_after(row)
+        started = self._start_next() if start else False
+        return bool(live) or started or self._has_queued()
+
+    def stop(self) -> None:
+        """Cancel what runs, wait for it, and say that this supervisor has gone."""
+        for row in self._live():
+            self._mark_cancel(row.id)
+        deadline = time.monotonic() + GRACE_SECONDS + 10
+        while self._live() and time.monotonic() < deadline:
+            self.tick(start=False)
+            time.sleep(0.1)
+        self.row.stopped = True
+        with self.store.session() as session:
+            queue.heartbeat(session, self.row)
+
+    def _beat(self) -> None:
+        if time.monotonic() - self._beaten >= queue.HEARTBEAT_SECONDS:
+            with self.store.session() as session:
+                queue.heartbeat(session, self.row)
+            self._beaten = time.monotonic()
+
+    def _live(self) -> list[JobRow]:
+        with self.store.read() as session:
+            return history.queued(session, [str(state) for state in LIVE])
+
+    def _has_queued(self) -> bool:
+        with self.store.read() as session:
+            return bool(history.queued(session, [str(JobState.QUEUED)]))
+
+    def _mark_cancel(self, job_id: str) -> None:
+        with self.store.session() as session:
+            queue.get(session, job_id).cancel_requested = True
+
+    def _start_next(self) -> bool:
+        with self.store.session() as session:
+            row = queue.claimable(session)
+            if row is None or not queue.claim(session, row.id, self.row.id):
+                return False
+        handle = self.launcher.start(row.id, row.spec)
+        with self.store.session() as session:
+            fresh = queue.get(session, row.id)
+            fresh.handle, fresh.segment = handle.model_dump_json(), 0
+            queue.move(fresh, JobState.RUNNING)
+            history.append(
+                session, fresh, [Event(kind="state", message=f"Started as process {handle.pid}, attempt {fresh.attempt}.")]
+            )
+        return True
+
+    def _look_after(self, row: JobRow) -> None:
+        if row.handle is None:
+            # The supervisor that claimed it died before the worker was recorded: its mark finds whatever did start.
+            self.launcher.sweep(row.id, None)
+            self._close(row.id, JobState.LOST, "The supervisor ended while starting this job: resume it.")
+            return
+        handle = Handle.model_validate_json(row.handle)
+        outcome = self.launcher.poll(handle)  # before the events: what was written before the exit is then carried
+        self._carry(row)
+        if not outcome.alive:
+            self._finish(row, handle, outcome)
+        elif row.cancel_requested:
+            self._cancel(row, handle)
+
+    def _carry(self, row: JobRow) -> None:
+        segments = self.launcher.segments(row.id, row.segment)
+        if not segments:
+            return
+        with self.store.session() as session:
+            fresh = queue.get(session, row.id)
+            for number, events in segments:
+                history.append(session, fresh, events)
+                fresh.segment = number
+
+    def _cancel(self, row: JobRow, handle: Handle) -> None:
+        asked = self._asked.get(row.id)
+        if asked is None:
+            self._asked[row.id] = time.monotonic()
+            if row.state != JobState.CANCELLING:
+                with self.store.session() as session:
+                    queue.move(queue.get(session, row.id), JobState.CANCELLING)
+            self.launcher.cancel(handle, force=False)
+        elif time.monotonic() - asked > GRACE_SECONDS:
+            self.launcher.cancel(handle, force=True)
+
+    def _finish(self, row: JobRow, handle: Handle, outcome: Outcome) -> None:
+        """The worker is gone: what it said of itself counts first, then what was seen of its exit."""
+        result = self.launcher.result(row.id)
+        if result is not None and result["outcome"] == "succeeded":
+            self._register(row, result["document"])
+        elif result is not None:
+            state = JobState.CANCELLED if result["outcome"] == "cancelled" else JobState.FAILED
+            self._close(row.id, state, result["error"])
+        elif row.state == JobState.CANCELLING or row.cancel_requested:
+            self._close(row.id, JobState.CANCELLED, "The job was cancelled; nothing half-written remains.")
+        elif outcome.code is not None:
+            self._close(row.id, JobState.FAILED, _exit_sentence(outcome.code))
+        else:
+            self._close(row.id, JobState.LOST, "The worker is gone and nobody saw it end: resume the job.")
+        self.launcher.sweep(row.id, handle)
+        self._asked.pop(row.id, None)
+
+    def _register(self, row: JobRow, document: dict[str, object]) -> None:
+        output = self.settings.jobs / row.id / channel.WORK / channel.OUTPUT
+        try:
+            with self.store.session() as session:
+                fresh = queue.get(session, row.id)
+                fresh.result = json.dumps(register(session, self.settings, fresh, output, document))
+                fresh.progress, fresh.message = 1.0, "Done."
+                queue.move(fresh, JobState.SUCCEEDED)
+                history.append(session, fresh, [Event(kind="state", message="Succeeded.", progress=1.0)])
+        except (WhetstoneError, OSError, ValueError) as error:
+            self._close(row.id, JobState.FAILED, f"The job's result could not be registered: {error}")
+
+    def _close(self, job_id: str, state: JobState, sentence: str) -> None:
+        with self.store.session() as session:
+            row = queue.get(session, job_id)
+            queue.move(row, state)
+            row.error = sentence
+            row.finished_at = now()
+            history.append(session, row, [Event(kind="state", message=sentence, data={"state": str(state)})])
+
+
+def _exit_sentence(code: int) -> str:
+    if code == -9:
+        return "The worker was killed (signal 9), as the system does when memory runs out: see the log, then resume the job."
+    how = f"on signal {-code}" if code < 0 else f"with exit code {code}"
+    return f"The worker ended {how} without a result: see the log, then resume the job."

@@ -1,0 +1,79 @@
+"""The worker's top level: reads the specification, runs the job, writes one result whatever happens.
+
+One of the two places where a broad `except` is right: a failure nobody foresaw must still end in a sentence and a result.
+"""
+
+from __future__ import annotations
+
+import errno
+import shutil
+import signal
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from backend.domain.errors import DiskFull, JobCancelled, WhetstoneError
+from backend.domain.jobs import Event, JobSpec
+from backend.worker.channel import JobChannel
+from backend.worker.resources import PeakMemory
+
+
+def main(folder: str) -> int:
+    """Exit 0 succeeded, 1 failed, 130 cancelled; the result document says the same."""
+    channel = JobChannel(Path(folder))
+    signal.signal(signal.SIGTERM, _cancelled)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with PeakMemory() as memory:
+            document = _run(channel, memory)
+        channel.result({"outcome": "succeeded", "document": document})
+        return 0
+    except JobCancelled as error:
+        return _end(channel, "cancelled", str(error))
+    except WhetstoneError as error:
+        return _end(channel, "failed", str(error))
+    except OSError as error:
+        traceback.print_exc()
+        return _end(channel, "failed", str(DiskFull()) if error.errno == errno.ENOSPC else f"{error}.")
+    except Exception as error:  # noqa: BLE001
+        traceback.print_exc()
+        return _end(channel, "failed", f"An error nobody foresaw ({type(error).__name__}: {error}); the job's log has the rest.")
+
+
+def _cancelled(_number: int, _frame: object) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise JobCancelled
+
+
+def _run(channel: JobChannel, memory: PeakMemory) -> dict[str, Any]:
+    spec: JobSpec = TypeAdapter(JobSpec).validate_python(channel.spec())
+    channel.emit(Event(kind="state", message="The worker has started."))
+    match spec.kind:
+        case "optimize":
+            from backend.worker import optimize
+
+            return optimize.run(spec, channel, memory)
+        case "evaluate":
+            from backend.worker import evaluate
+
+            return evaluate.run(spec, channel, memory)
+        case "install":
+            from backend.worker import install
+
+            return install.run(spec, channel)
+
+
+def _end(channel: JobChannel, outcome: str, error: str) -> int:
+    """A failed or cancelled job leaves no scratch behind; the disk may be full, so this must not need space of its own."""
+    shutil.rmtree(channel.work, ignore_errors=True)
+    print(error, file=sys.stderr, flush=True)
+    channel.emit(Event(kind="error", message=error))
+    channel.result({"outcome": outcome, "error": error})
+    return 130 if outcome == "cancelled" else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,212 @@
+"""An evaluation job: servers up, slots in ABBA order, records kept, quality beside the speed, one document and a report."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import platform
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from backend import settings as configuration
+from backend.domain import schedule
+from backend.domain.comparison import compare
+from backend.domain.evaluation import EvaluateOptions, Evaluation, Level, Quality, Variant, VariantResult
+from backend.domain.jobs import EvaluateSpec
+from backend.domain.load import Audit, LoadPlan, RequestRecord
+from backend.domain.metrics import summarise
+from backend.domain.prices import Pricing
+from backend.domain.workload import Workload, parse
+from backend.hardware import engines, probe
+from backend.worker.answers import GREEDY_PROMPTS, compare_answers
+from backend.worker.channel import JobChannel
+from backend.worker.progress import ChannelProgress
+from backend.worker.quality import measure
+from backend.worker.records import write_records
+from backend.worker.resources import PeakMemory
+from backend.worker.servers import Endpoint, ServerPool
+
+Key = tuple[int, int]
+"""(variant index, concurrency)"""
+
+
+class Measurement:
+    """What one evaluation gathers, slot by slot."""
+
+    def __init__(self, spec: EvaluateSpec, channel: JobChannel, workload: Workload, progress: ChannelProgress) -> None:
+        self.spec, self.channel, self.workload, self.progress = spec, channel, workload, progress
+        self.records: dict[Key, list[list[RequestRecord]]] = {}
+        self.audits: dict[Key, list[Audit]] = {}
+        self.speculation: dict[Key, tuple[int, int]] = {}
+        self.answers: dict[int, list[str]] = {}
+        self._slots = 0
+
+    def run(self, pool: ServerPool) -> None:
+        """Load every slot of the schedule. Servers are warmed by each slot's own warm-up requests."""
+        options = self.spec.options
+        mode = "restart" if pool.mode == "restart" else "resident"
+        slots = schedule.schedule(len(self.spec.variants), options.concurrency, options.repeats, mode)  # type: ignore[arg-type]
+        self.progress.phase("measure", "Measuring", total=len(slots), unit="runs", weight=6.0)
+        for done, slot in enumerate(slots):
+            endpoint = pool.use(slot.variant)
+            if options.quality and slot.variant not in self.answers:
+                self.answers[slot.variant] = self._answer(slot.variant, endpoint)
+            self._slot(slot, endpoint)
+            name = self.spec.variants[slot.variant].name
+            self.progress.advance(done + 1, variant=name, concurrency=slot.level, block=slot.block)
+
+    def level(self, variant: int, concurrency: int) -> Level:
+        options, key = self.spec.options, (variant, concurrency)
+        pricing = None
+        if options.price_per_hour is not None:
+            pricing = Pricing(
+                per_hour=options.price_per_hour, discount=options.discount, input_output_ratio=options.input_output_ratio
+            )
+        return summarise(concurrency, self.records[key], self.audits[key], pricing=pricing, acceptance=self.speculation.get(key))
+
+    def _slot(self, slot: schedule.Slot, endpoint: Endpoint) -> None:
+        key = (slot.variant, slot.level)
+        before = endpoint.drafted_accepted()
+        offset = (slot.block * len(self.spec.options.concurrency) + self.spec.options.concurrency.index(slot.level)) * 8
+        records, audit = self._load(endpoint, self._plan(endpoint, slot.level, self._prompts(offset)))
+        after = endpoint.drafted_accepted()
+        self.records.setdefault(key, []).append(records)
+        self.audits.setdefault(key, []).append(audit)
+        if before is not None and after is not None:
+            drafted, accepted = self.speculation.get(key, (0, 0))
+            self.speculation[key] = (drafted + int(after[0] - before[0]), accepted + int(after[1] - before[1]))
+        self._point(slot, records)
+
+    def _point(self, slot: schedule.Slot, records: list[RequestRecord]) -> None:
+        """A figure for the live chart, labelled approximate there."""
+        good = [r for r in records if r.ok and not r.warm]
+        tokens = sum(r.output_tokens or 0 for r in good)
+        began = min((r.sent or r.intended for r in good), default=0.0)
+        seconds = max((r.end for r in good), default=0.0) - began
+        rate = tokens / seconds if seconds > 0 else None
+        self.progress.point(
+            variant=self.spec.variants[slot.variant].name, concurrency=slot.level, block=slot.block, output_tokens_per_s=rate
+        )
+
+    def _answer(self, variant: int, endpoint: Endpoint) -> list[str]:
+        """Greedy answers one at a time, so that batching cannot tip a tie."""
+        plan = self._plan(endpoint, 1, self._prompts(0)).model_copy(
+            update={"requests": GREEDY_PROMPTS, "temperature": 0.0, "warmup_requests": 1}
+        )
+        records, _ = self._load(endpoint, plan)
+        return [record.text for record in sorted(records, key=lambda r: r.index) if not record.warm]
+
+    def _plan(self, endpoint: Endpoint, concurrency: int, prompts: Path) -> LoadPlan:
+        options = self.spec.options
+        requests = options.requests or (None if options.seconds else default_requests(concurrency))
+        return LoadPlan(
+            url=endpoint.url, model=endpoint.served_name or "", concurrency=concurrency, requests=requests,
+            seconds=options.seconds, warmup_requests=options.warmup_requests, prompts=str(prompts),
+            max_tokens=options.max_tokens, temperature=options.temperature, seed=options.seed, timeout_s=options.timeout_s,
+        )  # fmt: skip
+
+    def _prompts(self, offset: int) -> Path:
+        """The workload from another line on in each block and level, the same for every variant: prefixes stay unseen."""
+        path = self.channel.work / f"prompts-{offset}.jsonl"
+        if not path.exists():
+            lines = [prompt.model_dump_json(exclude_none=True) for prompt in self.workload.prompts]
+            turn = offset % len(lines)
+            path.write_text("\n".join(lines[turn:] + lines[:turn]) + "\n")
+        return path
+
+    def _load(self, endpoint: Endpoint, plan: LoadPlan) -> tuple[list[RequestRecord], Audit]:
+        from backend.evaluate.load import models, run_level
+
+        if not plan.model:
+            plan = plan.model_copy(update={"model": models(plan.url)[0]})
+        self._slots += 1
+        return run_level(plan, self.channel.work / f"slot-{self._slots}")
+
+
+def default_requests(concurrency: int) -> int:
+    """Four answers a stream and at least eight: enough for a steady window, short enough to repeat."""
+    return max(8, 4 * concurrency)
+
+
+def run(spec: EvaluateSpec, channel: JobChannel, memory: PeakMemory) -> dict[str, Any]:
+    """Fill the channel's output with evaluation.json, records.parquet and report.html."""
+    options = spec.options
+    workload = parse(Path(options.workload).stem, Path(options.workload).read_bytes())
+    progress = ChannelProgress(channel, 2.0 + 6.0 + (1.5 if options.quality else 0.0) + 0.5)
+    settings = configuration.load()
+    python = engines.engine_python(settings, "serve")
+    measurement = Measurement(spec, channel, workload, progress)
+    pool = ServerPool(spec.variants, options, python, channel.folder, settings.cache / "vllm", progress)
+    with pool:
+        progress.phase("start", "Starting servers", weight=2.0)
+        pool.settle()
+        measurement.run(pool)
+    qualities = _qualities(spec, measurement, progress) if options.quality else {}
+    progress.phase("report", "Writing the report", weight=0.5)
+    evaluation = _document(measurement, pool, qualities)
+    _publish(channel.output, evaluation, measurement)
+    return {"peak_rss_bytes": memory.peak, "interleave": pool.mode}
+
+
+def _qualities(spec: EvaluateSpec, measurement: Measurement, progress: ChannelProgress) -> dict[int, Quality]:
+    scores = measure(spec.variants, progress)
+    matches = compare_answers(spec.variants[0], measurement.answers)
+    return {index: score.model_copy(update=matches.get(index, {})) for index, score in scores.items()}
+
+
+def _document(measurement: Measurement, pool: ServerPool, qualities: dict[int, Quality]) -> Evaluation:
+    spec, options = measurement.spec, measurement.spec.options
+    results = []
+    for index, variant in enumerate(spec.variants):
+        ready = pool.ready_seconds.get(index)
+        results.append(
+            VariantResult(
+                name=variant.name,
+                variant=variant,
+                levels=[measurement.level(index, c) for c in options.concurrency],
+                quality=qualities.get(index),
+                ready_seconds=min(ready) if ready else None,
+                peak_rss_bytes=pool.peak_rss.get(index),
+            )
+        )
+    return Evaluation(
+        variants=results, comparison=compare(results), workload=measurement.workload.about(), hardware=probe.probe(),
+        versions=_versions(), options=options, interleave=pool.mode,
+        measured_at=datetime.now(UTC).isoformat(timespec="seconds"), warnings=_warnings(options, results, spec.variants),
+    )  # fmt: skip
+
+
+def _warnings(options: EvaluateOptions, results: Sequence[VariantResult], variants: Sequence[Variant]) -> list[str]:
+    found = []
+    if options.repeats < 5:
+        found.append(f"{options.repeats} repeats give figures but no verdict: five or more do.")
+    looping = sum(level.looping_outputs for result in results for level in result.levels)
+    total = sum(level.requests for result in results for level in result.levels)
+    if looping:
+        found.append(f"{looping} of {total} answers end in a loop, which flatters speculative decoding.")
+    if not any(variant.kind == "url" for variant in variants):
+        found.append("Load generator and server share this machine's processors.")
+    return found
+
+
+def _versions() -> dict[str, str]:
+    """Of the studio and of the serve environment, as its marker records them."""
+    settings = configuration.load()
+    marker = engines.marker(settings.engines, "serve") or {}
+    return {
+        "python": platform.python_version(),
+        "whetstone": importlib.metadata.version("whetstone"),
+        **marker.get("versions", {}),
+    }
+
+
+def _publish(output: Path, evaluation: Evaluation, measurement: Measurement) -> None:
+    from backend.evaluate.report import write_report
+
+    output.mkdir(parents=True)
+    (output / "evaluation.json").write_text(json.dumps(evaluation.model_dump(mode="json"), indent=1))
+    names = [variant.name for variant in measurement.spec.variants]
+    write_records(output / "records.parquet", names, measurement.records)
+    write_report(evaluation, output)

@@ -1,0 +1,177 @@
+"""An optimize job: the plan's steps in order, quality measured on what was written, one manifest at the end."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+from backend import settings as configuration
+from backend.artifacts import files
+from backend.domain.artifact import Manifest
+from backend.domain.compat import PlannedStep
+from backend.domain.errors import InvalidWorkload, QualityFloorMissed
+from backend.domain.evaluation import Speculation, Variant
+from backend.domain.jobs import OptimizeSpec
+from backend.domain.recipe import Limits
+from backend.hardware import engines, probe
+from backend.settings import ASSETS
+from backend.worker.channel import JobChannel
+from backend.worker.progress import ChannelProgress
+from backend.worker.resources import PeakMemory
+
+CALIBRATION = ASSETS / "text" / "calibration.txt"
+HELD_OUT = ASSETS / "text" / "held_out.txt"
+QUALITY_WINDOWS = 24
+"""Windows of 512 tokens scored for the artifact's own quality report."""
+
+
+class Optimization:
+    """One run: what the steps have in common, and what the manifest is made of."""
+
+    def __init__(self, spec: OptimizeSpec, channel: JobChannel) -> None:
+        self.spec, self.channel = spec, channel
+        self.model = channel.output / "model"
+        weights = {"quantize": 4.0, "speculate": 0.2, "compile": 8.0}
+        expected = 1.0 + sum(weights.get(step.technique, 1.0) for step in spec.plan.steps) + (2.0 if self.quantizes else 0.5)
+        self.progress = ChannelProgress(channel, expected)
+        self.facts: dict[str, Any] = {}
+
+    @property
+    def quantizes(self) -> bool:
+        return any(step.technique == "quantize" for step in self.spec.plan.steps)
+
+    def run(self) -> None:
+        self.channel.output.mkdir(parents=True)
+        if not self.quantizes:
+            self.progress.phase("copy", "Copying the weights", weight=0.5)
+            copy_model(Path(self.spec.model.path), self.model)
+        for step in self.spec.plan.steps:
+            getattr(self, f"_{step.technique}")(step)
+        if self.quantizes:
+            self._measure_quality()
+
+    def _quantize(self, step: PlannedStep) -> None:
+        from backend.engines.base import QuantizeRequest
+        from backend.engines.native import quantize
+
+        options = step.options
+        request = QuantizeRequest(
+            model_dir=Path(self.spec.model.path), out_dir=self.model, method=options["method"], bits=options["bits"],
+            group_size=options.get("group_size"), symmetric=options["symmetric"], seed=self.spec.seed,
+            calibration_texts=calibration_texts(self.spec.calibration_path),
+        )  # fmt: skip
+        made = quantize(request, self.progress)
+        calibration = {**made.calibration, "source": self.spec.calibration_path or "bundled"}
+        self.facts |= {"layers": made.layers, "calibration": calibration, "versions": made.versions}
+
+    def _speculate(self, step: PlannedStep) -> None:
+        if self.spec.draft is not None:
+            self.progress.phase("draft", f"Packing the draft {self.spec.draft.id}", weight=0.2)
+            copy_model(Path(self.spec.draft.path), self.channel.output / "draft")
+
+    def _compile(self, step: PlannedStep) -> None:
+        from backend.serving import compile_cache
+
+        self.progress.phase("compile", "Compiling ahead of time by starting vLLM once", weight=8.0)
+        python = engines.engine_python(configuration.load(), "serve")
+        log = self.channel.folder / "compile.log"
+        self.facts["compile_key"] = compile_cache.build(
+            self.variant(), python, self.channel.output / "compile_cache", log, self.progress
+        )
+
+    def variant(self) -> Variant:
+        """What was made so far, as it will be served."""
+        recipe = self.spec.recipe
+        step: Any = recipe.step("speculate")
+        draft = str(self.channel.output / "draft") if self.spec.draft else None
+        speculation = Speculation(method=step.method, tokens=step.tokens, draft_path=draft) if step else None
+        return Variant(
+            name=recipe.name, source=self.spec.model.id, kind="artifact", model_path=str(self.model), serving=recipe.serving,
+            speculation=speculation,
+        )  # fmt: skip
+
+    def _measure_quality(self) -> None:
+        from backend.evaluate import quality
+
+        text = HELD_OUT.read_text()
+        scored = quality.score(Path(self.spec.model.path), self.model, text, windows=QUALITY_WINDOWS, progress=self.progress)
+        self.facts["quality"] = {
+            "perplexity_before": scored["perplexity_original"],
+            "perplexity_after": scored["perplexity"],
+            "kl_mean": scored["kl_mean"],
+            "kl_ci95": scored["kl_ci95"],
+        }
+        check_limits(self.spec.recipe.limits, self.facts["quality"])
+
+
+def run(spec: OptimizeSpec, channel: JobChannel, memory: PeakMemory) -> dict[str, Any]:
+    """Fill the channel's output with an artifact; the result document's own part."""
+    began = time.monotonic()
+    work = Optimization(spec, channel)
+    work.run()
+    work.progress.phase("manifest", "Hashing every file", weight=0.5)
+    described = files.describe(channel.output)
+    manifest = Manifest(
+        job=channel.folder.name, parent=spec.model, recipe=spec.recipe, recipe_hash=spec.recipe.hash, files=described,
+        bytes_before=spec.model.weights_bytes, bytes_after=weight_bytes(work.model), draft=spec.draft, hardware=probe.probe(),
+        seed=spec.seed, peak_rss_bytes=memory.peak, seconds=round(time.monotonic() - began, 2), **work.facts,
+    )  # fmt: skip
+    files.write_manifest(channel.output, manifest)
+    document = manifest.model_dump(mode="json", include={"seconds", "peak_rss_bytes", "quality", "bytes_before", "bytes_after"})
+    return {**document, "artifact": manifest.id}
+
+
+def weight_bytes(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+
+
+def copy_model(source: Path, destination: Path) -> None:
+    """Copy what a server needs and nothing that could run code: safetensors, JSON, tokenizer files."""
+    destination.mkdir(parents=True)
+    kept = ("*.safetensors", "*.json", "*.model", "*.txt", "*.jinja")
+    for path in sorted({path for pattern in kept for path in source.glob(pattern)}):
+        shutil.copyfile(path, destination / path.name)
+
+
+def calibration_texts(path: str | None) -> list[str]:
+    """Documents of the calibration file: JSONL lines with `text` (or `prompt`), else paragraphs of plain text.
+
+    Raises InvalidWorkload where it is empty or does not decode.
+    """
+    source = Path(path) if path else CALIBRATION
+    try:
+        content = source.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidWorkload(f"{source.name} is not UTF-8 text (byte {error.start}): convert it first.") from None
+    texts = _jsonl(source, content) if source.suffix == ".jsonl" else [content]
+    if not any(text.strip() for text in texts):
+        raise InvalidWorkload(f"The calibration file {source.name} is empty: give a few hundred kilobytes of typical text.")
+    return texts
+
+
+def _jsonl(source: Path, content: str) -> list[str]:
+    texts = []
+    for number, line in enumerate(content.splitlines(), 1):
+        try:
+            document = json.loads(line)
+            texts.append(str(document.get("text") or document["prompt"]))
+        except (ValueError, KeyError, AttributeError):
+            raise InvalidWorkload(f'Line {number} of {source.name} is not an object with "text" or "prompt".') from None
+    return texts
+
+
+def check_limits(limits: Limits, quality: dict[str, Any]) -> None:
+    """Raises QualityFloorMissed naming the limit and what was measured."""
+    if limits.max_kl is not None and quality["kl_mean"] > limits.max_kl:
+        raise QualityFloorMissed(
+            f"Mean KL divergence is {quality['kl_mean']:.4f}, above the recipe's max_kl {limits.max_kl}: nothing was registered."
+        )
+    rise = quality["perplexity_after"] / quality["perplexity_before"] - 1
+    if limits.max_perplexity_increase is not None and rise > limits.max_perplexity_increase:
+        raise QualityFloorMissed(
+            f"Perplexity rose by {rise:.2%}, above the recipe's max_perplexity_increase "
+            f"{limits.max_perplexity_increase:.2%}: nothing was registered."
+        )

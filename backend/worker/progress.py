@@ -1,0 +1,70 @@
+"""Progress as job events: phases weighted into one bar, a smoothed rate, and the time left."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from backend.domain.jobs import Event
+from backend.worker.channel import JobChannel
+
+
+class ChannelProgress:
+    """`expected` is the sum of the weights of all phases to come; unknown phases stretch it."""
+
+    def __init__(self, channel: JobChannel, expected: float) -> None:
+        self._channel, self._expected = channel, max(expected, 1e-9)
+        self._before = self._weight = 0.0
+        self._name: str | None = None
+        self._total: float | None = None
+        self._unit: str | None = None
+        self._begun = self._phase_begun = time.monotonic()
+
+    def phase(self, name: str, message: str, *, total: float | None = None, unit: str | None = None, weight: float = 1.0) -> None:
+        self._before += self._weight
+        self._expected = max(self._expected, self._before + weight)
+        self._name, self._total, self._unit, self._weight = name, total, unit, weight
+        self._phase_begun = time.monotonic()
+        overall = self._overall(0.0)
+        self._channel.emit(
+            Event(
+                kind="phase",
+                phase=name,
+                message=message,
+                done=0.0,
+                total=total,
+                unit=unit,
+                progress=overall,
+                eta_s=self._left(overall),
+            )
+        )
+
+    def advance(self, done: float, **data: Any) -> None:
+        share = min(1.0, done / self._total) if self._total else 0.0
+        seconds = time.monotonic() - self._phase_begun
+        overall = self._overall(share)
+        event = Event(
+            kind="progress", phase=self._name, done=done, total=self._total, unit=self._unit, progress=overall,
+            rate=done / seconds if seconds > 0 else None, eta_s=self._left(overall), data=data,
+        )  # fmt: skip
+        self._channel.emit(event, urgent=share >= 1.0)
+
+    def note(self, message: str, **data: Any) -> None:
+        print(message, flush=True)
+        self._channel.emit(Event(kind="note", phase=self._name, message=message, data=data))
+
+    def warn(self, message: str, **data: Any) -> None:
+        print(f"warning: {message}", flush=True)
+        self._channel.emit(Event(kind="warning", phase=self._name, message=message, data=data))
+
+    def point(self, **data: Any) -> None:
+        self._channel.emit(Event(kind="point", phase=self._name, data=data), urgent=False)
+
+    def _overall(self, share: float) -> float:
+        return min(1.0, (self._before + self._weight * share) / self._expected)
+
+    def _left(self, overall: float) -> float | None:
+        """Time left if the rest goes as the job went so far; unknown during the first hundredth."""
+        if overall < 0.01:
+            return None
+        return (time.monotonic() - self._begun) * (1 - overall) / overall
