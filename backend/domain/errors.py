@@ -60,6 +60,10 @@ class EngineMissing(RequestError):
     """The engine this needs is not installed; install it with `whetstone engines install serve`."""
 
 
+class PortTaken(RequestError):
+    """The port is in use: stop what uses it, or give another with --port."""
+
+
 class SupervisorMissing(RequestError):
     """No supervisor is running; start one with `whetstone up`."""
 

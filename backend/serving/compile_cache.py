@@ -1,0 +1,56 @@
+"""Fills vLLM's compile cache ahead of time and packs it, so that the next start, elsewhere, need not compile.
+
+vLLM keys its cache by the model's path among others; `VllmServer` gives it one that never changes, which is what makes a
+cache relocatable. Knows nothing of artifacts or jobs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from backend.domain.errors import ServerFailed
+from backend.domain.evaluation import Variant
+from backend.domain.progress import Progress
+from backend.serving import compile_key
+from backend.serving.vllm import VllmServer
+
+COMPILED = ("*.so", "*.cubin", "*.ptx", "artifact_compile_range_*", "model")
+"""A cache that holds none of these was not filled."""
+
+
+def build(variant: Variant, python: Path, out_dir: Path, log: Path, progress: Progress) -> dict[str, Any]:
+    """Start the variant once with an empty cache, stop it, and put the filled cache in `out_dir` with its key.
+
+    Returns the key: processor, vllm, torch, python, and `seconds`, what the first start took. `out_dir` must not exist; it
+    appears at once and complete. Raises ServerFailed.
+    """
+    staging = out_dir.with_name(f".{out_dir.name}.{os.getpid()}")
+    staging.mkdir(parents=True)
+    try:
+        fresh = variant.model_copy(update={"compile_cache": None})
+        with VllmServer(fresh, python=python, log=log, cache_root=staging, progress=progress) as server:
+            seconds = server.started_seconds
+        _prune(staging)
+        key = {**compile_key.current(python), "seconds": round(seconds, 1)}
+        (staging / compile_key.KEY_FILE).write_text(json.dumps(key, indent=2) + "\n")
+        staging.rename(out_dir)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    return key
+
+
+def usable(key: dict[str, Any], python: Path) -> str | None:
+    """Why a cache with this key is of no use on this machine with that interpreter, or None where it is good."""
+    return compile_key.refusal(key, python)
+
+
+def _prune(folder: Path) -> None:
+    """Leave what a later start reads. Raises ServerFailed where nothing was compiled."""
+    for locks in list(folder.rglob("locks")):
+        shutil.rmtree(locks)
+    if not any(next(folder.rglob(pattern), None) for pattern in COMPILED):
+        raise ServerFailed("vLLM compiled nothing at start, so there is no compile cache to keep: leave the `compile` step out.")

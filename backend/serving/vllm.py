@@ -1,0 +1,225 @@
+"""Starts vLLM's OpenAI-compatible server for a variant on a loopback port, waits until it answers, and stops all of it.
+
+The server runs under the serve environment's interpreter. Knows nothing of load, jobs or the store.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import shutil
+import time
+from pathlib import Path
+from types import TracebackType
+
+from backend.domain.errors import RequestError, ServerFailed
+from backend.domain.evaluation import Variant
+from backend.domain.progress import Progress, Silent
+from backend.serving import compile_key, failures, vllm_options
+from backend.serving.base import check_port, free_port, is_cpu_build, openmp_library
+from backend.serving.process import ServerProcess
+
+READY_SECONDS = 900.0
+PORT_ATTEMPTS = 3
+POLL_SECONDS = 0.1
+
+COUNTERS = {
+    "vllm:spec_decode_num_drafts_total": "drafts",
+    "vllm:spec_decode_num_draft_tokens_total": "drafted_tokens",
+    "vllm:spec_decode_num_accepted_tokens_total": "accepted_tokens",
+    "vllm:prompt_tokens_total": "prompt_tokens",
+    "vllm:generation_tokens_total": "generation_tokens",
+    "vllm:prefix_cache_hits_total": "prefix_cache_hit_tokens",
+    "vllm:num_preemptions_total": "preemptions",
+}
+"""vLLM's counters and the names they have here."""
+_SAMPLE = re.compile(r"^(\S+?)(?:\{[^}]*\})? (\S+)$")
+
+
+class VllmServer:
+    """One server. `start` and `stop`, or a context manager; `stop` may be called twice.
+
+    `kv_cache_gib` overrides the size that `vllm_options.kv_cache_bytes` works out (CPU only; a GPU takes vLLM's own share).
+    `port` None takes a free one. A compile cache of the variant is copied under `cache_root`, as artifacts do not change.
+    """
+
+    def __init__(
+        self,
+        variant: Variant,
+        *,
+        python: Path,
+        log: Path,
+        cache_root: Path,
+        threads: str | None = None,
+        kv_cache_gib: float | None = None,
+        extra_env: dict[str, str] | None = None,
+        progress: Progress | None = None,
+        port: int | None = None,
+        ready_s: float = READY_SECONDS,
+    ) -> None:
+        if variant.model_path is None:
+            raise RequestError(f"{variant.name} has no model folder to serve: give a model, a folder or an artifact.")
+        self._variant = variant
+        self._python = python
+        self.log = log
+        self._cache_root = cache_root
+        self._threads = threads
+        self._kv_cache_gib = kv_cache_gib
+        self._extra_env = extra_env or {}
+        self._progress = progress or Silent()
+        self._asked_port = port
+        self._ready_s = ready_s
+        self._port = 0
+        self._process: ServerProcess | None = None
+        self._peak = 0
+        self.started_seconds = 0.0
+        """What the last start took."""
+
+    def __enter__(self) -> VllmServer:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._port}/v1"
+
+    @property
+    def served_name(self) -> str:
+        return self._variant.served_name or self._variant.name
+
+    @property
+    def peak_rss_bytes(self) -> int:
+        """Of all the server's processes together, sampled every second."""
+        return max(self._peak, self._process.peak_rss_bytes if self._process else 0)
+
+    def start(self) -> float:
+        """Start and wait until the server answers; returns the seconds that took.
+
+        Raises PortTaken before anything starts where an asked port is not free, and ServerFailed with one sentence.
+        """
+        if self._asked_port is not None:
+            check_port(self._asked_port)
+        began = time.monotonic()
+        for attempt in range(PORT_ATTEMPTS):
+            self._port = self._asked_port or free_port()
+            if self._attempt(last=self._asked_port is not None or attempt == PORT_ATTEMPTS - 1):
+                break
+        self.started_seconds = time.monotonic() - began
+        self._progress.note(f"{self._variant.name} answers after {self.started_seconds:.1f} s.")
+        return self.started_seconds
+
+    def _attempt(self, *, last: bool) -> bool:
+        """False where another process took the port in between and it is worth another try."""
+        already = self.log.stat().st_size if self.log.exists() else 0
+        self._process = ServerProcess(self._command(), log=self.log, environment=self._environment(), links=self._links())
+        try:
+            self._process.start()
+            self._wait()
+        except ServerFailed:
+            self.stop()
+            if last or not failures.port_was_taken(self.log, already):
+                raise
+            return False
+        except BaseException:
+            self.stop()
+            raise
+        return True
+
+    def _wait(self) -> None:
+        assert self._process is not None
+        deadline = time.monotonic() + self._ready_s
+        while time.monotonic() < deadline:
+            code = self._process.wait(POLL_SECONDS)
+            if code is not None:
+                raise ServerFailed(failures.sentence(self.log, code))
+            if self._answers():
+                return
+        raise ServerFailed(failures.sentence(self.log, None))
+
+    def _answers(self) -> bool:
+        """Whether it is this server that answers: on a port that was taken, another's /health would say yes."""
+        try:
+            if self._get("/health")[0] != 200:
+                return False
+            status, body = self._get("/v1/models")
+            return status == 200 and self.served_name in [row["id"] for row in json.loads(body)["data"]]
+        except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError):
+            return False
+
+    def metrics(self) -> dict[str, float]:
+        """Counters since the start, under the names in COUNTERS; those of speculation only where it is on.
+
+        Raises ServerFailed when the server does not answer any more.
+        """
+        try:
+            text = self._get("/metrics")[1].decode()
+        except (OSError, http.client.HTTPException):
+            raise ServerFailed(failures.died(self.log, self._process.poll() if self._process else None)) from None
+        return read_counters(text)
+
+    def stop(self) -> None:
+        """SIGTERM, grace, SIGKILL to the whole tree; returns when all of it is gone."""
+        if self._process is not None:
+            self._process.stop()
+            self._peak = self.peak_rss_bytes
+            self._process = None
+
+    def _get(self, path: str) -> tuple[int, bytes]:
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=5)
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        finally:
+            connection.close()
+
+    def _command(self) -> list[str]:
+        kv = None
+        if is_cpu_build(self._python):
+            kv = int(self._kv_cache_gib * 2**30) if self._kv_cache_gib else vllm_options.kv_cache_bytes(self._variant)
+        chosen = vllm_options.options(self._variant, port=self._port, served_name=self.served_name, kv_cache_bytes=kv)
+        return [str(self._python), "-m", "vllm.entrypoints.openai.api_server", *chosen]
+
+    def _environment(self) -> dict[str, str]:
+        cpu = is_cpu_build(self._python)
+        openmp = openmp_library(self._python)
+        chosen = vllm_options.environment(self._cache(), cpu=cpu, threads=self._threads, openmp=openmp)
+        return {**chosen, **self._extra_env}
+
+    def _links(self) -> dict[str, Path]:
+        links = {vllm_options.TARGET_LINK: Path(self._variant.model_path or "").resolve()}
+        speculation = self._variant.speculation
+        if speculation is not None and speculation.draft_path is not None:
+            links[vllm_options.DRAFT_LINK] = Path(speculation.draft_path).resolve()
+        return links
+
+    def _cache(self) -> Path:
+        """Where vLLM may write: a copy of the variant's compile cache where that is good for this machine."""
+        packed = Path(self._variant.compile_cache) if self._variant.compile_cache else None
+        if packed is None:
+            return self._cache_root
+        refusal = compile_key.refusal(compile_key.read(packed), self._python)
+        if refusal is not None:
+            self._progress.warn(f"The compile cache of {self._variant.name} is not used: {refusal}.")
+            return self._cache_root
+        copy = self._cache_root / f"compiled-{compile_key.digest(packed)}"
+        if not copy.exists():
+            staging = copy.with_name(f"{copy.name}.{time.monotonic_ns()}")
+            shutil.copytree(packed, staging, symlinks=True)
+            staging.rename(copy)
+        return copy
+
+
+def read_counters(text: str) -> dict[str, float]:
+    """Prometheus text exposition -> our names, summed over labels (engines of a data-parallel server)."""
+    found: dict[str, float] = {}
+    for line in text.splitlines():
+        match = _SAMPLE.match(line)
+        if match and match.group(1) in COUNTERS:
+            name = COUNTERS[match.group(1)]
+            found[name] = found.get(name, 0.0) + float(match.group(2))
+    return found

@@ -1,0 +1,128 @@
+"""A variant's serving settings as vLLM's command-line options and environment variables. Pure but for reading config.json.
+
+Knows nothing of processes, ports being free, or HTTP.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from backend.domain.errors import InvalidModel
+from backend.domain.evaluation import Speculation, Variant
+from backend.domain.recipe import Serving
+
+TARGET_LINK = "target-model"
+DRAFT_LINK = "draft-model"
+"""Names in the server's working directory: vLLM's compile cache is keyed by the model's path, and these never change."""
+
+BLOCK = 128
+"""Tokens in a block of vLLM's key-value cache on CPU."""
+SEQUENCES = 32
+"""Full-length sequences the cache is sized for where the recipe does not say; what is beyond waits in vLLM's queue."""
+MAX_KV_BYTES = 4 << 30
+PROMPT_LOOKUP = {"prompt_lookup_max": 4, "prompt_lookup_min": 2}
+"""n-gram lengths, in tokens (Saxena 2023, prompt lookup decoding; vLLM's documentation uses 4 and 2)."""
+
+KEPT = (
+    "PATH",
+    "HOME",
+    "LANG",
+    "LC_ALL",
+    "USER",
+    "LD_LIBRARY_PATH",
+    "WHETSTONE_JOB",
+    "CUDA_VISIBLE_DEVICES",
+    "CUDA_HOME",
+    "CC",
+    "CXX",
+)
+"""What the server inherits: no tokens, no PYTHONPATH, no other VLLM_ variable that would change what is measured."""
+
+
+def options(variant: Variant, *, port: int, served_name: str, kv_cache_bytes: int | None) -> list[str]:
+    """Arguments after `python -m vllm.entrypoints.openai.api_server`."""
+    return [
+        *("--model", TARGET_LINK, "--served-model-name", served_name),
+        *("--host", "127.0.0.1", "--port", str(port), "--disable-uvicorn-access-log"),
+        *_serving(variant.serving),
+        *(("--kv-cache-memory-bytes", str(kv_cache_bytes)) if kv_cache_bytes else ()),
+        *(("--speculative-config", json.dumps(speculative(variant.speculation))) if variant.speculation else ()),
+    ]
+
+
+def _serving(serving: Serving) -> list[str]:
+    chosen: list[str] = ["--dtype", serving.dtype, "--kv-cache-dtype", serving.kv_cache_dtype]
+    chosen += ["--tensor-parallel-size", str(serving.tensor_parallel)]
+    for name, value in (("max-model-len", serving.max_model_len), ("max-num-seqs", serving.max_num_seqs)):
+        chosen += [f"--{name}", str(value)] if value is not None else []
+    for name, flag in (("prefix-caching", serving.prefix_caching), ("chunked-prefill", serving.chunked_prefill)):
+        chosen += [f"--enable-{name}" if flag else f"--no-enable-{name}"] if flag is not None else []
+    return chosen + (["--enforce-eager"] if serving.enforce_eager else [])
+
+
+def speculative(speculation: Speculation) -> dict[str, Any]:
+    """vLLM's --speculative-config."""
+    if speculation.method == "ngram":
+        return {"method": "ngram", "num_speculative_tokens": speculation.tokens, **PROMPT_LOOKUP}
+    return {"method": "draft_model", "model": DRAFT_LINK, "num_speculative_tokens": speculation.tokens}
+
+
+def kv_cache_bytes(variant: Variant) -> int:
+    """Bytes of cache for `max_num_seqs` sequences of `max_model_len` tokens, at most MAX_KV_BYTES but at least for one.
+
+    Per token and layer: 2 x KV heads x head size x bytes of an element; a draft's layers count as much as the target's,
+    since vLLM pads all layers to one page size.
+    """
+    config = _config(variant.model_path)
+    heads = int(config["num_attention_heads"])
+    head_size = int(config.get("head_dim") or int(config["hidden_size"]) // heads)
+    width = 1 if variant.serving.kv_cache_dtype == "fp8" else 4 if variant.serving.dtype == "float32" else 2
+    layers = int(config["num_hidden_layers"])
+    if variant.speculation is not None and variant.speculation.draft_path is not None:
+        layers += int(_config(variant.speculation.draft_path)["num_hidden_layers"])
+    token = 2 * layers * int(config.get("num_key_value_heads") or heads) * head_size * width
+    length = variant.serving.max_model_len or int(config["max_position_embeddings"])
+    sequence = token * BLOCK * (-(-length // BLOCK) + 1)
+    return max(2 * sequence, min(sequence * min(variant.serving.max_num_seqs or SEQUENCES, SEQUENCES), MAX_KV_BYTES))
+
+
+def _config(path: str | None) -> dict[str, Any]:
+    file = Path(path or "") / "config.json"
+    try:
+        document: dict[str, Any] = json.loads(file.read_text())
+    except (OSError, ValueError):
+        raise InvalidModel(f"{file} cannot be read: import or optimize the model again.") from None
+    return document
+
+
+def environment(cache_root: Path, *, cpu: bool, threads: str | None, openmp: Path | None) -> dict[str, str]:
+    """The server's whole environment, `extra_env` of the caller left out.
+
+    On CPU all cores are bound (vLLM leaves one out otherwise) and Intel's OpenMP is preloaded as vLLM's installation guide
+    asks: without it speculative decoding is several times slower.
+    """
+    chosen = {name: os.environ[name] for name in KEPT if name in os.environ}
+    chosen |= {
+        "HF_HUB_OFFLINE": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_HOST_IP": "127.0.0.1",
+        "VLLM_LOGGING_COLOR": "0",
+        "VLLM_CACHE_ROOT": str(cache_root),
+        "TORCHINDUCTOR_CACHE_DIR": str(cache_root / "inductor"),
+        "PYTHONUNBUFFERED": "1",
+    }
+    if cpu:
+        chosen["VLLM_CPU_OMP_THREADS_BIND"] = threads or all_cores()
+        chosen |= {"LD_PRELOAD": str(openmp)} if openmp else {}
+    return chosen
+
+
+def all_cores() -> str:
+    """The cores this process may use, as vLLM writes them: `0-1`, or `0,2,5`."""
+    cores = sorted(os.sched_getaffinity(0))
+    if cores == list(range(cores[0], cores[-1] + 1)) and len(cores) > 1:
+        return f"{cores[0]}-{cores[-1]}"
+    return ",".join(map(str, cores))
