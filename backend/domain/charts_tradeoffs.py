@@ -91,7 +91,8 @@ def quality_speed(evaluation: Evaluation, concurrency: int | None = None, theme:
     marks = [trace for index in range(len(evaluation.variants)) if (trace := _quality_trace(evaluation, index, at, theme))]
     if not marks:
         return empty(title, "Quality was not measured.", theme)
-    x = {"label": "Mean KL divergence from the original (nats a token)", "rangemode": "tozero", "exponentformat": "e"}
+    highest = max(trace["x"][0] + trace["error_x"]["array"][0] for trace in marks) or 1.0
+    x = {"label": "Mean KL divergence (nats a token)", "range": [-0.06 * highest, 1.08 * highest], "exponentformat": "e"}
     return {"data": marks, "layout": layout(title, x, {"label": "output tokens/s", "rangemode": "tozero"}, theme)}
 
 

@@ -117,6 +117,5 @@ def _written(value: Cell) -> str:
     if value is None or value == "":
         return "–"
     if isinstance(value, float):
-        shown = figure(value, 4)
-        return shown.rstrip("0").rstrip(".") if "." in shown else shown
+        return min(figure(value, 4), f"{value:,.15g}", key=len)
     return f"{value:,}" if isinstance(value, int) else value

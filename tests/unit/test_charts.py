@@ -1,0 +1,193 @@
+"""Charts as data: every point of the evaluation is there with its words, whatever is missing or hostile."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backend.domain import charts
+from backend.domain.charts_table import distribution_table
+from backend.domain.charts_theme import COLOURS, Figure, style
+from backend.domain.charts_tradeoffs import pareto_points
+from backend.domain.evaluation import Evaluation
+from tests.simulated import evaluation, level, result
+
+DRAW: dict[str, Callable[..., Figure]] = {
+    "latency": charts.latency,
+    "throughput": charts.throughput,
+    "price": charts.price,
+    "pareto": charts.pareto,
+    "quality_speed": charts.quality_speed,
+}
+PAGE = [
+    "Concurrency",
+    "Time to first token (ms)",
+    "Inter-token latency (ms)",
+    "Client latency (ms)",
+    "Input tokens/sec (count)",
+    "Output tokens/sec (count)",
+    "Client invocations (count)",
+    "Client invocation errors (count)",
+    "Tokenizer failed (count)",
+    "Empty inference response (count)",
+    "Input tokens/sec/req (count)",
+    "Output tokens/sec/req (count)",
+    "Input tokens (count)",
+    "Output tokens (count)",
+    "Price per million input tokens",
+    "Price per million output tokens",
+]
+
+
+def _marked(figure: Figure) -> list[dict[str, Any]]:
+    return [trace for trace in figure["data"] if "marker" in trace]
+
+
+@pytest.fixture(scope="module")
+def measured() -> Evaluation:
+    return evaluation()
+
+
+@pytest.mark.parametrize("metric", list(charts.LATENCIES))
+@pytest.mark.parametrize("percentile", charts.PERCENTILES)
+def test_a_latency_chart_draws_every_level_at_the_percentile_asked(measured: Evaluation, metric: str, percentile: str) -> None:
+    traces = _marked(charts.latency(measured, metric, percentile))
+    for trace, variant in zip(traces, measured.variants, strict=True):
+        assert trace["x"] == [level.concurrency for level in variant.levels]
+        assert trace["y"] == [getattr(getattr(level, metric), percentile) for level in variant.levels]
+
+
+def test_throughput_and_price_charts_draw_the_levels_figures(measured: Evaluation) -> None:
+    for metric in charts.THROUGHPUTS:
+        assert _marked(charts.throughput(measured, metric))[1]["y"] == [getattr(x, metric) for x in measured.variants[1].levels]
+    for metric in ("per_million_input", "per_million_output", "per_million_total", "blended_sagemaker"):
+        assert _marked(charts.price(measured, metric))[2]["y"] == [getattr(x.price, metric) for x in measured.variants[2].levels]
+
+
+def test_whiskers_span_the_repeats(measured: Evaluation) -> None:
+    trace = _marked(charts.throughput(measured))[0]
+    first = measured.variants[0].levels[0]
+    values = [block["output_tokens_per_s"] for block in first.blocks]
+    assert trace["y"][0] + trace["error_y"]["array"][0] == pytest.approx(max(values))
+    assert trace["y"][0] - trace["error_y"]["arrayminus"][0] == pytest.approx(min(values))
+
+
+@pytest.mark.parametrize("draw", DRAW.values(), ids=DRAW)
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_every_figure_is_plain_json_with_units_provenance_and_words(measured: Evaluation, draw: Any, theme: Any) -> None:
+    figure = draw(measured, theme=theme)
+    assert json.loads(json.dumps(figure, allow_nan=False)) == figure
+    assert figure["layout"]["paper_bgcolor"] == COLOURS[theme].panel
+    for axis in ("xaxis", "yaxis"):
+        assert re.search(r"streams|ms|tokens|nats|currency", figure["layout"][axis]["title"]["text"])
+    for trace in _marked(figure):
+        assert len(trace["hovertext"]) == len(trace["x"])
+        for said in trace["hovertext"]:
+            assert "measured 2026-01-02T03:04:05+00:00<br>on Simulated CPU, 2 cores<br>with whetstone 0.1.0" in said
+    for name in ("original", "w8a8", "draft", "w8a8-draft"):
+        assert f"{name}: " in charts.alt(figure)
+
+
+@pytest.mark.parametrize("draw", DRAW.values(), ids=DRAW)
+def test_a_figure_without_figures_says_why(draw: Any) -> None:
+    bare = level(1, ttft_ms=None, output_tokens_per_s=math.nan, output_tokens_per_s_per_request=None)
+    empty = evaluation(per_hour=None, with_quality=False).model_copy(update={"variants": [result("only", [bare])]})
+    nothing = empty.model_copy(update={"variants": []})
+    for document in (empty, nothing):
+        figure = draw(document)
+        assert figure["data"] == []
+        assert re.search(r"No price was given|not measured|No request|No throughput", charts.alt(figure))
+
+
+def test_series_differ_in_more_than_colour() -> None:
+    looks = [style(index, "light") for index in range(56)]
+    assert len(set(looks)) == 56
+    assert len({look.symbol for look in looks[:6]}) == len({look.dash for look in looks[:6]}) == 6
+
+
+def test_a_point_that_the_client_held_back_is_hollow_said_and_never_on_the_front() -> None:
+    fast = result("fast", [level(4, 9.0, client_limited=True)])
+    document = evaluation().model_copy(update={"variants": [result("original", [level(4)]), fast]})
+    trace = _marked(charts.throughput(document))[1]
+    assert trace["marker"]["symbol"] == ["square-open"]
+    assert "held back by the load generator" in trace["hovertext"][0]
+    assert [point.on_front for point in pareto_points(document)] == [True, False]
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=12))
+def test_the_pareto_front_is_what_no_other_level_beats(figures: list[tuple[int, int]]) -> None:
+    base = level(1)
+    made = [
+        base.model_copy(
+            update={"concurrency": i, "output_tokens_per_s": float(total), "output_tokens_per_s_per_request": float(user)}
+        )
+        for i, (total, user) in enumerate(figures, 1)
+    ]
+    document = evaluation(names=["one"], speeds=[1.0]).model_copy(update={"variants": [result("one", made)]})
+    front = {(p.total, p.per_user) for p in pareto_points(document) if p.on_front}
+    beaten = {b for b in figures if any(a != b and a[0] >= b[0] and a[1] >= b[1] for a in figures)}
+    assert front == set(figures) - beaten
+    line = charts.pareto(document)["data"][0]
+    assert line["x"] == sorted(line["x"])
+    assert line["y"] == sorted(line["y"], reverse=True)
+
+
+def test_hostile_names_are_inert_in_every_text_that_plotly_reads() -> None:
+    name = "<a href='javascript:alert(1)'>%{x}</a>&<b>"
+    document = evaluation(names=["original", name], speeds=[1, 2])
+    for draw in DRAW.values():
+        figure = draw(document)
+        shown = json.dumps(figure)
+        assert "<a " not in shown
+        assert "hovertemplate" not in shown
+        assert name in charts.alt(figure)
+
+
+def test_the_table_has_every_metric_of_the_documentation_page_under_its_own_name(measured: Evaluation) -> None:
+    rows = charts.table(measured)
+    assert list(rows[0]) == ["Variant", *PAGE]
+    assert [(row["Variant"], row["Concurrency"]) for row in rows[:4]] == [
+        ("original", 1),
+        ("original", 4),
+        ("original", 16),
+        ("w8a8", 1),
+    ]
+    first = measured.variants[0].levels[0]
+    assert first.ttft_ms is not None
+    assert rows[0]["Time to first token (ms)"] == first.ttft_ms.p50
+    assert charts.table(measured, "p99")[0]["Time to first token (ms)"] == first.ttft_ms.p99
+    assert rows[0]["Client invocations (count)"] == first.invocations
+
+
+def test_what_was_not_measured_is_none_in_the_table_and_empty_in_csv() -> None:
+    document = evaluation(per_hour=None)
+    row = charts.table(document)[0]
+    assert row["Price per million input tokens"] is None
+    (read, *_) = csv.DictReader(io.StringIO(charts.csv(document)))
+    assert read["Price per million input tokens"] == ""
+    assert float(read["Time to first token (ms)"]) == row["Time to first token (ms)"]
+
+
+def test_csv_reads_back_with_names_that_hold_commas_quotes_and_lines_and_runs_no_formula() -> None:
+    names = ['a,"b"\nc', "=HYPERLINK(1)"]
+    read = list(csv.DictReader(io.StringIO(charts.csv(evaluation(names=names, speeds=[1, 2], levels=[4])))))
+    assert [row["Variant"] for row in read] == [names[0], "'=HYPERLINK(1)"]
+
+
+def test_the_distribution_table_leaves_out_latencies_that_nobody_measured() -> None:
+    document = evaluation().model_copy(update={"variants": [result("one", [level(1, ttft_ms=None)])]})
+    assert [row["Latency (ms)"] for row in distribution_table(document)] == [
+        "Inter-token latency",
+        "Client latency",
+        "Content latency",
+        "Chunk gap",
+    ]
