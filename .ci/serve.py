@@ -1,0 +1,36 @@
+"""Installs the serve environment, or finds that it is installed: what `make run` and `make test` call before they start."""
+
+from __future__ import annotations
+
+import sys
+
+from backend import settings
+from backend.domain.errors import WhetstoneError
+from backend.domain.progress import Silent
+from backend.engines import environments
+
+
+class Spoken(Silent):
+    """Phases and notes on standard output."""
+
+    def phase(self, name: str, message: str, *, total: float | None = None, unit: str | None = None, weight: float = 1.0) -> None:
+        print(f"{message}.", flush=True)
+
+    def note(self, message: str, **data: object) -> None:
+        print(message, flush=True)
+
+
+def main() -> int:
+    engines = settings.load().engines
+    if not (engines / "serve" / environments.MARKER).exists():
+        print("The serve environment (vLLM) is installed once; that takes some minutes.", flush=True)
+    try:
+        environments.install("serve", engines, Spoken())
+    except WhetstoneError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

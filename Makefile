@@ -1,0 +1,49 @@
+# Whetstone: `make run` sets everything up and starts the studio, `make test` checks it.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help run setup serve test lint campaign test-gpu clean
+
+BIN := .venv/bin
+
+help: ## Show this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s $$'\t'
+
+run: setup serve ## Set up what is missing, start the supervisor and the studio, print the address
+	@exec $(BIN)/whetstone up
+
+setup: ## Make .venv from assets/locks/studio.txt
+	@.ci/system
+	@.ci/setup run
+
+serve: setup ## Install the environment that serves models, from its lock
+	@$(BIN)/python .ci/serve.py
+
+test: ## Set up what the tests need and run all but the long ones
+	@.ci/system
+	@.ci/setup test
+	@$(BIN)/python .ci/serve.py
+	@.ci/browser
+	@$(MAKE) --no-print-directory lint
+	$(BIN)/pytest -m "not campaign and not gpu"
+
+lint: ## Style, format and types
+	@.ci/setup test
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+campaign: ## The long tests: kills, families, A/A
+	@.ci/system
+	@.ci/setup test
+	@$(BIN)/python .ci/serve.py
+	$(BIN)/pytest -m campaign --timeout 3600
+
+test-gpu: ## The tests that need an NVIDIA GPU
+	@.ci/system
+	@.ci/setup test
+	@$(BIN)/python .ci/serve.py
+	$(BIN)/pytest -m gpu --timeout 1800
+
+clean: ## Remove the environments and caches; nothing of a user's home
+	rm -rf .venv .engines .mypy_cache .ruff_cache .hypothesis
