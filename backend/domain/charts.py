@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from backend.domain.charts_parts import alt, at, finite, flags, levels, marker, provenance
+from backend.domain.charts_parts import alt, at, finite, flags, legend_name, levels, marker, provenance
 from backend.domain.charts_table import csv, table
 from backend.domain.charts_theme import Figure, Theme, concurrency_axis, empty, layout, style, text
 from backend.domain.charts_tradeoffs import pareto, quality_speed
@@ -49,7 +49,7 @@ PRICES = {
     "blended_3_to_1": "Blended price per million tokens",
     "blended_sagemaker": "Blended price, SageMaker-compatible",
 }
-NO_PRICE = "No price was given: measure with `--price-per-hour`."
+NO_PRICE = "No price was given: measure with --price-per-hour."
 
 
 class _Line(NamedTuple):
@@ -120,7 +120,8 @@ def _trace(evaluation: Evaluation, index: int, line: _Line, theme: Theme) -> dic
     return {
         "type": "scatter",
         "mode": "lines+markers",
-        "name": text(result.name),
+        "name": legend_name(result.name),
+        "customdata": [text(result.name)] * len(points),
         "x": [level.concurrency for level, _ in points],
         "y": [value for _, value in points],
         "hovertext": said,

@@ -11,6 +11,9 @@ from backend.domain.charts_theme import Figure, Theme, style, text
 from backend.domain.evaluation import Evaluation, Level, VariantResult
 from backend.domain.wording import figure, hardware_line, streams, versions_line
 
+LEGEND_WIDTH = 24
+"""Characters."""
+
 
 def levels(evaluation: Evaluation) -> list[int]:
     """Every concurrency that any variant has, rising."""
@@ -23,6 +26,11 @@ def provenance(evaluation: Evaluation) -> str:
     return f"measured {text(evaluation.measured_at)}<br>on {hardware}<br>with {versions}"
 
 
+def legend_name(name: str) -> str:
+    """Short enough for a legend on a phone; symbol and colour tell two long names apart, and hover text has the whole."""
+    return text(name if len(name) <= LEGEND_WIDTH else f"{name[: LEGEND_WIDTH - 1]}…")
+
+
 def finite(value: float | None) -> float | None:
     """None for what cannot be drawn."""
     return value if value is not None and math.isfinite(value) else None
@@ -33,7 +41,9 @@ def at(result: VariantResult, level: Level) -> str:
 
 
 def flags(level: Level) -> str:
-    return "<br>held back by the load generator: not the server's figure" if level.client_limited else ""
+    limited = "<br>held back by the load generator: not the server's figure" if level.client_limited else ""
+    failed = f"<br>{level.invocation_errors} of {level.invocations} requests failed" if level.invocation_errors else ""
+    return limited + failed
 
 
 def marker(index: int, theme: Theme, hollow: Sequence[bool]) -> dict[str, Any]:
@@ -49,10 +59,12 @@ def alt(figure_: Figure) -> str:
     title = drawn["title"]["text"]
     if not figure_["data"]:
         return f"{title}: {drawn['annotations'][0]['text']}"
-    return f"{title}. {'; '.join(_series_words(trace, drawn) for trace in figure_['data'] if trace.get('marker'))}."
+    series = [_series_words(trace, drawn) for trace in figure_["data"] if trace.get("marker")]
+    notes = [unescape(note["text"]) for note in drawn.get("annotations", ())]
+    return f"{title}. {'; '.join([*series, *notes])}."
 
 
 def _series_words(trace: dict[str, Any], drawn: dict[str, Any]) -> str:
     along = drawn["xaxis"]["title"]["text"].partition(" (")[0].lower()
     said = [f"{figure(y)} at {along} {figure(x)}" for x, y in zip(trace["x"], trace["y"], strict=True)]
-    return f"{unescape(trace['name'])}: {', '.join(said)}"
+    return f"{unescape(trace['customdata'][0])}: {', '.join(said)}"

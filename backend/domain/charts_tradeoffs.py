@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from html import unescape
 from typing import Any, NamedTuple
 
-from backend.domain.charts_parts import at, finite, flags, levels, marker, provenance
+from backend.domain.charts_parts import at, finite, flags, legend_name, levels, marker, provenance
 from backend.domain.charts_theme import COLOURS, Figure, Theme, empty, layout, style, text
+from backend.domain.comparison import has_many_errors
 from backend.domain.evaluation import Evaluation, Level, Quality
 from backend.domain.wording import figure, streams
 
@@ -40,7 +42,7 @@ class ParetoPoint(NamedTuple):
 
 
 def pareto_points(evaluation: Evaluation) -> list[ParetoPoint]:
-    """Every level with a per-request throughput. Levels that the client held back are shown, but never on the front."""
+    """Every level with a per-request throughput. Levels that are not comparable are shown, but never on the front."""
     found = [
         ParetoPoint(index, level, level.output_tokens_per_s, level.output_tokens_per_s_per_request, False)
         for index, result in enumerate(evaluation.variants)
@@ -48,11 +50,15 @@ def pareto_points(evaluation: Evaluation) -> list[ParetoPoint]:
         if level.output_tokens_per_s_per_request is not None
         and math.isfinite(level.output_tokens_per_s_per_request + level.output_tokens_per_s)
     ]
-    sound = [point for point in found if not point.level.client_limited]
+    sound = [point for point in found if _is_sound(point.level)]
     return [
-        point._replace(on_front=not point.level.client_limited and not any(_dominates(other, point) for other in sound))
+        point._replace(on_front=_is_sound(point.level) and not any(_dominates(other, point) for other in sound))
         for point in found
     ]
+
+
+def _is_sound(level: Level) -> bool:
+    return not level.client_limited and not has_many_errors(level)
 
 
 def _dominates(a: ParetoPoint, b: ParetoPoint) -> bool:
@@ -68,7 +74,8 @@ def _pareto_trace(evaluation: Evaluation, index: int, points: list[ParetoPoint],
         "type": "scatter",
         "mode": "markers+text",
         "cliponaxis": False,
-        "name": text(result.name),
+        "name": legend_name(result.name),
+        "customdata": [text(result.name)] * len(own),
         "x": [point.total for point in own],
         "y": [point.per_user for point in own],
         "text": [str(point.level.concurrency) for point in own],
@@ -93,7 +100,20 @@ def quality_speed(evaluation: Evaluation, concurrency: int | None = None, theme:
         return empty(title, "Quality was not measured.", theme)
     highest = max(trace["x"][0] + trace["error_x"]["array"][0] for trace in marks) or 1.0
     x = {"label": "Mean KL divergence (nats a token)", "range": [-0.06 * highest, 1.08 * highest], "exponentformat": "e"}
-    return {"data": marks, "layout": layout(title, x, {"label": "output tokens/s", "rangemode": "tozero"}, theme)}
+    figure = layout(title, x, {"label": "output tokens/s", "rangemode": "tozero"}, theme)
+    return {
+        "data": marks,
+        "layout": {**figure, "annotations": _left_out(evaluation, {unescape(trace["customdata"][0]) for trace in marks}, theme)},
+    }
+
+
+def _left_out(evaluation: Evaluation, drawn: set[str], theme: Theme) -> list[dict[str, Any]]:
+    """Names the variants that have no place here, so that nobody takes them for free of cost."""
+    missing = [legend_name(result.name) for result in evaluation.variants if result.name not in drawn]
+    if not missing:
+        return []
+    note = {"text": f"Quality not measured: {', '.join(missing)}", "xref": "paper", "yref": "paper", "x": 0, "y": 1.08}
+    return [{**note, "xanchor": "left", "showarrow": False, "font": {"size": 11, "color": COLOURS[theme].muted}}]
 
 
 def _quality_trace(evaluation: Evaluation, index: int, concurrency: int, theme: Theme) -> dict[str, Any] | None:
@@ -108,7 +128,8 @@ def _quality_trace(evaluation: Evaluation, index: int, concurrency: int, theme: 
         "type": "scatter",
         "mode": "markers",
         "cliponaxis": False,
-        "name": text(result.name),
+        "name": legend_name(result.name),
+        "customdata": [text(result.name)],
         "x": [kl],
         "y": [level.output_tokens_per_s],
         "hovertext": [f"{said}<br>{provenance(evaluation)}"],

@@ -114,10 +114,15 @@ def _metric(headline: str, *levels: Level) -> str:
 def _level_obstacle(name: str, level: Level) -> str | None:
     if level.client_limited:
         return f"{NOT_COMPARABLE}: the load generator, not the server, held back the figures of `{name}`"
-    if level.invocation_errors > MAX_ERROR_SHARE * level.invocations:
+    if has_many_errors(level):
         share = f"{level.invocation_errors} of {level.invocations}"
         return f"{NOT_COMPARABLE}: {share} requests to `{name}` failed"
     return None
+
+
+def has_many_errors(level: Level) -> bool:
+    """More than one request in a hundred failed: the rest is not a fair sample."""
+    return level.invocation_errors > MAX_ERROR_SHARE * level.invocations
 
 
 def _log_ratios(

@@ -8,6 +8,7 @@ import json
 import math
 import re
 from collections.abc import Callable
+from html import unescape
 from typing import Any
 
 import pytest
@@ -123,6 +124,21 @@ def test_a_point_that_the_client_held_back_is_hollow_said_and_never_on_the_front
     assert [point.on_front for point in pareto_points(document)] == [True, False]
 
 
+def test_a_level_with_many_errors_is_never_on_the_front_and_its_mark_says_so() -> None:
+    failing = level(4, 9.0, invocations=100, invocation_errors=2)
+    document = evaluation().model_copy(update={"variants": [result("original", [level(4)]), result("failing", [failing])]})
+    assert [point.on_front for point in pareto_points(document)] == [True, False]
+    assert "2 of 100 requests failed" in _marked(charts.pareto(document))[1]["hovertext"][0]
+
+
+def test_a_variant_without_quality_is_named_beside_the_quality_chart() -> None:
+    document = evaluation()
+    variants = [document.variants[0], document.variants[1].model_copy(update={"quality": None})]
+    assert charts.alt(charts.quality_speed(document.model_copy(update={"variants": variants}))).endswith(
+        "; Quality not measured: w8a8."
+    )
+
+
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=12))
 def test_the_pareto_front_is_what_no_other_level_beats(figures: list[tuple[int, int]]) -> None:
     base = level(1)
@@ -150,6 +166,7 @@ def test_hostile_names_are_inert_in_every_text_that_plotly_reads() -> None:
         assert "<a " not in shown
         assert "hovertemplate" not in shown
         assert name in charts.alt(figure)
+        assert all(len(unescape(trace["name"])) <= 24 for trace in figure["data"])
 
 
 def test_the_table_has_every_metric_of_the_documentation_page_under_its_own_name(measured: Evaluation) -> None:
