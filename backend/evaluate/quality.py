@@ -1,0 +1,180 @@
+"""How much of the original's output quality a saved variant keeps: perplexity, KL divergence, agreement of greedy answers.
+
+Scores the files as saved: transformers' own compressed-tensors loading turns integers back into weights and quantizes
+activations per token where the checkpoint says so (the dequantized reference, in fp32). Knows nothing of engines or servers.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from backend.domain.errors import InvalidModel, InvalidWorkload, ModelDamaged
+from backend.domain.progress import Progress
+from backend.domain.student_t import quantile
+
+if TYPE_CHECKING:
+    import torch
+
+ROWS = 128
+"""Positions whose full-vocabulary distributions are held in double precision at a time."""
+
+
+def score(
+    original_dir: Path, candidate_dir: Path, text: str, *, length: int = 512, windows: int | None = None, progress: Progress
+) -> dict[str, Any]:
+    """Score the checkpoint in `candidate_dir` against the one in `original_dir` on held-out `text`.
+
+    The text is cut into windows of `length` tokens that do not overlap; `windows` of them, evenly spread, or all are used.
+    Returns `perplexity`, `perplexity_original`, `kl_mean` (nats a token, KL(original || candidate) over the full vocabulary),
+    `kl_ci95` (paired t-interval over windows; None for one window), `scored`, `windows`, `tokens`.
+    Raises InvalidWorkload (text too short), InvalidModel (other vocabulary), ModelDamaged (a checkpoint cannot be loaded).
+    """
+    tokens = _windows(original_dir, text, length, windows)
+    progress.phase("quality", "Scoring quality on held-out text", total=len(tokens), unit="windows")
+    original = _load(original_dir)
+    same = candidate_dir.resolve() == original_dir.resolve()
+    candidate = original if same else _load(candidate_dir)
+    if original.config.vocab_size != candidate.config.vocab_size:
+        raise InvalidModel(
+            f"The variant's vocabulary ({candidate.config.vocab_size}) is not the original's ({original.config.vocab_size}): "
+            "give the model it was made from."
+        )
+    rows = []
+    for done, row in enumerate(_score_windows(original, candidate, tokens), start=1):
+        rows.append(row)
+        progress.advance(done)
+    return _summary(rows, tokens, "dequantized" if _quantized(candidate_dir) else "original")
+
+
+def _windows(model_dir: Path, text: str, length: int, count: int | None) -> torch.Tensor:
+    """Token ids [windows, length]."""
+    import torch
+
+    stream = tokenize(model_dir, [text])[0]
+    available = len(stream) // length
+    if available == 0:
+        raise InvalidWorkload(
+            f"The held-out text is only {len(stream)} tokens, shorter than one window of {length}: give more text."
+        )
+    kept = min(count or available, available)
+    starts = [number * available // kept for number in range(kept)]
+    return torch.tensor(stream[: available * length]).view(available, length)[starts]
+
+
+def tokenize(model_dir: Path, texts: Sequence[str]) -> list[list[int]]:
+    """Token ids of each text by the model's own tokenizer, without special tokens."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(model_dir, local_files_only=True, trust_remote_code=False)
+    return [list(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]) for text in texts]
+
+
+def _load(folder: Path) -> Any:
+    import torch
+    from safetensors import SafetensorError
+    from transformers import AutoModelForCausalLM
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    try:
+        model = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=torch.float32, local_files_only=True, trust_remote_code=False, use_safetensors=True
+        )
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        first = str(error).partition("\n")[0]
+        raise ModelDamaged(f"The model in {folder} cannot be loaded for scoring ({first}): make it again.") from None
+    return model.eval()
+
+
+def _score_windows(original: Any, candidate: Any, tokens: torch.Tensor) -> Iterator[tuple[float, float, float]]:
+    """Mean negative log-likelihood of the original and of the candidate, and mean KL, of each window: nats a token."""
+    import torch
+
+    with torch.inference_mode():
+        for window in tokens:
+            reference = original(window[None], use_cache=False).logits[0, :-1]
+            logits = reference if candidate is original else candidate(window[None], use_cache=False).logits[0, :-1]
+            totals = torch.zeros(3, dtype=torch.float64)
+            for start in range(0, len(reference), ROWS):
+                part = slice(start, start + ROWS)
+                totals += _sums(reference[part], logits[part], window[1:][part])
+            yield tuple((totals / len(reference)).tolist())
+
+
+def _sums(reference: torch.Tensor, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Sums over positions of both losses and KL(reference || logits) in double precision [3]."""
+    import torch
+
+    log_p, log_q = reference.double().log_softmax(-1), logits.double().log_softmax(-1)
+    picked = targets[:, None]
+    kl = (log_p.exp() * (log_p - log_q)).sum()
+    return torch.stack([-log_p.gather(1, picked).sum(), -log_q.gather(1, picked).sum(), kl])
+
+
+def _summary(rows: list[tuple[float, float, float]], tokens: torch.Tensor, scored: str) -> dict[str, Any]:
+    before, after, kl = (list(column) for column in zip(*rows, strict=True))
+    return {
+        "perplexity_original": math.exp(_mean(before)),
+        "perplexity": math.exp(_mean(after)),
+        "kl_mean": _mean(kl),
+        "kl_ci95": t_interval(kl),
+        "scored": scored,
+        "windows": len(rows),
+        "tokens": tokens.numel(),
+    }
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
+
+
+def t_interval(values: Sequence[float]) -> tuple[float, float] | None:
+    """95 % confidence interval of the mean by Student's t; None for fewer than two values."""
+    if len(values) < 2:
+        return None
+    mean = _mean(values)
+    variance = math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
+    half = quantile(0.975, len(values) - 1) * math.sqrt(variance / len(values))
+    return mean - half, mean + half
+
+
+def _quantized(folder: Path) -> bool:
+    return bool(json.loads((folder / "config.json").read_bytes()).get("quantization_config"))
+
+
+def greedy_match(baseline: Sequence[Sequence[Any]], variant: Sequence[Sequence[Any]]) -> dict[str, Any]:
+    """Compare greedy answers, token by token, to the same prompts. Each answer is a sequence of tokens; pairs by position.
+
+    `greedy_match`: share of positions with identical tokens, up to the shorter answer of each pair (after a first
+    difference the contexts differ, so later agreement is luck: it flatters).
+    `prefix_match`: share of those positions before the pair's first difference (the strict reading).
+    `first_divergence_share`: pairs that part at all, a different length included, over tokens the variant generated.
+    Shares are None where there is nothing to compare. Raises ValueError for lists of different length.
+    """
+    pairs = list(zip(baseline, variant, strict=True))
+    positions = sum(min(len(a), len(b)) for a, b in pairs)
+    generated = sum(len(b) for _, b in pairs)
+    same = sum(x == y for a, b in pairs for x, y in zip(a, b, strict=False))
+    diverged = sum(list(a) != list(b) for a, b in pairs)
+    return {
+        "greedy_match": same / positions if positions else None,
+        "prefix_match": sum(_common_prefix(a, b) for a, b in pairs) / positions if positions else None,
+        "first_divergence_share": diverged / generated if generated else None,
+        "diverged_answers": diverged,
+        "answers": len(pairs),
+        "tokens": generated,
+    }
+
+
+def greedy_match_texts(model_dir: Path, baseline: Sequence[str], variant: Sequence[str]) -> dict[str, Any]:
+    """`greedy_match` of answers as text, tokenized by the tokenizer in `model_dir`."""
+    return greedy_match(tokenize(model_dir, baseline), tokenize(model_dir, variant))
+
+
+def _common_prefix(a: Sequence[Any], b: Sequence[Any]) -> int:
+    same = (x == y for x, y in zip(a, b, strict=False))
+    return next((number for number, equal in enumerate(same) if not equal), min(len(a), len(b)))
