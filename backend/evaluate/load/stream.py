@@ -10,7 +10,7 @@ import asyncio
 import ssl
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Protocol
+from typing import Protocol, cast
 
 from backend.evaluate.load.endpoint import reason
 from backend.evaluate.load.framing import Framing, Malformed
@@ -72,10 +72,9 @@ class Connection(asyncio.Protocol):
         self.transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's are not subclasses of asyncio's
         if self.owner is None:
-            transport.abort()
+            self.transport.abort()
         else:
             self.owner.connected(self)
 

@@ -1,0 +1,156 @@
+"""How exact the load generator is, against a server whose true send times are known on the same clock.
+
+256 streams at 12k tokens/s, five runs, medians. TTFT error of a request: what the client measured minus (first content
+sent - request received) by the server's own stamps; gap error: the same between successive chunks; both absolute, over
+the measured requests. Answers have 32 lengths, so that the streams do not march in step.
+Prints a table and writes benchmarks/results/load_generator.md and .json: `python benchmarks/load_generator.py [--note "..."]`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import subprocess
+import sys
+import tempfile
+import urllib.request
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+import psutil  # noqa: E402
+
+from backend.domain.load import Audit, LoadPlan, RequestRecord  # noqa: E402
+from backend.domain.metrics import summarise  # noqa: E402
+from backend.domain.order_statistics import percentile  # noqa: E402
+from backend.evaluate.load import run_level  # noqa: E402
+
+RESULTS = ROOT / "benchmarks" / "results"
+BARS = {"ttft_error_ms_p50": 1.5, "ttft_error_ms_p99": 15.0, "gap_error_ms_p99": 4.0, "cpu_s_per_1k_tokens": 0.03}
+
+
+def run_once(options: argparse.Namespace, folder: Path) -> dict[str, float]:
+    server = subprocess.Popen(_server(options), stdout=subprocess.PIPE, text=True)
+    try:
+        assert server.stdout is not None
+        url = f"http://127.0.0.1:{server.stdout.readline().strip()}"
+        prompts = folder / "prompts.jsonl"
+        lengths = [options.tokens * (n + 17) // 32 for n in range(32)]
+        prompts.write_text("".join(json.dumps({"prompt": f"{n} tokens", "max_tokens": n}) + "\n" for n in lengths))
+        plan = LoadPlan(
+            url=url,
+            model="exact",
+            endpoint="chat",
+            concurrency=options.streams,
+            seconds=options.seconds,
+            warmup_requests=1,
+            prompts=str(prompts),
+        )
+        records, audit = run_level(plan, folder)
+        with urllib.request.urlopen(f"{url}/sent") as answer:
+            truth = {row["number"]: row for row in json.load(answer)}
+        return errors(records, audit, truth)
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def errors(records: list[RequestRecord], audit: Audit, truth: dict[int, dict[str, Any]]) -> dict[str, float]:
+    """Percentiles of the absolute errors in ms over all answers, and what the run cost. Raises where an answer is missing."""
+    bad = [record.status for record in records if not record.ok]
+    if bad:
+        raise SystemExit(f"{len(bad)} requests failed: {sorted(set(bad))}")
+    first, gaps, arrival = [], [], []
+    for record in (record for record in records if not record.warm):
+        sent = truth[int(record.text.split(" ", 1)[0][1:])]
+        assert record.sent is not None and record.first_content is not None and len(sent["sends"]) == len(record.chunk_times)
+        first.append(abs(record.first_content - record.sent - (sent["sends"][0] - sent["received"])) * 1000)
+        arrival += [(seen - left) * 1000 for seen, left in zip(record.chunk_times, sent["sends"], strict=True)]
+        true_gaps = (b - a for a, b in pairwise(sent["sends"]))
+        gaps += [abs(b - a - true) * 1000 for (a, b), true in zip(pairwise(record.chunk_times), true_gaps, strict=True)]
+    first, gaps, arrival = sorted(first), sorted(gaps), sorted(arrival)
+    tokens = sum(record.output_tokens or 0 for record in records)
+    level = summarise(audit.concurrency, [records], [audit], pricing=None, acceptance=None)
+    return {
+        "ttft_error_ms_p50": percentile(first, 50),
+        "ttft_error_ms_p99": percentile(first, 99),
+        "gap_error_ms_p99": percentile(gaps, 99),
+        "cpu_s_per_1k_tokens": audit.cpu_s / tokens * 1000,
+        "arrival_ms_p50": percentile(arrival, 50),
+        "arrival_ms_p99": percentile(arrival, 99),
+        "parse_cpu_s_per_1k_tokens": audit.parse_cpu_s / tokens * 1000,
+        "steady_output_tokens_per_s": level.steady_output_tokens_per_s or 0.0,
+        "requests": float(len(records)),
+        "loop_lag_ms_p99": audit.loop_lag_ms_p99,
+        "coalesced_share": audit.coalesced_share,
+        "client_limited": float(audit.client_limited),
+    }
+
+
+def _server(options: argparse.Namespace) -> list[str]:
+    rate = options.tokens_per_s / options.streams
+    script = str(ROOT / "tests" / "fakes" / "exact_server.py")
+    return [sys.executable, script, "--rate", str(rate), "--ttft-ms", "100", "--role-chunk"]
+
+
+def report(runs: list[dict[str, float]], options: argparse.Namespace) -> tuple[str, dict[str, Any]]:
+    medians = {name: median(run[name] for run in runs) for name in runs[0]}
+    about = {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "hardware": f"{psutil.cpu_count()} cores, {_cpu()}, {psutil.virtual_memory().total / 2**30:.0f} GiB",
+        "load_average": list(psutil.getloadavg()),
+        "versions": {"python": platform.python_version(), "uvloop": __import__("uvloop").__version__, "os": platform.platform()},
+        "load": f"{options.streams} streams, {options.tokens_per_s:g} tokens/s asked, {options.seconds:g} s, chat, usage on",
+        "note": options.note,
+    }
+    lines = ["# Load generator against exact send times", ""]
+    lines += [f"- {name}: {value}" for name, value in about.items() if value]
+    lines += [
+        "",
+        f"Medians of {len(runs)} runs; each run beside them.",
+        "",
+        "| figure | median | bar | runs |",
+        "|---|---|---|---|",
+    ]
+    for name, value in medians.items():
+        bar = f"<= {BARS[name]:g}" if name in BARS else ""
+        lines.append(f"| {name} | {value:.4g} | {bar} | {', '.join(f'{run[name]:.4g}' for run in runs)} |")
+    return "\n".join(lines) + "\n", {**about, "medians": medians, "bars": BARS, "runs": runs}
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.processor())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--streams", type=int, default=256)
+    parser.add_argument("--tokens-per-s", type=float, default=12_000)
+    parser.add_argument("--tokens", type=int, default=128, help="output tokens a request, in the mean")
+    parser.add_argument("--seconds", type=float, default=12.0)
+    parser.add_argument("--note", default="")
+    parser.add_argument("--no-write", action="store_true", help="print only")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        runs = [run_once(options, Path(folder)) for _ in range(options.runs)]
+    text, document = report(runs, options)
+    print(text)
+    if not options.no_write:
+        RESULTS.mkdir(parents=True, exist_ok=True)
+        (RESULTS / "load_generator.md").write_text(text)
+        (RESULTS / "load_generator.json").write_text(json.dumps(document, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,163 @@
+"""An OpenAI-compatible server that knows, on the machine's monotonic clock, when it really sent each chunk.
+
+A process of its own: `python tests/fakes/exact_server.py --rate 47 --ttft-ms 100` prints its port, then serves completions
+and chat until it is killed. Every answer's text begins with `r<N> `, N being its number in the log that `GET /sent` gives:
+`[{"number", "received", "sends": [seconds of each content chunk]}]`. Sends bypass the event loop's write queue (os.write), so the
+stamp is that of the system call.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import gc
+import json
+import os
+import signal
+from time import perf_counter
+from typing import ClassVar
+
+import uvloop
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+PROMPT_TOKENS = 7
+
+
+def chunk(data: bytes) -> bytes:
+    return b"%x\r\n%s\r\n" % (len(data), data)
+
+
+class Answer:
+    """One answer under way: its number, its body's shape and the times at which its content chunks left."""
+
+    def __init__(self, number: int, body: dict, chat: bool, options: argparse.Namespace) -> None:
+        self.number = number
+        self.received = perf_counter()
+        self.sends: list[float] = []
+        self.tokens = body["max_tokens"]
+        self.sent_tokens = 0
+        stream_options = body.get("stream_options") or {}
+        self.usage = bool(stream_options.get("include_usage")) and not options.no_usage
+        self.continuous = self.usage and bool(stream_options.get("continuous_usage_stats"))
+        self.chat = chat
+
+    def content(self, tokens: int) -> bytes:
+        first = f"r{self.number} " if self.sent_tokens == 0 else ""
+        text = first + "".join(f"w{n} " for n in range(self.sent_tokens, self.sent_tokens + tokens))
+        self.sent_tokens += tokens
+        part = b'"delta":{"content":"%s"}' if self.chat else b'"text":"%s"'
+        end = b'"length"' if self.sent_tokens >= self.tokens else b"null"
+        choice = part % text.encode()
+        return chunk(b'data: {"id":"x","choices":[{"index":0,%s,"finish_reason":%s}]%s}\n\n' % (choice, end, self.running()))
+
+    def running(self) -> bytes:
+        return b"," + self.usage_field() if self.continuous else b""
+
+    def usage_field(self) -> bytes:
+        counts = (PROMPT_TOKENS, PROMPT_TOKENS + self.sent_tokens, self.sent_tokens)
+        return b'"usage":{"prompt_tokens":%d,"total_tokens":%d,"completion_tokens":%d}' % counts
+
+    def role(self) -> bytes:
+        return chunk(b'data: {"id":"x","choices":[{"index":0,"delta":{"role":"assistant","content":""}}]%s}\n\n' % self.running())
+
+    def ending(self) -> bytes:
+        usage = chunk(b'data: {"id":"x","choices":[],%s}\n\n' % self.usage_field()) if self.usage else b""
+        return usage + chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n"
+
+
+class Server(asyncio.Protocol):
+    """One connection: one request at a time."""
+
+    log: ClassVar[list[Answer]] = []
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        self.buffer = b""
+        self.answer: Answer | None = None
+        self.loop = asyncio.get_running_loop()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+        self.fd = transport.get_extra_info("socket").fileno()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.answer = None
+
+    def write(self, data: bytes) -> None:
+        """Straight to the socket; what does not fit at once goes through the loop."""
+        sent = 0
+        if self.transport.get_write_buffer_size() == 0:
+            with contextlib.suppress(BlockingIOError, BrokenPipeError, ConnectionResetError):
+                sent = os.write(self.fd, data)
+        if sent < len(data):
+            self.transport.write(data[sent:])
+
+    def data_received(self, data: bytes) -> None:
+        self.buffer += data
+        head, blank, rest = self.buffer.partition(b"\r\n\r\n")
+        if not blank:
+            return
+        path = head.split(b" ", 2)[1]
+        if path == b"/sent":
+            self.buffer = b""
+            self.tell()
+            return
+        size = int(next(line[15:] for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")))
+        if len(rest) >= size:
+            self.buffer = rest[size:]
+            self.begin(json.loads(rest[:size]), b"/chat/" in path)
+
+    def begin(self, body: dict, chat: bool) -> None:
+        answer = self.answer = Answer(len(self.log), body, chat, self.options)
+        self.log.append(answer)
+        self.write(HEAD + (answer.role() if self.options.role_chunk else b""))
+        self.due = answer.received + self.options.ttft_ms / 1000
+        self.loop.call_later(self.options.ttft_ms / 1000, self.step, answer)
+
+    def step(self, answer: Answer) -> None:
+        if self.answer is not answer:
+            return
+        data = answer.content(min(self.options.tokens_per_chunk, answer.tokens - answer.sent_tokens))
+        answer.sends.append(perf_counter())
+        self.write(data)
+        if answer.sent_tokens >= answer.tokens:
+            self.answer = None
+            self.write(answer.ending())
+            return
+        self.due += self.options.tokens_per_chunk / self.options.rate
+        self.loop.call_later(max(0.0, self.due - perf_counter()), self.step, answer)
+
+    def tell(self) -> None:
+        rows = [{"number": a.number, "received": a.received, "sends": a.sends} for a in self.log]
+        body = json.dumps(rows).encode()
+        self.transport.write(
+            b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+        )
+
+
+async def serve(options: argparse.Namespace) -> None:
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: Server(options), "127.0.0.1", options.port, backlog=1024)
+    stopped = asyncio.Event()
+    loop.add_signal_handler(signal.SIGTERM, stopped.set)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    await stopped.wait()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--rate", type=float, default=50.0, help="tokens a second and stream")
+    parser.add_argument("--tokens-per-chunk", type=int, default=1)
+    parser.add_argument("--ttft-ms", type=float, default=50.0)
+    parser.add_argument("--role-chunk", action="store_true", help="send an empty role chunk at once")
+    parser.add_argument("--no-usage", action="store_true")
+    uvloop.run(serve(parser.parse_args()))
+
+
+if __name__ == "__main__":
+    main()
