@@ -1,0 +1,53 @@
+"""What tests share: the starter models and one warm vLLM server a session."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from backend import settings
+from backend.domain.evaluation import Variant
+from backend.domain.recipe import Serving
+from backend.hardware.engines import engine_python
+from backend.serving.vllm import VllmServer
+from backend.settings import ASSETS
+
+
+@pytest.fixture(scope="session")
+def starter_target() -> Path:
+    """The trained starter model, or the folder that WHETSTONE_TEST_TARGET names."""
+    return Path(os.environ.get("WHETSTONE_TEST_TARGET") or ASSETS / "starter" / "target")
+
+
+@pytest.fixture(scope="session")
+def starter_draft() -> Path:
+    """The draft distilled from it, or the folder that WHETSTONE_TEST_DRAFT names."""
+    return Path(os.environ.get("WHETSTONE_TEST_DRAFT") or ASSETS / "starter" / "draft")
+
+
+@pytest.fixture(scope="session")
+def serve_python() -> Path:
+    """The serve environment's interpreter. Where it is missing the test fails with the sentence that says how to install it."""
+    return engine_python(settings.load(), "serve")
+
+
+@pytest.fixture(scope="session")
+def vllm_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """vLLM's cache of this session."""
+    return tmp_path_factory.mktemp("vllm-cache")
+
+
+@pytest.fixture(scope="session")
+def vllm_server(
+    tmp_path_factory: pytest.TempPathFactory, starter_target: Path, serve_python: Path, vllm_cache: Path
+) -> Iterator[VllmServer]:
+    """One warm server of the starter target, eager, with a small key-value cache."""
+    variant = Variant(
+        name="starter", source="starter", kind="model", model_path=str(starter_target), serving=Serving(enforce_eager=True)
+    )
+    log = tmp_path_factory.mktemp("vllm") / "server.log"
+    with VllmServer(variant, python=serve_python, log=log, cache_root=vllm_cache, kv_cache_gib=0.0625) as server:
+        yield server
