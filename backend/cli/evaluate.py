@@ -142,7 +142,7 @@ def _levels_table(levels: list[tuple[str, dict[str, Any]]]) -> str:
                 level["acceptance_rate"],
                 price.get("per_million_output"),
                 level["invocation_errors"],
-            )  # fmt: skip
+            )
         )
     return table(header, rows)
 

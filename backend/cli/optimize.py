@@ -64,12 +64,12 @@ def outcome(job: JobView) -> dict[str, Any]:
 
 def _text(document: dict[str, Any]) -> str:
     quality = document["quality"] or {}
+    before, after = document["bytes_before"] / 1e6, document["bytes_after"] / 1e6
     lines = [
         f"{document['artifact']} is ready in {document['path']}",
-        f"  weights {document['bytes_before'] / 1e6:.1f} -> {document['bytes_after'] / 1e6:.1f} MB in {document['seconds']:.0f} s",
+        f"  weights {before:.1f} -> {after:.1f} MB in {document['seconds']:.0f} s",
     ]
     if quality.get("kl_mean") is not None:
-        lines.append(
-            f"  perplexity {quality['perplexity_before']:.2f} -> {quality['perplexity_after']:.2f}, mean KL {quality['kl_mean']:.5f}"
-        )
+        change = f"{quality['perplexity_before']:.2f} -> {quality['perplexity_after']:.2f}"
+        lines.append(f"  perplexity {change}, mean KL divergence {quality['kl_mean']:.5f}")
     return "\n".join(lines + [f"Next: whetstone evaluate starter {document['artifact']}"])

