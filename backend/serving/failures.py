@@ -45,10 +45,13 @@ PATTERNS: tuple[tuple[str, str], ...] = (
     ),
     (r"Address already in use|\[Errno 98\]", "its port was taken by another process: start it again, or give another port"),
     (
-        r"(?:draft|speculative)[^\n]{0,80}vocab|vocab[^\n]{0,80}(?:draft|speculative)|share the same vocabulary size",
+        r"(?:draft|speculative)[^\n]{0,80}vocab|vocab[^\n]{0,80}(?:draft|speculative)",
         "the draft model has another vocabulary than the target: use a draft made for this model, or n-gram speculation",
     ),
-    (r"No module named '?([\w.]+)'?", "the serve environment lacks {1}: run `whetstone engines install serve` again"),
+    (
+        r"ModuleNotFoundError: No module named '?([\w.]+)'?",
+        "the serve environment lacks {1}: run `whetstone engines install serve` again",
+    ),
     (
         r"Model architectures? \[?'?(\w+)'?\]? (?:are|is) not supported|has model type `(\w+)` but Transformers does not",
         "vLLM does not support the architecture {1}: choose a model of a family it serves",
@@ -68,6 +71,8 @@ PATTERNS: tuple[tuple[str, str], ...] = (
     (r"No space left on device", "the disk is full: free some space and start it again"),
 )
 
+_CHATTER = re.compile(r"^.*\b(?:INFO|WARNING|DEBUG) \d\d-\d\d \d\d:.*$", re.MULTILINE)
+"""Lines of vLLM's log that are not errors, though they may speak of some."""
 _FOLLOW_UP = ("Engine core initialization failed", "WorkerProc", "validation error for")
 """Errors that only say that there was another."""
 _ERROR_LINE = re.compile(r"(?:\w*Error|\w*Exception|Failure|FATAL|fatal error)\b[^\n]*")
@@ -103,6 +108,7 @@ def tail(log: Path) -> str:
 
 
 def _reason(text: str, code: int | None) -> str:
+    text = _CHATTER.sub("", text)
     for pattern, meaning in PATTERNS:
         found = re.search(pattern, text)
         if found:
