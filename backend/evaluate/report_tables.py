@@ -18,6 +18,9 @@ from backend.domain.charts_table import (
 from backend.domain.evaluation import Evaluation, Level, Quality, VariantResult
 from backend.domain.wording import direction, figure, scored, times
 
+TOKEN_TIMES = {"continuous": "server", "final": "spread", "none": "none"}
+"""Where the moment of each token is known from."""
+
 
 def tables(evaluation: Evaluation) -> dict[str, dict[str, Any]]:
     """Name -> {columns, rows}: columns of {text, number}, rows of {starts, cells}; `starts` where another variant begins."""
@@ -76,14 +79,23 @@ def _validity(result: VariantResult, level: Level) -> Row:
         "Variant": result.name,
         "Requested concurrency": level.concurrency,
         "Achieved concurrency": _number(audit.get("achieved_concurrency")),
-        "Client limited": "yes: " + str(audit.get("reason") or "see audit") if level.client_limited else "no",
+        "Client limited": _limited(level),
         "Errors": f"{level.invocation_errors}" + (f" ({errors})" if errors else ""),
         "Looping outputs": f"{level.looping_outputs} of {level.requests}",
         "Client CPU": _share(_headroom(audit)),
         "Loop lag p99 (ms)": _number(audit.get("loop_lag_ms_p99")),
         "Coalesced reads": _share(_number(audit.get("coalesced_share"))),
+        "Warm-up errors": _number(audit.get("warmup_errors")),
+        "Token times": ", ".join(TOKEN_TIMES.get(name, name) for name in audit.get("token_times") or ()),
         "Repeats kept": f"{len(level.blocks)} of {level.repeats}",
     }
+
+
+def _limited(level: Level) -> str:
+    if not level.client_limited:
+        return "no"
+    reasons = "; ".join(level.audit.get("reasons") or ())
+    return f"yes: {reasons}" if reasons else "yes"
 
 
 def _headroom(audit: dict[str, Any]) -> float | None:

@@ -139,6 +139,7 @@ def test_few_repeats_limited_clients_and_errors_are_shown_without_a_verdict() ->
     limited = _Page(render(evaluation().model_copy(update={"variants": results, "comparison": compare(results)}))).text
     assert "not comparable: the load generator, not the server, held back the figures of w8a8" in limited
     assert "timeout 3" in limited
+    assert "yes: the loop lagged 41 ms" in limited
 
 
 @pytest.mark.parametrize("count", [0, 1])
