@@ -18,7 +18,8 @@ def percentile(ordered: Sequence[float], q: float) -> float:
     rank = (len(ordered) - 1) * q / 100
     below = math.floor(rank)
     above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (ordered[above] - ordered[below]) * (rank - below)
+    between = ordered[below] + (ordered[above] - ordered[below]) * (rank - below)
+    return min(between, ordered[above])
 
 
 def mean_ci95(means: Sequence[float]) -> tuple[float, float] | None:

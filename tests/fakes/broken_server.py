@@ -275,6 +275,10 @@ async def echo_token(x: Exchange) -> None:
     await x.whole(json.dumps({"error": {"message": f"bad header {x.token}"}}).encode(), status="500 Internal Server Error")
 
 
+async def not_found(x: Exchange) -> None:
+    await x.whole(b'{"error": {"message": "no such model"}}', status="404 Not Found")
+
+
 FAULTS: dict[str, Callable[[Exchange], Awaitable[None]]] = {
     handler.__name__: handler
     for handler in (
@@ -320,7 +324,7 @@ class Broken:
         if self.options.die_after and len(self.seen) >= self.options.die_after:
             await exchange.some()
             os._exit(9)
-        await FAULTS[exchange.body["model"]](exchange)
+        await FAULTS.get(exchange.body.get("model"), not_found)(exchange)
 
 
 async def serve(options: argparse.Namespace) -> None:

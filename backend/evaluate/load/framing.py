@@ -35,7 +35,7 @@ class Head(NamedTuple):
         text = self.fields.get("content-length")
         if text is None or self.chunked:
             return None
-        if not text.isdigit():
+        if not text.isdecimal() or len(text) > 18:
             raise Malformed(f"Content-Length is {text[:40]!r}")
         return int(text)
 
@@ -52,7 +52,7 @@ def read_head(raw: bytes, start: int = 0) -> Head | None:
         return None
     first, *lines = raw[start:end].decode("latin-1").split("\r\n")
     version, _, rest = first.partition(" ")
-    if not version.startswith("HTTP/1.") or not rest[:3].isdigit():
+    if not version.startswith("HTTP/1.") or not rest[:3].isdecimal():
         raise Malformed(f"the status line is {first[:40]!r}")
     status = int(rest[:3])
     if 100 <= status < 200:

@@ -119,7 +119,7 @@ def _take_events(wire: Wire, answer: _Answer) -> None:
 def _document(data: bytes) -> dict[str, Any]:
     try:
         document = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise _Broken("malformed", f"an event is not JSON: {_plain(data)}") from None
     if not isinstance(document, dict):
         raise _Broken("malformed", f"an event is not a JSON object: {_plain(data)}")
@@ -201,8 +201,8 @@ def _record(exchange: Exchange, answer: _Answer, status: str, error: str | None)
         error=error,
         prompt_tokens=answer.prompt_tokens,
         output_tokens=answer.output_tokens,
-        text="".join(answer.text),
-        finish_reason=answer.finish_reason if isinstance(answer.finish_reason, str) else None,
+        text=_clean("".join(answer.text)),
+        finish_reason=_clean(answer.finish_reason) if isinstance(answer.finish_reason, str) else None,
         reads=len(sends_of_a_read),
         coalesced=sum(sends > 1 for sends in sends_of_a_read.values()),
     )
@@ -212,7 +212,7 @@ def _server_words(body: bytes) -> str:
     """The message inside an error document, or the beginning of whatever came."""
     try:
         document = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return _plain(body)
     inner = document.get("error", document) if isinstance(document, dict) else document
     message = inner.get("message") or inner.get("detail") if isinstance(inner, dict) else inner
@@ -226,4 +226,9 @@ def _plain(body: bytes) -> str:
 def _short(error: str | None, secret: str | None) -> str | None:
     if error is None:
         return None
-    return (error.replace(secret, "***") if secret else error)[:ERROR_LENGTH]
+    return _clean(error.replace(secret, "***") if secret else error)[:ERROR_LENGTH]
+
+
+def _clean(text: str) -> str:
+    """Surrogates, which JSON may hold and UTF-8 may not: pairs joined, also across chunks, single ones replaced."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -19,6 +19,7 @@ from pydantic import ValidationError
 from backend.domain.errors import EndpointUnreachable, RequestError, WorkError
 from backend.domain.load import Audit, LoadPlan, RequestRecord
 from backend.evaluate.load.endpoint import check_endpoint
+from backend.evaluate.load.payload import read_prompts
 from backend.settings import CHECKOUT
 
 POLL_S = 0.2
@@ -36,8 +37,10 @@ def run_level(
     `on_live`, the subprocess is killed with its group first.
 
     Raises EndpointUnreachable where nothing answers before the run (a server that dies later gives records with errors),
-    RequestError where the plan or the prompts are wrong, WorkError where the generator itself failed.
+    InvalidWorkload where the prompts are wrong, RequestError where the address or the token's variable is, WorkError where
+    the generator itself failed.
     """
+    read_prompts(Path(plan.prompts), plan.endpoint)
     check_endpoint(plan.url, plan.bearer_env)
     _prepare(plan, folder)
     code = _run(folder, python, on_live)
