@@ -23,6 +23,8 @@ import psutil
 
 KEEPER = Path(__file__).with_name("child.py")
 SAMPLE_SECONDS = 1.0
+SOCKET_ROOM = 40
+"""Longest folder name that leaves room for ours and a ZeroMQ socket's: a Unix socket's path has at most 107 characters."""
 KEEPER_SECONDS = 10.0
 """What the keeper needs beyond the grace to sweep and leave."""
 
@@ -63,7 +65,7 @@ class ServerProcess:
 
     def start(self) -> None:
         """Start the command; its output goes to the log as it comes."""
-        self._scratch = scratch = tempfile.mkdtemp(prefix="whetstone-")
+        self._scratch = scratch = tempfile.mkdtemp(prefix="whetstone-", dir=_short_folder())
         keeper = [sys.executable, "-I", "-S", str(KEEPER), str(os.getpid()), str(self._grace_s), scratch]
         self._log.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -132,6 +134,11 @@ class ServerProcess:
                 self._end_group([])
                 return
             self._peak = max(self._peak, resident_bytes(processes(pid)))
+
+
+def _short_folder() -> str:
+    """The folder for temporary files, or /tmp where its name is too long to hold a socket."""
+    return tempfile.gettempdir() if len(tempfile.gettempdir()) <= SOCKET_ROOM else "/tmp"
 
 
 def processes(pid: int) -> list[psutil.Process]:

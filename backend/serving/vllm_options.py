@@ -25,6 +25,9 @@ SEQUENCES = 32
 MAX_KV_BYTES = 4 << 30
 PROMPT_LOOKUP = {"prompt_lookup_max": 4, "prompt_lookup_min": 2}
 """n-gram lengths, in tokens (Saxena 2023, prompt lookup decoding; vLLM's documentation uses 4 and 2)."""
+SAMPLED = {"draft_sample_method": "probabilistic"}
+"""Above temperature 0 the draft samples, and is accepted by the ratio of probabilities (Leviathan et al. 2023, section 2.3);
+vLLM's default, an argmax taken for certain, is accepted less often. At temperature 0 both are the same."""
 
 KEPT = (
     "PATH",
@@ -67,7 +70,7 @@ def speculative(speculation: Speculation) -> dict[str, Any]:
     """vLLM's --speculative-config."""
     if speculation.method == "ngram":
         return {"method": "ngram", "num_speculative_tokens": speculation.tokens, **PROMPT_LOOKUP}
-    return {"method": "draft_model", "model": DRAFT_LINK, "num_speculative_tokens": speculation.tokens}
+    return {"method": "draft_model", "model": DRAFT_LINK, "num_speculative_tokens": speculation.tokens, **SAMPLED}
 
 
 def kv_cache_bytes(variant: Variant) -> int:

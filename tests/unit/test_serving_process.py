@@ -29,6 +29,7 @@ if os.fork() == 0:
     os.write(writer, str(daemon).encode())
     os._exit(0)
 daemon = os.read(reader, 20).decode()
+print("cwd", os.getcwd(), flush=True)
 print("pids", os.getpid(), child.pid, daemon, flush=True)
 time.sleep(600)
 """
@@ -94,15 +95,24 @@ from backend.serving.process import ServerProcess
 ServerProcess([sys.executable, "-c", {STUBBORN!r}], log=Path("log"), environment=dict(os.environ), grace_s=5).start()
 time.sleep(600)
 """
-    with subprocess.Popen([sys.executable, "-c", worker], cwd=tmp_path, env=environment(TMPDIR=str(tmp_path))) as process:
+    with subprocess.Popen([sys.executable, "-c", worker], cwd=tmp_path, env=environment()) as process:
         pids = [int(word) for word in wait_for(tmp_path / "log", "pids")]
-        assert list(tmp_path.glob("whetstone-*"))
+        folder = Path(wait_for(tmp_path / "log", "cwd")[0])
+        assert folder.name.startswith("whetstone-") and folder.exists()
         process.kill()
     assert all_gone(pids)
     deadline = time.monotonic() + 15
-    while list(tmp_path.glob("whetstone-*")) and time.monotonic() < deadline:
+    while folder.exists() and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert not list(tmp_path.glob("whetstone-*"))
+    assert not folder.exists()
+
+
+def test_a_long_folder_for_temporary_files_leaves_room_for_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / ("x" * 60)))
+    show = "import os; print('cwd', os.getcwd(), flush=True)"
+    with ServerProcess([sys.executable, "-c", show], log=tmp_path / "log", environment=environment()) as process:
+        assert process.wait(30) == 0
+    assert len(wait_for(tmp_path / "log", "cwd")[0]) < 60
 
 
 def test_the_server_has_a_group_of_its_own_in_the_session_of_the_worker_and_inherits_the_job(tmp_path: Path) -> None:
