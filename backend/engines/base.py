@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
 class QuantizeRequest(BaseModel):
@@ -16,7 +16,8 @@ class QuantizeRequest(BaseModel):
     model_dir: Path
     out_dir: Path
     """Must not exist yet, or be empty."""
-    method: Literal["w8a8", "awq"]
+    method: Literal["w8a8", "awq", "rtn"]
+    """rtn, rounding to nearest, is awq without scales: what awq has to beat."""
     bits: int = Field(ge=2, le=8)
     group_size: int | None = Field(None, gt=0)
     symmetric: bool
@@ -27,13 +28,19 @@ class QuantizeRequest(BaseModel):
     """Tokens a sequence."""
     seed: int = 0
 
+    @model_validator(mode="after")
+    def _groups_where_the_method_has_them(self) -> QuantizeRequest:
+        if (self.method == "w8a8") != (self.group_size is None):
+            raise ValueError("group_size goes with awq and rtn, and they need it")
+        return self
+
 
 class QuantizeResult(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     layers: list[dict[str, Any]]
     """`name`, `relative_error` (of the output under the calibration's Gram matrix, weights only) of each quantized linear;
-    awq adds `rtn_relative_error`, the same without scales."""
+    awq and rtn add `rtn_relative_error`, the same without scales."""
     kept_16bit: list[dict[str, str]]
     """`name` and `why` of each linear and embedding that was not quantized."""
     calibration: dict[str, Any]

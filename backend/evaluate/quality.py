@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backend.domain.errors import InvalidModel, InvalidWorkload, ModelDamaged
+from backend.domain.errors import InvalidModel, InvalidWorkload, ModelDamaged, WorkError
 from backend.domain.progress import Progress
 from backend.domain.student_t import quantile
 
@@ -23,6 +23,10 @@ ROWS = 128
 """Positions whose full-vocabulary distributions are held in double precision at a time."""
 
 
+MAX_LOSS = 700.0
+"""Nats a token; e to this still is a number."""
+
+
 def score(
     original_dir: Path, candidate_dir: Path, text: str, *, length: int = 512, windows: int | None = None, progress: Progress
 ) -> dict[str, Any]:
@@ -31,7 +35,8 @@ def score(
     The text is cut into windows of `length` tokens that do not overlap; `windows` of them, evenly spread, or all are used.
     Returns `perplexity`, `perplexity_original`, `kl_mean` (nats a token, KL(original || candidate) over the full vocabulary),
     `kl_ci95` (paired t-interval over windows; None for one window), `scored`, `windows`, `tokens`.
-    Raises InvalidWorkload (text too short), InvalidModel (other vocabulary), ModelDamaged (a checkpoint cannot be loaded).
+    Raises InvalidWorkload (text too short), InvalidModel (other vocabulary), ModelDamaged (a checkpoint cannot be loaded),
+    WorkError (output not finite).
     """
     tokens = _windows(original_dir, text, length, windows)
     progress.phase("quality", "Scoring quality on held-out text", total=len(tokens), unit="windows")
@@ -117,6 +122,8 @@ def _sums(reference: torch.Tensor, logits: torch.Tensor, targets: torch.Tensor) 
 
 def _summary(rows: list[tuple[float, float, float]], tokens: torch.Tensor, scored: str) -> dict[str, Any]:
     before, after, kl = (list(column) for column in zip(*rows, strict=True))
+    if not all(math.isfinite(value) for row in rows for value in row) or max(*before, *after) > MAX_LOSS:
+        raise WorkError("The model's output is not finite on the held-out text: the weights are damaged, make it again.")
     return {
         "perplexity_original": math.exp(_mean(before)),
         "perplexity": math.exp(_mean(after)),

@@ -35,13 +35,23 @@ def weight_files(folder: Path) -> list[Path]:
 
 def read_tensors(folder: Path) -> Iterator[tuple[str, torch.Tensor]]:
     """Every stored tensor by name. Raises ModelDamaged when a file cannot be read."""
+    for file in _open_files(folder):
+        for name in file.keys():  # noqa: SIM118 - not a mapping
+            yield name, file.get_tensor(name)
+
+
+def dtypes(folder: Path) -> set[str]:
+    """The types of all stored tensors, as safetensors writes them (F16, BF16...). Raises ModelDamaged as `read_tensors`."""
+    return {file.get_slice(name).get_dtype() for file in _open_files(folder) for name in file.keys()}  # noqa: SIM118
+
+
+def _open_files(folder: Path) -> Iterator[Any]:
     from safetensors import SafetensorError, safe_open
 
     for path in weight_files(folder):
         try:
             with safe_open(path, framework="pt") as file:
-                for name in file.keys():  # noqa: SIM118 - not a mapping
-                    yield name, file.get_tensor(name)
+                yield file
         except (OSError, SafetensorError) as error:
             raise ModelDamaged(f"{path.name} cannot be read ({error}): download or export the model again.") from None
 

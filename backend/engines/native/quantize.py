@@ -1,4 +1,4 @@
-"""The native quantization engine: w8a8 and awq for families in `families`, whole model in memory, fp32 arithmetic.
+"""The native quantization engine: w8a8, awq and rtn for families in `families`, whole model in memory, fp32 arithmetic.
 
 Deterministic: the same request gives the same bytes. Knows nothing of jobs, recipes or serving.
 """
@@ -31,9 +31,9 @@ MULTIPLE = 32
 def quantize(request: QuantizeRequest, progress: Progress) -> QuantizeResult:
     """Quantize the model of `request` into `out_dir`. Phases: load, calibrate, quantize (unit: decoder layer), write.
 
-    Raises ImpossibleStack (unknown family, already quantized, group size that divides no input), InvalidWorkload (text too
-    short), RequestError (`out_dir` not empty), all before any work; WorkError (weights or activations not finite, the tensor
-    named), DiskFull.
+    Before anything is written raises ImpossibleStack (unknown family, already quantized, group size that divides no input),
+    InvalidWorkload (text too short), RequestError (`out_dir` not empty); later WorkError (weights or activations that are not
+    finite, the tensor named) and DiskFull.
     """
     config = json.loads((request.model_dir / "config.json").read_bytes())
     family = family_of(str(config.get("model_type")))
@@ -169,7 +169,7 @@ class _Run:
         whole = max(squared_error(linear.weight, gram), 1e-30)
         loss = squared_error(linear.error(linear.columns, self.rounding), gram)
         report = {"name": linear.name, "relative_error": (max(loss, 0.0) / whole) ** 0.5}
-        if self.request.method == "awq":
+        if self.request.method != "w8a8":
             plain = Linear(linear.name, linear.weight, torch.ones_like(linear.rows), torch.ones_like(linear.columns))
             rtn = squared_error(plain.error(plain.columns, self.rounding), gram)
             report["rtn_relative_error"] = (max(rtn, 0.0) / whole) ** 0.5
@@ -206,8 +206,7 @@ def _storage_dtype(request: QuantizeRequest) -> torch.dtype:
     """The original's dtype where it is a 16-bit one, else bfloat16."""
     import torch
 
-    dtypes = {tensor.dtype for _, tensor in checkpoint.read_tensors(request.model_dir)}
-    return torch.float16 if dtypes == {torch.float16} else torch.bfloat16
+    return torch.float16 if checkpoint.dtypes(request.model_dir) == {"F16"} else torch.bfloat16
 
 
 def _kept_modules(model: Any) -> list[dict[str, str]]:
