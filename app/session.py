@@ -9,7 +9,7 @@ from backend.domain.errors import WhetstoneError
 from backend.service import Workspace, supervisors
 
 
-@st.cache_resource(show_spinner=False)
+@st.cache_resource(show_spinner=False)  # type: ignore[untyped-decorator]
 def _open() -> Workspace:
     return service.open_workspace()
 
@@ -17,10 +17,12 @@ def _open() -> Workspace:
 def workspace() -> Workspace:
     """The workspace; a store that cannot be opened is told in one sentence and ends the page."""
     try:
-        return _open()
+        opened: Workspace = _open()
     except WhetstoneError as error:
         st.error(str(error), icon=":material/error:")
         st.stop()
+        raise
+    return opened
 
 
 def supervisor_banner(opened: Workspace) -> None:

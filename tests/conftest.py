@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings as hypothesis_settings
 
 from backend import settings
 from backend.domain.evaluation import Variant
@@ -14,6 +15,10 @@ from backend.domain.recipe import Serving
 from backend.hardware.engines import engine_python
 from backend.serving.vllm import VllmServer
 from backend.settings import ASSETS
+
+# A shared two-core machine pauses any test: how long an example took says nothing.
+hypothesis_settings.register_profile("house", deadline=None)
+hypothesis_settings.load_profile("house")
 
 
 @pytest.fixture(scope="session")

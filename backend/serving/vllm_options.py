@@ -29,6 +29,9 @@ SAMPLED = {"draft_sample_method": "probabilistic"}
 """Above temperature 0 the draft samples, and is accepted by the ratio of probabilities (Leviathan et al. 2023, section 2.3);
 vLLM's default, an argmax taken for certain, is accepted less often. At temperature 0 both are the same."""
 
+PLUGIN = Path(__file__).with_name("vllm_plugin")
+"""A vLLM plugin that every process of the server loads; its docstring says what it mends."""
+
 KEPT = (
     "PATH",
     "HOME",
@@ -105,7 +108,7 @@ def environment(cache_root: Path, *, cpu: bool, threads: str | None, openmp: Pat
     """The server's whole environment, `extra_env` of the caller left out.
 
     On CPU all cores are bound (vLLM leaves one out otherwise) and Intel's OpenMP is preloaded as vLLM's installation guide
-    asks: without it speculative decoding is several times slower.
+    asks: without it speculative decoding is several times slower. The plugin is what PYTHONPATH is for.
     """
     chosen = {name: os.environ[name] for name in KEPT if name in os.environ}
     chosen |= {
@@ -120,6 +123,7 @@ def environment(cache_root: Path, *, cpu: bool, threads: str | None, openmp: Pat
     if cpu:
         chosen["VLLM_CPU_OMP_THREADS_BIND"] = threads or all_cores()
         chosen |= {"LD_PRELOAD": str(openmp)} if openmp else {}
+        chosen["PYTHONPATH"] = str(PLUGIN)
     return chosen
 
 

@@ -19,7 +19,7 @@ def compare_answers(baseline: Variant, answers: dict[int, list[str]]) -> dict[in
     tokenizer = Path(baseline.model_path)
     found = {}
     for index, texts in answers.items():
-        match = quality.greedy_match(answers[0], texts, tokenizer)
+        match = quality.greedy_match_texts(tokenizer, answers[0], texts)
         found[index] = {
             "greedy_match": match["greedy_match"],
             "first_divergence_share": match["first_divergence_share"],

@@ -40,6 +40,7 @@ class Measurement:
         self.records: dict[Key, list[list[RequestRecord]]] = {}
         self.audits: dict[Key, list[Audit]] = {}
         self.speculation: dict[Key, tuple[int, int]] = {}
+        """(accepted, drafted) tokens."""
         self.answers: dict[int, list[str]] = {}
         self._slots = 0
 
@@ -68,15 +69,15 @@ class Measurement:
 
     def _slot(self, slot: schedule.Slot, endpoint: Endpoint) -> None:
         key = (slot.variant, slot.level)
-        before = endpoint.drafted_accepted()
+        before = endpoint.accepted_drafted()
         offset = (slot.block * len(self.spec.options.concurrency) + self.spec.options.concurrency.index(slot.level)) * 8
         records, audit = self._load(endpoint, self._plan(endpoint, slot.level, self._prompts(offset)))
-        after = endpoint.drafted_accepted()
+        after = endpoint.accepted_drafted()
         self.records.setdefault(key, []).append(records)
         self.audits.setdefault(key, []).append(audit)
         if before is not None and after is not None:
-            drafted, accepted = self.speculation.get(key, (0, 0))
-            self.speculation[key] = (drafted + int(after[0] - before[0]), accepted + int(after[1] - before[1]))
+            accepted, drafted = self.speculation.get(key, (0, 0))
+            self.speculation[key] = (accepted + int(after[0] - before[0]), drafted + int(after[1] - before[1]))
         self._point(slot, records)
 
     def _point(self, slot: schedule.Slot, records: list[RequestRecord]) -> None:

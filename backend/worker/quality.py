@@ -25,7 +25,6 @@ def measure(variants: Sequence[Variant], progress: Progress) -> dict[int, Qualit
     known: dict[tuple[str, str], dict[str, Any]] = {}
     found = {}
     text = HELD_OUT.read_text()
-    progress.phase("quality", "Scoring the weights on held-out text", total=len(variants), unit="variants", weight=1.5)
     for index, variant in enumerate(variants):
         if variant.model_path is None or variant.original_path is None:
             found[index] = Quality(scored="unavailable", note="The weights behind a URL cannot be read.")
@@ -33,9 +32,8 @@ def measure(variants: Sequence[Variant], progress: Progress) -> dict[int, Qualit
         key = (_identity(variant.original_path), _identity(variant.model_path))
         if key not in known:
             paths = Path(variant.original_path), Path(variant.model_path)
-            known[key] = quality.score(*paths, text, windows=WINDOWS)
+            known[key] = quality.score(*paths, text, windows=WINDOWS, progress=progress)
         found[index] = _quality(known[key], same=key[0] == key[1])
-        progress.advance(index + 1)
     return found
 
 

@@ -24,14 +24,14 @@ class Endpoint:
     served_name: str | None
     server: VllmServer | None
 
-    def drafted_accepted(self) -> tuple[float, float] | None:
-        """(drafted, accepted) tokens since the start, None without speculation."""
+    def accepted_drafted(self) -> tuple[float, float] | None:
+        """(accepted, drafted) tokens since the start, None without speculation."""
         if self.server is None:
             return None
         counters = self.server.metrics()
         if "drafted_tokens" not in counters:
             return None
-        return counters["drafted_tokens"], counters.get("accepted_tokens", 0.0)
+        return counters.get("accepted_tokens", 0.0), counters["drafted_tokens"]
 
 
 class ServerPool:

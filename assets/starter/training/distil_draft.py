@@ -1,10 +1,11 @@
 """Distil the starter draft: a one-layer Llama of 1.2 M parameters, taught by the target's own distributions.
 
-    python assets/starter/training/distil_draft.py OUT --minutes 18
+    python assets/starter/training/distil_draft.py OUT --minutes 16
+    python assets/starter/training/distil_draft.py OUT --minutes 10 --resume --seed 2
 
-Forward KL divergence KL(target || draft) over the full vocabulary, half on the target's own samples (temperature 1, since
+Forward KL divergence KL(target || draft) over the full vocabulary, two thirds on the target's own samples (temperature 1, since
 that is the text on which drafts are accepted or not: on-policy distillation as in DistillSpec, Zhou et al. 2023, section 4)
-and half on the training sources. Reads OUT/target, writes OUT/draft.
+and one third on the training sources. Reads OUT/target, writes OUT/draft.
 """
 
 from __future__ import annotations
@@ -19,13 +20,16 @@ from common import Clock, batch, config, encode, optimizer, save
 from corpus import texts
 from transformers import AutoTokenizer, LlamaForCausalLM
 
-LENGTH = 256
+SAMPLED = 480
+"""New tokens a sample, after 32 of the sources."""
+LENGTH = 384
+"""Tokens a window: beyond prompt and answer of the bundled workload."""
 
 
 @torch.inference_mode()
-def samples(target: LlamaForCausalLM, stream: torch.Tensor, seconds: float) -> torch.Tensor:
+def samples(target: LlamaForCausalLM, stream: torch.Tensor, seconds: float, seed: int) -> torch.Tensor:
     """Continuations of random training windows, as one stream [tokens]."""
-    generator, ended = torch.Generator().manual_seed(1), time.monotonic() + seconds
+    generator, ended = torch.Generator().manual_seed(seed), time.monotonic() + seconds
     found = []
     while time.monotonic() < ended:
         prompts = batch(stream, 96, 32, generator)
@@ -37,8 +41,8 @@ def samples(target: LlamaForCausalLM, stream: torch.Tensor, seconds: float) -> t
                     do_sample=True,
                     temperature=1.0,
                     top_k=0,
-                    min_new_tokens=LENGTH,
-                    max_new_tokens=LENGTH,
+                    min_new_tokens=SAMPLED,
+                    max_new_tokens=SAMPLED,
                 )
             )
     return torch.cat(found).flatten()
@@ -60,7 +64,7 @@ def distil(target: LlamaForCausalLM, draft: LlamaForCausalLM, streams: list[torc
     generator = torch.Generator().manual_seed(2)
     step = 0
     while clock.share < 1.0:
-        ids = torch.cat([batch(stream, 8, LENGTH, generator) for stream in streams])
+        ids = torch.cat([batch(stream, 4, LENGTH, generator) for stream in streams])
         for group in steps.param_groups:
             group["lr"] = clock.rate(step)
         with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -87,17 +91,21 @@ def distil(target: LlamaForCausalLM, draft: LlamaForCausalLM, streams: list[torc
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--minutes", type=float, default=18)
+    parser.add_argument("--minutes", type=float, default=16)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--resume", action="store_true", help="carry on from OUT/draft with fresh samples")
     arguments = parser.parse_args()
     torch.manual_seed(0)
     folder = arguments.out / "target"
     tokenizer = AutoTokenizer.from_pretrained(folder)
     target = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     stream = encode(tokenizer, texts(held_out=False))
-    sampled = samples(target, stream, arguments.minutes * 60 * 0.25)
+    sampled = samples(target, stream, arguments.minutes * 60 * 0.25, arguments.seed)
     print(f"{len(sampled)} sampled tokens", flush=True)
     draft = LlamaForCausalLM(config(hidden=192, layers=1, heads=4, intermediate=384))
-    distil(target, draft, [sampled, stream], arguments.minutes * 60 * 0.75, arguments.out / "draft-log.jsonl")
+    if arguments.resume:
+        draft = LlamaForCausalLM.from_pretrained(arguments.out / "draft", dtype=torch.float32)
+    distil(target, draft, [sampled, sampled, stream], arguments.minutes * 60 * 0.75, arguments.out / "draft-log.jsonl")
     save(draft, tokenizer, arguments.out / "draft")
 
 

@@ -1,0 +1,144 @@
+"""The headline: a model of large weight traffic, original against recipes, interleaved in one run on this machine.
+
+    .venv/bin/python -m benchmarks.headline [--times 64] [--repeats 5]
+
+Builds the wide fixture (benchmarks/wide.py), optimizes it by the studio's own jobs, evaluates all variants resident at once
+in ABBA blocks at 1, 4 and 8 streams, and writes benchmarks/results/headline.md and headline.json. About 20 minutes on 2
+cores; needs about 12 GiB of memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import tempfile
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet
+from transformers import AutoTokenizer
+
+from backend import service
+from backend.cli.output import table
+from backend.domain import recipe
+from backend.domain.evaluation import Evaluation
+from backend.domain.jobs import JobState
+from backend.service import Workspace, evaluations, jobs, optimize, supervisors
+from backend.service.jobs import JobView
+from backend.settings import ASSETS, Settings
+from benchmarks import wide
+
+RESULTS = Path(__file__).parent / "results"
+DRAFT = ASSETS / "starter" / "draft"
+EAGER = {"enforce_eager": True}
+W8A8 = {"quantize": {"method": "w8a8"}}
+PRICE_PER_HOUR = 1.0
+"""Any price gives the same ratio."""
+
+
+def speculate(tokens: int) -> dict[str, Any]:
+    return {"speculate": {"method": "draft", "draft": str(DRAFT), "tokens": tokens}}
+
+
+RECIPES = [
+    {"name": "w8a8", "steps": [W8A8]},
+    {"name": "w8a8 + draft k=4", "steps": [W8A8, speculate(4)], "serving": EAGER},
+    {"name": "w8a8 + draft k=2", "steps": [W8A8, speculate(2)], "serving": EAGER},
+]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--times", type=int, default=64)
+    parser.add_argument("--repeats", type=int, default=5)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="whetstone-headline-") as scratch:
+        parameters = wide.build(Path(scratch) / "wide", arguments.times)
+        workspace = service.open_workspace(Settings(home=Path(scratch) / "home"))
+        try:
+            view = measure(workspace, Path(scratch) / "wide", arguments.repeats)
+            diverged = divergences(Path(view.path) / "records.parquet", "w8a8", "w8a8 + draft k=4")
+            record(view.document, parameters, diverged, Path(view.path) / "report.html")
+        finally:
+            supervisors.stop(workspace)
+
+
+def measure(workspace: Workspace, model: Path, repeats: int) -> evaluations.EvaluationView:
+    made = []
+    for document in RECIPES:
+        prepared = optimize.prepare(workspace, str(model), recipe.read(document))
+        made.append(str(finished(workspace, optimize.submit(workspace, prepared)).result["artifact"]))
+    options = evaluations.options(
+        concurrency=(1, 4, 8), requests=16, repeats=repeats, warmup_requests=1, max_tokens=64, price_per_hour=PRICE_PER_HOUR,
+        interleave="resident",
+    )  # fmt: skip
+    spec = evaluations.prepare(workspace, [str(model), *made], options)
+    ended = finished(workspace, evaluations.submit(workspace, spec))
+    return evaluations.show(workspace, str(ended.result["evaluation"]))
+
+
+def finished(workspace: Workspace, job: JobView) -> JobView:
+    ended = jobs.wait(workspace, job.id)
+    if ended.state is not JobState.SUCCEEDED:
+        raise SystemExit(f"{ended.title}: {ended.error}\n{jobs.logs(workspace, job.id, tail_bytes=4000)}")
+    print(f"{ended.title}: done", flush=True)
+    return ended
+
+
+def divergences(records: Path, reference: str, variant: str) -> dict[str, float]:
+    """First divergences from the reference's greedy answers, one stream: how many, of how many generated tokens."""
+    tokenizer = AutoTokenizer.from_pretrained(wide.STARTER)
+    texts: dict[str, dict[tuple[int, int], str]] = defaultdict(dict)
+    for row in pyarrow.parquet.read_table(records).to_pylist():
+        if row["concurrency"] == 1 and not row["warm"] and row["status"] == "ok":
+            texts[row["variant"]][row["block"], row["index"]] = row["text"]
+    pairs = [(texts[reference][key], texts[variant][key]) for key in texts[reference] if key in texts[variant]]
+    encoded = [[tokenizer(text, add_special_tokens=False)["input_ids"] for text in pair] for pair in pairs]
+    tokens = sum(len(answer) for _, answer in encoded)
+    diverged = sum(a != b for a, b in encoded)
+    return {"answers": len(pairs), "diverged": diverged, "tokens": tokens, "share": diverged / max(tokens, 1)}
+
+
+def record(document: Evaluation, parameters: int, diverged: dict[str, float], report: Path) -> None:
+    RESULTS.mkdir(exist_ok=True)
+    text = markdown(document, parameters, diverged)
+    (RESULTS / "headline.md").write_text(text)
+    kept = document.model_dump(mode="json", exclude={"variants": {"__all__": {"variant"}}, "options": {"workload"}})
+    (RESULTS / "headline.json").write_text(json.dumps({**kept, "divergences": diverged, "parameters": parameters}, indent=1))
+    shutil.copyfile(report, Path(tempfile.gettempdir()) / "headline-report.html")
+    print(text)
+
+
+def markdown(document: Evaluation, parameters: int, diverged: dict[str, float]) -> str:
+    rows = []
+    for result in document.variants:
+        for level in result.levels:
+            price = level.price.per_million_output if level.price else None
+            ratio = ratio_of(document, result.name, level.concurrency)
+            rows.append((result.name, level.concurrency, level.output_tokens_per_s, ratio, price, level.acceptance_rate))
+    header = ("variant", "streams", "output tok/s", "x original (95 %)", "price/M out at 1/h", "acceptance")
+    quality = [(r.name, r.quality.perplexity, r.quality.kl_mean, r.quality.greedy_match) for r in document.variants if r.quality]
+    hardware, versions = document.hardware, document.versions
+    return "\n".join([
+        "# Headline (synthetic best case: wide fixture, draft 1/400 of the target)", "",
+        f"{parameters / 1e6:.0f} M parameters, {hardware.get('cpu')}, {hardware.get('cores')} cores; "
+        f"{', '.join(f'{k} {v}' for k, v in versions.items())}; {document.measured_at}; {document.options.repeats} blocks, "
+        f"{document.interleave}, greedy, {document.options.max_tokens} new tokens. `python -m benchmarks.headline`.", "",
+        "```", table(header, rows), "", table(("variant", "perplexity", "mean KL", "greedy match"), quality), "",
+        f"first divergences of `w8a8 + draft k=4` from `w8a8`: {diverged['diverged']:.0f} in {diverged['tokens']:.0f} generated "
+        f"tokens ({diverged['share']:.2%})", *[f"warning: {w}" for w in document.warnings], "```", "",
+    ])  # fmt: skip
+
+
+def ratio_of(document: Evaluation, variant: str, concurrency: int) -> str:
+    for row in document.comparison:
+        if (row.variant, row.concurrency, row.metric) == (variant, concurrency, "output_tokens_per_s") and row.ratio:
+            spread = f" ({row.ci95[0]:.2f} to {row.ci95[1]:.2f})" if row.ci95 else ""
+            return f"{row.ratio:.2f}{spread}"
+    return "1"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+"""A home of one's own for a test: a real store, real supervisor processes, and the means to see what runs in it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from backend import service
+from backend.domain.jobs import JobState
+from backend.launchers.local import MARK
+from backend.service import Workspace, jobs, supervisors
+from backend.service.jobs import JobView
+from backend.settings import Settings
+
+DEADLINE_S = 180.0
+
+
+def open_home(folder: Path) -> Workspace:
+    """A workspace in `folder`, migrated and empty."""
+    return service.open_workspace(Settings(home=folder.resolve()))
+
+
+def eventually(what: str, condition: Callable[[], bool], deadline_s: float = DEADLINE_S) -> None:
+    """Poll until the condition holds; fail naming it when the deadline passes."""
+    end = time.monotonic() + deadline_s
+    while not condition():
+        assert time.monotonic() < end, f"still waiting for: {what}"
+        time.sleep(0.05)
+
+
+def until_phase(workspace: Workspace, job_id: str, phase: str) -> JobView:
+    """The job as soon as it is in that phase (or has ended, which fails)."""
+
+    def reached() -> bool:
+        current = jobs.show(workspace, job_id)
+        assert not current.ended, f"{job_id} ended before {phase}: {current.state} {current.error}"
+        return current.phase == phase
+
+    eventually(f"phase {phase} of {job_id}", reached)
+    return jobs.show(workspace, job_id)
+
+
+def until_ended(workspace: Workspace, job_id: str) -> JobView:
+    eventually(f"the end of {job_id}", lambda: jobs.show(workspace, job_id).ended)
+    return jobs.show(workspace, job_id)
+
+
+def until_state(workspace: Workspace, job_id: str, state: JobState) -> JobView:
+    eventually(f"{job_id} {state}", lambda: jobs.show(workspace, job_id).state is state)
+    return jobs.show(workspace, job_id)
+
+
+def processes_of(workspace: Workspace) -> list[psutil.Process]:
+    """Every live process that carries this home's mark: workers and all that they started."""
+    mark, found = f"{workspace.settings.home}:", []
+    for process in psutil.process_iter():
+        with suppress(psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
+            if process.environ().get(MARK, "").startswith(mark):
+                found.append(process)
+    return found
+
+
+def worker_pid(workspace: Workspace) -> int:
+    """The worker's own pid: the marked process that leads a session."""
+    return next(process.pid for process in processes_of(workspace) if os.getsid(process.pid) == process.pid)
+
+
+def kill_supervisor(workspace: Workspace) -> None:
+    """kill -9, and wait until it is gone."""
+    for process in _supervisors(workspace):
+        process.send_signal(signal.SIGKILL)
+        with suppress(psutil.TimeoutExpired):
+            process.wait(10)
+    eventually("the supervisor to be gone", lambda: not supervisors.alive(workspace))
+
+
+def _supervisors(workspace: Workspace) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
+            home = process.environ().get("WHETSTONE_HOME")
+            if home == str(workspace.settings.home) and "backend.supervisor" in process.cmdline():
+                found.append(process)
+    return found
