@@ -23,6 +23,8 @@ from backend.serving.process import ServerProcess
 READY_SECONDS = 900.0
 PORT_ATTEMPTS = 3
 POLL_SECONDS = 0.1
+CPU_NICENESS = 5
+"""On CPU the server's threads spin on every core; whoever measures it must be let in between, or reads its answers late."""
 
 COUNTERS = {
     "vllm:spec_decode_num_drafts_total": "drafts",
@@ -182,7 +184,8 @@ class VllmServer:
         if is_cpu_build(self._python):
             kv = int(self._kv_cache_gib * 2**30) if self._kv_cache_gib else vllm_options.kv_cache_bytes(self._variant)
         chosen = vllm_options.options(self._variant, port=self._port, served_name=self.served_name, kv_cache_bytes=kv)
-        return [str(self._python), "-m", "vllm.entrypoints.openai.api_server", *chosen]
+        yielding = ["/usr/bin/nice", "-n", str(CPU_NICENESS)] if kv is not None else []
+        return [*yielding, str(self._python), "-m", "vllm.entrypoints.openai.api_server", *chosen]
 
     def _environment(self) -> dict[str, str]:
         cpu = is_cpu_build(self._python)

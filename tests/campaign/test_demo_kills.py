@@ -1,0 +1,86 @@
+"""The demo under fire: Ctrl-C, kill -9 of a worker with servers up, kill -9 of the supervisor. Nothing may be left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from backend.domain.jobs import JobState
+from backend.service import Workspace, artifacts, evaluations, jobs, supervisors
+from tests.homes import eventually, kill_supervisor, open_home, processes_of, until_ended, until_phase, worker_pid
+
+pytestmark = pytest.mark.campaign
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Workspace]:
+    workspace = open_home(tmp_path / "home")
+    yield workspace
+    supervisors.stop(workspace)
+    assert processes_of(workspace) == []
+
+
+def start_demo(home: Workspace) -> subprocess.Popen[str]:
+    environment = {**os.environ, "WHETSTONE_HOME": str(home.settings.home)}
+    command = [sys.executable, "-m", "backend.cli.main", "demo", "--json"]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def only_job(home: Workspace) -> str:
+    eventually("the demo's first job", lambda: len(jobs.listing(home)) == 1)
+    return jobs.listing(home)[0].id
+
+
+def test_ctrl_c_cancels_the_demo_with_130_and_leaves_nothing(home: Workspace) -> None:
+    demo = start_demo(home)
+    job = only_job(home)
+    until_phase(home, job, "calibrate")
+    demo.send_signal(signal.SIGINT)
+    out, err = demo.communicate(timeout=120)
+    assert demo.returncode == 130 and out == "" and "cancelled" in err
+    assert jobs.show(home, job).state is JobState.CANCELLED
+    assert processes_of(home) == [] and artifacts.listing(home) == []
+
+
+def test_the_demo_survives_kill_9_of_its_supervisor(home: Workspace) -> None:
+    demo = start_demo(home)
+    job = only_job(home)
+    until_phase(home, job, "calibrate")
+    kill_supervisor(home)
+    assert until_ended(home, job).state is JobState.SUCCEEDED
+    eventually("the second job", lambda: len(jobs.listing(home)) == 2)
+    demo.send_signal(signal.SIGINT)
+    demo.communicate(timeout=180)
+    assert demo.returncode == 130
+    for artifact in artifacts.listing(home):
+        artifacts.verify(home, artifact.id)
+
+
+def test_kill_9_of_a_worker_takes_its_servers_with_it(home: Workspace) -> None:
+    options = evaluations.options(concurrency=(1,), repeats=1, requests=2000, quality=False)
+    job = evaluations.submit(home, evaluations.prepare(home, ["starter"], options))
+    supervisors.ensure(home)
+    until_phase(home, job.id, "measure")
+    servers = [process for process in processes_of(home) if "vllm" in " ".join(process.cmdline()).lower()]
+    assert servers
+    os.kill(worker_pid(home), signal.SIGKILL)
+    ended = until_ended(home, job.id)
+    assert ended.state is JobState.FAILED and "signal 9" in (ended.error or "")
+    eventually("no process left", lambda: processes_of(home) == [])
+    assert evaluations.listing(home) == []
+
+
+def test_cancel_while_a_server_loads_leaves_nothing(home: Workspace) -> None:
+    options = evaluations.options(concurrency=(1,), repeats=1, requests=8, quality=False)
+    job = evaluations.submit(home, evaluations.prepare(home, ["starter"], options))
+    supervisors.ensure(home)
+    eventually("the server's first line", lambda: any((home.settings.jobs / job.id).glob("server-*.log")))
+    jobs.cancel(home, job.id)
+    assert until_ended(home, job.id).state is JobState.CANCELLED
+    eventually("no process left", lambda: processes_of(home) == [])

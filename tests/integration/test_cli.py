@@ -1,0 +1,146 @@
+"""The command line as a user meets it: exit codes, one sentence on standard error, one JSON document on standard output."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from backend.settings import ASSETS
+from tests.tiny import tiny_llama
+
+STARTER = ASSETS / "starter" / "target"
+
+
+def whetstone(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "WHETSTONE_HOME": str(home)}
+    command = [sys.executable, "-m", "backend.cli.main", *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=240)
+
+
+def refused(home: Path, *arguments: str) -> str:
+    """Run what must be refused before it starts; its one sentence."""
+    done = whetstone(home, *arguments)
+    assert done.returncode == 2, (done.stdout, done.stderr)
+    assert done.stdout == "" and "Traceback" not in done.stderr
+    assert done.stderr.startswith("whetstone: ") and done.stderr.count("\n") == 1
+    assert json.loads(whetstone(home, "jobs", "list", "--json").stdout) == []
+    return done.stderr
+
+
+def recipe(folder: Path, text: str) -> str:
+    path = folder / "recipe.yaml"
+    path.write_text(text)
+    return str(path)
+
+
+NGRAM = "name: r\nsteps:\n  - speculate: {method: ngram}\n"
+
+
+def test_an_unknown_model_is_refused(tmp_path: Path) -> None:
+    assert "no model `nosuch`" in refused(tmp_path, "optimize", "nosuch", "--recipe", "w8a8")
+
+
+def test_a_folder_without_config_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    assert "config.json" in refused(tmp_path / "home", "optimize", str(tmp_path / "empty"), "--recipe", "w8a8")
+
+
+def test_pickled_weights_are_refused_by_name(tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    shutil.copytree(STARTER, model, ignore=shutil.ignore_patterns("*.safetensors"))
+    (model / "pytorch_model.bin").write_bytes(b"\x80\x02")
+    said = refused(tmp_path / "home", "optimize", str(model), "--recipe", "w8a8")
+    assert "pytorch_model.bin" in said and "safetensors" in said
+
+
+def test_a_corrupt_safetensors_header_is_refused(tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    shutil.copytree(STARTER, model)
+    with (model / "model.safetensors").open("r+b") as file:
+        file.write(b"\xff" * 16)
+    assert "model.safetensors" in refused(tmp_path / "home", "optimize", str(model), "--recipe", "w8a8")
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("name: r\nsteps:\n  - quantize: {method: w8a8, colour: red}\n", "colour"),
+        ("name: r\nsteps:\n  - quantize: {method: w8a8}\n  - quantize: {method: awq}\n", "2 times"),
+        ("name: r\nsteps:\n  - quantize: {method: awq, group_size: 96}\n", "Group size 96"),
+        ("name: r\nsteps:\n\t- quantize: {method: w8a8}\n", "YAML"),
+        ("name: r\nsteps:\n  - prune: {method: wanda}\n", "not available"),
+    ],
+)
+def test_a_wrong_recipe_is_refused_with_the_reason(tmp_path: Path, text: str, word: str) -> None:
+    assert word in refused(tmp_path / "home", "optimize", "starter", "--recipe", recipe(tmp_path, text))
+
+
+def test_a_draft_with_another_vocabulary_is_refused(tmp_path: Path) -> None:
+    other = tiny_llama(tmp_path / "other")
+    text = f"name: r\nsteps:\n  - speculate: {{method: draft, draft: {other}}}\n"
+    assert "another vocabulary" in refused(tmp_path / "home", "optimize", "starter", "--recipe", recipe(tmp_path, text))
+
+
+def test_a_workload_with_a_broken_line_is_refused_by_its_number(tmp_path: Path) -> None:
+    (tmp_path / "load.jsonl").write_text('{"prompt": "a"}\n{"prompt": \n')
+    said = refused(tmp_path / "home", "evaluate", "starter", "--workload", str(tmp_path / "load.jsonl"))
+    assert "Line 2" in said
+
+
+@pytest.mark.parametrize("wrong", ["0", "a,b", "1,1", "99999"])
+def test_a_wrong_concurrency_is_refused(tmp_path: Path, wrong: str) -> None:
+    assert "--concurrency" in refused(tmp_path, "evaluate", "starter", "--concurrency", wrong)
+
+
+def test_bench_of_an_unreachable_port_says_so_and_exits_1(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound but not listening: nothing answers there
+        done = whetstone(tmp_path, "bench", f"http://127.0.0.1:{taken.getsockname()[1]}/v1", "--model", "m")
+    assert done.returncode == 1 and done.stdout == ""
+    assert done.stderr.count("whetstone: ") == 1 and "Traceback" not in done.stderr
+
+
+def test_a_port_in_use_is_refused_by_up(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        done = whetstone(tmp_path, "up", "--port", str(taken.getsockname()[1]), "--no-browser")
+    assert done.returncode == 2 and "--port" in done.stderr
+
+
+def test_the_plan_of_a_dry_run_starts_nothing(tmp_path: Path) -> None:
+    done = whetstone(tmp_path, "optimize", "starter", "--recipe", "w8a8-draft", "--dry-run", "--json")
+    document = json.loads(done.stdout)
+    assert [step["technique"] for step in document["plan"]["steps"]] == ["quantize", "speculate"]
+    assert document["need"]["disk_bytes"] > 0 and not (tmp_path / "artifacts").exists()
+
+
+def test_recipe_check_answers_with_reasons_and_a_suggestion(tmp_path: Path) -> None:
+    text = "name: r\nsteps:\n  - quantize: {method: gptq}\n  - compile: {}\n"
+    done = whetstone(tmp_path / "home", "recipe", "check", recipe(tmp_path, text), "--model", "starter", "--json")
+    document = json.loads(done.stdout)
+    assert done.returncode == 2 and document["valid"] is False and document["reasons"][0]["source"]
+    assert document["suggestion"]["steps"] == [{"compile": {}}]
+
+
+def test_too_little_disk_is_refused_before_the_start(tmp_path: Path) -> None:
+    """A card is read from headers alone, so a file with a huge hole in it is a model larger than any disk here."""
+    model = tmp_path / "model"
+    shutil.copytree(STARTER, model, ignore=shutil.ignore_patterns("*.safetensors"))
+    size = 1 << 43
+    header = json.dumps({"a": {"dtype": "BF16", "shape": [size // 2], "data_offsets": [0, size]}}).encode()
+    with (model / "model.safetensors").open("wb") as file:
+        file.write(len(header).to_bytes(8, "little") + header)
+        file.truncate(8 + len(header) + size)
+    assert "GB of disk" in refused(tmp_path / "home", "optimize", str(model), "--recipe", recipe(tmp_path, NGRAM))
+
+
+def test_doctor_and_engines_answer_as_json(tmp_path: Path) -> None:
+    assert {item["subject"] for item in json.loads(whetstone(tmp_path, "doctor", "--json").stdout)} >= {"Disk", "Database"}
+    engines = {item["name"]: item for item in json.loads(whetstone(tmp_path, "engines", "list", "--json").stdout)}
+    assert engines["serve"]["installed"] is True and engines["neuron"]["reason"]
