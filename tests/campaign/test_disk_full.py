@@ -1,0 +1,51 @@
+"""A disk that fills up in the middle of a job: the job fails with that sentence, the store stays whole, a retry succeeds."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.campaign
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = """
+import sys
+from pathlib import Path
+from backend.domain import recipe
+from backend.service import artifacts, jobs, optimize, supervisors
+from tests.homes import open_home, processes_of, until_ended
+
+disk = Path(sys.argv[1])
+home = open_home(disk / "home")
+chosen = recipe.read({"name": "w8a8", "steps": [{"quantize": {"method": "w8a8"}}]})
+job = optimize.submit(home, optimize.prepare(home, "starter", chosen))
+filler = disk / "filler"
+with filler.open("wb") as sink:
+    sink.write(b"x" * (int(sys.argv[2]) * 1_000_000))
+supervisors.ensure(home)
+ended = until_ended(home, job.id)
+print(ended.state, "|", ended.error)
+print("artifacts", len(artifacts.listing(home)), "work", (home.settings.jobs / job.id / "work").exists())
+filler.unlink()
+jobs.resume(home, job.id)
+supervisors.ensure(home)
+print(until_ended(home, job.id).state)
+artifacts.verify(home, artifacts.listing(home)[0].id)
+supervisors.stop(home)
+print("processes", len(processes_of(home)))
+"""
+
+
+def test_a_disk_that_fills_up_mid_job_fails_it_in_a_sentence_and_spoils_nothing(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = 'mount -t tmpfs -o size=120m none "$0" && exec "$@"'
+    isolated = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", mount, str(disk)]
+    command = [sys.executable, "-c", SCRIPT, str(disk), "108"]
+    done = subprocess.run([*isolated, *command], cwd=ROOT, capture_output=True, text=True, check=False, timeout=600)
+    lines = done.stdout.splitlines()
+    assert lines and lines[0].startswith("failed | ") and "disk filled up" in lines[0], (done.stdout, done.stderr)
+    assert lines[1:] == ["artifacts 0 work False", "succeeded", "processes 0"], (done.stdout, done.stderr)
