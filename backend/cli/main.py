@@ -30,17 +30,17 @@ app.add_typer(recipe.app, name="recipe", help="Check a recipe, estimate what it 
 def main() -> None:
     """The entry point; every WhetstoneError becomes one sentence on standard error and its exit code."""
     try:
-        app(standalone_mode=False)
+        code = app(standalone_mode=False)  # click answers with the code of a `typer.Exit` instead of raising it
     except WhetstoneError as error:
         print(f"whetstone: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
-    except typer.Exit as leave:
-        sys.exit(leave.exit_code)
     except (KeyboardInterrupt, typer.Abort):
         print("whetstone: Interrupted.", file=sys.stderr)
         sys.exit(130)
     except Exception as error:  # noqa: BLE001
         _usage(error)
+    else:
+        sys.exit(code if isinstance(code, int) else 0)
 
 
 def _usage(error: Exception) -> None:

@@ -17,6 +17,8 @@ from backend.store import queue
 from backend.store.tables import SupervisorRow
 
 IDLE_SECONDS = 3.0
+START_SECONDS = 30.0
+RESPAWN_SECONDS = 5.0
 
 
 class SupervisorFailed(WorkError):
@@ -37,29 +39,28 @@ def ensure(workspace: Workspace) -> None:
     start(workspace, until_idle=IDLE_SECONDS)
 
 
-def start(workspace: Workspace, *, until_idle: float | None = None) -> int:
-    """Start a supervisor process in a session of its own and wait for its first heartbeat; its pid."""
+def start(workspace: Workspace, *, until_idle: float | None = None) -> None:
+    """Start a supervisor process in a session of its own and wait for its first heartbeat. Raises SupervisorFailed."""
     command = [sys.executable, "-m", "backend.supervisor"]
     if until_idle is not None:
         command += ["--until-idle", str(until_idle)]
     environment = {**os.environ, "WHETSTONE_HOME": str(workspace.settings.home)}
     log_path = workspace.settings.home / "supervisor.log"
-    deadline = time.monotonic() + 30
-    child = _spawn(command, environment, log_path)
+    deadline, spawned = time.monotonic() + START_SECONDS, 0.0
     while not alive(workspace):
-        code = child.poll()
-        if code not in {None, 0} or time.monotonic() > deadline:
-            raise SupervisorFailed(f"The supervisor did not start (exit code {code}); see {log_path}.")
-        if code == 0:  # another one held the home's lock and may be ending just now
-            child = _spawn(command, environment, log_path)
+        if time.monotonic() > deadline:
+            raise SupervisorFailed(f"The supervisor did not start within {START_SECONDS:.0f} s; see {log_path}.")
+        if time.monotonic() - spawned > RESPAWN_SECONDS:  # one that found the home's lock held by a dying one has left
+            _spawn(command, environment, log_path)
+            spawned = time.monotonic()
         time.sleep(0.1)
-    return child.pid
 
 
-def _spawn(command: list[str], environment: dict[str, str], log_path: Path) -> subprocess.Popen[bytes]:
+def _spawn(command: list[str], environment: dict[str, str], log_path: Path) -> None:
+    """Start it as nobody's child: it outlives whoever asked for it, and leaves no zombie behind."""
     with log_path.open("ab") as log:
-        return subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, env=environment
+        subprocess.run(
+            ["setsid", "--fork", *command], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, check=True
         )
 
 

@@ -80,6 +80,7 @@ def test_speculation_is_one_json_argument() -> None:
         "method": "draft_model",
         "model": "draft-model",
         "num_speculative_tokens": 4,
+        "draft_sample_method": "probabilistic",
     }
     line = written(Serving(), Speculation(method="ngram", tokens=3))
     ngram = json.loads(line[line.index("--speculative-config") + 1])
