@@ -24,8 +24,9 @@ from backend.worker.resources import PeakMemory
 
 CALIBRATION = ASSETS / "text" / "calibration.txt"
 HELD_OUT = ASSETS / "text" / "held_out.txt"
-QUALITY_WINDOWS = 24
-"""Windows of 512 tokens scored for the artifact's own quality report."""
+QUALITY_WINDOWS = (8, 24)
+"""Fewest and most windows of 512 tokens scored for the artifact's own quality report, and what they may cost:"""
+QUALITY_PARAMETER_WINDOWS = 4_000_000_000
 
 
 class Optimization:
@@ -97,7 +98,13 @@ class Optimization:
         from backend.evaluate import quality
 
         text = HELD_OUT.read_text()
-        scored = quality.score(Path(self.spec.model.path), self.model, text, windows=QUALITY_WINDOWS, progress=self.progress)
+        scored = quality.score(
+            Path(self.spec.model.path),
+            self.model,
+            text,
+            windows=quality_windows(self.spec.model.parameters),
+            progress=self.progress,
+        )
         self.facts["quality"] = {
             "perplexity_before": scored["perplexity_original"],
             "perplexity_after": scored["perplexity"],
@@ -122,6 +129,12 @@ def run(spec: OptimizeSpec, channel: JobChannel, memory: PeakMemory) -> dict[str
     files.write_manifest(channel.output, manifest)
     document = manifest.model_dump(mode="json", include={"seconds", "peak_rss_bytes", "quality", "bytes_before", "bytes_after"})
     return {**document, "artifact": manifest.id}
+
+
+def quality_windows(parameters: int) -> int:
+    """Windows to score: fewer for a large model; the interval in the report widens with it."""
+    fewest, most = QUALITY_WINDOWS
+    return max(fewest, min(most, QUALITY_PARAMETER_WINDOWS // max(parameters, 1)))
 
 
 def weight_bytes(folder: Path) -> int:

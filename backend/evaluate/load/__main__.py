@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -25,6 +26,7 @@ def main(arguments: list[str]) -> int:
     if "--while-stdin" in arguments:
         arguments = [a for a in arguments if a != "--while-stdin"]
         threading.Thread(target=_end_with_stdin, daemon=True).start()
+    _be_prompt()
     if len(arguments) != 2:
         return _say("usage: python -m backend.evaluate.load PLAN.json OUT_DIR", 2)
     try:
@@ -42,6 +44,18 @@ def main(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         return 130
     return 0
+
+
+def _be_prompt() -> None:
+    """Run as soon as bytes arrive: real-time round robin where that is allowed, else the highest niceness that is.
+
+    A stamp is taken when the process gets a processor, and on CPU the server's threads spin on all of them: seen without
+    this, 64 tokens that came over 150 ms were read at once at the end. It uses a few hundredths of a core.
+    """
+    with suppress(PermissionError):
+        os.setpriority(os.PRIO_PROCESS, 0, -10)
+    with suppress(PermissionError, OSError):
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
 
 
 def _say(sentence: str, code: int) -> int:

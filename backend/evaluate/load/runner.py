@@ -82,7 +82,7 @@ def _run(folder: Path, python: str, on_live: OnLive | None) -> int:
                 stdout=log,
                 stderr=log,
                 env={**os.environ, "PYTHONPATH": path},
-                start_new_session=True,
+                process_group=0,  # not a new session: Linux's autogroups would then ignore that the server is nicer than this
             )
         except OSError as error:
             raise WorkError(f"The load generator cannot be started with {python} ({error.strerror}): name another.") from None
