@@ -20,12 +20,27 @@ if TYPE_CHECKING:
 BATCH_TOKENS = 2048
 
 
+WIDE_FEATURES = 16384
+"""From here on the Gram matrix (4 x features^2 bytes) would cost more than a sample of the tokens themselves."""
+WIDE_ROWS = 1024
+
+
 @dataclass
 class Gram:
-    """Of an input X [tokens, features]: `matrix` X'X [features, features] and `total_abs`, column sums of |X| [features]."""
+    """Of an input X [tokens, features]: `matrix` X'X [features, features] and `total_abs`, column sums of |X| [features].
+
+    With `wide`, `matrix` is a sample of the rows of X [rows, features] instead: the token form of the same loss.
+    """
 
     matrix: torch.Tensor
     total_abs: torch.Tensor
+    wide: bool = False
+
+    def squared(self, error: torch.Tensor) -> float:
+        """||X E'||^2 for a weight error E [out, features], over all tokens, or over the sampled rows of a wide input."""
+        if self.wide:
+            return float((self.matrix @ error.T).square().sum())
+        return float(((error @ self.matrix) * error).sum())
 
 
 def sample_tokens(model_dir: Path, texts: Iterable[str], samples: int, length: int, seed: int) -> torch.Tensor:
@@ -63,7 +78,8 @@ def collect(model: Any, inputs: dict[str, str], tokens: torch.Tensor, progress: 
     import torch
 
     grams: dict[str, Gram] = {}
-    hooks = [model.get_submodule(path).register_forward_pre_hook(_observer(grams, key)) for key, path in inputs.items()]
+    stride = -(-tokens.numel() // WIDE_ROWS)
+    hooks = [model.get_submodule(path).register_forward_pre_hook(_observer(grams, key, stride)) for key, path in inputs.items()]
     done = 0
     try:
         with torch.inference_mode():
@@ -80,13 +96,22 @@ def collect(model: Any, inputs: dict[str, str], tokens: torch.Tensor, progress: 
     return grams
 
 
-def _observer(grams: dict[str, Gram], key: str) -> Callable[[Any, tuple[Any, ...]], None]:
+def _observer(grams: dict[str, Gram], key: str, stride: int) -> Callable[[Any, tuple[Any, ...]], None]:
+    """A hook that adds a batch to the Gram of `key`; of a wide input every `stride`-th row is kept."""
+
     def observe(_module: Any, args: tuple[Any, ...]) -> None:
+        import torch
+
         rows = args[0].flatten(0, -2).float()
+        wide = rows.shape[1] > WIDE_FEATURES
+        added = rows[::stride].clone() if wide else rows
         if key not in grams:
-            grams[key] = Gram(rows.T @ rows, rows.abs().sum(0))
+            grams[key] = Gram(added if wide else rows.T @ rows, rows.abs().sum(0), wide)
             return
-        grams[key].matrix.addmm_(rows.T, rows)
+        if wide:
+            grams[key].matrix = torch.cat([grams[key].matrix, added])
+        else:
+            grams[key].matrix.addmm_(rows.T, rows)
         grams[key].total_abs.add_(rows.abs().sum(0))
 
     return observe

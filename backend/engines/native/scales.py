@@ -92,7 +92,7 @@ Producer = NormProducer | LinearProducer
 
 def squared_error(error: torch.Tensor, gram: Gram) -> float:
     """trace(E H E') of E [out, in]: the sum of squared output errors over the calibration tokens."""
-    return float(((error @ gram.matrix) * error).sum())
+    return gram.squared(error)
 
 
 def group_loss(linears: list[Linear], columns: torch.Tensor, gram: Gram, rounding: Rounding) -> float:
