@@ -89,7 +89,7 @@ def show(workspace: Workspace, evaluation_id: str) -> EvaluationView:
         return _view(history.evaluation(session, evaluation_id))
 
 
-def listing(workspace: Workspace, *, limit: int = 100, offset: int = 0) -> list[EvaluationView]:
-    """Newest first."""
+def listing(workspace: Workspace, *, baseline: str | None = None, limit: int = 100, offset: int = 0) -> list[EvaluationView]:
+    """Newest first; `baseline` keeps those measured against the variant of that name."""
     with workspace.store.read() as session:
-        return [_view(row) for row in history.evaluations(session, limit=limit, offset=offset)]
+        return [_view(row) for row in history.evaluations(session, baseline=baseline, limit=limit, offset=offset)]

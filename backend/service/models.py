@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from pydantic import BaseModel, ConfigDict
+
 from backend.catalog import bundled
+from backend.domain.artifact import Manifest
 from backend.domain.errors import UnknownModel
 from backend.domain.model import ModelCard
 from backend.service.workspace import Workspace
+from backend.store import history
 
 
 def resolve(workspace: Workspace, source: str) -> ModelCard:
@@ -29,6 +33,30 @@ def resolve(workspace: Workspace, source: str) -> ModelCard:
 def catalog(workspace: Workspace) -> list[ModelCard]:
     """Every bundled model."""
     return [card for card in map(bundled.card, bundled.ids()) if card is not None]
+
+
+class KnownModel(BaseModel):
+    """A model and whether its folder is still there."""
+
+    model_config = ConfigDict(frozen=True)
+
+    card: ModelCard
+    present: bool
+
+    @property
+    def source(self) -> str:
+        """What `resolve` takes for it: the id of a bundled model, else its folder."""
+        return self.card.id if self.card.origin == "starter" else self.card.path
+
+
+def known(workspace: Workspace, *, limit: int = 100) -> list[KnownModel]:
+    """Bundled models, then the folders that artifacts were made from, latest first."""
+    with workspace.store.read() as session:
+        rows = history.latest_artifacts_by_model(session, limit=limit)
+        parents = [Manifest.model_validate_json(row.manifest).parent for row in rows]
+    used = [card for card in parents if card.origin != "starter"]
+    found = [KnownModel(card=card, present=True) for card in catalog(workspace)]
+    return found + [KnownModel(card=card, present=(Path(card.path) / "config.json").is_file()) for card in used]
 
 
 def draft_for(workspace: Workspace, model: ModelCard, wanted: str | None) -> ModelCard | None:
