@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime
+from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from backend.domain.errors import InvalidWorkload, RequestError
+from backend.domain.errors import InvalidWorkload, NotFound, RequestError
 from backend.domain.evaluation import EvaluateOptions, Evaluation, Variant
 from backend.domain.jobs import EvaluateSpec
 from backend.hardware import engines
@@ -93,3 +94,11 @@ def listing(workspace: Workspace, *, baseline: str | None = None, limit: int = 1
     """Newest first; `baseline` keeps those measured against the variant of that name."""
     with workspace.store.read() as session:
         return [_view(row) for row in history.evaluations(session, baseline=baseline, limit=limit, offset=offset)]
+
+
+def report(workspace: Workspace, evaluation_id: str) -> bytes:
+    """The report, one HTML file that needs no network. Raises NotFound, also where its file is gone."""
+    file = Path(show(workspace, evaluation_id).path) / "report.html"
+    if not file.is_file():
+        raise NotFound(f"The report of {evaluation_id} is no longer at {file}: its figures are still here as JSON and CSV.")
+    return file.read_bytes()
