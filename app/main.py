@@ -1,14 +1,8 @@
-"""The studio's entry: navigation over pages/. Run by `whetstone up` as `python -m streamlit run app/main.py`."""
-
-from pathlib import Path
+"""The studio's entry: the shell around pages/. Run by `whetstone up` as `python -m streamlit run app/main.py`."""
 
 import streamlit as st
 
-PAGES = Path(__file__).resolve().parent.parent / "pages"
+from app import shell
 
-st.set_page_config(page_title="Whetstone", layout="wide")
-st.navigation(
-    {
-        "Optimize": [st.Page(PAGES / "jobs.py", title="Jobs", icon=":material/list:", default=True)],
-    }
-).run()
+st.set_page_config(page_title="Whetstone", page_icon=":material/architecture:", layout="wide")
+shell.run()
