@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
+from app.words import count, size
 from backend.domain import recipe as recipes
 from backend.domain.model import ModelCard
 from backend.domain.recipe import Recipe, Step
@@ -234,11 +235,6 @@ def moved(recipe: Recipe, index: int, by: int) -> Recipe:
     return recipe.model_copy(update={"steps": tuple(steps)})
 
 
-def size(count: int) -> str:
-    """Bytes in decimal units, as disks are sold."""
-    return f"{count / 1e9:.2f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
-
-
 def about(model: ModelCard) -> str:
     """A model in one line."""
-    return f"{model.parameters / 1e6:,.0f} million parameters, {size(model.weights_bytes)}, {model.layers} layers, {model.dtype}"
+    return f"{count(model.parameters)} parameters, {size(model.weights_bytes)}, {model.layers} layers, {model.dtype}"

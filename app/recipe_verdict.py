@@ -6,9 +6,8 @@ from typing import NamedTuple
 
 import streamlit as st
 
-from app import once, recipe_form
-from app.links import link
-from app.recipe_options import size
+from app import navigation, once, recipe_form
+from app.words import size
 from backend.domain import estimate
 from backend.domain.compat import Reason
 from backend.domain.errors import WhetstoneError
@@ -92,7 +91,7 @@ def submit_button(opened: Workspace, card: ModelCard, recipe: Recipe | None, jud
     fingerprint = f"{card.path} {card.revision} {recipe.hash} {recipe.name}" if recipe else ""
     job_id = once.made(PURPOSE, fingerprint) if recipe else None
     if job_id:
-        link("Open the job", "job", ":material/monitoring:", id=job_id)
+        navigation.link("job", "Open the job", ":material/monitoring:", id=job_id)
         st.button("Run it once more", key="again", on_click=once.renew, args=(PURPOSE,))
         return
     st.button(

@@ -3,12 +3,11 @@
 import streamlit as st
 
 from app import recipe_form, recipe_options, recipe_verdict
-from app.session import supervisor_banner, workspace
+from app.session import workspace
 
 opened = workspace()
 head, action = st.columns([4, 1], vertical_alignment="bottom")
 head.title("Build")
-supervisor_banner(opened)
 
 card = recipe_form.model(opened)
 if card is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -34,6 +35,16 @@ class EvaluationView(BaseModel):
     path: str
     created_at: datetime
     document: Evaluation
+
+
+class EvaluationTitle(BaseModel):
+    """What a list of evaluations shows."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str
+    title: str
+    created_at: datetime
 
 
 def options(**fields: object) -> EvaluateOptions:
@@ -102,3 +113,21 @@ def report(workspace: Workspace, evaluation_id: str) -> bytes:
     if not file.is_file():
         raise NotFound(f"The report of {evaluation_id} is no longer at {file}: its figures are still here as JSON and CSV.")
     return file.read_bytes()
+
+
+def titles(workspace: Workspace, *, limit: int = 200) -> list[EvaluationTitle]:
+    """Newest first, without their documents."""
+    with workspace.store.read() as session:
+        rows = history.evaluation_titles(session, limit=limit)
+    return [EvaluationTitle(id=id_, title=title, created_at=created) for id_, title, created in rows]
+
+
+def points(workspace: Workspace, job_id: str) -> list[dict[str, Any]]:
+    """What a running evaluation has counted so far, approximate: variant, concurrency, block, output tokens/s.
+
+    Of the job's latest attempt. Raises NotFound.
+    """
+    since = jobs.show(workspace, job_id).started_at
+    with workspace.store.read() as session:
+        found = history.points(session, job_id)
+    return [event.data for event in found if since is None or event.at >= since]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from datetime import datetime
 from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, and_, func, or_
@@ -140,6 +141,19 @@ def evaluations(session: Session, *, baseline: str | None = None, limit: int = 1
     if baseline is not None:
         statement = statement.where(EvaluationRow.baseline == baseline)
     return list(session.exec(statement.offset(offset).limit(limit)))
+
+
+def evaluation_titles(session: Session, *, limit: int = 200) -> list[tuple[str, str, datetime]]:
+    """(id, title, created) newest first, without reading the documents."""
+    statement = select(EvaluationRow.id, EvaluationRow.title, EvaluationRow.created_at)
+    return list(session.exec(statement.order_by(col(EvaluationRow.created_at).desc()).limit(limit)))
+
+
+def points(session: Session, job_id: str, *, limit: int = 5000) -> list[Event]:
+    """The newest `point` events in order."""
+    chosen = select(EventRow).where(EventRow.job_id == job_id, EventRow.kind == "point")
+    rows = session.exec(chosen.order_by(col(EventRow.seq).desc()).limit(limit)).all()
+    return [Event.model_validate_json(row.document) for row in reversed(rows)]
 
 
 def result(row: JobRow) -> dict[str, object]:
