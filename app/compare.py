@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from backend.domain import charts
+from backend.domain.comparison import has_many_errors
 from backend.domain.evaluation import Evaluation, Level, VariantResult
 from backend.domain.prices import Pricing, price
 from backend.domain.wording import figure, hardware_line
@@ -16,6 +17,8 @@ from backend.service.evaluations import EvaluationView
 
 MOST = 8
 """Evaluations on one screen."""
+MOST_DISCOUNT = 99.9
+"""Percent."""
 
 
 def ids_in(values: Sequence[str]) -> list[str]:
@@ -31,7 +34,7 @@ def prices_in(words: str, count: int) -> list[float | None]:
             value = float(part)
         except ValueError:
             value = -1.0
-        found.append(value if 0 <= value < 1e9 else None)
+        found.append(value if 0 <= value < 1e12 else None)
     return found
 
 
@@ -41,7 +44,7 @@ def discount_in(words: str) -> float:
         value = float(words)
     except ValueError:
         return 0.0
-    return value if 0 <= value <= 99 else 0.0
+    return value if 0 <= value <= MOST_DISCOUNT else 0.0
 
 
 def repriced(document: Evaluation, per_hour: float | None, discount: float) -> Evaluation:
@@ -145,13 +148,18 @@ def table(document: Evaluation, *, only: bool) -> list[dict[str, Any]]:
     return [{name: row[name] for name in kept} for row in rows]
 
 
+def is_sound(level: Level) -> bool:
+    """Its figures are the server's, and nearly every request was answered."""
+    return not level.client_limited and not has_many_errors(level)
+
+
 def cheapest(document: Evaluation) -> str | None:
     """The lowest price for a million output tokens among the sound levels, in words; None without prices."""
     priced = [
         (level.price.per_million_output, result.name, level.concurrency)
         for result in document.variants
         for level in result.levels
-        if level.price and level.price.per_million_output is not None and not level.client_limited
+        if level.price and level.price.per_million_output is not None and is_sound(level)
     ]
     if not priced:
         return None

@@ -30,8 +30,10 @@ def choose(opened: Workspace) -> list[EvaluationView]:
     if not titles and not found:
         st.info("Evaluations will stand here side by side once there are some.", icon=":material/info:")
         return []
+    if st.session_state.get("compare_ids") != found:  # the address was changed by a link or by Back
+        st.session_state["compare_ids"] = found
     st.multiselect(
-        "Evaluations", list(dict.fromkeys([*titles, *found])), default=found, key="compare_ids", max_selections=compare.MOST,
+        "Evaluations", list(dict.fromkeys([*titles, *found])), key="compare_ids", max_selections=compare.MOST,
         format_func=lambda name: titles.get(name, name), on_change=_write_ids, placeholder="Choose one or more",
     )  # fmt: skip
     return views
@@ -57,14 +59,14 @@ def what_if(views: list[EvaluationView]) -> list[Evaluation]:
         with columns[index % len(columns)]:
             prices.append(
                 st.number_input(
-                    f"Price per hour, {view.id}", min_value=0.0, max_value=1e8, value=value if value is not None else stored,
+                    f"Price per hour, {view.id}", min_value=0.0, value=value if value is not None else stored,
                     format="%.4f", key=f"compare_price_{view.id}", placeholder="none", help=f"{plain(view.title)}. As measured: "
                     f"{'none' if stored is None else stored}. In one currency for all.",
                 )
             )  # fmt: skip
     with columns[len(views) % len(columns)]:
         discount = st.number_input(
-            "Discount (%)", 0.0, 99.0, _discount(views), key="compare_discount", help="Off every hourly price."
+            "Discount (%)", 0.0, compare.MOST_DISCOUNT, _discount(views), key="compare_discount", help="Off every hourly price."
         )
     _write_prices(views, prices, discount)
     return [compare.repriced(view.document, price, discount / 100) for view, price in zip(views, prices, strict=True)]
@@ -73,14 +75,18 @@ def what_if(views: list[EvaluationView]) -> list[Evaluation]:
 def _discount(views: list[EvaluationView]) -> float:
     """Of the URL, else as the first was measured."""
     asked = st.query_params.get("discount")
-    return compare.discount_in(asked) if asked is not None else round(views[0].document.options.discount * 100, 6)
+    return compare.discount_in(asked) if asked is not None else _stored_discount(views)
+
+
+def _stored_discount(views: list[EvaluationView]) -> float:
+    return min(compare.MOST_DISCOUNT, round(views[0].document.options.discount * 100, 6))
 
 
 def _write_prices(views: list[EvaluationView], prices: list[float | None], discount: float) -> None:
     stored = [view.document.options.price_per_hour for view in views]
     words = ",".join("" if price is None or price == own else f"{price:g}" for price, own in zip(prices, stored, strict=True))
     _write("prices", words if words.strip(",") else "")
-    own = round(views[0].document.options.discount * 100, 6)
+    own = _stored_discount(views)
     _write("discount", "" if discount == own else f"{discount:g}")
 
 

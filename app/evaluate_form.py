@@ -53,8 +53,10 @@ def variants(opened: Workspace) -> list[str]:
     known = [model.source for model in models.known(opened) if model.present]
     asked = names_in(st.query_params.get_all("variants"))
     choices = list(dict.fromkeys([*known, *made, *asked]))
+    if st.session_state.get("evaluate_variants") != asked:  # the address was changed by a link or by Back
+        st.session_state["evaluate_variants"] = asked
     st.multiselect(
-        "Variants (the first is the baseline)", choices, default=asked, key="evaluate_variants", accept_new_options=True,
+        "Variants (the first is the baseline)", choices, key="evaluate_variants", accept_new_options=True,
         format_func=lambda name: made.get(name, name), on_change=_write_variants, placeholder="Choose, or type a folder or URL",
         help="Models, artifacts, folders, or the URL of an OpenAI-compatible endpoint.",
     )  # fmt: skip

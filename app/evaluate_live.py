@@ -42,13 +42,20 @@ def _panel(opened: Workspace, job_id: str, names: list[str]) -> str:
         st.progress(job.progress or 0.0, text=progress_text(job))
         st.button(
             "Cancel", key="cancel-evaluation", icon=":material/cancel:", disabled=not can_cancel(job),
-            on_click=jobs.cancel, args=(opened, job_id),
+            on_click=_cancel, args=(opened, job_id),
         )  # fmt: skip
     navigation.link("job", "Phases, log and resources", ":material/work:", id=job_id)
     points = evaluations.points(opened, job_id)
     charts.show(charts.live(points, names, charts.theme()), f"live-{job_id}")
     st.caption(f"{len(points)} runs so far. Approximate: counters while it runs; the exact figures replace them at the end.")
     return str(job.state)
+
+
+def _cancel(opened: Workspace, job_id: str) -> None:
+    try:
+        jobs.cancel(opened, job_id)
+    except WhetstoneError as error:
+        st.toast(str(error))
 
 
 def _again(opened: Workspace, job_id: str) -> None:

@@ -40,7 +40,10 @@ def current() -> Draft:
         recipe = recipes.read_file(Path(text)) if bundled else recipes.read_text(text)
     except WhetstoneError as error:
         return Draft(text, None, str(error))
-    _keep(recipes.write_text(recipe) if bundled else text)
+    text = recipes.write_text(recipe) if bundled else text
+    if st.session_state.get(TEXT) != text:  # the address was changed from outside, by a link or by Back
+        _redraw()
+    _keep(text)
     return Draft(recipes.write_text(recipe), recipe, None)
 
 
@@ -102,14 +105,15 @@ def model(opened: Workspace) -> ModelCard | None:
         help="A model of the catalog, or the path of a folder with config.json and safetensors.",
     )  # fmt: skip
     chosen = chosen or wanted
-    st.session_state[MODEL] = chosen
     if st.query_params.get("model") != chosen:
         st.query_params["model"] = chosen
     try:
-        return models.resolve(opened, chosen)
+        card = models.resolve(opened, chosen)
     except WhetstoneError as error:
         st.error(str(error), icon=":material/error:")
         return None
+    st.session_state[MODEL] = chosen
+    return card
 
 
 def goals(opened: Workspace, card: ModelCard) -> None:

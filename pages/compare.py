@@ -18,10 +18,10 @@ if not views:
     st.caption("The charts will stand here: speed for one user against what the machine gives in all comes first.")
     st.stop()
 
-prices_at = st.container()
+top = st.container()
 documents = compare_form.what_if(views)
 whole = compare.merged(views, documents)
-with prices_at:
+with top:
     charts.show(drawn.pareto(whole, charts.theme()), "compare-pareto")
     st.caption("Up and to the right is better. The number at a mark is its concurrency; marks off the front are pale.")
 

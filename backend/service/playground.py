@@ -90,7 +90,7 @@ class _Connection:
             content = json.dumps(body).encode() if body is not None else None
             self._connection.request(method, self._prefix + path, content, {"Content-Type": "application/json"})
             answer = self._connection.getresponse()
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, ValueError, http.client.HTTPException) as error:
             raise EndpointUnreachable(f"Nothing usable answers at {self._url}: {error}.") from None
         if answer.status != 200:
             raise EndpointUnreachable(f"{self._url} answered with HTTP {answer.status}: {_short(answer)}.")
