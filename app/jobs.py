@@ -99,7 +99,7 @@ def phases(job: JobView, events: Sequence[Event], now: datetime | None = None) -
     ends = [event.at for event in begun[1:]] + [job.finished_at or now or datetime.now(UTC)]
     return [
         Phase(e.phase or "", e.message or e.phase or "", e.at, max(0.0, (end - e.at).total_seconds()), number == len(begun))
-        for number, (e, end) in enumerate(zip(begun, ends, strict=True), 1)
+        for number, (e, end) in enumerate(zip(begun, ends, strict=False), 1)
     ]
 
 

@@ -21,7 +21,7 @@ from backend.domain.recipe import Recipe
 from backend.service import Workspace, jobs, optimize, recipes
 from backend.service.jobs import JobView
 from backend.store import history, queue
-from backend.store.tables import ArtifactRow, EvaluationRow, JobRow, SupervisorRow
+from backend.store.tables import ArtifactRow, EvaluationRow, JobRow, SupervisorRow, now
 from tests.homes import open_home
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -103,7 +103,7 @@ def put(
             queue.move(row, JobState.RUNNING)
         if state not in {JobState.QUEUED, JobState.STARTING, JobState.RUNNING}:
             queue.move(row, state)
-        history.append(session, row, list(events))
+        history.append(session, row, [event.model_copy(update={"at": now()}) for event in events])
         for name, value in changes.items():
             setattr(row, name, value)
     assert state in LIVE or jobs.show(workspace, job.id).state is state
@@ -121,34 +121,22 @@ def artifact(workspace: Workspace, job: JobView, parent: ModelCard) -> str:
         job=job.id, parent=parent, recipe=W8A8, recipe_hash=W8A8.hash, files=[], bytes_before=22_000_000, bytes_after=13_000_000,
         quality={"kl_mean": 0.0004}, layers=layers,
     )  # fmt: skip
+    row = ArtifactRow(
+        id=manifest.id, job_id=job.id, model=parent.id, recipe="w8a8", recipe_hash=W8A8.hash,
+        path=str(workspace.settings.artifacts / manifest.id), bytes=13_000_000, manifest=manifest.model_dump_json(),
+    )  # fmt: skip
     with workspace.store.session() as session:
-        session.merge(
-            ArtifactRow(
-                id=manifest.id,
-                job_id=job.id,
-                model=parent.id,
-                recipe="w8a8",
-                recipe_hash=W8A8.hash,
-                path=str(workspace.settings.artifacts / manifest.id),
-                bytes=13_000_000,
-                manifest=manifest.model_dump_json(),
-            )  # fmt: skip
-        )
+        session.merge(row)
     return manifest.id
 
 
 def evaluation(workspace: Workspace, document: Evaluation, identity: str = "e-1", title: str = "Evaluate starter, w8a8") -> str:
+    row = EvaluationRow(
+        id=identity, job_id="j-none", title=title, baseline=document.variants[0].name, path="none",
+        document=document.model_dump_json(),
+    )  # fmt: skip
     with workspace.store.session() as session:
-        session.add(
-            EvaluationRow(
-                id=identity,
-                job_id="j-none",
-                title=title,
-                baseline=document.variants[0].name,
-                path="none",
-                document=document.model_dump_json(),
-            )  # fmt: skip
-        )
+        session.add(row)
     return identity
 
 

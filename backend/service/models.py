@@ -13,6 +13,9 @@ from backend.domain.model import ModelCard
 from backend.service.workspace import Workspace
 from backend.store import history
 
+MAX_SHOWN = 200
+"""Characters of a wrong name that a message repeats."""
+
 
 def resolve(workspace: Workspace, source: str) -> ModelCard:
     """The card of a bundled id or a local folder.
@@ -22,12 +25,20 @@ def resolve(workspace: Workspace, source: str) -> ModelCard:
     card = bundled.card(source)
     if card is not None:
         return card
-    if Path(source).expanduser().is_dir():
+    if _is_folder(source):
         return bundled.folder_card(source)
     looks_like_path = source.startswith((".", "/", "~"))
     what = "folder" if looks_like_path else "model"
     known = ", ".join(bundled.ids())
-    raise UnknownModel(f"There is no {what} `{source}`: give a folder with config.json and safetensors, or one of {known}.")
+    shown = source if len(source) <= MAX_SHOWN else f"{source[:MAX_SHOWN]}…"
+    raise UnknownModel(f"There is no {what} `{shown}`: give a folder with config.json and safetensors, or one of {known}.")
+
+
+def _is_folder(source: str) -> bool:
+    try:
+        return Path(source).expanduser().is_dir()
+    except (OSError, RuntimeError):  # a name too long for the disk; `~someone` who does not exist
+        return False
 
 
 def catalog(workspace: Workspace) -> list[ModelCard]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from app import navigation
 from backend.domain.jobs import JobState
 from backend.service import Workspace, jobs
 from backend.service.engines import EngineStatus
-from tests import simulated, studio, tiny
+from tests import simulated, studio
 
 
 @pytest.fixture
@@ -65,13 +66,15 @@ def test_a_model_nothing_was_tried_on_says_what_will_stand_there(home: Workspace
     assert "what you optimize will stand here" in said and "Nothing measured yet" in said
 
 
-def test_a_folder_of_ones_own_has_a_page(home: Workspace, tmp_path: Path) -> None:
-    folder = tiny.save(tmp_path / "own-model") if hasattr(tiny, "save") else None
-    if folder is not None:
-        assert "own-model" in studio.says(studio.open_page("model", id=str(folder)))
+def test_a_folder_of_ones_own_has_a_page(home: Workspace, tmp_path: Path, starter_draft: Path) -> None:
+    folder = tmp_path / "own_model"
+    shutil.copytree(starter_draft, folder)
+    assert "own_model" in studio.says(studio.open_page("model", id=str(folder)))
 
 
-@pytest.mark.parametrize("wanted", ["nothing", "/nowhere/at/all", "<img src=x onerror=y>", "..", "é" * 5000])
+@pytest.mark.parametrize(
+    "wanted", ["nothing", "/nowhere/at/all", "<img src=x onerror=y>", "..", "é" * 5000, "~nobody-here/x", "a\0b"]
+)
 def test_an_unknown_model_is_one_sentence(home: Workspace, wanted: str) -> None:
     at = studio.open_page("model", id=wanted)
     assert len(at.error) == 1 and studio.links(at) == ["Back to the catalog"]
