@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from backend.domain.evaluation import EvaluateOptions, Evaluation, Variant
 from backend.domain.jobs import EvaluateSpec, Event, JobState
 from backend.service import Workspace, evaluations, jobs, workloads
 from backend.service.jobs import JobView
+from backend.store import history, queue
 from tests import simulated, studio
 
 URL_A, URL_B = "http://127.0.0.1:1", "http://127.0.0.1:2"
@@ -124,10 +125,12 @@ def test_a_file_is_uploaded_through_the_page(home: Workspace) -> None:
 
 
 def test_a_running_evaluation_draws_its_points_as_approximate(home: Workspace) -> None:
-    begun = datetime.now(UTC) - timedelta(hours=1)
-    earlier = point(URL_A, 1, 99.0).model_copy(update={"at": begun - timedelta(hours=1)})
-    events = [earlier, point(URL_A, 1, 20.0), point(URL_B, 1, 30.0), point(URL_A, 1, 22.0), point(URL_B, 4, None)]
-    job = evaluate_job(home, JobState.RUNNING, events=events, progress=0.4, message="Measuring", started_at=begun)
+    events = [point(URL_A, 1, 20.0), point(URL_B, 1, 30.0), point(URL_A, 1, 22.0), point(URL_B, 4, None)]
+    job = evaluate_job(home, JobState.RUNNING, events=events, progress=0.4, message="Measuring")
+    assert job.started_at is not None
+    earlier = point(URL_A, 1, 99.0).model_copy(update={"at": job.started_at - timedelta(hours=1)})
+    with home.store.session() as session:
+        history.append(session, queue.get(session, job.id), [earlier])
     at = studio.open_page("evaluate", job=job.id)
     assert headings(at) == [charts.TITLE]
     assert "4 runs so far. Approximate" in studio.says(at)
