@@ -1,8 +1,12 @@
 """The studio's entry: the shell around pages/. Run by `whetstone up` as `python -m streamlit run app/main.py`."""
 
+from pathlib import Path
+
 import streamlit as st
 
 from app import shell
 
-st.set_page_config(page_title="Whetstone", page_icon=":material/architecture:", layout="wide")
+LOGO = Path(__file__).resolve().parent.parent / "assets" / "logo.svg"
+
+st.set_page_config(page_title="Whetstone", page_icon=str(LOGO), layout="wide")
 shell.run()

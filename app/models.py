@@ -36,7 +36,7 @@ def matches(known: KnownModel, checks: Iterable[TechniqueCheck], words: str, wan
     return all(word in said for word in words.casefold().split()) and works.issuperset(wanted)
 
 
-def figures(card: ModelCard) -> list[tuple[str, str, str]]:
+def figures(card: ModelCard) -> list[tuple[str, str, str | None]]:
     """(label, value, how it is known)."""
     per_token = card.kv_bytes_per_token
     formula = f"2 x {card.layers} layers x {card.kv_heads} KV heads x {card.head_dim} x 2 bytes, keys and values in 16 bit"

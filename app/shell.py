@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 
 import streamlit as st
 
 from app import navigation
 from app.session import supervisor_banner, workspace
+from app.words import plain
 from backend.domain.errors import WhetstoneError
 
 LIVE_EVERY = "2s"
@@ -35,8 +36,10 @@ def told() -> Iterator[None]:
         st.error(str(error), icon=":material/error:")
 
 
-def refuse(sentence: str, page: str, label: str) -> None:
-    """Say why there is nothing to show, offer the way on, and end the page."""
+def refuse(sentence: str, page: str, label: str, *, title: str | None = None) -> None:
+    """Say why there is nothing to show, offer the way on, and end the page. `title` where the page has none yet."""
+    if title:
+        st.title(title)
     st.error(sentence, icon=":material/error:")
     navigation.link(page, label, ":material/arrow_back:")
     st.stop()
@@ -55,6 +58,16 @@ def live(name: str, body: Callable[[], Hashable], *, active: bool) -> None:
             seen[:] = [mark]
 
     panel()
+
+
+def figures(cells: Iterable[tuple[str, str, str | None]]) -> None:
+    """Figures beside each other, as (label, value, against what or how it is known); they wrap on a narrow screen."""
+    with st.container(horizontal=True):
+        for label, value, more in cells:
+            with st.container(border=True, width="content"):
+                st.metric(label, value)
+                if more:
+                    st.caption(plain(more))
 
 
 def submission_key(name: str) -> str:

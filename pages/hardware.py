@@ -11,10 +11,7 @@ from backend.service import engines, jobs, machine
 opened = workspace()
 st.title("Hardware")
 here = machine.show(opened)
-for column, (label, value, more) in zip(st.columns(4), figures(here), strict=True):
-    with column.container(border=True, height="stretch"):
-        st.metric(label, value)
-        st.caption(plain(more or ""))
+shell.figures(figures(here))
 
 st.subheader("Accelerators")
 if here.accelerators:

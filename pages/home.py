@@ -84,8 +84,8 @@ for view in latest:
     with st.container(border=True, key=f"verdict-{view.id}"):
         with st.container(horizontal=True, vertical_alignment="center"):
             st.markdown(f"**{plain(view.title)}**", width="stretch")
-            navigation.link("compare", "Compare", ":material/compare_arrows:", evaluations=view.id)
-            navigation.link("job", "Job", ":material/open_in_full:", id=view.job_id)
+            navigation.link("evaluate", "Open", ":material/open_in_full:", id=view.id)
+            navigation.link("compare", "Compare", ":material/compare_arrows:", ids=view.id)
         for sentence in verdicts(view.document):
             st.markdown(f"- {sentence}")
         if len(view.document.variants) == 1:

@@ -25,7 +25,7 @@ if not wanted:
 try:
     job = jobs.show(opened, wanted)
 except NotFound:
-    shell.refuse(f"There is no job {plain(wanted[:60])}: it may belong to another installation.", "jobs", "All jobs")
+    shell.refuse(f"There is no job {plain(wanted[:60])}: it may belong to another installation.", "jobs", "All jobs", title="Job")
 
 
 def header() -> None:
@@ -36,6 +36,8 @@ def header() -> None:
                 navigation.go("job", id=after.id)
         if not job.ended:
             cancel_button(opened, job, "job")
+        if job.kind == JobKind.EVALUATE and not job.ended:
+            navigation.link("evaluate", "Live charts", ":material/monitoring:", job=job.id)
         if job.parent:
             navigation.link("job", f"Made from {job.parent}", ":material/account_tree:", id=job.parent)
         navigation.link("jobs", "All jobs", ":material/list:")
@@ -49,8 +51,7 @@ def watch() -> str:
     cells = [("Elapsed", seconds(elapsed(now))), ("Attempt", str(now.attempt)), ("Last event", last_heard(now))]
     if not now.ended:
         cells.insert(1, ("Time left, about", seconds(now.eta_s)))
-    for column, (label, value) in zip(st.columns(len(cells)), cells, strict=True):
-        column.metric(label, value, border=True)
+    shell.figures((label, value, None) for label, value in cells)
     if not now.ended:
         st.caption(f"Rate: {rate(jobs.latest_progress(opened, job.id)) or 'this phase is not counted'}")
     for warning in warnings(events):
@@ -72,7 +73,8 @@ def log() -> str:
         )
     lines, found = log_lines(text, words or "")
     if lines:
-        st.code(lines, language=None, height=320, wrap_lines=True)
+        with st.container(height=320, autoscroll=True):
+            st.code(lines, language=None, wrap_lines=True)
         st.caption(f"{found:,} lines" + (f" hold “{plain(words)}”" if words else " in the tail, newest last"))
     else:
         st.caption("No line of the log holds that." if text else "The log is empty so far.")
@@ -81,9 +83,7 @@ def log() -> str:
 
 def optimized() -> None:
     """Size, quality and the error of each linear."""
-    cells = figures(job.result)
-    for column, (label, value, against) in zip(st.columns(len(cells)), cells, strict=True):
-        column.metric(label, value, against, delta_color="off", delta_arrow="off", border=True)
+    shell.figures(figures(job.result))
     try:
         artifact = artifacts.show(opened, str(job.result.get("artifact")))
     except NotFound:
@@ -103,15 +103,18 @@ def measured() -> None:
     for sentence in verdicts(view.document):
         st.markdown(f"- {sentence}")
     st.caption(plain(provenance(view)))
-    navigation.link("compare", "Compare", ":material/compare_arrows:", evaluations=view.id)
+    with st.container(horizontal=True):
+        navigation.link("evaluate", "Charts, table and report", ":material/speed:", id=view.id)
+        navigation.link("compare", "Compare", ":material/compare_arrows:", ids=view.id)
 
 
 specification = jobs.specification(opened, job.id)
 succeeded = job.state is JobState.SUCCEEDED
-with st.container(horizontal=True, vertical_alignment="bottom"):
-    st.title(plain(job.title), width="stretch")
-    if succeeded and job.kind == JobKind.OPTIMIZE:
-        original = source(ModelCard.model_validate(specification["model"]))
+head, action = st.columns([5, 3], vertical_alignment="bottom")
+head.title(plain(job.title))
+if succeeded and job.kind == JobKind.OPTIMIZE:
+    original = source(ModelCard.model_validate(specification["model"]))
+    with action.container(horizontal_alignment="right"):
         if st.button("Evaluate against the original", type="primary", icon=":material/speed:", shortcut="Alt+E"):
             navigation.go("evaluate", variants=f"{original},{job.result.get('artifact')}")
 header()

@@ -21,15 +21,14 @@ if not wanted:
 try:
     card = models.resolve(opened, wanted)
 except RequestError as error:
-    shell.refuse(plain(str(error)), "catalog", "Back to the catalog")
+    shell.refuse(plain(str(error)), "catalog", "Back to the catalog", title="Model")
 own = source(card)
 
 with st.container(horizontal=True, vertical_alignment="bottom"):
     st.title(plain(card.id), width="stretch")
     if st.button("Optimize", type="primary", icon=":material/construction:", shortcut="Alt+O"):
         navigation.go("build", model=own)
-for column, (label, value, how) in zip(st.columns(4), figures(card), strict=True):
-    column.metric(label, value, help=how, border=True)
+shell.figures(figures(card))
 
 st.subheader("Techniques, as checked for this machine")
 st.dataframe(technique_rows(techniques.checks(opened, card)), hide_index=True, alt="Techniques and whether they work here")
@@ -56,7 +55,7 @@ for evaluation in measured:
         for sentence in verdicts(evaluation.document):
             st.markdown(f"- {sentence}")
         st.caption(plain(provenance(evaluation)))
-        navigation.link("compare", "Compare", ":material/compare_arrows:", evaluations=evaluation.id)
+        navigation.link("evaluate", "Open", ":material/open_in_full:", id=evaluation.id)
 if not measured:
     st.caption("Nothing measured yet: verdicts against this model will stand here.")
     navigation.link("evaluate", "Evaluate it", ":material/speed:", variants=own)
