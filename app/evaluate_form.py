@@ -189,7 +189,9 @@ def extent(spec: EvaluateSpec) -> str:
     chosen: EvaluateOptions = spec.options
     variants_, levels = len(spec.variants), len(chosen.concurrency)
     runs = variants_ * levels * chosen.repeats
-    return f"{variants_} variants x {levels} levels x {chosen.repeats} repeats = {runs} runs. It runs alone on the machine."
+    each = [(variants_, "variant"), (levels, "level"), (chosen.repeats, "repeat")]
+    parts = " x ".join(f"{number} {name}{'' if number == 1 else 's'}" for number, name in each)
+    return f"{parts} = {runs} run{'' if runs == 1 else 's'}. It runs alone on the machine."
 
 
 def fingerprint(spec: EvaluateSpec) -> str:

@@ -43,19 +43,19 @@ def say_provenance(document: Evaluation) -> None:
 def draw_speed(document: Evaluation, key: str) -> None:
     """Pareto, latency, throughput and price against concurrency."""
     theme = charts.theme()
-    left, right = st.columns(2)
-    with left:
-        charts.show(drawn.pareto(document, theme), f"{key}-pareto")
-    with right:
-        metric = _pick("Throughput", drawn.THROUGHPUTS, f"{key}_throughput")
-        charts.show(drawn.throughput(document, metric, theme), f"{key}-throughput")
-    left, right = st.columns(2)
+    charts.show(drawn.pareto(document, theme), f"{key}-pareto")
+    left, right = st.columns(2, vertical_alignment="bottom")
     with left:
         metric = _pick("Latency", drawn.LATENCIES, f"{key}_latency")
+    with right:
         percentile = st.segmented_control(
             "Percentile", drawn.PERCENTILES, default="p50", required=True, key=f"{key}_percentile", bind="query-params"
         )
-        charts.show(drawn.latency(document, metric, percentile or "p50", theme), f"{key}-latency")
+    charts.show(drawn.latency(document, metric, percentile or "p50", theme), f"{key}-latency")
+    left, right = st.columns(2)
+    with left:
+        metric = _pick("Throughput", drawn.THROUGHPUTS, f"{key}_throughput")
+        charts.show(drawn.throughput(document, metric, theme), f"{key}-throughput")
     with right:
         metric = _pick("Price", drawn.PRICES, f"{key}_price", 1)
         charts.show(drawn.price(document, metric, theme), f"{key}-price")

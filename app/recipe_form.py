@@ -165,8 +165,8 @@ def steps(recipe: Recipe) -> None:
 
 def _head(recipe: Recipe, index: int, step: Step) -> None:
     number, last = index + 1, len(recipe.steps) - 1
-    with st.container(horizontal=True, vertical_alignment="center"):
-        st.markdown(f"**{number}. {options.title(step)}**")
+    st.markdown(f"**{number}. {options.title(step)}**")
+    with st.container(horizontal=True):
         for label, by, disabled in (("Up", -1, index == 0), ("Down", 1, index == last)):
             act = {"on_click": _edit, "args": (lambda built, by=by: options.moved(built, index, by),)}
             st.button(label, key=_key(index, label), help=f"Move step {number} {label.lower()}", disabled=disabled, **act)
@@ -207,9 +207,11 @@ def name(recipe: Recipe) -> None:
 def _fields(recipe: Recipe, where: int | str, shown: tuple[Option, ...]) -> None:
     if not shown:
         return
-    columns = st.columns(min(3, len(shown)))
+    across = min(3, len(shown))
     for position, option in enumerate(shown):
-        with columns[position % len(columns)]:
+        if position % across == 0:
+            columns = st.columns(across)
+        with columns[position % across]:
             _field(option, options.value(recipe, where, option.name), _key(where, option.name), where)
 
 

@@ -6,8 +6,9 @@ from app import recipe_form, recipe_options, recipe_verdict
 from app.session import workspace
 
 opened = workspace()
-head, action = st.columns([4, 1], vertical_alignment="bottom")
-head.title("Build")
+head = st.container(horizontal=True, vertical_alignment="bottom")
+head.title("Build", width="stretch")
+action = head.container(width="content")
 
 card = recipe_form.model(opened)
 if card is None:

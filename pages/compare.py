@@ -8,8 +8,9 @@ from app.words import plain
 from backend.domain import charts as drawn
 
 opened = workspace()
-head, action = st.columns([4, 1], vertical_alignment="bottom")
-head.title("Compare")
+head = st.container(horizontal=True, vertical_alignment="bottom")
+head.title("Compare", width="stretch")
+action = head.container(width="content")
 with action:
     navigation.link("evaluate", "Measure something", ":material/speed:")
 

@@ -9,8 +9,9 @@ from backend.domain.errors import NotFound
 from backend.service import evaluations
 
 opened = workspace()
-head, action = st.columns([4, 1], vertical_alignment="bottom")
-head.title("Evaluate")
+head = st.container(horizontal=True, vertical_alignment="bottom")
+head.title("Evaluate", width="stretch")
+action = head.container(width="content")
 wanted, job_id = st.query_params.get("id"), st.query_params.get("job")
 
 if wanted:

@@ -4,8 +4,9 @@ import streamlit as st
 
 from app import navigation, playground
 
-head, action = st.columns([4, 1], vertical_alignment="bottom")
-head.title("Playground")
+head = st.container(horizontal=True, vertical_alignment="bottom")
+head.title("Playground", width="stretch")
+action = head.container(width="content")
 urls = playground.addresses()
 prompt = st.text_area("Prompt", playground.DEFAULT, height=160, key="prompt")
 left, right = st.columns(2)
