@@ -1,11 +1,13 @@
-"""How jobs look on screens: status as icon and word, durations, rows of the jobs table."""
+"""How jobs look on screens: status as icon and word, what can be done to them, phases with times, the lines of a log."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
-from backend.domain.jobs import JobState
+from app.words import ago, plain, seconds, when
+from backend.domain.jobs import RESUMABLE, TERMINAL, Event, JobState
 from backend.service.jobs import JobView
 
 ICONS = {
@@ -18,22 +20,12 @@ ICONS = {
     JobState.CANCELLED: ":material/cancel:",
     JobState.LOST: ":material/help:",
 }
+ENDINGS = [str(state) for state in (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED, JobState.LOST)]
+MAX_LOG_LINES = 400
 
 
 def status(job: JobView) -> str:
     return f"{ICONS[job.state]} {job.state}"
-
-
-def seconds(value: float | None) -> str:
-    """A duration a person reads: 42 s, 3 min 10 s, 2 h 5 min; a dash where unknown."""
-    if value is None:
-        return "–"
-    whole = round(value)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
 def elapsed(job: JobView, now: datetime | None = None) -> float | None:
@@ -43,13 +35,97 @@ def elapsed(job: JobView, now: datetime | None = None) -> float | None:
     return ((job.finished_at or now or datetime.now(UTC)) - job.started_at).total_seconds()
 
 
-def row(job: JobView) -> dict[str, Any]:
-    """One line of the history table."""
-    return {
-        "Job": job.id,
-        "What": job.title,
-        "State": str(job.state),
-        "Created (UTC)": job.created_at.strftime("%Y-%m-%d %H:%M:%S"),
-        "Took": seconds(elapsed(job)),
-        "Outcome": job.error or job.message or "",
-    }
+def verbs(job: JobView) -> tuple[str, ...]:
+    """What can be done to it now, beside opening it; cancelling is asked for apart."""
+    if job.state is JobState.QUEUED:
+        return ("Move to front",)
+    if job.state in RESUMABLE:
+        return ("Resume", "Retry", "Clone")
+    return ("Clone",) if job.state is JobState.SUCCEEDED else ()
+
+
+def can_cancel(job: JobView) -> bool:
+    return job.state not in TERMINAL and job.state is not JobState.CANCELLING and not job.cancel_requested
+
+
+def headline(job: JobView) -> str:
+    return f"**{plain(job.title)}** · {status(job)}"
+
+
+def progress_text(job: JobView, place: int | None = None) -> str:
+    """The bar's own words: how far, since when, how much longer. `place` is the place in the queue."""
+    if job.state is JobState.QUEUED:
+        return f"Waiting, number {place} in the queue" if place else "Waiting in the queue"
+    left = f" · about {seconds(job.eta_s)} left" if job.eta_s is not None else ""
+    said = plain(job.message or "Starting")
+    return f"{said} · {job.progress or 0:.0%} · {seconds(elapsed(job))}{left}"
+
+
+def summary(job: JobView) -> str:
+    """One line under an ended job: what it was, when, how long, and how it went wrong where it did."""
+    parts = [f"`{job.id}`", job.kind, when(job.created_at), f"took {seconds(elapsed(job))}"]
+    if job.error:
+        parts.append(plain(job.error))
+    return " · ".join(parts)
+
+
+def places(active: Sequence[JobView]) -> dict[str, int]:
+    """Job id -> place in the queue, from 1."""
+    queued = [job.id for job in active if job.state is JobState.QUEUED]
+    return {job_id: number for number, job_id in enumerate(queued, 1)}
+
+
+def rate(event: Event | None) -> str | None:
+    """`3.2 layers/s`, and `12 of 56 layers`, as far as the event says."""
+    if event is None or event.total is None or event.done is None:
+        return None
+    unit = event.unit or "steps"
+    far = f"{event.done:g} of {event.total:g} {unit}"
+    return f"{far}, {event.rate:.3g} {unit}/s" if event.rate else far
+
+
+class Phase(NamedTuple):
+    name: str
+    message: str
+    began: datetime
+    seconds: float
+    current: bool
+
+
+def phases(job: JobView, events: Sequence[Event], now: datetime | None = None) -> list[Phase]:
+    """The phases of the latest attempt, each until the next one began; the last until the end, or now."""
+    since = job.started_at
+    begun = [event for event in events if event.kind == "phase" and (since is None or event.at >= since)]
+    ends = [event.at for event in begun[1:]] + [job.finished_at or now or datetime.now(UTC)]
+    return [
+        Phase(e.phase or "", e.message or e.phase or "", e.at, max(0.0, (end - e.at).total_seconds()), number == len(begun))
+        for number, (e, end) in enumerate(zip(begun, ends, strict=False), 1)
+    ]
+
+
+def phase_rows(found: Sequence[Phase], *, ended: bool) -> list[dict[str, Any]]:
+    return [
+        {
+            "Phase": phase.message,
+            "State": "running" if phase.current and not ended else "ended",
+            "Began": when(phase.began),
+            "Took": seconds(phase.seconds),
+        }
+        for phase in found
+    ]
+
+
+def warnings(events: Sequence[Event]) -> list[str]:
+    """What the job warned of, each once."""
+    return list(dict.fromkeys(event.message for event in events if event.kind == "warning" and event.message))
+
+
+def last_heard(job: JobView, now: datetime | None = None) -> str:
+    return ago(job.event_at, now)
+
+
+def log_lines(text: str, words: str = "") -> tuple[str, int]:
+    """The last lines that hold `words`, in any case, and how many lines do."""
+    wanted = words.casefold()
+    found = [line for line in text.splitlines() if wanted in line.casefold()]
+    return "\n".join(found[-MAX_LOG_LINES:]), len(found)

@@ -1,14 +1,12 @@
-"""The studio's entry: navigation over pages/. Run by `whetstone up` as `python -m streamlit run app/main.py`."""
+"""The studio's entry: the shell around pages/. Run by `whetstone up` as `python -m streamlit run app/main.py`."""
 
 from pathlib import Path
 
 import streamlit as st
 
-PAGES = Path(__file__).resolve().parent.parent / "pages"
+from app import shell
 
-st.set_page_config(page_title="Whetstone", layout="wide")
-st.navigation(
-    {
-        "Optimize": [st.Page(PAGES / "jobs.py", title="Jobs", icon=":material/list:", default=True)],
-    }
-).run()
+LOGO = Path(__file__).resolve().parent.parent / "assets" / "logo.svg"
+
+st.set_page_config(page_title="Whetstone", page_icon=str(LOGO), layout="wide")
+shell.run()

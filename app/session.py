@@ -26,8 +26,10 @@ def workspace() -> Workspace:
 
 
 def supervisor_banner(opened: Workspace) -> None:
-    """Say it when nothing will run what is queued."""
+    """Say it when nothing will run what is queued, and what would."""
     if not supervisors.alive(opened):
         st.warning(
-            "No supervisor is running, so queued jobs wait: start one with `whetstone up`.", icon=":material/pause_circle:"
+            "No supervisor is running, so queued jobs wait. `whetstone up` starts one with the studio; "
+            "`make run` does both from a checkout.",
+            icon=":material/pause_circle:",
         )

@@ -1,46 +1,61 @@
 """Jobs: what is running, what went wrong?"""
 
+from math import ceil
+
 import streamlit as st
 
-from app.jobs import elapsed, row, seconds, status
-from app.session import supervisor_banner, workspace
-from backend.domain.errors import NotNow
-from backend.domain.jobs import LIVE, TERMINAL, JobState
+from app import navigation, shell
+from app.job_cards import active_cards, ended_card, mark
+from app.jobs import ENDINGS
+from app.session import workspace
+from backend.domain.jobs import JobKind
 from backend.service import jobs
 
+PER_PAGE = 20
 opened = workspace()
-st.title("Jobs")
-supervisor_banner(opened)
 
 
-def cancel(job_id: str) -> None:
-    try:
-        jobs.cancel(opened, job_id)
-    except NotNow as error:
-        st.toast(str(error))
+def first_page() -> None:
+    st.session_state["page"] = 1
 
 
-@st.fragment(run_every="2s")
-def active() -> None:
-    waiting = [str(state) for state in (*LIVE, JobState.QUEUED)]
-    current = jobs.listing(opened, states=waiting)
-    if not current:
-        st.info("Nothing is running. `whetstone demo` runs the whole loop on the starter model.", icon=":material/info:")
-    for job in reversed(current):
-        with st.container(border=True):
-            left, right = st.columns([5, 1], vertical_alignment="center")
-            left.markdown(f"**{job.title}** · {status(job)} · `{job.id}`")
-            share = job.progress or 0.0
-            left.progress(
-                share, text=f"{job.message or 'waiting'} · {share:.0%} · {seconds(elapsed(job))} · left {seconds(job.eta_s)}"
-            )
-            right.button("Cancel", key=f"cancel-{job.id}", on_click=cancel, args=(job.id,), disabled=job.cancel_requested)
+def active() -> tuple[tuple[str, str], ...]:
+    found = jobs.active(opened)
+    if found:
+        active_cards(opened, found, "jobs")
+    else:
+        st.info("Nothing is running. What you start will stand here, with its progress.", icon=":material/info:")
+    return mark(found)
 
 
-active()
-st.subheader("History")
-ended = jobs.listing(opened, states=[str(state) for state in TERMINAL], limit=200)
-if ended:
-    st.dataframe([row(job) for job in ended], hide_index=True, width="stretch")
+with st.container(horizontal=True, vertical_alignment="bottom"):
+    st.title("Jobs", width="stretch")
+    if st.button("Optimize a model", type="primary", icon=":material/construction:", shortcut="Alt+N"):
+        navigation.go("build")
+shell.live("jobs", active, active=bool(jobs.active(opened)))
+
+st.subheader("Ended")
+with st.container(horizontal=True, vertical_alignment="bottom"):
+    words = st.text_input(
+        "Words in the title or id", key="words", type="search", max_chars=80, bind="query-params", on_change=first_page, width=320
+    )
+    states = st.pills("Ended as", ENDINGS, selection_mode="multi", key="state", bind="query-params", on_change=first_page)
+    kinds = st.pills(
+        "Kind", [str(kind) for kind in JobKind], selection_mode="multi", key="kind", bind="query-params", on_change=first_page
+    )
+chosen = {"states": states or ENDINGS, "kinds": kinds, "words": words or ""}
+total = jobs.count(opened, **chosen)
+pages = max(1, ceil(total / PER_PAGE))
+page = st.session_state.get("page", 1)
+if total:
+    page = st.pagination(pages, key="page", bind="query-params") if pages > 1 else 1
+    first = (page - 1) * PER_PAGE
+    ended = jobs.listing(opened, **chosen, limit=PER_PAGE, offset=first)
+    st.caption(f"{first + 1} to {first + len(ended)} of {total:,}, newest first")
+    for job in ended:
+        ended_card(opened, job)
+elif words or states or kinds:
+    st.info("No ended job matches these filters: take one away.", icon=":material/filter_alt_off:")
 else:
-    st.caption("Jobs that have ended will stand here, with how they ended.")
+    st.info("Jobs that have ended will stand here, with how they ended.", icon=":material/history:")
+    navigation.link("home", "Three ways to start", ":material/home:")

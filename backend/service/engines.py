@@ -10,6 +10,8 @@ from backend.service import jobs
 from backend.service.jobs import JobView
 from backend.service.workspace import Workspace
 
+__all__ = ["EngineStatus", "install", "listing", "remove"]
+
 
 def listing(workspace: Workspace) -> list[EngineStatus]:
     return engines.list_engines(workspace.settings)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime
+from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from backend.domain.errors import InvalidWorkload, RequestError
+from backend.domain.errors import InvalidWorkload, NotFound, RequestError
 from backend.domain.evaluation import EvaluateOptions, Evaluation, Variant
 from backend.domain.jobs import EvaluateSpec
 from backend.hardware import engines
@@ -33,6 +35,16 @@ class EvaluationView(BaseModel):
     path: str
     created_at: datetime
     document: Evaluation
+
+
+class EvaluationTitle(BaseModel):
+    """What a list of evaluations shows."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str
+    title: str
+    created_at: datetime
 
 
 def options(**fields: object) -> EvaluateOptions:
@@ -89,7 +101,33 @@ def show(workspace: Workspace, evaluation_id: str) -> EvaluationView:
         return _view(history.evaluation(session, evaluation_id))
 
 
-def listing(workspace: Workspace, *, limit: int = 100, offset: int = 0) -> list[EvaluationView]:
-    """Newest first."""
+def listing(workspace: Workspace, *, baseline: str | None = None, limit: int = 100, offset: int = 0) -> list[EvaluationView]:
+    """Newest first; `baseline` keeps those measured against the variant of that name."""
     with workspace.store.read() as session:
-        return [_view(row) for row in history.evaluations(session, limit=limit, offset=offset)]
+        return [_view(row) for row in history.evaluations(session, baseline=baseline, limit=limit, offset=offset)]
+
+
+def report(workspace: Workspace, evaluation_id: str) -> bytes:
+    """The report, one HTML file that needs no network. Raises NotFound, also where its file is gone."""
+    file = Path(show(workspace, evaluation_id).path) / "report.html"
+    if not file.is_file():
+        raise NotFound(f"The report of {evaluation_id} is no longer at {file}: its figures are still here as JSON and CSV.")
+    return file.read_bytes()
+
+
+def titles(workspace: Workspace, *, limit: int = 200) -> list[EvaluationTitle]:
+    """Newest first, without their documents."""
+    with workspace.store.read() as session:
+        rows = history.evaluation_titles(session, limit=limit)
+    return [EvaluationTitle(id=id_, title=title, created_at=created) for id_, title, created in rows]
+
+
+def points(workspace: Workspace, job_id: str) -> list[dict[str, Any]]:
+    """What a running evaluation has counted so far, approximate: variant, concurrency, block, output tokens/s.
+
+    Of the job's latest attempt. Raises NotFound.
+    """
+    since = jobs.show(workspace, job_id).started_at
+    with workspace.store.read() as session:
+        found = history.points(session, job_id)
+    return [event.data for event in found if since is None or event.at >= since]

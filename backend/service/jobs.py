@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -13,10 +13,11 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from backend.domain import channel
 from backend.domain.errors import NotNow
-from backend.domain.jobs import MEASURING, RESUMABLE, TERMINAL, Event, JobKind, JobSpec, JobState
+from backend.domain.jobs import LIVE, MEASURING, RESUMABLE, TERMINAL, Event, JobKind, JobSpec, JobState
 from backend.service import supervisors
 from backend.service.workspace import Workspace
 from backend.store import history, queue
+from backend.store.history import JobFilter
 from backend.store.tables import JobRow
 
 BACKGROUND = frozenset({JobKind.INSTALL})
@@ -84,12 +85,38 @@ def specification(workspace: Workspace, job_id: str) -> dict[str, Any]:
 
 
 def listing(
-    workspace: Workspace, *, states: list[str] | None = None, kinds: list[str] | None = None, limit: int = 50, offset: int = 0
-) -> list[JobView]:
+    workspace: Workspace, *, states: Sequence[str] | None = None, kinds: Sequence[str] = (), words: str = "",
+    limit: int = 50, offset: int = 0,
+) -> list[JobView]:  # fmt: skip
     """Newest first."""
     with workspace.store.read() as session:
-        rows = history.jobs(session, states=states or (), kinds=kinds or (), limit=limit, offset=offset)
-        return [view(row) for row in rows]
+        found = history.jobs(session, JobFilter(states or (), kinds, words), limit=limit, offset=offset)
+        return [view(row) for row in found]
+
+
+def count(workspace: Workspace, *, states: Sequence[str] = (), kinds: Sequence[str] = (), words: str = "") -> int:
+    """How many jobs `listing` would page through."""
+    with workspace.store.read() as session:
+        return history.count_jobs(session, JobFilter(states, kinds, words))
+
+
+def active(workspace: Workspace) -> list[JobView]:
+    """Running jobs first, then queued ones in the order in which they will start."""
+    with workspace.store.read() as session:
+        found = history.queued(session, [*LIVE, JobState.QUEUED])
+        return [view(row) for row in sorted(found, key=lambda row: row.state == JobState.QUEUED)]
+
+
+def timeline(workspace: Workspace, job_id: str) -> list[Event]:
+    """States, phases, notes, warnings and errors, in order, without the progress between them."""
+    with workspace.store.read() as session:
+        return history.timeline(session, job_id)
+
+
+def latest_progress(workspace: Workspace, job_id: str) -> Event | None:
+    """The newest word on how far it is: done, total, rate."""
+    with workspace.store.read() as session:
+        return history.latest_progress(session, job_id)
 
 
 def events(workspace: Workspace, job_id: str, *, after: int = 0) -> list[tuple[int, Event]]:

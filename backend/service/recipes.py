@@ -5,18 +5,29 @@ from __future__ import annotations
 from pathlib import Path
 
 import yaml
+from pydantic import BaseModel, ConfigDict
 
 from backend.domain import compat, recipe
 from backend.domain.compat import Facts, Hardware, Verdict
 from backend.domain.errors import InvalidRecipe
 from backend.domain.model import ModelCard
-from backend.domain.recipe import Recipe, Speculate
+from backend.domain.recipe import Recipe, Speculate, Step
+from backend.domain.techniques import supported
 from backend.hardware import probe
 from backend.service import models
 from backend.service.workspace import Workspace
 from backend.settings import ASSETS
 
 MAX_BYTES = 100_000
+
+
+class Addition(BaseModel):
+    """A step this version can do, and why it cannot be added to a recipe; None where it can."""
+
+    model_config = ConfigDict(frozen=True)
+
+    step: Step
+    reason: str | None
 
 
 def read_file(path: Path) -> Recipe:
@@ -75,6 +86,27 @@ def check(workspace: Workspace, model: ModelCard, chosen: Recipe, target: str = 
         draft = models.draft_for(workspace, model, step.draft)
     facts = Facts(hardware=_hardware(target), draft=draft, compiler=probe.has_compiler())
     return compat.check(model, chosen, facts), draft
+
+
+def additions(workspace: Workspace, model: ModelCard, chosen: Recipe, target: str = "local") -> list[Addition]:
+    """Every step of the capability table, with the first reason that adding it to the recipe would bring up."""
+    facts = Facts(hardware=_hardware(target), draft=models.draft_for(workspace, model, "auto"), compiler=probe.has_compiler())
+    known = {reason.message for reason in compat.check(model, chosen, facts).reasons}
+    found = []
+    for step in map(_plain_step, supported()):
+        longer = chosen.model_copy(update={"steps": (*chosen.steps, step)})
+        brought = [reason.message for reason in compat.check(model, longer, facts).reasons if reason.message not in known]
+        found.append(Addition(step=step, reason=brought[0] if brought else None))
+    return found
+
+
+def _plain_step(row: tuple[str, str | None, str, list[str]]) -> Step:
+    """The step of a capability, every other option at its default."""
+    technique, method, _, _ = row
+    options = {"method": method} if method else {}
+    if method == "draft":
+        options["draft"] = "auto"
+    return recipe.read({"steps": [{technique: options}]}).steps[0]
 
 
 def _hardware(target: str) -> Hardware:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from datetime import datetime
+from typing import NamedTuple
 
-from sqlalchemy import func
+from sqlalchemy import ColumnElement, and_, func, or_
 from sqlmodel import Session, col, select
 
 from backend.domain.errors import NotFound
 from backend.domain.jobs import Event
 from backend.store.tables import ArtifactRow, EvaluationRow, EventRow, JobRow
+
+MAX_WORDS = 8
 
 
 def append(session: Session, row: JobRow, events: Sequence[Event]) -> None:
@@ -33,6 +37,29 @@ def _summarise(row: JobRow, event: Event) -> None:
         row.message = event.message
 
 
+def timeline(session: Session, job_id: str, *, limit: int = 200) -> list[Event]:
+    """The newest events other than progress and points, in order: what a screen tells of a job without reading thousands."""
+    statement = (
+        select(EventRow)
+        .where(EventRow.job_id == job_id, col(EventRow.kind).not_in(("progress", "point")))
+        .order_by(col(EventRow.seq).desc())
+        .limit(limit)
+    )
+    return [Event.model_validate_json(row.document) for row in reversed(session.exec(statement).all())]
+
+
+def latest_progress(session: Session, job_id: str) -> Event | None:
+    """The newest phase or progress event."""
+    statement = (
+        select(EventRow)
+        .where(EventRow.job_id == job_id, col(EventRow.kind).in_(("progress", "phase")))
+        .order_by(col(EventRow.seq).desc())
+        .limit(1)
+    )
+    row = session.exec(statement).first()
+    return Event.model_validate_json(row.document) if row else None
+
+
 def events(session: Session, job_id: str, *, after: int = 0, limit: int = 5000) -> list[tuple[int, Event]]:
     """(seq, event) pairs in order."""
     statement = (
@@ -41,16 +68,34 @@ def events(session: Session, job_id: str, *, after: int = 0, limit: int = 5000) 
     return [(row.seq, Event.model_validate_json(row.document)) for row in session.exec(statement)]
 
 
-def jobs(
-    session: Session, *, states: Sequence[str] = (), kinds: Sequence[str] = (), limit: int = 50, offset: int = 0
-) -> list[JobRow]:
+class JobFilter(NamedTuple):
+    """Which jobs; an empty field leaves its column alone. `words` must all stand in the title or the id, in any case."""
+
+    states: Sequence[str] = ()
+    kinds: Sequence[str] = ()
+    words: str = ""
+
+
+def jobs(session: Session, chosen: JobFilter, *, limit: int = 50, offset: int = 0) -> list[JobRow]:
     """Newest first."""
-    statement = select(JobRow).order_by(col(JobRow.created_at).desc())
-    if states:
-        statement = statement.where(col(JobRow.state).in_(states))
-    if kinds:
-        statement = statement.where(col(JobRow.kind).in_(kinds))
+    statement = select(JobRow).where(*_conditions(chosen)).order_by(col(JobRow.created_at).desc(), col(JobRow.id))
     return list(session.exec(statement.offset(offset).limit(limit)))
+
+
+def count_jobs(session: Session, chosen: JobFilter) -> int:
+    return session.exec(select(func.count()).select_from(JobRow).where(*_conditions(chosen))).one()
+
+
+def _conditions(chosen: JobFilter) -> list[ColumnElement[bool]]:
+    conditions: list[ColumnElement[bool]] = []
+    if chosen.states:
+        conditions.append(col(JobRow.state).in_(chosen.states))
+    if chosen.kinds:
+        conditions.append(col(JobRow.kind).in_(chosen.kinds))
+    for word in chosen.words.split()[:MAX_WORDS]:
+        found = [col(column).icontains(word, autoescape=True) for column in (JobRow.title, JobRow.id)]
+        conditions.append(or_(*found))
+    return conditions
 
 
 def queued(session: Session, states: Sequence[str]) -> list[JobRow]:
@@ -82,10 +127,33 @@ def evaluation(session: Session, evaluation_id: str) -> EvaluationRow:
     return row
 
 
-def evaluations(session: Session, *, limit: int = 100, offset: int = 0) -> list[EvaluationRow]:
-    """Newest first."""
+def latest_artifacts_by_model(session: Session, *, limit: int = 100) -> list[ArtifactRow]:
+    """The newest artifact of each model, newest first."""
+    newest = select(ArtifactRow.model, func.max(ArtifactRow.created_at).label("at")).group_by(ArtifactRow.model).subquery()
+    same = and_(col(ArtifactRow.model) == newest.c.model, col(ArtifactRow.created_at) == newest.c.at)
+    statement = select(ArtifactRow).join(newest, same).order_by(col(ArtifactRow.created_at).desc()).limit(limit)
+    return list(session.exec(statement))
+
+
+def evaluations(session: Session, *, baseline: str | None = None, limit: int = 100, offset: int = 0) -> list[EvaluationRow]:
+    """Newest first; `baseline` keeps those measured against the variant of that name."""
     statement = select(EvaluationRow).order_by(col(EvaluationRow.created_at).desc())
+    if baseline is not None:
+        statement = statement.where(EvaluationRow.baseline == baseline)
     return list(session.exec(statement.offset(offset).limit(limit)))
+
+
+def evaluation_titles(session: Session, *, limit: int = 200) -> list[tuple[str, str, datetime]]:
+    """(id, title, created) newest first, without reading the documents."""
+    statement = select(EvaluationRow.id, EvaluationRow.title, EvaluationRow.created_at)
+    return list(session.exec(statement.order_by(col(EvaluationRow.created_at).desc()).limit(limit)))
+
+
+def points(session: Session, job_id: str, *, limit: int = 5000) -> list[Event]:
+    """The newest `point` events in order."""
+    chosen = select(EventRow).where(EventRow.job_id == job_id, EventRow.kind == "point")
+    rows = session.exec(chosen.order_by(col(EventRow.seq).desc()).limit(limit)).all()
+    return [Event.model_validate_json(row.document) for row in reversed(rows)]
 
 
 def result(row: JobRow) -> dict[str, object]:

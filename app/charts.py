@@ -1,0 +1,70 @@
+"""Charts on screens: the domain's figures drawn in the theme of the browser, and the live chart of a running evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+from typing import Any
+
+import plotly.graph_objects as graph
+import streamlit as st
+
+from backend.domain import charts
+from backend.domain.charts_theme import Figure, Theme, concurrency_axis, empty, layout, style, text
+from backend.domain.wording import figure as number
+from backend.domain.wording import streams
+
+TITLE = "Output tokens/s so far (approximate)"
+CONFIG = {"displaylogo": False, "toImageButtonOptions": {"format": "png", "scale": 2}}
+"""The modebar's camera saves a PNG."""
+
+
+def theme() -> Theme:
+    """What the browser shows; light where it did not say."""
+    return "dark" if st.context.theme.type == "dark" else "light"
+
+
+def show(figure: Figure, key: str) -> None:
+    """Draw it, with its words for who cannot see it."""
+    st.plotly_chart(graph.Figure(figure), key=key, theme=None, config={**CONFIG}, alt=charts.alt(figure))
+
+
+def live(points: Sequence[dict[str, Any]], variants: Sequence[str], theme: Theme = "light") -> Figure:
+    """Means of the `point` events so far, one line a variant: counters while it runs, replaced by the exact figures after."""
+    groups = _groups(points)
+    if not groups:
+        return empty(TITLE, "The first points arrive when the servers are up.", theme)
+    names = [*variants, *sorted({name for name, _ in groups} - set(variants))]
+    traces = [_trace(name, index, groups, theme) for index, name in enumerate(names) if any(name == key[0] for key in groups)]
+    levels = sorted({concurrency for _, concurrency in groups})
+    y = {"label": "output tokens/s", "rangemode": "tozero"}
+    return {"data": traces, "layout": layout(TITLE, concurrency_axis(levels), y, theme)}
+
+
+def _groups(points: Sequence[dict[str, Any]]) -> dict[tuple[str, int], list[float]]:
+    found: dict[tuple[str, int], list[float]] = {}
+    for point in points:
+        rate = point.get("output_tokens_per_s")
+        if rate is not None:
+            found.setdefault((str(point["variant"]), int(point["concurrency"])), []).append(float(rate))
+    return found
+
+
+def _trace(name: str, index: int, groups: dict[tuple[str, int], list[float]], theme: Theme) -> dict[str, Any]:
+    own = sorted((concurrency, rates) for (variant, concurrency), rates in groups.items() if variant == name)
+    look = style(index, theme)
+    return {
+        "type": "scatter",
+        "mode": "lines+markers",
+        "name": text(name),
+        "customdata": [text(name)] * len(own),
+        "x": [concurrency for concurrency, _ in own],
+        "y": [fmean(rates) for _, rates in own],
+        "hovertext": [
+            f"{text(name)} at {streams(at)}<br>about {number(fmean(rates))} tokens/s, mean of {len(rates)} runs so far"
+            for at, rates in own
+        ],
+        "hoverinfo": "text",
+        "line": {"color": look.colour, "dash": look.dash, "width": 2},
+        "marker": {"color": look.colour, "symbol": look.symbol, "size": 9},
+    }

@@ -1,0 +1,97 @@
+"""Which evaluations are compared, and at what price: all of it in the URL, so that the page can be shared as it is."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from app import compare
+from app.words import plain, when
+from backend.domain.errors import NotFound
+from backend.domain.evaluation import Evaluation
+from backend.service import Workspace, evaluations
+from backend.service.evaluations import EvaluationView
+
+
+def choose(opened: Workspace) -> list[EvaluationView]:
+    """Pick evaluations; an id of the URL that is not here is told, and the others are shown."""
+    titles = {title.id: f"{title.title}, {when(title.created_at)} ({title.id})" for title in evaluations.titles(opened)}
+    asked = compare.ids_in(st.query_params.get_all("ids"))
+    views, unknown = [], []
+    for wanted in asked[: compare.MOST]:
+        try:
+            views.append(evaluations.show(opened, wanted))
+        except NotFound:
+            unknown.append(wanted)
+    for wanted in unknown:
+        st.error(f"There is no evaluation {plain(wanted)} here: it may belong to another home.", icon=":material/error:")
+    if len(asked) > compare.MOST:
+        st.warning(f"Only the first {compare.MOST} evaluations are shown.", icon=":material/warning:")
+    found = [view.id for view in views]
+    if not titles and not found:
+        st.info("Evaluations will stand here side by side once there are some.", icon=":material/info:")
+        return []
+    if st.session_state.get("compare_ids") != found:  # the address was changed by a link or by Back
+        st.session_state["compare_ids"] = found
+    st.multiselect(
+        "Evaluations", list(dict.fromkeys([*titles, *found])), key="compare_ids", max_selections=compare.MOST,
+        format_func=lambda name: titles.get(name, name), on_change=_write_ids, placeholder="Choose one or more",
+    )  # fmt: skip
+    return views
+
+
+def _write_ids() -> None:
+    chosen = st.session_state["compare_ids"]
+    if chosen:
+        st.query_params["ids"] = ",".join(chosen)
+    elif "ids" in st.query_params:
+        del st.query_params["ids"]
+    st.query_params.pop("prices", None)
+
+
+def what_if(views: list[EvaluationView]) -> list[Evaluation]:
+    """The documents at the prices asked for, recomputed from the stored measurements."""
+    st.markdown("**What if the hour cost something else?** Prices are recomputed from the stored measurements.")
+    held = compare.prices_in(st.query_params.get("prices", ""), len(views))
+    columns = st.columns(min(4, len(views) + 1))
+    prices = []
+    for index, (view, value) in enumerate(zip(views, held, strict=True)):
+        stored = view.document.options.price_per_hour
+        with columns[index % len(columns)]:
+            prices.append(
+                st.number_input(
+                    f"Price per hour, {view.id}", min_value=0.0, value=value if value is not None else stored,
+                    format="%.4f", key=f"compare_price_{view.id}", placeholder="none", help=f"{plain(view.title)}. As measured: "
+                    f"{'none' if stored is None else stored}. In one currency for all.",
+                )
+            )  # fmt: skip
+    with columns[len(views) % len(columns)]:
+        discount = st.number_input(
+            "Discount (%)", 0.0, compare.MOST_DISCOUNT, _discount(views), key="compare_discount", help="Off every hourly price."
+        )
+    _write_prices(views, prices, discount)
+    return [compare.repriced(view.document, price, discount / 100) for view, price in zip(views, prices, strict=True)]
+
+
+def _discount(views: list[EvaluationView]) -> float:
+    """Of the URL, else as the first was measured."""
+    asked = st.query_params.get("discount")
+    return compare.discount_in(asked) if asked is not None else _stored_discount(views)
+
+
+def _stored_discount(views: list[EvaluationView]) -> float:
+    return min(compare.MOST_DISCOUNT, round(views[0].document.options.discount * 100, 6))
+
+
+def _write_prices(views: list[EvaluationView], prices: list[float | None], discount: float) -> None:
+    stored = [view.document.options.price_per_hour for view in views]
+    words = ",".join("" if price is None or price == own else f"{price:g}" for price, own in zip(prices, stored, strict=True))
+    _write("prices", words if words.strip(",") else "")
+    own = _stored_discount(views)
+    _write("discount", "" if discount == own else f"{discount:g}")
+
+
+def _write(name: str, words: str) -> None:
+    if words and st.query_params.get(name) != words:
+        st.query_params[name] = words
+    elif not words and name in st.query_params:
+        del st.query_params[name]

@@ -1,0 +1,151 @@
+"""An evaluation on a screen: verdicts first, then charts, the table, quality, validity and downloads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import streamlit as st
+
+from app import charts
+from app.words import plain
+from backend.domain import charts as drawn
+from backend.domain.comparison import has_many_errors
+from backend.domain.evaluation import Evaluation, Level, VariantResult
+from backend.domain.wording import Verdict, figure, hardware_line, quality_cost, scored, verdicts, versions_line
+from backend.service import Workspace, evaluations
+from backend.service.evaluations import EvaluationView
+
+
+def verdict_icon(text: str) -> str:
+    """A sign for the words that follow, never instead of them."""
+    if "not comparable" in text or "no verdict" in text or "too few repeats" in text:
+        return ":material/help:"
+    return ":material/equal:" if "no significant difference in output" in text else ":material/balance:"
+
+
+def say_verdicts(document: Evaluation) -> None:
+    """One sentence a variant and level."""
+    found: list[Verdict] = verdicts(document)
+    if not found:
+        st.info("One variant was measured, so there is nothing to compare: add another for a verdict.", icon=":material/info:")
+    for verdict in found:
+        st.markdown(f"{verdict_icon(verdict.text)} {verdict.text}")
+    for warning in document.warnings:
+        st.caption(f":material/warning: {plain(warning)}")
+
+
+def say_provenance(document: Evaluation) -> None:
+    where = f"Measured {document.measured_at} on {hardware_line(document.hardware)} with {versions_line(document.versions)}"
+    workload = document.workload.get("name", "workload not recorded")
+    st.caption(plain(f"{where}. Workload {workload}, {document.options.repeats} repeats, servers {document.interleave}."))
+
+
+def draw_speed(document: Evaluation, key: str) -> None:
+    """Pareto, latency, throughput and price against concurrency."""
+    theme = charts.theme()
+    charts.show(drawn.pareto(document, theme), f"{key}-pareto")
+    left, right = st.columns(2, vertical_alignment="bottom")
+    with left:
+        metric = _pick("Latency", drawn.LATENCIES, f"{key}_latency")
+    with right:
+        percentile = st.segmented_control(
+            "Percentile", drawn.PERCENTILES, default="p50", required=True, key=f"{key}_percentile", bind="query-params"
+        )
+    charts.show(drawn.latency(document, metric, percentile or "p50", theme), f"{key}-latency")
+    left, right = st.columns(2)
+    with left:
+        metric = _pick("Throughput", drawn.THROUGHPUTS, f"{key}_throughput")
+        charts.show(drawn.throughput(document, metric, theme), f"{key}-throughput")
+    with right:
+        metric = _pick("Price", drawn.PRICES, f"{key}_price", 1)
+        charts.show(drawn.price(document, metric, theme), f"{key}-price")
+
+
+def _pick(label: str, choices: dict[str, str], key: str, index: int = 0) -> str:
+    names = list(choices)
+    chosen: str = st.selectbox(label, names, index, format_func=lambda name: choices[name], key=key, bind="query-params")
+    return chosen
+
+
+def draw_quality(document: Evaluation, key: str) -> None:
+    """What was lost, and what that was scored on."""
+    if not any(result.quality for result in document.variants):
+        st.info("Quality was not measured here: evaluate again with quality on.", icon=":material/info:")
+        return
+    charts.show(drawn.quality_speed(document, None, charts.theme()), f"{key}-quality")
+    for result in document.variants:
+        st.markdown(f"**{plain(result.name)}**: {quality_cost(result.quality)}")
+        st.caption(plain(scored(result)))
+
+
+def table(document: Evaluation, key: str) -> None:
+    """The documentation page's metrics under its own names."""
+    st.dataframe(
+        drawn.table(document), hide_index=True, key=f"{key}-table", alt="Every metric, one row a variant and concurrency"
+    )
+
+
+def validity(document: Evaluation) -> list[dict[str, Any]]:
+    """One row a variant and level: whether its figures are the server's, and why not."""
+    return [_audited(result, level) for result in document.variants for level in result.levels]
+
+
+def _audited(result: VariantResult, level: Level) -> dict[str, Any]:
+    reasons = [*map(str, level.audit.get("reasons", ()))]
+    if has_many_errors(level):
+        reasons.append(f"{level.invocation_errors} of {level.invocations} requests failed")
+    return {
+        "Variant": result.name,
+        "Concurrency": level.concurrency,
+        "Valid": "no" if level.client_limited or has_many_errors(level) else "yes",
+        "Why not": "; ".join(reasons),
+        "Errors": ", ".join(f"{kind} {count}" for kind, count in level.errors.items()) or str(level.invocation_errors),
+        "Looping answers": level.looping_outputs,
+        "Achieved concurrency": figure(level.audit.get("achieved_concurrency")),
+        "Loop lag p99 (ms)": figure(level.audit.get("loop_lag_ms_p99")),
+    }
+
+
+def say_validity(document: Evaluation) -> None:
+    rows = validity(document)
+    wrong = [row for row in rows if row["Valid"] == "no"]
+    if wrong:
+        words = (
+            f"{len(wrong)} of {len(rows)} levels are not the server's figures: they are hollow on the charts and get no verdict."
+        )
+        st.warning(words, icon=":material/warning:")
+    else:
+        st.success(
+            "The load generator kept up at every level and at most one request in a hundred failed.", icon=":material/check:"
+        )
+    st.dataframe(rows, hide_index=True, alt="Validity of each level")
+
+
+def downloads(opened: Workspace, view: EvaluationView) -> None:
+    """The report, the document and the table, as files."""
+    with st.container(horizontal=True):
+        st.download_button(
+            "Report (HTML)", lambda: evaluations.report(opened, view.id), f"{view.id}.html", "text/html",
+            icon=":material/description:", on_click="ignore", key=f"html-{view.id}",
+        )  # fmt: skip
+        st.download_button(
+            "Figures (JSON)", lambda: view.document.model_dump_json(indent=2), f"{view.id}.json", "application/json",
+            on_click="ignore", key=f"json-{view.id}",
+        )  # fmt: skip
+        st.download_button(
+            "Table (CSV)", lambda: drawn.csv(view.document), f"{view.id}.csv", "text/csv", on_click="ignore", key=f"csv-{view.id}"
+        )
+
+
+def show(opened: Workspace, view: EvaluationView) -> None:
+    """The whole of it."""
+    say_verdicts(view.document)
+    say_provenance(view.document)
+    draw_speed(view.document, "evaluation")
+    st.subheader("Figures")
+    table(view.document, view.id)
+    downloads(opened, view)
+    st.subheader("Quality")
+    draw_quality(view.document, view.id)
+    st.subheader("Validity")
+    say_validity(view.document)

@@ -1,0 +1,78 @@
+"""Which pages there are, in which section, and how one leads to another. A page whose file is missing is not offered."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import streamlit as st
+
+PAGES = Path(__file__).resolve().parent.parent / "pages"
+
+
+class Entry(NamedTuple):
+    """`hidden` pages are opened from others and have no place in the menu."""
+
+    name: str
+    title: str
+    icon: str
+    hidden: bool = False
+
+
+SECTIONS: dict[str, tuple[Entry, ...]] = {
+    "": (Entry("home", "Home", ":material/home:"),),
+    "Models": (
+        Entry("catalog", "Catalog", ":material/menu_book:"),
+        Entry("model", "Model", ":material/deployed_code:", hidden=True),
+    ),
+    "Optimize": (
+        Entry("build", "Build", ":material/construction:"),
+        Entry("jobs", "Jobs", ":material/list:"),
+        Entry("job", "Job", ":material/work:", hidden=True),
+    ),
+    "Measure": (
+        Entry("evaluate", "Evaluate", ":material/speed:"),
+        Entry("compare", "Compare", ":material/compare_arrows:"),
+        Entry("playground", "Playground", ":material/chat:"),
+    ),
+    "System": (Entry("hardware", "Hardware", ":material/memory:"),),
+}
+
+
+def file(name: str) -> Path:
+    return PAGES / f"{name}.py"
+
+
+def exists(name: str) -> bool:
+    return file(name).is_file()
+
+
+def present() -> dict[str, list[Entry]]:
+    """The sections with the pages that are on disk; empty sections left out."""
+    found = {section: [entry for entry in entries if exists(entry.name)] for section, entries in SECTIONS.items()}
+    return {section: entries for section, entries in found.items() if entries}
+
+
+def menu() -> Any:
+    """Draw the menu and answer with the page that the URL means."""
+    return st.navigation({section: [_page(entry) for entry in entries] for section, entries in present().items()})
+
+
+def _page(entry: Entry) -> Any:
+    visibility = "hidden" if entry.hidden else "visible"
+    default = entry.name == "home"
+    return st.Page(file(entry.name), title=entry.title, icon=entry.icon, default=default, visibility=visibility)
+
+
+def link(name: str, label: str, icon: str | None = None, **params: str) -> None:
+    """A link to a page with its place in the URL; nothing where this installation has no such page."""
+    if exists(name):
+        st.page_link(str(file(name)), label=label, icon=icon, query_params=params or None)
+
+
+def go(name: str, **params: str) -> None:
+    """Open a page now, which ends the run of this one; said where this installation has no such page."""
+    if not exists(name):
+        st.toast(f"This installation has no page pages/{name}.py.", icon=":material/error:")
+        return
+    st.switch_page(str(file(name)), query_params=params or None)

@@ -1,0 +1,268 @@
+"""The recipe being built: its YAML text lives in the URL and in the session, the widgets are drawn from it and write it back.
+
+So it survives a refresh, a walk to another page and a shared link; every change can be taken back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import streamlit as st
+
+from app import recipe_options as options
+from app.recipe_options import Option
+from backend.domain.errors import WhetstoneError
+from backend.domain.model import ModelCard
+from backend.domain.recipe import Recipe, Step
+from backend.service import Workspace, models, recipes
+
+EMPTY = "name: my recipe\nsteps: []\n"
+LONGEST_IN_URL = 6000
+"""Characters; a longer recipe stays in the session alone, because servers refuse long addresses."""
+TEXT, UNDO, REVISION, ERROR, MODEL = "build_text", "build_undo", "build_revision", "build_error", "build_model"
+
+
+class Draft(NamedTuple):
+    """The text as it stands, and the recipe it is or the sentence that says why it is none."""
+
+    text: str
+    recipe: Recipe | None
+    error: str | None
+
+
+def current() -> Draft:
+    """The URL's recipe (YAML or a bundled name), else this session's, else an empty one."""
+    text = st.query_params.get("recipe") or st.session_state.get(TEXT) or EMPTY
+    try:
+        bundled = text in recipes.bundled_names()
+        recipe = recipes.read_file(Path(text)) if bundled else recipes.read_text(text)
+    except WhetstoneError as error:
+        return Draft(text, None, str(error))
+    text = recipes.write_text(recipe) if bundled else text
+    if st.session_state.get(TEXT) != text:  # the address was changed from outside, by a link or by Back
+        _redraw()
+    _keep(text)
+    return Draft(recipes.write_text(recipe), recipe, None)
+
+
+def put(recipe: Recipe, *, redraw: bool = True) -> None:
+    """Take the recipe as the one being built. `redraw`: the widgets must show it anew."""
+    before, after = current().text, recipes.write_text(recipe)
+    st.session_state.pop(ERROR, None)
+    if after != before:
+        st.session_state.setdefault(UNDO, []).append(before)
+        del st.session_state[UNDO][:-50]
+    _keep(after)
+    if redraw:
+        _redraw()
+
+
+def _keep(text: str) -> None:
+    st.session_state[TEXT] = text
+    if len(text) <= LONGEST_IN_URL:
+        if st.query_params.get("recipe") != text:
+            st.query_params["recipe"] = text
+    elif "recipe" in st.query_params:
+        del st.query_params["recipe"]
+
+
+def _redraw() -> None:
+    st.session_state[REVISION] = st.session_state.get(REVISION, 0) + 1
+
+
+def undo() -> None:
+    """Back to the recipe before the last change."""
+    if st.session_state.get(UNDO):
+        _keep(st.session_state[UNDO].pop())
+        st.session_state.pop(ERROR, None)
+        _redraw()
+
+
+def _key(*parts: object) -> str:
+    return "-".join(["build", str(st.session_state.get(REVISION, 0)), *map(str, parts)])
+
+
+def _edit(change: Callable[[Recipe], Recipe], *, redraw: bool = True) -> None:
+    """Apply a change; one that gives no recipe is refused with its sentence, and nothing is lost."""
+    recipe = current().recipe
+    if recipe is None:
+        return
+    try:
+        put(change(recipe), redraw=redraw)
+    except WhetstoneError as error:
+        st.session_state[ERROR] = str(error)
+
+
+def model(opened: Workspace) -> ModelCard | None:
+    """Choose the model; the sentence that says why not where there is none."""
+    known = [card.id for card in models.catalog(opened)]
+    wanted = st.query_params.get("model") or st.session_state.get(MODEL) or (known[0] if known else "")
+    choices = known if wanted in known else [wanted, *known]
+    chosen = st.selectbox(
+        "Model", choices, index=choices.index(wanted), accept_new_options=True, key=f"build-model-{wanted}",
+        help="A model of the catalog, or the path of a folder with config.json and safetensors.",
+    )  # fmt: skip
+    chosen = chosen or wanted
+    if st.query_params.get("model") != chosen:
+        st.query_params["model"] = chosen
+    try:
+        card = models.resolve(opened, chosen)
+    except WhetstoneError as error:
+        st.error(str(error), icon=":material/error:")
+        return None
+    st.session_state[MODEL] = chosen
+    return card
+
+
+def goals(opened: Workspace, card: ModelCard) -> None:
+    """Three ways to start, and by hand."""
+    st.markdown("**What is it for?** A start can be changed step by step below.")
+    with st.container(horizontal=True):
+        for name, goal in options.GOALS.items():
+            st.button(goal.title, key=f"goal-{name}", help=goal.help, on_click=_start, args=(opened, card, goal.starts))
+        st.button("By hand", key="goal-hand", help="Start with no steps.", on_click=_by_hand)
+        st.button("Undo", key="undo", icon=":material/undo:", disabled=not st.session_state.get(UNDO), on_click=undo)
+    names = recipes.bundled_names()
+    st.selectbox(
+        "Or start from a bundled recipe", names, index=None, placeholder="Choose one", key=_key("bundled"), on_change=_bundled,
+        args=(_key("bundled"),),
+    )  # fmt: skip
+
+
+def _start(opened: Workspace, card: ModelCard, starts: tuple[str, ...]) -> None:
+    """The first that is valid here, else the nearest to the first."""
+    found = [recipes.read_file(Path(name)) for name in starts]
+    for recipe in found:
+        verdict, _ = recipes.check(opened, card, recipe)
+        if verdict.valid:
+            return put(recipe)
+    return put(found[0])
+
+
+def _by_hand() -> None:
+    put(recipes.read_text(EMPTY))
+
+
+def _bundled(key: str) -> None:
+    if name := st.session_state.get(key):
+        put(recipes.read_file(Path(name)))
+
+
+def steps(recipe: Recipe) -> None:
+    """A card a step, in the order in which they run."""
+    if not recipe.steps:
+        st.info(
+            "No steps yet: the steps of the recipe will stand here. Choose a goal above, or add a step.", icon=":material/info:"
+        )
+    for index, step in enumerate(recipe.steps):
+        with st.container(border=True):
+            _head(recipe, index, step)
+            st.caption(options.HELPS[step.technique])
+            _fields(recipe, index, options.shown(step))
+
+
+def _head(recipe: Recipe, index: int, step: Step) -> None:
+    number, last = index + 1, len(recipe.steps) - 1
+    st.markdown(f"**{number}. {options.title(step)}**")
+    with st.container(horizontal=True):
+        for label, by, disabled in (("Up", -1, index == 0), ("Down", 1, index == last)):
+            act = {"on_click": _edit, "args": (lambda built, by=by: options.moved(built, index, by),)}
+            st.button(label, key=_key(index, label), help=f"Move step {number} {label.lower()}", disabled=disabled, **act)
+        act = {"on_click": _edit, "args": (lambda built: options.without_step(built, index),)}
+        st.button("Remove", key=_key(index, "remove"), help=f"Remove step {number}", icon=":material/delete:", **act)
+
+
+def add(opened: Workspace, card: ModelCard, recipe: Recipe) -> None:
+    """Every step this version can do; greyed with the reason where it does not go with the rest."""
+    st.markdown("**Add a step**")
+    with st.container(horizontal=True):
+        for index, choice in enumerate(recipes.additions(opened, card, recipe)):
+            name = options.title(choice.step)
+            act = {"on_click": _edit, "args": (lambda built, step=choice.step: options.with_step(built, step),)}
+            help_ = choice.reason or options.HELPS[choice.step.technique]
+            st.button(name, key=f"add-{index}", icon=":material/add:", help=help_, disabled=choice.reason is not None, **act)
+
+
+def serving(recipe: Recipe) -> None:
+    with st.expander("Serving settings"):
+        _fields(recipe, "serving", options.SERVING_OPTIONS)
+
+
+def limits(recipe: Recipe) -> None:
+    with st.expander("Quality floor"):
+        st.caption("The job fails, and nothing is registered, where the result loses more quality than this.")
+        _fields(recipe, "limits", options.LIMIT_OPTIONS)
+
+
+def name(recipe: Recipe) -> None:
+    key = _key("name")
+    st.text_input(
+        "Recipe name", recipe.name, key=key, max_chars=80,
+        on_change=lambda: _edit(lambda built: options.renamed(built, st.session_state[key]), redraw=False),
+    )  # fmt: skip
+
+
+def _fields(recipe: Recipe, where: int | str, shown: tuple[Option, ...]) -> None:
+    if not shown:
+        return
+    across = min(3, len(shown))
+    for position, option in enumerate(shown):
+        if position % across == 0:
+            columns = st.columns(across)
+        with columns[position % across]:
+            _field(option, options.value(recipe, where, option.name), _key(where, option.name), where)
+
+
+def _field(option: Option, value: Any, key: str, where: int | str) -> None:
+    common = {"key": key, "help": option.help, "on_change": _set, "args": (where, option.name, key)}
+    match option.kind:
+        case "choice":
+            choices = option.choices if value in option.choices else (value, *option.choices)
+            st.selectbox(option.label, choices, choices.index(value), format_func=_word, **common)
+        case "whole":
+            high = int(option.high) if option.high else None
+            st.number_input(option.label, min_value=int(option.low or 0), max_value=high, value=value, step=1, **common)
+        case "share" | "number":
+            step = 0.05 if option.kind == "share" else 0.001
+            shape = "%.2f" if option.kind == "share" else "%.4f"
+            st.number_input(
+                option.label, min_value=option.low, max_value=option.high, value=value, step=step, format=shape, **common
+            )
+        case "flag":
+            st.checkbox(option.label, value, **common)
+        case _:
+            st.text_input(option.label, value or "", **common)
+
+
+def _word(value: Any) -> str:
+    return {None: "default", True: "yes", False: "no"}.get(value) or str(value)
+
+
+def _set(where: int | str, name: str, key: str) -> None:
+    value = st.session_state[key]
+    value = None if value == "" else value
+    _edit(lambda recipe: options.changed(recipe, where, name, value), redraw=name == "method")
+
+
+def yaml_view(draft: Draft) -> None:
+    """The recipe as text, and back: what is pasted is read on request, and stays where it cannot be read."""
+    with st.expander("As YAML", expanded=draft.error is not None):
+        key = _key("yaml", hash(draft.text))
+        st.text_area("Recipe in YAML", draft.text, height=220, key=key)
+        st.button("Read this YAML", key="read-yaml", on_click=_read, args=(key,))
+        st.download_button("Download", draft.text, "recipe.yaml", "application/yaml", on_click="ignore")
+
+
+def _read(key: str) -> None:
+    try:
+        put(recipes.read_text(st.session_state[key]))
+    except WhetstoneError as error:
+        st.session_state[ERROR] = str(error)
+
+
+def error() -> str | None:
+    """Why the last change was refused."""
+    found: str | None = st.session_state.get(ERROR)
+    return found

@@ -1,0 +1,240 @@
+"""What can be set in a recipe, in words, and how one setting changes a recipe. Pure: no widgets here."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+from app.words import count, size
+from backend.domain import recipe as recipes
+from backend.domain.model import ModelCard
+from backend.domain.recipe import Recipe, Step
+from backend.domain.techniques import supported
+
+Kind = Literal["choice", "whole", "share", "number", "text", "flag"]
+
+
+class Option(NamedTuple):
+    """One setting: its field, its words, and what it takes. A None among the choices stands for the default."""
+
+    name: str
+    label: str
+    help: str
+    kind: Kind
+    choices: tuple[Any, ...] = ()
+    low: float | None = None
+    high: float | None = None
+
+
+class Goal(NamedTuple):
+    """A way to start. `starts` are bundled recipes; the first that is valid for the model is taken."""
+
+    title: str
+    help: str
+    starts: tuple[str, ...]
+
+
+GOALS = {
+    "cost": Goal(
+        "Lower cost",
+        "8-bit weights and activations: meant to give more answers from the same machine. The evaluation says how many.",
+        ("w8a8", "awq"),
+    ),
+    "latency": Goal(
+        "Lower latency",
+        "A small draft model proposes tokens and the model only checks them: meant to answer one user sooner.",
+        ("w8a8-draft", "draft", "ngram"),
+    ),
+    "size": Goal("Smaller", "4-bit weights: the smallest artifact this version makes.", ("awq", "w8a8")),
+}
+
+
+def _methods(technique: str) -> tuple[str, ...]:
+    """Those that this version can do."""
+    return tuple(method for name, method, _, _ in supported() if name == technique and method)
+
+
+_TRI: tuple[Any, ...] = (None, True, False)
+STEP_OPTIONS: dict[str, tuple[Option, ...]] = {
+    "quantize": (
+        Option(
+            "method",
+            "Method",
+            "How the weights become integers; w8a8 is 8 bits, awq 4 bits in groups.",
+            "choice",
+            _methods("quantize"),
+        ),
+        Option("bits", "Bits", "Bits a weight; empty is the method's own.", "choice", (None, 4, 8)),
+        Option(
+            "group_size",
+            "Group size",
+            "Weights that share one scale (awq: 128); smaller is truer and takes more bytes.",
+            "choice",
+            (None, 32, 64, 128),
+        ),
+        Option("symmetric", "Symmetric", "Whether zero stays exactly zero; empty is the method's own.", "choice", _TRI),
+        Option(
+            "calibration", "Calibration text", "`bundled`, or the path of a text or JSONL file like your own traffic.", "text"
+        ),
+    ),
+    "speculate": (
+        Option(
+            "method",
+            "Method",
+            "Who proposes the tokens: a draft model, or n-grams of the prompt itself.",
+            "choice",
+            _methods("speculate"),
+        ),
+        Option(
+            "draft", "Draft model", "`auto` is the provided draft; else a model id or folder with the same vocabulary.", "text"
+        ),
+        Option(
+            "tokens",
+            "Tokens a guess",
+            "How many tokens are proposed at once; many help only where most are accepted.",
+            "whole",
+            low=1,
+            high=16,
+        ),
+    ),
+    "prune": (
+        Option("method", "Method", "How the weights to drop are chosen.", "choice", _methods("prune")),
+        Option("sparsity", "Sparsity", "Share of the weights set to zero.", "share", low=0.05, high=0.95),
+        Option("pattern", "Pattern", "2:4 and 4:8 are what hardware can skip.", "choice", ("unstructured", "2:4", "4:8")),
+    ),
+    "compile": (),
+}
+SERVING_OPTIONS = (
+    Option(
+        "dtype",
+        "Number format",
+        "Of activations and unquantized weights; auto is the model's own.",
+        "choice",
+        ("auto", "bfloat16", "float16", "float32"),
+    ),
+    Option(
+        "max_model_len",
+        "Longest context (tokens)",
+        "Prompt and answer together; empty is the model's own limit.",
+        "whole",
+        low=16,
+    ),
+    Option("max_num_seqs", "Requests at once", "How many requests the server batches; empty is vLLM's default.", "whole", low=1),
+    Option("tensor_parallel", "Accelerators to split over", "1 keeps the model on one.", "whole", low=1),
+    Option("kv_cache_dtype", "Key-value cache", "fp8 halves the cache where the hardware has it.", "choice", ("auto", "fp8")),
+    Option(
+        "prefix_caching",
+        "Prefix caching",
+        "Reuses the work of prompts that begin alike; empty is vLLM's default.",
+        "choice",
+        _TRI,
+    ),
+    Option(
+        "chunked_prefill",
+        "Chunked prefill",
+        "Long prompts no longer hold up running answers; empty is vLLM's default.",
+        "choice",
+        _TRI,
+    ),
+    Option("enforce_eager", "Skip compilation at start", "Starts sooner, answers slower; cannot go with a compile step.", "flag"),
+)
+LIMIT_OPTIONS = (
+    Option(
+        "max_kl",
+        "Most KL divergence (nats a token)",
+        "The job fails where the result strays further; empty is no limit.",
+        "number",
+        low=0.0,
+    ),
+    Option(
+        "max_perplexity_increase", "Most perplexity increase (share)", "0.01 allows 1 %; empty is no limit.", "number", low=0.0
+    ),
+)
+
+TITLES = {
+    ("quantize", "w8a8"): "Quantize to 8 bits (w8a8)",
+    ("quantize", "awq"): "Quantize to 4 bits (awq)",
+    ("speculate", "draft"): "Speculate with a draft model",
+    ("speculate", "ngram"): "Speculate with n-grams",
+    ("compile", None): "Compile ahead of time",
+}
+HELPS = {
+    "prune": "Sets weights to zero and keeps the rest.",
+    "quantize": "Stores the weights, and for w8a8 the activations, as integers.",
+    "speculate": "Proposes several tokens at once, which the model then checks.",
+    "compile": "Compiles before the server starts, so that it starts sooner.",
+}
+
+
+def title(step: Step) -> str:
+    """A step's name on its card and its button."""
+    method = getattr(step, "method", None)
+    known = TITLES.get((step.technique, method))
+    return known or " ".join(part for part in (step.technique.capitalize(), f"({method})" if method else "") if part)
+
+
+def value(recipe: Recipe, where: int | str, name: str) -> Any:
+    """What is set now. `where`: the number of a step, `serving` or `limits`."""
+    return getattr(recipe.steps[where] if isinstance(where, int) else getattr(recipe, where), name)
+
+
+def shown(step: Step) -> tuple[Option, ...]:
+    """The options that say something for this step."""
+    hidden = set()
+    method = getattr(step, "method", None)
+    if step.technique == "quantize" and method == "w8a8":
+        hidden = {"bits", "group_size", "symmetric"}
+    if step.technique == "speculate" and method != "draft":
+        hidden = {"draft"}
+    return tuple(option for option in STEP_OPTIONS[step.technique] if option.name not in hidden)
+
+
+def changed(recipe: Recipe, where: int | str, name: str, new: Any) -> Recipe:
+    """The recipe with one setting changed; options that another method does not take go with the method.
+
+    Raises InvalidRecipe.
+    """
+    document = recipe.model_dump(mode="json")
+    if isinstance(where, int):
+        step = recipe.steps[where]
+        ((technique, options),) = document["steps"][where].items()
+        if name == "method":
+            options = _kept(step, new, options)
+        document["steps"][where] = {technique: {**options, name: new}}
+    else:
+        document[where][name] = new
+    return recipes.read(document)
+
+
+def _kept(step: Step, method: str, options: dict[str, Any]) -> dict[str, Any]:
+    if step.technique == "speculate":
+        kept = {k: v for k, v in options.items() if k != "draft"}
+        return {**kept, "draft": "auto"} if method == "draft" else kept
+    dropped = {"bits", "group_size", "symmetric"} if step.technique == "quantize" else set()
+    return {k: v for k, v in options.items() if k not in dropped}
+
+
+def renamed(recipe: Recipe, name: str) -> Recipe:
+    """Raises InvalidRecipe where the name is empty or too long."""
+    return recipes.read({**recipe.model_dump(mode="json"), "name": name.strip()})
+
+
+def with_step(recipe: Recipe, step: Step) -> Recipe:
+    return recipe.model_copy(update={"steps": (*recipe.steps, step)})
+
+
+def without_step(recipe: Recipe, index: int) -> Recipe:
+    return recipe.model_copy(update={"steps": recipe.steps[:index] + recipe.steps[index + 1 :]})
+
+
+def moved(recipe: Recipe, index: int, by: int) -> Recipe:
+    """One step up (-1) or down (1); unchanged at either end."""
+    steps = list(recipe.steps)
+    target = index + by
+    if 0 <= target < len(steps):
+        steps[index], steps[target] = steps[target], steps[index]
+    return recipe.model_copy(update={"steps": tuple(steps)})
+
+
+def about(model: ModelCard) -> str:
+    """A model in one line."""
+    return f"{count(model.parameters)} parameters, {size(model.weights_bytes)}, {model.layers} layers, {model.dtype}"

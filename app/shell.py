@@ -1,0 +1,80 @@
+"""What stands around every page: the menu, the banner, errors told in one sentence, live parts, one job a double click."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from contextlib import contextmanager
+
+import streamlit as st
+
+from app import navigation
+from app.session import supervisor_banner, workspace
+from app.words import plain
+from backend.domain.errors import WhetstoneError
+
+LIVE_EVERY = "2s"
+DOUBLE_CLICK_SECONDS = 5.0
+
+
+def run() -> None:
+    """One run of the studio: the page that the URL means, inside the shell."""
+    page = navigation.menu()
+    opened = workspace()
+    with told():
+        supervisor_banner(opened)
+        page.run()
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """What Whetstone itself refuses or fails at is one sentence on the page, never a traceback."""
+    try:
+        yield
+    except WhetstoneError as error:
+        st.error(str(error), icon=":material/error:")
+
+
+def refuse(sentence: str, page: str, label: str, *, title: str | None = None) -> None:
+    """Say why there is nothing to show, offer the way on, and end the page. `title` where the page has none yet."""
+    if title:
+        st.title(title)
+    st.error(sentence, icon=":material/error:")
+    navigation.link(page, label, ":material/arrow_back:")
+    st.stop()
+
+
+def live(name: str, body: Callable[[], Hashable], *, active: bool) -> None:
+    """Draw `body`, and while `active` again every two seconds; the whole page follows when what it answers has changed."""
+    seen: list[Hashable] = []
+
+    @st.fragment(run_every=LIVE_EVERY if active else None, key=f"live-{name}")  # type: ignore[untyped-decorator]
+    def panel() -> None:
+        with told():
+            mark = body()
+            if seen and seen[0] != mark:
+                st.rerun()
+            seen[:] = [mark]
+
+    panel()
+
+
+def figures(cells: Iterable[tuple[str, str, str | None]]) -> None:
+    """Figures beside each other, as (label, value, against what or how it is known); they wrap on a narrow screen."""
+    with st.container(horizontal=True):
+        for label, value, more in cells:
+            with st.container(border=True, width="content"):
+                st.metric(label, value)
+                if more:
+                    st.caption(plain(more))
+
+
+def submission_key(name: str) -> str:
+    """The same key for clicks within a few seconds of each other, so that a double click is one job."""
+    place, now = f"submission-{name}", time.monotonic()
+    key, at = st.session_state.get(place, ("", 0.0))
+    if not key or now - at > DOUBLE_CLICK_SECONDS:
+        key = secrets.token_hex(8)
+        st.session_state[place] = (key, now)
+    return str(key)

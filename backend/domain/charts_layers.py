@@ -1,0 +1,67 @@
+"""What quantization did to each linear of a model, as a chart: pure data for plotly, after the manifest's per-layer errors."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from backend.domain.charts_theme import Figure, Theme, empty, layout, style, text
+from backend.domain.wording import figure
+
+TITLE = "Error of each quantized linear"
+_NUMBERED = re.compile(r"\.(\d+)\.")
+
+
+def layer_errors(layers: Sequence[Mapping[str, Any]], theme: Theme = "light") -> Figure:
+    """Relative error of each linear's output against its layer number, one series a kind of linear. Percent."""
+    series = _series(layers)
+    if not series:
+        return empty(TITLE, "Nothing was quantized: every linear is the original.", theme)
+    traces = [_trace(index, kind, rows, theme) for index, (kind, rows) in enumerate(series.items())]
+    drawn = layout(
+        TITLE, {"label": "Layer", "dtick": _tick(layers)}, {"label": "Relative error (%)", "rangemode": "tozero"}, theme
+    )
+    return {"data": traces, "layout": drawn}
+
+
+def _series(layers: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[int, Mapping[str, Any]]]]:
+    """Kind of linear -> (layer number, row); a name without a number takes its place in the list."""
+    found: dict[str, list[tuple[int, Mapping[str, Any]]]] = {}
+    for place, row in enumerate(layers):
+        name = str(row.get("name", ""))
+        numbered = _NUMBERED.search(name)
+        kind = name[numbered.end() :] if numbered else name
+        found.setdefault(kind, []).append((int(numbered.group(1)) if numbered else place, row))
+    return found
+
+
+def _tick(layers: Sequence[Mapping[str, Any]]) -> int:
+    """Whole layers, at most about twenty ticks."""
+    highest = max(number for rows in _series(layers).values() for number, _ in rows)
+    return max(1, round(highest / 20))
+
+
+def _trace(index: int, kind: str, rows: Sequence[tuple[int, Mapping[str, Any]]], theme: Theme) -> dict[str, Any]:
+    look = style(index + 1, theme)
+    return {
+        "type": "scatter",
+        "mode": "lines+markers",
+        "name": text(kind),
+        "customdata": [text(kind)] * len(rows),
+        "x": [number for number, _ in rows],
+        "y": [100 * float(row["relative_error"]) for _, row in rows],
+        "hovertext": [_hover(row) for _, row in rows],
+        "hoverinfo": "text",
+        "line": {"color": look.colour, "dash": look.dash, "width": 1},
+        "marker": {"color": look.colour, "symbol": look.symbol, "size": 8},
+    }
+
+
+def _hover(row: Mapping[str, Any]) -> str:
+    plain = row.get("rtn_relative_error")
+    against = f"<br>plain rounding: {figure(100 * float(plain))} %" if plain is not None else ""
+    measured = "<br>measured on the calibration text while quantizing"
+    return (
+        f"<b>{text(row.get('name', ''))}</b><br>relative error: {figure(100 * float(row['relative_error']))} %{against}{measured}"
+    )

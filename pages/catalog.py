@@ -1,0 +1,51 @@
+"""Catalog: which model, and what can be done to it here?"""
+
+import streamlit as st
+
+from app import navigation
+from app.models import matches, row, technique_rows
+from app.results import source
+from app.session import workspace
+from app.words import plain
+from backend.service import models, techniques
+
+opened = workspace()
+
+with st.container(horizontal=True, vertical_alignment="bottom"):
+    st.title("Catalog", width="stretch")
+    if st.button("Use a folder of mine", type="primary", icon=":material/folder_open:", shortcut="Alt+N"):
+        navigation.go("home")
+st.markdown("Models that come with Whetstone and folders that were optimized before. Each technique is checked for this machine.")
+with st.container(horizontal=True, vertical_alignment="bottom"):
+    words = st.text_input("Words", key="words", type="search", max_chars=80, bind="query-params", width=320)
+    wanted = st.pills("Must work here", techniques.titles(), selection_mode="multi", key="works", bind="query-params")
+
+with st.spinner("Reading the models"):
+    known = [(model, techniques.checks(opened, model.card)) for model in models.known(opened)]
+shown = [(model, checks) for model, checks in known if matches(model, checks, words or "", wanted)]
+if not shown:
+    st.info("No model matches these filters: take one away, or use a folder of your own.", icon=":material/filter_alt_off:")
+    st.stop()
+
+st.caption(f"{len(shown)} of {len(known)} models. Choose a row to open the model.")
+picked = st.dataframe(
+    [row(model, checks) for model, checks in shown],
+    hide_index=True,
+    key="models",
+    on_select="rerun",
+    selection_mode="single-row",
+    alt="The models, with a column a technique that says whether it works on this machine",
+)
+if picked.selection.rows:
+    navigation.go("model", id=source(shown[picked.selection.rows[0]][0].card))
+with st.container(horizontal=True):
+    for model, _ in shown:
+        navigation.link("model", plain(model.card.id), ":material/deployed_code:", id=source(model.card))
+
+refused = [(model, check) for model, checks in shown for check in checks if not check.works]
+st.subheader("Why not")
+if refused:
+    rows = [{"Model": model.card.id, **line} for model, check in refused for line in technique_rows([check])]
+    st.dataframe(rows, hide_index=True, column_order=("Model", "Technique", "Why not", "Nearest that works", "Source"))
+else:
+    st.caption("Every technique works on every model shown.")

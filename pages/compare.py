@@ -1,0 +1,57 @@
+"""Compare: which variant for me?"""
+
+import streamlit as st
+
+from app import charts, compare, compare_form, evaluation_view, navigation
+from app.session import workspace
+from app.words import plain
+from backend.domain import charts as drawn
+
+opened = workspace()
+head = st.container(horizontal=True, vertical_alignment="bottom")
+head.title("Compare", width="stretch")
+action = head.container(width="content")
+with action:
+    navigation.link("evaluate", "Measure something", ":material/speed:")
+
+views = compare_form.choose(opened)
+if not views:
+    st.caption("The charts will stand here: speed for one user against what the machine gives in all comes first.")
+    st.stop()
+
+top = st.container()
+documents = compare_form.what_if(views)
+whole = compare.merged(views, documents)
+with top:
+    charts.show(drawn.pareto(whole, charts.theme()), "compare-pareto")
+    st.caption("Up and to the right is better. The number at a mark is its concurrency; marks off the front are pale.")
+
+theme = charts.theme()
+left, right = st.columns(2)
+with left:
+    charts.show(drawn.price(whole, "per_million_output", theme), "compare-price")
+with right:
+    charts.show(drawn.latency(whole, "ttft_ms", "p50", theme), "compare-ttft")
+if sentence := compare.cheapest(whole):
+    st.markdown(sentence)
+
+only = st.toggle("Differences only", True, key="differences", bind="query-params")
+rows = compare.differences(views, only=only)
+st.subheader("Under what they were measured")
+if rows:
+    st.dataframe(rows, hide_index=True, alt="Conditions of each evaluation")
+else:
+    st.caption("Everything recorded about the conditions is the same.")
+st.subheader("Figures")
+st.dataframe(compare.table(whole, only=only), hide_index=True, alt="Every metric, one row a variant and concurrency")
+if len(views) > 1:
+    st.caption("Evaluations were measured apart, so nothing is tested between them: a verdict holds within one.")
+
+st.subheader("Verdicts")
+for view in views:
+    st.markdown(f"**{plain(view.title)}**")
+    evaluation_view.say_verdicts(view.document)
+    evaluation_view.say_provenance(view.document)
+    navigation.link("evaluate", "Open the evaluation", ":material/open_in_new:", id=view.id)
+    evaluation_view.downloads(opened, view)
+st.caption("This page's address holds the selection and the prices: share it as it is.")

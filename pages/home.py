@@ -1,0 +1,98 @@
+"""Home: what is running, what was found out last, and three ways to start."""
+
+from pathlib import Path
+
+import streamlit as st
+
+from app import navigation, shell
+from app.job_cards import active_cards, mark
+from app.results import provenance, verdicts
+from app.session import workspace
+from app.words import count, plain, size
+from backend.domain.errors import WhetstoneError
+from backend.service import evaluations, jobs, models, optimize, recipes
+
+STARTER_RECIPE = "w8a8"
+LATEST = 3
+opened = workspace()
+
+
+def running() -> tuple[tuple[str, str], ...]:
+    found = jobs.active(opened)
+    if found:
+        active_cards(opened, found, "home")
+    else:
+        st.caption("Nothing is running.")
+    return mark(found)
+
+
+def start_starter() -> None:
+    prepared = optimize.prepare(opened, "starter", recipes.read_file(Path(STARTER_RECIPE)))
+    job = optimize.submit(opened, prepared, submission=shell.submission_key("starter"))
+    navigation.go("job", id=job.id)
+
+
+def way_starter() -> None:
+    st.markdown("#### :material/rocket_launch: The starter model")
+    try:
+        card = models.resolve(opened, "starter")
+    except WhetstoneError as error:
+        st.markdown(plain(str(error)))
+        return
+    st.markdown(
+        f"A model of {count(card.parameters)} parameters comes with Whetstone ({size(card.weights_bytes)}). "
+        "Quantize it to INT8 on this machine and watch it: no download, no account."
+    )
+    if st.button("Optimize the starter", type="primary", icon=":material/play_arrow:", shortcut="Alt+S"):
+        with shell.told():
+            start_starter()
+
+
+def way_catalog() -> None:
+    st.markdown("#### :material/menu_book: The catalog")
+    st.markdown("See which models are known here, what each technique would do to them, and why one does not fit.")
+    navigation.link("catalog", "Open the catalog", ":material/arrow_forward:")
+
+
+def way_folder() -> None:
+    st.markdown("#### :material/folder_open: Your own folder")
+    folder = st.text_input("Folder with config.json and safetensors", placeholder="/path/to/model", key="folder")
+    if st.button("Look at it", icon=":material/search:") and folder.strip():
+        with shell.told():
+            card = models.resolve(opened, folder.strip())
+            navigation.go("model", id=card.path)
+
+
+def ways() -> None:
+    st.subheader("Three ways to start")
+    for column, way in zip(st.columns(3), (way_starter, way_catalog, way_folder), strict=True):
+        with column.container(border=True, height="stretch"):
+            way()
+
+
+st.title("Whetstone")
+st.markdown("Sharpen a language model for serving: choose a model, stack techniques into a recipe, measure against the original.")
+first_visit = jobs.count(opened) == 0
+if first_visit:
+    ways()
+st.subheader("Running")
+shell.live("home", running, active=bool(jobs.active(opened)))
+
+st.subheader("Latest verdicts")
+latest = evaluations.listing(opened, limit=LATEST)
+for view in latest:
+    with st.container(border=True, key=f"verdict-{view.id}"):
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.markdown(f"**{plain(view.title)}**", width="stretch")
+            navigation.link("evaluate", "Open", ":material/open_in_full:", id=view.id)
+            navigation.link("compare", "Compare", ":material/compare_arrows:", ids=view.id)
+        for sentence in verdicts(view.document):
+            st.markdown(f"- {sentence}")
+        if len(view.document.variants) == 1:
+            st.markdown("One variant was measured: there is nothing to compare it with.")
+        st.caption(plain(provenance(view)))
+if not latest:
+    st.caption("When an optimized model has been measured against its original, the verdict will stand here.")
+    navigation.link("evaluate", "Evaluate a model", ":material/speed:")
+if not first_visit:
+    ways()

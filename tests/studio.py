@@ -1,0 +1,148 @@
+"""The studio under AppTest: a home of its own, the entry script, and jobs in any state without running them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import streamlit as st
+from pytest import MonkeyPatch
+from streamlit.testing.v1 import AppTest
+
+from backend.domain.artifact import Manifest
+from backend.domain.evaluation import Evaluation
+from backend.domain.jobs import LIVE, Event, InstallSpec, JobSpec, JobState, OptimizeSpec
+from backend.domain.model import ModelCard
+from backend.domain.recipe import Recipe
+from backend.service import Workspace, jobs, optimize, recipes
+from backend.service.jobs import JobView
+from backend.store import history, queue
+from backend.store.tables import ArtifactRow, EvaluationRow, JobRow, SupervisorRow, now
+from tests.homes import open_home
+
+ROOT = Path(__file__).resolve().parents[1]
+W8A8 = Recipe.model_validate({"name": "w8a8", "steps": [{"quantize": {"method": "w8a8"}}]})
+TIMEOUT_S = 120
+
+
+@contextmanager
+def home(folder: Path, monkeypatch: MonkeyPatch) -> Iterator[Workspace]:
+    """The home that the studio's pages will open, and nothing cached from another test."""
+    monkeypatch.setenv("WHETSTONE_HOME", str(folder))
+    monkeypatch.delenv("DATABASE_URL", raising=False)
+    st.cache_resource.clear()
+    yield open_home(folder)
+    st.cache_resource.clear()
+
+
+def open_page(name: str, **query: str | Sequence[str]) -> AppTest:
+    """The page as the entry script shows it, which must not end in an exception."""
+    at = AppTest.from_file(str(ROOT / "app" / "main.py"), default_timeout=TIMEOUT_S).run()
+    at.switch_page(f"../pages/{name}.py")
+    for key, value in query.items():
+        at.query_params[key] = value if isinstance(value, str) else list(value)
+    at.run()
+    check(at)
+    return at
+
+
+def check(at: AppTest) -> None:
+    assert not at.exception, [(item.message, item.stack_trace) for item in at.exception]
+
+
+def says(at: AppTest) -> str:
+    """Every word on the page that is not in a table or a button."""
+    kinds = (at.title, at.subheader, at.markdown, at.caption, at.info, at.warning, at.error, at.code)
+    bars = [bar.proto.text for bar in at.get("progress")]
+    metrics = [f"{metric.label} {metric.value} {metric.delta}" for metric in at.metric]
+    return "\n".join([*(str(element.value) for kind in kinds for element in kind), *bars, *metrics]).replace("\\", "")
+
+
+def links(at: AppTest) -> list[str]:
+    return [link.proto.label.replace("\\", "") for link in at.get("page_link")]
+
+
+def supervisor(workspace: Workspace) -> None:
+    """A fresh heartbeat, of this very process."""
+    own = psutil.Process(os.getpid())
+    with workspace.store.session() as session:
+        row = SupervisorRow(id="s-test", host="here", pid=own.pid, process_started=own.create_time())
+        queue.heartbeat(session, row)
+
+
+def install_job(workspace: Workspace, state: JobState = JobState.QUEUED, **changes: Any) -> JobView:
+    return put(workspace, InstallSpec(engine="serve"), changes.pop("title", "Install the engine serve"), state, **changes)
+
+
+def optimize_spec(workspace: Workspace, source: str = "starter", recipe: Recipe = W8A8) -> OptimizeSpec:
+    model = optimize.model_card(workspace, source)
+    verdict, draft = recipes.check(workspace, model, recipe)
+    assert verdict.plan is not None
+    return OptimizeSpec(model=model, recipe=recipe, plan=verdict.plan, draft=draft)
+
+
+def optimize_job(workspace: Workspace, state: JobState = JobState.QUEUED, **changes: Any) -> JobView:
+    return put(workspace, optimize_spec(workspace), "Optimize starter with w8a8", state, **changes)
+
+
+def put(
+    workspace: Workspace, spec: JobSpec, title: str, state: JobState, *, events: Sequence[Event] = (), **changes: Any
+) -> JobView:
+    """Submit it and bring it into `state` by the queue's own statements, then set the row's fields as given."""
+    job = jobs.submit(workspace, spec, title)
+    with workspace.store.session() as session:
+        if state is not JobState.QUEUED:
+            assert queue.claim(session, job.id, "s-test")
+    with workspace.store.session() as session:
+        row = queue.get(session, job.id)
+        if state in {JobState.RUNNING, JobState.CANCELLING}:
+            queue.move(row, JobState.RUNNING)
+        if state not in {JobState.QUEUED, JobState.STARTING, JobState.RUNNING}:
+            queue.move(row, state)
+        history.append(session, row, [event.model_copy(update={"at": now()}) for event in events])
+        for name, value in changes.items():
+            setattr(row, name, value)
+    assert state in LIVE or jobs.show(workspace, job.id).state is state
+    return jobs.show(workspace, job.id)
+
+
+def artifact(workspace: Workspace, job: JobView, parent: ModelCard) -> str:
+    """A registered artifact with made-up layers; its files are not there."""
+    layers = [
+        {"name": f"model.layers.{number}.{linear}", "relative_error": 0.01 * (number + 1)}
+        for number in range(2)
+        for linear in ("self_attn.q_proj", "mlp.down_proj")
+    ]
+    manifest = Manifest(
+        job=job.id, parent=parent, recipe=W8A8, recipe_hash=W8A8.hash, files=[], bytes_before=22_000_000, bytes_after=13_000_000,
+        quality={"kl_mean": 0.0004}, layers=layers,
+    )  # fmt: skip
+    row = ArtifactRow(
+        id=manifest.id, job_id=job.id, model=parent.id, recipe="w8a8", recipe_hash=W8A8.hash,
+        path=str(workspace.settings.artifacts / manifest.id), bytes=13_000_000, manifest=manifest.model_dump_json(),
+    )  # fmt: skip
+    with workspace.store.session() as session:
+        session.merge(row)
+    return manifest.id
+
+
+def evaluation(workspace: Workspace, document: Evaluation, identity: str = "e-1", title: str = "Evaluate starter, w8a8") -> str:
+    row = EvaluationRow(
+        id=identity, job_id="j-none", title=title, baseline=document.variants[0].name, path="none",
+        document=document.model_dump_json(),
+    )  # fmt: skip
+    with workspace.store.session() as session:
+        session.add(row)
+    return identity
+
+
+def job_row(number: int, state: JobState) -> JobRow:
+    """One of many, written without the queue."""
+    return JobRow(
+        id=f"j-{number:05d}", kind="install", state=state, title=f"Job number {number}", owner="t",
+        spec=InstallSpec(engine="serve").model_dump_json(), rank=float(number),
+    )  # fmt: skip

@@ -1,0 +1,120 @@
+"""Catalog, Model and Hardware in every state, and the shell that stands around them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from app import navigation
+from backend.domain.jobs import JobState
+from backend.service import Workspace, jobs
+from backend.service.engines import EngineStatus
+from tests import simulated, studio
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
+    with studio.home(tmp_path / "home", monkeypatch) as opened:
+        yield opened
+
+
+def test_a_page_without_a_file_is_not_offered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "home.py").write_text("")
+    monkeypatch.setattr(navigation, "PAGES", tmp_path)
+    assert [entry.name for entries in navigation.present().values() for entry in entries] == ["home"]
+
+
+def test_the_catalog_shows_models_with_techniques_as_checked(home: Workspace) -> None:
+    at = studio.open_page("catalog")
+    table = at.dataframe[0].value
+    assert list(table["Model"]) == ["starter", "starter-draft"]
+    assert table.loc[0, "INT8 (W8A8)"] == "✓ works" and table.loc[1, "Draft model"] == "✗ no"
+    reasons = at.dataframe[1].value
+    assert "no provided draft" in " ".join(reasons["Why not"])
+    assert {"starter", "starter-draft"} <= set(studio.links(at))
+
+
+def test_the_catalog_filters_from_the_url(home: Workspace) -> None:
+    at = studio.open_page("catalog", works="Draft model")
+    assert list(at.dataframe[0].value["Model"]) == ["starter"]
+    assert "Every technique works" not in studio.says(studio.open_page("catalog"))
+    assert "No model matches" in studio.says(studio.open_page("catalog", words="nothing like it"))
+
+
+def test_a_folder_used_before_stands_in_the_catalog_even_when_it_is_gone(home: Workspace) -> None:
+    card = studio.optimize_spec(home).model.model_copy(update={"id": "mine", "origin": "folder", "path": "/nowhere/mine"})
+    studio.artifact(home, studio.optimize_job(home, JobState.SUCCEEDED), card)
+    table = studio.open_page("catalog").dataframe[0].value
+    assert list(table["Model"])[-1] == "mine" and list(table["Origin"])[-1] == "folder is gone"
+
+
+def test_a_model_shows_its_card_techniques_and_what_was_tried(home: Workspace) -> None:
+    job = studio.optimize_job(home, JobState.SUCCEEDED)
+    made = studio.artifact(home, job, studio.optimize_spec(home).model)
+    studio.evaluation(home, simulated.evaluation(names=("starter", "w8a8"), speeds=(1.0, 1.3)))
+    at = studio.open_page("model", id="starter")
+    said = studio.says(at)
+    assert "KV cache a token" in said and "`w8a8` gives" in said
+    assert made in " ".join(studio.links(at)) and list(at.dataframe[1].value["Artifact"]) == [made]
+
+
+def test_a_model_nothing_was_tried_on_says_what_will_stand_there(home: Workspace) -> None:
+    said = studio.says(studio.open_page("model", id="starter-draft"))
+    assert "what you optimize will stand here" in said and "Nothing measured yet" in said
+
+
+def test_a_folder_of_ones_own_has_a_page(home: Workspace, tmp_path: Path, starter_draft: Path) -> None:
+    folder = tmp_path / "own_model"
+    shutil.copytree(starter_draft, folder)
+    assert "own_model" in studio.says(studio.open_page("model", id=str(folder)))
+
+
+@pytest.mark.parametrize(
+    "wanted", ["nothing", "/nowhere/at/all", "<img src=x onerror=y>", "..", "é" * 5000, "~nobody-here/x", "a\0b"]
+)
+def test_an_unknown_model_is_one_sentence(home: Workspace, wanted: str) -> None:
+    at = studio.open_page("model", id=wanted)
+    assert len(at.error) == 1 and studio.links(at) == ["Back to the catalog"]
+
+
+def test_no_model_in_the_url_leads_to_the_catalog(home: Workspace) -> None:
+    assert studio.links(studio.open_page("model")) == ["Open the catalog"]
+
+
+def test_hardware_shows_the_machine_and_every_engine(home: Workspace) -> None:
+    at = studio.open_page("hardware")
+    said = studio.says(at)
+    assert "cores" in said and "Memory" in said
+    for name in ("studio", "serve", "compress", "neuron"):
+        assert f"**{name}**" in said
+    assert [button.key for button in at.button] == ["install-serve"]
+
+
+def test_an_engine_is_installed_by_a_click(home: Workspace) -> None:
+    at = studio.open_page("hardware")
+    at.button(key="install-serve").click().run()
+    studio.check(at)
+    assert [job.title for job in jobs.active(home)] == ["Install the engine serve"]
+    assert "Being installed" in studio.links(studio.open_page("hardware"))
+
+
+def test_a_database_that_is_none_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "whetstone.db").write_text("this is not a database " * 100)
+    monkeypatch.setenv("WHETSTONE_HOME", str(tmp_path))
+    import streamlit as st
+    from streamlit.testing.v1 import AppTest
+
+    st.cache_resource.clear()
+    at = AppTest.from_file(str(studio.ROOT / "app" / "main.py"), default_timeout=studio.TIMEOUT_S).run()
+    studio.check(at)
+    assert len(at.error) == 1 and "cannot be opened" in at.error[0].value
+
+
+def test_engine_status_is_icon_and_word() -> None:
+    from app.hardware import engine_line
+
+    status = EngineStatus("serve", "serving", True, "0.32.0", "any", "serve", None)
+    assert engine_line(status) == ":material/check_circle: installed, 0.32.0"

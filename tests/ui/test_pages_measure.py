@@ -1,0 +1,313 @@
+"""Evaluate and Compare in every state: asked, running, failed, done, unknown. Figures are simulated, stores are real."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from app import charts, compare, evaluate_form, evaluation_view
+from backend.domain.errors import InvalidWorkload, NotFound, RequestError
+from backend.domain.evaluation import EvaluateOptions, Evaluation, Variant
+from backend.domain.jobs import EvaluateSpec, Event, JobState
+from backend.service import Workspace, evaluations, jobs, workloads
+from backend.service.jobs import JobView
+from backend.store import history, queue
+from tests import simulated, studio
+
+URL_A, URL_B = "http://127.0.0.1:1", "http://127.0.0.1:2"
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
+    monkeypatch.setenv("WHETSTONE_ENGINES", str(tmp_path / "engines"))
+    with studio.home(tmp_path / "home", monkeypatch) as opened:
+        studio.supervisor(opened)
+        yield opened
+
+
+def point(variant: str, concurrency: int, rate: float | None) -> Event:
+    return Event(kind="point", data={"variant": variant, "concurrency": concurrency, "block": 0, "output_tokens_per_s": rate})
+
+
+def evaluate_job(home: Workspace, state: JobState = JobState.QUEUED, **changes: Any) -> JobView:
+    variants = tuple(Variant(name=name, source=name, kind="url", url=name) for name in (URL_A, URL_B))
+    spec = EvaluateSpec(variants=variants, options=EvaluateOptions())
+    return studio.put(home, spec, "Evaluate two", state, **changes)
+
+
+def param(at: AppTest, name: str) -> str:
+    value = at.query_params[name]
+    return value if isinstance(value, str) else value[0]
+
+
+def headings(at: AppTest) -> list[str]:
+    """The titles of the charts on the page."""
+    return [json.loads(chart.proto.spec)["layout"]["title"]["text"] for chart in at.get("plotly_chart")]
+
+
+def test_an_empty_form_says_what_will_stand_there(home: Workspace) -> None:
+    at = studio.open_page("evaluate")
+    assert "The verdict, the charts and the table will stand here" in studio.says(at)
+    assert at.button(key="evaluate").disabled
+
+
+def test_variants_and_load_of_the_url_are_one_job(home: Workspace) -> None:
+    at = studio.open_page("evaluate", variants=f"{URL_A},{URL_B}", concurrency="1, 8", repeats="3", discount="20.0", price="2.5")
+    assert "2 variants x 2 levels x 3 repeats = 12 runs" in studio.says(at)
+    assert "no verdict" in studio.says(at)
+    at.button(key="evaluate").click().run()
+    studio.check(at)
+    (job,) = jobs.listing(home)
+    spec = jobs.specification(home, job.id)
+    assert [variant["url"] for variant in spec["variants"]] == [URL_A, URL_B]
+    assert spec["options"]["concurrency"] == [1, 8]
+    assert (spec["options"]["price_per_hour"], spec["options"]["discount"]) == (2.5, 0.2)
+    assert param(at, "job") == job.id
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"concurrency": "one"}, "is not a list such as"),
+        ({"concurrency": "4,4"}, "stands there twice"),
+        ({"concurrency": "0"}, "at least 1"),
+        ({"concurrency": "9999"}, "at most 4096"),
+        ({"concurrency": " "}, "at least 1"),
+        ({"variants": "a-gone"}, "no artifact a-gone"),
+        ({"variants": "nowhere"}, "There is no model"),
+        ({"variants": "<img src=x onerror=alert(1)>"}, "There is no model"),
+        ({"variants": "starter"}, "not installed"),
+    ],
+)
+def test_what_cannot_be_measured_is_one_sentence(home: Workspace, changes: dict[str, str], says: str) -> None:
+    at = studio.open_page("evaluate", **{"variants": URL_A, **changes})
+    assert any(says in error.value for error in at.error), studio.says(at)
+    assert not any(error.value.startswith("--") for error in at.error)
+    assert at.button(key="evaluate").disabled
+
+
+def test_a_workload_is_previewed_with_its_lengths(home: Workspace) -> None:
+    at = studio.open_page("evaluate", variants=URL_A)
+    at.toggle(key="evaluate_preview").set_value(True).run()
+    studio.check(at)
+    assert "Prompts" in studio.says(at)
+    assert "Characters" in at.dataframe[0].value.columns
+
+
+def test_an_uploaded_workload_is_kept_and_chosen_by_its_name(home: Workspace) -> None:
+    kept = workloads.save(home, "../my <b>chats</b>.jsonl", b'{"prompt": "hello"}\n')
+    assert workloads.save(home, "../my <b>chats</b>.jsonl", b'{"prompt": "hello"}\n') == kept
+    assert workloads.saved(home)[kept].parent == home.settings.home / "workloads"
+    at = studio.open_page("evaluate", variants=URL_A, workload=kept)
+    assert kept in [box.value for box in at.selectbox]
+    gone = studio.open_page("evaluate", variants=URL_A, workload="gone")
+    assert "no workload gone" in gone.warning[0].value
+
+
+def test_a_broken_upload_is_refused_and_nothing_is_kept(home: Workspace) -> None:
+    with pytest.raises(InvalidWorkload, match="Line 2"):
+        workloads.save(home, "mine.jsonl", b'{"prompt": "a"}\n{"prompt": \n')
+    assert workloads.saved(home) == {}
+
+
+def test_a_file_is_uploaded_through_the_page(home: Workspace) -> None:
+    at = studio.open_page("evaluate", variants=URL_A)
+    at.file_uploader(key="evaluate_file").set_value(("chats.jsonl", b'{"prompt": "hello"}\n', "application/jsonl")).run()
+    studio.check(at)
+    (kept,) = workloads.saved(home)
+    assert param(at, "workload") == kept
+
+
+def test_a_running_evaluation_draws_its_points_as_approximate(home: Workspace) -> None:
+    events = [point(URL_A, 1, 20.0), point(URL_B, 1, 30.0), point(URL_A, 1, 22.0), point(URL_B, 4, None)]
+    job = evaluate_job(home, JobState.RUNNING, events=events, progress=0.4, message="Measuring")
+    assert job.started_at is not None
+    earlier = point(URL_A, 1, 99.0).model_copy(update={"at": job.started_at - timedelta(hours=1)})
+    with home.store.session() as session:
+        history.append(session, queue.get(session, job.id), [earlier])
+    at = studio.open_page("evaluate", job=job.id)
+    assert headings(at) == [charts.TITLE]
+    assert "4 runs so far. Approximate" in studio.says(at)
+    at.button(key="cancel-evaluation").click().run()
+    studio.check(at)
+    assert jobs.show(home, job.id).cancel_requested
+
+
+def test_a_queued_evaluation_waits_for_its_first_point(home: Workspace) -> None:
+    at = studio.open_page("evaluate", job=evaluate_job(home).id)
+    assert headings(at) == [charts.TITLE]
+    assert "0 runs so far" in studio.says(at)
+
+
+def test_a_failed_evaluation_says_why_and_can_be_measured_again(home: Workspace) -> None:
+    job = evaluate_job(home, JobState.FAILED, error="Nothing answers at http://127.0.0.1:1.")
+    at = studio.open_page("evaluate", job=job.id)
+    assert "Nothing answers" in studio.says(at)
+    at.button(key="measure-again").click().run()
+    studio.check(at)
+    assert jobs.listing(home)[0].parent == job.id
+    assert param(at, "job") == jobs.listing(home)[0].id
+
+
+def test_a_succeeded_job_leads_to_its_evaluation(home: Workspace) -> None:
+    identity = studio.evaluation(home, simulated.evaluation())
+    job = evaluate_job(home, JobState.SUCCEEDED, result=json.dumps({"evaluation": identity}))
+    at = studio.open_page("evaluate", job=job.id)
+    assert param(at, "id") == identity
+    assert "job" not in at.query_params
+
+
+@pytest.mark.parametrize("query", [{"job": "j-none"}, {"id": "e-none"}, {"id": "'; drop table jobs"}, {"job": "../../x"}])
+def test_an_unknown_id_is_one_sentence(home: Workspace, query: dict[str, str]) -> None:
+    at = studio.open_page("evaluate", **query)
+    assert len(at.error) == 1
+    assert "another home" in at.error[0].value
+
+
+def test_a_job_of_another_kind_is_one_sentence(home: Workspace) -> None:
+    at = studio.open_page("evaluate", job=studio.install_job(home).id)
+    assert "is no evaluation" in at.error[0].value
+
+
+def test_a_result_says_its_verdicts_first_then_draws(home: Workspace) -> None:
+    document = simulated.evaluation()
+    at = studio.open_page("evaluate", id=studio.evaluation(home, document))
+    said = studio.says(at)
+    assert said.count("At 16 streams") == 3
+    assert "Speed per user against total throughput" in headings(at)[0]
+    assert len(headings(at)) == 5
+    assert "Time to first token (ms)" in at.dataframe[0].value.columns
+    assert "kept up at every level" in next(element.value for element in at.success)
+    assert [button.proto.label for button in at.get("download_button")] == ["Report (HTML)", "Figures (JSON)", "Table (CSV)"]
+    assert links_to(at, "Compare")
+
+
+def links_to(at: AppTest, label: str) -> bool:
+    return label in studio.links(at)
+
+
+def test_a_result_without_price_quality_or_rival_is_not_blank(home: Workspace) -> None:
+    document = simulated.evaluation(["original"], [1.0], per_hour=None, with_quality=False, repeats=3)
+    at = studio.open_page("evaluate", id=studio.evaluation(home, document))
+    said = studio.says(at)
+    assert "nothing to compare" in said
+    assert "Quality was not measured" in said
+
+
+def test_levels_that_are_not_the_servers_are_named(home: Workspace) -> None:
+    limited = simulated.level(4, client_limited=True)
+    failing = simulated.level(1, invocation_errors=30, errors={"timeout": 30})
+    document = simulated.evaluation(["a"], [1.0]).model_copy(update={"variants": [simulated.result("a", [failing, limited])]})
+    rows = evaluation_view.validity(document)
+    assert [row["Valid"] for row in rows] == ["no", "no"]
+    assert "timeout 30" in rows[0]["Errors"]
+    assert "lagged" in rows[1]["Why not"]
+    at = studio.open_page("evaluate", id=studio.evaluation(home, document))
+    assert "2 of 2 levels" in at.warning[0].value
+
+
+def test_a_report_that_is_gone_is_told(home: Workspace) -> None:
+    identity = studio.evaluation(home, simulated.evaluation())
+    with pytest.raises(NotFound, match="no longer"):
+        evaluations.report(home, identity)
+
+
+def test_nothing_to_compare_says_what_will_stand_there(home: Workspace) -> None:
+    assert "side by side" in studio.says(studio.open_page("compare"))
+
+
+def two(home: Workspace) -> list[str]:
+    first = simulated.evaluation(per_hour=1.2)
+    other = simulated.evaluation(["original", "w8a8"], [1.0, 1.5], per_hour=None).model_copy(
+        update={"hardware": {"cpu": "Another CPU", "cores": 8}}
+    )
+    return [studio.evaluation(home, first, "e-1", "First"), studio.evaluation(home, other, "e-2", "Second")]
+
+
+def test_evaluations_of_the_url_stand_side_by_side_pareto_first(home: Workspace) -> None:
+    at = studio.open_page("compare", ids=",".join([*two(home), "e-gone"]))
+    assert "Speed per user against total throughput" in headings(at)[0]
+    assert "e-gone" in at.error[0].value
+    conditions = at.dataframe[0].value
+    assert "Hardware" in list(conditions["Condition"])
+    assert "Workload" not in list(conditions["Condition"])
+    assert "nothing is tested between them" in studio.says(at)
+    at.toggle(key="differences").set_value(False).run()
+    studio.check(at)
+    assert "Workload" in list(at.dataframe[0].value["Condition"])
+
+
+def test_a_price_is_recomputed_and_kept_in_the_url(home: Workspace) -> None:
+    at = studio.open_page("compare", ids=",".join(two(home)))
+    at.number_input(key="compare_price_e-2").set_value(0.6).run()
+    at.number_input(key="compare_discount").set_value(50.0).run()
+    studio.check(at)
+    assert param(at, "prices") == ",0.6"
+    assert param(at, "discount") == "50"
+    assert "is the cheapest here" in studio.says(at)
+    again = studio.open_page("compare", ids="e-1,e-2", prices=",0.6", discount="50")
+    assert again.number_input(key="compare_price_e-2").value == 0.6
+    assert again.number_input(key="compare_discount").value == 50.0
+
+
+@pytest.mark.parametrize("query", [{"prices": "x,-1,nan"}, {"discount": "many"}, {"discount": "400"}, {"prices": "1e400"}])
+def test_malformed_prices_in_the_url_are_left_out(home: Workspace, query: dict[str, str]) -> None:
+    at = studio.open_page("compare", ids=",".join(two(home)), **query)
+    assert at.number_input(key="compare_price_e-1").value == 1.2
+    assert not at.error
+
+
+def test_picking_evaluations_writes_the_url(home: Workspace) -> None:
+    two(home)
+    at = studio.open_page("compare")
+    at.multiselect(key="compare_ids").set_value(["e-2"]).run()
+    studio.check(at)
+    assert param(at, "ids") == "e-2"
+    assert headings(at)
+
+
+def test_repricing_at_the_measured_price_changes_nothing() -> None:
+    level = simulated.level(4)
+    document = simulated.evaluation(["a"], [1.0], per_hour=2.0).model_copy(update={"variants": [simulated.result("a", [level])]})
+    (once,) = compare.repriced(document, None, 0.0).variants[0].levels
+    (half,) = compare.repriced(document, None, 0.5).variants[0].levels
+    (double,) = compare.repriced(document, 4.0, 0.5).variants[0].levels
+    assert once.price and half.price and double.price
+    assert once.price.per_million_output == pytest.approx(2.0 / (level.output_tokens_per_s * 3600 / 1e6))
+    assert once.price.blended_3_to_1 == pytest.approx(2 * (half.price.blended_3_to_1 or 0))
+    assert double.price == once.price
+
+
+def test_a_document_without_a_price_stays_without_one() -> None:
+    document = simulated.evaluation(per_hour=None)
+    assert compare.repriced(document, None, 0.3) == document
+    assert compare.cheapest(document) is None
+
+
+def test_the_live_chart_takes_the_mean_of_the_runs() -> None:
+    points = [point("a", 1, rate).data for rate in (10.0, 20.0)] + [point("<b>b</b>", 4, 5.0).data]
+    figure = charts.live(points, ["a"], "dark")
+    assert figure["data"][0]["y"] == [15.0]
+    assert figure["data"][1]["name"] == "&lt;b&gt;b&lt;/b&gt;"
+    assert "mean of 2 runs" in figure["data"][0]["hovertext"][0]
+
+
+def test_words_of_the_url_are_read_in_order_and_once() -> None:
+    assert evaluate_form.names_in(["a,b", "b, c ,"]) == ["a", "b", "c"]
+    assert evaluate_form.levels_in("1, 4 16") == (1, 4, 16)
+    assert compare.prices_in("1,,2", 4) == [1.0, None, 2.0, None]
+    with pytest.raises(RequestError):
+        evaluate_form.levels_in("four")
+
+
+def test_merged_documents_keep_every_provenance(home: Workspace) -> None:
+    views = [evaluations.show(home, identity) for identity in two(home)]
+    whole: Evaluation = compare.merged(views, [view.document for view in views])
+    assert [result.name for result in whole.variants][::4] == ["original · e-1", "original · e-2"]
+    assert "Another CPU" in str(whole.hardware)
