@@ -23,12 +23,16 @@ def register(app: typer.Typer) -> None:
 
 def up(
     port: Annotated[int, typer.Option(help="Port of the web studio.")] = 8501,
+    host: Annotated[
+        str,
+        typer.Option(help="Address to listen on. The studio has no sign-in: open it to a network only among people you trust."),
+    ] = "127.0.0.1",
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open a browser where there is one.")] = True,
 ) -> None:
     """Supervisor and web studio; Ctrl-C stops both cleanly."""
     studio.check_port(port)
     workspace = service.open_workspace()
-    studio.serve(workspace, port, browser=browser, say=lambda line: print(line, file=sys.stderr, flush=True))
+    studio.serve(workspace, port, host=host, browser=browser, say=lambda line: print(line, file=sys.stderr, flush=True))
 
 
 def demo(

@@ -30,7 +30,7 @@ def check_port(port: int) -> None:
             raise PortTaken(f"Port {port} is in use: stop what listens there, or choose another with --port.")
 
 
-def serve(workspace: Workspace, port: int, *, browser: bool, say: Callable[[str], None]) -> None:
+def serve(workspace: Workspace, port: int, *, host: str, browser: bool, say: Callable[[str], None]) -> None:
     """Block until Ctrl-C or SIGTERM, then stop both. Raises StudioFailed, SupervisorFailed."""
     stopping = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -38,7 +38,7 @@ def serve(workspace: Workspace, port: int, *, browser: bool, say: Callable[[str]
     own = not supervisors.alive(workspace)
     if own:
         supervisors.start(workspace)
-    web = _start_web(port, browser=browser)
+    web = _start_web(host, port, browser=browser)
     try:
         _await_ready(web, port, stopping)
         say(f"Whetstone is at http://localhost:{port} (home {workspace.settings.home}); Ctrl-C stops it.")
@@ -50,9 +50,9 @@ def serve(workspace: Workspace, port: int, *, browser: bool, say: Callable[[str]
         say("Stopped.")
 
 
-def _start_web(port: int, *, browser: bool) -> subprocess.Popen[bytes]:
+def _start_web(host: str, port: int, *, browser: bool) -> subprocess.Popen[bytes]:
     """Streamlit in a process group of its own, so that Ctrl-C reaches it once, from here."""
-    command = [sys.executable, "-m", "streamlit", "run", "app/main.py", "--server.port", str(port)]
+    command = [sys.executable, "-m", "streamlit", "run", "app/main.py", "--server.address", host, "--server.port", str(port)]
     command += ["--server.headless", "false" if browser and sys.stdout.isatty() else "true"]
     return subprocess.Popen(command, cwd=CHECKOUT, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True)
 
