@@ -14,7 +14,7 @@ import psutil
 from backend import service
 from backend.domain.jobs import JobState
 from backend.launchers.local import MARK
-from backend.service import Workspace, jobs, supervisors
+from backend.service import Workspace, jobs
 from backend.service.jobs import JobView
 from backend.settings import Settings
 
@@ -72,12 +72,13 @@ def worker_pid(workspace: Workspace) -> int:
 
 
 def kill_supervisor(workspace: Workspace) -> None:
-    """kill -9, and wait until it is gone."""
-    for process in _supervisors(workspace):
+    """kill -9, and wait until that process is gone: somebody who waits for a job may have started the next one already."""
+    killed = _supervisors(workspace)
+    assert killed
+    for process in killed:
         process.send_signal(signal.SIGKILL)
-        with suppress(psutil.TimeoutExpired):
-            process.wait(10)
-    eventually("the supervisor to be gone", lambda: not supervisors.alive(workspace))
+    _, left = psutil.wait_procs(killed, timeout=10)
+    assert left == []
 
 
 def _supervisors(workspace: Workspace) -> list[psutil.Process]:
