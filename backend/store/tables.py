@@ -51,6 +51,8 @@ class JobRow(Base, table=True):
     """A key the submitter chose: the same key twice is one job, so that a double click is one job."""
     rank: float = 0.0
     """Queue order, lowest first; `move to front` goes below the lowest."""
+    yields: bool = False
+    """It waits behind every job that does not, and makes room for one: the starter demo of a first run."""
     exclusive: bool = False
     lane: str = "accelerator"
     attempt: int = 1
