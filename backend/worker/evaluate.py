@@ -43,20 +43,41 @@ class Measurement:
         """(accepted, drafted) tokens."""
         self.answers: dict[int, list[str]] = {}
         self._slots = 0
+        self._warmed: dict[int, int] = {}
+        """Variant -> start of its server that was warmed."""
 
     def run(self, pool: ServerPool) -> None:
-        """Load every slot of the schedule. Servers are warmed by each slot's own warm-up requests."""
+        """Load every slot of the schedule. Each slot has warm-up requests of its own beside the first pass over all levels."""
         options = self.spec.options
         mode = "restart" if pool.mode == "restart" else "resident"
+        if mode == "resident":
+            self._warm_all(pool)
         slots = schedule.schedule(len(self.spec.variants), options.concurrency, options.repeats, mode)  # type: ignore[arg-type]
         self.progress.phase("measure", "Measuring", total=len(slots), unit="runs", weight=6.0)
         for done, slot in enumerate(slots):
             endpoint = pool.use(slot.variant)
+            self._warm(slot.variant, endpoint)
             if options.quality and slot.variant not in self.answers:
                 self.answers[slot.variant] = self._answer(slot.variant, endpoint)
             self._slot(slot, endpoint)
             name = self.spec.variants[slot.variant].name
             self.progress.advance(done + 1, variant=name, concurrency=slot.level, block=slot.block)
+
+    def _warm_all(self, pool: ServerPool) -> None:
+        """Every server at every level before the first block, which would else be colder than the others."""
+        self.progress.phase("warm", "Warming the servers", total=len(self.spec.variants), unit="variants", weight=0.5)
+        for index in range(len(self.spec.variants)):
+            self._warm(index, pool.use(index))
+            self.progress.advance(index + 1)
+
+    def _warm(self, variant: int, endpoint: Endpoint) -> None:
+        """One answer a stream at every level, thrown away: buffers, thread pools and kernels of each batch size exist then."""
+        if self._warmed.get(variant) == endpoint.starts:
+            return
+        for concurrency in self.spec.options.concurrency:
+            plan = self._plan(endpoint, concurrency, self._prompts(0))
+            self._load(endpoint, plan.model_copy(update={"requests": concurrency, "seconds": None, "warmup_requests": 0}))
+        self._warmed[variant] = endpoint.starts
 
     def level(self, variant: int, concurrency: int) -> Level:
         options, key = self.spec.options, (variant, concurrency)
@@ -135,7 +156,7 @@ def run(spec: EvaluateSpec, channel: JobChannel, memory: PeakMemory) -> dict[str
     """Fill the channel's output with evaluation.json, records.parquet and report.html."""
     options = spec.options
     workload = parse(Path(options.workload).stem, Path(options.workload).read_bytes())
-    progress = ChannelProgress(channel, 2.0 + 6.0 + (1.5 if options.quality else 0.0) + 0.5)
+    progress = ChannelProgress(channel, 2.0 + 0.5 + 6.0 + (1.5 if options.quality else 0.0) + 0.5)
     settings = configuration.load()
     python = engines.engine_python(settings, "serve")
     measurement = Measurement(spec, channel, workload, progress)

@@ -23,6 +23,8 @@ class Endpoint:
     url: str
     served_name: str | None
     server: VllmServer | None
+    starts: int = 1
+    """How often the variant's server has been started so far: a new one is cold again."""
 
     def accepted_drafted(self) -> tuple[float, float] | None:
         """(accepted, drafted) tokens since the start, None without speculation."""
@@ -79,7 +81,7 @@ class ServerPool:
                 self._stop(other)
             self._start(index)
         server = self._up[index]
-        return Endpoint(server.url, server.served_name, server)
+        return Endpoint(server.url, server.served_name, server, starts=len(self.ready_seconds[index]))
 
     def _fits(self, ours: list[int]) -> bool:
         one = self._up[ours[0]].peak_rss_bytes * HEADROOM
