@@ -148,7 +148,6 @@ def test_awq_loses_no_more_than_rounding_on_any_group(model: Path, tmp_path: Pat
     assert sum(map(sum, grouped.values())) / 14 < 0.95
 
 
-@pytest.mark.skipif(not (STARTER / "model.safetensors").exists(), reason="the starter model is not in this checkout")
 def test_on_the_trained_starter_awq_diverges_no_more_than_rounding(tmp_path: Path) -> None:
     text = (ASSETS / "text" / "calibration.txt").read_text()
     held_out = (ASSETS / "text" / "held_out.txt").read_text()

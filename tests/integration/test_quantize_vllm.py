@@ -88,7 +88,6 @@ def follows(answer: list[int], folder: Path, prompt: list[int]) -> bool:
     return all(bool(row[token] > row.max() - 0.15) for row, token in zip(rows, answer, strict=True))
 
 
-@pytest.mark.skipif(not PYTHON.exists(), reason="the serve environment is not installed")
 def test_vllm_computes_what_the_dequantized_reference_computes(tmp_path: Path) -> None:
     from transformers import AutoTokenizer
 
