@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 from backend.catalog.card import read_card
@@ -21,10 +22,13 @@ def ids() -> list[str]:
 
 def card(model_id: str) -> ModelCard | None:
     """The card of a bundled model, by id in any case; None where there is none of that name."""
-    folder = _FOLDERS.get(model_id.lower())
-    if folder is None:
-        return None
-    found = read_card(folder, id=model_id.lower(), origin="starter")
+    return _read(model_id.lower()) if model_id.lower() in _FOLDERS else None
+
+
+@cache
+def _read(model_id: str) -> ModelCard:
+    """Once a process: the files belong to the checkout, and hashing a tokenizer for every row of a list would be felt."""
+    found = read_card(_FOLDERS[model_id], id=model_id, origin="starter")
     return found.model_copy(update={"draft": _DRAFTS.get(found.id)})
 
 

@@ -115,10 +115,10 @@ def report(workspace: Workspace, evaluation_id: str) -> bytes:
     return file.read_bytes()
 
 
-def titles(workspace: Workspace, *, limit: int = 200) -> list[EvaluationTitle]:
-    """Newest first, without their documents."""
+def titles(workspace: Workspace, *, words: str = "", limit: int = 200) -> list[EvaluationTitle]:
+    """Newest first, without their documents; `words` must all stand in the title or the id, in any case."""
     with workspace.store.read() as session:
-        rows = history.evaluation_titles(session, limit=limit)
+        rows = history.evaluation_titles(session, words=words, limit=limit)
     return [EvaluationTitle(id=id_, title=title, created_at=created) for id_, title, created in rows]
 
 

@@ -78,24 +78,30 @@ class JobFilter(NamedTuple):
 
 def jobs(session: Session, chosen: JobFilter, *, limit: int = 50, offset: int = 0) -> list[JobRow]:
     """Newest first."""
-    statement = select(JobRow).where(*_conditions(chosen)).order_by(col(JobRow.created_at).desc(), col(JobRow.id))
-    return list(session.exec(statement.offset(offset).limit(limit)))
+    statement = select(JobRow).where(*_conditions(chosen, in_time_order=True))
+    ordered = statement.order_by(col(JobRow.created_at).desc(), col(JobRow.id))
+    return list(session.exec(ordered.offset(offset).limit(limit)))
 
 
 def count_jobs(session: Session, chosen: JobFilter) -> int:
     return session.exec(select(func.count()).select_from(JobRow).where(*_conditions(chosen))).one()
 
 
-def _conditions(chosen: JobFilter) -> list[ColumnElement[bool]]:
+def _conditions(chosen: JobFilter, *, in_time_order: bool = False) -> list[ColumnElement[bool]]:
+    """`in_time_order` keeps the index on states out of it: a page of the newest is found by walking the one on times, where
+    SQLite would else read and sort every job of those states."""
     conditions: list[ColumnElement[bool]] = []
     if chosen.states:
-        conditions.append(col(JobRow.state).in_(chosen.states))
+        state = func.coalesce(col(JobRow.state), "") if in_time_order else col(JobRow.state)
+        conditions.append(state.in_(chosen.states))
     if chosen.kinds:
         conditions.append(col(JobRow.kind).in_(chosen.kinds))
-    for word in chosen.words.split()[:MAX_WORDS]:
-        found = [col(column).icontains(word, autoescape=True) for column in (JobRow.title, JobRow.id)]
-        conditions.append(or_(*found))
-    return conditions
+    return conditions + _words(chosen.words, JobRow.title, JobRow.id)
+
+
+def _words(words: str, *columns: str) -> list[ColumnElement[bool]]:
+    """Each word stands in one of the columns, in any case."""
+    return [or_(*(col(column).icontains(word, autoescape=True) for column in columns)) for word in words.split()[:MAX_WORDS]]
 
 
 def queued(session: Session, states: Sequence[str]) -> list[JobRow]:
@@ -143,9 +149,10 @@ def evaluations(session: Session, *, baseline: str | None = None, limit: int = 1
     return list(session.exec(statement.offset(offset).limit(limit)))
 
 
-def evaluation_titles(session: Session, *, limit: int = 200) -> list[tuple[str, str, datetime]]:
-    """(id, title, created) newest first, without reading the documents."""
-    statement = select(EvaluationRow.id, EvaluationRow.title, EvaluationRow.created_at)
+def evaluation_titles(session: Session, *, words: str = "", limit: int = 200) -> list[tuple[str, str, datetime]]:
+    """(id, title, created) newest first, without reading the documents; `words` must all stand in the title or the id."""
+    conditions = _words(words, EvaluationRow.title, EvaluationRow.id)
+    statement = select(EvaluationRow.id, EvaluationRow.title, EvaluationRow.created_at).where(*conditions)
     return list(session.exec(statement.order_by(col(EvaluationRow.created_at).desc()).limit(limit)))
 
 

@@ -75,7 +75,7 @@ class JobRow(Base, table=True):
 
 class EventRow(Base, table=True):
     __tablename__ = "events"
-    __table_args__ = (UniqueConstraint("job_id", "seq"),)
+    __table_args__ = (UniqueConstraint("job_id", "seq"), Index("ix_events_job_kind_seq", "job_id", "kind", "seq"))
 
     id: int | None = Field(default=None, primary_key=True)
     job_id: str = Field(foreign_key="jobs.id")
@@ -87,10 +87,11 @@ class EventRow(Base, table=True):
 
 class ArtifactRow(Base, table=True):
     __tablename__ = "artifacts"
+    __table_args__ = (Index("ix_artifacts_model_created", "model", "created_at"), Index("ix_artifacts_created", "created_at"))
 
     id: str = Field(primary_key=True)
     job_id: str = Field(index=True)
-    model: str = Field(index=True)
+    model: str
     recipe: str
     recipe_hash: str = Field(index=True)
     path: str
@@ -101,6 +102,7 @@ class ArtifactRow(Base, table=True):
 
 class EvaluationRow(Base, table=True):
     __tablename__ = "evaluations"
+    __table_args__ = (Index("ix_evaluations_baseline_created", "baseline", "created_at"),)
 
     id: str = Field(primary_key=True)
     job_id: str = Field(index=True)
