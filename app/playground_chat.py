@@ -19,6 +19,8 @@ from backend.service.serve import Served
 TURNS = "playground_turns"
 KEPT = 20
 """Prompts of a session that stay on the page."""
+SHOWN = 80
+"""Characters of a prompt in one line."""
 EVERY_S = 0.05
 EXAMPLES = {
     "A function": 'def read_lines(path):\n    """Return the lines of a file, without their line ends."""\n',
@@ -128,22 +130,23 @@ def _stream(reply: Reply, server: Served, question: Question, paint: Callable[[R
     paint(reply)
 
 
-def turns() -> None:
-    """What was asked in this session: the latest in full, the others folded."""
+def turns(sources: Sequence[str]) -> None:
+    """What was asked in this session: the latest in full, the others folded. `sources` are what could be measured next."""
     asked = history()
     if not asked:
         return
     st.subheader("Answers")
     _turn(asked[0])
     st.caption("Each time is of one answer, seen from this page, and is no measurement: to compare speed, evaluate.")
-    with st.container(horizontal=True):
-        navigation.link("evaluate", "Measure speed and quality", ":material/speed:")
+    with st.container(horizontal=True, vertical_alignment="center"):
+        if sources:
+            navigation.link("evaluate", "Measure speed and quality", ":material/speed:", variants=",".join(sources))
         if len(asked) > 1:
             st.button("Forget these prompts", icon=":material/delete:", key="forget", type="tertiary", on_click=asked.clear)
     if len(asked) > 1:
         st.subheader("Asked before")
         for turn in asked[1:]:
-            with st.expander(plain(turn.question.prompt.strip()[:80] or "(white space)")):
+            with st.expander(plain(turn.question.prompt.strip()[:SHOWN] or "White space")):
                 st.code(turn.question.prompt, language=None, wrap_lines=True)
                 _turn(turn)
 
@@ -159,7 +162,8 @@ def _turn(turn: Turn) -> None:
     else:
         sides = [[Piece(reply.text, False)] for reply in turn.replies]
     drawn = f"temperature {question.temperature:g}" + (f", seed {question.seed}" if question.temperature else "")
-    st.caption(f"At most {question.max_tokens:,} tokens, {drawn}")
+    asked = plain(question.prompt.strip()[:SHOWN])
+    st.caption(f"Asked: {asked or 'white space'} · at most {question.max_tokens:,} tokens · {drawn}")
     for column, reply, pieces in zip(st.columns(len(turn.replies)), turn.replies, sides, strict=True):
         with column:
             _reply(reply, pieces)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import streamlit as st
 
+from app.results import source as origin
 from app.words import plain, size, when
 from backend.service import Workspace, artifacts, models
 from backend.service.serve import is_address
@@ -18,9 +19,13 @@ URL, NOTHING = "url", "nothing"
 PLACEHOLDER = "http://HOST:PORT"
 
 
+Pair = Sequence[tuple[str, str]]
+"""(name, source) of one or two."""
+
+
 @dataclass(frozen=True)
 class Choice:
-    """Something that can be served. `parent` is the folder of the model it is or was made of."""
+    """Something that can be served. `parent` is the source of the model it is or was made of."""
 
     source: str
     label: str
@@ -33,14 +38,13 @@ def choices(opened: Workspace) -> list[Choice]:
     made = artifacts.listing(opened)
     found: list[Choice] = []
     for known in models.known(opened):
-        path = known.card.path
         if known.present:
             label = f"{known.card.id} · original · {size(known.card.weights_bytes)}"
-            found.append(Choice(known.source, label, known.card.id, path))
+            found.append(Choice(known.source, label, known.card.id, known.source))
         for view in made:
-            if view.manifest.parent.path == path:
-                label = f"{view.recipe} of {view.model} · {size(view.bytes)} · {when(view.created_at)} · {view.id}"
-                found.append(Choice(view.id, label, f"{view.recipe} ({view.id})", path))
+            if origin(view.manifest.parent) == known.source:
+                label = f"{view.recipe} of {view.model} · {size(view.bytes)} · {view.id} · {when(view.created_at)}"
+                found.append(Choice(view.id, label, f"{view.recipe} ({view.id})", known.source))
     return found
 
 
@@ -50,7 +54,7 @@ def partners(found: Sequence[Choice], first: str) -> list[Choice]:
     if chosen is None:
         return list(found)
     family = [choice for choice in found if choice.parent == chosen.parent and choice.source != first]
-    return sorted(family, key=lambda choice: choice.label.endswith(choice.source), reverse=True)
+    return sorted(family, key=lambda choice: choice.source == choice.parent)
 
 
 def suggestion(found: Sequence[Choice], made: Sequence[str]) -> tuple[str, str]:
@@ -119,6 +123,16 @@ def _url(side: str, asked: str | None) -> str:
         st.error(f"This is not an address: give {PLACEHOLDER}.", icon=":material/error:")
         return ""
     return address
+
+
+def address(sources: Sequence[str]) -> dict[str, str]:
+    """The page's parameters for one or two sources."""
+    return dict(zip(SIDES, [*sources, NOTHING], strict=False))
+
+
+def share(pair: Pair) -> None:
+    """Put the pair into the address of the page, also where it is the suggested one."""
+    st.query_params.update(address([source for _, source in pair]))
 
 
 def _write(side: str, key: str) -> None:

@@ -9,6 +9,7 @@ import streamlit as st
 from app import navigation, once, shell
 from app.job_cards import cancel_button
 from app.jobs import elapsed, headline, progress_text
+from app.playground_pick import Pair, share
 from app.words import ago, plain, seconds
 from backend.domain.errors import WhetstoneError
 from backend.domain.jobs import JobKind, JobState
@@ -17,8 +18,6 @@ from backend.service.jobs import JobView
 from backend.service.serve import Served
 
 PURPOSE = "playground"
-Pair = Sequence[tuple[str, str]]
-"""(name, source) of one or two."""
 
 
 def ready(opened: Workspace, pair: Pair) -> list[Served] | None:
@@ -28,7 +27,7 @@ def ready(opened: Workspace, pair: Pair) -> list[Served] | None:
         return [_somebody_elses(source) for _, source in pair]
     job = serve.latest(opened, wanted)
     if job is None or job.ended:
-        _to_start(opened, wanted, job)
+        _to_start(opened, pair, job)
         return None
     shell.live(f"playground-{job.id}", lambda: _panel(opened, job.id), active=True)
     found = {served.source: served for served in serve.endpoints(opened, job.id)}
@@ -41,25 +40,28 @@ def _somebody_elses(url: str) -> Served:
     return Served(source=url, name=url, url=url, served_name="", ready_seconds=0.0)
 
 
-def _to_start(opened: Workspace, wanted: Sequence[str], last: JobView | None) -> None:
+def _to_start(opened: Workspace, pair: Pair, last: JobView | None) -> None:
     """How the last servers ended, and the button that starts them."""
     if last is not None:
         _ended(last)
-    mark = f"{','.join(sorted(wanted))} after {last.id if last else 'none'}"
+    wanted = sorted(source for _, source in pair if not serve.is_address(source))
+    mark = f"{','.join(wanted)} after {last.id if last else 'none'}"
     label = "Start both" if len(wanted) > 1 else "Start it"
     with st.container(horizontal=True, vertical_alignment="center"):
         st.button(
             label if last is None else f"{label} again", type="primary", icon=":material/play_arrow:", key="start",
-            shortcut="Alt+S", on_click=_start, args=(opened, list(wanted), mark),
+            shortcut="Alt+S", on_click=_start, args=(opened, pair, mark),
         )  # fmt: skip
-        st.caption(f"{_took(last)}They run on this machine only, and {_by_themselves(serve.IDLE_MINUTES)}.")
+        st.caption(f"{_took(opened, wanted)} They run on this machine only, and {_by_themselves(serve.IDLE_MINUTES)}.")
     if refused := st.session_state.pop("playground_refused", None):
         st.error(plain(refused), icon=":material/error:")
 
 
-def _took(last: JobView | None) -> str:
-    loaded = (last.result if last else {}).get("ready_seconds")
-    return f"Loading took {seconds(sum(loaded.values()))} the last time. " if loaded else "Loading takes about a minute. "
+def _took(opened: Workspace, wanted: Sequence[str]) -> str:
+    took = serve.loading_seconds(opened, wanted)
+    return (
+        f"Loading took {seconds(took)} the last time." if took else "The first time they are also compiled, which takes longest."
+    )
 
 
 def _ended(last: JobView) -> None:
@@ -76,9 +78,10 @@ def _ended(last: JobView) -> None:
         )
 
 
-def _start(opened: Workspace, wanted: list[str], mark: str) -> None:
+def _start(opened: Workspace, pair: Pair, mark: str) -> None:
+    share(pair)
     try:
-        job = serve.start(opened, wanted, submission=once.key(PURPOSE, mark))
+        job = serve.start(opened, [source for _, source in pair], submission=once.key(PURPOSE, mark))
     except WhetstoneError as error:
         st.session_state["playground_refused"] = str(error)
     else:
@@ -106,7 +109,7 @@ def _loading(opened: Workspace, job: JobView) -> None:
         cancel_button(opened, job, "playground")
     st.progress(min(1.0, job.progress or 0.0), text=progress_text(job))
     if job.state is not JobState.QUEUED:
-        st.caption("The first time a model is loaded it is also compiled, which takes longest.")
+        st.caption(_took(opened, serve.served(opened, job.id)))
         return
     for other in serve.holding(opened):
         with st.container(horizontal=True, vertical_alignment="center"):
@@ -117,7 +120,7 @@ def _loading(opened: Workspace, job: JobView) -> None:
 
 def _up(opened: Workspace, job: JobView) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.markdown(f":material/check_circle: **{plain(job.title)}** · up for {seconds(elapsed(job))}", width="stretch")
+        st.markdown(f":material/check_circle: **{plain(job.title)}** · for {seconds(elapsed(job))}", width="stretch")
         navigation.link("job", "Job and log", ":material/work:", id=job.id)
         _stop_button(opened, job, "Stop the servers")
     behind = serve.waiting(opened)

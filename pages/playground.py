@@ -28,4 +28,4 @@ if not playground_chat.history():
         else "Start the servers first. Then both answers will stand here, with the differences marked.",
         icon=":material/info:",
     )
-playground_chat.turns()
+playground_chat.turns([source for _, source in pair])

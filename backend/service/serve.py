@@ -71,14 +71,19 @@ def start(workspace: Workspace, sources: Iterable[str], *, submission: str | Non
 
 def active(workspace: Workspace, sources: Iterable[str]) -> JobView | None:
     """The queued or live job that serves (at least) these sources and has not been asked to stop."""
-    running = (job for job in _newest(workspace, sources) if not job.ended and not job.cancel_requested)
-    return next((job for job in running if job.state is not JobState.CANCELLING), None)
+    wanted = _ours(sources)
+    for job in _newest(workspace):
+        going = not (job.ended or job.cancel_requested or job.state is JobState.CANCELLING)
+        if wanted and going and wanted.issubset(served(workspace, job.id)):
+            return job
+    return None
 
 
 def latest(workspace: Workspace, sources: Iterable[str]) -> JobView | None:
-    """The active job of these sources, else the newest one, however it ended."""
-    wanted = list(sources)
-    return active(workspace, wanted) or next(iter(_newest(workspace, wanted)), None)
+    """The active job of these sources, else the newest one of just these, stopping or ended."""
+    wanted = _ours(sources)
+    same = (job for job in _newest(workspace) if wanted == set(served(workspace, job.id)))
+    return active(workspace, wanted) or next(same, None)
 
 
 def endpoints(workspace: Workspace, job_id: str) -> list[Served]:
@@ -100,16 +105,26 @@ def waiting(workspace: Workspace) -> int:
     return sum(job.state is JobState.QUEUED and job.kind != JobKind.INSTALL for job in jobs.active(workspace))
 
 
+def loading_seconds(workspace: Workspace, sources: Iterable[str]) -> float | None:
+    """How long these took to load the last time each was; None where that is not known of all."""
+    known: dict[str, float] = {}
+    for job in reversed(_newest(workspace)):
+        known |= job.result.get("ready_seconds", {})
+    wanted = _ours(sources)
+    return sum(known[source] for source in wanted) if wanted and wanted <= known.keys() else None
+
+
 def served(workspace: Workspace, job_id: str) -> list[str]:
     """The sources that a serve job was asked for. Raises NotFound."""
     return [str(variant["source"]) for variant in jobs.specification(workspace, job_id)["variants"]]
 
 
-def _newest(workspace: Workspace, sources: Iterable[str]) -> list[JobView]:
-    """Serve jobs that have all of these sources, newest first."""
-    wanted = {source for source in sources if not is_address(source)}
-    found = jobs.listing(workspace, kinds=[JobKind.SERVE], limit=LOOKED_AT)
-    return [job for job in found if wanted and wanted.issubset(served(workspace, job.id))]
+def _newest(workspace: Workspace) -> list[JobView]:
+    return jobs.listing(workspace, kinds=[JobKind.SERVE], limit=LOOKED_AT)
+
+
+def _ours(sources: Iterable[str]) -> set[str]:
+    return {source for source in sources if not is_address(source)}
 
 
 def _check_files(variant: Variant) -> None:
