@@ -87,16 +87,16 @@ def _side(side: str, offered: Sequence[Choice], default: str, known: Sequence[Ch
     options = [*labels, *others]
     asked = st.query_params.get(side)
     now = _chosen(asked, options, default or next(iter(labels), NOTHING if side == "optimized" else URL))
-    if asked and asked not in options and not is_address(asked):
-        elsewhere = asked in {choice.source for choice in known}
-        why = "is of another model" if elsewhere else "is not known here"
-        st.warning(f"`{plain(asked[:60])}` {why}: something else is chosen instead.", icon=":material/help:")
     key = f"playground_{side}"
     if st.session_state.get(key) != now:
         st.session_state[key] = now
     st.selectbox(
         TITLES[side], options, key=key, format_func=lambda option: (labels | others)[option], on_change=_write, args=(side, key)
     )
+    if asked and asked not in options and not is_address(asked):
+        elsewhere = asked in {choice.source for choice in known}
+        why = "is of another model" if elsewhere else "is not known here"
+        st.warning(f"`{plain(asked[:60])}` {why}: something else is chosen instead.", icon=":material/help:")
     return _url(side, asked) if now == URL else "" if now == NOTHING else now
 
 

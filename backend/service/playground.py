@@ -161,7 +161,7 @@ class _Connection:
 
     def events(self, path: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
         """The JSON objects of a server-sent event stream, until `[DONE]` or its end after a reason to finish."""
-        answer, finished = self._answer("POST", path, body), False
+        answer, finished, seen = self._answer("POST", path, body), False, False
         try:
             while line := answer.readline(LONGEST_LINE):
                 data = line.decode(errors="replace").strip().removeprefix("data:").strip()
@@ -169,10 +169,12 @@ class _Connection:
                     return
                 if data.startswith("{"):
                     document = json.loads(data)
-                    finished = finished or _is_last(document)
+                    finished, seen = finished or _is_last(document), True
                     yield document
         except (OSError, ValueError, http.client.HTTPException) as error:
             raise EndpointUnreachable(f"{self._url} broke off its answer: {_why(error)}.") from None
+        if not seen:
+            raise EndpointUnreachable(f"{self._url} answers, but not with a stream: it is no OpenAI-compatible endpoint.")
         if not finished:
             raise EndpointUnreachable(f"{self._url} broke off its answer: the connection was closed in the middle.")
 
