@@ -57,11 +57,11 @@ class _Words:
                 self.spaces.append("")
 
     def pieces(self, same: Sequence[bool]) -> list[Piece]:
-        """Neighbours of one kind joined, the space between two different words marked with them."""
+        """Neighbours of one kind joined, the space between two different words of a line marked with them."""
         cut: list[Piece] = [Piece(self.head, False)] if self.head else []
         for number, (key, space) in enumerate(zip(self.keys, self.spaces, strict=True)):
             differs = not same[number]
-            inside = differs and number + 1 < len(same) and not same[number + 1]
+            inside = differs and number + 1 < len(same) and not same[number + 1] and "\n" not in space
             cut += [Piece(key, differs), Piece(space, inside)]
         return _joined(cut)
 

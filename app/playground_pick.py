@@ -43,7 +43,7 @@ def choices(opened: Workspace) -> list[Choice]:
             found.append(Choice(known.source, label, known.card.id, known.source))
         for view in made:
             if origin(view.manifest.parent) == known.source:
-                label = f"{view.recipe} of {view.model} · {size(view.bytes)} · {view.id} · {when(view.created_at)}"
+                label = f"{view.recipe} of {view.model} · {size(view.bytes)} · {view.id} · {when(view.created_at)[:16]}"
                 found.append(Choice(view.id, label, f"{view.recipe} ({view.id})", known.source))
     return found
 

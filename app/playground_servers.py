@@ -120,7 +120,7 @@ def _loading(opened: Workspace, job: JobView) -> None:
 
 def _up(opened: Workspace, job: JobView) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.markdown(f":material/check_circle: **{plain(job.title)}** · for {seconds(elapsed(job))}", width="stretch")
+        st.markdown(f":material/check_circle: **{plain(job.title)}** · running for {seconds(elapsed(job))}", width="stretch")
         navigation.link("job", "Job and log", ":material/work:", id=job.id)
         _stop_button(opened, job, "Stop the servers")
     behind = serve.waiting(opened)
