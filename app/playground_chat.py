@@ -14,7 +14,7 @@ from app.words import plain
 from backend.domain.errors import WhetstoneError
 from backend.service import playground
 from backend.service.playground import Question, Timing
-from backend.service.serve import Served
+from backend.service.serve import Served, is_address
 
 TURNS = "playground_turns"
 KEPT = 20
@@ -98,7 +98,7 @@ def _places(turn: Turn) -> list[Callable[[Reply], None]]:
     places = []
     for column, reply in zip(st.columns(len(turn.replies)), turn.replies, strict=True):
         with column:
-            st.markdown(f"**{plain(reply.name)}**")
+            st.markdown(_heading(reply.name))
             line = st.empty()
             text = st.container(border=True).empty()
         line.caption("Waiting for its turn")
@@ -169,9 +169,15 @@ def _turn(turn: Turn) -> None:
             _reply(reply, pieces)
 
 
+def _heading(name: str) -> str:
+    """Bold; an address as code, or Markdown would make a link of it."""
+    return f"`{name.replace('`', '')}`" if is_address(name) else f"**{plain(name)}**"
+
+
 def _reply(reply: Reply, pieces: Sequence[Piece]) -> None:
-    st.markdown(f"**{plain(reply.name)}**")
-    st.caption(speed(reply.timing))
+    st.markdown(_heading(reply.name))
+    if reply.text or not reply.error:
+        st.caption(speed(reply.timing))
     if reply.text:
         st.container(border=True).html(markup(pieces))
     if reply.error:

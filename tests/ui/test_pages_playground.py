@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from app import playground_pick
+from app import playground_chat, playground_pick
+from app.playground_chat import Reply, Turn
 from app.playground_pick import Choice
 from backend.domain.errors import EndpointUnreachable, RequestError
 from backend.domain.evaluation import Variant
@@ -259,6 +260,15 @@ def test_a_server_that_dies_in_the_middle_leaves_what_it_said(home: Workspace) -
         at = both(studio.open_page("playground", original=url, optimized="nothing"))
     assert len(at.error) == 1 and "broke off its answer" in at.error[0].value
     assert "the quick" in answers(at)[0]
+
+
+def test_an_answer_that_was_interrupted_is_kept_and_said_to_be(home: Workspace) -> None:
+    at = studio.open_page("playground")
+    at.session_state[playground_chat.TURNS] = [Turn(Question("p"), [Reply("starter", "as far as"), Reply("w8a8")])]
+    at.run()
+    studio.check(at)
+    assert ">as far as</pre>" in answers(at)[0]
+    assert [warning.value for warning in at.warning] == ["It was interrupted: ask again for the rest."] * 2
 
 
 # The stream itself
