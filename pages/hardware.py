@@ -2,41 +2,46 @@
 
 import streamlit as st
 
-from app import navigation, shell
-from app.hardware import accelerator_rows, engine_line, figures, offered
+from app import engine_cards, navigation, shell
+from app.hardware import accelerator_rows, figures, instruction_sets, mark
 from app.session import workspace
 from app.words import plain
-from backend.service import engines, jobs, machine
+from backend.service import engines, machine
 
 opened = workspace()
 st.title("Hardware")
 here = machine.show(opened)
 shell.figures(figures(here))
 
+st.subheader("Engines")
+st.markdown("The libraries that optimize and serve cannot share one environment, so each engine has its own.")
+
+
+def cards() -> tuple[tuple[str, str], ...]:
+    latest = engines.latest(opened)
+    for engine in engines.listing(opened):
+        engine_cards.card(opened, engine, latest.get(engine.name))
+    return mark(list(latest.values()))
+
+
+shell.live("engines", cards, active=any(not job.ended for job in engines.latest(opened).values()))
+
 st.subheader("Accelerators")
 if here.accelerators:
     st.dataframe(accelerator_rows(here), hide_index=True, alt="Accelerators with memory and driver")
 else:
-    st.caption("None is attached: quantization, serving and measuring run on the processor.")
-st.markdown("Processor features that decide which kernels run: " + (", ".join(f"`{name}`" for name in here.features) or "none"))
-compiler = ":material/check_circle: present" if here.compiler else ":material/warning: missing: install g++ and python3-dev"
-st.markdown(f"C++ compiler and Python headers: {compiler}")
-st.caption(plain(f"{here.os}, {here.machine}, Python {here.python}"))
+    st.caption("No GPU is attached: quantization, serving and measuring run on the processor.")
 
-st.subheader("Engines")
-st.markdown("The libraries that optimize and serve cannot share one environment, so each engine has its own.")
-busy = {job.title for job in jobs.active(opened) if job.kind == "install"}
-for engine in engines.listing(opened):
-    with st.container(border=True, key=f"engine-{engine.name}"):
-        with st.container(horizontal=True, vertical_alignment="center"):
-            st.markdown(f"**{engine.name}** · {engine_line(engine)}", width="stretch")
-            verb = offered(engine)
-            queued = f"Install the engine {engine.name}" in busy
-            if queued:
-                navigation.link("jobs", "Being installed", ":material/downloading:")
-            elif verb and st.button(verb, key=f"install-{engine.name}", icon=":material/download:"):
-                with shell.told():
-                    navigation.go("job", id=engines.install(opened, engine.name).id)
-        st.markdown(f"For: {plain(engine.purpose)}.  \nNeeds: {plain(engine.hardware)}.")
-        if engine.can:
-            st.caption(plain(f"Can do here: {engine.can}"))
+st.subheader("Processor")
+rows = instruction_sets(here)
+if rows:
+    st.markdown("Instruction sets that decide which kernels run:")
+    st.dataframe(rows, hide_index=True, alt="Instruction sets of this processor and what each is for")
+else:
+    st.warning("It has none of the instruction sets that serving with vLLM is fast on.", icon=":material/warning:")
+if here.compiler:
+    st.markdown(":material/check_circle: C++ compiler and Python headers are there, so models can be compiled.")
+else:
+    st.markdown(":material/warning: Compiling models needs a C++ compiler and Python headers: install g++ and python3-dev.")
+st.caption(plain(f"{here.cpu}, {here.os}, {here.machine}, Python {here.python}"))
+navigation.link("playground", "Try a model here", ":material/chat:")

@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from app import charts, navigation, shell
+from app import charts, navigation, playground_pick, shell
 from app.job_cards import act, cancel_button
 from app.jobs import elapsed, last_heard, log_lines, phase_rows, phases, progress_text, rate, status, verbs, warnings
 from app.results import figures, provenance, source, verdicts
@@ -12,7 +12,7 @@ from backend.domain.charts_layers import layer_errors
 from backend.domain.errors import NotFound
 from backend.domain.jobs import JobKind, JobState
 from backend.domain.model import ModelCard
-from backend.service import artifacts, evaluations, jobs
+from backend.service import artifacts, evaluations, jobs, serve
 
 LOG_TAIL = 200_000
 opened = workspace()
@@ -38,6 +38,10 @@ def header() -> None:
             cancel_button(opened, job, "job")
         if job.kind == JobKind.EVALUATE and not job.ended:
             navigation.link("evaluate", "Live charts", ":material/monitoring:", job=job.id)
+        if job.kind == JobKind.SERVE:
+            navigation.link(
+                "playground", "Playground", ":material/chat:", **playground_pick.address(serve.served(opened, job.id))
+            )
         if job.parent:
             navigation.link("job", f"Made from {job.parent}", ":material/account_tree:", id=job.parent)
         navigation.link("jobs", "All jobs", ":material/list:")
@@ -90,6 +94,8 @@ def optimized() -> None:
         st.info("The artifact that this job made has been deleted since.", icon=":material/delete:")
         return
     st.caption(f"Artifact `{artifact.id}` in {plain(artifact.path)}; quality measured on held-out text while it was made.")
+    pair = playground_pick.address([source(artifact.manifest.parent), artifact.id])
+    navigation.link("playground", "Talk to it beside the original", ":material/chat:", **pair)
     if artifact.manifest.layers:
         charts.show(layer_errors(artifact.manifest.layers, charts.theme()), "layer-errors")
 
@@ -124,6 +130,8 @@ if succeeded and job.kind == JobKind.OPTIMIZE:
     optimized()
 elif succeeded and job.kind == JobKind.EVALUATE:
     measured()
+elif succeeded and job.kind == JobKind.SERVE:
+    st.info(plain(str(job.result.get("summary"))), icon=":material/stop_circle:")
 elif succeeded:
     navigation.link("hardware", "See the engines", ":material/memory:")
 shell.live("job", watch, active=not job.ended)

@@ -2,33 +2,30 @@
 
 import streamlit as st
 
-from app import navigation, playground
+from app import navigation, playground_chat, playground_pick, playground_servers
+from app.session import workspace
 
-head = st.container(horizontal=True, vertical_alignment="bottom")
-head.title("Playground", width="stretch")
-action = head.container(width="content")
-urls = playground.addresses()
-prompt = st.text_area("Prompt", playground.DEFAULT, height=160, key="prompt")
-left, right = st.columns(2)
-max_tokens = left.number_input("Longest answer (tokens)", 1, 4096, 128, key="playground_tokens")
-temperature = right.number_input("Temperature", 0.0, 2.0, 0.0, 0.1, key="playground_temperature", help="0 is greedy.")
-asked = action.button(
-    "Answer", type="primary", icon=":material/send:", shortcut="Ctrl+Enter", key="answer", disabled=not (any(urls) and prompt)
-)
+opened = workspace()
+st.title("Playground")
+st.markdown("Ask the original and the optimized model the same thing, and see where their answers part.")
+pair = playground_pick.pair(opened)
+alone = len(pair) == 1
+served = playground_servers.ready(opened, pair) if pair else None
+if alone and pair[0][1].startswith("http"):
+    st.caption("One server is asked. Choose a second one to compare it with.")
+elif alone:
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.caption("Only one is chosen. An optimized version to compare it with is made by a recipe.")
+        navigation.link("build", "Optimize it", ":material/construction:")
 
-if not asked:
+question = playground_chat.form(able=bool(served), alone=alone)
+if question and served:
+    playground_chat.ask(served, [name for name, _ in pair], question)
+if not playground_chat.history():
     st.info(
-        "Both answers will stand here, one after the other so that neither slows the other. Give the URL of one or two "
-        "running endpoints; this version does not start endpoints from the studio.",
+        "Both answers will stand here, one after the other so that neither slows the other, with the differences marked."
+        if served
+        else "Start the servers first. Then both answers will stand here, with the differences marked.",
         icon=":material/info:",
     )
-    navigation.link("evaluate", "Measure instead", ":material/speed:")
-    st.stop()
-
-answers = []
-for column, title, url in zip(st.columns(2), playground.TITLES, urls, strict=True):
-    with column:
-        if url:
-            answers.append(playground.answer(title, url, prompt, int(max_tokens), float(temperature)))
-if len(answers) == 2 and answers[0] is not None and answers[1] is not None:
-    st.markdown(playground.difference(answers[0], answers[1]))
+playground_chat.turns([source for _, source in pair])

@@ -110,6 +110,12 @@ def put(
     return jobs.show(workspace, job.id)
 
 
+def serving(*answering: tuple[str, str]) -> Event:
+    """What a serve job says once each (source, URL) answers."""
+    rows = [{"source": source, "name": source, "url": url, "served_name": "", "ready_seconds": 1.0} for source, url in answering]
+    return Event(kind="phase", phase="serve", message="Serving", progress=1.0, data={"endpoints": rows})
+
+
 def artifact(workspace: Workspace, job: JobView, parent: ModelCard) -> str:
     """A registered artifact with made-up layers; its files are not there."""
     layers = [

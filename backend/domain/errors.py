@@ -56,6 +56,10 @@ class NotEnoughDisk(RequestError):
     """There is not enough free disk for this job; free some, or set WHETSTONE_HOME to a larger disk."""
 
 
+class NotEnoughMemory(RequestError):
+    """There is not enough free memory for this; stop other programs, or choose something smaller."""
+
+
 class EngineMissing(RequestError):
     """The engine this needs is not installed; install it with `whetstone engines install serve`."""
 

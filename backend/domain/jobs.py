@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from backend.domain.compat import Plan
 from backend.domain.evaluation import EvaluateOptions, Variant
@@ -48,6 +48,7 @@ class JobKind(StrEnum):
     OPTIMIZE = "optimize"
     EVALUATE = "evaluate"
     INSTALL = "install"
+    SERVE = "serve"
 
 
 MEASURING = frozenset({JobKind.EVALUATE})
@@ -83,7 +84,23 @@ class InstallSpec(_Frozen):
     action: Literal["install", "remove"] = "install"
 
 
-JobSpec = Annotated[OptimizeSpec | EvaluateSpec | InstallSpec, Field(discriminator="kind")]
+class ServeSpec(_Frozen):
+    """Variants that are kept up, each behind a loopback address of its own, until somebody stops the job or nobody asks."""
+
+    kind: Literal["serve"] = "serve"
+    variants: tuple[Variant, ...] = Field(min_length=1)
+    idle_minutes: float = Field(15.0, gt=0)
+    """Without one token generated for so long, the servers stop by themselves."""
+
+    @field_validator("variants")
+    @classmethod
+    def _ours(cls, variants: tuple[Variant, ...]) -> tuple[Variant, ...]:
+        if any(variant.kind == "url" for variant in variants):
+            raise ValueError("a URL is served by somebody else already")
+        return variants
+
+
+JobSpec = Annotated[OptimizeSpec | EvaluateSpec | InstallSpec | ServeSpec, Field(discriminator="kind")]
 
 
 class Event(_Frozen):

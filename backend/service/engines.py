@@ -3,27 +3,44 @@
 from __future__ import annotations
 
 from backend.domain.environments import check_installable
-from backend.domain.jobs import InstallSpec
+from backend.domain.errors import NotNow
+from backend.domain.jobs import LIVE, InstallSpec, JobKind
 from backend.hardware import engines
 from backend.hardware.engines import EngineStatus
 from backend.service import jobs
 from backend.service.jobs import JobView
 from backend.service.workspace import Workspace
 
-__all__ = ["EngineStatus", "install", "listing", "remove"]
+__all__ = ["EngineStatus", "install", "latest", "listing", "remove"]
+
+USERS = {"serve": {JobKind.EVALUATE, JobKind.SERVE}}
+"""Kinds of job that run from an environment."""
+LOOKED_AT = 30
 
 
 def listing(workspace: Workspace) -> list[EngineStatus]:
     return engines.list_engines(workspace.settings)
 
 
-def install(workspace: Workspace, name: str) -> JobView:
+def install(workspace: Workspace, name: str, *, submission: str | None = None) -> JobView:
     """Queue the installation. Raises NotFound for an unknown engine, RequestError where it cannot be installed here."""
     check_installable(name)
-    return jobs.submit(workspace, InstallSpec(engine=name), f"Install the engine {name}")
+    return jobs.submit(workspace, InstallSpec(engine=name), f"Install the engine {name}", submission=submission)
 
 
-def remove(workspace: Workspace, name: str) -> JobView:
-    """Queue the removal. Raises NotFound for an unknown engine."""
+def remove(workspace: Workspace, name: str, *, submission: str | None = None) -> JobView:
+    """Queue the removal. Raises NotFound for an unknown engine, NotNow while a job runs from it."""
     check_installable(name)
-    return jobs.submit(workspace, InstallSpec(engine=name, action="remove"), f"Remove the engine {name}")
+    for job in jobs.active(workspace):
+        if job.state in LIVE and job.kind in USERS.get(name, set()):
+            raise NotNow(f"The engine {name} is in use by “{job.title}” ({job.id}): wait for its end, or cancel it.")
+    spec = InstallSpec(engine=name, action="remove")
+    return jobs.submit(workspace, spec, f"Remove the engine {name}", submission=submission)
+
+
+def latest(workspace: Workspace) -> dict[str, JobView]:
+    """The newest installation or removal of each engine, active or ended."""
+    found: dict[str, JobView] = {}
+    for job in jobs.listing(workspace, kinds=[JobKind.INSTALL], limit=LOOKED_AT):
+        found.setdefault(str(jobs.specification(workspace, job.id)["engine"]), job)
+    return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,6 +16,34 @@ from backend.domain.errors import EndpointUnreachable, RequestError
 TIMEOUT_S = 60.0
 LONGEST_LINE = 1_000_000
 """Bytes."""
+TOO_LONG = re.compile(
+    r"maximum context length(?: is|:)? (\d+)|max_model_len\D{0,20}(\d+)|longer than the maximum model length of (\d+)"
+)
+"""How vLLM and OpenAI say that prompt and answer do not fit, with the context in tokens."""
+USAGE: tuple[dict[str, bool] | None, ...] = (
+    {"include_usage": True, "continuous_usage_stats": True},
+    {"include_usage": True},
+    None,
+)
+"""Counts of tokens as the answer grows, else at its end, else none: the first that the server does not refuse."""
+
+
+class PromptTooLong(RequestError):
+    """The prompt and the answer do not fit into the model's context: shorten the prompt, or ask for fewer tokens."""
+
+
+class RequestRefused(EndpointUnreachable):
+    """The server does not take the request as it is, perhaps only for its stream options."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """What both are asked. Greedy at temperature 0; `seed` makes sampling repeatable where the server honours it."""
+
+    prompt: str
+    max_tokens: int = 128
+    temperature: float = 0.0
+    seed: int | None = None
 
 
 @dataclass
@@ -44,23 +73,39 @@ def models(url: str) -> list[str]:
     return found
 
 
-def stream(url: str, model: str, prompt: str, *, max_tokens: int, temperature: float, timing: Timing) -> Iterator[str]:
-    """The answer's pieces as they arrive; `timing` is filled meanwhile. Raises RequestError, EndpointUnreachable."""
-    request = {
-        "model": model, "prompt": prompt, "max_tokens": max_tokens, "temperature": temperature, "stream": True,
-        "stream_options": {"include_usage": True},
-    }  # fmt: skip
+def stream(url: str, model: str, question: Question, timing: Timing) -> Iterator[str]:
+    """The answer's pieces as they arrive; `timing` is filled meanwhile.
+
+    Raises RequestError, PromptTooLong, EndpointUnreachable; also after some pieces, where the answer broke off.
+    """
     began = time.monotonic()
-    with _Connection(url) as connection:
-        for document in connection.events("/completions", request):
-            timing.total_s = time.monotonic() - began
-            usage, choices = document.get("usage"), document.get("choices") or ()
-            if usage:
-                timing.tokens = int(usage.get("completion_tokens", 0))
-            piece = str(choices[0].get("text") or "") if choices else ""
-            if piece:
-                timing.first_s = timing.first_s if timing.first_s is not None else timing.total_s
-                yield piece
+    for document in _documents(url, _request(model, question)):
+        timing.total_s = time.monotonic() - began
+        usage, choices = document.get("usage"), document.get("choices") or ()
+        if isinstance(usage, dict) and isinstance(usage.get("completion_tokens"), int):
+            timing.tokens = usage["completion_tokens"]
+        piece = str(choices[0].get("text") or "") if choices else ""
+        if piece:
+            timing.first_s = timing.first_s if timing.first_s is not None else timing.total_s
+            yield piece
+
+
+def _request(model: str, question: Question) -> dict[str, Any]:
+    asked = {"prompt": question.prompt, "max_tokens": question.max_tokens, "temperature": question.temperature}
+    seed = {} if question.seed is None else {"seed": question.seed}
+    return {"model": model, **asked, **seed, "stream": True}
+
+
+def _documents(url: str, request: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The events of the answer, asked with the first stream options that the server takes."""
+    for options in USAGE:
+        try:
+            with _Connection(url) as connection:
+                yield from connection.events("/completions", {**request, **({"stream_options": options} if options else {})})
+            return
+        except RequestRefused:
+            if options is None:
+                raise
 
 
 class _Connection:
@@ -91,10 +136,21 @@ class _Connection:
             self._connection.request(method, self._prefix + path, content, {"Content-Type": "application/json"})
             answer = self._connection.getresponse()
         except (OSError, ValueError, http.client.HTTPException) as error:
-            raise EndpointUnreachable(f"Nothing usable answers at {self._url}: {error}.") from None
+            raise EndpointUnreachable(f"Nothing usable answers at {self._url}: {_why(error)}.") from None
         if answer.status != 200:
-            raise EndpointUnreachable(f"{self._url} answered with HTTP {answer.status}: {_short(answer)}.")
+            raise self._refusal(answer)
         return answer
+
+    def _refusal(self, answer: http.client.HTTPResponse) -> EndpointUnreachable | PromptTooLong:
+        said = _said(answer)
+        if answer.status == 400 and (found := TOO_LONG.search(said)):
+            context = next(group for group in found.groups() if group)
+            return PromptTooLong(
+                f"The prompt and the answer do not fit into this model's context of {context} tokens: "
+                "shorten the prompt, or ask for a shorter answer."
+            )
+        kind = RequestRefused if answer.status in {400, 422} else EndpointUnreachable
+        return kind(f"{self._url} answered with HTTP {answer.status}: {said}.")
 
     def json(self, method: str, path: str) -> Any:
         answer = self._answer(method, path)
@@ -104,19 +160,51 @@ class _Connection:
             raise EndpointUnreachable(f"{self._url} answers, but not with JSON: it is no OpenAI-compatible endpoint.") from None
 
     def events(self, path: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        """The JSON objects of a server-sent event stream, until `[DONE]` or its end."""
-        answer = self._answer("POST", path, body)
+        """The JSON objects of a server-sent event stream, until `[DONE]` or its end after a reason to finish."""
+        answer, finished, seen = self._answer("POST", path, body), False, False
         try:
             while line := answer.readline(LONGEST_LINE):
                 data = line.decode(errors="replace").strip().removeprefix("data:").strip()
                 if data == "[DONE]":
                     return
                 if data.startswith("{"):
-                    yield json.loads(data)
+                    document = json.loads(data)
+                    finished, seen = finished or _is_last(document), True
+                    yield document
         except (OSError, ValueError, http.client.HTTPException) as error:
-            raise EndpointUnreachable(f"{self._url} broke off its answer: {error}.") from None
+            raise EndpointUnreachable(f"{self._url} broke off its answer: {_why(error)}.") from None
+        if not seen:
+            raise EndpointUnreachable(f"{self._url} answers, but not with a stream: it is no OpenAI-compatible endpoint.")
+        if not finished:
+            raise EndpointUnreachable(f"{self._url} broke off its answer: the connection was closed in the middle.")
 
 
-def _short(answer: http.client.HTTPResponse) -> str:
-    words = " ".join(answer.read(2000).decode(errors="replace").split())
-    return words[:200] or "no reason given"
+def _is_last(document: dict[str, Any]) -> bool:
+    """Whether a choice says why it ends. Raises EndpointUnreachable where the server tells of an error instead."""
+    if error := document.get("error"):
+        words = error.get("message") if isinstance(error, dict) else error
+        raise EndpointUnreachable(f"The server broke off its answer: {str(words)[:200].rstrip('.')}.")
+    return any(choice.get("finish_reason") for choice in document.get("choices") or ())
+
+
+def _why(error: Exception) -> str:
+    """`connection refused`, without the number that the system gives it."""
+    if isinstance(error, TimeoutError):
+        return f"no answer within {TIMEOUT_S:.0f} s"
+    words = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
+    return (words or type(error).__name__).rstrip(".").lower()
+
+
+def _said(answer: http.client.HTTPResponse) -> str:
+    """The server's own words: the message of an error document, else the beginning of whatever came."""
+    try:
+        body = answer.read(20_000).decode(errors="replace")
+    except (OSError, http.client.HTTPException):
+        body = ""
+    try:
+        document = json.loads(body)
+        error = document.get("error", document)
+        body = str(error.get("message") or body) if isinstance(error, dict) else str(error)
+    except (ValueError, AttributeError):
+        pass
+    return " ".join(body.split())[:300].rstrip(".") or "no reason given"

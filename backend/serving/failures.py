@@ -69,6 +69,7 @@ PATTERNS: tuple[tuple[str, str], ...] = (
         "the weights cannot be read: the safetensors file is damaged, so import or optimize the model again",
     ),
     (r"No space left on device", "the disk is full: free some space and start it again"),
+    (r"EngineDeadError", "its engine process has ended, which its log may explain: start it again"),
 )
 
 _CHATTER = re.compile(r"^.*\b(?:INFO|WARNING|DEBUG) \d\d-\d\d \d\d:.*$", re.MULTILINE)

@@ -64,6 +64,10 @@ def _run(channel: JobChannel, memory: PeakMemory) -> dict[str, Any]:
             from backend.worker import install
 
             return install.run(spec, channel)
+        case "serve":
+            from backend.worker import serve
+
+            return serve.run(spec, channel, memory)
 
 
 def _end(channel: JobChannel, outcome: str, error: str) -> int:

@@ -11,7 +11,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-OPTIONS = argparse.Namespace(word="w", ttft_ms=0.0)
+OPTIONS = argparse.Namespace(word="w", ttft_ms=0.0, refuse=None)
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -20,14 +20,20 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         known = self.path == "/v1/models"
-        body = json.dumps({"data": [{"id": "plain"}]} if known else {"error": "no such path"}).encode()
-        self.send_response(200 if known else 404)
+        self.whole(200 if known else 404, {"data": [{"id": "plain"}]} if known else {"error": "no such path"})
+
+    def whole(self, status: int, document: dict[str, Any]) -> None:
+        body = json.dumps(document).encode()
+        self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
 
     def do_POST(self) -> None:
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if OPTIONS.refuse:
+            self.whole(400, {"error": {"message": OPTIONS.refuse}})
+            return
         self.send_response(200)
         self.end_headers()
         for number in range(asked["max_tokens"]):
@@ -45,6 +51,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--word", default="w")
     parser.add_argument("--ttft-ms", type=float, default=10.0)
+    parser.add_argument("--refuse", help="answer every question with HTTP 400 and these words")
     parser.parse_args(namespace=OPTIONS)
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     print(server.server_address[1], flush=True)

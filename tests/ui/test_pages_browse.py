@@ -1,4 +1,4 @@
-"""Catalog, Model and Hardware in every state, and the shell that stands around them."""
+"""Catalog and Model in every state, and the shell that stands around them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import pytest
 
 from app import navigation
 from backend.domain.jobs import JobState
-from backend.service import Workspace, jobs
-from backend.service.engines import EngineStatus
+from backend.service import Workspace
 from tests import simulated, studio
 
 
@@ -84,23 +83,6 @@ def test_no_model_in_the_url_leads_to_the_catalog(home: Workspace) -> None:
     assert studio.links(studio.open_page("model")) == ["Open the catalog"]
 
 
-def test_hardware_shows_the_machine_and_every_engine(home: Workspace) -> None:
-    at = studio.open_page("hardware")
-    said = studio.says(at)
-    assert "cores" in said and "Memory" in said
-    for name in ("studio", "serve", "compress", "neuron"):
-        assert f"**{name}**" in said
-    assert [button.key for button in at.button] == ["install-serve"]
-
-
-def test_an_engine_is_installed_by_a_click(home: Workspace) -> None:
-    at = studio.open_page("hardware")
-    at.button(key="install-serve").click().run()
-    studio.check(at)
-    assert [job.title for job in jobs.active(home)] == ["Install the engine serve"]
-    assert "Being installed" in studio.links(studio.open_page("hardware"))
-
-
 def test_a_database_that_is_none_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "whetstone.db").write_text("this is not a database " * 100)
     monkeypatch.setenv("WHETSTONE_HOME", str(tmp_path))
@@ -111,10 +93,3 @@ def test_a_database_that_is_none_is_told(tmp_path: Path, monkeypatch: pytest.Mon
     at = AppTest.from_file(str(studio.ROOT / "app" / "main.py"), default_timeout=studio.TIMEOUT_S).run()
     studio.check(at)
     assert len(at.error) == 1 and "cannot be opened" in at.error[0].value
-
-
-def test_engine_status_is_icon_and_word() -> None:
-    from app.hardware import engine_line
-
-    status = EngineStatus("serve", "serving", True, "0.32.0", "any", "serve", None)
-    assert engine_line(status) == ":material/check_circle: installed, 0.32.0"

@@ -40,6 +40,8 @@ SEEN = {
     "RuntimeError: Cannot find any model weights with `target-model`": "has no weights",
     "safetensors_rust.SafetensorError: Error while deserializing header: incomplete metadata, file not fully covered": "damaged",
     "OSError: [Errno 28] No space left on device": "the disk is full",
+    "(APIServer pid=1) ERROR 11-21 05:36:20 [async_llm.py:1] vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered "
+    "an issue. See stack trace (above) for the root cause.": "its engine process has ended",
 }
 
 
