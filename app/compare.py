@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from backend.domain import charts
-from backend.domain.comparison import has_many_errors
 from backend.domain.evaluation import Evaluation, Level, VariantResult
 from backend.domain.prices import Pricing, price
+from backend.domain.slo import is_sound
 from backend.domain.wording import figure, hardware_line
 from backend.service.evaluations import EvaluationView
 
@@ -146,11 +146,6 @@ def table(document: Evaluation, *, only: bool) -> list[dict[str, Any]]:
         return rows
     kept = [name for name in rows[0] if name in {"Variant", "Concurrency"} or len({row[name] for row in rows}) > 1]
     return [{name: row[name] for name in kept} for row in rows]
-
-
-def is_sound(level: Level) -> bool:
-    """Its figures are the server's, and nearly every request was answered."""
-    return not level.client_limited and not has_many_errors(level)
 
 
 def cheapest(document: Evaluation) -> str | None:

@@ -9,12 +9,14 @@ from app.words import plain, when
 from backend.domain.errors import NotFound
 from backend.domain.evaluation import Evaluation
 from backend.service import Workspace, evaluations
-from backend.service.evaluations import EvaluationView
+from backend.service.evaluations import EvaluationTitle, EvaluationView
+
+OFFERED = 200
 
 
 def choose(opened: Workspace) -> list[EvaluationView]:
     """Pick evaluations; an id of the URL that is not here is told, and the others are shown."""
-    titles = {title.id: f"{title.title}, {when(title.created_at)} ({title.id})" for title in evaluations.titles(opened)}
+    titles = {title.id: f"{title.title}, {when(title.created_at)} ({title.id})" for title in _offered(opened)}
     asked = compare.ids_in(st.query_params.get_all("ids"))
     views, unknown = [], []
     for wanted in asked[: compare.MOST]:
@@ -37,6 +39,17 @@ def choose(opened: Workspace) -> list[EvaluationView]:
         format_func=lambda name: titles.get(name, name), on_change=_write_ids, placeholder="Choose one or more",
     )  # fmt: skip
     return views
+
+
+def _offered(opened: Workspace) -> list[EvaluationTitle]:
+    """The newest evaluations, and where there are more than a list holds, those with the words searched for."""
+    newest = evaluations.titles(opened, limit=OFFERED)
+    if len(newest) < OFFERED:
+        return newest
+    words = st.text_input(
+        f"Find among all evaluations (the newest {OFFERED} are offered)", key="compare_find", type="search", max_chars=80
+    )
+    return evaluations.titles(opened, words=words, limit=OFFERED) if words else newest
 
 
 def _write_ids() -> None:

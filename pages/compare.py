@@ -2,10 +2,11 @@
 
 import streamlit as st
 
-from app import charts, compare, compare_form, evaluation_view, navigation
+from app import charts, compare, compare_form, compare_slo, evaluation_view, navigation
 from app.session import workspace
 from app.words import plain
 from backend.domain import charts as drawn
+from backend.domain import slo
 
 opened = workspace()
 head = st.container(horizontal=True, vertical_alignment="bottom")
@@ -22,11 +23,19 @@ if not views:
 top = st.container()
 documents = compare_form.what_if(views)
 whole = compare.merged(views, documents)
-with top:
-    charts.show(drawn.pareto(whole, charts.theme()), "compare-pareto")
-    st.caption("Up and to the right is better. The number at a mark is its concurrency; marks off the front are pale.")
-
 theme = charts.theme()
+with top:
+    chart = st.container()
+    limits = compare_slo.choose(documents)
+    best = slo.best(whole, limits)
+    with chart:
+        limited = limits != slo.Slo()
+        charts.show(compare_slo.ringed(drawn.pareto(whole, theme), best if limited else [], theme), "compare-pareto")
+        st.caption("Up and to the right is better. The number at a mark is its concurrency; marks off the front are pale.")
+    st.dataframe(compare_slo.rows(best), hide_index=True, alt="The best measured level of each variant within the limits")
+    st.caption(
+        "The most output tokens/s of each variant within these limits, at levels that were measured: nothing is interpolated."
+    )
 left, right = st.columns(2)
 with left:
     charts.show(drawn.price(whole, "per_million_output", theme), "compare-price")
@@ -54,4 +63,4 @@ for view in views:
     evaluation_view.say_provenance(view.document)
     navigation.link("evaluate", "Open the evaluation", ":material/open_in_new:", id=view.id)
     evaluation_view.downloads(opened, view)
-st.caption("This page's address holds the selection and the prices: share it as it is.")
+st.caption("This page's address holds the selection, the limits and the prices: share it as it is.")

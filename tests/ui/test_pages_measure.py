@@ -234,13 +234,13 @@ def test_evaluations_of_the_url_stand_side_by_side_pareto_first(home: Workspace)
     at = studio.open_page("compare", ids=",".join([*two(home), "e-gone"]))
     assert "Speed per user against total throughput" in headings(at)[0]
     assert "e-gone" in at.error[0].value
-    conditions = at.dataframe[0].value
+    conditions = at.dataframe[1].value
     assert "Hardware" in list(conditions["Condition"])
     assert "Workload" not in list(conditions["Condition"])
     assert "nothing is tested between them" in studio.says(at)
     at.toggle(key="differences").set_value(False).run()
     studio.check(at)
-    assert "Workload" in list(at.dataframe[0].value["Condition"])
+    assert "Workload" in list(at.dataframe[1].value["Condition"])
 
 
 def test_a_price_is_recomputed_and_kept_in_the_url(home: Workspace) -> None:
@@ -254,6 +254,22 @@ def test_a_price_is_recomputed_and_kept_in_the_url(home: Workspace) -> None:
     again = studio.open_page("compare", ids="e-1,e-2", prices=",0.6", discount="50")
     assert again.number_input(key="compare_price_e-2").value == 0.6
     assert again.number_input(key="compare_discount").value == 50.0
+
+
+def test_a_latency_limit_names_the_best_level_of_each_variant_and_stays_in_the_url(home: Workspace) -> None:
+    at = studio.open_page("compare", ids=",".join(two(home)))
+    before = list(at.dataframe[0].value["Best at"])
+    slider = at.slider[0]
+    slider.set_value(slider.max / 4).run()
+    studio.check(at)
+    kept = param(at, "slo_ttft")
+    assert float(kept) == pytest.approx(slider.max / 4)
+    limited = list(at.dataframe[0].value["Best at"])
+    assert limited != before
+    again = studio.open_page("compare", ids="e-1,e-2", slo_ttft=kept)
+    assert list(again.dataframe[0].value["Best at"]) == limited
+    at.slider[0].set_value(slider.max).run()
+    assert "slo_ttft" not in at.query_params
 
 
 @pytest.mark.parametrize("query", [{"prices": "x,-1,nan"}, {"discount": "many"}, {"discount": "400"}, {"prices": "1e400"}])
