@@ -4,7 +4,7 @@ import streamlit as st
 
 from app import navigation, shell
 from app.hardware import accelerator_rows, engine_line, figures, offered
-from app.session import workspace
+from app.session import frozen, workspace
 from app.words import plain
 from backend.service import engines, jobs, machine
 
@@ -12,6 +12,8 @@ opened = workspace()
 st.title("Hardware")
 here = machine.show(opened)
 shell.figures(figures(here))
+if opened.read_only:
+    st.caption("This is the machine that shows the demonstration, not the one that was measured.")
 
 st.subheader("Accelerators")
 if here.accelerators:
@@ -34,7 +36,7 @@ for engine in engines.listing(opened):
             queued = f"Install the engine {engine.name}" in busy
             if queued:
                 navigation.link("jobs", "Being installed", ":material/downloading:")
-            elif verb and st.button(verb, key=f"install-{engine.name}", icon=":material/download:"):
+            elif verb and st.button(verb, key=f"install-{engine.name}", icon=":material/download:", **frozen(opened)):
                 with shell.told():
                     navigation.go("job", id=engines.install(opened, engine.name).id)
         st.markdown(f"For: {plain(engine.purpose)}.  \nNeeds: {plain(engine.hardware)}.")
