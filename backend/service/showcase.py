@@ -50,9 +50,9 @@ def export(workspace: Workspace, folder: Path = FOLDER) -> list[Path]:
         raise NotFound("Nothing was evaluated in this home: run `whetstone demo` in it first.")
     evaluation = Evaluation.model_validate(tables["evaluations"][0]["document"])
     shown = Demonstration(hardware=evaluation.hardware, versions=evaluation.versions, measured_at=evaluation.measured_at)
-    texts = {f"{name}.json": json.dumps(rows, indent=1, ensure_ascii=False) for name, rows in tables.items()}
+    texts = {f"{name}.json": json.dumps(rows, indent=1, ensure_ascii=False) + "\n" for name, rows in tables.items()}
     texts |= {f"{row['id']}.html": _report(workspace, row["id"]) for row in tables["evaluations"]}
-    texts[MARK] = shown.model_dump_json(indent=1)
+    texts[MARK] = shown.model_dump_json(indent=1) + "\n"
     places = _places(workspace, tables)
     return _write(folder, {name: _anonymous(name, text, places) for name, text in texts.items()})
 
@@ -76,7 +76,7 @@ def _read(workspace: Workspace) -> dict[str, list[dict[str, Any]]]:
 def _document(row: JobRow | ArtifactRow | EvaluationRow) -> dict[str, Any]:
     fields = row.model_dump(mode="json")
     fields |= {name: json.loads(fields[name]) for name in DOCUMENTS if fields.get(name)}
-    return {name: LEFT_OUT.get(name, value) for name, value in fields.items()}
+    return {name: LEFT_OUT.get(name, fields[name]) for name in type(row).model_fields}
 
 
 def _report(workspace: Workspace, identity: str) -> str:
@@ -128,7 +128,7 @@ def _write(folder: Path, texts: dict[str, str]) -> list[Path]:
     for old in [*folder.glob("*.json"), *folder.glob("*.html")]:
         old.unlink()
     for name, text in texts.items():
-        (folder / name).write_text(text + "\n", encoding="utf-8")
+        (folder / name).write_text(text, encoding="utf-8")
     return [folder / name for name in texts]
 
 
