@@ -21,7 +21,7 @@ from backend.service import Workspace, first_run, jobs, open_workspace, supervis
 from backend.service.jobs import JobView
 from backend.settings import Settings
 from backend.store import queue
-from tests.homes import eventually, open_home, processes_of, until_ended
+from tests.homes import eventually, open_home, processes_of, until_state
 from tests.studio import artifact, optimize_spec
 
 
@@ -167,18 +167,26 @@ def studio(home: Path, *arguments: str, **environment: str) -> Iterator[subproce
         assert up.returncode == 0 and "Stopped." in err, err
 
 
-def test_up_runs_the_first_step_goes_on_and_carries_it_over_a_restart(tmp_path: Path) -> None:
+def test_up_begins_the_demo_and_the_supervisor_runs_it(tmp_path: Path) -> None:
     with studio(tmp_path / "home"):
         home = open_home(tmp_path / "home")
-        eventually("the first step", lambda: len(steps(home)) == 1)
-        until_ended(home, jobs.listing(home)[0].id)
+        assert steps(home) == ["Starter demo: optimize starter with w8a8"]
+        eventually("its start", lambda: jobs.listing(home)[0].state is JobState.RUNNING)
+
+
+def test_up_goes_on_with_it_and_stopped_half_way_carries_it_over(home: Workspace) -> None:
+    first = first_run.begin(home)
+    assert first is not None
+    finish(home, first)
+    with studio(home.settings.home):
         eventually("the third step", lambda: len(steps(home)) == 3)
+        third = until_state(home, jobs.listing(home)[0].id, JobState.RUNNING)
+        assert jobs.listing(home)[1].state is JobState.SUCCEEDED
     assert not supervisors.alive(home) and processes_of(home) == []
-    left = [job.state for job in jobs.listing(home)]
-    assert left[1:] == [JobState.SUCCEEDED, JobState.SUCCEEDED] and left[0] in {JobState.QUEUED, JobState.SUCCEEDED}
-    with studio(tmp_path / "home", WHETSTONE_ENGINES=str(tmp_path / "none")):
-        third = until_ended(home, jobs.listing(home)[0].id)
-    assert third.state is JobState.SUCCEEDED and len(steps(home)) == 3
+    assert jobs.show(home, third.id).state is JobState.QUEUED
+    with studio(home.settings.home):
+        assert until_state(home, third.id, JobState.RUNNING).attempt == 2
+        assert len(steps(home)) == 3
 
 
 def test_up_queues_nothing_where_it_is_disabled(tmp_path: Path) -> None:
