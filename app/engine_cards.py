@@ -10,6 +10,7 @@ from app import navigation, once
 from app.hardware import engine_line, failure, offered, removable, why_not
 from app.job_cards import cancel_button
 from app.jobs import progress_text
+from app.session import frozen
 from app.words import ago, plain
 from backend.domain.errors import WhetstoneError
 from backend.service import Workspace, engines
@@ -53,9 +54,9 @@ def _buttons(opened: Workspace, engine: EngineStatus, last: JobView | None) -> N
     if verb:
         st.button(
             verb, key=f"install-{engine.name}", icon=":material/download:", type="secondary" if engine.installed else "primary",
-            on_click=_do, args=(opened, engines.install, engine.name, after),
+            on_click=_do, args=(opened, engines.install, engine.name, after), **frozen(opened),
         )  # fmt: skip
-    if engine.installed and removable(engine.name):
+    if engine.installed and removable(engine.name) and not opened.read_only:
         with st.popover("Remove", icon=":material/delete:", key=f"ask-remove-{engine.name}"):
             st.markdown("Delete this environment? It can be installed again, which downloads it again.")
             st.button(

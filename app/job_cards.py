@@ -8,6 +8,7 @@ import streamlit as st
 
 from app import navigation
 from app.jobs import can_cancel, headline, places, progress_text, summary, verbs
+from app.session import frozen
 from backend.domain.errors import WhetstoneError
 from backend.service import Workspace, jobs
 from backend.service.jobs import JobView
@@ -58,7 +59,7 @@ def cancel_button(opened: Workspace, job: JobView, place: str) -> None:
 def verb_buttons(opened: Workspace, job: JobView, place: str) -> None:
     for verb in verbs(job):
         key = f"{place}-{verb.lower().replace(' ', '-')}-{job.id}"
-        st.button(verb, key=key, icon=ICONS[verb], on_click=act, args=(opened, verb, job.id))
+        st.button(verb, key=key, icon=ICONS[verb], on_click=act, args=(opened, verb, job.id), **frozen(opened))
 
 
 def active_cards(opened: Workspace, found: Sequence[JobView], place: str) -> None:
@@ -83,7 +84,7 @@ def ended_card(opened: Workspace, job: JobView) -> None:
         st.markdown(f"{headline(job)}  \n:small[{summary(job)}]", width="stretch")
         navigation.link("job", "Open", ":material/open_in_full:", id=job.id)
         key = f"do-{job.id}"
-        st.menu_button("Run again", verbs(job), key=key, on_click=_chosen, args=(opened, key, job.id))
+        st.menu_button("Run again", verbs(job), key=key, on_click=_chosen, args=(opened, key, job.id), **frozen(opened))
 
 
 def _chosen(opened: Workspace, key: str, job_id: str) -> None:

@@ -25,7 +25,7 @@ MAX_LOG_LINES = 400
 
 
 def status(job: JobView) -> str:
-    return f"{ICONS[job.state]} {job.state}"
+    return f"{ICONS[job.state]} {'making room' if job.making_room else job.state}"
 
 
 def elapsed(job: JobView, now: datetime | None = None) -> float | None:

@@ -10,6 +10,7 @@ from app import navigation, once, shell
 from app.job_cards import cancel_button
 from app.jobs import elapsed, headline, progress_text
 from app.playground_pick import Pair, share
+from app.session import frozen
 from app.words import ago, plain, seconds
 from backend.domain.errors import WhetstoneError
 from backend.domain.jobs import JobKind, JobState
@@ -50,7 +51,7 @@ def _to_start(opened: Workspace, pair: Pair, last: JobView | None) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         st.button(
             label if last is None else f"{label} again", type="primary", icon=":material/play_arrow:", key="start",
-            shortcut="Alt+S", on_click=_start, args=(opened, pair, mark),
+            shortcut="Alt+S", on_click=_start, args=(opened, pair, mark), **frozen(opened),
         )  # fmt: skip
         st.caption(f"{_took(opened, wanted)} They run on this machine only, and {_by_themselves(serve.IDLE_MINUTES)}.")
     if refused := st.session_state.pop("playground_refused", None):

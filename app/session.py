@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import streamlit as st
 
+from app.words import plain
 from backend import service
-from backend.domain.errors import WhetstoneError
+from backend.domain.errors import ReadOnly, WhetstoneError
 from backend.service import Workspace, supervisors
 
 
@@ -25,9 +28,16 @@ def workspace() -> Workspace:
     return opened
 
 
-def supervisor_banner(opened: Workspace) -> None:
-    """Say it when nothing will run what is queued, and what would."""
-    if not supervisors.alive(opened):
+def frozen(opened: Workspace) -> dict[str, Any]:
+    """For a button that starts or changes something: in a demonstration it is disabled and says why."""
+    return {"disabled": True, "help": str(ReadOnly())} if opened.read_only else {}
+
+
+def banner(opened: Workspace) -> None:
+    """Say whose figures a demonstration shows; else say it when nothing will run what is queued, and what would."""
+    if opened.demonstration is not None:
+        st.info(plain(opened.demonstration.label), icon=":material/co_present:")
+    elif not supervisors.alive(opened):
         st.warning(
             "No supervisor is running, so queued jobs wait. `whetstone up` starts one with the studio; "
             "`make run` does both from a checkout.",

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import streamlit as st
 
 from app import navigation
-from app.session import supervisor_banner, workspace
+from app.session import banner, workspace
 from app.words import plain
 from backend.domain.errors import WhetstoneError
 
@@ -23,7 +23,7 @@ def run() -> None:
     page = navigation.menu()
     opened = workspace()
     with told():
-        supervisor_banner(opened)
+        banner(opened)
         page.run()
 
 

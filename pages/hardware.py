@@ -12,6 +12,8 @@ opened = workspace()
 st.title("Hardware")
 here = machine.show(opened)
 shell.figures(figures(here))
+if opened.read_only:
+    st.caption("This is the machine that shows the demonstration, not the one that was measured.")
 
 st.subheader("Engines")
 st.markdown("The libraries that optimize and serve cannot share one environment, so each engine has its own.")

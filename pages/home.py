@@ -4,10 +4,10 @@ from pathlib import Path
 
 import streamlit as st
 
-from app import navigation, shell
+from app import first_run, navigation, shell
 from app.job_cards import active_cards, mark
 from app.results import provenance, verdicts
-from app.session import workspace
+from app.session import frozen, workspace
 from app.words import count, plain, size
 from backend.domain.errors import WhetstoneError
 from backend.service import evaluations, jobs, models, optimize, recipes
@@ -18,12 +18,12 @@ opened = workspace()
 
 
 def running() -> tuple[tuple[str, str], ...]:
-    found = jobs.active(opened)
+    found, demo = jobs.active(opened), first_run.notice(opened)
     if found:
         active_cards(opened, found, "home")
-    else:
+    elif demo is None:
         st.caption("Nothing is running.")
-    return mark(found)
+    return (*mark(found), ("demo", str(demo)))
 
 
 def start_starter() -> None:
@@ -43,7 +43,7 @@ def way_starter() -> None:
         f"A model of {count(card.parameters)} parameters comes with Whetstone ({size(card.weights_bytes)}). "
         "Quantize it to INT8 on this machine and watch it: no download, no account."
     )
-    if st.button("Optimize the starter", type="primary", icon=":material/play_arrow:", shortcut="Alt+S"):
+    if st.button("Optimize the starter", type="primary", icon=":material/play_arrow:", shortcut="Alt+S", **frozen(opened)):
         with shell.told():
             start_starter()
 
@@ -76,7 +76,7 @@ first_visit = jobs.count(opened) == 0
 if first_visit:
     ways()
 st.subheader("Running")
-shell.live("home", running, active=bool(jobs.active(opened)))
+shell.live("home", running, active=bool(jobs.active(opened)) or first_run.moves(opened))
 
 st.subheader("Latest verdicts")
 latest = evaluations.listing(opened, limit=LATEST)

@@ -6,7 +6,7 @@ from app import charts, navigation, playground_pick, shell
 from app.job_cards import act, cancel_button
 from app.jobs import elapsed, last_heard, log_lines, phase_rows, phases, progress_text, rate, status, verbs, warnings
 from app.results import figures, provenance, source, verdicts
-from app.session import workspace
+from app.session import frozen, workspace
 from app.words import plain, seconds, when
 from backend.domain.charts_layers import layer_errors
 from backend.domain.errors import NotFound
@@ -32,7 +32,7 @@ def header() -> None:
     st.caption(f"{status(job)} · `{job.id}` · {job.kind} · by {plain(job.owner)} · submitted {when(job.created_at)}")
     with st.container(horizontal=True, vertical_alignment="center"):
         for verb in verbs(job):
-            if st.button(verb, key=f"job-{verb}") and (after := act(opened, verb, job.id)):
+            if st.button(verb, key=f"job-{verb}", **frozen(opened)) and (after := act(opened, verb, job.id)):
                 navigation.go("job", id=after.id)
         if not job.ended:
             cancel_button(opened, job, "job")
@@ -93,9 +93,11 @@ def optimized() -> None:
     except NotFound:
         st.info("The artifact that this job made has been deleted since.", icon=":material/delete:")
         return
-    st.caption(f"Artifact `{artifact.id}` in {plain(artifact.path)}; quality measured on held-out text while it was made.")
-    pair = playground_pick.address([source(artifact.manifest.parent), artifact.id])
-    navigation.link("playground", "Talk to it beside the original", ":material/chat:", **pair)
+    where = "its files are not part of this demonstration" if opened.read_only else f"in {plain(artifact.path)}"
+    st.caption(f"Artifact `{artifact.id}`, {where}; quality measured on held-out text while it was made.")
+    if not opened.read_only:
+        pair = playground_pick.address([source(artifact.manifest.parent), artifact.id])
+        navigation.link("playground", "Talk to it beside the original", ":material/chat:", **pair)
     if artifact.manifest.layers:
         charts.show(layer_errors(artifact.manifest.layers, charts.theme()), "layer-errors")
 

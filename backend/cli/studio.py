@@ -28,11 +28,25 @@ def up(
         typer.Option(help="Address to listen on. The studio has no sign-in: open it to a network only among people you trust."),
     ] = "127.0.0.1",
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open a browser where there is one.")] = True,
+    demo: Annotated[
+        bool,
+        typer.Option("--demo", help="Show results that were measured elsewhere: read-only, nothing runs, your home is not used."),
+    ] = False,
 ) -> None:
-    """Supervisor and web studio; Ctrl-C stops both cleanly."""
+    """Supervisor and web studio; Ctrl-C stops both cleanly.
+
+    In a home that never had a job it queues the starter demo, which makes room for your own jobs; WHETSTONE_NO_DEMO=1 leaves
+    it out.
+    """
     studio.check_port(port)
-    workspace = service.open_workspace()
-    studio.serve(workspace, port, host=host, browser=browser, say=lambda line: print(line, file=sys.stderr, flush=True))
+    if demo:
+        studio.serve_demonstration(port, host=host, browser=browser, say=_say)
+    else:
+        studio.serve(service.open_workspace(), port, host=host, browser=browser, say=_say)
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def demo(

@@ -68,6 +68,10 @@ class PortTaken(RequestError):
     """The port is in use: stop what uses it, or give another with --port."""
 
 
+class ReadOnly(RequestError):
+    """This is a demonstration: nothing can be started or changed here; `whetstone up` opens a studio of your own."""
+
+
 class SupervisorMissing(RequestError):
     """No supervisor is running; start one with `whetstone up`."""
 

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict
 
 from backend.artifacts import files
 from backend.domain.artifact import Manifest
+from backend.domain.errors import ReadOnly
 from backend.service.workspace import Workspace
 from backend.store import history
 from backend.store.tables import ArtifactRow
@@ -48,8 +49,10 @@ def show(workspace: Workspace, artifact_id: str) -> ArtifactView:
 
 
 def verify(workspace: Workspace, artifact_id: str) -> ArtifactView:
-    """Re-hash every file against the manifest in the store. Raises NotFound, ArtifactCorrupt."""
+    """Re-hash every file against the manifest in the store. Raises NotFound, ArtifactCorrupt, ReadOnly in a demonstration."""
     shown = show(workspace, artifact_id)
+    if workspace.read_only:
+        raise ReadOnly(f"The files of {artifact_id} are not part of this demonstration, so they cannot be verified here.")
     files.verify(Path(shown.path), shown.manifest)
     return shown
 

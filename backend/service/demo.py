@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from backend.domain.jobs import EvaluateSpec
 from backend.service import evaluations, optimize, recipes
 from backend.service.evaluations import EvaluationView
 from backend.service.jobs import JobView
+from backend.service.optimize import Prepared
 from backend.service.workspace import Workspace
 
 RECIPES = ("w8a8", "draft", "w8a8-draft")
@@ -20,16 +22,28 @@ Finish = Callable[[JobView], JobView]
 
 def run(workspace: Workspace, finish: Finish, *, repeats: int = 5, price_per_hour: float = ASSUMED_PRICE) -> EvaluationView:
     """Submit and wait for every job through `finish`, which raises where one fails or is cancelled."""
-    artifacts = [str(finish(job).result["artifact"]) for job in _optimize(workspace)]
-    options = evaluations.options(concurrency=(1, 4), repeats=repeats, price_per_hour=price_per_hour)
-    spec = evaluations.prepare(workspace, [MODEL, *artifacts], options)
+    made = [str(finish(job).result["artifact"]) for job in _optimize(workspace)]
+    spec = evaluate_spec(workspace, made, repeats=repeats, price_per_hour=price_per_hour)
     ended = finish(evaluations.submit(workspace, spec))
     return evaluations.show(workspace, str(ended.result["evaluation"]))
 
 
 def _optimize(workspace: Workspace) -> Iterator[JobView]:
     for name in RECIPES:
-        yield optimize.submit(workspace, optimize.prepare(workspace, MODEL, recipes.read_file(Path(name))))
+        yield optimize.submit(workspace, prepare(workspace, name))
+
+
+def prepare(workspace: Workspace, recipe: str) -> Prepared:
+    """The starter model with one of RECIPES. Raises what `optimize.prepare` does."""
+    return optimize.prepare(workspace, MODEL, recipes.read_file(Path(recipe)))
+
+
+def evaluate_spec(
+    workspace: Workspace, artifacts: Sequence[str], *, repeats: int = 5, price_per_hour: float = ASSUMED_PRICE
+) -> EvaluateSpec:
+    """All that was made against the original. Raises what `evaluations.prepare` does."""
+    options = evaluations.options(concurrency=(1, 4), repeats=repeats, price_per_hour=price_per_hour)
+    return evaluations.prepare(workspace, [MODEL, *artifacts], options)
 
 
 def report_path(view: EvaluationView) -> Path:

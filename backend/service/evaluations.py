@@ -72,7 +72,8 @@ def prepare(workspace: Workspace, sources: list[str], chosen: EvaluateOptions) -
 
 
 def of_variants(workspace: Workspace, resolved: list[Variant], chosen: EvaluateOptions) -> EvaluateSpec:
-    """The frozen specification over variants that are resolved already."""
+    """The frozen specification over variants that are resolved already. Raises ReadOnly in a demonstration."""
+    workspace.check_writable()
     workload = workloads.read(chosen.workload)
     if max(chosen.concurrency) > 4096:
         raise InvalidOptions("--concurrency is wrong: one load generator serves at most 4096 streams.")

@@ -41,6 +41,7 @@ class JobView(BaseModel):
     parent: str | None
     attempt: int
     cancel_requested: bool
+    yields: bool
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
@@ -51,6 +52,11 @@ class JobView(BaseModel):
     def ended(self) -> bool:
         return self.state in TERMINAL
 
+    @property
+    def making_room(self) -> bool:
+        """Being stopped only to be queued again."""
+        return self.yields and self.state is JobState.CANCELLING and not self.cancel_requested
+
 
 def view(row: JobRow) -> JobView:
     fields = {name: getattr(row, name) for name in JobView.model_fields if name != "result"}
@@ -58,14 +64,15 @@ def view(row: JobRow) -> JobView:
 
 
 def submit(
-    workspace: Workspace, spec: JobSpec, title: str, *, parent: str | None = None, submission: str | None = None
-) -> JobView:
-    """Insert one queued job. The same `submission` key twice is one job."""
+    workspace: Workspace, spec: JobSpec, title: str, *, parent: str | None = None, submission: str | None = None,
+    yields: bool = False,
+) -> JobView:  # fmt: skip
+    """Insert one queued job. The same `submission` key twice is one job; one that `yields` makes room for all that do not."""
     kind = JobKind(spec.kind)
     row = JobRow(
         id="j-" + secrets.token_hex(5), kind=kind, state=JobState.QUEUED, title=title, owner=workspace.settings.owner,
         spec=spec.model_dump_json(), parent=parent, submission=submission, exclusive=kind in MEASURING,
-        lane="background" if kind in BACKGROUND else "accelerator",
+        lane="background" if kind in BACKGROUND else "accelerator", yields=yields,
     )  # fmt: skip
     with workspace.store.session() as session:
         return view(queue.submit(session, row))
@@ -104,7 +111,7 @@ def active(workspace: Workspace) -> list[JobView]:
     """Running jobs first, then queued ones in the order in which they will start."""
     with workspace.store.read() as session:
         found = history.queued(session, [*LIVE, JobState.QUEUED])
-        return [view(row) for row in sorted(found, key=lambda row: row.state == JobState.QUEUED)]
+        return [view(row) for row in sorted(found, key=lambda row: (row.state == JobState.QUEUED, row.yields))]
 
 
 def timeline(workspace: Workspace, job_id: str) -> list[Event]:

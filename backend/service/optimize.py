@@ -28,8 +28,10 @@ class Prepared(BaseModel):
 def prepare(workspace: Workspace, source: str, recipe: Recipe, *, target: str = "local", seed: int = 0) -> Prepared:
     """Check everything that can be checked without starting.
 
-    Raises UnknownModel, InvalidModel, InvalidRecipe, ImpossibleStack, EngineMissing, InvalidWorkload, NotEnoughDisk.
+    Raises UnknownModel, InvalidModel, InvalidRecipe, ImpossibleStack, EngineMissing, InvalidWorkload, NotEnoughDisk;
+    ReadOnly in a demonstration.
     """
+    workspace.check_writable()
     model = models.resolve(workspace, source)
     verdict, draft = recipes.check(workspace, model, recipe, target)
     if verdict.plan is None:

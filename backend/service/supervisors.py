@@ -40,7 +40,11 @@ def ensure(workspace: Workspace) -> None:
 
 
 def start(workspace: Workspace, *, until_idle: float | None = None) -> None:
-    """Start a supervisor process in a session of its own and wait for its first heartbeat. Raises SupervisorFailed."""
+    """Start a supervisor process in a session of its own and wait for its first heartbeat.
+
+    Raises SupervisorFailed, and ReadOnly in a demonstration.
+    """
+    workspace.check_writable()
     command = [sys.executable, "-m", "backend.supervisor"]
     if until_idle is not None:
         command += ["--until-idle", str(until_idle)]

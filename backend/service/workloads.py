@@ -45,7 +45,9 @@ def save(workspace: Workspace, name: str, content: bytes) -> str:
     """Keep an uploaded workload in the home under its name and the start of its hash; the name it can be asked for by.
 
     The same content twice is one file. Raises InvalidWorkload with the first thing that is wrong; then nothing is kept.
+    Raises ReadOnly in a demonstration.
     """
+    workspace.check_writable()
     if len(content) > MAX_BYTES:
         raise InvalidWorkload(f"{name} has more than {MAX_BYTES // 1_000_000} MB: take a sample of it.")
     workload.parse(Path(name).stem, content)

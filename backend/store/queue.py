@@ -1,7 +1,11 @@
-"""The queue's statements: submit, claim by compare-and-set, transitions. The same SQL on SQLite and PostgreSQL."""
+"""The queue's statements: submit, claim by compare-and-set, transitions. The same SQL on SQLite and PostgreSQL.
+
+Which job may start is decided by the pure functions `choose` and `in_the_way` over the live and the queued rows.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 
 from sqlalchemy import CursorResult, func, update
@@ -36,22 +40,63 @@ def submit(session: Session, row: JobRow) -> JobRow:
 
 
 def claimable(session: Session) -> JobRow | None:
-    """The queued job that may start now, or None.
+    """The queued job that may start now, or None."""
+    return choose(*_rows(session))
+
+
+def yielding(session: Session) -> list[JobRow]:
+    """The live jobs that have to make room now for a person's own."""
+    return in_the_way(*_rows(session))
+
+
+def _rows(session: Session) -> tuple[Sequence[JobRow], Sequence[JobRow]]:
+    """Live rows, and the head of the queue in its order: what yields stands behind all else."""
+    live = session.exec(select(JobRow).where(col(JobRow.state).in_(LIVE))).all()
+    order = (col(JobRow.yields), col(JobRow.rank), col(JobRow.created_at))
+    queued = session.exec(select(JobRow).where(JobRow.state == JobState.QUEUED).order_by(*order).limit(50)).all()
+    return live, queued
+
+
+def choose(live: Sequence[JobRow], queued: Sequence[JobRow]) -> JobRow | None:
+    """Of rows in queue order, the one that may start beside the live ones, or None.
 
     A measuring job waits for all others and holds back those behind it, so that it is never starved; one job an accelerator
-    at a time; background jobs (installs) run beside accelerator jobs.
+    at a time; background jobs (installs) run beside accelerator jobs. A job that yields starts only where no other is queued.
     """
-    live = session.exec(select(JobRow).where(col(JobRow.state).in_(LIVE))).all()
     if any(row.exclusive for row in live):
         return None
     busy = {row.lane for row in live}
-    queued = select(JobRow).where(JobRow.state == JobState.QUEUED).order_by(col(JobRow.rank), col(JobRow.created_at)).limit(50)
-    for row in session.exec(queued):
+    for row in [row for row in queued if not row.yields] or queued:
         if row.exclusive:
             return row if not live else None
         if row.lane not in busy:
             return row
     return None
+
+
+def in_the_way(live: Sequence[JobRow], queued: Sequence[JobRow]) -> list[JobRow]:
+    """The live rows that yield and without which a person's own job could start now."""
+    wanted = choose([row for row in live if not row.yields], [row for row in queued if not row.yields])
+    if wanted is None:
+        return []
+    return [row for row in live if row.yields and (wanted.exclusive or row.exclusive or row.lane == wanted.lane)]
+
+
+def make_room(row: JobRow) -> None:
+    """Have a live job that yields stopped, to be queued again: it is being cancelled and nobody asked for that."""
+    move(row, JobState.CANCELLING)
+
+
+def is_making_room(row: JobRow) -> bool:
+    """Whether it is being stopped only to be queued again. A person's cancel, asked for meanwhile, counts more."""
+    return row.state == JobState.CANCELLING and row.yields and not row.cancel_requested
+
+
+def put_back(session: Session, job_id: str) -> JobRow:
+    """Queue a live job again whose worker has gone, under its id and in its old place; cancelled where a person asked for it."""
+    row = get(session, job_id)
+    move(row, JobState.CANCELLED)
+    return row if row.cancel_requested else requeue(session, job_id)
 
 
 def claim(session: Session, job_id: str, supervisor: str) -> bool:
@@ -102,13 +147,19 @@ def requeue(session: Session, job_id: str) -> JobRow:
 
 
 def move_to_front(session: Session, job_id: str) -> JobRow:
-    """Give a queued job the lowest rank. Raises NotNow unless queued."""
+    """Give a queued job the lowest rank; one that yields is the person's own from then on. Raises NotNow unless queued."""
     row = get(session, job_id)
     if row.state != JobState.QUEUED:
         raise NotNow(f"Job {job_id} is {row.state}: only queued jobs can be moved.")
     lowest = session.exec(select(func.min(JobRow.rank)).where(JobRow.state == JobState.QUEUED)).one()
-    row.rank = (lowest or 0.0) - 1.0
+    row.rank, row.yields = (lowest or 0.0) - 1.0, False
     return row
+
+
+def by_submission(session: Session, keys: Iterable[str]) -> dict[str, JobRow]:
+    """Submission key -> job, of those there are."""
+    found = session.exec(select(JobRow).where(col(JobRow.submission).in_(list(keys))))
+    return {str(row.submission): row for row in found}
 
 
 def heartbeat(session: Session, supervisor: SupervisorRow) -> None:

@@ -27,6 +27,10 @@ GRACE_SECONDS = 20.0
 """From SIGTERM to SIGKILL of a cancelled worker: long enough to stop a vLLM server in order."""
 
 
+YIELDING_ATTEMPTS = 3
+"""A job that yields is queued again when it is lost, until it was tried so often."""
+
+
 class Supervisor:
     """`tick` is one round: heartbeat, look after live jobs, start what may start."""
 
@@ -50,9 +54,12 @@ class Supervisor:
         return bool(live) or started or self._has_queued()
 
     def stop(self) -> None:
-        """Cancel what runs, wait for it, and say that this supervisor has gone."""
+        """Cancel what runs (what yields goes back into the queue), wait for it, and say that this supervisor has gone."""
         for row in self._live():
-            self._mark_cancel(row.id)
+            if row.yields and not row.cancel_requested:
+                self._make_room(row, "The supervisor is being stopped: this goes back into the queue.")
+            else:
+                self._mark_cancel(row.id)
         deadline = time.monotonic() + GRACE_SECONDS + 10
         while self._live() and time.monotonic() < deadline:
             self.tick(start=False)
@@ -79,7 +86,22 @@ class Supervisor:
         with self.store.session() as session:
             queue.get(session, job_id).cancel_requested = True
 
+    def _make_room(self, row: JobRow, sentence: str) -> None:
+        with self.store.session() as session:
+            fresh = queue.get(session, row.id)
+            if fresh.state != JobState.RUNNING:  # ended meanwhile, or is making room already
+                return
+            queue.make_room(fresh)
+            history.append(session, fresh, [Event(kind="state", message=sentence)])
+
+    def _yield_to_own(self) -> None:
+        with self.store.read() as session:
+            found = queue.yielding(session)
+        for row in found:
+            self._make_room(row, "Makes room for a job of your own: this goes back into the queue and starts again after it.")
+
     def _start_next(self) -> bool:
+        self._yield_to_own()
         with self.store.session() as session:
             row = queue.claimable(session)
             if row is None or not queue.claim(session, row.id, self.row.id):
@@ -98,14 +120,14 @@ class Supervisor:
         if row.handle is None:
             # The supervisor that claimed it died before the worker was recorded: its mark finds whatever did start.
             self.launcher.sweep(row.id, None)
-            self._close(row.id, JobState.LOST, "The supervisor ended while starting this job: resume it.")
+            self._lose(row, "The supervisor ended while starting this job")
             return
         handle = Handle.model_validate_json(row.handle)
         outcome = self.launcher.poll(handle)  # before the events: what was written before the exit is then carried
         self._carry(row)
         if not outcome.alive:
             self._finish(row, handle, outcome)
-        elif row.cancel_requested:
+        elif row.cancel_requested or queue.is_making_room(row):
             self._cancel(row, handle)
 
     def _carry(self, row: JobRow) -> None:
@@ -134,6 +156,8 @@ class Supervisor:
         result = self.launcher.result(row.id)
         if result is not None and result["outcome"] == "succeeded":
             self._register(row, result["document"])
+        elif queue.is_making_room(row):
+            self._put_back(row, handle, "It was stopped in order")
         elif result is not None:
             state = JobState.CANCELLED if result["outcome"] == "cancelled" else JobState.FAILED
             self._close(row.id, state, result["error"])
@@ -142,9 +166,24 @@ class Supervisor:
         elif outcome.code is not None:
             self._close(row.id, JobState.FAILED, _exit_sentence(outcome.code))
         else:
-            self._close(row.id, JobState.LOST, "The worker is gone and nobody saw it end: resume the job.")
+            self._lose(row, "The worker is gone and nobody saw it end", handle)
         self.launcher.sweep(row.id, handle)
         self._asked.pop(row.id, None)
+
+    def _lose(self, row: JobRow, sentence: str, handle: Handle | None = None) -> None:
+        """Nobody looks after a job that yields, so it looks after itself, a few times."""
+        if row.yields and row.attempt < YIELDING_ATTEMPTS and not row.cancel_requested:
+            self._put_back(row, handle, sentence)
+        else:
+            self._close(row.id, JobState.LOST, f"{sentence}: resume it.")
+
+    def _put_back(self, row: JobRow, handle: Handle | None, sentence: str) -> None:
+        """Swept before it is queued: the next attempt carries the same mark."""
+        self.launcher.sweep(row.id, handle)
+        with self.store.session() as session:
+            fresh = queue.put_back(session, row.id)
+            message = f"{sentence}, and is {'queued again' if fresh.state == JobState.QUEUED else fresh.state}."
+            history.append(session, fresh, [Event(kind="state", message=message, data={"state": fresh.state})])
 
     def _register(self, row: JobRow, document: dict[str, object]) -> None:
         output = self.settings.jobs / row.id / channel.WORK / channel.OUTPUT
