@@ -166,7 +166,9 @@ def test_no_job_in_the_url_leads_to_the_list(home: Workspace) -> None:
 def test_a_running_job_shows_phases_bar_rate_and_time_left(home: Workspace) -> None:
     at = studio.open_page("job", id=running(home))
     said = studio.says(at)
-    assert "60%" in said and "4 of 8 layers, 0.5 layers/s" in said and "Time left, about 12 s" in said
+    assert (
+        "60%" in said and "4 of 8 layers, 0.5 layers/s" in said and "Time left about 12 s" in said and "as it went so far" in said
+    )
     assert "A layer was left alone." in at.warning[-1].value and "Last event" in said
     assert list(at.dataframe[0].value["Phase"]) == ["Loading", "Quantizing"]
     assert list(at.dataframe[0].value["State"]) == ["ended", "running"]
