@@ -23,6 +23,7 @@ SECTIONS: dict[str, tuple[Entry, ...]] = {
     "": (Entry("home", "Home", ":material/home:"),),
     "Models": (
         Entry("catalog", "Catalog", ":material/menu_book:"),
+        Entry("import", "Import", ":material/folder_open:"),
         Entry("model", "Model", ":material/deployed_code:", hidden=True),
     ),
     "Optimize": (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
+from app.words import message
 from backend import service
 from backend.domain.errors import WhetstoneError
 from backend.service import Workspace, supervisors
@@ -19,7 +20,7 @@ def workspace() -> Workspace:
     try:
         opened: Workspace = _open()
     except WhetstoneError as error:
-        st.error(str(error), icon=":material/error:")
+        st.error(message(error), icon=":material/error:")
         st.stop()
         raise
     return opened

@@ -14,11 +14,10 @@ from backend.domain.model import ModelCard
 from backend.domain.recipe import Recipe, Speculate, Step
 from backend.domain.techniques import supported
 from backend.hardware import probe
-from backend.service import models
+from backend.service import models, recipe_text
+from backend.service.recipe_text import MAX_BYTES
 from backend.service.workspace import Workspace
 from backend.settings import ASSETS
-
-MAX_BYTES = 100_000
 
 
 class Addition(BaseModel):
@@ -46,18 +45,8 @@ def read_file(path: Path) -> Recipe:
 
 
 def read_text(text: str) -> Recipe:
-    """Parse YAML with its safe loader. Raises InvalidRecipe naming line and column."""
-    if len(text) > MAX_BYTES:
-        raise InvalidRecipe(f"The recipe has more than {MAX_BYTES // 1000} kB: a recipe has a few lines.")
-    try:
-        document = yaml.safe_load(text)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        where = f"line {mark.line + 1}, column {mark.column + 1}" if mark else "somewhere"
-        raise InvalidRecipe(f"The recipe is not valid YAML ({where}: {error.problem}): indent with spaces.") from None
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise InvalidRecipe(f"The recipe is not valid YAML: {str(error).splitlines()[0]}.") from None
-    return recipe.read(document)
+    """Parse YAML strictly. Raises InvalidRecipe naming line and column, or the wrong field."""
+    return recipe.read(recipe_text.read(text))
 
 
 def write_text(chosen: Recipe) -> str:
