@@ -55,13 +55,18 @@ def from_rates(readings: Sequence[Reading], now: datetime) -> Range | None:
     return Range(max(0.0, low), max(0.0, high), f"from the spread of its last {len(paces)} rates in this phase")
 
 
-def from_earlier(durations: Sequence[float], elapsed_s: float) -> Range | None:
-    """What the shortest and the longest job like it would still need; None without one, or once it takes longer than all."""
+def from_earlier(durations: Sequence[float], elapsed_s: float, *, like_it: bool = True) -> Range | None:
+    """What the shortest and the longest earlier job would still need; None without one, or once it takes longer than all.
+
+    `like_it`: they were of the same model and recipe or variants, not just of the same kind.
+    """
     left = [duration - elapsed_s for duration in durations]
     if not left or max(left) <= 0:
         return None
-    jobs = "an earlier job like it" if len(left) == 1 else f"{len(left)} earlier jobs like it"
-    return Range(max(0.0, min(left)), max(left), f"as long as {jobs} took")
+    jobs = "an earlier job" if len(left) == 1 else f"{len(left)} earlier jobs"
+    return Range(
+        max(0.0, min(left)), max(left), f"as long as {jobs} {'like it' if like_it else 'of this kind, of any model,'} took"
+    )
 
 
 def from_runs(seconds_a_run: Sequence[float], runs: int) -> Range | None:

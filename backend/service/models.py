@@ -11,6 +11,7 @@ from backend.catalog import licence as licences
 from backend.domain.artifact import Manifest
 from backend.domain.errors import UnknownModel
 from backend.domain.model import ModelCard
+from backend.service import paths
 from backend.service.workspace import Workspace
 from backend.store import history
 from backend.store import models as imported
@@ -28,20 +29,13 @@ def resolve(workspace: Workspace, source: str) -> ModelCard:
     card = bundled.card(source)
     if card is not None:
         return card
-    if _is_folder(source):
+    if paths.folder(source) is not None:
         return bundled.folder_card(source)
     looks_like_path = source.startswith((".", "/", "~"))
     what = "folder" if looks_like_path else "model"
     known = ", ".join(bundled.ids())
     shown = source if len(source) <= MAX_SHOWN else f"{source[:MAX_SHOWN]}…"
     raise UnknownModel(f"There is no {what} `{shown}`: give a folder with config.json and safetensors, or one of {known}.")
-
-
-def _is_folder(source: str) -> bool:
-    try:
-        return Path(source).expanduser().is_dir()
-    except (OSError, RuntimeError):  # a name too long for the disk; `~someone` who does not exist
-        return False
 
 
 def catalog(workspace: Workspace) -> list[ModelCard]:
@@ -104,7 +98,7 @@ def remember(workspace: Workspace, source: str) -> KnownModel:
 def forget(workspace: Workspace, source: str) -> None:
     """Take an imported folder out of the catalog; the folder and what was made from it stay. Raises NotFound."""
     with workspace.store.session() as session:
-        imported.forget(session, _path(source))
+        imported.forget(session, str(paths.resolved(source) or source))
 
 
 def is_remembered(workspace: Workspace, card: ModelCard) -> bool:
@@ -117,13 +111,6 @@ def remembered(workspace: Workspace, *, limit: int = 100) -> list[KnownModel]:
     with workspace.store.read() as session:
         cards = [ModelCard.model_validate_json(row.card) for row in imported.listing(session, limit=limit)]
     return [KnownModel(card=card, present=_present(card)) for card in cards]
-
-
-def _path(source: str) -> str:
-    try:
-        return str(Path(source).expanduser().resolve())
-    except (OSError, RuntimeError):
-        return source
 
 
 def draft_for(workspace: Workspace, model: ModelCard, wanted: str | None) -> ModelCard | None:

@@ -38,19 +38,16 @@ def time_left(workspace: Workspace, job: JobView, now: datetime | None = None) -
     own = eta.from_rates(readings, now)
     if own is not None:
         return own
-    return eta.from_earlier(durations(workspace, job.kind, job.title), (now - job.started_at).total_seconds())
+    return expected(workspace, job.kind, job.title, elapsed_s=(now - job.started_at).total_seconds())
 
 
-def durations(workspace: Workspace, kind: str, title: str) -> list[float]:
-    """Seconds that succeeded jobs of this title took, newest first; where there is none, those of the kind."""
+def expected(workspace: Workspace, kind: str, title: str, *, elapsed_s: float = 0.0) -> Range | None:
+    """How long a job may still take, by those of its title that succeeded here, else by those of its kind; None without any."""
     with workspace.store.read() as session:
-        rows = watching.succeeded(session, kind, title) or watching.succeeded(session, kind)
-    return [took for row in rows if (took := _took(row)) is not None]
-
-
-def expected(workspace: Workspace, kind: JobKind, title: str) -> Range | None:
-    """How long a job not yet started may take; None where no job of its kind has succeeded here."""
-    return eta.from_earlier(durations(workspace, kind, title), 0.0)
+        same = watching.succeeded(session, kind, title)
+        rows = same or watching.succeeded(session, kind)
+    took = [seconds for row in rows if (seconds := _took(row)) is not None]
+    return eta.from_earlier(took, elapsed_s, like_it=bool(same))
 
 
 def expected_evaluation(workspace: Workspace, spec: EvaluateSpec) -> Range | None:
