@@ -19,10 +19,13 @@ from backend.domain.errors import WhetstoneError
 from backend.domain.model import ModelCard
 from backend.domain.recipe import Recipe, Step
 from backend.service import Workspace, models, recipes
+from backend.service.recipe_text import MAX_BYTES
 from backend.service.recipes import Addition
 
 EMPTY = "name: my recipe\nsteps: []\n"
 TEXT, UNDO, REVISION, ERROR, MODEL = "build_text", "build_undo", "build_revision", "build_error", "build_model"
+UNREAD = "build_unread"
+"""Why the pasted YAML was not taken."""
 
 
 class Draft(NamedTuple):
@@ -53,6 +56,7 @@ def put(recipe: Recipe, *, redraw: bool = True) -> None:
     """Take the recipe as the one being built. `redraw`: the widgets must show it anew."""
     before, after = current().text, recipes.write_text(recipe)
     st.session_state.pop(ERROR, None)
+    st.session_state.pop(UNREAD, None)
     if after != before:
         st.session_state.setdefault(UNDO, []).append(before)
         del st.session_state[UNDO][:-50]
@@ -272,9 +276,12 @@ def _set(where: int | str, name: str, key: str) -> None:
 
 def yaml_view(draft: Draft) -> None:
     """The recipe as text, and back: what is pasted is read on request, and stays where it cannot be read."""
-    with st.expander("As YAML", expanded=draft.error is not None):
+    with st.expander("As YAML", expanded=draft.error is not None or UNREAD in st.session_state):
         key = _key("yaml", hash(draft.text))
-        st.text_area("Recipe in YAML", draft.text, height=220, key=key)
+        if unread := st.session_state.get(UNREAD):
+            st.error(message(unread), icon=":material/error:")
+        st.text_area("Recipe in YAML", draft.text, height=220, key=key, max_chars=MAX_BYTES)
+        st.caption(f"At most {MAX_BYTES // 1000} kB: a longer text is not taken into the field.")
         with st.container(horizontal=True):
             st.button("Read this YAML", key="read-yaml", on_click=_read, args=(key,))
             st.download_button("Download", draft.text, "recipe.yaml", "application/yaml", on_click="ignore")
@@ -284,7 +291,7 @@ def _read(key: str) -> None:
     try:
         put(recipes.read_text(st.session_state[key]))
     except WhetstoneError as error:
-        st.session_state[ERROR] = str(error)
+        st.session_state[UNREAD] = str(error)
 
 
 def error() -> str | None:

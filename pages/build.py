@@ -18,14 +18,16 @@ if card is None:
 st.caption(plain(recipe_options.about(card)))
 
 draft = recipe_form.current()
+told = st.container()  # always there: what comes and goes in it must not close what is open below
 if refused := recipe_form.error():
-    st.error(message(refused), icon=":material/error:")
+    told.error(message(refused), icon=":material/error:")
 if draft.recipe is not None:
     source = st.query_params.get("model", card.id)
     judgement = recipe_verdict.judge(opened, card, source, draft.recipe)
 else:
     judgement = recipe_verdict.Judgement()
-recipe_verdict.summary(card, judgement)
+with told:
+    recipe_verdict.summary(card, judgement)
 left, right = st.columns([3, 2], gap="large")
 
 with left:

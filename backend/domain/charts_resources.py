@@ -24,8 +24,9 @@ def resources(points: Sequence[tuple[float, float, float]], theme: Theme = "ligh
     drawn = layout(TITLE, {"label": f"Since the start ({unit})", "rangemode": "tozero"}, {}, theme)
     drawn["xaxis"]["anchor"] = "y2"
     upper = {**drawn["yaxis"], **_panel(f"Memory ({size})", (0.56, 1.0), theme)}
-    lower = {**drawn["yaxis"], **_panel("Processor (% of one core)", (0.0, 0.44), theme)}
-    return {"data": [memory, cpu], "layout": {**drawn, "height": 420, "yaxis": upper, "yaxis2": lower, "showlegend": False}}
+    lower = {**drawn["yaxis"], **_panel("CPU (% of one core)", (0.0, 0.44), theme)}
+    drawn["margin"] = {**drawn["margin"], "b": 56}
+    return {"data": [memory, cpu], "layout": {**drawn, "height": 400, "yaxis": upper, "yaxis2": lower, "showlegend": False}}
 
 
 def _panel(label: str, domain: tuple[float, float], theme: Theme) -> dict[str, Any]:
@@ -50,6 +51,6 @@ def _trace(
             f"{figure(value)} {what}<br>{figure(at)} {unit} after the start<br>{MEASURED}" for at, value in zip(x, y, strict=True)
         ],
         "hoverinfo": "text",
-        "line": {"color": look.colour, "dash": look.dash, "width": 2},
+        "line": {"color": look.colour, "width": 2},
         "marker": {"color": look.colour, "symbol": look.symbol, "size": 8},
     }
