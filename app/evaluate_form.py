@@ -8,16 +8,18 @@ from typing import Any
 
 import streamlit as st
 
-from app import once
-from app.words import plain, when
+from app import navigation, once
+from app.words import between, message, short, when
 from backend.domain.errors import WhetstoneError
+from backend.domain.eta import Range
 from backend.domain.evaluation import EvaluateOptions
 from backend.domain.jobs import EvaluateSpec
-from backend.service import Workspace, artifacts, evaluations, models, workloads
+from backend.service import Workspace, artifacts, evaluations, models, watching
 
-PURPOSE, UPLOADED = "evaluate", "evaluate_uploaded"
+PURPOSE = "evaluate"
 BLOCKS_FOR_VERDICT = 5
-PREVIEW_LINES, PREVIEW_CHARACTERS = 20, 240
+MOST_VARIANTS = 16
+INTERLEAVE = ("auto", "resident", "restart")
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ class Asked:
 
 def names_in(values: list[str]) -> list[str]:
     """The URL's variants: `?variants=a,b` or the parameter several times; each once, in order."""
-    return list(dict.fromkeys(name.strip() for value in values for name in value.split(",") if name.strip()))
+    return list(dict.fromkeys(name for value in values for name in navigation.parts(value)))
 
 
 def levels_in(words: str) -> tuple[int, ...]:
@@ -38,7 +40,8 @@ def levels_in(words: str) -> tuple[int, ...]:
     try:
         return tuple(int(part) for part in words.replace(" ", ",").split(",") if part)
     except ValueError:
-        raise evaluations.InvalidOptions(f"Concurrency is wrong: `{words}` is not a list such as 1, 4, 16.") from None
+        shown = short(words, 60)
+        raise evaluations.InvalidOptions(f"Concurrency is wrong: `{shown}` is not a list such as 1, 4, 16.") from None
 
 
 def sentence(error: WhetstoneError) -> str:
@@ -66,74 +69,15 @@ def variants(opened: Workspace) -> list[str]:
 def _write_variants() -> None:
     chosen = st.session_state["evaluate_variants"]
     if chosen:
-        st.query_params["variants"] = ",".join(chosen)
-    elif "variants" in st.query_params:
-        del st.query_params["variants"]
-
-
-def workload(opened: Workspace) -> str:
-    """Choose the prompts, or bring one's own; its source for the service."""
-    uploaded = workloads.saved(opened)
-    choices = [*workloads.names(), *uploaded]
-    asked = st.query_params.get("workload")
-    if asked and asked not in choices:
-        st.warning(f"There is no workload {plain(asked)} here any more: {choices[0]} is chosen instead.", icon=":material/help:")
-    st.selectbox(
-        "Workload", choices, index=choices.index(asked) if asked in choices else 0, key=f"evaluate_workload_{asked}",
-        on_change=_write_workload, args=(f"evaluate_workload_{asked}",),
-        help="The prompts that the load is made of. Your own traffic gives the verdict that counts for you.",
-    )  # fmt: skip
-    chosen = st.session_state[f"evaluate_workload_{asked}"]
-    with st.expander("Upload a workload"):
-        _upload(opened)
-    source = str(uploaded.get(chosen, chosen))
-    if st.toggle("Preview the workload", key="evaluate_preview"):
-        _preview(source)
-    return source
-
-
-def _write_workload(key: str) -> None:
-    st.query_params["workload"] = st.session_state[key]
-
-
-def _upload(opened: Workspace) -> None:
-    st.caption('JSONL: one object a line with a "prompt" and, if you like, "max_tokens". It is kept under the studio\'s home.')
-    file = st.file_uploader("JSONL file", type=["jsonl"], key="evaluate_file")
-    if file is None or st.session_state.get(UPLOADED) == file.file_id:
-        return
-    try:
-        kept = workloads.save(opened, file.name, file.getvalue())
-    except WhetstoneError as error:
-        st.error(str(error), icon=":material/error:")
-        return
-    st.session_state[UPLOADED] = file.file_id
-    st.query_params["workload"] = kept
-    st.rerun()
-
-
-def _preview(source: str) -> None:
-    try:
-        read = workloads.read(source)
-    except WhetstoneError as error:
-        st.error(str(error), icon=":material/error:")
-        return
-    about = read.about()
-    with st.container(horizontal=True):
-        st.metric("Prompts", f"{about['prompts']:,}")
-        st.metric("Median length", f"{about['prompt_characters_p50']:,} characters")
-        st.metric("Longest", f"{about['prompt_characters_max']:,} characters")
-    rows = [
-        {"Characters": len(p.prompt), "Max tokens": p.max_tokens, "Prompt": p.prompt[:PREVIEW_CHARACTERS]}
-        for p in read.prompts[:PREVIEW_LINES]
-    ]
-    st.dataframe(rows, hide_index=True, alt=f"The first {len(rows)} prompts with their lengths")
-    st.caption("Tokens are counted by the server while it is measured: a length in tokens is not known before.")
+        st.query_params["variants"] = navigation.several(*chosen)
+    else:
+        st.query_params.pop("variants", None)
 
 
 def load() -> dict[str, Any]:
     """How much load, how often, at what price: fields of the options, not yet checked."""
-    url: dict[str, Any] = {"bind": "query-params"}
     left, middle, right = st.columns(3)
+    url: dict[str, Any] = {"bind": "query-params"}
     found: dict[str, Any] = {
         "concurrency": left.text_input(
             "Concurrency (streams)", "1, 4", key="concurrency", help="Levels, such as 1, 4, 16.", **url
@@ -161,27 +105,73 @@ def load() -> dict[str, Any]:
             key="requests",
             placeholder="four a stream",
             **url,
-            help="Without the warm-up; empty is four a stream and at least eight.",
-        ),
-        "quality": st.checkbox(
-            "Measure quality too", True, key="quality", help="Perplexity, KL divergence, greedy match.", **url
+            help="Without the warm-up; empty is four a stream and at least eight, or as many as the seconds allow.",
         ),
     }
+    quality = st.checkbox("Measure quality too", True, key="quality", help="Perplexity, KL divergence, greedy match.", **url)
+    with st.expander("More of the load"):
+        more = _more(url)
     if found["repeats"] < BLOCKS_FOR_VERDICT:
         st.caption(f"With fewer than {BLOCKS_FOR_VERDICT} repeats there are figures but no verdict.")
-    return found
+    return {**found, **more, "quality": quality}
+
+
+def _more(url: dict[str, Any]) -> dict[str, Any]:
+    """What is rarely changed, at the options' own defaults."""
+    default = EvaluateOptions()
+    left, middle, right = st.columns(3)
+    return {
+        "seconds": left.number_input(
+            "Seconds a run", 1.0, 3600.0, value=None, step=1.0, key="seconds", placeholder="no limit", **url,
+            help="A run ends after so much steady load, or after its requests, whichever comes first.",
+        ),
+        "warmup_requests": middle.number_input(
+            "Warm-up requests a stream", 0, 100, default.warmup_requests, key="warmup", **url,
+            help="Before each run; not counted.",
+        ),
+        "timeout_s": right.number_input(
+            "Longest wait for an answer (s)", 1.0, 3600.0, default.timeout_s, step=1.0, key="timeout", **url,
+            help="An answer that takes longer counts as an error.",
+        ),
+        "temperature": left.number_input(
+            "Temperature", 0.0, 2.0, default.temperature, 0.1, key="temperature", **url,
+            help="0 is greedy: the same answer each time.",
+        ),
+        "seed": middle.number_input("Seed", 0, 2**31 - 1, default.seed, key="seed", **url, help="The same for every variant."),
+        "input_output_ratio": right.number_input(
+            "Input tokens an output token", 0.01, 1000.0, default.input_output_ratio, key="ratio", **url,
+            help="For the blended price.",
+        ),
+        "interleave": st.selectbox(
+            "Servers", INTERLEAVE, key="interleave", **url,
+            help="resident: all servers up, one loaded at a time. restart: one after another. auto: resident if they fit.",
+        ),
+    }  # fmt: skip
 
 
 def ask(opened: Workspace, sources: list[str], workload_source: str, fields: dict[str, Any]) -> Asked:
     """All that can be checked before the start."""
     if not sources:
         return Asked(obstacle="Choose at least one variant; with two or more there is a verdict.")
+    if len(sources) > MOST_VARIANTS:
+        return Asked(obstacle=f"{len(sources)} variants are too many for one evaluation: choose at most {MOST_VARIANTS}.")
     try:
         levels = levels_in(fields["concurrency"])
         chosen = evaluations.options(**{**fields, "concurrency": levels, "workload": workload_source})
         return Asked(spec=evaluations.prepare(opened, sources, chosen))
     except WhetstoneError as error:
         return Asked(obstacle=sentence(error))
+
+
+def outlook(opened: Workspace, asked: Asked, sources: list[str]) -> None:
+    """What will happen on the click, or why it cannot: in the first screenful."""
+    if asked.spec:
+        took = watching.expected_evaluation(opened, asked.spec)
+        st.success(f"{extent(asked.spec)} {duration(asked.spec, took)}", icon=":material/check_circle:")
+    elif sources:
+        st.error(message(asked.obstacle), icon=":material/block:")
+    else:
+        st.info("The verdict, the charts and the table will stand here. Choose the variants to measure.", icon=":material/info:")
 
 
 def extent(spec: EvaluateSpec) -> str:
@@ -194,6 +184,14 @@ def extent(spec: EvaluateSpec) -> str:
     return f"{parts} = {runs} run{'' if runs == 1 else 's'}. It runs alone on the machine."
 
 
+def duration(spec: EvaluateSpec, took: Range | None) -> str:
+    """How long about; what is not known is said."""
+    if took is None:
+        return "How long it takes is unknown: nothing has been evaluated here yet."
+    words = between(took.low, took.high)
+    return f"{words[:1].upper()}{words[1:]}, {took.basis}, whatever their load was."
+
+
 def fingerprint(spec: EvaluateSpec) -> str:
     return hashlib.sha256(spec.model_dump_json().encode()).hexdigest()
 
@@ -203,15 +201,19 @@ def submit_button(opened: Workspace, asked: Asked) -> None:
     mark = fingerprint(asked.spec) if asked.spec else ""
     st.button(
         "Evaluate", type="primary", key="evaluate", icon=":material/speed:", shortcut="Ctrl+Enter", disabled=asked.spec is None,
-        on_click=_submit, args=(opened, asked.spec, mark), help=asked.obstacle,
+        on_click=_submit, args=(opened, asked.spec, mark), help=message(asked.obstacle) if asked.obstacle else None,
     )  # fmt: skip
     if refused := st.session_state.pop("evaluate_refused", None):
-        st.error(refused, icon=":material/error:")
+        st.error(message(refused), icon=":material/error:")
 
 
 def _submit(opened: Workspace, spec: EvaluateSpec, mark: str) -> None:
+    """A job of this very question that has ended is no double click: the question is asked anew."""
     try:
         job = evaluations.submit(opened, spec, submission=once.key(PURPOSE, mark))
+        if job.ended:
+            once.renew(PURPOSE)
+            job = evaluations.submit(opened, spec, submission=once.key(PURPOSE, mark))
     except WhetstoneError as error:
         st.session_state["evaluate_refused"] = sentence(error)
     else:

@@ -7,7 +7,7 @@ import streamlit as st
 from app import charts, navigation, once, shell
 from app.evaluate_form import PURPOSE
 from app.jobs import can_cancel, headline, progress_text
-from app.words import plain
+from app.words import message, plain, short
 from backend.domain.errors import NotFound, WhetstoneError
 from backend.domain.jobs import JobState
 from backend.service import Workspace, evaluations, jobs
@@ -18,7 +18,9 @@ def show(opened: Workspace, job_id: str) -> None:
     try:
         job = jobs.show(opened, job_id)
     except NotFound:
-        shell.refuse(f"There is no job {plain(job_id)} here: it may belong to another home.", "evaluate", "Measure something")
+        shell.refuse(
+            f"There is no job {plain(short(job_id, 60))} here: it may belong to another home.", "evaluate", "Measure something"
+        )
         return
     if job.kind != "evaluate":
         shell.refuse(f"Job {job_id} is no evaluation: it is of kind {job.kind}.", "jobs", "All jobs")
@@ -35,7 +37,7 @@ def _panel(opened: Workspace, job_id: str, names: list[str]) -> str:
     job = jobs.show(opened, job_id)
     st.markdown(headline(job))
     if job.ended:
-        st.error(plain(job.error or f"The evaluation is {job.state}: there is no result."), icon=":material/error:")
+        st.error(message(job.error or f"The evaluation is {job.state}: there is no result."), icon=":material/error:")
         if st.button("Measure again", type="primary", key="measure-again", icon=":material/refresh:"):
             _again(opened, job_id)
     else:
@@ -55,14 +57,14 @@ def _cancel(opened: Workspace, job_id: str) -> None:
     try:
         jobs.cancel(opened, job_id)
     except WhetstoneError as error:
-        st.toast(str(error))
+        st.toast(message(error), icon=":material/error:")
 
 
 def _again(opened: Workspace, job_id: str) -> None:
     try:
         retried = jobs.retry(opened, job_id)
     except WhetstoneError as error:
-        st.error(str(error), icon=":material/error:")
+        st.error(message(error), icon=":material/error:")
         return
     st.query_params.from_dict({"job": retried.id})
     st.rerun(scope="app")

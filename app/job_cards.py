@@ -9,6 +9,7 @@ import streamlit as st
 from app import navigation
 from app.jobs import can_cancel, headline, places, progress_text, summary, verbs
 from app.session import frozen
+from app.words import message
 from backend.domain.errors import WhetstoneError
 from backend.service import Workspace, jobs
 from backend.service.jobs import JobView
@@ -28,6 +29,12 @@ DONE = {
     "Retry": "Queued as {id}.",
     "Clone": "Queued as {id}.",
 }
+HELPS = {
+    "Move to front": "Run it before the others that wait.",
+    "Resume": "The same job again, from where it was as far as it kept that.",
+    "Retry": "A new job with the same specification; this one stays as it is.",
+    "Clone": "A new job with the same specification.",
+}
 ICONS = {
     "Cancel": ":material/cancel:",
     "Move to front": ":material/vertical_align_top:",
@@ -42,7 +49,7 @@ def act(opened: Workspace, verb: str, job_id: str) -> JobView | None:
     try:
         after = ACTS[verb](opened, job_id)
     except WhetstoneError as error:
-        st.toast(str(error), icon=":material/error:")
+        st.toast(message(error), icon=":material/error:")
         return None
     st.toast(DONE[verb].format(id=after.id), icon=ICONS[verb])
     return after

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from app.words import ago, plain, seconds, when
+from app.words import ago, between, plain, seconds, when
+from backend.domain.eta import Range
 from backend.domain.jobs import RESUMABLE, TERMINAL, Event, JobState
 from backend.service.jobs import JobView
 
@@ -22,6 +23,7 @@ ICONS = {
 }
 ENDINGS = [str(state) for state in (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED, JobState.LOST)]
 MAX_LOG_LINES = 400
+WORTH_A_GUESS = 0.1
 
 
 def status(job: JobView) -> str:
@@ -44,6 +46,11 @@ def verbs(job: JobView) -> tuple[str, ...]:
     return ("Clone",) if job.state is JobState.SUCCEEDED else ()
 
 
+def main_verb(job: JobView) -> str | None:
+    """What is done next to a job that did not succeed: go on from where it was, which is what its error asks for too."""
+    return "Resume" if job.state in RESUMABLE else None
+
+
 def can_cancel(job: JobView) -> bool:
     return job.state not in TERMINAL and job.state is not JobState.CANCELLING and not job.cancel_requested
 
@@ -52,13 +59,31 @@ def headline(job: JobView) -> str:
     return f"**{plain(job.title)}** · {status(job)}"
 
 
-def progress_text(job: JobView, place: int | None = None) -> str:
-    """The bar's own words: how far, since when, how much longer. `place` is the place in the queue."""
+def progress_text(job: JobView, place: int | None = None, *, left: bool = True) -> str:
+    """The bar's own words: how far, since when, and with `left` how much longer. `place` is the place in the queue."""
     if job.state is JobState.QUEUED:
         return f"Waiting, number {place} in the queue" if place else "Waiting in the queue"
-    left = f" · about {seconds(job.eta_s)} left" if job.eta_s is not None else ""
+    guess = guessed(job) if left else None
+    more = f" · about {seconds(guess)} left" if guess is not None else ""
     said = plain(job.message or "Starting")
-    return f"{said} · {job.progress or 0:.0%} · {seconds(elapsed(job))}{left}"
+    return f"{said} · {job.progress or 0:.0%} · {seconds(elapsed(job))}{more}"
+
+
+def guessed(job: JobView, now: datetime | None = None) -> float | None:
+    """The worker's own guess of the seconds left, less what has passed since; None before a tenth, where it is far off."""
+    if job.eta_s is None or job.event_at is None or (job.progress or 0.0) < WORTH_A_GUESS:
+        return None
+    left = job.eta_s - ((now or datetime.now(UTC)) - job.event_at).total_seconds()
+    return left if left > 0 else None
+
+
+def time_left(job: JobView, found: Range | None) -> tuple[str, str]:
+    """The range of what is left and what it goes by; without one the worker's own guess, else that it is unknown."""
+    if found is not None:
+        return between(found.low, found.high), found.basis
+    if (guess := guessed(job)) is not None:
+        return f"about {seconds(guess)}", "if the rest goes as it went so far"
+    return "unknown", "no rate of late, and no earlier job like it"
 
 
 def summary(job: JobView) -> str:

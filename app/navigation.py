@@ -23,6 +23,7 @@ SECTIONS: dict[str, tuple[Entry, ...]] = {
     "": (Entry("home", "Home", ":material/home:"),),
     "Models": (
         Entry("catalog", "Catalog", ":material/menu_book:"),
+        Entry("import", "Import", ":material/folder_open:"),
         Entry("model", "Model", ":material/deployed_code:", hidden=True),
     ),
     "Optimize": (
@@ -62,6 +63,17 @@ def _page(entry: Entry) -> Any:
     visibility = "hidden" if entry.hidden else "visible"
     default = entry.name == "home"
     return st.Page(file(entry.name), title=entry.title, icon=entry.icon, default=default, visibility=visibility)
+
+
+def several(*values: str) -> str:
+    """Values as one parameter, between commas; a comma of a value's own (a folder's name may have one) is written %2C."""
+    return ",".join(value.replace("%", "%25").replace(",", "%2C") for value in values)
+
+
+def parts(words: str) -> list[str]:
+    """What `several` wrote, and what a person wrote between commas; each without the spaces around it, empty ones left out."""
+    found = [part.replace("%2C", ",").replace("%2c", ",").replace("%25", "%").strip() for part in words.split(",")]
+    return [part for part in found if part]
 
 
 def link(name: str, label: str, icon: str | None = None, **params: str) -> None:

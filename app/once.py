@@ -1,21 +1,28 @@
 """One submission for one thing built, however often the button is clicked.
 
-A key belongs to a fingerprint of what is submitted; it changes when that changes, or when asked for another run.
+A key belongs to a fingerprint of what is submitted; it changes when that changes, when asked for another run, or for a button
+that is there every time one comes back (the starter on Home) some seconds after the click.
 """
 
 from __future__ import annotations
 
 import secrets
+import time
+from typing import Any
 
 import streamlit as st
 
+DOUBLE_CLICK_S = 5.0
 
-def key(purpose: str, fingerprint: str) -> str:
-    """The submission key of this session for what is built now."""
-    held: dict[str, str] = st.session_state.setdefault(f"once-{purpose}", {})
-    if held.get("fingerprint") != fingerprint:
+
+def key(purpose: str, fingerprint: str = "", *, for_s: float | None = None) -> str:
+    """The submission key of this session for what is built now; with `for_s`, clicks within so many seconds share it."""
+    held: dict[str, Any] = st.session_state.setdefault(f"once-{purpose}", {})
+    now = time.monotonic()
+    late = for_s is not None and now - held.get("at", now) > for_s
+    if held.get("fingerprint") != fingerprint or late:
         held.clear()
-        held.update(fingerprint=fingerprint, token=secrets.token_hex(12))
+        held.update(fingerprint=fingerprint, token=secrets.token_hex(12), at=now)
     return f"{purpose}-{held['token']}"
 
 
@@ -27,7 +34,7 @@ def remember(purpose: str, job_id: str) -> None:
 def made(purpose: str, fingerprint: str) -> str | None:
     """The job that this session made of just this, or None."""
     key(purpose, fingerprint)
-    held: dict[str, str] = st.session_state[f"once-{purpose}"]
+    held: dict[str, Any] = st.session_state[f"once-{purpose}"]
     return held.get("job")
 
 

@@ -11,17 +11,21 @@ from typing import Any, NamedTuple
 
 import streamlit as st
 
+from app import recipe_address
 from app import recipe_options as options
 from app.recipe_options import Option
+from app.words import message, plain
 from backend.domain.errors import WhetstoneError
 from backend.domain.model import ModelCard
 from backend.domain.recipe import Recipe, Step
 from backend.service import Workspace, models, recipes
+from backend.service.recipe_text import MAX_BYTES
+from backend.service.recipes import Addition
 
 EMPTY = "name: my recipe\nsteps: []\n"
-LONGEST_IN_URL = 6000
-"""Characters; a longer recipe stays in the session alone, because servers refuse long addresses."""
 TEXT, UNDO, REVISION, ERROR, MODEL = "build_text", "build_undo", "build_revision", "build_error", "build_model"
+UNREAD = "build_unread"
+"""Why the pasted YAML was not taken."""
 
 
 class Draft(NamedTuple):
@@ -34,8 +38,9 @@ class Draft(NamedTuple):
 
 def current() -> Draft:
     """The URL's recipe (YAML or a bundled name), else this session's, else an empty one."""
-    text = st.query_params.get("recipe") or st.session_state.get(TEXT) or EMPTY
+    text = st.session_state.get(TEXT) or EMPTY
     try:
+        text = recipe_address.read(st.query_params.get("recipe", "")) or text
         bundled = text in recipes.bundled_names()
         recipe = recipes.read_file(Path(text)) if bundled else recipes.read_text(text)
     except WhetstoneError as error:
@@ -51,6 +56,7 @@ def put(recipe: Recipe, *, redraw: bool = True) -> None:
     """Take the recipe as the one being built. `redraw`: the widgets must show it anew."""
     before, after = current().text, recipes.write_text(recipe)
     st.session_state.pop(ERROR, None)
+    st.session_state.pop(UNREAD, None)
     if after != before:
         st.session_state.setdefault(UNDO, []).append(before)
         del st.session_state[UNDO][:-50]
@@ -61,11 +67,11 @@ def put(recipe: Recipe, *, redraw: bool = True) -> None:
 
 def _keep(text: str) -> None:
     st.session_state[TEXT] = text
-    if len(text) <= LONGEST_IN_URL:
-        if st.query_params.get("recipe") != text:
-            st.query_params["recipe"] = text
-    elif "recipe" in st.query_params:
-        del st.query_params["recipe"]
+    address = recipe_address.write(text)
+    if address and st.query_params.get("recipe") != address:
+        st.query_params["recipe"] = address
+    elif not address:  # too long for an address even when packed: this session alone has it
+        st.query_params.pop("recipe", None)
 
 
 def _redraw() -> None:
@@ -97,11 +103,13 @@ def _edit(change: Callable[[Recipe], Recipe], *, redraw: bool = True) -> None:
 
 def model(opened: Workspace) -> ModelCard | None:
     """Choose the model; the sentence that says why not where there is none."""
-    known = [card.id for card in models.catalog(opened)]
+    present = {known.source: known.card for known in models.known(opened) if known.present}
+    known = list(present)
     wanted = st.query_params.get("model") or st.session_state.get(MODEL) or (known[0] if known else "")
     choices = known if wanted in known else [wanted, *known]
     chosen = st.selectbox(
         "Model", choices, index=choices.index(wanted), accept_new_options=True, key=f"build-model-{wanted}",
+        format_func=lambda name: f"{present[name].id} ({name})" if name in present and present[name].id != name else name,
         help="A model of the catalog, or the path of a folder with config.json and safetensors.",
     )  # fmt: skip
     chosen = chosen or wanted
@@ -110,7 +118,7 @@ def model(opened: Workspace) -> ModelCard | None:
     try:
         card = models.resolve(opened, chosen)
     except WhetstoneError as error:
-        st.error(str(error), icon=":material/error:")
+        st.error(message(error), icon=":material/error:")
         return None
     st.session_state[MODEL] = chosen
     return card
@@ -134,11 +142,12 @@ def goals(opened: Workspace, card: ModelCard) -> None:
 def _start(opened: Workspace, card: ModelCard, starts: tuple[str, ...]) -> None:
     """The first that is valid here, else the nearest to the first."""
     found = [recipes.read_file(Path(name)) for name in starts]
-    for recipe in found:
-        verdict, _ = recipes.check(opened, card, recipe)
-        if verdict.valid:
-            return put(recipe)
-    return put(found[0])
+    try:
+        valid = next((recipe for recipe in found if recipes.check(opened, card, recipe)[0].valid), found[0])
+    except WhetstoneError as error:
+        st.session_state[ERROR] = str(error)
+    else:
+        put(valid)
 
 
 def _by_hand() -> None:
@@ -165,24 +174,43 @@ def steps(recipe: Recipe) -> None:
 
 def _head(recipe: Recipe, index: int, step: Step) -> None:
     number, last = index + 1, len(recipe.steps) - 1
-    st.markdown(f"**{number}. {options.title(step)}**")
-    with st.container(horizontal=True):
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.markdown(f"**{number}. {plain(options.title(step))}**", width="stretch")
         for label, by, disabled in (("Up", -1, index == 0), ("Down", 1, index == last)):
             act = {"on_click": _edit, "args": (lambda built, by=by: options.moved(built, index, by),)}
-            st.button(label, key=_key(index, label), help=f"Move step {number} {label.lower()}", disabled=disabled, **act)
+            help_ = f"Move step {number} {label.lower()}"
+            st.button(label, key=_key(index, label), type="tertiary", help=help_, disabled=disabled, **act)
         act = {"on_click": _edit, "args": (lambda built: options.without_step(built, index),)}
-        st.button("Remove", key=_key(index, "remove"), help=f"Remove step {number}", icon=":material/delete:", **act)
+        st.button("Remove", key=_key(index, "remove"), type="tertiary", help=f"Remove step {number}", **act)
 
 
 def add(opened: Workspace, card: ModelCard, recipe: Recipe) -> None:
     """Every step this version can do; greyed with the reason where it does not go with the rest."""
     st.markdown("**Add a step**")
+    try:
+        choices = recipes.additions(opened, card, recipe)
+    except WhetstoneError as error:
+        st.error(message(error), icon=":material/error:")
+        return
     with st.container(horizontal=True):
-        for index, choice in enumerate(recipes.additions(opened, card, recipe)):
-            name = options.title(choice.step)
+        for index, choice in enumerate(choices):
             act = {"on_click": _edit, "args": (lambda built, step=choice.step: options.with_step(built, step),)}
-            help_ = choice.reason or options.HELPS[choice.step.technique]
-            st.button(name, key=f"add-{index}", icon=":material/add:", help=help_, disabled=choice.reason is not None, **act)
+            help_ = message(choice.reason or options.HELPS[choice.step.technique])
+            name, greyed = options.title(choice.step), choice.reason is not None
+            st.button(name, key=f"add-{index}", icon=":material/add:", help=help_, disabled=greyed, **act)
+    _refused([choice for choice in choices if choice.reason])
+
+
+def _refused(choices: list[Addition]) -> None:
+    """Why a choice is grey, and the nearest recipe that has it: said in words, since a touch screen has no hovering."""
+    if not choices:
+        return
+    with st.expander(f"Why {len(choices)} of them cannot be added, and what could be"):
+        for index, choice in enumerate(choices):
+            st.markdown(f"**{options.title(choice.step)}**: {message(choice.reason)}")
+            if choice.instead is not None:
+                label = f"Use {plain(options.stack(choice.instead))} instead"
+                st.button(label, key=f"instead-{index}", icon=":material/swap_horiz:", on_click=put, args=(choice.instead,))
 
 
 def serving(recipe: Recipe) -> None:
@@ -248,18 +276,22 @@ def _set(where: int | str, name: str, key: str) -> None:
 
 def yaml_view(draft: Draft) -> None:
     """The recipe as text, and back: what is pasted is read on request, and stays where it cannot be read."""
-    with st.expander("As YAML", expanded=draft.error is not None):
+    with st.expander("As YAML", expanded=draft.error is not None or UNREAD in st.session_state):
         key = _key("yaml", hash(draft.text))
-        st.text_area("Recipe in YAML", draft.text, height=220, key=key)
-        st.button("Read this YAML", key="read-yaml", on_click=_read, args=(key,))
-        st.download_button("Download", draft.text, "recipe.yaml", "application/yaml", on_click="ignore")
+        if unread := st.session_state.get(UNREAD):
+            st.error(message(unread), icon=":material/error:")
+        st.text_area("Recipe in YAML", draft.text, height=220, key=key, max_chars=MAX_BYTES)
+        st.caption(f"At most {MAX_BYTES // 1000} kB: a longer text is not taken into the field.")
+        with st.container(horizontal=True):
+            st.button("Read this YAML", key="read-yaml", on_click=_read, args=(key,))
+            st.download_button("Download", draft.text, "recipe.yaml", "application/yaml", on_click="ignore")
 
 
 def _read(key: str) -> None:
     try:
         put(recipes.read_text(st.session_state[key]))
     except WhetstoneError as error:
-        st.session_state[ERROR] = str(error)
+        st.session_state[UNREAD] = str(error)
 
 
 def error() -> str | None:

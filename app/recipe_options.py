@@ -172,6 +172,12 @@ def title(step: Step) -> str:
     return known or " ".join(part for part in (step.technique.capitalize(), f"({method})" if method else "") if part)
 
 
+def stack(recipe: Recipe) -> str:
+    """The steps in one line: `quantize w8a8 + compile`."""
+    steps = [" ".join(filter(None, (step.technique, getattr(step, "method", None)))) for step in recipe.steps]
+    return " + ".join(steps) or "no steps, the original"
+
+
 def value(recipe: Recipe, where: int | str, name: str) -> Any:
     """What is set now. `where`: the number of a step, `serving` or `limits`."""
     return getattr(recipe.steps[where] if isinstance(where, int) else getattr(recipe, where), name)

@@ -6,15 +6,17 @@ from typing import NamedTuple
 
 import streamlit as st
 
-from app import navigation, once, recipe_form
-from app.words import size
+from app import navigation, once, recipe_form, recipe_options
+from app.words import between, message, plain, size
 from backend.domain import estimate
 from backend.domain.compat import Reason
 from backend.domain.errors import WhetstoneError
 from backend.domain.estimate import Need
+from backend.domain.eta import Range
+from backend.domain.jobs import JobKind
 from backend.domain.model import ModelCard
 from backend.domain.recipe import Recipe
-from backend.service import Workspace, optimize, recipes
+from backend.service import Workspace, optimize, recipes, watching
 from backend.service.optimize import Prepared
 
 PURPOSE, REFUSED = "optimize", "build_refused"
@@ -25,6 +27,7 @@ class Judgement(NamedTuple):
 
     prepared: Prepared | None = None
     need: Need | None = None
+    duration: Range | None = None
     reasons: tuple[Reason, ...] = ()
     suggestion: Recipe | None = None
     notes: tuple[str, ...] = ()
@@ -44,25 +47,40 @@ def judge(opened: Workspace, card: ModelCard, source: str, recipe: Recipe) -> Ju
         prepared = optimize.prepare(opened, source, recipe)
     except WhetstoneError as error:
         return Judgement(need=need, notes=verdict.plan.notes, obstacle=str(error))
-    return Judgement(prepared=prepared, need=need, notes=verdict.plan.notes)
+    duration = watching.expected(opened, JobKind.OPTIMIZE, optimize.title(card, recipe))
+    return Judgement(prepared=prepared, need=need, duration=duration, notes=verdict.plan.notes)
+
+
+def summary(card: ModelCard, judgement: Judgement) -> None:
+    """Valid or not, and what it needs, in the first screenful of any width."""
+    need = judgement.need
+    if judgement.prepared is None or need is None:
+        if judgement.reasons or judgement.obstacle:
+            said = message(judgement.obstacle or judgement.reasons[0].message)
+            more = f" And {len(judgement.reasons) - 1} more, below." if len(judgement.reasons) > 1 else ""
+            st.error(f"{said}{more}", icon=":material/block:")
+        return
+    took = judgement.duration
+    parts = [
+        f"weights {size(card.weights_bytes)} to about {size(need.weights_bytes)}",
+        f"disk {size(need.disk_bytes)}",
+        f"memory {size(need.memory_bytes)}",
+        between(took.low, took.high) if took else "duration unknown",
+    ]
+    st.success(f"Valid for this model on this machine: {', '.join(parts)}.", icon=":material/check_circle:")
 
 
 def validity(judgement: Judgement) -> None:
-    """Valid or not, and every reason with its source."""
-    if judgement.prepared is not None:
-        st.success("This recipe is valid for this model on this machine.", icon=":material/check_circle:")
-    if judgement.obstacle:
-        st.error(judgement.obstacle, icon=":material/block:")
+    """Every reason with its source, and the nearest recipe that is valid."""
     for reason in judgement.reasons:
-        st.error(reason.message, icon=":material/block:")
-        st.caption(f"Why: {reason.source}")
+        st.markdown(f":material/block: {message(reason.message)}")
+        st.caption(f"Why: {plain(reason.source)}")
     for note in judgement.notes:
-        st.caption(note)
+        st.caption(message(note))
     nearest = judgement.suggestion
     if nearest is not None:
-        steps = " + ".join(step.technique for step in nearest.steps) or "no steps, the original"
         st.button(
-            f"Use the nearest valid recipe: {steps}", key="nearest", icon=":material/build:",
+            f"Use the nearest valid recipe: {plain(recipe_options.stack(nearest))}", key="nearest", icon=":material/build:",
             on_click=recipe_form.put, args=(nearest,),
         )  # fmt: skip
 
@@ -79,11 +97,13 @@ def estimates(card: ModelCard, judgement: Judgement) -> None:
         st.metric("Disk", size(need.disk_bytes), help=f"Estimated: {need.formulas['disk']}")
         st.metric("Memory", size(need.memory_bytes), help=f"Estimated: {need.formulas['memory']}")
     st.caption(f"The original's weights take {size(card.weights_bytes)} (read from its files).")
-    st.caption("Duration: unknown before the job runs; its page shows what is left while it runs.")
+    took = judgement.duration
+    known = f"{between(took.low, took.high)}, {took.basis}." if took else "unknown: no job of this kind has succeeded here yet."
+    st.caption(f"Duration: {known}")
     st.caption("Speed, cost and quality: unknown until the result is evaluated against the original.")
     with st.expander("How this is estimated"):
         for name, formula in need.formulas.items():
-            st.markdown(f"- {name}: {formula}")
+            st.markdown(f"- {name}: {plain(formula)}")
 
 
 def submit_button(opened: Workspace, card: ModelCard, recipe: Recipe | None, judgement: Judgement) -> None:
@@ -97,10 +117,10 @@ def submit_button(opened: Workspace, card: ModelCard, recipe: Recipe | None, jud
     st.button(
         "Optimize", key="optimize", type="primary", icon=":material/play_arrow:", shortcut="Ctrl+Enter",
         disabled=judgement.prepared is None, on_click=_submit, args=(opened, judgement.prepared, fingerprint),
-        help=None if judgement.prepared else "The recipe must be valid first: the reasons stand below.",
+        help=None if judgement.prepared else "The recipe must be valid first: the reasons stand beside it.",
     )  # fmt: skip
     if refused := st.session_state.pop(REFUSED, None):
-        st.error(refused, icon=":material/error:")
+        st.error(message(refused), icon=":material/error:")
 
 
 def _submit(opened: Workspace, prepared: Prepared, fingerprint: str) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import streamlit as st
 
-from app.words import plain
+from app.words import message, plain
 from backend import service
 from backend.domain.errors import ReadOnly, WhetstoneError
 from backend.service import Workspace, supervisors
@@ -22,7 +22,7 @@ def workspace() -> Workspace:
     try:
         opened: Workspace = _open()
     except WhetstoneError as error:
-        st.error(str(error), icon=":material/error:")
+        st.error(message(error), icon=":material/error:")
         st.stop()
         raise
     return opened

@@ -1,9 +1,7 @@
-"""What stands around every page: the menu, the banner, errors told in one sentence, live parts, one job a double click."""
+"""What stands around every page: the menu, the banner, errors told in one sentence, live parts."""
 
 from __future__ import annotations
 
-import secrets
-import time
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 
@@ -11,11 +9,10 @@ import streamlit as st
 
 from app import navigation
 from app.session import banner, workspace
-from app.words import plain
+from app.words import message, plain
 from backend.domain.errors import WhetstoneError
 
 LIVE_EVERY = "2s"
-DOUBLE_CLICK_SECONDS = 5.0
 
 
 def run() -> None:
@@ -33,7 +30,7 @@ def told() -> Iterator[None]:
     try:
         yield
     except WhetstoneError as error:
-        st.error(str(error), icon=":material/error:")
+        st.error(message(error), icon=":material/error:")
 
 
 def refuse(sentence: str, page: str, label: str, *, title: str | None = None) -> None:
@@ -45,11 +42,11 @@ def refuse(sentence: str, page: str, label: str, *, title: str | None = None) ->
     st.stop()
 
 
-def live(name: str, body: Callable[[], Hashable], *, active: bool) -> None:
+def live(name: str, body: Callable[[], Hashable], *, active: bool, every: str = LIVE_EVERY) -> None:
     """Draw `body`, and while `active` again every two seconds; the whole page follows when what it answers has changed."""
     seen: list[Hashable] = []
 
-    @st.fragment(run_every=LIVE_EVERY if active else None, key=f"live-{name}")  # type: ignore[untyped-decorator]
+    @st.fragment(run_every=every if active else None, key=f"live-{name}")  # type: ignore[untyped-decorator]
     def panel() -> None:
         with told():
             mark = body()
@@ -68,13 +65,3 @@ def figures(cells: Iterable[tuple[str, str, str | None]]) -> None:
                 st.metric(label, value)
                 if more:
                     st.caption(plain(more))
-
-
-def submission_key(name: str) -> str:
-    """The same key for clicks within a few seconds of each other, so that a double click is one job."""
-    place, now = f"submission-{name}", time.monotonic()
-    key, at = st.session_state.get(place, ("", 0.0))
-    if not key or now - at > DOUBLE_CLICK_SECONDS:
-        key = secrets.token_hex(8)
-        st.session_state[place] = (key, now)
-    return str(key)

@@ -6,12 +6,49 @@ import re
 from datetime import UTC, datetime
 
 UNKNOWN = "–"
-_MARKUP = re.compile(r"([\\`*_{}\[\]()#+!|<>~$:])")
+LONGEST = 400
+"""Characters of a person's words that a sentence repeats."""
+_MARKUP = re.compile(r"([\\`*_{}\[\]()#+!|<>~$:&/])")
+_BLOCK = re.compile(r"^([-=]|\d+(?=\.(?:\s|$)))")
+_TYPOGRAPHY = re.compile(r"(?<=<)(?=-)|(?<=-)(?=[->])|(?<=[<>~])(?==)")
+_SHORTCODE = re.compile(r":(?!\d{1,2}:)(?=[\w+-]+:|material/)")
+"""Of an emoji or an icon; not the minutes of a time of day."""
+_CODE = re.compile(r"`([^`\n]+)`")
+_JOINER = "\u2060"
+"""Takes no space and shows nothing: it parts what Streamlit would replace after Markdown's own escapes are gone."""
 
 
 def plain(words: str) -> str:
-    """Words that are shown as they are, whatever Markdown would make of them."""
-    return _MARKUP.sub(r"\\\1", words.replace("\n", " "))
+    """Words that are shown as they are, whatever Streamlit's Markdown would make of them, on one line.
+
+    Escapes hold for CommonMark, GFM, math and `:red[...]`. Emoji and icon codes and arrows are replaced in the text that comes
+    out of Markdown, where no escape is left, so they are parted by a word joiner. A web address stays a link that reads as it is.
+    """
+    parted = _TYPOGRAPHY.sub(_JOINER, _SHORTCODE.sub(f":{_JOINER}", " ".join(words.split())))
+    escaped = _MARKUP.sub(r"\\\1", parted)
+    return _BLOCK.sub(lambda found: f"\\{found[0]}" if found[0] in "-=" else f"{found[0]}{_JOINER}", escaped)
+
+
+def message(words: object) -> str:
+    """A sentence of ours that may repeat a person's words: all of it plain, but what stands in backticks is shown as code."""
+    text = " ".join(str(words).split())
+    return "".join(_code(part) if index % 2 else _part(part) for index, part in enumerate(_CODE.split(text)))
+
+
+def _part(words: str) -> str:
+    """`plain` within a line: the spaces at both ends are kept."""
+    left, right = words[: len(words) - len(words.lstrip())], words[len(words.rstrip()) :]
+    return f"{left}{plain(words)}{right}" if words.strip() else words
+
+
+def _code(words: str) -> str:
+    """Streamlit rewrites `:material/` even in code, before Markdown sees it."""
+    return f"`{words.replace(':material/', f':{_JOINER}material/')}`"
+
+
+def short(words: str, longest: int = LONGEST) -> str:
+    """The words, or their start."""
+    return words if len(words) <= longest else f"{words[:longest]}…"
 
 
 def seconds(value: float | None) -> str:
@@ -24,6 +61,22 @@ def seconds(value: float | None) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60} s"
     return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def between(low: float, high: float) -> str:
+    """A range of durations in one unit: `between 2 and 4 min`, `about 3 min`, `less than 1 min`."""
+    unit, one = next(((name, each) for name, each in (("h", 3600.0), ("min", 60.0)) if high >= 1.5 * each), ("s", 1.0))
+    first, last = _step(low / one, high / one), _step(high / one, high / one)
+    if last == "0":
+        return f"less than 1 {unit}"
+    if first == last:
+        return f"about {last} {unit}"
+    return f"up to {last} {unit}" if first == "0" else f"between {first} and {last} {unit}"
+
+
+def _step(value: float, high: float) -> str:
+    """Halves where the range is small."""
+    return f"{round(value * 2) / 2:g}" if high < 5 else f"{value:.0f}"
 
 
 def size(value: float | None) -> str:

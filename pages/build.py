@@ -4,6 +4,7 @@ import streamlit as st
 
 from app import recipe_form, recipe_options, recipe_verdict
 from app.session import workspace
+from app.words import message, plain
 
 opened = workspace()
 head = st.container(horizontal=True, vertical_alignment="bottom")
@@ -14,11 +15,19 @@ card = recipe_form.model(opened)
 if card is None:
     st.caption("Choose a model of the list; the recipe you built is kept.")
     st.stop()
-st.caption(recipe_options.about(card))
+st.caption(plain(recipe_options.about(card)))
 
 draft = recipe_form.current()
+told = st.container()  # always there: what comes and goes in it must not close what is open below
 if refused := recipe_form.error():
-    st.error(refused, icon=":material/error:")
+    told.error(message(refused), icon=":material/error:")
+if draft.recipe is not None:
+    source = st.query_params.get("model", card.id)
+    judgement = recipe_verdict.judge(opened, card, source, draft.recipe)
+else:
+    judgement = recipe_verdict.Judgement()
+with told:
+    recipe_verdict.summary(card, judgement)
 left, right = st.columns([3, 2], gap="large")
 
 with left:
@@ -30,15 +39,8 @@ with left:
         recipe_form.serving(draft.recipe)
         recipe_form.limits(draft.recipe)
     else:
-        st.error(f"{draft.error} Correct it below, or start anew above.", icon=":material/error:")
+        st.error(f"{message(draft.error)} Correct it below, or start anew above.", icon=":material/error:")
     recipe_form.yaml_view(draft)
-
-if draft.recipe is not None:
-    source = st.query_params.get("model", card.id)
-    judgement = recipe_verdict.judge(opened, card, source, draft.recipe)
-else:
-    judgement = recipe_verdict.Judgement()
-
 with right:
     recipe_verdict.validity(judgement)
     recipe_verdict.estimates(card, judgement)

@@ -2,9 +2,9 @@
 
 import streamlit as st
 
-from app import evaluate_form, evaluate_live, evaluation_view, navigation, shell
+from app import evaluate_form, evaluate_live, evaluation_view, navigation, shell, workload_form
 from app.session import workspace
-from app.words import plain
+from app.words import plain, short
 from backend.domain.errors import NotFound
 from backend.service import evaluations
 
@@ -19,26 +19,25 @@ if wanted:
         view = evaluations.show(opened, wanted)
     except NotFound:
         shell.refuse(
-            f"There is no evaluation {plain(wanted)} here: it may belong to another home.", "evaluate", "Measure something"
+            f"There is no evaluation {plain(short(wanted, 60))} here: it may belong to another home.",
+            "evaluate",
+            "Measure something",
         )
     st.subheader(plain(view.title), help=view.id)
     with action:
         navigation.link("compare", "Compare", ":material/compare_arrows:", ids=view.id)
-        sources = ",".join(result.variant.source for result in view.document.variants)
+        sources = navigation.several(*(result.variant.source for result in view.document.variants))
         navigation.link("evaluate", "Measure again", ":material/refresh:", variants=sources)
     evaluation_view.show(opened, view)
 elif job_id:
     evaluate_live.show(opened, job_id)
 else:
+    outlook = st.container()
     sources = evaluate_form.variants(opened)
-    workload = evaluate_form.workload(opened)
+    workload = workload_form.choose(opened, sources[0] if sources else None)
     fields = evaluate_form.load()
     asked = evaluate_form.ask(opened, sources, workload, fields)
-    if asked.spec:
-        st.caption(evaluate_form.extent(asked.spec))
-    elif sources:
-        st.error(asked.obstacle, icon=":material/block:")
-    else:
-        st.info("The verdict, the charts and the table will stand here. Choose the variants to measure.", icon=":material/info:")
+    with outlook:
+        evaluate_form.outlook(opened, asked, sources)
     with action:
         evaluate_form.submit_button(opened, asked)

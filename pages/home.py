@@ -4,7 +4,7 @@ from pathlib import Path
 
 import streamlit as st
 
-from app import first_run, navigation, shell
+from app import first_run, navigation, once, shell
 from app.job_cards import active_cards, mark
 from app.results import provenance, verdicts
 from app.session import frozen, workspace
@@ -28,7 +28,7 @@ def running() -> tuple[tuple[str, str], ...]:
 
 def start_starter() -> None:
     prepared = optimize.prepare(opened, "starter", recipes.read_file(Path(STARTER_RECIPE)))
-    job = optimize.submit(opened, prepared, submission=shell.submission_key("starter"))
+    job = optimize.submit(opened, prepared, submission=once.key("starter", for_s=once.DOUBLE_CLICK_S))
     navigation.go("job", id=job.id)
 
 

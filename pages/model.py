@@ -42,7 +42,7 @@ if made:
     with st.container(horizontal=True):
         for view in made[:5]:
             label = f"Evaluate {plain(view.recipe)} ({view.id})"
-            navigation.link("evaluate", label, ":material/speed:", variants=f"{own},{view.id}")
+            navigation.link("evaluate", label, ":material/speed:", variants=navigation.several(own, view.id))
             navigation.link("job", f"Job of {view.id}", ":material/open_in_full:", id=view.job_id)
 else:
     st.caption("Nothing yet: what you optimize will stand here with its size and quality.")
@@ -58,7 +58,7 @@ for evaluation in measured:
         navigation.link("evaluate", "Open", ":material/open_in_full:", id=evaluation.id)
 if not measured:
     st.caption("Nothing measured yet: verdicts against this model will stand here.")
-    navigation.link("evaluate", "Evaluate it", ":material/speed:", variants=own)
+    navigation.link("evaluate", "Evaluate it", ":material/speed:", variants=navigation.several(own))
 
 with st.expander("The card, as read from config.json and the weights", icon=":material/description:"):
     st.dataframe(facts(card), hide_index=True, alt="Facts of the model")

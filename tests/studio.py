@@ -56,7 +56,7 @@ def check(at: AppTest) -> None:
 
 def says(at: AppTest) -> str:
     """Every word on the page that is not in a table or a button."""
-    kinds = (at.title, at.subheader, at.markdown, at.caption, at.info, at.warning, at.error, at.code)
+    kinds = (at.title, at.subheader, at.markdown, at.caption, at.info, at.success, at.warning, at.error, at.code)
     bars = [bar.proto.text for bar in at.get("progress")]
     metrics = [f"{metric.label} {metric.value} {metric.delta}" for metric in at.metric]
     return "\n".join([*(str(element.value) for kind in kinds for element in kind), *bars, *metrics]).replace("\\", "")

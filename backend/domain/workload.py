@@ -49,13 +49,32 @@ def parse(name: str, content: bytes) -> Workload:
 
 def _line(number: int, line: bytes) -> Prompt:
     try:
-        document = json.loads(line)
+        document = json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))
+    except UnicodeDecodeError as error:
+        raise InvalidWorkload(
+            f"Line {number} of the workload is not UTF-8 text (byte {error.start + 1}): convert the file."
+        ) from None
+    except json.JSONDecodeError as error:
+        raise InvalidWorkload(
+            f"Line {number} of the workload is not JSON (column {error.colno}: {error.msg}): every line is one JSON object."
+        ) from None
     except (ValueError, RecursionError):
         raise InvalidWorkload(f"Line {number} of the workload is not JSON: every line is one JSON object.") from None
     prompt = document.get("prompt") if isinstance(document, dict) else None
     if not isinstance(prompt, str) or not prompt:
         raise InvalidWorkload(f'Line {number} of the workload has no "prompt": every line is an object with that text.')
+    if not _is_unicode(prompt):
+        raise InvalidWorkload(f"Line {number} of the workload has half a character (a lone surrogate): write the file anew.")
     tokens = document.get("max_tokens")
     if tokens is not None and (not isinstance(tokens, int) or isinstance(tokens, bool) or tokens < 1):
         raise InvalidWorkload(f'Line {number} of the workload has a wrong "max_tokens": it must be a whole number above 0.')
     return Prompt(prompt=prompt, max_tokens=tokens)
+
+
+def _is_unicode(words: str) -> bool:
+    """JSON can spell half of a surrogate pair, which no server can be sent."""
+    try:
+        words.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from backend.domain.errors import InvalidWorkload, NotFound, RequestError
+from backend.domain.errors import NotFound, RequestError
 from backend.domain.evaluation import EvaluateOptions, Evaluation, Variant
 from backend.domain.jobs import EvaluateSpec
 from backend.hardware import engines
@@ -74,11 +74,9 @@ def prepare(workspace: Workspace, sources: list[str], chosen: EvaluateOptions) -
 def of_variants(workspace: Workspace, resolved: list[Variant], chosen: EvaluateOptions) -> EvaluateSpec:
     """The frozen specification over variants that are resolved already. Raises ReadOnly in a demonstration."""
     workspace.check_writable()
-    workload = workloads.read(chosen.workload)
+    workloads.facts(chosen.workload)
     if max(chosen.concurrency) > 4096:
         raise InvalidOptions("--concurrency is wrong: one load generator serves at most 4096 streams.")
-    if not workload.prompts:
-        raise InvalidWorkload
     if any(variant.kind != "url" for variant in resolved):
         engines.engine_python(workspace.settings, "serve")
     path = str(workloads.path(chosen.workload))

@@ -1,4 +1,4 @@
-"""Models: from what a person writes to a card."""
+"""Models: from what a person writes to a card, and the folders that were imported."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from backend.catalog import bundled
+from backend.catalog import licence as licences
 from backend.domain.artifact import Manifest
 from backend.domain.errors import UnknownModel
 from backend.domain.model import ModelCard
+from backend.service import paths
 from backend.service.workspace import Workspace
 from backend.store import history
+from backend.store import models as imported
+from backend.store.tables import ModelRow
 
 MAX_SHOWN = 200
 """Characters of a wrong name that a message repeats."""
@@ -25,20 +29,13 @@ def resolve(workspace: Workspace, source: str) -> ModelCard:
     card = bundled.card(source)
     if card is not None:
         return card
-    if _is_folder(source):
+    if paths.folder(source) is not None:
         return bundled.folder_card(source)
     looks_like_path = source.startswith((".", "/", "~"))
     what = "folder" if looks_like_path else "model"
     known = ", ".join(bundled.ids())
     shown = source if len(source) <= MAX_SHOWN else f"{source[:MAX_SHOWN]}…"
     raise UnknownModel(f"There is no {what} `{shown}`: give a folder with config.json and safetensors, or one of {known}.")
-
-
-def _is_folder(source: str) -> bool:
-    try:
-        return Path(source).expanduser().is_dir()
-    except (OSError, RuntimeError):  # a name too long for the disk; `~someone` who does not exist
-        return False
 
 
 def catalog(workspace: Workspace) -> list[ModelCard]:
@@ -61,13 +58,59 @@ class KnownModel(BaseModel):
 
 
 def known(workspace: Workspace, *, limit: int = 100) -> list[KnownModel]:
-    """Bundled models, then the folders that artifacts were made from, latest first."""
+    """Bundled models, then the folders that were imported, then those that artifacts were made from, each latest first."""
     with workspace.store.read() as session:
+        remembered = [ModelCard.model_validate_json(row.card) for row in imported.listing(session, limit=limit)]
         rows = history.latest_artifacts_by_model(session, limit=limit)
         parents = [Manifest.model_validate_json(row.manifest).parent for row in rows]
-    used = [card for card in parents if card.origin != "starter"]
+    paths = {card.path for card in remembered}
+    used = [card for card in parents if card.origin != "starter" and card.path not in paths]
     found = [KnownModel(card=card, present=True) for card in catalog(workspace)]
-    return found + [KnownModel(card=card, present=(Path(card.path) / "config.json").is_file()) for card in used]
+    return found + [KnownModel(card=card, present=_present(card)) for card in [*remembered, *used]]
+
+
+def _present(card: ModelCard) -> bool:
+    return (Path(card.path) / "config.json").is_file()
+
+
+def licence(card: ModelCard) -> str | None:
+    """What the model's folder says of its licence and where; None where it says nothing."""
+    return licences.licence(Path(card.path))
+
+
+def remember(workspace: Workspace, source: str) -> KnownModel:
+    """Import a folder: the catalog lists it from now on. Nothing is copied; again is the same row with the card read anew.
+
+    Raises UnknownModel, InvalidModel. A bundled model is there already and stays as it is.
+    """
+    card = resolve(workspace, source)
+    if card.origin == "starter":
+        return KnownModel(card=card, present=True)
+    card = card.model_copy(update={"origin": "imported"})
+    row = ModelRow(
+        path=card.path, name=card.id, owner=workspace.settings.owner, licence=licence(card), card=card.model_dump_json()
+    )
+    with workspace.store.session() as session:
+        imported.remember(session, row)
+    return KnownModel(card=card, present=True)
+
+
+def forget(workspace: Workspace, source: str) -> None:
+    """Take an imported folder out of the catalog; the folder and what was made from it stay. Raises NotFound."""
+    with workspace.store.session() as session:
+        imported.forget(session, str(paths.resolved(source) or source))
+
+
+def is_remembered(workspace: Workspace, card: ModelCard) -> bool:
+    with workspace.store.read() as session:
+        return imported.find(session, card.path) is not None
+
+
+def remembered(workspace: Workspace, *, limit: int = 100) -> list[KnownModel]:
+    """The imported folders, latest first."""
+    with workspace.store.read() as session:
+        cards = [ModelCard.model_validate_json(row.card) for row in imported.listing(session, limit=limit)]
+    return [KnownModel(card=card, present=_present(card)) for card in cards]
 
 
 def draft_for(workspace: Workspace, model: ModelCard, wanted: str | None) -> ModelCard | None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from pydantic import BaseModel
 
 from backend.domain import compat, estimate
@@ -13,8 +11,9 @@ from backend.domain.jobs import OptimizeSpec
 from backend.domain.model import ModelCard
 from backend.domain.recipe import Quantize, Recipe
 from backend.hardware import engines, probe
-from backend.service import jobs, models, recipes
+from backend.service import jobs, models, paths, recipes
 from backend.service.jobs import JobView
+from backend.service.models import MAX_SHOWN
 from backend.service.workspace import Workspace
 
 
@@ -54,8 +53,12 @@ def prepare(workspace: Workspace, source: str, recipe: Recipe, *, target: str = 
 
 def submit(workspace: Workspace, prepared: Prepared, *, submission: str | None = None) -> JobView:
     """Queue it."""
-    title = f"Optimize {prepared.spec.model.id} with {prepared.spec.recipe.name}"
-    return jobs.submit(workspace, prepared.spec, title, submission=submission)
+    return jobs.submit(workspace, prepared.spec, title(prepared.spec.model, prepared.spec.recipe), submission=submission)
+
+
+def title(model: ModelCard, recipe: Recipe) -> str:
+    """What the job is called; those of one model and recipe have the same."""
+    return f"Optimize {model.id} with {recipe.name}"
 
 
 def _sentence(verdict: compat.Verdict) -> str:
@@ -79,9 +82,10 @@ def _calibration(recipe: Recipe) -> str | None:
     step = recipe.step("quantize")
     if not isinstance(step, Quantize) or step.calibration == "bundled":
         return None
-    path = Path(step.calibration).expanduser().resolve()
-    if not path.is_file():
-        raise InvalidWorkload(f"There is no calibration file {path}: give a text or JSONL file, or leave it out.")
+    path = paths.file(step.calibration)
+    if path is None:
+        shown = step.calibration[:MAX_SHOWN]
+        raise InvalidWorkload(f"There is no calibration file `{shown}`: give a text or JSONL file, or leave it out.")
     return str(path)
 
 

@@ -14,20 +14,23 @@ from backend.domain.model import ModelCard
 from backend.domain.recipe import Recipe, Speculate, Step
 from backend.domain.techniques import supported
 from backend.hardware import probe
-from backend.service import models
+from backend.service import models, recipe_text
+from backend.service.recipe_text import MAX_BYTES
 from backend.service.workspace import Workspace
 from backend.settings import ASSETS
 
-MAX_BYTES = 100_000
-
 
 class Addition(BaseModel):
-    """A step this version can do, and why it cannot be added to a recipe; None where it can."""
+    """A step this version can do, and why it cannot be added to a recipe; None where it can.
+
+    `instead` is the nearest recipe that has it: the step put in the place of another of its technique, or what else would work.
+    """
 
     model_config = ConfigDict(frozen=True)
 
     step: Step
     reason: str | None
+    instead: Recipe | None = None
 
 
 def read_file(path: Path) -> Recipe:
@@ -46,18 +49,8 @@ def read_file(path: Path) -> Recipe:
 
 
 def read_text(text: str) -> Recipe:
-    """Parse YAML with its safe loader. Raises InvalidRecipe naming line and column."""
-    if len(text) > MAX_BYTES:
-        raise InvalidRecipe(f"The recipe has more than {MAX_BYTES // 1000} kB: a recipe has a few lines.")
-    try:
-        document = yaml.safe_load(text)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        where = f"line {mark.line + 1}, column {mark.column + 1}" if mark else "somewhere"
-        raise InvalidRecipe(f"The recipe is not valid YAML ({where}: {error.problem}): indent with spaces.") from None
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise InvalidRecipe(f"The recipe is not valid YAML: {str(error).splitlines()[0]}.") from None
-    return recipe.read(document)
+    """Parse YAML strictly. Raises InvalidRecipe naming line and column, or the wrong field."""
+    return recipe.read(recipe_text.read(text))
 
 
 def write_text(chosen: Recipe) -> str:
@@ -96,8 +89,26 @@ def additions(workspace: Workspace, model: ModelCard, chosen: Recipe, target: st
     for step in map(_plain_step, supported()):
         longer = chosen.model_copy(update={"steps": (*chosen.steps, step)})
         brought = [reason.message for reason in compat.check(model, longer, facts).reasons if reason.message not in known]
-        found.append(Addition(step=step, reason=brought[0] if brought else None))
+        instead = _instead(model, chosen, step, facts) if brought else None
+        found.append(Addition(step=step, reason=brought[0] if brought else None, instead=instead))
     return found
+
+
+def _instead(model: ModelCard, chosen: Recipe, step: Step, facts: Facts) -> Recipe | None:
+    """A valid recipe, other than the one there is, that has a step of this technique and method."""
+    others = tuple(other for other in chosen.steps if other.technique != step.technique)
+    place = next((number for number, other in enumerate(chosen.steps) if other.technique == step.technique), len(others))
+    swapped = chosen.model_copy(update={"steps": (*others[:place], step, *others[place:])})
+    verdict = compat.check(model, swapped, facts)
+    nearest = swapped if verdict.valid else verdict.suggestion
+    if nearest is None or nearest == chosen:
+        return None
+    kept = any(other.technique == step.technique and _method(other) == _method(step) for other in nearest.steps)
+    return nearest if kept else None
+
+
+def _method(step: Step) -> str | None:
+    return getattr(step, "method", None)
 
 
 def _plain_step(row: tuple[str, str | None, str, list[str]]) -> Step:

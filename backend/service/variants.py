@@ -7,7 +7,7 @@ from pathlib import Path
 from backend.domain.artifact import Manifest
 from backend.domain.evaluation import Speculation, Variant
 from backend.domain.recipe import Serving, Speculate
-from backend.service import artifacts, models
+from backend.service import artifacts, models, paths
 from backend.service.workspace import Workspace
 
 
@@ -15,7 +15,7 @@ def resolve(workspace: Workspace, source: str, *, serving: Serving | None = None
     """Raises UnknownModel, InvalidModel, NotFound."""
     if source.startswith(("http://", "https://")):
         return Variant(name=source, source=source, kind="url", url=source.rstrip("/"))
-    if source.startswith("a-") and not Path(source).exists():
+    if source.startswith("a-") and paths.folder(source) is None:
         return _artifact(workspace, source)
     card = models.resolve(workspace, source)
     return Variant(

@@ -1,19 +1,55 @@
-"""Workloads: bundled by name, uploaded into the home, or a JSONL file."""
+"""Workloads: bundled by name, uploaded into the home, or a JSONL file. A file is read once for as long as it stays the same."""
 
 from __future__ import annotations
 
 import hashlib
 import re
+from functools import lru_cache
 from pathlib import Path
 
+from pydantic import BaseModel, ConfigDict
+
+from backend.catalog import token_lengths as tokenizers
 from backend.domain import workload
-from backend.domain.errors import InvalidWorkload
-from backend.domain.workload import Workload
+from backend.domain.errors import InvalidWorkload, WhetstoneError
+from backend.domain.order_statistics import percentile
+from backend.domain.workload import Prompt, Workload
+from backend.service import paths, variants
 from backend.service.workspace import Workspace
 from backend.settings import ASSETS
 
 MAX_BYTES = 200_000_000
+MAX_SHOWN = 200
+PREVIEWED = 20
+COUNTED_PROMPTS, COUNTED_CHARACTERS = 500, 1_000_000
+"""Most prompts whose tokens are counted for a preview, and most text of them."""
 _FOLDER = ASSETS / "workloads"
+
+
+class WorkloadFacts(BaseModel):
+    """What a screen says of a workload, without all its prompts. `first`: to be shown; `sample`: to count tokens of."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    sha256: str
+    prompts: int
+    characters_p50: int
+    characters_max: int
+    first: tuple[Prompt, ...]
+    sample: tuple[str, ...]
+
+
+class TokenLengths(BaseModel):
+    """Tokens of the first prompts by the tokenizer of `model`; `counted` of them were counted."""
+
+    model_config = ConfigDict(frozen=True)
+
+    model: str
+    counted: int
+    p50: int
+    largest: int
+    first: tuple[int, ...]
 
 
 def names() -> list[str]:
@@ -22,18 +58,82 @@ def names() -> list[str]:
 
 def path(source: str) -> Path:
     """The file a name or path means. Raises InvalidWorkload."""
-    for candidate in (_FOLDER / f"{source}.jsonl", Path(source).expanduser().resolve()):
-        if candidate.is_file():
-            return candidate
-    raise InvalidWorkload(f"There is no workload `{source}`: give a JSONL file, or one of {', '.join(names())}.")
+    bundled = _FOLDER / f"{source}.jsonl" if source in names() else None
+    found = bundled or paths.file(source)
+    if found is None:
+        raise InvalidWorkload(f"There is no workload `{source[:MAX_SHOWN]}`: give a JSONL file, or one of {', '.join(names())}.")
+    return found
 
 
 def read(source: str) -> Workload:
     """Raises InvalidWorkload with the first thing that is wrong."""
-    file = path(source)
+    return _read(path(source))
+
+
+def _read(file: Path) -> Workload:
     if file.stat().st_size > MAX_BYTES:
         raise InvalidWorkload(f"{file.name} has more than {MAX_BYTES // 1_000_000} MB: take a sample of it.")
-    return workload.parse(file.stem, file.read_bytes())
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise InvalidWorkload(f"{file.name} cannot be read ({error.strerror}): check its permissions.") from None
+    return workload.parse(file.stem, content)
+
+
+def facts(source: str) -> WorkloadFacts:
+    """What is in it, every line checked. Raises InvalidWorkload with the first thing that is wrong.
+
+    Kept for as long as size and time of the file stay the same: a page asks again at every click.
+    """
+    file = path(source)
+    status = file.stat()
+    return _facts(file, status.st_size, status.st_mtime_ns)
+
+
+@lru_cache(maxsize=32)
+def _facts(file: Path, _size: int, _changed: int) -> WorkloadFacts:
+    found = _read(file)
+    about = found.about()
+    return WorkloadFacts(
+        name=found.name, sha256=found.sha256, prompts=len(found.prompts), characters_p50=about["prompt_characters_p50"],
+        characters_max=about["prompt_characters_max"], first=found.prompts[:PREVIEWED], sample=_sample(found),
+    )  # fmt: skip
+
+
+def _sample(found: Workload) -> tuple[str, ...]:
+    taken: list[str] = []
+    characters = 0
+    for prompt in found.prompts[:COUNTED_PROMPTS]:
+        characters += len(prompt.prompt)
+        if taken and characters > COUNTED_CHARACTERS:
+            break
+        taken.append(prompt.prompt)
+    return tuple(taken)
+
+
+def token_lengths(workspace: Workspace, found: WorkloadFacts, source: str) -> TokenLengths | None:
+    """The lengths in tokens of the variant `source`; None where its tokenizer is not here, as with a URL."""
+    try:
+        variant = variants.resolve(workspace, source)
+    except WhetstoneError:
+        return None
+    if variant.model_path is None:
+        return None
+    file = Path(variant.model_path) / tokenizers.TOKENIZER
+    changed = file.stat().st_mtime_ns if file.is_file() else 0
+    counted = _lengths(variant.model_path, changed, found.sha256, found.sample)
+    if counted is None:
+        return None
+    return TokenLengths(
+        model=variant.name, counted=len(counted), p50=round(percentile(sorted(counted), 50)), largest=max(counted),
+        first=counted[:PREVIEWED],
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=32)
+def _lengths(folder: str, _changed: int, _sha256: str, texts: tuple[str, ...]) -> tuple[int, ...] | None:
+    found = tokenizers.lengths(Path(folder), texts)
+    return None if found is None else tuple(found)
 
 
 def saved(workspace: Workspace) -> dict[str, Path]:

@@ -15,7 +15,7 @@ from sqlmodel import Session
 from backend.domain.errors import WorkError
 from backend.settings import Settings
 
-HEAD = "0003"
+HEAD = "0004"
 """Newest migration; a test holds it equal to Alembic's own head."""
 
 MIGRATIONS = Path(__file__).parent / "migrations"

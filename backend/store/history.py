@@ -28,6 +28,8 @@ def append(session: Session, row: JobRow, events: Sequence[Event]) -> None:
 
 
 def _summarise(row: JobRow, event: Event) -> None:
+    if event.kind == "resource":  # the sampler speaks even when the work stands still: that is no sign of life
+        return
     row.event_at = event.at
     if event.kind in {"phase", "progress"}:
         row.phase = event.phase or row.phase
@@ -38,10 +40,10 @@ def _summarise(row: JobRow, event: Event) -> None:
 
 
 def timeline(session: Session, job_id: str, *, limit: int = 200) -> list[Event]:
-    """The newest events other than progress and points, in order: what a screen tells of a job without reading thousands."""
+    """The newest events other than progress, points and resources, in order: a story without reading thousands."""
     statement = (
         select(EventRow)
-        .where(EventRow.job_id == job_id, col(EventRow.kind).not_in(("progress", "point")))
+        .where(EventRow.job_id == job_id, col(EventRow.kind).not_in(("progress", "point", "resource")))
         .order_by(col(EventRow.seq).desc())
         .limit(limit)
     )

@@ -113,6 +113,19 @@ class EvaluationRow(Base, table=True):
     document: str = Field(sa_type=Text)
 
 
+class ModelRow(Base, table=True):
+    """An imported model: its folder, and the card as it was read then."""
+
+    __tablename__ = "models"
+
+    path: str = Field(primary_key=True)
+    name: str
+    owner: str
+    licence: str | None = None
+    created_at: datetime = Field(default_factory=now, sa_type=Aware)
+    card: str = Field(sa_type=Text)
+
+
 class SupervisorRow(Base, table=True):
     __tablename__ = "supervisors"
 

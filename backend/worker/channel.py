@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,14 @@ from backend.domain.jobs import Event
 
 
 class JobChannel:
-    """Numbered event segments and one result, each put once (written aside, then renamed)."""
+    """Numbered event segments and one result, each put once (written aside, then renamed). Any thread may emit."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._segment = 0
         self._waiting: list[Event] = []
         self._flushed = 0.0
+        self._lock = threading.RLock()
 
     def spec(self) -> dict[str, Any]:
         document: dict[str, Any] = json.loads((self.folder / form.SPEC).read_text())
@@ -37,17 +39,20 @@ class JobChannel:
 
     def emit(self, event: Event, *, urgent: bool = True) -> None:
         """Queue an event; written at once when urgent, else at most four times a second, with what came before it."""
-        self._waiting.append(event)
-        if urgent or time.monotonic() - self._flushed > 0.25:
-            self.flush()
+        with self._lock:
+            self._waiting.append(event)
+            if urgent or time.monotonic() - self._flushed > 0.25:
+                self.flush()
 
     def flush(self) -> None:
-        if not self._waiting:
-            return
-        self._segment += 1
-        self._put(self.folder / form.EVENTS / form.segment_name(self._segment), form.encode(self._waiting))
-        self._waiting.clear()
-        self._flushed = time.monotonic()
+        with self._lock:
+            if not self._waiting:
+                return
+            number = self._segment + 1  # taken once it is written: a number left out would hide all that come after it
+            self._put(self.folder / form.EVENTS / form.segment_name(number), form.encode(self._waiting))
+            self._segment = number
+            self._waiting.clear()
+            self._flushed = time.monotonic()
 
     def checkpoint(self, name: str, document: dict[str, Any]) -> None:
         """Named state that a resumed attempt may read; kept outside the scratch space."""

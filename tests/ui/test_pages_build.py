@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import base64
+import shutil
+import zlib
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from app import recipe_options
+from app import recipe_address, recipe_options
 from backend.domain.errors import InvalidRecipe
+from backend.domain.jobs import JobState
 from backend.domain.recipe import Recipe, read
 from backend.service import Workspace, jobs, models, optimize, recipes
+from backend.settings import ASSETS
 from tests import studio
 
+BOMB = base64.urlsafe_b64encode(zlib.compress(b"#" * 2_000_000)).decode()
 W8A8 = "name: mine\nsteps:\n- quantize: {method: w8a8}\n"
 
 
@@ -145,6 +152,10 @@ def test_an_impossible_stack_has_its_reasons_and_the_nearest_recipe(home: Worksp
         ("- 1\n", "must be a mapping"),
         ("x" * 10_000_000, "more than 100 kB"),
         ("name: [\n", "not valid YAML"),
+        ("a: &a [x, x]\nname: *a\n", "no anchors"),
+        ("name: x\nname: y\n", "stands there twice"),
+        ("", "must be a mapping"),
+        ("name: :red[x] <b>\nsteps: {<i>: 1}\n", "`steps` is wrong"),
     ],
 )
 def test_broken_yaml_is_one_sentence_and_stays_in_the_field(home: Workspace, text: str, says: str) -> None:
@@ -182,6 +193,86 @@ def test_the_recipe_survives_a_walk_to_another_page(home: Workspace) -> None:
     at.switch_page("../pages/build.py").run()
     studio.check(at)
     assert built(at).name == "mine"
+
+
+def test_the_address_alone_brings_the_recipe_back_after_a_refresh(home: Workspace) -> None:
+    at = studio.open_page("build", model="starter", recipe=W8A8)
+    labelled(at, "Speculate with n-grams")
+    again = studio.open_page("build", model=param(at, "model"), recipe=param(at, "recipe"))
+    assert built(again) == built(at)
+    assert [step.technique for step in built(again).steps] == ["quantize", "speculate"]
+
+
+def test_two_tabs_build_two_recipes(home: Workspace) -> None:
+    one, other = studio.open_page("build", recipe=W8A8), studio.open_page("build")
+    labelled(other, "Speculate with n-grams")
+    labelled(one, "Compile ahead of time")
+    other.run()
+    assert [step.technique for step in built(other).steps] == ["speculate"]
+    assert [step.technique for step in built(one).steps] == ["quantize", "compile"]
+
+
+def test_back_in_the_middle_shows_the_recipe_of_that_address(home: Workspace) -> None:
+    at = studio.open_page("build", recipe=W8A8)
+    before = param(at, "recipe")
+    labelled(at, "Speculate with n-grams")
+    at.query_params["recipe"] = before
+    at.run()
+    studio.check(at)
+    assert [step.technique for step in built(at).steps] == ["quantize"]
+    assert "2. " not in studio.says(at)
+
+
+def test_a_long_recipe_is_packed_into_the_address(home: Workspace) -> None:
+    long = f"name: long\nsteps:\n- quantize: {{method: w8a8, calibration: /{'very-long-' * 900}}}\n"
+    address = recipe_address.write(long)
+    assert address is not None and len(address) < recipe_address.LONGEST < len(long)
+    at = studio.open_page("build", recipe=address)
+    assert at.text_area[0].value.startswith("name: long")
+    assert param(at, "recipe").startswith(recipe_address.MARK)
+    assert recipe_address.write(W8A8) == W8A8
+
+
+@pytest.mark.parametrize("address", ["z:", "z:%%%", "z:eJw=", "z:" + "A" * 5000, "z:é", recipe_address.MARK + BOMB])
+def test_a_damaged_packed_address_is_one_sentence(home: Workspace, address: str) -> None:
+    at = studio.open_page("build", recipe=address)
+    assert len(at.error) == 1 and "in the address" in at.error[0].value
+    assert at.button(key="optimize").disabled
+
+
+def test_a_greyed_choice_is_swapped_in(home: Workspace) -> None:
+    at = studio.open_page("build", recipe=W8A8)
+    assert "quantizes the weights 2 times" in studio.says(at)
+    labelled(at, "Use quantize awq instead")
+    assert [getattr(step, "method", None) for step in built(at).steps] == ["awq"]
+    assert not at.button(key="optimize").disabled
+
+
+def test_what_can_be_had_instead_keeps_the_other_steps(home: Workspace) -> None:
+    card = models.resolve(home, "starter")
+    chosen = read({"steps": [{"quantize": {"method": "w8a8"}}, {"speculate": {"method": "ngram"}}]})
+    instead = {getattr(choice.step, "method", None): choice.instead for choice in recipes.additions(home, card, chosen)}
+    assert instead["awq"] is not None and recipe_options.stack(instead["awq"]) == "quantize awq + speculate ngram"
+    assert instead["w8a8"] is None and instead["ngram"] is None
+
+
+def test_an_imported_folder_can_be_chosen(home: Workspace, tmp_path: Path) -> None:
+    path = tmp_path / "mine"
+    shutil.copytree(ASSETS / "starter" / "draft", path)
+    models.remember(home, str(path))
+    at = studio.open_page("build")
+    assert f"mine ({path})" in at.selectbox[0].options
+
+
+def test_an_earlier_job_like_it_says_how_long(home: Workspace) -> None:
+    begun = datetime(2026, 1, 1, tzinfo=UTC)
+    at = studio.open_page("build", recipe="w8a8")
+    assert "duration unknown" in at.success[0].value and "no job of this kind" in studio.says(at)
+    for minutes in (2, 4):
+        studio.optimize_job(home, JobState.SUCCEEDED, started_at=begun, finished_at=begun + timedelta(minutes=minutes))
+    at = studio.open_page("build", recipe="w8a8")
+    assert "between 2 and 4 min" in at.success[0].value
+    assert "as long as 2 earlier jobs like it took" in studio.says(at)
 
 
 def test_a_double_click_is_one_job_and_leads_to_it(home: Workspace) -> None:

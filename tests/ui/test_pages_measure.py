@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -11,12 +12,13 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from app import charts, compare, evaluate_form, evaluation_view
+from app import charts, compare, evaluate_form, evaluation_view, navigation
 from backend.domain.errors import InvalidWorkload, NotFound, RequestError
 from backend.domain.evaluation import EvaluateOptions, Evaluation, Variant
 from backend.domain.jobs import EvaluateSpec, Event, JobState
 from backend.service import Workspace, evaluations, jobs, workloads
 from backend.service.jobs import JobView
+from backend.settings import ASSETS
 from backend.store import history, queue
 from tests import simulated, studio
 
@@ -71,6 +73,90 @@ def test_variants_and_load_of_the_url_are_one_job(home: Workspace) -> None:
     assert param(at, "job") == job.id
 
 
+def test_a_double_click_is_one_job_and_later_the_same_question_is_another(home: Workspace) -> None:
+    at = studio.open_page("evaluate", variants=URL_A)
+    button = at.button(key="evaluate")
+    button.click().run()
+    at.query_params.clear()
+    at.query_params["variants"] = URL_A
+    at.run()
+    at.button(key="evaluate").click().run()
+    studio.check(at)
+    (job,) = jobs.listing(home)
+    jobs.cancel(home, job.id)
+    at.query_params.clear()
+    at.query_params["variants"] = URL_A
+    at.run()
+    at.button(key="evaluate").click().run()
+    studio.check(at)
+    assert len(jobs.listing(home)) == 2
+
+
+def test_a_folder_with_a_comma_is_one_variant(home: Workspace, tmp_path: Path) -> None:
+    folder = tmp_path / "one, two%2C"
+    shutil.copytree(ASSETS / "starter" / "draft", folder)
+    at = studio.open_page("evaluate", variants=navigation.several(str(folder), URL_A))
+    assert at.multiselect(key="evaluate_variants").value == [str(folder), URL_A]
+    at.multiselect(key="evaluate_variants").set_value([str(folder)]).run()
+    studio.check(at)
+    assert evaluate_form.names_in([param(at, "variants")]) == [str(folder)]
+
+
+def test_the_rest_of_the_load_is_kept_in_the_url_and_asked_for(home: Workspace) -> None:
+    at = studio.open_page(
+        "evaluate",
+        variants=URL_A,
+        seconds="12.0",
+        temperature="0.5",
+        interleave="restart",
+        seed="7",
+        warmup="3",
+        ratio="2.0",
+        timeout="9.0",
+    )
+    at.button(key="evaluate").click().run()
+    studio.check(at)
+    options = jobs.specification(home, jobs.listing(home)[0].id)["options"]
+    asked = {name: options[name] for name in ("seconds", "temperature", "interleave", "seed", "warmup_requests", "timeout_s")}
+    assert asked == {
+        "seconds": 12.0, "temperature": 0.5, "interleave": "restart", "seed": 7, "warmup_requests": 3, "timeout_s": 9.0
+    }  # fmt: skip
+    assert options["input_output_ratio"] == 2.0
+
+
+def test_earlier_evaluations_say_how_long(home: Workspace) -> None:
+    at = studio.open_page("evaluate", variants=f"{URL_A},{URL_B}")
+    assert "unknown: nothing has been evaluated here yet" in studio.says(at)
+    done = evaluate_job(home, JobState.SUCCEEDED)
+    with home.store.session() as session:
+        row = queue.get(session, done.id)
+        assert row.started_at is not None
+        row.finished_at = row.started_at + timedelta(minutes=5)
+    at = studio.open_page("evaluate", variants=URL_A)
+    assert "About 2.5 min, at the pace of an earlier evaluation here" in studio.says(at)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"repeats": "x"}, {"repeats": "-3"}, {"seconds": "nan"}, {"interleave": "<b>"}, {"discount": "400"}, {"seed": "1e99"},
+        {"workload": "../../etc/passwd"}, {"workload": "x" * 5000}, {"concurrency": "9" * 5000}, {"price": "free"},
+    ],
+)  # fmt: skip
+def test_nonsense_in_the_url_is_left_out_or_told(home: Workspace, query: dict[str, str]) -> None:
+    at = studio.open_page("evaluate", variants=URL_A, **query)
+    assert all(len(element.value) < 1000 for element in [*at.error, *at.warning])
+    assert len(at.error) == (1 if "concurrency" in query else 0)
+
+
+@pytest.mark.parametrize(
+    "source", ["a-" + "x" * 5000, "x" * 5000, "a-\0", "~nobody/x", ",".join(f"m{n}" for n in range(40)), "http://"]
+)
+def test_variants_that_cannot_be_are_one_sentence(home: Workspace, source: str) -> None:
+    at = studio.open_page("evaluate", variants=source)
+    assert len(at.error) == (0 if source == "http://" else 1)
+
+
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
@@ -94,7 +180,7 @@ def test_what_cannot_be_measured_is_one_sentence(home: Workspace, changes: dict[
 
 def test_a_workload_is_previewed_with_its_lengths(home: Workspace) -> None:
     at = studio.open_page("evaluate", variants=URL_A)
-    at.toggle(key="evaluate_preview").set_value(True).run()
+    at.toggle(key="preview").set_value(True).run()
     studio.check(at)
     assert "Prompts" in studio.says(at)
     assert "Characters" in at.dataframe[0].value.columns
@@ -108,6 +194,56 @@ def test_an_uploaded_workload_is_kept_and_chosen_by_its_name(home: Workspace) ->
     assert kept in [box.value for box in at.selectbox]
     gone = studio.open_page("evaluate", variants=URL_A, workload="gone")
     assert "no workload gone" in gone.warning[0].value
+
+
+def test_token_lengths_are_those_of_the_first_variants_tokenizer(home: Workspace) -> None:
+    at = studio.open_page("evaluate", variants=f"starter,{URL_A}", preview="true")
+    said = studio.says(at)
+    assert "tokens" in said and "by the tokenizer of starter" in said
+    assert all(
+        0 < tokens < characters
+        for tokens, characters in zip(at.dataframe[0].value["Tokens"], at.dataframe[0].value["Characters"], strict=True)
+    )
+    found = workloads.facts("starter-code")
+    assert workloads.token_lengths(home, found, URL_A) is None and workloads.token_lengths(home, found, "nowhere") is None
+
+
+def test_a_workload_is_read_once_until_its_file_changes(home: Workspace, tmp_path: Path) -> None:
+    file = tmp_path / "mine.jsonl"
+    file.write_text('{"prompt": "one"}\n')
+    first = workloads.facts(str(file))
+    assert workloads.facts(str(file)) is first
+    file.write_text('{"prompt": "one"}\n{"prompt": "another"}\n')
+    assert workloads.facts(str(file)).prompts == 2
+    assert len(workloads.facts(str(file)).first) == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        (b'{"prompt": "a",}', r"Line 2 .* not JSON \(column"),
+        (b'{"prompt": "a"', "Line 2 .* not JSON"),
+        (b'{"prompt": "\xff"}', r"Line 2 .* not UTF-8 text \(byte 13"),
+        (b'{"prompt": "\\ud800"}', "Line 2 .* half a character"),
+        (b'{"prompt": 7}', 'Line 2 .* no "prompt"'),
+        (b'{"prompt": "a", "max_tokens": true}', 'Line 2 .* "max_tokens"'),
+        (b"[" * 100_000, "Line 2 .* not JSON"),
+    ],
+)
+def test_a_broken_line_is_named_with_what_is_wrong(home: Workspace, line: bytes, says: str) -> None:
+    with pytest.raises(InvalidWorkload, match=says):
+        workloads.save(home, "mine.jsonl", b'{"prompt": "a"}\n' + line + b"\n")
+    assert workloads.saved(home) == {}
+
+
+def test_a_broken_file_is_told_through_the_page_and_nothing_is_kept(home: Workspace) -> None:
+    at = studio.open_page("evaluate", variants=URL_A)
+    at.file_uploader(key="evaluate_file").set_value(("<b>.jsonl", b'{"prompt": \n', "application/jsonl")).run()
+    studio.check(at)
+    for _ in range(2):
+        assert "Line 1 of the workload is not JSON" in studio.says(at)
+        at.run()
+    assert workloads.saved(home) == {}
 
 
 def test_a_broken_upload_is_refused_and_nothing_is_kept(home: Workspace) -> None:
