@@ -34,5 +34,12 @@ def _read(model_id: str) -> ModelCard:
 
 def folder_card(source: str) -> ModelCard:
     """The card of a local folder. Raises UnknownModel, InvalidModel."""
-    path = Path(source).expanduser().resolve()
-    return read_card(path, id=path.name, origin="folder")
+    return read_card(Path(source).expanduser().resolve())
+
+
+def is_folder(source: str) -> bool:
+    """Whether the text names a folder that is there."""
+    try:
+        return Path(source).expanduser().is_dir()
+    except (OSError, RuntimeError):  # a name too long for the disk; `~someone` who does not exist
+        return False
