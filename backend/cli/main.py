@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from backend.cli import artifacts, catalog, doctor, engines, evaluate, jobs, optimize, recipe, studio
+from backend.cli import artifacts, catalog, doctor, engines, evaluate, jobs, models, optimize, recipe, studio
 from backend.domain.errors import WhetstoneError
 
 app = typer.Typer(
@@ -23,6 +23,7 @@ for module in (studio, optimize, evaluate, doctor):
 app.add_typer(jobs.app, name="jobs", help="List, watch, cancel, retry, clone and resume jobs.")
 app.add_typer(artifacts.app, name="artifacts", help="List, show, verify and delete what optimize jobs made.")
 app.add_typer(engines.app, name="engines", help="The environments that optimize and serve: list, install, remove.")
+app.add_typer(models.app, name="models", help="Models from a hub or from S3: look at one, import it.")
 app.add_typer(catalog.app, name="catalog", help="The models Whetstone knows.")
 app.add_typer(recipe.app, name="recipe", help="Check a recipe, estimate what it needs, list the bundled ones.")
 

@@ -24,6 +24,8 @@ def register(session: Session, settings: Settings, row: JobRow, output: Path, do
         return _register_artifact(session, settings, row, output, document)
     if row.kind == "evaluate":
         return _register_evaluation(session, settings, row, output, document)
+    if row.kind == "import":
+        return _register_model(document)
     return document
 
 
@@ -72,3 +74,11 @@ def _register_evaluation(
         )
     )
     return {**document, "evaluation": identity, "path": str(final), "report": str(final / "report.html")}
+
+
+def _register_model(document: dict[str, Any]) -> dict[str, Any]:
+    """The gathered folder becomes visible under its own name by one rename; `model` is its card, `path` where it lies."""
+    staged, final = Path(document.pop("staged")), Path(document["path"])
+    if staged.exists():  # else it was there before, or an earlier supervisor published it and died before it could say so
+        files.publish(staged, final)
+    return document
