@@ -259,6 +259,18 @@ def test_the_command_line_refuses_in_one_sentence(hub: FakeHub, home: Workspace)
     assert jobs.listing(home) == []
 
 
+def test_ctrl_c_says_what_is_kept(hub: FakeHub, home: Workspace) -> None:
+    environment = {**os.environ, "WHETSTONE_HOME": str(home.settings.home)}
+    command = [sys.executable, "-m", "backend.cli.main", "models", "import", ID]
+    hub.fault(slow_ms=600_000)
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
+        eventually("the first bytes", lambda: fetched(home) > 0)
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Interrupted. The import was cancelled. What was fetched is kept in" in told
+
+
 def test_a_prefix_of_s3_becomes_a_folder(home: Workspace, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import boto3
 
