@@ -59,6 +59,8 @@ def way_on(opened: Workspace, job: JobView, specification: dict[str, Any]) -> St
             return Step("Evaluate against the original", ":material/speed:", "evaluate", {"variants": pair})
         case JobKind.EVALUATE:
             return Step("Charts, table and report", ":material/speed:", "evaluate", {"id": str(job.result.get("evaluation"))})
+        case JobKind.IMPORT:
+            return Step("Open the model", ":material/deployed_code:", "model", {"id": str(job.result.get("path"))})
         case JobKind.INSTALL:
             return Step("See the engines", ":material/memory:", "hardware", {})
         case _:

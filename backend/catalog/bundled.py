@@ -34,5 +34,4 @@ def _read(model_id: str) -> ModelCard:
 
 def folder_card(source: str) -> ModelCard:
     """The card of a local folder. Raises UnknownModel, InvalidModel."""
-    path = Path(source).expanduser().resolve()
-    return read_card(path, id=path.name, origin="folder")
+    return read_card(Path(source).expanduser().resolve())

@@ -38,8 +38,15 @@ class ModelCard(BaseModel):
     weights_bytes: int
     quantization: str | None = None
     """`quant_method` of config.json where the weights are already quantized."""
-    tokenizer_hash: str
-    """sha256 over the sorted (token, id) pairs: two models that can share a draft have the same."""
+    bytes_by_dtype: dict[str, int] = {}
+    """Bytes of the tensors by the dtype they are stored in, in the names of safetensors (BF16, I32)."""
+    experts: int | None = None
+    """Experts a layer of a mixture; None for a dense model."""
+    experts_per_token: int | None = None
+    licence: str | None = None
+    """As the hub states it; None where nothing is said."""
+    tokenizer_hash: str | None
+    """sha256 over the sorted (token, id) pairs: two models that can share a draft have the same. None: not read yet."""
     draft: str | None = None
     """Model id or path of the provided draft, where one exists."""
 
