@@ -110,7 +110,8 @@ def pages(shown: Workspace) -> dict[str, dict[str, str]]:
     made, measured = artifacts.listing(shown)[0].id, evaluations.titles(shown)[0].id
     optimized, evaluated = (jobs.listing(shown, kinds=[kind])[0].id for kind in ("optimize", "evaluate"))
     return {
-        "home": {}, "catalog": {}, "model": {"id": "starter"}, "build": {"model": "starter"}, "jobs": {}, "playground": {},
+        "home": {}, "catalog": {}, "model": {"id": "starter"}, "build": {"model": "starter"}, "jobs": {},
+        "playground": {},
         "hardware": {}, "compare": {"ids": measured}, "evaluate": {"variants": f"starter,{made}"},
         "job": {"id": optimized}, "evaluate ": {"id": measured}, "job ": {"id": evaluated},
     }  # fmt: skip
@@ -127,7 +128,19 @@ def test_every_page_is_labelled_and_no_supervisor_is_missed(shown: Workspace, pa
     assert not any("No supervisor" in warning.value for warning in at.warning)
 
 
-VERBS = {"Optimize the starter", "Install", "Reinstall", "Clone", "Retry", "Resume", "Evaluate", "Run again"}
+VERBS = {
+    "Optimize the starter",
+    "Start it",
+    "Start both",
+    "Install",
+    "Reinstall",
+    "Yes, remove it",
+    "Clone",
+    "Retry",
+    "Resume",
+    "Evaluate",
+    "Run again",
+}
 """What starts or changes something; other buttons only lead somewhere."""
 
 
@@ -138,7 +151,8 @@ def test_what_would_start_something_is_disabled(shown: Workspace, page: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("page", "label"), [("home", "Optimize the starter"), ("hardware", "stall"), ("job", "Clone"), ("jobs", "Run again")]
+    ("page", "label"),
+    [("home", "Optimize the starter"), ("hardware", "nstall"), ("playground", "Start"), ("job", "Clone"), ("jobs", "Run again")],
 )
 def test_a_disabled_button_says_why(shown: Workspace, page: str, label: str) -> None:
     at = studio.open_page(page, **pages(shown)[page])
