@@ -16,14 +16,17 @@ from backend.domain.errors import WhetstoneError
 
 LIVE_EVERY = "2s"
 DOUBLE_CLICK_SECONDS = 5.0
-READABLE_SHORTCUTS = "<style>[data-testid='stBaseButton-primary'] kbd { opacity: 1 }</style>"
-"""Streamlit pales the shortcut on a button, too far to be read on the accent colour."""
+READABLE = """<style>
+[data-testid='stBaseButton-primary'] kbd { opacity: 1 }
+[data-testid='stSliderThumbValue'] { color: inherit }
+</style>"""
+"""Streamlit pales the shortcut on a button and draws a slider's value in the accent colour: neither could be read."""
 
 
 def run() -> None:
     """One run of the studio: the page that the URL means, inside the shell."""
     page = navigation.menu()
-    st.html(READABLE_SHORTCUTS)
+    st.html(READABLE)
     opened = workspace()
     with told():
         supervisor_banner(opened)
