@@ -1,4 +1,4 @@
-"""Build as a person uses it: back and forward, a refresh, two people at once, a double click."""
+"""Build as a person uses it: back and forward, a refresh, two people at once."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ import re
 
 from playwright.sync_api import Browser, expect
 
-from backend.service import jobs
 from tests.browser.running import Studio
 from tests.browser.visit import Visit, visiting
-from tests.homes import until_ended
 
 VALID = "This recipe is valid for this model on this machine."
 W8A8, NGRAM, AWQ = "Quantize to 8 bits (w8a8)", "Speculate with n-grams", "Quantize to 4 bits (awq)"
@@ -73,17 +71,4 @@ def test_two_tabs_of_one_person_hold_two_recipes(chromium: Browser, studio: Stud
         first.reload()
         has_steps(first, W8A8)
         has_steps(second, AWQ)
-        assert second.complaints == []
-
-
-def test_a_double_click_on_optimize_is_one_job(chromium: Browser, studio: Studio) -> None:
-    before = {job.id for job in jobs.listing(studio.workspace)}
-    with visiting(chromium, studio.url) as visit:
-        visit.open("/build?model=starter&recipe=ngram")
-        expect(visit.main.get_by_text(VALID)).to_be_visible()
-        visit.button("Optimize").dblclick()
-        visit.link("Open the job")
-        visit.heading("Optimize starter with ngram")
-    made = [job.id for job in jobs.listing(studio.workspace) if job.id not in before]
-    assert len(made) == 1
-    assert until_ended(studio.workspace, made[0]).error is None
+        assert second.heard() == []

@@ -11,6 +11,8 @@ from typing import Literal
 from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, expect
 
 Theme = Literal["light", "dark"]
+LOOKS: list[tuple[Theme, int]] = [("light", 1280), ("light", 390), ("dark", 1280), ("dark", 390)]
+"""Theme, and width of the window in pixels."""
 HEIGHT = 800
 TALLEST = 6000
 
@@ -33,6 +35,12 @@ class Visit:
         where = message.location["url"]
         if message.type == "error" and not PROBED.match(where):
             self.complaints.append(f"{message.text} ({where})")
+
+    def heard(self) -> list[str]:
+        """The complaints since this was last asked."""
+        found = [*self.complaints]
+        self.complaints.clear()
+        return found
 
     def open(self, path: str) -> None:
         """Go to a path of the studio and wait until the page is drawn."""
@@ -107,6 +115,6 @@ def visiting(browser: Browser, url: str, theme: Theme = "light", width: int = 12
     try:
         visit = Visit(context.new_page(), url)
         yield visit
-        assert visit.complaints == []
+        assert visit.heard() == []
     finally:
         context.close()
