@@ -13,11 +13,17 @@ from app.words import message, plain
 from backend.domain.errors import WhetstoneError
 
 LIVE_EVERY = "2s"
+READABLE = """<style>
+[data-testid='stBaseButton-primary'] kbd { opacity: 1 }
+[data-testid='stSliderThumbValue'] { color: inherit }
+</style>"""
+"""Streamlit pales the shortcut on a button and draws a slider's value in the accent colour: neither could be read."""
 
 
 def run() -> None:
     """One run of the studio: the page that the URL means, inside the shell."""
     page = navigation.menu()
+    st.html(READABLE)
     opened = workspace()
     with told():
         banner(opened)
