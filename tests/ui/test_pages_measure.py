@@ -320,7 +320,10 @@ def test_a_result_says_its_verdicts_first_then_draws(home: Workspace) -> None:
     assert len(headings(at)) == 5
     assert "Time to first token (ms)" in at.dataframe[0].value.columns
     assert "kept up at every level" in next(element.value for element in at.success)
-    assert [button.proto.label for button in at.get("download_button")] == ["Report (HTML)", "Figures (JSON)", "Table (CSV)"]
+    files = [button.proto.label for button in at.get("download_button")]
+    assert [label for label in files if label != "CSV"] == ["Report (HTML)", "Figures (JSON)", "Table (CSV)"]
+    assert files.count("CSV") == len(headings(at))
+    assert all("Best at concurrency 16" in chart.proto.alt for chart in at.get("plotly_chart")[1:4])
     assert links_to(at, "Compare")
 
 

@@ -15,11 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.domain import charts
+from backend.domain import charts, charts_words
 from backend.domain.charts_table import distribution_table
-from backend.domain.charts_theme import COLOURS, Figure, style
+from backend.domain.charts_theme import COLOURS, Figure, layout, style, text
 from backend.domain.charts_tradeoffs import pareto_points
 from backend.domain.evaluation import Evaluation
+from backend.domain.wording import figure as number
 from tests.simulated import evaluation, level, result
 
 DRAW: dict[str, Callable[..., Figure]] = {
@@ -124,11 +125,89 @@ def test_a_point_that_the_client_held_back_is_hollow_said_and_never_on_the_front
     assert [point.on_front for point in pareto_points(document)] == [True, False]
 
 
-def test_a_level_with_many_errors_is_never_on_the_front_and_its_mark_says_so() -> None:
+def test_a_level_with_many_errors_is_hollow_never_on_the_front_and_its_mark_says_so() -> None:
     failing = level(4, 9.0, invocations=100, invocation_errors=2)
     document = evaluation().model_copy(update={"variants": [result("original", [level(4)]), result("failing", [failing])]})
     assert [point.on_front for point in pareto_points(document)] == [True, False]
-    assert "2 of 100 requests failed" in _marked(charts.pareto(document))[1]["hovertext"][0]
+    trace = _marked(charts.pareto(document))[1]
+    assert trace["marker"]["symbol"] == ["square-open"]
+    assert "2 of 100 requests failed" in trace["hovertext"][0]
+
+
+def test_words_say_axes_ranges_and_the_best_where_all_have_a_point(measured: Evaluation) -> None:
+    said = charts.alt(charts.throughput(measured))
+    fastest = measured.variants[3].levels[-1].output_tokens_per_s
+    assert "Across: Concurrency (streams), 1 to 16. Up: Output tokens/s, all streams." in said
+    assert re.search(r"w8a8: 3 points from \S+ at concurrency 1 to \S+ at concurrency 16", said)
+    assert said.endswith(f"Best at concurrency 16: w8a8-draft, {number(fastest)}.")
+    assert "Best at concurrency 16: w8a8-draft" in charts.alt(charts.latency(measured))
+    assert "Best" not in charts.alt(charts.pareto(measured))
+    assert "at concurrency 16" in charts.alt(charts.pareto(measured))
+
+
+def test_the_rows_of_a_chart_are_its_points_with_interval_validity_and_provenance() -> None:
+    slow = level(16, client_limited=True)
+    document = evaluation().model_copy(update={"variants": [result("original", [level(1), level(4), slow])]})
+    rows = charts_words.rows(charts.throughput(document))
+    assert [(row["Series"], row["Concurrency (streams)"], row["Valid"]) for row in rows] == [
+        ("original", 1, "yes"),
+        ("original", 4, "yes"),
+        ("original", 16, "no"),
+    ]
+    title = "Output tokens/s, all streams"
+    kept = [block["output_tokens_per_s"] for block in slow.blocks]
+    assert rows[2][title] == slow.output_tokens_per_s
+    assert rows[2][f"{title}, lowest repeat"] == pytest.approx(min(kept))
+    assert rows[2][f"{title}, highest repeat"] == pytest.approx(max(kept))
+    assert str(rows[2]["Provenance"]).startswith(
+        "measured 2026-01-02T03:04:05+00:00 on Simulated CPU, 2 cores with whetstone 0.1.0"
+    )
+
+
+@pytest.mark.parametrize("draw", DRAW.values(), ids=DRAW)
+def test_every_charts_csv_has_each_point_once_under_axis_titles(measured: Evaluation, draw: Any) -> None:
+    figure = draw(measured)
+    read = list(csv.DictReader(io.StringIO(charts_words.csv(figure), newline="")))
+    assert len(read) == sum(len(trace["x"]) for trace in _marked(figure)) > 0
+    for axis in ("x", "y"):
+        drawn = [value for trace in _marked(figure) for value in trace[axis]]
+        assert [float(row[figure["layout"][f"{axis}axis"]["title"]["text"]]) for row in read] == drawn
+
+
+def test_the_points_of_the_tradeoffs_keep_concurrency_and_confidence(measured: Evaluation) -> None:
+    assert [row["Concurrency (streams)"] for row in charts_words.rows(charts.pareto(measured))[:3]] == ["1", "4", "16"]
+    quality = measured.variants[1].quality
+    assert quality and quality.kl_ci95
+    row = charts_words.rows(charts.quality_speed(measured))[1]
+    assert row["Mean KL divergence (nats a token), 95% from"] == pytest.approx(quality.kl_ci95[0])
+
+
+def test_a_chart_without_figures_has_no_rows_and_an_empty_file() -> None:
+    nothing = charts.price(evaluation(per_hour=None))
+    assert charts_words.rows(nothing) == []
+    assert charts_words.csv(nothing).strip() == ""
+
+
+NAMES = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\0"), min_size=1, max_size=30)
+VALUES = st.floats(allow_nan=False, allow_infinity=False)
+
+
+@given(NAMES | st.sampled_from(["=1+1", "+1", "-1", "@x", "\t=1", 'a,"b"\r\nc']), st.lists(st.tuples(VALUES, VALUES), min_size=1))
+def test_a_charts_csv_reads_back_and_holds_no_formula(name: str, points: list[tuple[float, float]]) -> None:
+    trace: dict[str, Any] = {"customdata": [text(name)] * len(points), "marker": {"symbol": "circle"}}
+    trace |= {"x": [x for x, _ in points], "y": [y for _, y in points]}
+    drawn = layout("Any", {"label": "x (s)"}, {"label": "y (ms)"}, "light", provenance="here")
+    header, *read = csv.reader(io.StringIO(charts_words.csv({"data": [trace], "layout": drawn}), newline=""))
+    assert header == ["Series", "x (s)", "y (ms)", "Provenance"]
+    assert [(float(row[1]), float(row[2])) for row in read] == points
+    for row in read:
+        assert row[0].removeprefix("'") == name.removeprefix("'")
+        assert not row[0].startswith(("=", "+", "-", "@", "\t", "\r"))
+
+
+def test_the_file_of_a_chart_is_named_after_it(measured: Evaluation) -> None:
+    assert charts_words.file_name(charts.latency(measured)) == "time-to-first-token-p50-ms"
+    assert charts_words.file_name({"data": [], "layout": {"title": {"text": "…"}}}) == "chart"
 
 
 def test_a_variant_without_quality_is_named_beside_the_quality_chart() -> None:
