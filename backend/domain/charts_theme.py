@@ -71,7 +71,7 @@ def layout(title: str, x: dict[str, Any], y: dict[str, Any], theme: Theme, **met
         "font": {"family": FONT, "size": 12, "color": colours.ink},
         "paper_bgcolor": colours.panel,
         "plot_bgcolor": colours.panel,
-        "margin": {"l": 64, "r": 20, "t": 52, "b": 88},
+        "margin": {"l": 64, "r": 20, "t": 52, "b": 64},
         "height": 360,
         "hovermode": "closest",
         "hoverlabel": {"align": "left", "bgcolor": colours.panel, "font": {"color": colours.ink, "family": FONT}},

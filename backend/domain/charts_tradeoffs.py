@@ -63,7 +63,8 @@ def _dominates(a: ParetoPoint, b: ParetoPoint) -> bool:
 
 def _pareto_trace(evaluation: Evaluation, index: int, points: list[ParetoPoint], theme: Theme) -> dict[str, Any]:
     result = evaluation.variants[index]
-    own = [point for point in points if point.variant == index]
+    # The legend takes after the first mark: a variant with a level on the front is not pale there.
+    own = sorted((point for point in points if point.variant == index), key=lambda point: not point.on_front)
     where = provenance(evaluation)
     mark = marker(index, theme, [point.level for point in own])
     return {

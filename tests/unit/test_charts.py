@@ -175,7 +175,8 @@ def test_every_charts_csv_has_each_point_once_under_axis_titles(measured: Evalua
 
 
 def test_the_points_of_the_tradeoffs_keep_concurrency_and_confidence(measured: Evaluation) -> None:
-    assert [row["Concurrency (streams)"] for row in charts_words.rows(charts.pareto(measured))[:3]] == ["1", "4", "16"]
+    rows = [row for row in charts_words.rows(charts.pareto(measured)) if row["Series"] == "original"]
+    assert {row["Concurrency (streams)"] for row in rows} == {"1", "4", "16"}
     quality = measured.variants[1].quality
     assert quality and quality.kl_ci95
     row = charts_words.rows(charts.quality_speed(measured))[1]
