@@ -28,13 +28,17 @@ def verdict_icon(text: str) -> str:
 
 
 def say_verdicts(document: Evaluation) -> None:
-    """One sentence a variant and level."""
+    """One sentence a variant and level, and what to mind."""
+    say_sentences(document)
+    say_warnings(document)
+
+
+def say_sentences(document: Evaluation) -> None:
     found: list[Verdict] = verdicts(document)
     if not found:
         st.info("One variant was measured, so there is nothing to compare: add another for a verdict.", icon=":material/info:")
     for verdict in found:
         st.markdown(f"{verdict_icon(verdict.text)} {verdict.text}")
-    say_warnings(document)
 
 
 def say_warnings(document: Evaluation) -> None:
@@ -141,7 +145,7 @@ def say_validity(document: Evaluation) -> None:
         )
     st.dataframe(rows, hide_index=True, alt="Validity of each level")
     workload = document.workload.get("sha256")
-    told = f"Workload SHA-256 `{plain(str(workload))}`" if workload else "The workload's hash was not recorded"
+    told = f"Workload SHA-256 `{str(workload)[:16]}…`" if workload else "The workload's hash was not recorded"
     st.caption(
         f"{told}. {document.options.repeats} repeats. Order: {plain(INTERLEAVE.get(document.interleave, document.interleave))}."
     )
@@ -180,7 +184,8 @@ def show(opened: Workspace, view: EvaluationView) -> None:
     first = drawn.pareto(view.document, charts.theme())
     charts.show({**first, "layout": {**first["layout"], "height": FIRST}}, "evaluation-pareto")
     with st.expander("Full verdicts, with every latency", icon=":material/balance:"):
-        say_verdicts(view.document)
+        say_sentences(view.document)
+    say_warnings(view.document)
     say_provenance(view.document)
     draw_speed(view.document, "evaluation")
     st.subheader("Figures")

@@ -58,6 +58,12 @@ def style(index: int, theme: Theme) -> Style:
     return Style(series[index % len(series)], SYMBOLS[index % len(SYMBOLS)], DASHES[index % len(DASHES)])
 
 
+def pale(colour: str) -> str:
+    """`#rrggbb` at four tenths: a mark that stands behind others."""
+    red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
+    return f"rgba({red},{green},{blue},0.4)"
+
+
 def text(value: object) -> str:
     """A user's words made inert: plotly reads a few HTML tags in any text, and hover text breaks lines at none."""
     return str(value).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -7,7 +7,7 @@ from html import unescape
 from typing import Any, NamedTuple
 
 from backend.domain.charts_parts import at, finite, flags, is_sound, legend_name, levels, marker, provenance
-from backend.domain.charts_theme import COLOURS, Figure, Theme, empty, layout, style, text
+from backend.domain.charts_theme import COLOURS, Figure, Theme, empty, layout, pale, style, text
 from backend.domain.evaluation import Evaluation, Level, Quality
 from backend.domain.wording import figure, streams
 
@@ -63,10 +63,11 @@ def _dominates(a: ParetoPoint, b: ParetoPoint) -> bool:
 
 def _pareto_trace(evaluation: Evaluation, index: int, points: list[ParetoPoint], theme: Theme) -> dict[str, Any]:
     result = evaluation.variants[index]
-    # The legend takes after the first mark: a variant with a level on the front is not pale there.
+    # The legend takes the colour of the first mark: a variant with a level on the front is not pale there.
     own = sorted((point for point in points if point.variant == index), key=lambda point: not point.on_front)
     where = provenance(evaluation)
     mark = marker(index, theme, [point.level for point in own])
+    colours = [style(index, theme).colour if point.on_front else pale(style(index, theme).colour) for point in own]
     return {
         "type": "scatter",
         "mode": "markers+text",
@@ -84,7 +85,7 @@ def _pareto_trace(evaluation: Evaluation, index: int, points: list[ParetoPoint],
             for point in own
         ],
         "hoverinfo": "text",
-        "marker": {**mark, "size": 11, "opacity": [1.0 if point.on_front else 0.4 for point in own]},
+        "marker": {**mark, "size": 11, "color": colours, "line": {"color": colours, "width": 2}},
     }
 
 

@@ -288,3 +288,10 @@ def test_the_distribution_table_leaves_out_latencies_that_nobody_measured() -> N
         "Content latency",
         "Chunk gap",
     ]
+
+
+def test_marks_off_the_front_are_pale_and_the_first_mark_which_the_legend_takes_is_on_it(measured: Evaluation) -> None:
+    points = pareto_points(measured)
+    for index, trace in enumerate(_marked(charts.pareto(measured))):
+        on_front = sorted((point.on_front for point in points if point.variant == index), reverse=True)
+        assert [not colour.startswith("rgba") for colour in trace["marker"]["color"]] == on_front
