@@ -101,7 +101,7 @@ def _axis(changes: dict[str, Any], colours: Colours) -> dict[str, Any]:
         "fixedrange": False,
     }
     axis = {**base, **changes}
-    title = axis.pop("label", None)
+    title = axis.pop("label", "")
     return {**axis, "title": {"text": title, "font": {"size": 12, "color": colours.muted}, "standoff": 8}}
 
 

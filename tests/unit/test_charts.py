@@ -11,11 +11,14 @@ from collections.abc import Callable
 from html import unescape
 from typing import Any
 
+import plotly.graph_objects as graph
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app import charts as screen
 from backend.domain import charts, charts_words
+from backend.domain.charts_layers import layer_errors
 from backend.domain.charts_table import distribution_table
 from backend.domain.charts_theme import COLOURS, Figure, layout, style, text
 from backend.domain.charts_tradeoffs import pareto_points
@@ -97,6 +100,29 @@ def test_every_figure_is_plain_json_with_units_provenance_and_words(measured: Ev
             assert "measured 2026-01-02T03:04:05+00:00<br>on Simulated CPU, 2 cores<br>with whetstone 0.1.0" in said
     for name in ("original", "w8a8", "draft", "w8a8-draft"):
         assert f"{name}: " in charts.alt(figure)
+
+
+@pytest.mark.parametrize("draw", DRAW.values(), ids=DRAW)
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_plotly_accepts_every_figure_and_an_unchecked_one_is_the_same(measured: Evaluation, draw: Any, theme: Any) -> None:
+    figure = draw(measured, theme=theme)
+    assert _sent(graph.Figure(figure)) == _sent(screen.trusted(figure))
+
+
+def _sent(figure: graph.Figure) -> dict[str, Any]:
+    """What the browser gets, but for an empty template's default and an empty list that a check leaves out."""
+    sent: dict[str, Any] = json.loads(figure.to_json())
+    return {**sent, "layout": {name: value for name, value in sent["layout"].items() if name != "template" and value != []}}
+
+
+LIVE = [{"variant": "a", "concurrency": 1, "output_tokens_per_s": 3.0}]
+LAYERS = [{"name": f"model.layers.{at}.mlp.up_proj", "relative_error": 0.01, "rtn_relative_error": 0.02} for at in range(3)]
+
+
+@pytest.mark.parametrize("figure", [screen.live(LIVE, ["a"]), screen.live([], []), layer_errors(LAYERS), layer_errors([])])
+def test_plotly_accepts_the_live_chart_and_the_layers(figure: Figure) -> None:
+    assert _sent(graph.Figure(figure)) == _sent(screen.trusted(figure))
+    assert charts.alt(figure)
 
 
 @pytest.mark.parametrize("draw", DRAW.values(), ids=DRAW)
