@@ -20,7 +20,7 @@ INTERVAL = ("from", "to")
 
 
 def alt(figure: Figure) -> str:
-    """Its title and axes, then each series with its lowest and highest point, and the best where one way is better."""
+    """Its title and axes, then each series with its lowest and highest point, and which series leads where one way is better."""
     drawn = figure["layout"]
     title = drawn["title"]["text"]
     if not figure["data"]:
@@ -30,7 +30,7 @@ def alt(figure: Figure) -> str:
         *(_series_words(trace, drawn) for trace in traces),
         *(unescape(note["text"]) for note in drawn.get("annotations", ())),
     ]
-    sentences = [title, _axes(traces, drawn), "; ".join(said), _best(traces, drawn)]
+    sentences = [title, _axes(traces, drawn), "; ".join(said), _leader(traces, drawn)]
     return f"{'. '.join(sentence for sentence in sentences if sentence)}."
 
 
@@ -52,7 +52,9 @@ def _series_words(trace: dict[str, Any], drawn: dict[str, Any]) -> str:
     if len(ys) == 1:
         return f"{name}: {_point(trace, 0, drawn)}"
     low, high = ys.index(min(ys)), ys.index(max(ys))
-    return f"{name}: {len(ys)} points from {_point(trace, low, drawn)} to {_point(trace, high, drawn)}"
+    hollow = sum(_is_hollow(trace, place) for place in range(len(ys)))
+    open_marks = f", {hollow} of them not the server's figures" if hollow else ""
+    return f"{name}: {len(ys)} points{open_marks} from {_point(trace, low, drawn)} to {_point(trace, high, drawn)}"
 
 
 def _point(trace: dict[str, Any], place: int, drawn: dict[str, Any]) -> str:
@@ -72,16 +74,25 @@ def _unitless(title: str) -> str:
     return f"{bare[:1].lower()}{bare[1:]}" if not bare[:2].isupper() else bare
 
 
-def _best(traces: list[dict[str, Any]], drawn: dict[str, Any]) -> str:
-    """Which series is best where all of them have a point, as far along as that goes."""
+def _leader(traces: list[dict[str, Any]], drawn: dict[str, Any]) -> str:
+    """Which series leads where all of them have a valid point, as far along as that goes. A figure, not a verdict."""
     better = drawn.get("meta", {}).get("better")
-    shared = set.intersection(*(set(trace["x"]) for trace in traces)) if traces else set()
+    valid = [{x for place, x in enumerate(trace["x"]) if not _is_hollow(trace, place)} for trace in traces]
+    shared = set.intersection(*valid) if valid else set()
     if better is None or not shared or len(traces) < 2:
         return ""
     at = max(shared)
     found = [(trace["y"][trace["x"].index(at)], unescape(trace["customdata"][0])) for trace in traces]
     value, name = (min if better == "lower" else max)(found)
-    return f"Best at {_unitless(drawn['xaxis']['title']['text'])} {_along(at)}: {name}, {number(value)}"
+    end = "lowest" if better == "lower" else "highest"
+    where = f"{_unitless(drawn['xaxis']['title']['text'])} {_along(at)}"
+    return f"{better.title()} is better: at {where} {name} is {end}, {number(value)}"
+
+
+def _is_hollow(trace: dict[str, Any], place: int) -> bool:
+    """Drawn open: not the server's own figure."""
+    symbols = trace["marker"].get("symbol", "")
+    return str(symbols[place] if isinstance(symbols, list) else symbols).endswith("-open")
 
 
 def rows(figure: Figure) -> list[Row]:
@@ -97,9 +108,8 @@ def _row(trace: dict[str, Any], place: int, drawn: dict[str, Any]) -> Row:
     for axis in ("x", "y"):
         title = drawn[f"{axis}axis"]["title"]["text"]
         found |= {title: trace[axis][place], **_interval(trace, axis, place, title, meta.get("interval", INTERVAL))}
-    symbols = trace["marker"]["symbol"]
-    if isinstance(symbols, list):
-        found["Valid"] = "no" if symbols[place].endswith("-open") else "yes"
+    if isinstance(trace["marker"].get("symbol"), list):
+        found["Valid"] = "no" if _is_hollow(trace, place) else "yes"
     return {**found, "Provenance": unescape(meta.get("provenance", "").replace("<br>", " "))}
 
 

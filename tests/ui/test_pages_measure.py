@@ -327,7 +327,7 @@ def test_a_result_says_its_verdicts_first_then_draws(home: Workspace) -> None:
     files = [button.proto.label for button in at.get("download_button")]
     assert [label for label in files if label != "CSV"] == ["Report (HTML)", "Figures (JSON)", "Table (CSV)"]
     assert files.count("CSV") == len(headings(at))
-    assert all("Best at concurrency 16" in chart.proto.alt for chart in at.get("plotly_chart")[1:4])
+    assert all("is better: at concurrency 16" in chart.proto.alt for chart in at.get("plotly_chart")[1:4])
     assert links_to(at, "Compare")
 
 

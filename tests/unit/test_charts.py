@@ -165,10 +165,18 @@ def test_words_say_axes_ranges_and_the_best_where_all_have_a_point(measured: Eva
     fastest = measured.variants[3].levels[-1].output_tokens_per_s
     assert "Across: Concurrency (streams), 1 to 16. Up: Output tokens/s, all streams." in said
     assert re.search(r"w8a8: 3 points from \S+ at concurrency 1 to \S+ at concurrency 16", said)
-    assert said.endswith(f"Best at concurrency 16: w8a8-draft, {number(fastest)}.")
-    assert "Best at concurrency 16: w8a8-draft" in charts.alt(charts.latency(measured))
-    assert "Best" not in charts.alt(charts.pareto(measured))
+    assert said.endswith(f"Higher is better: at concurrency 16 w8a8-draft is highest, {number(fastest)}.")
+    assert "Lower is better: at concurrency 16 w8a8-draft is lowest" in charts.alt(charts.latency(measured))
+    assert "is better" not in charts.alt(charts.pareto(measured))
     assert "at concurrency 16" in charts.alt(charts.pareto(measured))
+
+
+def test_words_let_no_level_lead_that_is_not_the_servers_figure() -> None:
+    fast = result("fast", [level(1, 2.0), level(4, 9.0, client_limited=True)])
+    document = evaluation().model_copy(update={"variants": [result("original", [level(1), level(4)]), fast]})
+    said = charts.alt(charts.throughput(document))
+    assert "fast: 2 points, 1 of them not the server's figures from" in said
+    assert "at concurrency 1 fast is highest" in said
 
 
 def test_the_rows_of_a_chart_are_its_points_with_interval_validity_and_provenance() -> None:
