@@ -33,7 +33,7 @@ def optimize(visit: Visit) -> str:
     visit.button("Optimize").click()
     visit.heading("Build")
     visit.button("Lower cost").click()
-    expect(visit.main.get_by_text("This recipe is valid")).to_be_visible()
+    expect(visit.main.get_by_text("Valid for this model on this machine")).to_be_visible()
     visit.button("Optimize").dblclick()
     visit.link("Open the job")
     visit.heading("Optimize starter with w8a8")
