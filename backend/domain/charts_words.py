@@ -90,14 +90,15 @@ def _leader(traces: list[dict[str, Any]], drawn: dict[str, Any]) -> str:
 
 
 def _is_hollow(trace: dict[str, Any], place: int) -> bool:
-    """Drawn open: not the server's own figure."""
-    symbols = trace["marker"].get("symbol", "")
-    return str(symbols[place] if isinstance(symbols, list) else symbols).endswith("-open")
+    """Drawn open among others: not the server's own figure. A trace that is open as a whole is a ring around marks."""
+    symbols = trace["marker"].get("symbol")
+    return isinstance(symbols, list) and symbols[place].endswith("-open")
 
 
 def rows(figure: Figure) -> list[Row]:
     """One a plotted point: its series, x and y under the axes' titles, its intervals, and where the figures are from."""
-    return [_row(trace, place, figure["layout"]) for trace in _series(figure) for place in range(len(trace["x"]))]
+    own = [trace for trace in _series(figure) if trace.get("hoverinfo") != "skip"]
+    return [_row(trace, place, figure["layout"]) for trace in own for place in range(len(trace["x"]))]
 
 
 def _row(trace: dict[str, Any], place: int, drawn: dict[str, Any]) -> Row:

@@ -179,6 +179,22 @@ def test_words_let_no_level_lead_that_is_not_the_servers_figure() -> None:
     assert "at concurrency 1 fast is highest" in said
 
 
+def test_a_ring_around_marks_is_said_and_adds_no_point_to_the_file(measured: Evaluation) -> None:
+    figure = charts.pareto(measured)
+    mark = figure["data"][1]
+    ring = {
+        "x": mark["x"][:1],
+        "y": mark["y"][:1],
+        "hoverinfo": "skip",
+        "customdata": ["ring"],
+        "marker": {"symbol": "circle-open"},
+    }
+    ringed = {**figure, "data": [*figure["data"], ring]}
+    assert charts_words.rows(ringed) == charts_words.rows(figure)
+    assert "; ring: " in charts.alt(ringed)
+    assert "not the server's" not in charts.alt(ringed)
+
+
 def test_the_rows_of_a_chart_are_its_points_with_interval_validity_and_provenance() -> None:
     slow = level(16, client_limited=True)
     document = evaluation().model_copy(update={"variants": [result("original", [level(1), level(4), slow])]})
