@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import streamlit as st
 
 from app import navigation
-from app.session import banner, workspace
+from app.session import banner, settle, workspace
 from app.words import message, plain
 from backend.domain.errors import WhetstoneError
 
@@ -25,9 +25,12 @@ def run() -> None:
     page = navigation.menu()
     st.html(READABLE)
     opened = workspace()
-    with told():
-        banner(opened)
-        page.run()
+    try:
+        with told():
+            banner(opened)
+            page.run()
+    finally:  # a page may end by opening another, or by st.stop
+        settle()
 
 
 @contextmanager
