@@ -1,7 +1,8 @@
 """How fast the studio's pages are with much history in the store, and what a live page costs.
 
 A home with 10,000 jobs, 1,000 artifacts and 2,000 evaluations of 10 levels, and one with a tenth of all that, each behind a
-studio of its own; both have 40 models of one's own, since no list shows more than 100 of those. Every round opens every page in both, one after the other, so that what else the machine does meets both.
+studio of its own; both have 40 models of one's own, since no list shows more than 100 of those. Every round opens every page
+in both, one after the other, so that what else the machine does meets both.
 The ratio is the geometric mean over rounds of full / tenth with its 95 % t-interval. Then, on the full home and with real
 Chromium: a live job page's cost, event to screen, first paint.
 Prints a table and writes benchmarks/results/pages.md and .json: `python benchmarks/pages.py [--note "..."]`.
