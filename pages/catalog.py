@@ -21,9 +21,9 @@ def first_page() -> None:
 
 with st.container(horizontal=True, vertical_alignment="bottom"):
     st.title("Catalog", width="stretch")
-    if st.button("Use a folder of mine", type="primary", icon=":material/folder_open:", shortcut="Alt+N"):
-        navigation.go("home")
-st.markdown("Models that come with Whetstone and folders that were optimized before. Each technique is checked for this machine.")
+    if st.button("Import a model", type="primary", icon=":material/download_done:", shortcut="Alt+N"):
+        navigation.go("import")
+st.markdown("Models that come with Whetstone, were imported or optimized before. Each technique is checked for this machine.")
 with st.container(horizontal=True, vertical_alignment="bottom"):
     words = st.text_input("Words", key="words", type="search", max_chars=80, bind="query-params", on_change=first_page, width=320)
     wanted = st.pills(
