@@ -47,6 +47,7 @@ def evaluate(visit: Visit, studio: Studio) -> str:
     """Job -> Evaluate -> live points, refreshed in the middle -> verdict; the evaluation's id."""
     visit.button("Evaluate against the original").click()
     visit.heading("Evaluate")
+    visit.drawn()
     for words, value in (("Concurrency (streams)", ", ".join(map(str, LEVELS))), ("Longest answer (tokens)", "16")):
         visit.fill(words, value)
     visit.fill("Requests a run", "8")
