@@ -32,6 +32,10 @@ class InvalidModel(RequestError):
     """The folder is not a model that can be optimized: it needs config.json, a tokenizer and safetensors weights."""
 
 
+class InvalidCatalog(RequestError):
+    """A bundled data file was edited wrongly; restore it, or correct the row that the message names."""
+
+
 class InvalidRecipe(RequestError):
     """The recipe is not valid: compare it with the example in `whetstone recipe --help`."""
 
