@@ -10,7 +10,7 @@ from backend.domain import nearest, rules
 from backend.domain.device import Hardware
 from backend.domain.model import ModelFacts
 from backend.domain.plan import Facts, Place, Plan, PlannedStep, Reason, Verdict, plan
-from backend.domain.recipe import Recipe
+from backend.domain.recipe import ORIGINAL, Recipe
 
 __all__ = ["Facts", "Hardware", "Place", "Plan", "PlannedStep", "Reason", "Verdict", "check"]
 
@@ -23,4 +23,6 @@ def check(model: ModelFacts, recipe: Recipe, facts: Facts, *, suggest: bool = Tr
     if not suggest:
         return Verdict(plan=None, reasons=reasons)
     suggestion, target = nearest.find(model, recipe, facts)
+    if suggestion is None:  # not even the original: say why
+        reasons = tuple(dict.fromkeys((*reasons, *rules.reasons(model, ORIGINAL, facts))))
     return Verdict(plan=None, reasons=reasons, suggestion=suggestion, suggestion_target=target)

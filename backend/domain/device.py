@@ -109,10 +109,15 @@ def card_device(card: Accelerator, count: int = 1) -> Device:
     )  # fmt: skip
 
 
+VISIBLE_GIB = {"T4": 15.0, "H200": 140.0}
+"""What the driver shows where it is less than the data's figure; notes in assets/catalog/instances.toml."""
+
+
 def instance_device(instance: Instance, card: Accelerator) -> Device:
     """The instance's own memory and link (trn1n differs from trn1), the card's rates."""
     cores = card.neuron_cores or 1
     link = instance.interconnect_gb_s
+    memory = VISIBLE_GIB.get(card.name, instance.memory_gib_per_accelerator)
     return card_device(card, instance.accelerator_count)._replace(
-        memory_bytes=int(instance.memory_gib_per_accelerator * GIB) // cores, link=link * GB / 2 / cores if link else None
+        memory_bytes=int(memory * GIB) // cores, link=link * GB / 2 / cores if link else None
     )
