@@ -31,7 +31,8 @@ FORMULAS = {
     "cache": "device memory x 0.92 (vLLM's share of a GPU) - weights / tensor parallel - activations of one step - 0.1 to 0.8 GB "
     "of runtime",
     "ttft": "(2 x parameters x tokens + attention) / arithmetic rate; at most all streams' prompts in a row",
-    "tpot": "(weights + cache read) / bandwidth, or arithmetic where that is longer, + all-reduces + the step's own time",
+    "tpot": "(weights + cache read) / bandwidth, or arithmetic where that is longer, + all-reduces + the step's own time; "
+    "at most the other streams' prompts too",
     "speculation": "(pass over k + 1 tokens + k draft steps) / ((1 - a^(k+1)) / (1 - a)), a = acceptance",
     "output_tokens_per_s": "streams x output tokens / (streams x prefill + output tokens x step)",
     "price": "hourly price / (output tokens/s x 3600 / 10^6)",

@@ -206,8 +206,9 @@ def speed(
 ) -> Speed | None:  # fmt: skip
     """Time to first token, time per output token, and output tokens/s of a closed loop of `load.concurrency` streams.
 
-    Streams prefill one after the other and decode together, so a round of them takes n x prefill + output tokens x step. `held`:
-    (least, most) sequences that the cache holds; those beyond wait for whole rounds.
+    Streams prefill one after the other and decode together, so a round of them takes n x prefill + output tokens x step. At worst
+    all other prompts fall into a stream's answer and lengthen its tokens. `held`: (least, most) sequences that the cache holds;
+    those beyond wait for whole rounds.
     None where the device's rates are not known, or the draft that the recipe needs is not.
     """
     step = recipe.step("speculate")
@@ -220,15 +221,17 @@ def speed(
     small = served(draft, Recipe(serving=recipe.serving), degree) if draft else None
     sequences = (held[1], held[0]) if held else (load.concurrency, load.concurrency)
     best, worst = (_round(what, device, degree, load, end, chosen, small, acceptance, sequences[end]) for end in (BEST, WORST))
-    return Speed((best.first, worst.last), (best.token, worst.token), (worst.rate, best.rate))
+    return Speed((best.first, worst.last), (best.token, worst.token + worst.interrupted), (worst.rate, best.rate))
 
 
 class _Round(NamedTuple):
-    """Seconds until the first and the last stream's first token, seconds a token, and tokens/s."""
+    """Seconds until the first and the last stream's first token, seconds a token, what the prompts of all other streams add to
+    each token where they fall into its answer, and tokens/s."""
 
     first: float
     last: float
     token: float
+    interrupted: float
     rate: float
 
 
@@ -242,4 +245,5 @@ def _round(
     token = token_seconds(what, device, degree, together, end, step, draft, acceptance)
     seconds = streams * prefill + load.output_tokens * token
     waiting = (load.concurrency / streams - 1) * seconds
-    return _Round(prefill, streams * prefill + waiting, token, streams * load.output_tokens / seconds)
+    interrupted = (streams - 1) * prefill / load.output_tokens
+    return _Round(prefill, streams * prefill + waiting, token, interrupted, streams * load.output_tokens / seconds)

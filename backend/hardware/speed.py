@@ -1,14 +1,15 @@
-"""How fast this machine's processor reads memory and multiplies: measured once, a second or two, and kept in a file.
+"""How fast this machine's processor reads memory and multiplies: measured a few times, a second each, and kept in a file.
 
-Best of several runs, since what else runs here only ever takes away. Knows nothing of models.
+An attempt is the best of several runs, since what else runs here only ever takes away. Knows nothing of models.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -32,18 +33,20 @@ class Speed(NamedTuple):
 
 
 def processor(cache: Path) -> Speed:
-    """The best that was measured of this processor so far. The first ATTEMPTS calls measure, since one may fall into a busy
-    moment; after that the kept figures are the answer."""
+    """The median of what was measured of this processor. The first ATTEMPTS calls measure, since one may fall into a busy moment;
+    after that the kept figures are the answer."""
     facts = probe.probe()
     key = f"{facts['cpu']}, {facts['cores']} cores"
-    attempts, best = _kept(cache / FILE, key)
-    if best is not None and attempts >= ATTEMPTS:
-        return best
-    found = measure(facts["cores"])
-    best = Speed(*map(max, found, best)) if best else found
-    with suppress(OSError):
-        _keep(cache / FILE, key, attempts + 1, best)
-    return best
+    attempts = _kept(cache / FILE, key)
+    if len(attempts) < ATTEMPTS:
+        attempts = [*attempts, measure(facts["cores"])]
+        with suppress(OSError):
+            _keep(cache / FILE, key, attempts)
+    return median(attempts)
+
+
+def median(attempts: Sequence[Speed]) -> Speed:
+    return Speed(*map(statistics.median, zip(*attempts, strict=True)))
 
 
 def measure(threads: int) -> Speed:
@@ -73,20 +76,20 @@ def _best(work: Callable[[], object]) -> float:
     return min(seconds)
 
 
-def _kept(path: Path, key: str) -> tuple[int, Speed | None]:
-    """How often it was measured, and the best; nothing for a file of another processor, or a damaged one."""
+def _kept(path: Path, key: str) -> list[Speed]:
+    """What was measured so far; nothing for a file of another processor, or a damaged one."""
     try:
         document = json.loads(path.read_text())
         if document["processor"] == key:
-            return int(document["attempts"]), Speed(float(document["bandwidth"]), float(document["flops"]))
+            return [Speed(float(row["bandwidth"]), float(row["flops"])) for row in document["attempts"]]
     except (OSError, ValueError, KeyError, TypeError):
         pass
-    return 0, None
+    return []
 
 
-def _keep(path: Path, key: str, attempts: int, found: Speed) -> None:
+def _keep(path: Path, key: str, attempts: Sequence[Speed]) -> None:
     """Written aside, then renamed: two processes that measure at once leave one whole file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f"{path.name}.{os.getpid()}")
-    aside.write_text(json.dumps({"processor": key, "attempts": attempts, **found._asdict()}))
+    aside.write_text(json.dumps({"processor": key, "attempts": [attempt._asdict() for attempt in attempts]}))
     aside.replace(path)
