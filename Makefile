@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help run setup serve test lint campaign test-gpu clean
+.PHONY: help run setup serve test lint screenshots campaign test-gpu clean
 
 BIN := .venv/bin
 
@@ -25,6 +25,7 @@ test: ## Set up what the tests need and run all but the long ones
 	@$(BIN)/python .ci/serve.py
 	@.ci/browser
 	@$(MAKE) --no-print-directory lint
+	@rm -rf build/screenshots
 	$(BIN)/pytest -m "not campaign and not gpu"
 
 lint: ## Style, format and types
@@ -32,6 +33,15 @@ lint: ## Style, format and types
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+
+screenshots: ## Photograph every page in both themes and at both widths, and renew the pictures of the README
+	@.ci/system
+	@.ci/setup test
+	@$(BIN)/python .ci/serve.py
+	@.ci/browser
+	rm -rf build/screenshots
+	$(BIN)/pytest tests/browser/test_loop.py tests/browser/test_pages.py tests/browser/test_report.py
+	@.ci/screenshots
 
 campaign: ## The long tests: kills, families, A/A
 	@.ci/system

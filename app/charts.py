@@ -9,14 +9,14 @@ from typing import Any
 import plotly.graph_objects as graph
 import streamlit as st
 
-from backend.domain import charts
+from backend.domain import charts_words
 from backend.domain.charts_theme import Figure, Theme, concurrency_axis, empty, layout, style, text
 from backend.domain.wording import figure as number
 from backend.domain.wording import streams
 
 TITLE = "Output tokens/s so far (approximate)"
-CONFIG = {"displaylogo": False, "toImageButtonOptions": {"format": "png", "scale": 2}}
-"""The modebar's camera saves a PNG."""
+CONFIG = {"displaylogo": False, "displayModeBar": True, "modeBarButtons": [["toImage"]], "scrollZoom": False}
+"""The camera is the whole modebar, and always there: a finger cannot hover."""
 
 
 def theme() -> Theme:
@@ -25,8 +25,20 @@ def theme() -> Theme:
 
 
 def show(figure: Figure, key: str) -> None:
-    """Draw it, with its words for who cannot see it."""
-    st.plotly_chart(graph.Figure(figure), key=key, theme=None, config={**CONFIG}, alt=charts.alt(figure))
+    """Draw it, with its words for who cannot see it and its points as a file."""
+    name = charts_words.file_name(figure)
+    config = {**CONFIG, "toImageButtonOptions": {"format": "png", "scale": 2, "filename": name}}
+    st.plotly_chart(trusted(figure), key=key, theme=None, config=config, alt=charts_words.alt(figure))
+    if figure["data"]:
+        st.download_button(
+            "CSV", lambda: charts_words.csv(figure), f"{name}.csv", "text/csv", type="tertiary", icon=":material/download:",
+            on_click="ignore", key=f"{key}-csv", help="The points of this chart. The camera above it saves a PNG.",
+        )  # fmt: skip
+
+
+def trusted(figure: Figure) -> graph.Figure:
+    """Without plotly's check of every property, which is half of a page's time: tests check each kind of figure instead."""
+    return graph.Figure(figure["data"], figure["layout"], _validate=False)
 
 
 def live(points: Sequence[dict[str, Any]], variants: Sequence[str], theme: Theme = "light") -> Figure:
@@ -37,8 +49,9 @@ def live(points: Sequence[dict[str, Any]], variants: Sequence[str], theme: Theme
     names = [*variants, *sorted({name for name, _ in groups} - set(variants))]
     traces = [_trace(name, index, groups, theme) for index, name in enumerate(names) if any(name == key[0] for key in groups)]
     levels = sorted({concurrency for _, concurrency in groups})
-    y = {"label": "output tokens/s", "rangemode": "tozero"}
-    return {"data": traces, "layout": layout(TITLE, concurrency_axis(levels), y, theme)}
+    y = {"label": "Output tokens/s", "rangemode": "tozero"}
+    meta = {"better": "higher", "provenance": "approximate, counted while the evaluation was running"}
+    return {"data": traces, "layout": layout(TITLE, concurrency_axis(levels), y, theme, **meta)}
 
 
 def _groups(points: Sequence[dict[str, Any]]) -> dict[tuple[str, int], list[float]]:

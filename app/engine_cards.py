@@ -61,7 +61,7 @@ def _buttons(opened: Workspace, engine: EngineStatus, last: JobView | None) -> N
             st.markdown("Delete this environment? It can be installed again, which downloads it again.")
             st.button(
                 "Yes, remove it", key=f"remove-{engine.name}",
-                on_click=_do, args=(opened, engines.remove, engine.name, after),
+                on_click=_do, args=(opened, engines.remove, engine.name, after), **frozen(opened),
             )  # fmt: skip
 
 

@@ -199,10 +199,13 @@ def fingerprint(spec: EvaluateSpec) -> str:
 def submit_button(opened: Workspace, asked: Asked) -> None:
     """One job for one question, however often it is clicked."""
     mark = fingerprint(asked.spec) if asked.spec else ""
-    st.button(
+    clicked = st.button(
         "Evaluate", type="primary", key="evaluate", icon=":material/speed:", shortcut="Ctrl+Enter", disabled=asked.spec is None,
-        on_click=_submit, args=(opened, asked.spec, mark), help=message(asked.obstacle) if asked.obstacle else None,
+        help=message(asked.obstacle) if asked.obstacle else None,
     )  # fmt: skip
+    if clicked and asked.spec:  # no callback, which would be given what stood here before the field typed in last was read
+        _submit(opened, asked.spec, mark)
+        st.rerun()
     if refused := st.session_state.pop("evaluate_refused", None):
         st.error(message(refused), icon=":material/error:")
 

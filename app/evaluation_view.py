@@ -6,14 +6,18 @@ from typing import Any
 
 import streamlit as st
 
-from app import charts
+from app import chart_grid, charts
 from app.words import plain
 from backend.domain import charts as drawn
+from backend.domain.charts_parts import is_sound
 from backend.domain.comparison import has_many_errors
 from backend.domain.evaluation import Evaluation, Level, VariantResult
-from backend.domain.wording import Verdict, figure, hardware_line, quality_cost, scored, verdicts, versions_line
+from backend.domain.wording import INTERLEAVE, Verdict, figure, hardware_line, quality_cost, scored, verdicts, versions_line
 from backend.service import Workspace, evaluations
 from backend.service.evaluations import EvaluationView
+
+FIRST = 320
+"""Pixels of the first chart: with the grid above it, within the first screenful of 1280 x 800."""
 
 
 def verdict_icon(text: str) -> str:
@@ -24,12 +28,20 @@ def verdict_icon(text: str) -> str:
 
 
 def say_verdicts(document: Evaluation) -> None:
-    """One sentence a variant and level."""
+    """One sentence a variant and level, and what to mind."""
+    say_sentences(document)
+    say_warnings(document)
+
+
+def say_sentences(document: Evaluation) -> None:
     found: list[Verdict] = verdicts(document)
     if not found:
         st.info("One variant was measured, so there is nothing to compare: add another for a verdict.", icon=":material/info:")
     for verdict in found:
         st.markdown(f"{verdict_icon(verdict.text)} {verdict.text}")
+
+
+def say_warnings(document: Evaluation) -> None:
     for warning in document.warnings:
         st.caption(f":material/warning: {plain(warning)}")
 
@@ -41,9 +53,8 @@ def say_provenance(document: Evaluation) -> None:
 
 
 def draw_speed(document: Evaluation, key: str) -> None:
-    """Pareto, latency, throughput and price against concurrency."""
+    """Latency, throughput and price against concurrency."""
     theme = charts.theme()
-    charts.show(drawn.pareto(document, theme), f"{key}-pareto")
     left, right = st.columns(2, vertical_alignment="bottom")
     with left:
         metric = _pick("Latency", drawn.LATENCIES, f"{key}_latency")
@@ -73,15 +84,21 @@ def draw_quality(document: Evaluation, key: str) -> None:
         st.info("Quality was not measured here: evaluate again with quality on.", icon=":material/info:")
         return
     charts.show(drawn.quality_speed(document, None, charts.theme()), f"{key}-quality")
-    for result in document.variants:
-        st.markdown(f"**{plain(result.name)}**: {quality_cost(result.quality)}")
-        st.caption(plain(scored(result)))
+    rows = [
+        {"Variant": f"**{plain(result.name)}**", "Cost": quality_cost(result.quality), "Scored on": plain(scored(result))}
+        for result in document.variants
+    ]
+    st.table(rows, border="horizontal", hide_index=True, alt="Quality of each variant")
 
 
 def table(document: Evaluation, key: str) -> None:
     """The documentation page's metrics under its own names."""
     st.dataframe(
-        drawn.table(document), hide_index=True, key=f"{key}-table", alt="Every metric, one row a variant and concurrency"
+        drawn.table(document),
+        hide_index=True,
+        key=f"{key}-table",
+        placeholder="not measured",
+        alt="Every metric, one row a variant and concurrency",
     )
 
 
@@ -91,19 +108,27 @@ def validity(document: Evaluation) -> list[dict[str, Any]]:
 
 
 def _audited(result: VariantResult, level: Level) -> dict[str, Any]:
-    reasons = [*map(str, level.audit.get("reasons", ()))]
+    reasons, audit = [*map(str, level.audit.get("reasons", ()))], level.audit
     if has_many_errors(level):
         reasons.append(f"{level.invocation_errors} of {level.invocations} requests failed")
     return {
         "Variant": result.name,
-        "Concurrency": level.concurrency,
-        "Valid": "no" if level.client_limited or has_many_errors(level) else "yes",
-        "Why not": "; ".join(reasons),
+        "Valid": "yes" if is_sound(level) else "no",
+        "Requested concurrency": level.concurrency,
+        "Achieved concurrency": figure(audit.get("achieved_concurrency")),
+        "Client headroom": headroom(level),
         "Errors": ", ".join(f"{kind} {count}" for kind, count in level.errors.items()) or str(level.invocation_errors),
+        "Repeats kept": f"{len(level.blocks)} of {level.repeats}",
         "Looping answers": level.looping_outputs,
-        "Achieved concurrency": figure(level.audit.get("achieved_concurrency")),
-        "Loop lag p99 (ms)": figure(level.audit.get("loop_lag_ms_p99")),
+        "Loop lag p99 (ms)": figure(audit.get("loop_lag_ms_p99")),
+        "Why not": "; ".join(reasons),
     }
+
+
+def headroom(level: Level) -> str:
+    """How much of one core the load generator had left while the level ran: it is one process of one thread."""
+    cpu, wall = level.audit.get("cpu_s"), level.audit.get("wall_s")
+    return f"{max(0.0, 1 - cpu / wall):.0%}" if cpu is not None and wall else "not measured"
 
 
 def say_validity(document: Evaluation) -> None:
@@ -119,6 +144,11 @@ def say_validity(document: Evaluation) -> None:
             "The load generator kept up at every level and at most one request in a hundred failed.", icon=":material/check:"
         )
     st.dataframe(rows, hide_index=True, alt="Validity of each level")
+    workload = document.workload.get("sha256")
+    told = f"Workload SHA-256 `{str(workload)[:16]}…`" if workload else "The workload's hash was not recorded"
+    st.caption(
+        f"{told}. {document.options.repeats} repeats. Order: {plain(INTERLEAVE.get(document.interleave, document.interleave))}."
+    )
 
 
 def downloads(opened: Workspace, view: EvaluationView) -> None:
@@ -137,9 +167,25 @@ def downloads(opened: Workspace, view: EvaluationView) -> None:
         )
 
 
+def say_glance(document: Evaluation) -> None:
+    """The verdicts as a grid, what they are of, and what to mind about them."""
+    chart_grid.show(document)
+    if len(document.variants) < 2:
+        st.caption("One variant was measured, so there is nothing to compare: measure it beside another for a verdict.")
+        return
+    st.caption(
+        f"Output tokens/s against {plain(document.variants[0].name)}, with 95% intervals. Latencies are in the full verdicts."
+    )
+
+
 def show(opened: Workspace, view: EvaluationView) -> None:
     """The whole of it."""
-    say_verdicts(view.document)
+    say_glance(view.document)
+    first = drawn.pareto(view.document, charts.theme())
+    charts.show({**first, "layout": {**first["layout"], "height": FIRST}}, "evaluation-pareto")
+    with st.expander("Full verdicts, with every latency", icon=":material/balance:"):
+        say_sentences(view.document)
+    say_warnings(view.document)
     say_provenance(view.document)
     draw_speed(view.document, "evaluation")
     st.subheader("Figures")

@@ -79,7 +79,7 @@ def listed(opened: Workspace) -> None:
     st.subheader("Imported")
     found = models.remembered(opened)
     if not found:
-        st.caption("Folders that you import will stand here and in the catalog.")
+        st.caption("Models that you import will stand here and in the catalog.")
     for known in found:
         with st.container(border=True, horizontal=True, vertical_alignment="center", key=f"imported-{known.card.path}"):
             gone = "" if known.present else " · :material/folder_off: the folder is gone"

@@ -47,8 +47,8 @@ class Step(NamedTuple):
 
 def way_on(opened: Workspace, job: JobView, specification: dict[str, Any]) -> Step | None:
     """Where one goes from a job that runs or has succeeded; None where there is nothing beyond this page."""
-    if job.kind == JobKind.SERVE and (not job.ended or job.state is JobState.SUCCEEDED):
-        return Step("Playground", ":material/chat:", "playground", playground_pick.address(serve.served(opened, job.id)))
+    if job.kind == JobKind.SERVE and not job.ended:
+        return Step("Talk to it", ":material/chat:", "playground", playground_pick.address(serve.served(opened, job.id)))
     if job.kind == JobKind.EVALUATE and not job.ended:
         return Step("Live charts", ":material/monitoring:", "evaluate", {"job": job.id})
     if job.state is not JobState.SUCCEEDED:
@@ -59,6 +59,8 @@ def way_on(opened: Workspace, job: JobView, specification: dict[str, Any]) -> St
             return Step("Evaluate against the original", ":material/speed:", "evaluate", {"variants": pair})
         case JobKind.EVALUATE:
             return Step("Charts, table and report", ":material/speed:", "evaluate", {"id": str(job.result.get("evaluation"))})
+        case JobKind.IMPORT:
+            return Step("Open the model", ":material/deployed_code:", "model", {"id": str(job.result.get("path"))})
         case JobKind.INSTALL:
             return Step("See the engines", ":material/memory:", "hardware", {})
         case _:
@@ -88,9 +90,12 @@ def other_verbs(opened: Workspace, job: JobView) -> None:
             _do(opened, verb, job)
 
 
-def change(job: JobView, specification: dict[str, Any]) -> None:
+def change(opened: Workspace, job: JobView, specification: dict[str, Any]) -> None:
     """Back to the form with what was asked filled in, so that it can be asked otherwise."""
-    if job.kind == JobKind.OPTIMIZE:
+    if job.kind == JobKind.SERVE:
+        pair = playground_pick.address(serve.served(opened, job.id))
+        navigation.link("playground", "Playground", ":material/chat:", **pair)
+    elif job.kind == JobKind.OPTIMIZE:
         recipe, model = Recipe.model_validate(specification["recipe"]), ModelCard.model_validate(specification["model"])
         text = recipes.write_text(recipe)
         navigation.link("build", "Change the recipe", ":material/construction:", model=source(model), recipe=text)

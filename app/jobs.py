@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from app.words import ago, between, plain, seconds, when
+from app.words import ago, between, plain, seconds, size, when
 from backend.domain.eta import Range
 from backend.domain.jobs import RESUMABLE, TERMINAL, Event, JobState
 from backend.service.jobs import JobView
@@ -105,6 +105,9 @@ def rate(event: Event | None) -> str | None:
     if event is None or event.total is None or event.done is None:
         return None
     unit = event.unit or "steps"
+    if unit == "bytes":
+        far = f"{size(event.done)} of {size(event.total)}"
+        return f"{far}, {size(event.rate)}/s" if event.rate else far
     far = f"{event.done:g} of {event.total:g} {unit}"
     return f"{far}, {event.rate:.3g} {unit}/s" if event.rate else far
 

@@ -19,7 +19,6 @@ from backend.domain.errors import WhetstoneError
 from backend.domain.model import ModelCard
 from backend.domain.recipe import Recipe, Step
 from backend.service import Workspace, models, recipes
-from backend.service.recipe_text import MAX_BYTES
 from backend.service.recipes import Addition
 
 EMPTY = "name: my recipe\nsteps: []\n"
@@ -86,7 +85,7 @@ def undo() -> None:
         _redraw()
 
 
-def _key(*parts: object) -> str:
+def widget_key(*parts: object) -> str:
     return "-".join(["build", str(st.session_state.get(REVISION, 0)), *map(str, parts)])
 
 
@@ -134,8 +133,8 @@ def goals(opened: Workspace, card: ModelCard) -> None:
         st.button("Undo", key="undo", icon=":material/undo:", disabled=not st.session_state.get(UNDO), on_click=undo)
     names = recipes.bundled_names()
     st.selectbox(
-        "Or start from a bundled recipe", names, index=None, placeholder="Choose one", key=_key("bundled"), on_change=_bundled,
-        args=(_key("bundled"),),
+        "Or start from a bundled recipe", names, index=None, placeholder="Choose one", key=widget_key("bundled"),
+        on_change=_bundled, args=(widget_key("bundled"),),
     )  # fmt: skip
 
 
@@ -179,9 +178,9 @@ def _head(recipe: Recipe, index: int, step: Step) -> None:
         for label, by, disabled in (("Up", -1, index == 0), ("Down", 1, index == last)):
             act = {"on_click": _edit, "args": (lambda built, by=by: options.moved(built, index, by),)}
             help_ = f"Move step {number} {label.lower()}"
-            st.button(label, key=_key(index, label), type="tertiary", help=help_, disabled=disabled, **act)
+            st.button(label, key=widget_key(index, label), type="tertiary", help=help_, disabled=disabled, **act)
         act = {"on_click": _edit, "args": (lambda built: options.without_step(built, index),)}
-        st.button("Remove", key=_key(index, "remove"), type="tertiary", help=f"Remove step {number}", **act)
+        st.button("Remove", key=widget_key(index, "remove"), type="tertiary", help=f"Remove step {number}", **act)
 
 
 def add(opened: Workspace, card: ModelCard, recipe: Recipe) -> None:
@@ -225,7 +224,7 @@ def limits(recipe: Recipe) -> None:
 
 
 def name(recipe: Recipe) -> None:
-    key = _key("name")
+    key = widget_key("name")
     st.text_input(
         "Recipe name", recipe.name, key=key, max_chars=80,
         on_change=lambda: _edit(lambda built: options.renamed(built, st.session_state[key]), redraw=False),
@@ -240,7 +239,7 @@ def _fields(recipe: Recipe, where: int | str, shown: tuple[Option, ...]) -> None
         if position % across == 0:
             columns = st.columns(across)
         with columns[position % across]:
-            _field(option, options.value(recipe, where, option.name), _key(where, option.name), where)
+            _field(option, options.value(recipe, where, option.name), widget_key(where, option.name), where)
 
 
 def _field(option: Option, value: Any, key: str, where: int | str) -> None:
@@ -272,26 +271,6 @@ def _set(where: int | str, name: str, key: str) -> None:
     value = st.session_state[key]
     value = None if value == "" else value
     _edit(lambda recipe: options.changed(recipe, where, name, value), redraw=name == "method")
-
-
-def yaml_view(draft: Draft) -> None:
-    """The recipe as text, and back: what is pasted is read on request, and stays where it cannot be read."""
-    with st.expander("As YAML", expanded=draft.error is not None or UNREAD in st.session_state):
-        key = _key("yaml", hash(draft.text))
-        if unread := st.session_state.get(UNREAD):
-            st.error(message(unread), icon=":material/error:")
-        st.text_area("Recipe in YAML", draft.text, height=220, key=key, max_chars=MAX_BYTES)
-        st.caption(f"At most {MAX_BYTES // 1000} kB: a longer text is not taken into the field.")
-        with st.container(horizontal=True):
-            st.button("Read this YAML", key="read-yaml", on_click=_read, args=(key,))
-            st.download_button("Download", draft.text, "recipe.yaml", "application/yaml", on_click="ignore")
-
-
-def _read(key: str) -> None:
-    try:
-        put(recipes.read_text(st.session_state[key]))
-    except WhetstoneError as error:
-        st.session_state[UNREAD] = str(error)
 
 
 def error() -> str | None:

@@ -114,11 +114,14 @@ def submit_button(opened: Workspace, card: ModelCard, recipe: Recipe | None, jud
         navigation.link("job", "Open the job", ":material/monitoring:", id=job_id)
         st.button("Run it once more", key="again", on_click=once.renew, args=(PURPOSE,))
         return
-    st.button(
+    clicked = st.button(
         "Optimize", key="optimize", type="primary", icon=":material/play_arrow:", shortcut="Ctrl+Enter",
-        disabled=judgement.prepared is None, on_click=_submit, args=(opened, judgement.prepared, fingerprint),
+        disabled=judgement.prepared is None,
         help=None if judgement.prepared else "The recipe must be valid first: the reasons stand beside it.",
     )  # fmt: skip
+    if clicked and judgement.prepared:  # no callback, which would be given the recipe before the field typed in last was read
+        _submit(opened, judgement.prepared, fingerprint)
+        st.rerun()
     if refused := st.session_state.pop(REFUSED, None):
         st.error(message(refused), icon=":material/error:")
 

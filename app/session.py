@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 from typing import Any
 
 import streamlit as st
@@ -11,10 +13,13 @@ from backend import service
 from backend.domain.errors import ReadOnly, WhetstoneError
 from backend.service import Workspace, supervisors
 
+PATIENCE_S = 5.0
+"""How long a click waits for a locked database. Writes here take milliseconds; after this a person is better told than kept."""
+
 
 @st.cache_resource(show_spinner=False)  # type: ignore[untyped-decorator]
 def _open() -> Workspace:
-    return service.open_workspace()
+    return service.open_workspace(patience_s=PATIENCE_S)
 
 
 def workspace() -> Workspace:
@@ -43,3 +48,20 @@ def banner(opened: Workspace) -> None:
             "`make run` does both from a checkout.",
             icon=":material/pause_circle:",
         )
+
+
+@st.cache_resource(show_spinner=False)  # type: ignore[untyped-decorator]
+def _settled() -> dict[str, int]:
+    return {"modules": 0}
+
+
+def settle() -> None:
+    """Keep what has been imported out of garbage collection, again whenever a page has imported more.
+
+    Streamlit collects after every run of a script or a live part; walking pandas, SQLAlchemy and Streamlit itself each time
+    takes longer than most pages do (benchmarks/pages.py).
+    """
+    held = _settled()
+    if len(sys.modules) > held["modules"]:
+        held["modules"] = len(sys.modules)
+        gc.freeze()

@@ -8,20 +8,31 @@ from contextlib import contextmanager
 import streamlit as st
 
 from app import navigation
-from app.session import banner, workspace
+from app.session import banner, settle, workspace
 from app.words import message, plain
 from backend.domain.errors import WhetstoneError
 
 LIVE_EVERY = "2s"
+READABLE = """<style>
+[data-testid='stBaseButton-primary'] kbd { opacity: 1 }
+[data-testid='stSliderThumbValue'] { color: inherit }
+[data-testid='stMainBlockContainer'] { padding-top: 3.75rem }
+</style>"""
+"""Streamlit pales the shortcut on a button and draws a slider's value in the accent colour: neither could be read. And it leaves
+a sixth of a laptop's screen free above the title."""
 
 
 def run() -> None:
     """One run of the studio: the page that the URL means, inside the shell."""
     page = navigation.menu()
+    st.html(READABLE)
     opened = workspace()
-    with told():
-        banner(opened)
-        page.run()
+    try:
+        with told():
+            banner(opened)
+            page.run()
+    finally:  # a page may end by opening another, or by st.stop
+        settle()
 
 
 @contextmanager

@@ -40,6 +40,10 @@ class Settings(BaseModel):
         return self.home / "evaluations"
 
     @property
+    def models(self) -> Path:
+        return self.home / "models"
+
+    @property
     def cache(self) -> Path:
         return self.home / "cache"
 

@@ -5,6 +5,7 @@ Documents have the fields and the size of real ones; their figures are drawn, no
 
 from __future__ import annotations
 
+import json
 import math
 import random
 from collections.abc import Iterable, Iterator
@@ -62,12 +63,15 @@ class Size(NamedTuple):
     """Models of one's own, as folders that artifacts were made from."""
     long: int
 
-    def tenth(self) -> Size:
-        return Size(*(max(1, part // 10) for part in self))
+    def times(self, factor: float) -> Size:
+        """As many models; of all else `factor` as much."""
+        return Size(*(max(10, round(count * factor)) for count in self))._replace(folders=self.folders)
 
 
-FULL = Size(jobs=10_000, artifacts=1_000, evaluations=2_000, folders=100, long=300)
+FULL = Size(jobs=10_000, artifacts=1_000, evaluations=2_000, folders=40, long=300)
 LONG_EVENTS, FEW_EVENTS = 60, 5
+RUNNING_FOR, RESOURCES = timedelta(hours=1), 720
+"""The job that runs has run for an hour, with a reading of its memory and processor every five seconds."""
 
 
 def seed(home: Path, size: Size) -> Workspace:
@@ -104,16 +108,15 @@ def _chunks(rows: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
 
 
 def _folders(opened: Workspace, home: Path, count: int) -> list[ModelCard]:
-    """Cards like the starter's, of folders that are there."""
-    starter = models.resolve(opened, "starter")
+    """Models of one's own: the starter's files under other names."""
+    starter = Path(models.resolve(opened, "starter").path)
     cards = []
     for number in range(count):
         folder = home / "models" / f"model-{number:03d}"
         folder.mkdir(parents=True)
-        (folder / "config.json").write_text("{}")
-        cards.append(
-            starter.model_copy(update={"id": folder.name, "path": str(folder), "origin": "folder", "parameters": 10**8 + number})
-        )
+        for file in starter.iterdir():
+            (folder / file.name).symlink_to(file)
+        cards.append(models.resolve(opened, str(folder)))
     return cards
 
 
@@ -144,7 +147,11 @@ def _jobs(size: Size, specs: dict[str, str], rng: random.Random) -> Iterator[dic
         kind = ("optimize", "evaluate", "optimize", "optimize", "install")[number % 5]
         state = JobState.SUCCEEDED if number < 2 else rng.choice(endings)
         yield _job(f"j-{number:010x}", kind, state, number, specs[kind], size)
-    yield _job(RUNNING, "optimize", JobState.RUNNING, size.jobs, specs["optimize"], size)
+    begun = now() - RUNNING_FOR
+    yield _job(RUNNING, "optimize", JobState.RUNNING, size.jobs, specs["optimize"], size) | {
+        "created_at": begun,
+        "started_at": begun,
+    }
     for number in range(3):
         yield _job(f"j-queued-{number}", "optimize", JobState.QUEUED, size.jobs + 1 + number, specs["optimize"], size)
 
@@ -164,8 +171,6 @@ def _job(identity: str, kind: str, state: JobState, number: int, spec: str, size
 
 
 def _result(kind: str, number: int, size: Size) -> str:
-    import json
-
     if kind == "evaluate":
         return json.dumps({"evaluation": f"e-{number % size.evaluations:010x}"})
     quality = {"perplexity_before": 44.87, "perplexity_after": 44.9, "kl_mean": 0.0004, "kl_ci95": [0.0003, 0.0005]}
@@ -176,8 +181,9 @@ def _result(kind: str, number: int, size: Size) -> str:
 def _events(size: Size) -> Iterator[dict[str, Any]]:
     long, few = _course(LONG_EVENTS), _course(FEW_EVENTS)
     for number in range(size.jobs):
-        yield from _of_job(f"j-{number:010x}", number, long if number < size.long else few)
-    yield from _of_job(RUNNING, size.jobs, long)
+        yield from _of_job(f"j-{number:010x}", _at(number), long if number < size.long else few, timedelta(seconds=1))
+    readings = [Event(kind="resource", data={"rss_bytes": 2**30 + step, "cpu_percent": 180.0}) for step in range(RESOURCES)]
+    yield from _of_job(RUNNING, now() - RUNNING_FOR, [*readings, *long], RUNNING_FOR / (RESOURCES + len(long) + 1))
 
 
 def _course(length: int) -> list[Event]:
@@ -193,9 +199,9 @@ def _course(length: int) -> list[Event]:
     return found
 
 
-def _of_job(job_id: str, number: int, course: list[Event]) -> Iterator[dict[str, Any]]:
+def _of_job(job_id: str, begun: datetime, course: list[Event], apart: timedelta) -> Iterator[dict[str, Any]]:
     for seq, event in enumerate(course, 1):
-        at = _at(number) + timedelta(seconds=seq)
+        at = begun + seq * apart
         document = event.model_copy(update={"at": at}).model_dump_json(exclude_none=True)
         yield {"job_id": job_id, "seq": seq, "kind": event.kind, "at": at, "document": document}
 

@@ -88,7 +88,10 @@ class Visitor:
             f"ws://127.0.0.1:{server.port}/_stcore/stream", subprotocols=["streamlit"], max_size=None  # type: ignore[list-item]
         )  # fmt: skip
 
-    def close(self) -> None:
+    def __enter__(self) -> Visitor:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self.socket.close()
 
     def visit(self, page: str, query: str) -> float:

@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from app import recipe_form, recipe_options, recipe_verdict
+from app import recipe_form, recipe_options, recipe_verdict, recipe_yaml
 from app.session import workspace
 from app.words import message, plain
 
@@ -40,7 +40,7 @@ with left:
         recipe_form.limits(draft.recipe)
     else:
         st.error(f"{message(draft.error)} Correct it below, or start anew above.", icon=":material/error:")
-    recipe_form.yaml_view(draft)
+    recipe_yaml.view(draft)
 with right:
     recipe_verdict.validity(judgement)
     recipe_verdict.estimates(card, judgement)

@@ -2,8 +2,9 @@
 
 import streamlit as st
 
-from app import importing
+from app import importing, importing_remote
 from app.session import workspace
+from backend.service import imports
 
 opened = workspace()
 head = st.container(horizontal=True, vertical_alignment="bottom")
@@ -11,19 +12,26 @@ head.title("Import", width="stretch")
 action = head.container(width="content")
 
 st.markdown(
-    "Give a folder on the machine that runs the studio. It holds config.json, a tokenizer and safetensors weights. "
-    "Nothing is copied, and no code in it is run."
+    "Give a folder on the machine that runs the studio, the id of a model on a hub, or an S3 prefix. It holds config.json, a "
+    "tokenizer and safetensors weights. A folder is not copied, and no code of a model is run."
 )
-folder = st.text_input(
-    "Folder", key="folder", bind="query-params", placeholder="/path/to/model", help="Read as soon as you press Enter."
-).strip()
-st.caption("Models of the hub and of S3 come with a later version: until then, download one and give its folder.")
+source = st.text_input(
+    "Folder, hub id or S3 prefix", key="folder", bind="query-params", placeholder="/path/to/model, org/name or s3://bucket/prefix",
+    help="Read as soon as you press Enter: the card only, no weights.",
+).strip()  # fmt: skip
+st.caption("The token of a hub is taken from HF_TOKEN and AWS credentials as by the AWS tools, where the studio was started.")
 
-card = importing.look(opened, folder) if folder else None
-with action:
-    importing.buttons(opened, card)
-if card is not None:
-    importing.describe(opened, card)
-elif not folder:
-    st.info("What the folder holds, how large it is and what fits it will stand here.", icon=":material/info:")
+if source and imports.is_remote(opened, source):
+    found = importing_remote.look(opened, source)
+    accepted = importing_remote.describe(found) if found else False
+    with action:
+        importing_remote.button(opened, found, accepted)
+else:
+    card = importing.look(opened, source) if source else None
+    with action:
+        importing.buttons(opened, card)
+    if card is not None:
+        importing.describe(opened, card)
+    elif not source:
+        st.info("What the model is, how large it is and what fits it will stand here.", icon=":material/info:")
 importing.listed(opened)

@@ -36,7 +36,7 @@ with st.container(horizontal=True, vertical_alignment="center"):
     if not job.ended:
         cancel_button(opened, job, "job")
     job_view.other_verbs(opened, job)
-    job_view.change(job, specification)
+    job_view.change(opened, job, specification)
     if job.parent:
         navigation.link("job", f"Made from {job.parent}", ":material/account_tree:", id=job.parent)
     navigation.link("jobs", "All jobs", ":material/list:")

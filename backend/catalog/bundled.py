@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 from backend.catalog.card import read_card
@@ -35,4 +35,23 @@ def _read(model_id: str) -> ModelCard:
 def folder_card(source: str) -> ModelCard:
     """The card of a local folder. Raises UnknownModel, InvalidModel."""
     path = Path(source).expanduser().resolve()
-    return read_card(path, id=path.name, origin="folder")
+    try:
+        stamp = _stamp(path)
+    except OSError:  # no folder, or one that may not be listed: the reader's own sentence says which
+        return read_card(path)
+    return _folder(path, stamp)
+
+
+_Stamp = frozenset[tuple[str, int, int, int]]
+
+
+def _stamp(folder: Path) -> _Stamp:
+    """Name, inode, size and time of every entry: another file, or one written anew, is another stamp."""
+    found = ((entry, entry.stat()) for entry in folder.iterdir())
+    return frozenset((entry.name, at.st_ino, at.st_size, at.st_mtime_ns) for entry, at in found)
+
+
+@lru_cache(maxsize=64)
+def _folder(path: Path, _stamp: _Stamp) -> ModelCard:
+    """Once as long as its files are the same: hashing a vocabulary of 128k tokens takes more than a second."""
+    return read_card(path)

@@ -1,80 +1,84 @@
-"""Reads a model folder's card: config.json, the safetensors headers and the tokenizer, and nothing else.
+"""Reads a model's card: config.json, the safetensors headers and the tokenizer, and nothing else.
 
-No weight is loaded and no code of the folder runs. Knows nothing of hubs, the store or engines.
+No weight is loaded and no code of the model runs. Knows nothing of hubs, the store or engines.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from backend.catalog import safetensors_header
+from backend.catalog import record
 from backend.catalog.safetensors_header import TensorInfo
+from backend.catalog.source import FolderSource, ModelSource, RemoteSource
+from backend.catalog.tokenizer_hash import FILES as TOKENIZER_FILES
 from backend.catalog.tokenizer_hash import tokenizer_hash
+from backend.catalog.weights import Weights, bytes_by_dtype, read_object, read_weights
 from backend.domain.errors import InvalidModel, UnknownModel
 from backend.domain.model import ModelCard, Origin
 
-PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt")
-INDEX = "model.safetensors.index.json"
-SINGLE = "model.safetensors"
+CONFIG = "config.json"
 NOT_PARAMETERS = ("_scale", "_zero_point", "_shape", "_g_idx", ".scales", ".qzeros", ".g_idx")
 PACKED = ("weight_packed", "qweight")
 DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "F64": "float64"}
-
-
-class _Weights(NamedTuple):
-    tensors: dict[str, TensorInfo]
-    bytes: int
-    digest: str
+EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
+"""What the families call the number of experts a layer."""
 
 
 def read_card(folder: Path, *, id: str | None = None, origin: Origin = "folder") -> ModelCard:
-    """The card of the model in `folder`; `id` defaults to the folder's name.
+    """The card of the model in `folder`; `id` defaults to what it was imported as, else to the folder's name.
 
     Raises UnknownModel when there is no such folder, InvalidModel (one sentence) when it is not a sound model:
     config.json, tokenizer and safetensors weights that agree with each other.
     """
     if not folder.is_dir():
         raise UnknownModel(f"There is no folder {folder}: give a model folder, or an id that `whetstone catalog list` shows.")
-    config = _config(folder)
+    folder = folder.resolve()
+    said: dict[str, Any] = {"id": id or folder.name, "origin": origin}
+    imported = record.read(folder)
+    if imported is not None:
+        said = {"id": id or imported.card_id, "origin": "imported", "licence": imported.licence}
+    facts = _facts(FolderSource(folder))
+    return ModelCard(path=str(folder), tokenizer_hash=tokenizer_hash(folder), **said, **facts)
+
+
+def read_remote_card(source: RemoteSource) -> ModelCard:
+    """The card of a model elsewhere, from ranges of its files. The tokenizer, often larger than all headers, is not read.
+
+    Raises InvalidModel as `read_card` does, SourceDropped and what the source raises.
+    """
+    facts = _facts(source)
+    card_id = record.card_id(source.id, source.revision)
+    return ModelCard(id=card_id, path=source.name, origin="imported", tokenizer_hash=None, licence=source.licence, **facts)
+
+
+def _facts(source: ModelSource) -> dict[str, Any]:
+    """All that config.json and the headers say."""
+    sizes = source.sizes()
+    if CONFIG not in sizes:
+        raise InvalidModel(f"{source.name} has no config.json: it is not a model folder.")
+    config = read_object(source, CONFIG)
     facts = _architecture(config)
-    weights = _weights(folder)
+    if not any(name in sizes for name in TOKENIZER_FILES):
+        raise InvalidModel(f"{source.name} has no tokenizer: put its tokenizer.json beside config.json.")
+    weights = read_weights(source, sizes)
     _check_agreement(facts, weights.tensors)
     quantization = config.get("quantization_config")
-    return ModelCard(
-        id=id or folder.resolve().name,
-        path=str(folder.resolve()),
-        origin=origin,
-        revision=hashlib.sha256((folder / "config.json").read_bytes() + weights.digest.encode()).hexdigest(),
-        dtype=_dtype(config, weights.tensors),
-        parameters=_parameters(weights.tensors, bool(facts["tied_embeddings"]), quantization),
-        weights_bytes=weights.bytes,
-        quantization=_quant_method(quantization),
-        tokenizer_hash=tokenizer_hash(folder),
+    return {
         **facts,
-    )
+        "revision": _revision(source, weights),
+        "dtype": _dtype(config, weights.tensors),
+        "parameters": _parameters(weights.tensors, bool(facts["tied_embeddings"]), quantization),
+        "weights_bytes": weights.bytes,
+        "bytes_by_dtype": bytes_by_dtype(weights.tensors),
+        "quantization": _quant_method(quantization),
+    }
 
 
-def _config(folder: Path) -> dict[str, Any]:
-    path = folder / "config.json"
-    if not path.is_file():
-        raise InvalidModel(f"{folder} has no config.json: it is not a model folder.")
-    return read_object(path)
-
-
-def read_object(path: Path) -> dict[str, Any]:
-    """A JSON object from a file; InvalidModel when the file is unreadable, not JSON, or not an object."""
-    try:
-        document = json.loads(path.read_bytes())
-    except OSError as error:
-        raise InvalidModel(f"{path.name} cannot be read ({error.strerror}): check its permissions.") from None
-    except (ValueError, RecursionError):
-        raise InvalidModel(f"{path.name} is not valid JSON: download or export the model again.") from None
-    if not isinstance(document, dict):
-        raise InvalidModel(f"{path.name} is not a JSON object: download or export the model again.")
-    return document
+def _revision(source: ModelSource, weights: Weights) -> str:
+    return hashlib.sha256(source.read(CONFIG) + weights.digest.encode()).hexdigest()
 
 
 def _architecture(config: dict[str, Any]) -> dict[str, Any]:
@@ -97,65 +101,26 @@ def _architecture(config: dict[str, Any]) -> dict[str, Any]:
         "vocabulary": _size(config, "vocab_size"),
         "max_positions": _size(config, "max_position_embeddings"),
         "tied_embeddings": config.get("tie_word_embeddings") is True,
+        **_experts(config),
     }
 
 
-def _size(config: dict[str, Any], field: str, default: int | None = None) -> int:
+def _experts(config: Mapping[str, Any]) -> dict[str, int | None]:
+    """Experts a layer and a token; None for a dense model, whose config may say 0 or 1."""
+    found = [config[field] for field in EXPERTS if type(config.get(field)) is int and config[field] > 1]
+    a_token = config.get("num_experts_per_tok")
+    return {
+        "experts": found[0] if found else None,
+        "experts_per_token": a_token if found and type(a_token) is int and a_token > 0 else None,
+    }
+
+
+def _size(config: Mapping[str, Any], field: str, default: int | None = None) -> int:
     value = config.get(field)
     value = default if value is None else value
     if type(value) is not int or value < 1:
         raise InvalidModel(f"config.json has no usable `{field}`: it must be a whole number above 0.")
     return value
-
-
-def _weights(folder: Path) -> _Weights:
-    tensors: dict[str, TensorInfo] = {}
-    digest, total = hashlib.sha256(), 0
-    index = _index(folder)
-    for path in _weight_files(folder, index):
-        found, raw = safetensors_header.parse(path)
-        total += path.stat().st_size
-        digest.update(f"{path.name} {path.stat().st_size} ".encode() + raw)
-        tensors |= found
-    missing = sorted(set(index or tensors) - set(tensors))
-    if missing:
-        raise InvalidModel(f"{INDEX} lists {missing[0]!r}, which no weight file holds: download the model again.")
-    if not tensors:
-        raise InvalidModel(f"The safetensors files of {folder} hold no tensors: download or export the model again.")
-    return _Weights(tensors, total, digest.hexdigest())
-
-
-def _index(folder: Path) -> dict[str, str] | None:
-    """Tensor name -> shard name, or None where the weights are one file."""
-    if not (folder / INDEX).is_file():
-        return None
-    shards = read_object(folder / INDEX).get("weight_map")
-    if not isinstance(shards, dict) or not shards or not all(isinstance(shard, str) for shard in shards.values()):
-        raise InvalidModel(f"{INDEX} has no usable `weight_map`: download or export the model again.")
-    return shards
-
-
-def _weight_files(folder: Path, index: dict[str, str] | None) -> list[Path]:
-    if index is None:
-        if not (folder / SINGLE).is_file():
-            raise _no_weights(folder)
-        return [folder / SINGLE]
-    shards = sorted(set(index.values()))
-    for shard in shards:
-        if Path(shard).name != shard or not shard.endswith(".safetensors"):
-            raise InvalidModel(f"{INDEX} names {shard!r}, which is not a safetensors file of the folder.")
-        if not (folder / shard).is_file():
-            raise InvalidModel(f"{INDEX} names {shard}, which is not in {folder}: download the missing file.")
-    return [folder / shard for shard in shards]
-
-
-def _no_weights(folder: Path) -> InvalidModel:
-    pickled = sorted(path.name for pattern in PICKLED for path in folder.glob(pattern))
-    if pickled:
-        return InvalidModel(f"{pickled[0]} holds pickled weights, which can run code when loaded: convert it to safetensors.")
-    if any(folder.glob("*.safetensors")):
-        return InvalidModel(f"{folder} has safetensors files but neither {SINGLE} nor {INDEX}: download the missing file.")
-    return InvalidModel(f"{folder} holds no safetensors weights: it needs {SINGLE}, or shards with {INDEX}.")
 
 
 def _check_agreement(facts: dict[str, Any], tensors: dict[str, TensorInfo]) -> None:

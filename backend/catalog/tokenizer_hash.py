@@ -19,6 +19,7 @@ OTHER_FILES = (
     "vocab.txt",
 )
 """Vocabularies of tokenizers without a tokenizer.json."""
+FILES = ("tokenizer.json", *OTHER_FILES)
 
 
 def tokenizer_hash(folder: Path) -> str:

@@ -24,7 +24,9 @@ app.add_typer(jobs.app, name="jobs", help="List, watch, cancel, retry, clone and
 app.add_typer(artifacts.app, name="artifacts", help="List, show, verify and delete what optimize jobs made.")
 app.add_typer(engines.app, name="engines", help="The environments that optimize and serve: list, install, remove.")
 app.add_typer(catalog.app, name="catalog", help="The models Whetstone knows.")
-app.add_typer(models.app, name="models", help="Import a folder into the catalog, list what was imported, forget it.")
+app.add_typer(
+    models.app, name="models", help="Models of your own, from a folder, a hub or S3: look at one, import it, list, forget."
+)
 app.add_typer(recipe.app, name="recipe", help="Check a recipe, estimate what it needs, list the bundled ones.")
 
 

@@ -28,7 +28,8 @@ def cancels_on_interrupt(workspace: Workspace, job_ids: list[str]) -> Iterator[N
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         _cancel_all(workspace, job_ids)
-        raise JobCancelled("Interrupted: the job was cancelled and nothing half-written remains.") from None
+        said = jobs.show(workspace, job_ids[-1]).error if job_ids else None
+        raise JobCancelled(f"Interrupted. {said or JobCancelled()}") from None
     finally:
         if earlier is not None:
             signal.signal(signal.SIGTERM, earlier)

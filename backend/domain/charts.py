@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from backend.domain.charts_parts import alt, at, finite, flags, legend_name, levels, marker, provenance
+from backend.domain.charts_parts import at, finite, flags, legend_name, levels, marker, provenance
 from backend.domain.charts_table import csv, table
 from backend.domain.charts_theme import Figure, Theme, concurrency_axis, empty, layout, style, text
 from backend.domain.charts_tradeoffs import pareto, quality_speed
+from backend.domain.charts_words import alt
 from backend.domain.evaluation import Evaluation, Level, Summary
 from backend.domain.wording import figure
 
@@ -49,6 +50,7 @@ PRICES = {
     "blended_3_to_1": "Blended price per million tokens",
     "blended_sagemaker": "Blended price, SageMaker-compatible",
 }
+CURRENCY = "in the currency of the hourly price"
 NO_PRICE = "No price was given: measure with --price-per-hour."
 
 
@@ -64,6 +66,15 @@ class _Line(NamedTuple):
     def heading(self) -> str:
         """The title, with its unit where it does not name it already."""
         return f"{self.title} (ms)" if self.unit == "ms" else self.title
+
+    @property
+    def axis(self) -> str:
+        return "Price (currency of the hourly price)" if self.unit == CURRENCY else self.heading
+
+    @property
+    def better(self) -> str:
+        """Which way."""
+        return "higher" if self.unit == "tokens/s" else "lower"
 
 
 def latency(evaluation: Evaluation, metric: str = "ttft_ms", percentile: str = "p50", theme: Theme = "light") -> Figure:
@@ -95,9 +106,7 @@ def _throughput_line(metric: str) -> _Line:
 
 
 def _price_line(metric: str) -> _Line:
-    return _Line(
-        PRICES[metric], "in the currency of the hourly price", lambda level: getattr(level.price, metric) if level.price else None
-    )
+    return _Line(PRICES[metric], CURRENCY, lambda level: getattr(level.price, metric) if level.price else None)
 
 
 def _line_chart(evaluation: Evaluation, line: _Line, theme: Theme, missing: str) -> Figure:
@@ -105,8 +114,9 @@ def _line_chart(evaluation: Evaluation, line: _Line, theme: Theme, missing: str)
     drawn = [trace for trace in traces if trace["y"]]
     if not drawn:
         return empty(line.heading, missing, theme)
-    y = {"label": line.unit, "rangemode": "tozero"}
-    return {"data": drawn, "layout": layout(line.heading, concurrency_axis(levels(evaluation)), y, theme)}
+    y = {"label": line.axis, "rangemode": "tozero"}
+    meta = {"better": line.better, "interval": ["lowest repeat", "highest repeat"], "provenance": provenance(evaluation)}
+    return {"data": drawn, "layout": layout(line.heading, concurrency_axis(levels(evaluation)), y, theme, **meta)}
 
 
 def _trace(evaluation: Evaluation, index: int, line: _Line, theme: Theme) -> dict[str, Any]:
@@ -127,7 +137,7 @@ def _trace(evaluation: Evaluation, index: int, line: _Line, theme: Theme) -> dic
         "hovertext": said,
         "hoverinfo": "text",
         "line": {"color": look.colour, "dash": look.dash, "width": 2},
-        "marker": marker(index, theme, hollow=[level.client_limited for level, _ in points]),
+        "marker": marker(index, theme, [level for level, _ in points]),
         "error_y": _whiskers(points, line.block, look.colour),
     }
 

@@ -10,6 +10,7 @@ from backend.domain.charts_theme import Figure, Theme, empty, layout, style, tex
 from backend.domain.wording import figure
 
 TITLE = "Error of each quantized linear"
+MEASURED = "measured on the calibration text while quantizing"
 _NUMBERED = re.compile(r"\.(\d+)\.")
 
 
@@ -19,9 +20,8 @@ def layer_errors(layers: Sequence[Mapping[str, Any]], theme: Theme = "light") ->
     if not series:
         return empty(TITLE, "Nothing was quantized: every linear is the original.", theme)
     traces = [_trace(index, kind, rows, theme) for index, (kind, rows) in enumerate(series.items())]
-    drawn = layout(
-        TITLE, {"label": "Layer", "dtick": _tick(layers)}, {"label": "Relative error (%)", "rangemode": "tozero"}, theme
-    )
+    x, y = {"label": "Layer", "dtick": _tick(layers)}, {"label": "Relative error (%)", "rangemode": "tozero"}
+    drawn = layout(TITLE, x, y, theme, provenance=MEASURED)
     return {"data": traces, "layout": drawn}
 
 
@@ -61,7 +61,5 @@ def _trace(index: int, kind: str, rows: Sequence[tuple[int, Mapping[str, Any]]],
 def _hover(row: Mapping[str, Any]) -> str:
     plain = row.get("rtn_relative_error")
     against = f"<br>plain rounding: {figure(100 * float(plain))} %" if plain is not None else ""
-    measured = "<br>measured on the calibration text while quantizing"
-    return (
-        f"<b>{text(row.get('name', ''))}</b><br>relative error: {figure(100 * float(row['relative_error']))} %{against}{measured}"
-    )
+    own = f"<b>{text(row.get('name', ''))}</b><br>relative error: {figure(100 * float(row['relative_error']))} %"
+    return f"{own}{against}<br>{MEASURED}"

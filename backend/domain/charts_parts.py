@@ -1,15 +1,15 @@
-"""What every chart of an evaluation shares: markers, hover text, provenance, and a chart's words for who cannot see it."""
+"""What every chart of an evaluation shares: markers, hover text and provenance."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from html import unescape
 from typing import Any
 
-from backend.domain.charts_theme import Figure, Theme, style, text
+from backend.domain.charts_theme import Theme, style, text
+from backend.domain.comparison import has_many_errors
 from backend.domain.evaluation import Evaluation, Level, VariantResult
-from backend.domain.wording import figure, hardware_line, streams, versions_line
+from backend.domain.wording import hardware_line, streams, versions_line
 
 LEGEND_WIDTH = 24
 """Characters."""
@@ -46,25 +46,13 @@ def flags(level: Level) -> str:
     return limited + failed
 
 
-def marker(index: int, theme: Theme, hollow: Sequence[bool]) -> dict[str, Any]:
-    """Hollow where the client held the server back: such a point is not the server's figure."""
+def is_sound(level: Level) -> bool:
+    """The server's own figure: the client did not hold it back, and few requests failed."""
+    return not level.client_limited and not has_many_errors(level)
+
+
+def marker(index: int, theme: Theme, levels: Sequence[Level]) -> dict[str, Any]:
+    """Hollow where a level is not sound: such a point is not the server's figure."""
     look = style(index, theme)
-    symbols = [f"{look.symbol}-open" if is_hollow else look.symbol for is_hollow in hollow]
+    symbols = [look.symbol if is_sound(level) else f"{look.symbol}-open" for level in levels]
     return {"color": look.colour, "symbol": symbols, "size": 9, "line": {"color": look.colour, "width": 2}}
-
-
-def alt(figure_: Figure) -> str:
-    """A figure in words: its title, then each series with its first and last point."""
-    drawn = figure_["layout"]
-    title = drawn["title"]["text"]
-    if not figure_["data"]:
-        return f"{title}: {drawn['annotations'][0]['text']}"
-    series = [_series_words(trace, drawn) for trace in figure_["data"] if trace.get("marker")]
-    notes = [unescape(note["text"]) for note in drawn.get("annotations", ())]
-    return f"{title}. {'; '.join([*series, *notes])}."
-
-
-def _series_words(trace: dict[str, Any], drawn: dict[str, Any]) -> str:
-    along = drawn["xaxis"]["title"]["text"].partition(" (")[0].lower()
-    said = [f"{figure(y)} at {along} {figure(x)}" for x, y in zip(trace["x"], trace["y"], strict=True)]
-    return f"{unescape(trace['customdata'][0])}: {', '.join(said)}"

@@ -124,10 +124,10 @@ def csv(evaluation: Evaluation) -> str:
     out = io.StringIO()
     writer = csv_format.DictWriter(out, ["Variant", "Concurrency", *columns])
     writer.writeheader()
-    writer.writerows({name: _inert(cell) for name, cell in row.items()} for row in rows(evaluation, columns))
+    writer.writerows({name: inert(cell) for name, cell in row.items()} for row in rows(evaluation, columns))
     return out.getvalue()
 
 
-def _inert(cell: Any) -> Any:
+def inert(cell: Any) -> Any:
     """A spreadsheet would run a name that starts like a formula: an apostrophe in front makes it text (OWASP, CSV injection)."""
     return f"'{cell}" if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell

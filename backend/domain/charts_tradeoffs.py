@@ -6,18 +6,19 @@ import math
 from html import unescape
 from typing import Any, NamedTuple
 
-from backend.domain.charts_parts import at, finite, flags, legend_name, levels, marker, provenance
-from backend.domain.charts_theme import COLOURS, Figure, Theme, empty, layout, style, text
-from backend.domain.comparison import has_many_errors
+from backend.domain.charts_parts import at, finite, flags, is_sound, legend_name, levels, marker, provenance
+from backend.domain.charts_theme import COLOURS, Figure, Theme, empty, layout, pale, style, text
 from backend.domain.evaluation import Evaluation, Level, Quality
 from backend.domain.wording import figure, streams
+
+PARETO = "Speed per user against total throughput"
 
 
 def pareto(evaluation: Evaluation, theme: Theme = "light") -> Figure:
     """Speed for one user against what the machine gives in all, tokens/s both; the front is drawn, the dominated dimmed."""
     points = pareto_points(evaluation)
     if not points:
-        return empty("Speed per user against total throughput", "No throughput was measured.", theme)
+        return empty(PARETO, "No throughput was measured.", theme)
     front = sorted((p for p in points if p.on_front), key=lambda p: p.total)
     line = {"color": COLOURS[theme].muted, "width": 1, "dash": "dot", "shape": "linear"}
     edge: dict[str, Any] = {"type": "scatter", "mode": "lines", "name": "Pareto front", "hoverinfo": "skip", "line": line}
@@ -25,10 +26,10 @@ def pareto(evaluation: Evaluation, theme: Theme = "light") -> Figure:
     marks = [_pareto_trace(evaluation, index, points, theme) for index in range(len(evaluation.variants))]
     axes = (
         {"label": "Output tokens/s, all streams", "rangemode": "tozero"},
-        {"label": "tokens/s per user", "rangemode": "tozero"},
+        {"label": "Output tokens/s per user", "rangemode": "tozero"},
     )
-    title = "Speed per user against total throughput (tokens/s)"
-    return {"data": [edge, *(mark for mark in marks if mark["x"])], "layout": layout(title, *axes, theme)}
+    meta: dict[str, Any] = {"mark": "Concurrency (streams)", "provenance": provenance(evaluation)}
+    return {"data": [edge, *(mark for mark in marks if mark["x"])], "layout": layout(PARETO, *axes, theme, **meta)}
 
 
 class ParetoPoint(NamedTuple):
@@ -50,15 +51,10 @@ def pareto_points(evaluation: Evaluation) -> list[ParetoPoint]:
         if level.output_tokens_per_s_per_request is not None
         and math.isfinite(level.output_tokens_per_s_per_request + level.output_tokens_per_s)
     ]
-    sound = [point for point in found if _is_sound(point.level)]
+    sound = [point for point in found if is_sound(point.level)]
     return [
-        point._replace(on_front=_is_sound(point.level) and not any(_dominates(other, point) for other in sound))
-        for point in found
+        point._replace(on_front=is_sound(point.level) and not any(_dominates(other, point) for other in sound)) for point in found
     ]
-
-
-def _is_sound(level: Level) -> bool:
-    return not level.client_limited and not has_many_errors(level)
 
 
 def _dominates(a: ParetoPoint, b: ParetoPoint) -> bool:
@@ -67,9 +63,11 @@ def _dominates(a: ParetoPoint, b: ParetoPoint) -> bool:
 
 def _pareto_trace(evaluation: Evaluation, index: int, points: list[ParetoPoint], theme: Theme) -> dict[str, Any]:
     result = evaluation.variants[index]
-    own = [point for point in points if point.variant == index]
+    # The legend takes the colour of the first mark: a variant with a level on the front is not pale there.
+    own = sorted((point for point in points if point.variant == index), key=lambda point: not point.on_front)
     where = provenance(evaluation)
-    mark = marker(index, theme, hollow=[point.level.client_limited for point in own])
+    mark = marker(index, theme, [point.level for point in own])
+    colours = [style(index, theme).colour if point.on_front else pale(style(index, theme).colour) for point in own]
     return {
         "type": "scatter",
         "mode": "markers+text",
@@ -87,7 +85,7 @@ def _pareto_trace(evaluation: Evaluation, index: int, points: list[ParetoPoint],
             for point in own
         ],
         "hoverinfo": "text",
-        "marker": {**mark, "size": 11, "opacity": [1.0 if point.on_front else 0.4 for point in own]},
+        "marker": {**mark, "size": 11, "color": colours, "line": {"color": colours, "width": 2}},
     }
 
 
@@ -100,7 +98,8 @@ def quality_speed(evaluation: Evaluation, concurrency: int | None = None, theme:
         return empty(title, "Quality was not measured.", theme)
     highest = max(trace["x"][0] + trace["error_x"]["array"][0] for trace in marks) or 1.0
     x = {"label": "Mean KL divergence (nats a token)", "range": [-0.06 * highest, 1.08 * highest], "exponentformat": "e"}
-    figure = layout(title, x, {"label": "output tokens/s", "rangemode": "tozero"}, theme)
+    meta = {"interval": ["95% from", "95% to"], "provenance": provenance(evaluation)}
+    figure = layout(title, x, {"label": "Output tokens/s", "rangemode": "tozero"}, theme, **meta)
     return {
         "data": marks,
         "layout": {**figure, "annotations": _left_out(evaluation, {unescape(trace["customdata"][0]) for trace in marks}, theme)},
@@ -134,7 +133,7 @@ def _quality_trace(evaluation: Evaluation, index: int, concurrency: int, theme: 
         "y": [level.output_tokens_per_s],
         "hovertext": [f"{said}<br>{provenance(evaluation)}"],
         "hoverinfo": "text",
-        "marker": {**marker(index, theme, hollow=[level.client_limited]), "size": 13},
+        "marker": {**marker(index, theme, [level]), "size": 13},
         "error_x": _bar(max(0.0, interval[1] - kl), max(0.0, kl - interval[0]), style(index, theme).colour),
     }
 

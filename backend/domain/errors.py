@@ -36,6 +36,18 @@ class InvalidCatalog(RequestError):
     """A bundled data file was edited wrongly; restore it, or correct the row that the message names."""
 
 
+class SourceUnreachable(RequestError):
+    """The place the model is to come from does not answer; check the network and try again."""
+
+
+class AccessRefused(RequestError):
+    """You may not read this model; ask its owner for access and give the credentials in the environment."""
+
+
+class LicenceNotAccepted(RequestError):
+    """The model's licence must be accepted first: read it, then give --accept-licence."""
+
+
 class InvalidRecipe(RequestError):
     """The recipe is not valid: compare it with the example in `whetstone recipe --help`."""
 
@@ -98,6 +110,10 @@ class ArtifactCorrupt(WorkError):
 
 class DiskFull(WorkError):
     """The disk filled up while writing; nothing was registered. Free some space and resume the job."""
+
+
+class DownloadFailed(WorkError):
+    """The download did not finish; resume the job to carry on where it stopped."""
 
 
 class ModelDamaged(WorkError):

@@ -49,6 +49,7 @@ class JobKind(StrEnum):
     EVALUATE = "evaluate"
     INSTALL = "install"
     SERVE = "serve"
+    IMPORT = "import"
 
 
 MEASURING = frozenset({JobKind.EVALUATE})
@@ -100,7 +101,23 @@ class ServeSpec(_Frozen):
         return variants
 
 
-JobSpec = Annotated[OptimizeSpec | EvaluateSpec | InstallSpec | ServeSpec, Field(discriminator="kind")]
+class ImportSpec(_Frozen):
+    """A model to download. Credentials are never part of it: the worker reads them from its environment."""
+
+    kind: Literal["import"] = "import"
+    source: str
+    """A hub id, or an s3:// prefix."""
+    revision: str
+    """Hub: the commit. S3: sha256 over the objects' names, sizes and tags; other objects are refused later."""
+    endpoint: str | None = None
+    """The hub's address; None for S3."""
+    bytes: int
+    licence: str | None = None
+    accepted: datetime | None = None
+    """When the person who submitted it accepted the licence; None where it need not be accepted."""
+
+
+JobSpec = Annotated[OptimizeSpec | EvaluateSpec | InstallSpec | ServeSpec | ImportSpec, Field(discriminator="kind")]
 
 
 class Event(_Frozen):

@@ -44,6 +44,7 @@ class ModelFacts(BaseModel):
     draft: str | None = None
     """Model id or path of the provided draft, where one exists."""
     experts: int | None = None
+    """Experts a layer of a mixture; None for a dense model."""
     experts_per_token: int | None = None
     gated_mlp: bool | None = None
     """Three matrices in the MLP (gate, up, down) and not two; None where it is not known."""
@@ -65,8 +66,12 @@ class ModelCard(ModelFacts):
     revision: str
     """sha256 over config.json and the weight files' names, sizes and headers."""
     weights_bytes: int
-    tokenizer_hash: str
-    """sha256 over the sorted (token, id) pairs: two models that can share a draft have the same."""
+    tokenizer_hash: str | None
+    """sha256 over the sorted (token, id) pairs: two models that can share a draft have the same. None: not read yet."""
+    bytes_by_dtype: dict[str, int] = {}
+    """Bytes of the tensors by the dtype they are stored in, in the names of safetensors (BF16, I32)."""
+    licence: str | None = None
+    """As the hub states it; None where nothing is said."""
 
 
 class PublishedCells(BaseModel):

@@ -14,6 +14,10 @@ from backend.domain.evaluation import Comparison, Evaluation, Quality, VariantRe
 SIGNIFICANCE = 0.05
 NO_DIFFERENCE = "no significant difference"
 NOT_COMPARABLE = "not comparable"
+INTERLEAVE = {
+    "resident": "resident: all servers up, one loaded at a time, in ABBA order",
+    "restart": "restart: one server up at a time, in ABBA order",
+}
 
 
 class Direction(NamedTuple):

@@ -8,17 +8,13 @@ from datetime import datetime
 from typing import Any
 
 from backend.domain.evaluation import EvaluateOptions, Evaluation, VariantResult
-from backend.domain.wording import figure, scored
+from backend.domain.wording import INTERLEAVE, figure, scored
 
 Facts = list[tuple[str, str]]
 _HASH = re.compile(r"^([0-9a-f]{16})[0-9a-f]{16,}$")
 """A hash is told apart by its first digits; the whole of it is in the JSON."""
 
 _ACRONYMS = {"cpu": "CPU", "gpu": "GPU", "cuda": "CUDA", "sha256": "SHA-256", "url": "URL", "os": "OS", "p50": "median"}
-INTERLEAVE = {
-    "resident": "resident: all servers up, one loaded at a time, in ABBA order",
-    "restart": "restart: one server up at a time, in ABBA order",
-}
 
 
 def facts(evaluation: Evaluation) -> dict[str, Facts]:

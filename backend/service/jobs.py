@@ -20,7 +20,7 @@ from backend.store import history, queue
 from backend.store.history import JobFilter
 from backend.store.tables import JobRow
 
-BACKGROUND = frozenset({JobKind.INSTALL})
+BACKGROUND = frozenset({JobKind.INSTALL, JobKind.IMPORT})
 
 
 class JobView(BaseModel):

@@ -9,7 +9,7 @@ from backend import settings as configuration
 from backend.domain.demonstration import MARK, Demonstration
 from backend.domain.errors import ReadOnly
 from backend.settings import Settings
-from backend.store.database import Store, open_store
+from backend.store.database import PATIENCE_S, Store, open_store
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,13 @@ class ReadOnlyStore(Store):
         raise ReadOnly
 
 
-def open_workspace(settings: Settings | None = None) -> Workspace:
-    """Open the home that the environment names. Raises StoreUnavailable."""
+def open_workspace(settings: Settings | None = None, *, patience_s: float = PATIENCE_S) -> Workspace:
+    """Open the home that the environment names. `patience_s`: seconds that a change waits for another's.
+
+    Raises StoreUnavailable.
+    """
     chosen = settings or configuration.load()
-    store = open_store(chosen)
+    store = open_store(chosen, patience_s=patience_s)
     mark = chosen.home / MARK
     if not mark.is_file():
         return Workspace(chosen, store)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,12 @@ from sqlmodel import Session
 from backend.domain.errors import WorkError
 from backend.settings import Settings
 
-HEAD = "0004"
+HEAD = "0005"
 """Newest migration; a test holds it equal to Alembic's own head."""
 
 MIGRATIONS = Path(__file__).parent / "migrations"
+PATIENCE_S = 15.0
+"""How long a write waits for another's to end before it gives up. A supervisor would rather wait than leave an event unsaid."""
 
 
 class StoreUnavailable(WorkError):
@@ -45,36 +48,44 @@ class Store:
             with Session(engine, expire_on_commit=False) as session, session.begin():
                 yield session
         except OperationalError as error:
-            raise StoreUnavailable(f"The database did not answer ({error.orig}); try again.") from error
+            raise StoreUnavailable(_sentence(error)) from error
 
 
-def open_store(settings: Settings) -> Store:
-    """Open, and migrate to the newest schema where needed.
+def _sentence(error: DatabaseError) -> str:
+    if "locked" in str(error.orig):
+        return "The database is locked by another program, so nothing was read or changed: try again when that has ended."
+    return f"The database did not answer ({error.orig}); try again."
 
-    Raises StoreUnavailable where the file is no database, the server is away, or the schema is newer than this version.
+
+def open_store(settings: Settings, *, patience_s: float = PATIENCE_S) -> Store:
+    """Open, and migrate to the newest schema where needed. `patience_s`: seconds that a write waits for another's.
+
+    Raises StoreUnavailable where the file is no database or locked, the server is away, or the schema is newer than this version.
     """
     settings.home.mkdir(parents=True, exist_ok=True)
-    engine = _engine(settings.url)
+    engine = _engine(settings.url, patience_s)
     try:
         with _migration_lock(settings.home):
             _migrate(engine, settings.url)
     except DatabaseError as error:
-        raise StoreUnavailable(f"The database at {engine.url.render_as_string()} cannot be opened: {error.orig}.") from error
+        where = engine.url.render_as_string()
+        raise StoreUnavailable(f"The database at {where} cannot be opened: {error.orig}.") from error
     return Store(engine)
 
 
-def _engine(url: str) -> Engine:
+def _engine(url: str, patience_s: float) -> Engine:
     engine = create_engine(url, pool_pre_ping=not url.startswith("sqlite"))
     if url.startswith("sqlite"):
-        event.listen(engine, "connect", _configure_sqlite)
+        event.listen(engine, "connect", partial(_configure_sqlite, patience_s))
         event.listen(engine, "begin", _begin_immediate)
     return engine
 
 
-def _configure_sqlite(connection: Any, _record: Any) -> None:
+def _configure_sqlite(patience_s: float, connection: Any, _record: Any) -> None:
     connection.isolation_level = None  # SQLAlchemy's own BEGIN below, so that writers queue instead of failing half-way
     cursor = connection.cursor()
-    for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON", "busy_timeout=15000"):
+    patience = f"busy_timeout={round(patience_s * 1000)}"
+    for pragma in (patience, "journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON"):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
 
@@ -92,7 +103,7 @@ def _migration_lock(home: Path) -> Iterator[None]:
 
 
 def _migrate(engine: Engine, url: str) -> None:
-    with engine.connect() as connection:
+    with engine.connect().execution_options(writes=False) as connection:  # a look, which no writer holds up
         if inspect(connection).has_table("alembic_version"):
             version = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
             if version == HEAD:

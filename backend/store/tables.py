@@ -38,7 +38,12 @@ class Base(SQLModel, registry=registry()):
 
 class JobRow(Base, table=True):
     __tablename__ = "jobs"
-    __table_args__ = (Index("ix_jobs_state_rank", "state", "rank"), Index("ix_jobs_created", "created_at"))
+    __table_args__ = (
+        Index("ix_jobs_state_rank", "state", "rank"),
+        Index("ix_jobs_created", "created_at"),
+        Index("ix_jobs_kind_created", "kind", "created_at"),
+        Index("ix_jobs_kind_title_created", "kind", "title", "created_at"),
+    )
 
     id: str = Field(primary_key=True)
     kind: str

@@ -11,8 +11,10 @@ from sqlmodel import Session
 
 from backend.artifacts import files
 from backend.domain.evaluation import Evaluation
+from backend.domain.model import ModelCard
 from backend.settings import Settings
-from backend.store.tables import ArtifactRow, EvaluationRow, JobRow
+from backend.store import models
+from backend.store.tables import ArtifactRow, EvaluationRow, JobRow, ModelRow
 
 
 def register(session: Session, settings: Settings, row: JobRow, output: Path, document: dict[str, Any]) -> dict[str, Any]:
@@ -24,6 +26,8 @@ def register(session: Session, settings: Settings, row: JobRow, output: Path, do
         return _register_artifact(session, settings, row, output, document)
     if row.kind == "evaluate":
         return _register_evaluation(session, settings, row, output, document)
+    if row.kind == "import":
+        return _register_model(session, row, document)
     return document
 
 
@@ -72,3 +76,14 @@ def _register_evaluation(
         )
     )
     return {**document, "evaluation": identity, "path": str(final), "report": str(final / "report.html")}
+
+
+def _register_model(session: Session, row: JobRow, document: dict[str, Any]) -> dict[str, Any]:
+    """The gathered folder becomes visible under its own name by one rename, and in the catalog; `model` is its card."""
+    staged, final = Path(document.pop("staged")), Path(document["path"])
+    if staged.exists():  # else it was there before, or an earlier supervisor published it and died before it could say so
+        files.publish(staged, final)
+    card = ModelCard.model_validate(document["model"])
+    found = ModelRow(path=str(final), name=card.id, owner=row.owner, licence=card.licence, card=card.model_dump_json())
+    models.remember(session, found)
+    return document

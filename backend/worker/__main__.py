@@ -73,6 +73,10 @@ def _run(channel: JobChannel, memory: PeakMemory) -> dict[str, Any]:
             from backend.worker import serve
 
             return serve.run(spec, channel, memory)
+        case "import":
+            from backend.worker import import_
+
+            return import_.run(spec, channel)
 
 
 def _end(channel: JobChannel, outcome: str, error: str) -> int:

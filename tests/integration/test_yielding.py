@@ -1,4 +1,4 @@
-"""Jobs that yield, as real processes: stopped in order for a person's own job, queued again, and done in the end."""
+"""Jobs that yield, as real processes: stopped in order for a person's own job, queued again, and started after it."""
 
 from __future__ import annotations
 
@@ -51,20 +51,19 @@ def test_it_makes_room_for_ones_own_job_and_comes_back(home: Workspace) -> None:
     assert first.state is JobState.SUCCEEDED and first.started_at is not None
     assert not back.ended and back.attempt == 2 and back.error is None
     assert "Makes room" in said(home, demo) and "queued again" in said(home, demo)
-    ended = until_ended(home, demo.id)
-    assert (ended.state, ended.attempt) == (JobState.SUCCEEDED, 2), ended.error
-    assert ended.started_at is not None and first.finished_at is not None and ended.started_at >= first.finished_at
-    assert len(artifacts.listing(home)) == 2
-    for made in artifacts.listing(home):
-        artifacts.verify(home, made.id)
+    again = until_state(home, demo.id, JobState.RUNNING)
+    assert again.attempt == 2 and again.started_at is not None and first.finished_at is not None
+    assert again.started_at >= first.finished_at
+    (made,) = artifacts.listing(home)
+    artifacts.verify(home, made.id)
 
 
-def test_a_supervisor_that_is_stopped_puts_it_back_and_the_next_one_finishes_it(home: Workspace) -> None:
+def test_a_supervisor_that_is_stopped_puts_it_back_and_the_next_one_starts_it_again(home: Workspace) -> None:
     demo = running(home)
     assert supervisors.stop(home)
     assert jobs.show(home, demo.id).state is JobState.QUEUED and processes_of(home) == []
     supervisors.ensure(home)
-    assert until_ended(home, demo.id).state is JobState.SUCCEEDED
+    assert until_state(home, demo.id, JobState.RUNNING).attempt == 2
 
 
 def test_a_supervisor_that_dies_while_it_makes_room_changes_nothing(home: Workspace) -> None:
@@ -77,8 +76,7 @@ def test_a_supervisor_that_dies_while_it_makes_room_changes_nothing(home: Worksp
     os.kill(worker, signal.SIGCONT)
     supervisors.ensure(home)
     assert until_ended(home, own.id).state is JobState.SUCCEEDED
-    assert until_ended(home, demo.id).state is JobState.SUCCEEDED
-    assert jobs.show(home, demo.id).attempt == 2
+    assert until_state(home, demo.id, JobState.RUNNING).attempt == 2
 
 
 def test_lost_with_its_supervisor_it_starts_again_by_itself(home: Workspace) -> None:
@@ -87,7 +85,8 @@ def test_lost_with_its_supervisor_it_starts_again_by_itself(home: Workspace) -> 
     os.kill(worker_pid(home), signal.SIGKILL)
     eventually("no process left", lambda: processes_of(home) == [])
     supervisors.ensure(home)
-    assert until_ended(home, demo.id).state is JobState.SUCCEEDED
+    eventually("its second attempt", lambda: jobs.show(home, demo.id).attempt == 2)
+    until_state(home, demo.id, JobState.RUNNING)
 
 
 def test_cancelled_it_stays_cancelled(home: Workspace) -> None:

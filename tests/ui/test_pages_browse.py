@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -50,6 +51,36 @@ def test_a_folder_used_before_stands_in_the_catalog_even_when_it_is_gone(home: W
     assert list(table["Model"])[-1] == "mine" and list(table["Origin"])[-1] == "folder is gone"
 
 
+def many_models(home: Workspace, count: int) -> None:
+    starter = studio.optimize_spec(home).model
+    for number in range(count):
+        card = starter.model_copy(update={"id": f"mine-{number:02d}", "origin": "folder", "path": f"/nowhere/mine-{number:02d}"})
+        studio.artifact(home, studio.optimize_job(home, JobState.SUCCEEDED), card)
+
+
+def test_the_catalog_pages_what_is_long_and_filters_before_it_pages(home: Workspace) -> None:
+    many_models(home, 25)
+    at = studio.open_page("catalog")
+    assert "1 to 20 of 27" in studio.says(at) and len(at.dataframe[0].value) == 20
+    second = studio.open_page("catalog", page="2")
+    assert "21 to 27 of 27" in studio.says(second) and list(second.dataframe[0].value["Model"])[-1] == "mine-00"
+    assert list(studio.open_page("catalog", words="MINE-07").dataframe[0].value["Model"]) == ["mine-07"]
+
+
+@pytest.mark.parametrize("wanted", ["99", "-1", "x", "<b>", "9" * 400])
+def test_a_page_that_is_none_shows_one_that_is(home: Workspace, wanted: str) -> None:
+    many_models(home, 19)
+    assert "of 21" in studio.says(studio.open_page("catalog", page=wanted))
+
+
+@pytest.mark.parametrize("wanted", ["<img src=x onerror=y>", "é" * 5000, "%", "a\0b", "no such technique"])
+def test_odd_filters_in_the_address_leave_a_page_and_no_markup(home: Workspace, wanted: str) -> None:
+    for name in ("words", "works"):
+        at = studio.open_page("catalog", **{name: wanted})
+        assert "<img" not in "".join(str(element.value) for element in (*at.markdown, *at.caption))
+        assert at.title[0].value == "Catalog" and len(at.error) == 0
+
+
 def test_a_model_shows_its_card_techniques_and_what_was_tried(home: Workspace) -> None:
     job = studio.optimize_job(home, JobState.SUCCEEDED)
     made = studio.artifact(home, job, studio.optimize_spec(home).model)
@@ -81,6 +112,15 @@ def test_an_unknown_model_is_one_sentence(home: Workspace, wanted: str) -> None:
 
 def test_no_model_in_the_url_leads_to_the_catalog(home: Workspace) -> None:
     assert studio.links(studio.open_page("model")) == ["Open the catalog"]
+
+
+def test_what_pages_imported_is_left_out_of_garbage_collection(home: Workspace) -> None:
+    gc.unfreeze()
+    studio.open_page("hardware")
+    assert gc.get_freeze_count() > 50_000
+    frozen = gc.get_freeze_count()
+    studio.open_page("hardware")
+    assert gc.get_freeze_count() <= frozen  # nothing new was imported, so nothing more is kept
 
 
 def test_a_database_that_is_none_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

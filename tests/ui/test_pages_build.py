@@ -150,7 +150,6 @@ def test_an_impossible_stack_has_its_reasons_and_the_nearest_recipe(home: Worksp
         ("name: x\nstep: []\n", "unknown field `step`"),
         ("name: x\nsteps:\n- melt: {}\n", "`melt` is unknown"),
         ("- 1\n", "must be a mapping"),
-        ("x" * 10_000_000, "more than 100 kB"),
         ("name: [\n", "not valid YAML"),
         ("a: &a [x, x]\nname: *a\n", "no anchors"),
         ("name: x\nname: y\n", "stands there twice"),
@@ -163,6 +162,12 @@ def test_broken_yaml_is_one_sentence_and_stays_in_the_field(home: Workspace, tex
     assert says in at.error[0].value
     assert at.text_area[0].value == text
     assert built(at).name == "mine"
+
+
+def test_a_text_of_megabytes_is_not_taken_and_the_recipe_stays(home: Workspace) -> None:
+    at = paste(studio.open_page("build", recipe=W8A8), "x" * 10_000_000)
+    assert "At most 100 kB" in studio.says(at)
+    assert len(at.error) == 1 and built(at).name == "mine"
 
 
 def test_pasted_yaml_becomes_cards(home: Workspace) -> None:

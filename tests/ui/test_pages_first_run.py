@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from backend.domain.jobs import JobState
-from backend.service import Workspace, artifacts, evaluations, first_run, jobs, showcase
+from backend.service import Workspace, artifacts, evaluations, first_run, jobs, models, showcase
 from backend.service.jobs import JobView
 from backend.store import queue
 from tests import studio
@@ -110,13 +111,28 @@ def pages(shown: Workspace) -> dict[str, dict[str, str]]:
     made, measured = artifacts.listing(shown)[0].id, evaluations.titles(shown)[0].id
     optimized, evaluated = (jobs.listing(shown, kinds=[kind])[0].id for kind in ("optimize", "evaluate"))
     return {
-        "home": {}, "catalog": {}, "model": {"id": "starter"}, "build": {"model": "starter"}, "jobs": {}, "playground": {},
+        "home": {}, "catalog": {}, "import": {}, "model": {"id": "starter"}, "build": {"model": "starter"}, "jobs": {},
+        "playground": {},
         "hardware": {}, "compare": {"ids": measured}, "evaluate": {"variants": f"starter,{made}"},
         "job": {"id": optimized}, "evaluate ": {"id": measured}, "job ": {"id": evaluated},
     }  # fmt: skip
 
 
-PAGES = ("home", "catalog", "model", "build", "jobs", "playground", "hardware", "compare", "evaluate", "job", "evaluate ", "job ")
+PAGES = (
+    "home",
+    "catalog",
+    "import",
+    "model",
+    "build",
+    "jobs",
+    "playground",
+    "hardware",
+    "compare",
+    "evaluate",
+    "job",
+    "evaluate ",
+    "job ",
+)
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -127,7 +143,19 @@ def test_every_page_is_labelled_and_no_supervisor_is_missed(shown: Workspace, pa
     assert not any("No supervisor" in warning.value for warning in at.warning)
 
 
-VERBS = {"Optimize the starter", "Install", "Reinstall", "Clone", "Retry", "Resume", "Evaluate", "Run again"}
+VERBS = {
+    "Optimize the starter",
+    "Start it",
+    "Start both",
+    "Install",
+    "Reinstall",
+    "Yes, remove it",
+    "Clone",
+    "Retry",
+    "Resume",
+    "Evaluate",
+    "Run again",
+}
 """What starts or changes something; other buttons only lead somewhere."""
 
 
@@ -138,7 +166,8 @@ def test_what_would_start_something_is_disabled(shown: Workspace, page: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("page", "label"), [("home", "Optimize the starter"), ("hardware", "stall"), ("job", "Clone"), ("jobs", "Run again")]
+    ("page", "label"),
+    [("home", "Optimize the starter"), ("hardware", "nstall"), ("playground", "Start"), ("job", "Clone"), ("jobs", "Run again")],
 )
 def test_a_disabled_button_says_why(shown: Workspace, page: str, label: str) -> None:
     at = studio.open_page(page, **pages(shown)[page])
@@ -152,6 +181,16 @@ def test_an_upload_is_refused_in_one_sentence(shown: Workspace) -> None:
     studio.check(at)
     assert [error.value for error in at.error if SENTENCE in error.value]
     assert not (shown.settings.home / "workloads").exists()
+
+
+def test_what_can_still_be_clicked_is_refused_in_one_sentence(shown: Workspace, starter_draft: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    shutil.copytree(starter_draft, folder)
+    at = studio.open_page("import", folder=str(folder))
+    at.button(key="import").click().run()
+    studio.check(at)
+    assert [error.value for error in at.error if SENTENCE in error.value]
+    assert not models.remembered(shown)
 
 
 def test_the_forms_say_why_nothing_can_be_submitted(shown: Workspace) -> None:

@@ -316,11 +316,18 @@ def test_a_result_says_its_verdicts_first_then_draws(home: Workspace) -> None:
     at = studio.open_page("evaluate", id=studio.evaluation(home, document))
     said = studio.says(at)
     assert said.count("At 16 streams") == 3
+    assert "x faster" in at.table[0].value.iloc[1]["16 streams"]
+    assert "KL 0.0004" in at.table[0].value.iloc[1]["Variant and quality"]
+    assert "These figures are simulated" in said
+    assert "Workload SHA-256 `0000000000000000…`" in said
     assert "Speed per user against total throughput" in headings(at)[0]
     assert len(headings(at)) == 5
     assert "Time to first token (ms)" in at.dataframe[0].value.columns
     assert "kept up at every level" in next(element.value for element in at.success)
-    assert [button.proto.label for button in at.get("download_button")] == ["Report (HTML)", "Figures (JSON)", "Table (CSV)"]
+    files = [button.proto.label for button in at.get("download_button")]
+    assert [label for label in files if label != "CSV"] == ["Report (HTML)", "Figures (JSON)", "Table (CSV)"]
+    assert files.count("CSV") == len(headings(at))
+    assert all("is better: at concurrency 16" in chart.proto.alt for chart in at.get("plotly_chart")[1:4])
     assert links_to(at, "Compare")
 
 
@@ -344,6 +351,7 @@ def test_levels_that_are_not_the_servers_are_named(home: Workspace) -> None:
     assert [row["Valid"] for row in rows] == ["no", "no"]
     assert "timeout 30" in rows[0]["Errors"]
     assert "lagged" in rows[1]["Why not"]
+    assert (rows[1]["Client headroom"], rows[1]["Repeats kept"]) == ("96%", "5 of 5")
     at = studio.open_page("evaluate", id=studio.evaluation(home, document))
     assert "2 of 2 levels" in at.warning[0].value
 

@@ -146,5 +146,6 @@ def test_a_reader_without_scripts_gets_the_verdicts_and_the_charts_words(browser
     assert page.get_by_text("gives 1.31x the output tokens/s of").first.is_visible()
     words = page.locator("[data-chart=ttft_ms] noscript p")
     assert words.is_visible()
-    assert words.inner_text().startswith("Time to first token, p50 (ms). original: ")
+    assert words.inner_text().startswith("Time to first token, p50 (ms). Across: Concurrency (streams), 1 to 16.")
+    assert "original: 3 points from " in words.inner_text()
     context.close()

@@ -11,15 +11,19 @@ from collections.abc import Callable
 from html import unescape
 from typing import Any
 
+import plotly.graph_objects as graph
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.domain import charts
+from app import charts as screen
+from backend.domain import charts, charts_words
+from backend.domain.charts_layers import layer_errors
 from backend.domain.charts_table import distribution_table
-from backend.domain.charts_theme import COLOURS, Figure, style
+from backend.domain.charts_theme import COLOURS, Figure, layout, style, text
 from backend.domain.charts_tradeoffs import pareto_points
 from backend.domain.evaluation import Evaluation
+from backend.domain.wording import figure as number
 from tests.simulated import evaluation, level, result
 
 DRAW: dict[str, Callable[..., Figure]] = {
@@ -99,6 +103,29 @@ def test_every_figure_is_plain_json_with_units_provenance_and_words(measured: Ev
 
 
 @pytest.mark.parametrize("draw", DRAW.values(), ids=DRAW)
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_plotly_accepts_every_figure_and_an_unchecked_one_is_the_same(measured: Evaluation, draw: Any, theme: Any) -> None:
+    figure = draw(measured, theme=theme)
+    assert _sent(graph.Figure(figure)) == _sent(screen.trusted(figure))
+
+
+def _sent(figure: graph.Figure) -> dict[str, Any]:
+    """What the browser gets, but for an empty template's default and an empty list that a check leaves out."""
+    sent: dict[str, Any] = json.loads(figure.to_json())
+    return {**sent, "layout": {name: value for name, value in sent["layout"].items() if name != "template" and value != []}}
+
+
+LIVE = [{"variant": "a", "concurrency": 1, "output_tokens_per_s": 3.0}]
+LAYERS = [{"name": f"model.layers.{at}.mlp.up_proj", "relative_error": 0.01, "rtn_relative_error": 0.02} for at in range(3)]
+
+
+@pytest.mark.parametrize("figure", [screen.live(LIVE, ["a"]), screen.live([], []), layer_errors(LAYERS), layer_errors([])])
+def test_plotly_accepts_the_live_chart_and_the_layers(figure: Figure) -> None:
+    assert _sent(graph.Figure(figure)) == _sent(screen.trusted(figure))
+    assert charts.alt(figure)
+
+
+@pytest.mark.parametrize("draw", DRAW.values(), ids=DRAW)
 def test_a_figure_without_figures_says_why(draw: Any) -> None:
     bare = level(1, ttft_ms=None, output_tokens_per_s=math.nan, output_tokens_per_s_per_request=None)
     empty = evaluation(per_hour=None, with_quality=False).model_copy(update={"variants": [result("only", [bare])]})
@@ -124,11 +151,114 @@ def test_a_point_that_the_client_held_back_is_hollow_said_and_never_on_the_front
     assert [point.on_front for point in pareto_points(document)] == [True, False]
 
 
-def test_a_level_with_many_errors_is_never_on_the_front_and_its_mark_says_so() -> None:
+def test_a_level_with_many_errors_is_hollow_never_on_the_front_and_its_mark_says_so() -> None:
     failing = level(4, 9.0, invocations=100, invocation_errors=2)
     document = evaluation().model_copy(update={"variants": [result("original", [level(4)]), result("failing", [failing])]})
     assert [point.on_front for point in pareto_points(document)] == [True, False]
-    assert "2 of 100 requests failed" in _marked(charts.pareto(document))[1]["hovertext"][0]
+    trace = _marked(charts.pareto(document))[1]
+    assert trace["marker"]["symbol"] == ["square-open"]
+    assert "2 of 100 requests failed" in trace["hovertext"][0]
+
+
+def test_words_say_axes_ranges_and_the_best_where_all_have_a_point(measured: Evaluation) -> None:
+    said = charts.alt(charts.throughput(measured))
+    fastest = measured.variants[3].levels[-1].output_tokens_per_s
+    assert "Across: Concurrency (streams), 1 to 16. Up: Output tokens/s, all streams." in said
+    assert re.search(r"w8a8: 3 points from \S+ at concurrency 1 to \S+ at concurrency 16", said)
+    assert said.endswith(f"Higher is better: at concurrency 16 w8a8-draft is highest, {number(fastest)}.")
+    assert "Lower is better: at concurrency 16 w8a8-draft is lowest" in charts.alt(charts.latency(measured))
+    assert "is better" not in charts.alt(charts.pareto(measured))
+    assert "at concurrency 16" in charts.alt(charts.pareto(measured))
+
+
+def test_words_let_no_level_lead_that_is_not_the_servers_figure() -> None:
+    fast = result("fast", [level(1, 2.0), level(4, 9.0, client_limited=True)])
+    document = evaluation().model_copy(update={"variants": [result("original", [level(1), level(4)]), fast]})
+    said = charts.alt(charts.throughput(document))
+    assert "fast: 2 points, 1 of them not the server's figures from" in said
+    assert "at concurrency 1 fast is highest" in said
+
+
+def test_a_ring_around_marks_is_said_and_adds_no_point_to_the_file(measured: Evaluation) -> None:
+    figure = charts.pareto(measured)
+    mark = figure["data"][1]
+    ring = {
+        "x": mark["x"][:1],
+        "y": mark["y"][:1],
+        "hoverinfo": "skip",
+        "customdata": ["ring"],
+        "marker": {"symbol": "circle-open"},
+    }
+    ringed = {**figure, "data": [*figure["data"], ring]}
+    assert charts_words.rows(ringed) == charts_words.rows(figure)
+    assert "; ring: " in charts.alt(ringed)
+    assert "not the server's" not in charts.alt(ringed)
+
+
+def test_the_rows_of_a_chart_are_its_points_with_interval_validity_and_provenance() -> None:
+    slow = level(16, client_limited=True)
+    document = evaluation().model_copy(update={"variants": [result("original", [level(1), level(4), slow])]})
+    rows = charts_words.rows(charts.throughput(document))
+    assert [(row["Series"], row["Concurrency (streams)"], row["Valid"]) for row in rows] == [
+        ("original", 1, "yes"),
+        ("original", 4, "yes"),
+        ("original", 16, "no"),
+    ]
+    title = "Output tokens/s, all streams"
+    kept = [block["output_tokens_per_s"] for block in slow.blocks]
+    assert rows[2][title] == slow.output_tokens_per_s
+    assert rows[2][f"{title}, lowest repeat"] == pytest.approx(min(kept))
+    assert rows[2][f"{title}, highest repeat"] == pytest.approx(max(kept))
+    assert str(rows[2]["Provenance"]).startswith(
+        "measured 2026-01-02T03:04:05+00:00 on Simulated CPU, 2 cores with whetstone 0.1.0"
+    )
+
+
+@pytest.mark.parametrize("draw", DRAW.values(), ids=DRAW)
+def test_every_charts_csv_has_each_point_once_under_axis_titles(measured: Evaluation, draw: Any) -> None:
+    figure = draw(measured)
+    read = list(csv.DictReader(io.StringIO(charts_words.csv(figure), newline="")))
+    assert len(read) == sum(len(trace["x"]) for trace in _marked(figure)) > 0
+    for axis in ("x", "y"):
+        drawn = [value for trace in _marked(figure) for value in trace[axis]]
+        assert [float(row[figure["layout"][f"{axis}axis"]["title"]["text"]]) for row in read] == drawn
+
+
+def test_the_points_of_the_tradeoffs_keep_concurrency_and_confidence(measured: Evaluation) -> None:
+    rows = [row for row in charts_words.rows(charts.pareto(measured)) if row["Series"] == "original"]
+    assert {row["Concurrency (streams)"] for row in rows} == {"1", "4", "16"}
+    quality = measured.variants[1].quality
+    assert quality and quality.kl_ci95
+    row = charts_words.rows(charts.quality_speed(measured))[1]
+    assert row["Mean KL divergence (nats a token), 95% from"] == pytest.approx(quality.kl_ci95[0])
+
+
+def test_a_chart_without_figures_has_no_rows_and_an_empty_file() -> None:
+    nothing = charts.price(evaluation(per_hour=None))
+    assert charts_words.rows(nothing) == []
+    assert charts_words.csv(nothing).strip() == ""
+
+
+NAMES = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\0"), min_size=1, max_size=30)
+VALUES = st.floats(allow_nan=False, allow_infinity=False)
+
+
+@given(NAMES | st.sampled_from(["=1+1", "+1", "-1", "@x", "\t=1", 'a,"b"\r\nc']), st.lists(st.tuples(VALUES, VALUES), min_size=1))
+def test_a_charts_csv_reads_back_and_holds_no_formula(name: str, points: list[tuple[float, float]]) -> None:
+    trace: dict[str, Any] = {"customdata": [text(name)] * len(points), "marker": {"symbol": "circle"}}
+    trace |= {"x": [x for x, _ in points], "y": [y for _, y in points]}
+    drawn = layout("Any", {"label": "x (s)"}, {"label": "y (ms)"}, "light", provenance="here")
+    header, *read = csv.reader(io.StringIO(charts_words.csv({"data": [trace], "layout": drawn}), newline=""))
+    assert header == ["Series", "x (s)", "y (ms)", "Provenance"]
+    assert [(float(row[1]), float(row[2])) for row in read] == points
+    for row in read:
+        assert row[0].removeprefix("'") == name.removeprefix("'")
+        assert not row[0].startswith(("=", "+", "-", "@", "\t", "\r"))
+
+
+def test_the_file_of_a_chart_is_named_after_it(measured: Evaluation) -> None:
+    assert charts_words.file_name(charts.latency(measured)) == "time-to-first-token-p50-ms"
+    assert charts_words.file_name({"data": [], "layout": {"title": {"text": "…"}}}) == "chart"
 
 
 def test_a_variant_without_quality_is_named_beside_the_quality_chart() -> None:
@@ -208,3 +338,10 @@ def test_the_distribution_table_leaves_out_latencies_that_nobody_measured() -> N
         "Content latency",
         "Chunk gap",
     ]
+
+
+def test_marks_off_the_front_are_pale_and_the_first_mark_which_the_legend_takes_is_on_it(measured: Evaluation) -> None:
+    points = pareto_points(measured)
+    for index, trace in enumerate(_marked(charts.pareto(measured))):
+        on_front = sorted((point.on_front for point in points if point.variant == index), reverse=True)
+        assert [not colour.startswith("rgba") for colour in trace["marker"]["color"]] == on_front

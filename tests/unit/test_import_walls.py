@@ -23,13 +23,13 @@ ALLOWED: dict[str, set[str]] = {
     "artifacts": {"artifacts", "aws"} | EVERYONE,
     "supervisor": {"supervisor", "store", "launchers", "artifacts"} | EVERYONE,
     "launchers": {"launchers", "aws"} | EVERYONE,
-    "worker": {"worker", "engines", "serving", "evaluate", "artifacts", "hardware"} | EVERYONE,
+    "worker": {"worker", "engines", "serving", "evaluate", "artifacts", "hardware", "catalog"} | EVERYONE,
     "engines": {"engines"} | EVERYONE,
     "serving": {"serving"} | EVERYONE,
     "evaluate": {"evaluate"} | EVERYONE,
     "aws": {"aws"} | EVERYONE,
 }
-"""backend package -> backend packages it may import. docs/decisions/ holds the one widening: worker -> hardware."""
+"""backend package -> backend packages it may import. docs/decisions/ holds two widenings: worker -> hardware, catalog."""
 
 HEAVY = {"torch", "transformers", "vllm", "compressed_tensors", "safetensors", "numpy", "pandas"}
 HEAVY_PLACES = ("backend/engines/", "backend/serving/", "backend/evaluate/quality", "backend/hardware/")

@@ -93,7 +93,7 @@ def test_every_chart_has_words_for_who_cannot_see_it(page: _Page) -> None:
     plots = [attributes for _, attributes in page.tags if "data-chart" in attributes]
     assert len(plots) == 9
     for plot in plots:
-        assert plot["role"] == "img"
+        assert plot["role"] == "figure"
         assert "w8a8: " in (plot["aria-label"] or "")
 
 

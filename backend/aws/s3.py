@@ -1,0 +1,125 @@
+"""Objects of one S3 bucket: listing, ranges of bytes, checksums. Failures come back as sentences.
+
+Credentials are found by boto3 as everywhere else (environment, profile, role) and kept nowhere. Knows nothing of models.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from backend.domain.errors import AccessRefused, SourceUnreachable, UnknownModel, WhetstoneError, WorkError
+
+CONNECT_SECONDS, READ_SECONDS = 10, 30
+CHUNK_BYTES = 1 << 20
+CREDENTIALS = (
+    "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, in the environment of this command and of `whetstone up`"
+)
+REFUSED = frozenset({"AccessDenied", "403", "Forbidden", "AllAccessDisabled", "AccountProblem"})
+BAD_KEYS = frozenset({"InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "TokenRefreshRequired"})
+GONE = frozenset({"NoSuchKey", "PreconditionFailed", "404", "412", "InvalidRange", "416"})
+"""Codes of an object that is not what the listing said."""
+
+
+class ObjectChanged(WorkError):
+    """An object was changed or removed while it was read; import the model again."""
+
+
+class ConnectionLost(WorkError):
+    """The connection to S3 broke; resume the job to carry on where it stopped."""
+
+
+class S3Object(NamedTuple):
+    """`tag` is the ETag with its quotes: another content has another."""
+
+    key: str
+    size: int
+    tag: str
+
+
+class Bucket:
+    """One bucket. Every method raises AccessRefused, UnknownModel (no such bucket), SourceUnreachable or ConnectionLost."""
+
+    def __init__(self, name: str) -> None:
+        from boto3 import Session
+        from botocore.config import Config
+
+        self.name = name
+        retries = {"max_attempts": 3, "mode": "standard"}
+        config = Config(connect_timeout=CONNECT_SECONDS, read_timeout=READ_SECONDS, retries=retries, max_pool_connections=32)
+        with self._explained():
+            self._client = Session().client("s3", config=config)
+
+    def objects(self, prefix: str) -> list[S3Object]:
+        """The objects directly below the prefix (which ends with a slash, or is empty for the whole bucket)."""
+        with self._explained():
+            pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self.name, Prefix=prefix, Delimiter="/")
+            found = [entry for page in pages for entry in page.get("Contents", [])]
+        return [S3Object(one["Key"], one["Size"], one["ETag"]) for one in found]
+
+    def read(self, wanted: S3Object, start: int, end: int) -> bytes:
+        """The bytes [start, end). Raises ObjectChanged too."""
+        with self._explained(wanted.key):
+            content: bytes = self._get(wanted, start, end)["Body"].read()
+        return content
+
+    def stream(self, wanted: S3Object, start: int) -> Iterator[bytes]:
+        """The bytes from `start` on, a megabyte at most at a time. Raises ObjectChanged too."""
+        with self._explained(wanted.key):
+            yield from self._get(wanted, start, wanted.size)["Body"].iter_chunks(CHUNK_BYTES)
+
+    def checksum(self, wanted: S3Object) -> tuple[str, str] | None:
+        """(`sha256` or `md5`, hex) where S3 has one over the whole object: a tag is its md5 unless it came in parts or is
+        encrypted with a key of KMS or the customer's own."""
+        with self._explained(wanted.key):
+            head = self._client.head_object(Bucket=self.name, Key=wanted.key, IfMatch=wanted.tag, ChecksumMode="ENABLED")
+        if head.get("ChecksumSHA256") and head.get("ChecksumType", "FULL_OBJECT") == "FULL_OBJECT":
+            return "sha256", base64.b64decode(head["ChecksumSHA256"].split("-")[0]).hex()
+        keyed = head.get("SSECustomerAlgorithm") or head.get("ServerSideEncryption", "AES256") != "AES256"
+        return None if keyed or "-" in wanted.tag else ("md5", wanted.tag.strip('"'))
+
+    def _get(self, wanted: S3Object, start: int, end: int) -> Any:
+        return self._client.get_object(
+            Bucket=self.name, Key=wanted.key, Range=f"bytes={start}-{end - 1}", IfMatch=wanted.tag
+        )  # fmt: skip
+
+    @contextmanager
+    def _explained(self, key: str | None = None) -> Iterator[None]:
+        from botocore import exceptions
+
+        try:
+            yield
+        except exceptions.ClientError as error:
+            raise self._sentence(str(error.response.get("Error", {}).get("Code", "")), key) from None
+        except (exceptions.NoCredentialsError, exceptions.PartialCredentialsError, exceptions.CredentialRetrievalError):
+            raise AccessRefused(f"There are no AWS credentials to read s3://{self.name} with: {CREDENTIALS}.") from None
+        except exceptions.ProfileNotFound:
+            raise AccessRefused("AWS_PROFILE names a profile that does not exist: correct or unset it.") from None
+        except exceptions.EndpointConnectionError as error:
+            raise ConnectionLost(
+                f"Nothing answers at {error.kwargs.get('endpoint_url')}: check the network and region."
+            ) from None
+        except exceptions.ParamValidationError:
+            raise UnknownModel(f"`{self.name}` is not a bucket name: give s3://bucket/prefix.") from None
+        except (exceptions.HTTPClientError, exceptions.IncompleteReadError, exceptions.ReadTimeoutError) as error:
+            raise ConnectionLost(
+                f"The connection to s3://{self.name} broke ({type(error).__name__}): check the network and try again."
+            ) from None
+        except (exceptions.BotoCoreError, ValueError) as error:
+            raise SourceUnreachable(f"S3 cannot be asked ({error}): check the AWS settings in the environment.") from None
+
+    def _sentence(self, code: str, key: str | None) -> WhetstoneError:
+        place = f"s3://{self.name}" + (f"/{key}" if key else "")
+        if code in REFUSED:
+            return AccessRefused(f"AWS refuses to let you read {place}: you need s3:ListBucket and s3:GetObject there.")
+        if code in BAD_KEYS:
+            return AccessRefused(f"AWS does not accept the credentials in use ({code}): {CREDENTIALS}.")
+        if code == "NoSuchBucket":
+            return UnknownModel(f"There is no bucket `{self.name}`: check the name and the AWS account.")
+        if code in GONE:
+            return ObjectChanged(f"{place} was changed or removed since it was listed: import the model again.")
+        if code in {"SlowDown", "InternalError", "ServiceUnavailable", "500", "503", "RequestTimeout"}:
+            return ConnectionLost(f"S3 is busy ({code}): try again in a minute.")
+        return SourceUnreachable(f"S3 answered {code or 'with an error'} for {place}: check the region and the address.")

@@ -1,0 +1,49 @@
+"""The record that an imported model's folder carries: where it came from, at which revision, under which licence.
+
+It is written last, before the folder becomes visible, and makes the folder know itself in every home and job.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+FILE = "whetstone-import.json"
+SHOWN = 8
+"""Characters of a revision in a card's id."""
+
+
+class ImportRecord(BaseModel):
+    """`source` is a hub id or an s3:// prefix; `files` are sizes in bytes; `accepted` is when the licence was, if it was."""
+
+    model_config = ConfigDict(frozen=True)
+
+    source: str
+    revision: str
+    endpoint: str | None = None
+    licence: str | None = None
+    accepted: datetime | None = None
+    files: dict[str, int]
+
+    @property
+    def card_id(self) -> str:
+        return card_id(self.source, self.revision)
+
+
+def card_id(source: str, revision: str) -> str:
+    """`org/name@1a2b3c4d`."""
+    return f"{source}@{revision[:SHOWN]}"
+
+
+def read(folder: Path) -> ImportRecord | None:
+    """None where the folder was not imported, or somebody spoilt the record: the model itself is as good as before."""
+    try:
+        return ImportRecord.model_validate_json((folder / FILE).read_bytes())
+    except (OSError, ValidationError):
+        return None
+
+
+def write(folder: Path, written: ImportRecord) -> None:
+    (folder / FILE).write_text(written.model_dump_json(indent=1) + "\n")

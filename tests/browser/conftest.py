@@ -1,0 +1,70 @@
+"""One real studio and one Chromium for all browser tests, and the data of a measured model."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, expect, sync_playwright
+
+from backend.service import evaluations, jobs, optimize, recipes
+from backend.service.evaluations import EvaluationView
+from tests.browser.places import SCREENSHOTS
+from tests.browser.running import Studio, running_studio
+from tests.homes import until_ended
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+FLAGS = [
+    "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-component-update",
+    "--disable-sync",
+]  # fmt: skip
+PATIENCE_MS = 30_000
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    assert CHROMIUM, "These tests need Chromium: apt-get install chromium"
+    expect.set_options(timeout=PATIENCE_MS)
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield launched
+        launched.close()
+
+
+@pytest.fixture(scope="session")
+def studio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Studio]:
+    """The studio that the browser tests share."""
+    with running_studio(tmp_path_factory.mktemp("studio")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def empty_studio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Studio]:
+    """A studio in which nothing was ever done, and nothing may be."""
+    with running_studio(tmp_path_factory.mktemp("empty")) as running:
+        yield running
+        assert jobs.count(running.workspace) == 0
+
+
+@pytest.fixture(scope="session")
+def measured(studio: Studio) -> EvaluationView:
+    """An evaluation in the shared studio: the one that the loop left behind, else one made now."""
+    workspace = studio.workspace
+    found = evaluations.listing(workspace, limit=1)
+    if found:
+        return found[0]
+    prepared = optimize.prepare(workspace, "starter", recipes.read_file(Path("w8a8")))
+    artifact = until_ended(workspace, optimize.submit(workspace, prepared).id).result["artifact"]
+    options = evaluations.options(concurrency=(1, 2), repeats=1, requests=8, max_tokens=16)
+    spec = evaluations.prepare(workspace, ["starter", str(artifact)], options)
+    ended = until_ended(workspace, evaluations.submit(workspace, spec).id)
+    return evaluations.show(workspace, str(ended.result["evaluation"]))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say where the screenshots are, for whoever keeps them."""
+    if SCREENSHOTS.is_dir():
+        count = sum(1 for _ in SCREENSHOTS.rglob("*.png"))
+        terminalreporter.write_line(f"Screenshots of every page: {count} files in {SCREENSHOTS}")

@@ -1,0 +1,39 @@
+"""A person thinks better of it while the servers start: the job ends as cancelled and nothing of it is left."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from backend.domain.jobs import JobState
+from backend.service import evaluations
+from tests.browser.running import Studio
+from tests.browser.visit import visiting
+from tests.homes import eventually, processes_of, until_ended, until_phase
+
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(600)]
+PATIENCE_MS = 120_000
+
+
+def test_cancel_while_the_server_is_loading(chromium: Browser, studio: Studio) -> None:
+    known = len(evaluations.listing(studio.workspace))
+    with visiting(chromium, studio.url) as visit:
+        visit.open("/evaluate?variants=starter")
+        visit.button("Evaluate").click()
+        visit.page.wait_for_url(re.compile(r"[?&]job=j-"))
+        visit.link("Phases, log and resources")
+        visit.heading("Evaluate starter")
+        job_id = visit.page.url.partition("id=")[2]
+        until_phase(studio.workspace, job_id, "start")
+        expect(visit.main.get_by_test_id("stProgress")).to_contain_text("Starting")
+        eventually("a server that loads", lambda: any("vllm" in " ".join(p.cmdline()) for p in processes_of(studio.workspace)))
+        visit.button("Cancel").click()
+        visit.page.get_by_role("button", name="Yes, cancel it").click()
+        expect(visit.main.get_by_test_id("stCaptionContainer").first).to_contain_text("cancelled", timeout=PATIENCE_MS)
+        expect(visit.button("Retry")).to_be_visible()
+    assert until_ended(studio.workspace, job_id).state is JobState.CANCELLED
+    assert [p for p in processes_of(studio.workspace) if job_id in str(p.environ())] == []
+    assert not (studio.workspace.settings.jobs / job_id / "work").exists()
+    assert len(evaluations.listing(studio.workspace)) == known

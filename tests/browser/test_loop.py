@@ -1,0 +1,121 @@
+"""The main job by clicks alone: from the catalog to a measured verdict, a comparison, and a report on disk."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from backend.domain.jobs import JobKind, JobState
+from backend.service import artifacts, evaluations, jobs
+from tests.browser.running import Studio
+from tests.browser.visit import Visit, visiting
+
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
+LONG_MS = 400_000
+LEVELS, REPEATS = (1, 2), 5
+
+
+def asked(visit: Visit, name: str) -> str:
+    """A parameter of the address."""
+    return parse_qs(urlsplit(visit.page.url).query)[name][0]
+
+
+def optimize(visit: Visit) -> str:
+    """Catalog -> Model -> Build -> Job, refreshed on the way; the job's id."""
+    visit.open("/")
+    visit.menu("Catalog")
+    visit.link("starter")
+    visit.heading("starter")
+    visit.button("Optimize").click()
+    visit.heading("Build")
+    visit.button("Lower cost").click()
+    expect(visit.main.get_by_text("Valid for this model on this machine")).to_be_visible()
+    visit.button("Optimize").dblclick()
+    visit.link("Open the job")
+    visit.heading("Optimize starter with w8a8")
+    visit.reload()
+    visit.heading("Optimize starter with w8a8")
+    expect(visit.button("Evaluate against the original")).to_be_visible(timeout=LONG_MS)
+    return asked(visit, "id")
+
+
+def evaluate(visit: Visit, studio: Studio) -> str:
+    """Job -> Evaluate -> live points, refreshed in the middle -> verdict; the evaluation's id."""
+    visit.button("Evaluate against the original").click()
+    visit.heading("Evaluate")
+    for words, value in (("Concurrency (streams)", ", ".join(map(str, LEVELS))), ("Longest answer (tokens)", "16")):
+        visit.fill(words, value)
+    visit.fill("Requests a run", "8")
+    visit.fill("Price per hour", "1.5")
+    expect(visit.main.get_by_text("2 variants x 2 levels x 5 repeats = 20 runs")).to_be_visible()
+    visit.button("Evaluate").dblclick()
+    visit.page.wait_for_url(re.compile(r"[?&]job=j-"))
+    job_id = asked(visit, "job")
+    expect(visit.main.get_by_text(re.compile(r"^[1-9]\d* runs? so far\. Approximate"))).to_be_visible(timeout=LONG_MS)
+    visit.reload()
+    assert jobs.show(studio.workspace, job_id).state is JobState.RUNNING
+    expect(visit.main.get_by_text(re.compile(r"^[1-9]\d* runs? so far\. Approximate"))).to_be_visible()
+    visit.page.wait_for_url(re.compile(r"[?&]id=e-"), timeout=LONG_MS)
+    visit.drawn()
+    return asked(visit, "id")
+
+
+def compare(visit: Visit, evaluation: str) -> None:
+    """Evaluate -> Compare; another price, which the address keeps."""
+    visit.link("Compare")
+    visit.heading("Compare")
+    visit.drawn()
+    price = f"Price per hour, {evaluation}"
+    cheapest = visit.main.get_by_text("is the cheapest here")
+    before = cheapest.inner_text()
+    visit.fill(price, "3")
+    visit.page.wait_for_url(re.compile(r"[?&]prices=3(&|$)"))
+    expect(cheapest).not_to_have_text(before)
+    after = cheapest.inner_text()
+    visit.reload()
+    expect(visit.field(price)).to_have_value("3.0000")
+    expect(cheapest).to_have_text(after)
+
+
+def read_offline(browser: Browser, report: Path) -> None:
+    """The report from the disk with the network off: verdicts and charts, and nothing asked for."""
+    context = browser.new_context(offline=True)
+    requests: list[str] = []
+    page = context.new_page()
+    page.on("request", lambda request: requests.append(request.url))
+    page.goto(report.as_uri())
+    expect(page.get_by_text("the output tokens/s").or_(page.get_by_text("in output tokens/s")).first).to_be_visible()
+    expect(page.locator(".plot .plot-container .main-svg").first).to_be_visible()
+    expect(page.locator(".plot").filter(has_not=page.locator(".main-svg"))).to_have_count(0)
+    assert {url.partition(":")[0] for url in requests} <= {"file", "data"}
+    assert [url for url in requests if url.startswith("file:")] == [report.as_uri()]
+    context.close()
+
+
+def test_from_the_catalog_to_a_report_on_disk(chromium: Browser, studio: Studio, tmp_path: Path) -> None:
+    workspace, report = studio.workspace, tmp_path / "report.html"
+    before = jobs.count(workspace)
+    with visiting(chromium, studio.url) as visit:
+        optimize_job = optimize(visit)
+        evaluation = evaluate(visit, studio)
+        sentences = visit.main.get_by_text(re.compile(r"^.*At [12] streams? "))
+        expect(sentences).to_have_count(len(LEVELS))
+        expect(visit.main.get_by_text(re.compile(r"^Measured 20\d\d-"))).to_be_visible()
+        compare(visit, evaluation)
+        with visit.page.expect_download() as saving:
+            visit.button("Report (HTML)").click()
+        saving.value.save_as(report)
+        with visiting(chromium, studio.url) as friend:
+            friend.open(visit.page.url.removeprefix(studio.url))
+            expect(friend.field(f"Price per hour, {evaluation}")).to_have_value("3.0000")
+    read_offline(chromium, report)
+    # One double click, one job: each of the two buttons made exactly one.
+    assert jobs.count(workspace) == before + 2
+    view = evaluations.show(workspace, evaluation)
+    assert [level.concurrency for level in view.document.variants[1].levels] == list(LEVELS)
+    assert artifacts.show(workspace, view.document.variants[1].variant.source).job_id == optimize_job
+    assert {jobs.show(workspace, job).kind for job in (optimize_job, view.job_id)} == {JobKind.OPTIMIZE, JobKind.EVALUATE}

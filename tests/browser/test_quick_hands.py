@@ -1,0 +1,57 @@
+"""A person quicker than the studio: what was typed a moment before the click counts, and two clicks are one job."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from backend.service import jobs
+from tests.browser.running import Studio
+from tests.browser.visit import visiting
+from tests.homes import until_ended
+
+VALID = "Valid for this model on this machine"
+
+
+def test_a_double_click_on_optimize_is_one_job(chromium: Browser, studio: Studio) -> None:
+    before = {job.id for job in jobs.listing(studio.workspace)}
+    with visiting(chromium, studio.url) as visit:
+        visit.open("/build?model=starter&recipe=ngram")
+        expect(visit.main.get_by_text(VALID)).to_be_visible()
+        visit.button("Optimize").dblclick()
+        visit.link("Open the job")
+        visit.heading("Optimize starter with ngram")
+    made = [job.id for job in jobs.listing(studio.workspace) if job.id not in before]
+    assert len(made) == 1
+    assert until_ended(studio.workspace, made[0]).error is None
+
+
+def test_the_recipe_that_is_submitted_is_the_one_on_the_screen(chromium: Browser, studio: Studio) -> None:
+    with visiting(chromium, studio.url) as visit:
+        visit.open("/build?model=starter&recipe=ngram")
+        expect(visit.main.get_by_text(VALID)).to_be_visible()
+        visit.field("Tokens a guess").fill("2")
+        visit.button("Optimize").click()  # which takes the field's focus, and only then the studio hears of the 2
+        expect(visit.main.get_by_role("link", name="Open the job")).to_be_visible()
+        job_id = jobs.listing(studio.workspace)[0].id
+        assert jobs.specification(studio.workspace, job_id)["recipe"]["steps"][0]["speculate"]["tokens"] == 2
+    assert until_ended(studio.workspace, job_id).error is None
+
+
+@pytest.mark.vllm
+def test_the_price_and_load_that_are_measured_are_those_on_the_screen(chromium: Browser, studio: Studio) -> None:
+    with visiting(chromium, studio.url) as visit:
+        visit.open("/evaluate?variants=starter")
+        expect(visit.button("Evaluate")).to_be_enabled()
+        visit.field("Requests a run").fill("9")
+        visit.field("Price per hour").fill("1.5")
+        visit.button("Evaluate").click()
+        visit.page.wait_for_url(re.compile(r"[?&]job=j-"))
+        job_id = visit.page.url.partition("job=")[2]
+        visit.button("Cancel").click()
+        options = jobs.specification(studio.workspace, job_id)["options"]
+        assert (options["requests"], options["price_per_hour"]) == (9, 1.5)
+        jobs.cancel(studio.workspace, job_id)
+    until_ended(studio.workspace, job_id)

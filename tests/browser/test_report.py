@@ -1,0 +1,36 @@
+"""The report of what was really measured, opened from the disk with the network off: accessible in every look."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from backend.service import evaluations
+from backend.service.evaluations import EvaluationView
+from tests.browser.accessibility import violations
+from tests.browser.places import SCREENSHOTS
+from tests.browser.running import Studio
+from tests.browser.visit import HEIGHT, LOOKS, Theme
+
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
+
+
+@pytest.mark.parametrize(("theme", "width"), LOOKS)
+def test_the_report_is_accessible(
+    chromium: Browser, studio: Studio, measured: EvaluationView, tmp_path: Path, theme: Theme, width: int
+) -> None:
+    file = tmp_path / "report.html"
+    file.write_bytes(evaluations.report(studio.workspace, measured.id))
+    context = chromium.new_context(viewport={"width": width, "height": HEIGHT}, color_scheme=theme, offline=True)
+    page = context.new_page()
+    page.goto(file.as_uri())
+    plots = page.locator(".plot")
+    expect(plots.first.locator(".main-svg").first).to_be_visible()
+    expect(plots.filter(has_not=page.locator(".main-svg"))).to_have_count(0)
+    (SCREENSHOTS / "whole").mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=SCREENSHOTS / f"report-{theme}-{width}.png")
+    page.screenshot(path=SCREENSHOTS / "whole" / f"report-{theme}-{width}.png", full_page=True)
+    assert violations(page) == []
+    context.close()

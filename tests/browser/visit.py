@@ -1,0 +1,120 @@
+"""A browser window on the studio: opens pages, waits until they are drawn, and notes every complaint of the browser's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, expect
+
+Theme = Literal["light", "dark"]
+LOOKS: list[tuple[Theme, int]] = [("light", 1280), ("light", 390), ("dark", 1280), ("dark", 390)]
+"""Theme, and width of the window in pixels."""
+HEIGHT = 800
+TALLEST = 6000
+
+PROBED = re.compile(r"^http://localhost:\d+/[a-z_]+/_stcore/(health|host-config)$")
+"""Where a page is opened by its own address, Streamlit's client first asks for its server below that address, is told 404 by
+design (streamlit/web/server/starlette/starlette_static_routes.py), and asks at the root 100 ms later. Only a rewritten
+index.html could tell it where the server is."""
+
+
+class Visit:
+    """One window. `complaints` are console errors and uncaught exceptions, of all pages that it went to."""
+
+    def __init__(self, page: Page, url: str) -> None:
+        self.page, self.url = page, url
+        self.complaints: list[str] = []
+        page.on("console", self._heard)
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+
+    def _heard(self, message: ConsoleMessage) -> None:
+        where = message.location["url"]
+        if message.type == "error" and not PROBED.match(where):
+            self.complaints.append(f"{message.text} ({where})")
+
+    def heard(self) -> list[str]:
+        """The complaints since this was last asked."""
+        found = [*self.complaints]
+        self.complaints.clear()
+        return found
+
+    def open(self, path: str) -> None:
+        """Go to a path of the studio and wait until the page is drawn."""
+        self.page.goto(f"{self.url}{path}")
+        self.drawn()
+
+    def reload(self) -> None:
+        self.page.reload()
+        self.drawn()
+
+    def drawn(self) -> None:
+        """The script has run, no placeholder is left and every chart has its marks."""
+        expect(self.page.get_by_test_id("stApp")).to_have_attribute("data-test-script-state", "notRunning")
+        expect(self.main.get_by_role("heading", level=1)).to_be_visible()
+        expect(self.page.get_by_test_id("stSkeleton")).to_have_count(0)
+        charts = self.main.get_by_test_id("stPlotlyChart")
+        expect(charts.locator(".main-svg").first if charts.count() else self.main).to_be_visible()
+        expect(charts.filter(has_not=self.page.locator(".main-svg"))).to_have_count(0)
+
+    @property
+    def main(self) -> Locator:
+        """The page without the menu."""
+        return self.page.get_by_test_id("stMain")
+
+    def heading(self, words: str) -> None:
+        """Wait for the page of that title."""
+        expect(self.main.get_by_role("heading", level=1, name=words, exact=True)).to_be_visible()
+
+    def menu(self, words: str) -> None:
+        """Follow the menu on the left."""
+        self.page.get_by_test_id("stSidebarNav").get_by_role("link", name=words).click()
+        self.heading(words)
+        self.drawn()
+
+    def link(self, words: str | re.Pattern[str]) -> None:
+        self.main.get_by_role("link", name=words).first.click()
+
+    def button(self, words: str) -> Locator:
+        """By the words it begins with: Streamlit adds the shortcut to them."""
+        return self.main.get_by_role("button", name=re.compile(rf"^{re.escape(words)}(?!\w)"))
+
+    def field(self, words: str) -> Locator:
+        return self.main.get_by_label(words, exact=True)
+
+    def fill(self, words: str, value: str) -> None:
+        """Type into a field and leave it, as a person does."""
+        self.field(words).fill(value)
+        self.field(words).press("Tab")
+
+    def overflow(self) -> int:
+        """Pixels that the page is wider than the window."""
+        wide = "Math.max(0, ...[document.documentElement, document.querySelector('[data-testid=stMain]')]"
+        return int(self.page.evaluate(f"{wide}.map(element => element.scrollWidth - element.clientWidth))"))
+
+    def photograph(self, folder: Path, name: str) -> None:
+        """`name` is the first screen; `whole/name` the page from top to bottom."""
+        (folder / "whole").mkdir(parents=True, exist_ok=True)
+        self.page.screenshot(path=folder / name)
+        size = self.page.viewport_size
+        assert size is not None
+        height = int(self.page.evaluate("document.querySelector('[data-testid=stMain]').scrollHeight"))
+        self.page.set_viewport_size({"width": size["width"], "height": max(HEIGHT, min(height, TALLEST))})
+        self.page.screenshot(path=folder / "whole" / name)
+        self.page.set_viewport_size(size)
+
+
+@contextmanager
+def visiting(browser: Browser, url: str, theme: Theme = "light", width: int = 1280) -> Iterator[Visit]:
+    """A person of their own: nothing is shared with another window. No complaint may be left at the end."""
+    viewport = {"width": width, "height": HEIGHT}
+    context = browser.new_context(viewport=viewport, color_scheme=theme, accept_downloads=True)  # type: ignore[arg-type]
+    try:
+        visit = Visit(context.new_page(), url)
+        yield visit
+        assert visit.heard() == []
+    finally:
+        context.close()
