@@ -162,6 +162,7 @@ HELPS = {
     "quantize": "Stores the weights, and for w8a8 the activations, as integers.",
     "speculate": "Proposes several tokens at once, which the model then checks.",
     "compile": "Compiles before the server starts, so that it starts sooner.",
+    "shard": "Writes the weights one file a device, so that they load sooner.",
 }
 
 

@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from pydantic import ValidationError
 
 from backend import service
+from backend.cli import estimates
 from backend.cli.optimize import Json
 from backend.cli.output import emit
-from backend.domain import estimate
-from backend.service import models, recipes
+from backend.domain.choose import Goal
+from backend.domain.compat import PlannedStep, Verdict
+from backend.domain.errors import InvalidRecipe
+from backend.domain.roofline import Load
+from backend.service import models, planning, recipes
 
 app = typer.Typer(no_args_is_help=True)
 File = Annotated[Path, typer.Argument(help="A recipe file, or the name of a bundled recipe.")]
-Model = Annotated[str, typer.Option(help="A model id or a folder.")]
-Target = Annotated[str, typer.Option(help="Where it is to run.")]
+Model = Annotated[str, typer.Option(help="A model id, a folder, or the JumpStart or hub id of a published model.")]
+Target = Annotated[
+    str,
+    typer.Option(
+        help="Where it is to run: local, local:cpu, local:gpu0, an instance such as ml.g5.12xlarge (our engines there), "
+        "sagemaker:ml.g5.12xlarge (the managed toolkit), accelerator:rtx4090, or auto, the cheapest instance that will do."
+    ),
+]
 
 
 @app.command("list")
@@ -30,31 +41,80 @@ def list_recipes(json: Json = False) -> None:
 def check(recipe: File, model: Model = "starter", target: Target = "local", json: Json = False) -> None:
     """The plan, or every reason why not with the nearest valid recipe; exit 0 when valid, 2 when not."""
     workspace = service.open_workspace()
-    verdict, _ = recipes.check(workspace, models.resolve(workspace, model), recipes.read_file(recipe), target)
+    card, chosen = models.facts(workspace, model), recipes.read_file(recipe)
+    where = planning.settled(workspace, card, chosen, target)
+    verdict, _ = recipes.check(workspace, card, chosen, where)
     document = {
         "valid": verdict.valid,
+        "target": where,
         "plan": list(verdict.plan.steps) if verdict.plan else [],
+        "tensor_parallel": verdict.plan.tensor_parallel if verdict.plan else None,
+        "notes": list(verdict.plan.notes) if verdict.plan else [],
         "reasons": list(verdict.reasons),
         "suggestion": verdict.suggestion,
+        "suggestion_target": verdict.suggestion_target,
     }
-    if verdict.plan:
-        text = "\n".join([f"{i}. {step.title}" for i, step in enumerate(verdict.plan.steps, 1)] + list(verdict.plan.notes))
-    else:
-        text = "\n".join(f"{reason.message} [{reason.rule}: {reason.source}]" for reason in verdict.reasons)
-        if verdict.suggestion:
-            text += f"\n\nNearest valid recipe:\n{recipes.write_text(verdict.suggestion)}"
-    emit(document, as_json=json, text=text or "No steps: the original, unchanged.")
+    emit(document, as_json=json, text=_verdict(verdict, where))
     if not verdict.valid:
         raise typer.Exit(2)
 
 
+def _verdict(verdict: Verdict, where: str) -> str:
+    if verdict.plan:
+        steps = [f"{i}. {_step(step)}" for i, step in enumerate(verdict.plan.steps, 1)] or ["No steps: the original, unchanged."]
+        return "\n".join([f"Valid on {where}:", *steps, *verdict.plan.notes])
+    text = "\n".join(f"{reason.message} [{reason.rule}: {reason.source}]" for reason in verdict.reasons)
+    if verdict.suggestion is None:
+        return text
+    on = f" (on {verdict.suggestion_target})" if verdict.suggestion_target else ""
+    return f"{text}\n\nNearest valid recipe{on}:\n{recipes.write_text(verdict.suggestion)}"
+
+
+def _step(step: PlannedStep) -> str:
+    return f"{step.title}, by {step.engine}" + (f", served by {step.kernel}" if step.kernel else "")
+
+
 @app.command("estimate")
-def estimate_recipe(recipe: File, model: Model = "starter", json: Json = False) -> None:
-    """What the optimize job needs: disk and memory, with the formula of each."""
+def estimate_recipe(
+    recipe: File,
+    model: Model = "starter",
+    target: Target = "local",
+    input_tokens: Annotated[int, typer.Option(min=1, help="Tokens of a prompt.")] = 512,
+    output_tokens: Annotated[int, typer.Option(min=1, help="Tokens of an answer.")] = 128,
+    concurrency: Annotated[int, typer.Option(min=1, help="Requests at once.")] = 1,
+    acceptance: Annotated[
+        float | None, typer.Option(min=0, max=1, help="Measured probability that a proposed token is accepted.")
+    ] = None,
+    price_per_hour: Annotated[
+        float | None, typer.Option(min=0, help="USD an hour, for a machine without a published price.")
+    ] = None,
+    goal: Annotated[str, typer.Option(help="With --target auto: cost, throughput (cost a token) or latency.")] = "cost",
+    max_ttft_ms: Annotated[float | None, typer.Option(help="With --target auto: time to first token at most.")] = None,
+    max_tpot_ms: Annotated[float | None, typer.Option(help="With --target auto: time per output token at most.")] = None,
+    min_tokens_per_s: Annotated[float | None, typer.Option(help="With --target auto: output tokens/s at least.")] = None,
+    min_context: Annotated[int | None, typer.Option(help="With --target auto: tokens of one sequence at least.")] = None,
+    json: Json = False,
+) -> None:
+    """Memory, disk, duration, cost, predicted latency and throughput: ranges, with the formula of each."""
     workspace = service.open_workspace()
-    card, chosen = models.resolve(workspace, model), recipes.read_file(recipe)
-    _, draft = recipes.check(workspace, card, chosen)
-    found = estimate.need(card, chosen, draft)
-    document = found.model_dump() | {"weights_bytes_original": card.weights_bytes, "kv_bytes_per_token": card.kv_bytes_per_token}
-    lines = [f"{name:24} {value / 1e6:,.1f} MB" for name, value in document.items() if name.endswith("_bytes")]
-    emit(document, as_json=json, text="\n".join(lines + [f"{k}: {v}" for k, v in found.formulas.items()]))
+    card, chosen = models.facts(workspace, model), recipes.read_file(recipe)
+    load = Load(input_tokens=input_tokens, output_tokens=output_tokens, concurrency=concurrency)
+    if target != "auto":
+        found = planning.estimate_on(workspace, card, chosen, target, load, acceptance=acceptance, price_per_hour=price_per_hour)
+        emit(found, as_json=json, text=estimates.text(found))
+        return
+    limits = {"max_ttft_ms": max_ttft_ms, "max_tpot_ms": max_tpot_ms, "min_output_tokens_per_s": min_tokens_per_s}
+    choice = planning.auto(workspace, card, chosen, _goal(wanted=goal, min_context=min_context, **limits), load)
+    winner = choice.winner.model_dump(mode="json") if choice.winner else {}
+    emit(winner | {"why": choice.why, "losers": choice.losers}, as_json=json, text=estimates.choice_text(choice))
+    if choice.winner is None:
+        raise typer.Exit(2)
+
+
+def _goal(**asked: Any) -> Goal:
+    try:
+        return Goal.model_validate(asked)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        name = {"wanted": "goal", "min_output_tokens_per_s": "min-tokens-per-s"}.get(str(first["loc"][0]), str(first["loc"][0]))
+        raise InvalidRecipe(f"--{name.replace('_', '-')} is wrong: {first['msg'].lower()}.") from None

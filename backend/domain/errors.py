@@ -32,6 +32,10 @@ class InvalidModel(RequestError):
     """The folder is not a model that can be optimized: it needs config.json, a tokenizer and safetensors weights."""
 
 
+class InvalidCatalog(RequestError):
+    """A bundled data file was edited wrongly; restore it, or correct the row that the message names."""
+
+
 class SourceUnreachable(RequestError):
     """The place the model is to come from does not answer; check the network and try again."""
 

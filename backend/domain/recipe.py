@@ -14,6 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_serial
 
 from backend.domain.errors import InvalidRecipe
 
+TECHNIQUES = ("prune", "quantize", "speculate", "compile", "shard")
+"""In the order in which they run."""
 QuantizeMethod = Literal["awq", "gptq", "smoothquant", "w8a8", "int8", "fp8", "rtn"]
 
 
@@ -73,7 +75,13 @@ class Compile(_Step):
     technique: Literal["compile"] = "compile"
 
 
-Step = Annotated[Prune | Quantize | Speculate | Compile, Field(discriminator="technique")]
+class Shard(_Step):
+    """Weights written one file a rank, for fast loading. The managed toolkit has it, our engines do not."""
+
+    technique: Literal["shard"] = "shard"
+
+
+Step = Annotated[Prune | Quantize | Speculate | Compile | Shard, Field(discriminator="technique")]
 
 
 class Serving(_Frozen):
@@ -115,7 +123,10 @@ class Recipe(_Frozen):
 
     def step(self, technique: str) -> Step | None:
         """The first step of that technique."""
-        return next((step for step in self.steps if step.technique == technique), None)
+        for step in self.steps:
+            if step.technique == technique:
+                return step
+        return None
 
     @property
     def hash(self) -> str:
@@ -154,7 +165,7 @@ def read(document: Any) -> Recipe:
 
 def _sentence(error: ValidationError) -> str:
     first = error.errors(include_url=False)[0]
-    where = ".".join(str(part) for part in first["loc"] if part not in {"prune", "quantize", "speculate", "compile"})
+    where = ".".join(str(part) for part in first["loc"] if part not in TECHNIQUES)
     if first["type"] == "extra_forbidden":
         return f"The recipe has an unknown field `{where}`: remove it or correct its spelling."
     if first["type"] == "union_tag_invalid":

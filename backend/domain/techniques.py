@@ -1,6 +1,7 @@
 """The capability table: technique x engine x hardware, as data readable without torch.
 
-A row exists for what this version can do; what has no row is refused with the reason given by `capability`.
+A row exists for what this version can do; what has no row is refused with the reason given by `capability`. The kernel table says
+what a GPU must be able to do for vLLM to serve the result there.
 """
 
 from __future__ import annotations
@@ -10,11 +11,24 @@ from typing import NamedTuple
 GROUP_SIZE = {"awq": 128, "gptq": 128, "rtn": 128}
 """Default group size of the methods that quantize in groups."""
 
+NATIVE_FAMILIES = frozenset({"llama", "mistral", "qwen2"})
+"""`model_type` of what the native engine can quantize: the rows of engines/native/families.py."""
+
 
 class Capability(NamedTuple):
     supported: bool
     reason: str = ""
     source: str = "capability table"
+
+
+class Kernel(NamedTuple):
+    """What serves a quantization on a GPU. `lowest` and `below` are compute capabilities, `below` excluded."""
+
+    title: str
+    lowest: tuple[int, int]
+    source: str
+    below: tuple[int, int] | None = None
+    below_source: str = ""
 
 
 _SUPPORTED: dict[tuple[str, str | None, str], frozenset[str]] = {
@@ -24,6 +38,26 @@ _SUPPORTED: dict[tuple[str, str | None, str], frozenset[str]] = {
     ("speculate", "ngram", "native"): frozenset({"cpu", "cuda"}),
     ("compile", None, "native"): frozenset({"cpu", "cuda"}),
 }
+
+_SCHEMES = "vLLM 0.32.0, compressed_tensors/schemes"
+_INT8 = Kernel(
+    "INT8 W8A8 (CUTLASS)", (7, 5), f"{_SCHEMES}/compressed_tensors_w8a8_int8.py, get_min_capability", (10, 0),
+    "vLLM issue 54311: its INT8 kernel is not built for compute capability 10.0 and above",
+)  # fmt: skip
+_WEIGHT_ONLY = Kernel("weight-only INT4 (Marlin)", (7, 5), f"{_SCHEMES}/compressed_tensors_wNa16.py, get_min_capability")
+KERNELS: dict[str, Kernel] = {
+    "w8a8": _INT8,
+    "int8": _INT8,
+    "smoothquant": _INT8,
+    "awq": _WEIGHT_ONLY,
+    "gptq": _WEIGHT_ONLY,
+    "rtn": _WEIGHT_ONLY,
+    "fp8": Kernel("FP8 W8A8", (8, 9), f"{_SCHEMES}/compressed_tensors_w8a8_fp8.py, get_min_capability"),
+}
+"""By quantization method."""
+
+BFLOAT16 = ((8, 0), "vLLM 0.32.0, platforms/cuda.py, supported_dtypes")
+FP8_CACHE = ((8, 9), "vLLM 0.32.0, v1/attention/backends/triton_attn.py")
 
 
 def capability(technique: str, method: str | None, engine: str, hardware: str) -> Capability:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel
 
 from backend.domain import compat, estimate
-from backend.domain.errors import ImpossibleStack, InvalidWorkload, NotEnoughDisk
+from backend.domain.errors import ImpossibleStack, InvalidRecipe, InvalidWorkload, NotEnoughDisk
 from backend.domain.estimate import Need
 from backend.domain.jobs import OptimizeSpec
 from backend.domain.model import ModelCard
@@ -32,6 +32,7 @@ def prepare(workspace: Workspace, source: str, recipe: Recipe, *, target: str = 
     """
     workspace.check_writable()
     model = models.resolve(workspace, source)
+    _check_here(target)
     verdict, draft = recipes.check(workspace, model, recipe, target)
     if verdict.plan is None:
         raise ImpossibleStack(_sentence(verdict))
@@ -44,7 +45,7 @@ def prepare(workspace: Workspace, source: str, recipe: Recipe, *, target: str = 
         recipe=recipe,
         plan=verdict.plan,
         target=target,
-        draft=draft,
+        draft=draft if isinstance(draft, ModelCard) else None,
         calibration_path=_calibration(recipe),
         seed=seed,
     )
@@ -67,6 +68,13 @@ def _sentence(verdict: compat.Verdict) -> str:
         return reasons
     names = " + ".join(step.technique for step in verdict.suggestion.steps) or "no steps"
     return f"{reasons} Nearest valid recipe: {names}."
+
+
+def _check_here(target: str) -> None:
+    if target != "auto" and not target.startswith("local"):
+        raise InvalidRecipe(
+            f"The target `{target}` is for planning: a job of this version runs on this machine, `--target local`."
+        )
 
 
 def _check_disk(workspace: Workspace, need: Need) -> None:

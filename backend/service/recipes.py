@@ -8,13 +8,12 @@ import yaml
 from pydantic import BaseModel, ConfigDict
 
 from backend.domain import compat, recipe
-from backend.domain.compat import Facts, Hardware, Verdict
+from backend.domain.compat import Facts, Verdict
 from backend.domain.errors import InvalidRecipe
-from backend.domain.model import ModelCard
+from backend.domain.model import ModelFacts
 from backend.domain.recipe import Recipe, Speculate, Step
 from backend.domain.techniques import supported
-from backend.hardware import probe
-from backend.service import models, recipe_text
+from backend.service import models, recipe_text, targets
 from backend.service.recipe_text import MAX_BYTES
 from backend.service.workspace import Workspace
 from backend.settings import ASSETS
@@ -68,33 +67,50 @@ def bundled_names() -> list[str]:
     return sorted(path.stem for path in (ASSETS / "recipes").glob("*.yaml"))
 
 
-def check(workspace: Workspace, model: ModelCard, chosen: Recipe, target: str = "local") -> tuple[Verdict, ModelCard | None]:
+def check(workspace: Workspace, model: ModelFacts, chosen: Recipe, target: str = "local") -> tuple[Verdict, ModelFacts | None]:
     """The verdict, and the resolved draft where the recipe has one.
 
     Raises UnknownModel or InvalidModel where the recipe names a draft that is none, InvalidRecipe for an unknown target.
     """
+    where = targets.find(workspace, target)
+    draft = draft_of(workspace, model, chosen)
+    verdict = compat.check(model, chosen, targets.facts(where, model, draft))
+    if not verdict.valid and verdict.suggestion is None and where.instance is not None:
+        verdict = _elsewhere(verdict, model, chosen, draft, managed=where.kind == "sagemaker")
+    return verdict, draft
+
+
+def _elsewhere(verdict: Verdict, model: ModelFacts, chosen: Recipe, draft: ModelFacts | None, *, managed: bool) -> Verdict:
+    """Where nothing works on an instance: the cheapest one on which the recipe itself does, if there is one."""
+    priced = [place for place in targets.hardwares().targets(managed) if place.price_per_hour is not None]
+    for place in sorted(priced, key=lambda place: place.price_per_hour or 0.0):
+        if compat.check(model, chosen, targets.facts(place, model, draft), suggest=False).valid:
+            return verdict.model_copy(update={"suggestion": chosen, "suggestion_target": place.name})
+    return verdict
+
+
+def draft_of(workspace: Workspace, model: ModelFacts, chosen: Recipe) -> ModelFacts | None:
+    """The draft that the recipe means; None where it has none, or the model brings none."""
     step = chosen.step("speculate")
-    draft = None
-    if isinstance(step, Speculate) and step.method == "draft":
-        draft = models.draft_for(workspace, model, step.draft)
-    facts = Facts(hardware=_hardware(target), draft=draft, compiler=probe.has_compiler())
-    return compat.check(model, chosen, facts), draft
+    if not isinstance(step, Speculate) or step.method != "draft":
+        return None
+    return models.draft_facts(workspace, model, step.draft)
 
 
-def additions(workspace: Workspace, model: ModelCard, chosen: Recipe, target: str = "local") -> list[Addition]:
+def additions(workspace: Workspace, model: ModelFacts, chosen: Recipe, target: str = "local") -> list[Addition]:
     """Every step of the capability table, with the first reason that adding it to the recipe would bring up."""
-    facts = Facts(hardware=_hardware(target), draft=models.draft_for(workspace, model, "auto"), compiler=probe.has_compiler())
-    known = {reason.message for reason in compat.check(model, chosen, facts).reasons}
+    facts = targets.facts(targets.find(workspace, target), model, models.draft_facts(workspace, model, "auto"))
+    known = {reason.message for reason in compat.check(model, chosen, facts, suggest=False).reasons}
     found = []
     for step in map(_plain_step, supported()):
         longer = chosen.model_copy(update={"steps": (*chosen.steps, step)})
-        brought = [reason.message for reason in compat.check(model, longer, facts).reasons if reason.message not in known]
+        brought = [r.message for r in compat.check(model, longer, facts, suggest=False).reasons if r.message not in known]
         instead = _instead(model, chosen, step, facts) if brought else None
         found.append(Addition(step=step, reason=brought[0] if brought else None, instead=instead))
     return found
 
 
-def _instead(model: ModelCard, chosen: Recipe, step: Step, facts: Facts) -> Recipe | None:
+def _instead(model: ModelFacts, chosen: Recipe, step: Step, facts: Facts) -> Recipe | None:
     """A valid recipe, other than the one there is, that has a step of this technique and method."""
     others = tuple(other for other in chosen.steps if other.technique != step.technique)
     place = next((number for number, other in enumerate(chosen.steps) if other.technique == step.technique), len(others))
@@ -118,17 +134,3 @@ def _plain_step(row: tuple[str, str | None, str, list[str]]) -> Step:
     if method == "draft":
         options["draft"] = "auto"
     return recipe.read({"steps": [{technique: options}]}).steps[0]
-
-
-def _hardware(target: str) -> Hardware:
-    match target:
-        case "local" | "auto":
-            return "cuda" if probe.accelerators() else "cpu"
-        case "local:cpu":
-            return "cpu"
-        case _ if target.startswith("local:gpu") and probe.accelerators():
-            return "cuda"
-        case _ if target.startswith("local:gpu"):
-            raise InvalidRecipe("This machine has no GPU: use `--target local`.")
-        case _:
-            raise InvalidRecipe(f"The target `{target}` is not available in this version: use `local` or `local:cpu`.")

@@ -1,10 +1,10 @@
-"""Each technique alone on one model and this machine: works, or why not and what would."""
+"""Each technique alone on one model and one target: works, or why not and what would."""
 
 from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict
 
-from backend.domain.model import ModelCard
+from backend.domain.model import ModelFacts
 from backend.domain.recipe import Recipe
 from backend.domain.techniques import supported
 from backend.service import recipes
@@ -37,14 +37,14 @@ def titles() -> list[str]:
     return [_title(technique, method) for technique, method, _, _ in supported()]
 
 
-def checks(workspace: Workspace, model: ModelCard) -> list[TechniqueCheck]:
-    """One a row of the capability table, in its order."""
-    return [_check(workspace, model, technique, method) for technique, method, _, _ in supported()]
+def checks(workspace: Workspace, model: ModelFacts, target: str = "local") -> list[TechniqueCheck]:
+    """One a row of the capability table, in its order. Raises InvalidRecipe for an unknown target."""
+    return [_check(workspace, model, technique, method, target) for technique, method, _, _ in supported()]
 
 
-def _check(workspace: Workspace, model: ModelCard, technique: str, method: str | None) -> TechniqueCheck:
+def _check(workspace: Workspace, model: ModelFacts, technique: str, method: str | None, target: str) -> TechniqueCheck:
     step = {technique: {"method": method} if method else {}}
-    verdict, _ = recipes.check(workspace, model, Recipe.model_validate({"name": technique, "steps": [step]}))
+    verdict, _ = recipes.check(workspace, model, Recipe.model_validate({"name": technique, "steps": [step]}), target)
     suggestion = verdict.suggestion
     nearest = None
     if suggestion is not None and suggestion.steps:

@@ -125,7 +125,7 @@ def test_recipe_check_answers_with_reasons_and_a_suggestion(tmp_path: Path) -> N
     done = whetstone(tmp_path / "home", "recipe", "check", recipe(tmp_path, text), "--model", "starter", "--json")
     document = json.loads(done.stdout)
     assert done.returncode == 2 and document["valid"] is False and document["reasons"][0]["source"]
-    assert document["suggestion"]["steps"] == [{"compile": {}}]
+    assert document["suggestion"]["steps"] == [{"quantize": {"method": "awq"}}, {"compile": {}}]
 
 
 def test_too_little_disk_is_refused_before_the_start(tmp_path: Path) -> None:

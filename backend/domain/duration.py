@@ -1,0 +1,83 @@
+"""How long an optimize job runs and what it needs meanwhile: from operations and bytes, as ranges. Knows nothing of serving.
+
+The native engine works on the processor in fp32 with the whole model in memory, whatever accelerator the machine has.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from backend.domain.model import ModelFacts
+from backend.domain.recipe import Quantize, Recipe
+from backend.domain.shapes import linears, sizes
+
+Range = tuple[float, float]
+
+CALIBRATION_TOKENS = {"w8a8": 16 * 512}
+"""engines/native/quantize.py, REPORT_SAMPLES; other methods take engines/base.py's 64 sequences of 512."""
+DEFAULT_TOKENS = 64 * 512
+FULL_SEARCHES = {"awq": 8}
+"""Times that all rows of a matrix are held against its Gram matrix: the report, and for awq the sample and the finalists."""
+REPORT = 1
+WINDOW_TOKENS, WINDOWS, WINDOW_PARAMETERS = 512, (8, 24), 4_000_000_000
+"""worker/optimize.py: what is scored of the original and of the result."""
+FP32_SHARE: Range = (1.0, 0.05)
+"""(best, worst) of the processor's 16-bit rate that fp32 arithmetic in torch reaches."""
+VCPU_FLOPS: Range = (50e9, 10e9)
+"""fp32 operations/s of a virtual processor of an instance, (best, worst): an assumption, no source gives them."""
+DISK: Range = (2e9, 0.1e9)
+"""Bytes/s of reading and writing weights: an assumption."""
+START: Range = (2.0, 20.0)
+"""Seconds for starting the worker and importing the libraries: 3 to 8 s were seen here, on a busy machine more."""
+COMPILE: Range = (15.0, 180.0)
+"""Seconds for starting vLLM once with a cold compile cache: 43 to 74 s were seen here."""
+MANAGED_BYTE: Range = (3600 / 141e9, 14400 / 141e9)
+"""Seconds a byte of the original: managed AWQ or FP8 of a 70B model is reported at about 2 hours; halved and doubled."""
+MANAGED_START: Range = (300.0, 1200.0)
+"""Seconds until the managed instance works: an assumption."""
+
+
+class Processor(NamedTuple):
+    """What quantizes: fp32 operations/s, (best, worst)."""
+
+    flops: Range
+
+
+def of_measured(flops: float) -> Processor:
+    """The processor of this machine, from its measured 16-bit rate."""
+    return Processor((flops * FP32_SHARE[0], flops * FP32_SHARE[1]))
+
+
+def of_instance(vcpu: int) -> Processor:
+    return Processor((vcpu * VCPU_FLOPS[0], vcpu * VCPU_FLOPS[1]))
+
+
+def operations(model: ModelFacts, recipe: Recipe) -> float:
+    """Of calibration (2 x parameters x tokens), Gram matrices (2 x tokens x width^2), the search (2 x out x in^2 a matrix and
+    time) and two models scored."""
+    step = recipe.step("quantize")
+    if not isinstance(step, Quantize):
+        return 0.0
+    tokens, parts = CALIBRATION_TOKENS.get(step.method, DEFAULT_TOKENS), sizes(model)
+    forward = 2.0 * (parts.active_linears + parts.embedding)
+    grams = 2.0 * tokens * model.layers * sum(shape.inputs**2 for shape in linears(model))
+    searches = FULL_SEARCHES.get(step.method, 0) + REPORT
+    search = 2.0 * searches * model.layers * sum(shape.parameters * shape.inputs for shape in linears(model))
+    scored = max(WINDOWS[0], min(WINDOWS[1], WINDOW_PARAMETERS // max(model.parameters, 1))) * WINDOW_TOKENS
+    return forward * (tokens + 2 * scored) + grams + search
+
+
+def job_seconds(model: ModelFacts, recipe: Recipe, processor: Processor, moved: int) -> Range:
+    """(least, most). `moved` are the bytes read and written."""
+    work = operations(model, recipe)
+    compiling = 1 if recipe.step("compile") else 0
+    ends = (work / processor.flops[end] + moved / DISK[end] + START[end] + compiling * COMPILE[end] for end in (0, 1))
+    least, most = ends
+    return least, most
+
+
+def managed_seconds(recipe: Recipe, moved: int) -> Range:
+    """(least, most) of a managed job; nothing for a recipe that needs none."""
+    if not any(step.technique in {"quantize", "compile", "shard"} for step in recipe.steps):
+        return 0.0, 0.0
+    return MANAGED_START[0] + moved * MANAGED_BYTE[0], MANAGED_START[1] + moved * MANAGED_BYTE[1]

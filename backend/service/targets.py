@@ -1,0 +1,109 @@
+"""From a target's name to its hardware: this machine's by the probes, everything else by the bundled rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from backend.catalog import instances
+from backend.domain import targets
+from backend.domain.device import Device, Instance, card_device
+from backend.domain.duration import Processor, of_instance, of_measured
+from backend.domain.errors import InvalidRecipe
+from backend.domain.model import ModelFacts, PublishedModel
+from backend.domain.plan import Facts
+from backend.domain.targets import Hardwares, Target
+from backend.hardware import probe, speed
+from backend.hardware.probe import Accelerator
+from backend.service.workspace import Workspace
+
+NEURON = Path("/dev/neuron0")
+
+
+def hardwares() -> Hardwares:
+    """The bundled accelerators and instances. Raises InvalidCatalog."""
+    return instances.load()
+
+
+def find(workspace: Workspace, name: str, *, measured: bool = False) -> Target:
+    """The target of that name. With `measured` this machine's processor comes with its measured rates, which takes two seconds
+    the first time.
+
+    Raises InvalidRecipe for an unknown target, or one that this machine does not have.
+    """
+    planned = hardwares().find(name)
+    if planned is not None:
+        return planned
+    device = _local(workspace, "local" if name == "auto" else name)
+    if measured and device.hardware == "cpu":
+        found = speed.processor(workspace.settings.cache)
+        device = device._replace(bandwidth=found.bandwidth, flops=found.flops, measured=True, source="measured on this machine")
+    return Target(name, "local", device)
+
+
+def _local(workspace: Workspace, name: str) -> Device:
+    cards = probe.accelerators()
+    numbers = targets.gpu_numbers(name)
+    if numbers is None and name == "local" and cards:
+        numbers = tuple(card.number for card in cards)
+    if numbers is not None:
+        return _gpus(cards, numbers)
+    if name == "local:neuron":
+        return _neuron()
+    return Device("this machine's processor", "cpu", 1, probe.total_memory())
+
+
+def _gpus(cards: tuple[Accelerator, ...], numbers: tuple[int, ...]) -> Device:
+    chosen = [card for card in cards if card.number in numbers]
+    if not cards:
+        raise InvalidRecipe("This machine has no GPU: use `--target local`.")
+    if len(chosen) < len(numbers):
+        known = ", ".join(str(card.number) for card in cards)
+        raise InvalidRecipe(f"This machine has no GPU {max(set(numbers) - {card.number for card in cards})}: it has {known}.")
+    least = min(chosen, key=lambda card: card.memory_bytes)
+    known_card = next(
+        (row for row in hardwares().accelerators.values() if targets.slug(row.name) in targets.slug(least.name)), None
+    )
+    base = card_device(known_card) if known_card else Device(least.name, "cuda", 1, least.memory_bytes)
+    return base._replace(
+        name=least.name, units=len(chosen), memory_bytes=least.memory_bytes, capability=_capability(least.compute_capability)
+    )
+
+
+def _capability(text: str) -> tuple[int, int] | None:
+    major, _, minor = text.partition(".")
+    return (int(major), int(minor)) if major.isdigit() and minor.isdigit() else None
+
+
+def _neuron() -> Device:
+    if not NEURON.exists():
+        raise InvalidRecipe("This machine has no Inferentia or Trainium accelerator: use `--target local`.")
+    return Device("this machine's Neuron cores", "neuron", 1, 0)
+
+
+def facts(target: Target, model: ModelFacts, draft: ModelFacts | None) -> Facts:
+    """What the rules may know of that target."""
+    instance = target.instance
+    cells = model.published if isinstance(model, PublishedModel) else None
+    return Facts(
+        hardware=target.device.hardware, draft=draft, device=target.device, instance=instance.name if instance else None,
+        compiler=probe.has_compiler() if target.kind == "local" else True,
+        place={"local": "local", "sagemaker": "managed"}.get(target.kind, "planned"),
+        family=instance.family if instance else None, optimization_job=bool(instance and instance.optimization_job),
+        provided_draft=bool(cells and cells.speculative_decoding_with_provided_draft == "Yes"),
+        ram_bytes=int(instance.ram_gib * 2**30) if instance else None,
+    )  # fmt: skip
+
+
+def processor(target: Target) -> Processor | None:
+    """What runs an optimize job there; None where nothing is known of it."""
+    if target.instance is not None:
+        return of_instance(target.instance.vcpu)
+    measured = target.kind == "local" and target.device.hardware == "cpu" and target.device.flops
+    return of_measured(measured) if measured else None
+
+
+def price_note(instance: Instance | None) -> str | None:
+    """Where and when the instance's price held."""
+    if instance is None or instance.sagemaker_usd_per_hour is None:
+        return None
+    return f"on demand, {instance.price_region}, as of {instance.price_as_of} ({instance.price_source})"

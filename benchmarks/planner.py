@@ -1,0 +1,194 @@
+"""The planner: how fast it holds a model against every instance, and how far its prediction lies from what is measured here.
+
+    .venv/bin/python -m benchmarks.planner [--measure]
+
+Part 1: one model against all single and two-step recipes of this version x all 45 instances, compatibility and estimate.
+Part 2: the processor is probed, and the roofline is held against benchmarks/results/headline.json (the wide fixture, measured
+on this machine at another time).
+With --measure also part 3: the wide fixture is built and served, and probed right before and after, so that prediction and
+measurement see the same machine. A few minutes and 4 GB of memory.
+Writes benchmarks/results/planner.md. Wants a quiet machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+from backend import service
+from backend.catalog import bundled, instances, published
+from backend.cli.output import table
+from backend.domain import calibration, recipe, roofline
+from backend.domain.device import Device
+from backend.domain.evaluation import Level
+from backend.domain.model import ModelCard
+from backend.domain.recipe import Recipe
+from backend.domain.roofline import Load, Speed
+from backend.domain.techniques import supported
+from backend.hardware import probe, speed
+from backend.service import planning, supervisors
+from backend.settings import Settings
+from benchmarks import headline, wide
+
+RESULTS = Path(__file__).parent / "results"
+MODEL = "meta-textgeneration-llama-3-8b"
+RUNS = 7
+LIMIT_MS = 200
+PROBES = 5
+WIDE_TIMES = 64
+REPEATS = 2
+RECIPES = {
+    "wide": Recipe(),
+    "w8a8": recipe.read({"steps": [{"quantize": {"method": "w8a8"}}]}),
+    "w8a8 + draft k=4": recipe.read(
+        {"steps": [{"quantize": {"method": "w8a8"}}, {"speculate": {"method": "draft", "draft": "auto", "tokens": 4}}]}
+    ),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--measure", action="store_true")
+    arguments = parser.parse_args()
+    pairs, valid, milliseconds = planned()
+    fresh = measured_now() if arguments.measure else None
+    found = probed()
+    text = markdown(pairs, valid, milliseconds, found, against_headline(found), fresh)
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / "planner.md").write_text(text)
+    print(text)
+
+
+def probed() -> speed.Speed:
+    return speed.median([speed.measure(probe.cores()) for _ in range(PROBES)])
+
+
+Fresh = tuple[speed.Speed, list[tuple[object, ...]]]
+
+
+def measured_now() -> Fresh:
+    """The original wide fixture served at 1, 4 and 8 streams, with the probes before and after it, against the prediction."""
+    with tempfile.TemporaryDirectory(prefix="whetstone-planner-") as scratch:
+        parameters = wide.build(Path(scratch) / "wide", WIDE_TIMES)
+        workspace = service.open_workspace(Settings(home=Path(scratch) / "home"))
+        before = probed()
+        try:
+            view = headline.measure(workspace, Path(scratch) / "wide", [], REPEATS)
+        finally:
+            supervisors.stop(workspace)
+        found = speed.median([before, probed()])
+    levels = [(result.name, level) for result in view.document.variants for level in result.levels]
+    return found, compared(wide_card(parameters), None, found, levels)
+
+
+def steps() -> list[dict[str, object]]:
+    """Every step of the capability table."""
+    found: list[dict[str, object]] = []
+    for technique, method, _, _ in supported():
+        options = {"method": method} if method else {}
+        found.append({technique: options | ({"draft": "auto"} if method == "draft" else {})})
+    return found
+
+
+def planned() -> tuple[int, int, list[float]]:
+    """Pairs of recipe and instance, how many are valid, and the milliseconds of each run."""
+    model = published.find(MODEL)
+    assert model is not None and model.draft is not None
+    draft, places = published.find(model.draft), instances.load().targets()
+    ordered = [[step] for step in steps()] + [list(pair) for pair in itertools.product(steps(), repeat=2)]
+    recipes = [recipe.read({"steps": chosen}) for chosen in ordered]
+    runs = []
+    for _ in range(RUNS):
+        began = time.perf_counter()
+        found = [planning.candidates(model, chosen, draft, places, Load()) for chosen in recipes]
+        runs.append((time.perf_counter() - began) * 1000)
+    flat = [candidate for row in found for candidate in row]
+    return len(flat), sum(candidate.estimate is not None for candidate in flat), runs
+
+
+def wide_card(parameters: int) -> ModelCard:
+    """The wide fixture's card (benchmarks/wide.py): the starter with its MLP tiled."""
+    starter = bundled.card("starter")
+    assert starter is not None
+    wider = {
+        "intermediate_size": starter.intermediate_size * WIDE_TIMES,
+        "parameters": parameters,
+        "weights_bytes": 2 * parameters,
+    }
+    return starter.model_copy(update={"id": "wide", **wider})
+
+
+def against_headline(found: speed.Speed) -> list[tuple[object, ...]]:
+    document = json.loads((RESULTS / "headline.json").read_text())
+    levels = [(row["name"], Level.model_validate(level)) for row in document["variants"] for level in row["levels"]]
+    return compared(wide_card(document["parameters"]), bundled.card("starter-draft"), found, levels)
+
+
+def compared(
+    card: ModelCard, draft: ModelCard | None, found: speed.Speed, levels: list[tuple[str, Level]]
+) -> list[tuple[object, ...]]:
+    """(variant, streams, metric, predicted least, most, middle, measured, error, inside) for every level."""
+    device = Device("cpu", "cpu", 1, probe.total_memory(), found.bandwidth, found.flops, measured=True)
+    rows: list[tuple[object, ...]] = []
+    for name, level in levels:
+        predicted = prediction(card, RECIPES[name], device, level, draft)
+        rows += [line(name, level, point, predicted) for point in calibration.compare(predicted, level)]
+    return rows
+
+
+def prediction(card: ModelCard, chosen: Recipe, device: Device, level: Level, draft: ModelCard | None) -> Speed:
+    step = chosen.step("speculate")
+    acceptance = roofline.acceptance_of(level.acceptance_rate, 4) if level.acceptance_rate else None
+    load = Load(
+        input_tokens=round(level.input_tokens or 1), output_tokens=round(level.output_tokens or 1), concurrency=level.concurrency
+    )
+    found = roofline.speed(card, chosen, device, 1, load, draft if step else None, acceptance)
+    assert found is not None
+    return found
+
+
+def line(name: str, level: Level, point: calibration.Point, predicted: Speed) -> tuple[object, ...]:
+    ends = {
+        calibration.TTFT: [1000 * end for end in predicted.ttft],
+        calibration.TPOT: [1000 * end for end in predicted.tpot],
+        calibration.RATE: list(predicted.output_tokens_per_s),
+    }[point.metric]
+    inside = "yes" if ends[0] <= point.measured <= ends[1] else "no"
+    return name, level.concurrency, point.metric, ends[0], ends[1], point.predicted, point.measured, f"{point.error:+.0%}", inside
+
+
+def markdown(
+    pairs: int, valid: int, runs: list[float], found: speed.Speed, rows: list[tuple[object, ...]], fresh: Fresh | None
+) -> str:
+    facts = probe.probe()
+    parts = [
+        "# Planner", "",
+        f"{facts['cpu']}, {facts['cores']} cores. `python -m benchmarks.planner{' --measure' if fresh else ''}`. "
+        "The error is of the middle (geometric mean) of a range. Acceptance is the measured one.", "",
+        "## Speed", "",
+        f"{pairs} pairs of recipe and instance ({valid} valid and estimated): {min(runs):.0f} ms best, "
+        f"{statistics.median(runs):.0f} ms median of {len(runs)} runs; the limit is {LIMIT_MS} ms.",
+    ]  # fmt: skip
+    if fresh:
+        parts += section("Against the wide fixture measured between two probes", *fresh)
+    return "\n".join([*parts, *section("Against benchmarks/results/headline.json, measured at another time", found, rows), ""])
+
+
+def section(title: str, found: speed.Speed, rows: list[tuple[object, ...]]) -> list[str]:
+    decode = next(row for row in rows if row[:3] == ("wide", 1, calibration.TPOT))
+    header = ("variant", "streams", "metric", "predicted from", "to", "middle", "measured", "error", "inside")
+    return [
+        "", f"## {title}", "",
+        f"Probe: {found.bandwidth / 1e9:.1f} GB/s read, {found.flops / 1e12:.2f} TFLOP/s in bfloat16. "
+        f"Decoding of the original, 1 stream: {decode[5]:.1f} ms predicted, {decode[6]:.1f} ms measured, error {decode[7]}.", "",
+        "```", table(header, rows), "```",
+    ]  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
