@@ -51,7 +51,7 @@ PRICES = {
     "blended_sagemaker": "Blended price, SageMaker-compatible",
 }
 CURRENCY = "in the currency of the hourly price"
-NO_PRICE = "No price was given: measure with --price-per-hour."
+NO_PRICE = "No price was given: set a price per hour."
 
 
 class _Line(NamedTuple):

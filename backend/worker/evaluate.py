@@ -203,7 +203,8 @@ def _document(measurement: Measurement, pool: ServerPool, qualities: dict[int, Q
 def _warnings(options: EvaluateOptions, results: Sequence[VariantResult], variants: Sequence[Variant]) -> list[str]:
     found = []
     if options.repeats < 5:
-        found.append(f"{options.repeats} repeats give figures but no verdict: five or more do.")
+        said = "1 repeat gives" if options.repeats == 1 else f"{options.repeats} repeats give"
+        found.append(f"{said} figures but no verdict: five or more do.")
     looping = sum(level.looping_outputs for result in results for level in result.levels)
     total = sum(level.requests for result in results for level in result.levels)
     if looping:
