@@ -40,7 +40,7 @@ screenshots: ## Photograph every page in both themes and at both widths, and ren
 	@$(BIN)/python .ci/serve.py
 	@.ci/browser
 	rm -rf build/screenshots
-	$(BIN)/pytest tests/browser/test_loop.py tests/browser/test_pages.py tests/browser/test_report.py
+	$(BIN)/pytest tests/browser/test_loop.py tests/browser/test_pages.py tests/browser/test_report_accessible.py
 	@.ci/screenshots
 
 campaign: ## The long tests: kills, families, A/A
