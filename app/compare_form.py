@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from app import compare
+from app import compare, compare_address
 from app.words import plain, when
 from backend.domain.errors import NotFound
 from backend.domain.evaluation import Evaluation
@@ -73,13 +73,18 @@ def what_if(views: list[EvaluationView]) -> list[Evaluation]:
             prices.append(
                 st.number_input(
                     f"Price per hour, {view.id}", min_value=0.0, value=value if value is not None else stored,
-                    format="%.4f", key=f"compare_price_{view.id}", placeholder="none", help=f"{plain(view.title)}. As measured: "
-                    f"{'none' if stored is None else stored}. In one currency for all.",
+                    format="%.4f", key=compare_address.key(f"compare_price_{view.id}"), placeholder="none",
+                    help=f"{plain(view.title)}. As measured: {'none' if stored is None else stored}. In one currency for all.",
                 )
             )  # fmt: skip
     with columns[len(views) % len(columns)]:
         discount = st.number_input(
-            "Discount (%)", 0.0, compare.MOST_DISCOUNT, _discount(views), key="compare_discount", help="Off every hourly price."
+            "Discount (%)",
+            0.0,
+            compare.MOST_DISCOUNT,
+            _discount(views),
+            key=compare_address.key("compare_discount"),
+            help="Off every hourly price.",
         )
     _write_prices(views, prices, discount)
     return [compare.repriced(view.document, price, discount / 100) for view, price in zip(views, prices, strict=True)]
@@ -98,13 +103,6 @@ def _stored_discount(views: list[EvaluationView]) -> float:
 def _write_prices(views: list[EvaluationView], prices: list[float | None], discount: float) -> None:
     stored = [view.document.options.price_per_hour for view in views]
     words = ",".join("" if price is None or price == own else f"{price:g}" for price, own in zip(prices, stored, strict=True))
-    _write("prices", words if words.strip(",") else "")
+    compare_address.write("prices", words if words.strip(",") else "")
     own = _stored_discount(views)
-    _write("discount", "" if discount == own else f"{discount:g}")
-
-
-def _write(name: str, words: str) -> None:
-    if words and st.query_params.get(name) != words:
-        st.query_params[name] = words
-    elif not words and name in st.query_params:
-        del st.query_params[name]
+    compare_address.write("discount", "" if discount == own else f"{discount:g}")

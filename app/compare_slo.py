@@ -8,6 +8,7 @@ from typing import Any
 
 import streamlit as st
 
+from app import compare_address
 from backend.domain import slo
 from backend.domain.charts_theme import COLOURS, Figure, Theme
 from backend.domain.evaluation import Evaluation
@@ -50,13 +51,18 @@ def _slider(column: Any, name: str, label: str, highest: float) -> float | None:
     top, step = scale(highest)
     asked = limit_in(st.query_params.get(f"slo_{name}"), top)
     value = column.slider(
-        f"At most: {label}", 0.0, top, asked, step, key=f"slo_{name}_{top:g}", help="All the way to the right is no limit."
+        f"At most: {label}",
+        0.0,
+        top,
+        asked,
+        step,
+        key=compare_address.key(f"slo_{name}_{top:g}"),
+        help="All the way to the right is no limit.",
     )
     if value >= top:
-        st.query_params.pop(f"slo_{name}", None)
+        compare_address.write(f"slo_{name}", "")
         return None
-    if st.query_params.get(f"slo_{name}") != f"{value:g}":
-        st.query_params[f"slo_{name}"] = f"{value:g}"
+    compare_address.write(f"slo_{name}", f"{value:g}")
     return float(value)
 
 

@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from app import charts, compare, compare_form, compare_slo, evaluation_view, navigation
+from app import charts, compare, compare_address, compare_form, compare_slo, evaluation_view, navigation
 from app.session import workspace
 from app.words import plain
 from backend.domain import charts as drawn
@@ -20,6 +20,7 @@ if not views:
     st.caption("The charts will stand here: speed for one user against what the machine gives in all comes first.")
     st.stop()
 
+compare_address.follow()
 top = st.container()
 documents = compare_form.what_if(views)
 whole = compare.merged(views, documents)

@@ -400,6 +400,21 @@ def test_a_price_is_recomputed_and_kept_in_the_url(home: Workspace) -> None:
     assert again.number_input(key="compare_discount").value == 50.0
 
 
+def test_the_fields_follow_the_address_when_a_link_or_back_changes_it(home: Workspace) -> None:
+    at = studio.open_page("compare", ids=",".join(two(home)))
+    at.number_input(key="compare_price_e-2").set_value(0.6).run()
+    at.slider[0].set_value(at.slider[0].max / 4).run()
+    assert at.number_input(key="compare_price_e-2").value == 0.6
+    at.query_params["prices"] = "2.5,0.8"
+    del at.query_params["slo_ttft"]
+    at.run()
+    studio.check(at)
+    assert [field.value for field in at.number_input][:2] == [2.5, 0.8]
+    assert at.slider[0].value == at.slider[0].max
+    at.number_input[1].set_value(0.9).run()
+    assert param(at, "prices") == "2.5,0.9"
+
+
 def test_a_latency_limit_names_the_best_level_of_each_variant_and_stays_in_the_url(home: Workspace) -> None:
     at = studio.open_page("compare", ids=",".join(two(home)))
     before = list(at.dataframe[0].value["Best at"])
