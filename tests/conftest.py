@@ -1,13 +1,15 @@
-"""What tests share: the starter models and one warm vLLM server a session."""
+"""What tests share: the starter models, one warm vLLM server and one Chromium a session."""
 
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings as hypothesis_settings
+from playwright.sync_api import Browser, expect, sync_playwright
 
 from backend import settings
 from backend.domain.evaluation import Variant
@@ -16,9 +18,27 @@ from backend.hardware.engines import engine_python
 from backend.serving.vllm import VllmServer
 from backend.settings import ASSETS
 
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+FLAGS = [
+    "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-component-update",
+    "--disable-sync",
+]  # fmt: skip
+PATIENCE_MS = 30_000
+
 # A shared two-core machine pauses any test: how long an example took says nothing.
 hypothesis_settings.register_profile("house", deadline=None)
 hypothesis_settings.load_profile("house")
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    """Shared, since Playwright allows one of its loops a process."""
+    assert CHROMIUM, "These tests need Chromium: apt-get install chromium"
+    expect.set_options(timeout=PATIENCE_MS)
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield launched
+        launched.close()
 
 
 @pytest.fixture(scope="session")

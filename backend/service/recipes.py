@@ -18,6 +18,9 @@ from backend.service.recipe_text import MAX_BYTES
 from backend.service.workspace import Workspace
 from backend.settings import ASSETS
 
+BREAKS = frozenset("\x85\u2028\u2029\ufeff")
+"""Line breaks to YAML: PyYAML writes them as they are and reads them back as something else."""
+
 
 class Addition(BaseModel):
     """A step this version can do, and why it cannot be added to a recipe; None where it can.
@@ -60,7 +63,13 @@ def write_text(chosen: Recipe) -> str:
         document[section] = {k: v for k, v in document[section].items() if v != defaults[k]}
         if not document[section]:
             del document[section]
-    return yaml.safe_dump(document, sort_keys=False, default_flow_style=None, allow_unicode=True, width=100)
+    text = _dump(document, unicode=True)
+    return _dump(document, unicode=False) if BREAKS.intersection(text) else text
+
+
+def _dump(document: object, *, unicode: bool) -> str:
+    dumped: str = yaml.safe_dump(document, sort_keys=False, default_flow_style=None, allow_unicode=unicode, width=100)
+    return dumped
 
 
 def bundled_names() -> list[str]:

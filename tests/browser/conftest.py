@@ -2,35 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, expect, sync_playwright
 
 from backend.service import evaluations, jobs, optimize, recipes
 from backend.service.evaluations import EvaluationView
 from tests.browser.places import SCREENSHOTS
 from tests.browser.running import Studio, running_studio
 from tests.homes import until_ended
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-FLAGS = [
-    "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-component-update",
-    "--disable-sync",
-]  # fmt: skip
-PATIENCE_MS = 30_000
-
-
-@pytest.fixture(scope="session")
-def chromium() -> Iterator[Browser]:
-    assert CHROMIUM, "These tests need Chromium: apt-get install chromium"
-    expect.set_options(timeout=PATIENCE_MS)
-    with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield launched
-        launched.close()
 
 
 @pytest.fixture(scope="session")

@@ -40,7 +40,7 @@ def serve_job(home: Workspace, *sources: str, state: JobState = JobState.RUNNING
 
 
 def answers(at: AppTest) -> list[str]:
-    return [element.proto.body for element in at.get("html")]
+    return [element.proto.body for element in at.get("html") if not element.proto.body.startswith("<style>")]
 
 
 # Choosing
@@ -192,7 +192,7 @@ def test_the_page_of_a_serve_job_tells_its_end_and_leads_back(home: Workspace) -
     job = serve_job(home, "starter", "b", state=JobState.SUCCEEDED, result='{"summary": "Stopped on request."}')
     at = studio.open_page("job", id=job.id)
     assert "Stopped on request." in studio.says(at)
-    assert at.button(key="next-step").label == "Playground"
+    assert "Playground" in studio.links(at)
 
 
 # Asking

@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 import json
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
 from backend.domain.evaluation import Evaluation
 from backend.evaluate.report import write_report
 from tests.simulated import evaluation
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-component-update"]
 HOSTILE = "<script>window.owned=1</script><img src=x onerror='window.owned=1'>"
 PLOTS = 9
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    assert CHROMIUM, "These tests need Chromium: apt-get install chromium"
-    with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=CHROMIUM, args=[*FLAGS, "--disable-sync"])
-        yield launched
-        launched.close()
+@pytest.fixture
+def browser(chromium: Browser) -> Browser:
+    return chromium
 
 
 @pytest.fixture(scope="module")

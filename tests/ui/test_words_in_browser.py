@@ -12,10 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
 from tests.homes import eventually
-from tests.ui.test_report_offline import CHROMIUM, FLAGS
 
 ROOT = Path(__file__).resolve().parents[2]
 PLACES = ("text", "bold", "error", "button", "title")
@@ -31,8 +30,7 @@ WORDS = [
 
 
 @pytest.fixture(scope="module")
-def page() -> Iterator[Page]:
-    assert CHROMIUM, "These tests need Chromium: apt-get install chromium"
+def page(chromium: Browser) -> Iterator[Page]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -42,13 +40,11 @@ def page() -> Iterator[Page]:
     with subprocess.Popen(command, env=environment, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
         try:
             eventually("the page of words", lambda: answers(port))
-            with sync_playwright() as playwright:
-                browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-                opened = browser.new_page()
-                opened.goto(f"http://127.0.0.1:{port}")
-                expect(opened.get_by_text("The end.")).to_be_visible(timeout=60_000)
-                yield opened
-                browser.close()
+            opened = chromium.new_page()
+            opened.goto(f"http://127.0.0.1:{port}")
+            expect(opened.get_by_text("The end.")).to_be_visible(timeout=60_000)
+            yield opened
+            opened.close()
         finally:
             server.terminate()
 

@@ -244,9 +244,10 @@ def test_two_thousand_recipes_are_planned_or_refused_with_a_valid_suggestion(cho
         there = facts(verdict.suggestion_target or where, model)
         assert compat.check(model, verdict.suggestion, there).valid
         return
-    # A degree that the place does not have hides whether the model would fit at one that it has.
-    bare = chosen.model_copy(update={"serving": chosen.serving.model_copy(update={"tensor_parallel": 1})})
-    found = rules(verdict) | rules(compat.check(model, bare, facts(where, model), suggest=False))
+    # One reason may hide another: a degree that the place does not have, or a step that it refuses, that it is too small.
+    lower = chosen.serving.model_copy(update={"tensor_parallel": 1})
+    others = [chosen.model_copy(update={"serving": lower, "steps": steps}) for steps in (chosen.steps, ())]
+    found = rules(verdict).union(*(rules(compat.check(model, other, facts(where, model), suggest=False)) for other in others))
     assert {"memory", "no-engine"} & found, "only what is too small, or has no engine, has no valid recipe"
 
 
