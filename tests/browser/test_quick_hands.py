@@ -53,5 +53,4 @@ def test_the_price_and_load_that_are_measured_are_those_on_the_screen(chromium: 
         visit.button("Cancel").click()
         options = jobs.specification(studio.workspace, job_id)["options"]
         assert (options["requests"], options["price_per_hour"]) == (9, 1.5)
-        jobs.cancel(studio.workspace, job_id)
-    until_ended(studio.workspace, job_id)
+        assert until_ended(studio.workspace, job_id).state == "cancelled"
