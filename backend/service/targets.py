@@ -14,7 +14,7 @@ from backend.domain.model import ModelFacts, PublishedModel
 from backend.domain.plan import Facts
 from backend.domain.pricelist import InstancePrice
 from backend.domain.targets import Hardwares, Target
-from backend.hardware import probe, speed
+from backend.hardware import neuron, probe, speed
 from backend.hardware.probe import Accelerator
 from backend.service.workspace import Workspace
 from backend.store import prices
@@ -87,9 +87,17 @@ def _capability(text: str) -> tuple[int, int] | None:
 
 
 def _neuron() -> Device:
-    if not NEURON.exists():
+    """All its NeuronCores; with the nominal rates of its kind where EC2 says which instance this is."""
+    found = neuron.devices()
+    if not found:
+        if NEURON.exists():
+            return Device("this machine's Neuron cores", "neuron", 1, 0)
         raise InvalidRecipe("This machine has no Inferentia or Trainium accelerator: use `--target local`.")
-    return Device("this machine's Neuron cores", "neuron", 1, 0)
+    rows = instances.load()
+    row = rows.instances.get(f"ml.{neuron.instance_type()}")
+    base = rows.device(row) if row else Device("this machine's Neuron cores", "neuron", 1, 0)
+    memory = min(device.memory_bytes // device.cores for device in found)
+    return base._replace(units=sum(device.cores for device in found), memory_bytes=memory)
 
 
 def facts(target: Target, model: ModelFacts, draft: ModelFacts | None) -> Facts:
