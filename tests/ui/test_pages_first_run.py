@@ -18,14 +18,6 @@ from tests import studio
 SENTENCE = "nothing can be started or changed here"
 
 
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
-    monkeypatch.setenv("WHETSTONE_ENGINES", str(tmp_path / "engines"))
-    with studio.home(tmp_path / "home", monkeypatch) as opened:
-        studio.supervisor(opened)
-        yield opened
-
-
 def end(home: Workspace, job: JobView, state: JobState, error: str | None = None) -> None:
     made = studio.artifact(home, job, studio.optimize_spec(home).model)
     with home.store.session() as session:
