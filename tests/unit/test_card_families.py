@@ -8,14 +8,17 @@ from typing import Any
 
 import pytest
 
+from app import cache_words, models
 from backend.catalog import config as configuration
 from backend.catalog.card import read_card
 from backend.domain import memory, shapes
 from backend.domain.errors import InvalidModel
 from backend.domain.model import ModelCard
 from backend.domain.recipe import Recipe, Serving
+from backend.service import models as service_models
 from backend.settings import ASSETS
 from tests import architectures
+from tests.homes import open_home
 from tests.tiny import edit_json
 
 COMMON = {"vocab_size": 320, "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
@@ -225,6 +228,18 @@ def test_deepseek_v3_keeps_70_kilobytes_a_token() -> None:
     assert (card.kv_latent, card.kv_bytes_per_token, card.head_dim, card.experts) == (576, 61 * 576 * 2, 192, 256)
 
 
+def test_the_page_says_how_the_cache_comes_about_and_every_note() -> None:
+    sizes = {**PLAIN, **LATENT, "n_routed_experts": 4, "num_experts_per_tok": 2}
+    latent = facts(architectures=["DeepseekV3ForCausalLM"], model_type="deepseek_v3", **sizes)
+    assert cache_words.formula(latent) == "2 layers x 24 x 2 bytes, one latent vector a token in 16 bit"
+    window = facts(architectures=["MistralForCausalLM"], model_type="mistral", sliding_window=8, **PLAIN)
+    assert cache_words.of_context(window) == "128 tokens of one request; 2 layers keep 8 of them at most"
+    shown = {label: (value, how) for label, value, how in models.figures(window)}
+    assert shown["KV cache, full context"] == ("1.02 kB", cache_words.of_context(window))
+    bloom = facts(architectures=["BloomForCausalLM"], model_type="bloom", n_embed=32, n_layer=2, n_head=4, vocab_size=320)
+    assert models.facts(bloom)[-1]["Fact"] == "Note" and "assumed" in models.facts(bloom)[-1]["Value"]
+
+
 def test_layers_of_a_hybrid_that_keep_no_cache_are_not_counted() -> None:
     types = ["linear_attention", "linear_attention", "linear_attention", "full_attention"] * 2
     sizes = {**PLAIN, "num_hidden_layers": 8, "head_dim": 16}
@@ -279,6 +294,15 @@ def test_what_generates_no_text_or_is_not_known_is_one_sentence(changes: dict[st
     with pytest.raises(InvalidModel, match=words) as caught:
         configuration.read(changes)
     assert str(caught.value).endswith(".") and "\n" not in str(caught.value)
+
+
+def test_a_folder_of_an_unknown_architecture_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
+    make(tmp_path / "model", *FAMILIES["qwen2"])
+    edit_json(tmp_path / "model" / "config.json", architectures=["OwnCodeForCausalLM"])
+    home = open_home(tmp_path / "home")
+    with pytest.raises(InvalidModel, match="'OwnCodeForCausalLM'"):
+        service_models.remember(home, str(tmp_path / "model"))
+    assert service_models.remembered(home) == []
 
 
 def test_the_bundled_facts_of_architectures_are_those_of_the_installed_library() -> None:
