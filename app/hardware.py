@@ -58,7 +58,7 @@ def speed_figures(found: ProcessorSpeed) -> list[tuple[str, str, str | None]]:
     how = f"measured here{when}, median of {found.attempts}" if found.attempts > 1 else f"measured here{when}, once"
     return [
         ("Memory bandwidth", f"{found.bandwidth / 1e9:.3g} GB/s", how),
-        ("Matrix products in bfloat16", f"{found.flops / 1e12:.2f} TFLOP/s", how),
+        ("Matrix products in bfloat16", f"{found.flops / 1e12:.3g} TFLOP/s", how),
     ]
 
 

@@ -46,15 +46,15 @@ def _filtered(opened: Workspace) -> tuple[list[PricedInstance], int, float]:
     """The rows that match, of how many, at which discount; everything that is asked stands in the address."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
         percent = st.slider(
-            "Discount (%)", 0, MOST_DISCOUNT, 0, key="discount", bind="query-params", width=200,
+            "Discount (%)", 0, MOST_DISCOUNT, 0, key="discount", bind="query-params", width=160,
             help="Off the on-demand price, as a savings plan or an agreement of your own gives.",
         )  # fmt: skip
         rows = prices.listing(opened, discount=percent / 100)
         families, cards = (list(dict.fromkeys(getattr(row, name) for row in rows)) for name in ("family", "accelerator"))
-        words = st.text_input("Words", key="words", type="search", max_chars=80, bind="query-params", width=150)
-        family = st.multiselect("Family", families, key="family", bind="query-params", width=170)
-        accelerator = st.multiselect("Accelerator", cards, key="accelerator", bind="query-params", width=170)
-        sort = st.selectbox("Sort by", list(SORTS), key="sort", bind="query-params", width=150)
+        words = st.text_input("Words", key="words", type="search", max_chars=80, bind="query-params", width=130)
+        family = st.multiselect("Family", families, key="family", bind="query-params", width=160)
+        accelerator = st.multiselect("Accelerator", cards, key="accelerator", bind="query-params", width=150)
+        sort = st.selectbox("Sort by", list(SORTS), key="sort", bind="query-params", width=140)
     found = instance_prices.chosen(rows, words=words or "", families=family, accelerators=accelerator, sort=sort)
     return found, len(rows), percent / 100
 
