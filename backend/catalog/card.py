@@ -70,11 +70,11 @@ def _facts(source: ModelSource) -> dict[str, Any]:
     if CONFIG not in sizes:
         raise InvalidModel(f"{source.name} has no config.json: it is not a model folder.")
     config = read_object(source, CONFIG)
-    facts, notes = configuration.read(config)
+    facts, notes, multimodal = configuration.read(config)
     if not any(name in sizes for name in TOKENIZER_FILES):
         raise InvalidModel(f"{source.name} has no tokenizer: put its tokenizer.json beside config.json.")
     weights = read_weights(source, sizes)
-    text, outside = _parts(weights.tensors) if any("text part" in note for note in notes) else (weights.tensors, {})
+    text, outside = _parts(weights.tensors) if multimodal else (weights.tensors, {})
     _check_agreement(facts, text, config)
     quantization = config.get("quantization_config")
     tied = bool(facts["tied_embeddings"])

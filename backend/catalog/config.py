@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from backend.domain.errors import InvalidModel
 from backend.settings import ASSETS
@@ -77,8 +77,16 @@ class _Part:
         return value if type(value) is int and value > 0 else None
 
 
-def read(config: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The facts of the architecture, and notes on what is not plainly what the file says. Raises InvalidModel."""
+class Architecture(NamedTuple):
+    """`facts` in the names of the card; `notes` on what is not plainly what the file says."""
+
+    facts: dict[str, Any]
+    notes: tuple[str, ...]
+    multimodal: bool
+
+
+def read(config: Mapping[str, Any]) -> Architecture:
+    """Raises InvalidModel with one sentence."""
     architecture, model_type = _names(config)
     check_architecture(architecture)
     part, kind, note = _text_part(config, model_type)
@@ -90,7 +98,7 @@ def read(config: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
     facts = {"architecture": architecture, "model_type": model_type, "max_positions": context, **_sizes(part, kind)}
     tied = config.get("tie_word_embeddings")
     facts["tied_embeddings"] = tied if isinstance(tied, bool) else _tied(part, model_type)
-    return facts, tuple(said for said in (note, unsaid) if said)
+    return Architecture(facts, tuple(said for said in (note, unsaid) if said), note is not None)
 
 
 def _names(config: Mapping[str, Any]) -> tuple[str, str]:
@@ -104,18 +112,29 @@ def _names(config: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _text_part(config: Mapping[str, Any], model_type: str) -> tuple[_Part, str, str | None]:
-    """The part that generates text, its type, and a note where it is not the whole; sub-tables of MPT and DBRX laid flat."""
-    row = architectures()["configs"].get(model_type, {})
+    """The part that generates text, its type, and a note where it is not the whole.
+
+    Some multimodal models (Qwen2-VL) were published with the fields of their text part at the top.
+    """
+    rows = architectures()["configs"]
+    row = rows.get(model_type, {})
     inner = config.get(row.get("text", "text_config"))
-    if isinstance(inner, dict):
-        kind = inner.get("model_type") or row.get("text_type", model_type)
-        part = _Part(inner, architectures()["configs"].get(kind, {}), nested=True)
-        return part, str(kind), f"A multimodal model: the facts are those of its text part, of type {kind}."
+    if not isinstance(inner, dict) and "text" not in row:
+        return _Part(_flat(config), row, nested=False), model_type, None
+    nested = isinstance(inner, dict)
+    said = inner.get("model_type") if isinstance(inner, dict) else None
+    kind = said if isinstance(said, str) else str(row.get("text_type", model_type))
+    part = _Part(inner if isinstance(inner, dict) else config, rows.get(kind, {}), nested=nested)
+    return part, kind, f"A multimodal model: the facts are those of its text part, of type {kind}."
+
+
+def _flat(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The tables in which MPT and DBRX keep the sizes of attention and MLP, laid beside the others."""
     flat = dict(config)
     for table in ("attn_config", "ffn_config"):
         if isinstance(config.get(table), dict):
             flat = {**config[table], **flat}
-    return _Part(flat, row, nested=False), model_type, None
+    return flat
 
 
 def _sizes(part: _Part, kind: str) -> dict[str, Any]:

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from app import cache_words, models
 from backend.catalog import config as configuration
@@ -173,7 +175,7 @@ def test_a_text_part_that_does_not_fit_its_weights_is_refused(multimodal: tuple[
 
 def facts(**config: Any) -> ModelCard:
     """A card of the facts alone."""
-    found, notes = configuration.read(config)
+    found, notes, _ = configuration.read(config)
     return ModelCard(
         id="m", origin="folder", path="/m", revision="r", dtype="bfloat16", parameters=1, weights_bytes=1, tokenizer_hash=None,
         notes=notes, **found,
@@ -216,6 +218,51 @@ def test_llava_as_it_is_published_leaves_its_sizes_to_llama() -> None:
     text = {"max_position_embeddings": 4096, "model_type": "llama", "rms_norm_eps": 1e-05, "vocab_size": 32064}
     card = facts(architectures=["LlavaForConditionalGeneration"], model_type="llava", text_config=text, vision_config={})
     assert (card.layers, card.hidden_size, card.heads, card.kv_heads) == (32, 4096, 32, 32)
+
+
+QWEN2_VL = {
+    "architectures": ["Qwen2VLForConditionalGeneration"], "model_type": "qwen2_vl", "hidden_size": 3584, "vocab_size": 152064,
+    "intermediate_size": 18944, "max_position_embeddings": 32768, "max_window_layers": 28, "num_attention_heads": 28,
+    "num_hidden_layers": 28, "num_key_value_heads": 4, "sliding_window": 32768, "use_sliding_window": False,
+    "tie_word_embeddings": False, "vision_config": {"depth": 32, "hidden_size": 3584},
+}  # fmt: skip
+
+
+def test_qwen2_vl_as_it_is_published_has_its_text_part_at_the_top() -> None:
+    card = facts(**QWEN2_VL)
+    assert (card.layers, card.kv_heads, card.head_dim, card.sliding_window) == (28, 4, 128, None)
+    assert "text part, of type qwen2_vl_text" in card.notes[0]
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers(-2, 10**6) | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3), max_leaves=5,
+)  # fmt: skip
+SOUND = [
+    QWEN2_VL,
+    {"architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3", **PLAIN, **LATENT, "n_routed_experts": 4},
+    {"architectures": ["MptForCausalLM"], "model_type": "mpt", "d_model": 32, "n_layers": 2, "n_heads": 4, "vocab_size": 9,
+     "attn_config": {"kv_n_heads": 2}, "ffn_config": {}, "expansion_ratio": 4},
+    {"architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3", "text_config": {"model_type": "gemma3_text"}},
+    {"architectures": ["Gemma2ForCausalLM"], "model_type": "gemma2", **PLAIN, "layer_types": ["full_attention"] * 2},
+]  # fmt: skip
+
+
+@given(data=st.data())
+def test_any_field_of_any_kind_gives_sizes_or_one_sentence(data: Any) -> None:
+    config = dict(data.draw(st.sampled_from(SOUND)))
+    for field in data.draw(
+        st.lists(st.sampled_from(sorted({*config, "layer_types", "sliding_window_pattern", "num_experts"})), max_size=2)
+    ):
+        config[field] = data.draw(ANYTHING)
+    if isinstance(config.get("text_config"), dict):
+        config["text_config"] = {**config["text_config"], data.draw(st.sampled_from([*PLAIN, "model_type"])): data.draw(ANYTHING)}
+    try:
+        card = facts(**config)
+    except InvalidModel as error:
+        assert str(error).endswith(".") and "\n" not in str(error)
+        return
+    assert card.kv_bytes_per_token >= 0 and card.kv_bytes_of(100) <= 100 * card.kv_bytes_per_token
 
 
 def test_deepseek_v3_keeps_70_kilobytes_a_token() -> None:
