@@ -36,7 +36,7 @@ def find(workspace: Workspace, name: str, *, measured: bool = False) -> Target:
     device = _local(workspace, "local" if name == "auto" else name)
     if measured and device.hardware == "cpu":
         found = speed.processor(workspace.settings.cache)
-        device = device._replace(bandwidth=found.bandwidth, flops=found.flops, measured=True, source="measured on this machine")
+        device = device._replace(bandwidth=found.weights, flops=found.flops, measured=True, source="measured on this machine")
     return Target(name, "local", device)
 
 
