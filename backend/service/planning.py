@@ -1,12 +1,11 @@
-"""Estimates of a recipe on a target, and the choice of the cheapest instance. What is known of models and hardware comes together
-here; the arithmetic is `domain.estimate`'s."""
+"""Estimates of a recipe on a target, and the choice of the cheapest instance. What is known of models, hardware and earlier
+measurements comes together here; the arithmetic is `domain.estimate`'s."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from backend.domain import compat, estimate, memory, plan
-from backend.domain.calibration import Calibration
 from backend.domain.choose import Candidate, Choice, Goal, best, choose
 from backend.domain.errors import ImpossibleStack
 from backend.domain.estimate import Context, Estimate
@@ -14,26 +13,32 @@ from backend.domain.model import ModelFacts
 from backend.domain.recipe import Recipe
 from backend.domain.roofline import Load
 from backend.domain.targets import Target
-from backend.service import recipes, targets
+from backend.service import calibrations, recipes, targets
 from backend.service.workspace import Workspace
 
 
 def estimate_on(
     workspace: Workspace, model: ModelFacts, chosen: Recipe, target: str = "local", load: Load | None = None, *,
-    acceptance: float | None = None, calibration: Calibration | None = None, price_per_hour: float | None = None,
+    acceptance: float | None = None, price_per_hour: float | None = None, probe: bool = True,
 ) -> Estimate:  # fmt: skip
-    """The estimate on one target. `price_per_hour` in USD is for machines without a published price.
+    """The estimate on one target, corrected by an evaluation where this model was measured under this recipe on this machine.
 
+    `price_per_hour` in USD is for machines without a published price. Without `probe` this machine's speed is what was measured
+    before, or unknown: measuring takes seconds.
     Raises InvalidRecipe for an unknown target, ImpossibleStack with every reason where the recipe is not valid there.
     """
-    where = targets.find(workspace, target, measured=True)
+    where = targets.find(workspace, target, measured="now" if probe else "before")
     draft = recipes.draft_of(workspace, model, chosen)
     facts = targets.facts(where, model, draft)
     verdict = compat.check(model, chosen, facts)
     if verdict.plan is None:
         raise ImpossibleStack(" ".join(reason.message for reason in verdict.reasons))
-    context = _context(where, facts, load or Load(), price_per_hour)
-    context = context.model_copy(update={"acceptance": acceptance, "calibration": calibration})
+    asked = load or Load()
+    context = _context(where, facts, asked, price_per_hour).model_copy(update={"acceptance": acceptance})
+    if found := calibrations.calibrate(workspace, model, chosen, facts, asked.concurrency):
+        context = context.model_copy(
+            update={"calibration": found[0], "acceptance": found[1] if acceptance is None else acceptance}
+        )
     return estimate.estimate(model, chosen, context, verdict.plan.tensor_parallel)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 from backend.catalog import instances
 from backend.domain import targets
@@ -24,9 +25,9 @@ def hardwares() -> Hardwares:
     return instances.load()
 
 
-def find(workspace: Workspace, name: str, *, measured: bool = False) -> Target:
-    """The target of that name. With `measured` this machine's processor comes with its measured rates, which takes two seconds
-    the first time.
+def find(workspace: Workspace, name: str, *, measured: Literal["now", "before"] | None = None) -> Target:
+    """The target of that name. With `measured` this machine's processor comes with its measured rates: `now` measures where they
+    are not known well yet, which takes seconds; `before` takes what was measured before, if anything was.
 
     Raises InvalidRecipe for an unknown target, or one that this machine does not have.
     """
@@ -34,10 +35,13 @@ def find(workspace: Workspace, name: str, *, measured: bool = False) -> Target:
     if planned is not None:
         return planned
     device = _local(workspace, "local" if name == "auto" else name)
-    if measured and device.hardware == "cpu":
-        found = speed.processor(workspace.settings.cache)
+    if measured and device.hardware == "cpu" and (found := _speed(workspace, now=measured == "now")):
         device = device._replace(bandwidth=found.weights, flops=found.flops, measured=True, source="measured on this machine")
     return Target(name, "local", device)
+
+
+def _speed(workspace: Workspace, *, now: bool) -> speed.Speed | None:
+    return speed.processor(workspace.settings.cache) if now else speed.known(workspace.settings.cache)
 
 
 def _local(workspace: Workspace, name: str) -> Device:
