@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,27 +40,56 @@ class Speed(NamedTuple):
     flops: float
 
 
+class Attempt(NamedTuple):
+    """One measurement; `at` is ISO 8601 in UTC."""
+
+    speed: Speed
+    at: str
+
+
+class Measured(NamedTuple):
+    """The best of `attempts` measurements, the last of them `at`."""
+
+    speed: Speed
+    at: str
+    attempts: int
+
+
 def processor(cache: Path) -> Speed:
     """The best of what was measured of this processor. The first ATTEMPTS calls measure, since all of one may fall into a busy
     moment; after that the kept figures are the answer."""
-    facts = probe.probe()
-    key = _key(facts)
-    attempts = _kept(cache / FILE, key)
+    attempts = _kept(cache / FILE, _key())
     if len(attempts) < ATTEMPTS:
-        attempts = [*attempts, measure(facts["cores"])]
-        with suppress(OSError):
-            _keep(cache / FILE, key, attempts)
-    return best(attempts)
+        attempts = [*attempts, _attempt()]
+        _keep(cache / FILE, attempts)
+    return _summary(attempts).speed
 
 
-def known(cache: Path) -> Speed | None:
-    """What was measured before; None where nothing was. Measures nothing."""
-    attempts = _kept(cache / FILE, _key(probe.probe()))
-    return best(attempts) if attempts else None
+def known(cache: Path) -> Measured | None:
+    """What was measured of this processor so far; None where nothing was. Measures nothing."""
+    attempts = _kept(cache / FILE, _key())
+    return _summary(attempts) if attempts else None
 
 
-def _key(facts: dict[str, object]) -> str:
+def again(cache: Path) -> Measured:
+    """Measure ATTEMPTS times in place of what was kept. Takes about six seconds."""
+    attempts = [_attempt() for _ in range(ATTEMPTS)]
+    _keep(cache / FILE, attempts)
+    return _summary(attempts)
+
+
+def _attempt() -> Attempt:
+    return Attempt(measure(probe.cores()), datetime.now(UTC).isoformat(timespec="seconds"))
+
+
+def _key() -> str:
+    """Figures hold for this processor, this many cores and this way of measuring."""
+    facts = probe.probe()
     return f"{facts['cpu']}, {facts['cores']} cores, {METHOD}"
+
+
+def _summary(attempts: Sequence[Attempt]) -> Measured:
+    return Measured(best([attempt.speed for attempt in attempts]), attempts[-1].at, len(attempts))
 
 
 def best(attempts: Sequence[Speed]) -> Speed:
@@ -130,20 +160,26 @@ def _linear(weights: Any, tokens: int) -> Callable[[], object]:
     return lambda: through(inputs, packed, None, "none", [], "")
 
 
-def _kept(path: Path, key: str) -> list[Speed]:
+def _kept(path: Path, key: str) -> list[Attempt]:
     """What was measured so far; nothing for a file of another processor or method, or a damaged one."""
     try:
         document = json.loads(path.read_text())
         if document["processor"] == key:
-            return [Speed(*(float(row[name]) for name in Speed._fields)) for row in document["attempts"]]
-    except (OSError, ValueError, KeyError, TypeError):
+            return [_read(row) for row in document["attempts"]]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         pass
     return []
 
 
-def _keep(path: Path, key: str, attempts: Sequence[Speed]) -> None:
-    """Written aside, then renamed: two processes that measure at once leave one whole file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f"{path.name}.{os.getpid()}")
-    aside.write_text(json.dumps({"processor": key, "attempts": [attempt._asdict() for attempt in attempts]}))
-    aside.replace(path)
+def _read(row: dict[str, Any]) -> Attempt:
+    return Attempt(Speed(*(float(row[name]) for name in Speed._fields)), str(row["at"]))
+
+
+def _keep(path: Path, attempts: Sequence[Attempt]) -> None:
+    """Written aside, then renamed: two processes that measure at once leave one whole file. A full disk costs only the memory."""
+    rows = [attempt.speed._asdict() | {"at": attempt.at} for attempt in attempts]
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        aside = path.with_name(f"{path.name}.{os.getpid()}")
+        aside.write_text(json.dumps({"processor": _key(), "attempts": rows}))
+        aside.replace(path)

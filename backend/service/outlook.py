@@ -7,9 +7,8 @@ from pydantic import BaseModel, ConfigDict
 
 from backend.domain.choose import Choice, Deployment, Goal, Loser
 from backend.domain.compat import Verdict
-from backend.domain.errors import ImpossibleStack, InvalidRecipe, NotNow
+from backend.domain.errors import ImpossibleStack, InvalidRecipe
 from backend.domain.estimate import Estimate
-from backend.domain.jobs import LIVE
 from backend.domain.model import ModelFacts
 from backend.domain.recipe import Recipe
 from backend.domain.roofline import Load
@@ -17,8 +16,6 @@ from backend.domain.targets import Target
 from backend.domain.techniques import KERNELS
 from backend.service import planning, recipes, targets
 from backend.service.workspace import Workspace
-from backend.store import history
-from backend.store.history import JobFilter
 
 RUNNERS_UP = 12
 """Losers that a job's specification keeps: those that could do it come first."""
@@ -57,7 +54,7 @@ def _automatic(workspace: Workspace, model: ModelFacts, chosen: Recipe, goal: Go
     choice = planning.auto(workspace, model, chosen, goal, load)
     won = choice.winner
     cut = degree(chosen, won.tensor_parallel) if won else chosen
-    verdict, _ = recipes.check(workspace, model, cut, won.target if won else _roomiest(choice))
+    verdict, _ = recipes.check(workspace, model, cut, won.target if won else _roomiest(workspace, choice))
     return Outlook(asked="auto", target=won.target if won else None, verdict=verdict, estimate=won, choice=choice)
 
 
@@ -66,11 +63,11 @@ def degree(chosen: Recipe, tensor_parallel: int) -> Recipe:
     return chosen.model_copy(update={"serving": chosen.serving.model_copy(update={"tensor_parallel": tensor_parallel})})
 
 
-def _roomiest(choice: Choice) -> str:
+def _roomiest(workspace: Workspace, choice: Choice) -> str:
     """Where to ask what would work instead: an instance that fits but misses the goal, else the one that can serve most methods,
     and of those the one with the most memory."""
     fits = [loser.target for loser in choice.losers if loser.fits]
-    return fits[0] if fits else max(targets.hardwares().targets(), key=_abilities).name
+    return fits[0] if fits else max(targets.hardwares(workspace).targets(), key=_abilities).name
 
 
 def _abilities(where: Target) -> tuple[int, int]:
@@ -118,15 +115,3 @@ def _why_not(found: Outlook) -> str:
 
 def _lost(loser: Loser) -> str:
     return f"{loser.target}: {loser.why}"
-
-
-def measure_here(workspace: Workspace, target: str) -> None:
-    """Measure this machine's processor, which takes some seconds and all cores.
-
-    Raises NotNow while a job runs, whose figures it would spoil and which would spoil it; InvalidRecipe for an unknown target.
-    """
-    with workspace.store.read() as session:
-        busy = history.count_jobs(session, JobFilter(states=[str(state) for state in LIVE]))
-    if busy:
-        raise NotNow("A job is running, and both would be measured wrongly: try again when it has ended.")
-    targets.find(workspace, target, measured="now")

@@ -163,8 +163,10 @@ def test_the_probe_measures_a_few_times_and_keeps_the_best(tmp_path: Path) -> No
     seen = [speed.processor(tmp_path) for _ in range(speed.ATTEMPTS)]
     assert all(rate > 1e8 for rate in seen[0])
     assert speed.processor(tmp_path) == seen[-1], "kept, not measured again"
-    attempts = json.loads((tmp_path / speed.FILE).read_text())["attempts"]
-    assert seen[-1] == speed.known(tmp_path) == tuple(max(row[name] for row in attempts) for name in speed.Speed._fields)
+    attempts, known = json.loads((tmp_path / speed.FILE).read_text())["attempts"], speed.known(tmp_path)
+    assert known is not None and seen[-1] == known.speed == tuple(
+        max(row[name] for row in attempts) for name in speed.Speed._fields
+    )
     (tmp_path / speed.FILE).write_text("{")
     assert speed.known(tmp_path) is None
     assert speed.processor(tmp_path).bandwidth > 1e8, "a damaged file is measured anew"
