@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict
 
+from backend.catalog import published
 from backend.domain.choose import Choice, Deployment, Goal, Loser
 from backend.domain.compat import Verdict
 from backend.domain.errors import ImpossibleStack, InvalidRecipe
@@ -22,15 +23,22 @@ RUNNERS_UP = 12
 
 
 class Outlook(BaseModel):
-    """`target` is where it is planned for: what was asked, or what `auto` chose; None where `auto` found nothing."""
+    """`target` is where it is planned for: what was asked, or what `auto` chose; None where `auto` found nothing. `checked_on` is
+    where the verdict holds: for such an `auto` the place where most would work."""
 
     model_config = ConfigDict(frozen=True)
 
     asked: str
     target: str | None
+    checked_on: str
     verdict: Verdict
     estimate: Estimate | None = None
     choice: Choice | None = None
+
+
+def plannable() -> list[str]:
+    """Models that are known by published facts alone, by the names that `models.facts` takes."""
+    return published.names()
 
 
 def look(
@@ -47,15 +55,18 @@ def look(
     found = None
     if verdict.valid:
         found = planning.estimate_on(workspace, model, chosen, target, load, price_per_hour=price_per_hour, probe=False)
-    return Outlook(asked=target, target=target, verdict=verdict, estimate=found)
+    return Outlook(asked=target, target=target, checked_on=target, verdict=verdict, estimate=found)
 
 
 def _automatic(workspace: Workspace, model: ModelFacts, chosen: Recipe, goal: Goal | None, load: Load | None) -> Outlook:
     choice = planning.auto(workspace, model, chosen, goal, load)
     won = choice.winner
     cut = degree(chosen, won.tensor_parallel) if won else chosen
-    verdict, _ = recipes.check(workspace, model, cut, won.target if won else _roomiest(workspace, choice))
-    return Outlook(asked="auto", target=won.target if won else None, verdict=verdict, estimate=won, choice=choice)
+    where = won.target if won else _roomiest(workspace, choice)
+    verdict, _ = recipes.check(workspace, model, cut, where)
+    return Outlook(
+        asked="auto", target=won.target if won else None, checked_on=where, verdict=verdict, estimate=won, choice=choice
+    )
 
 
 def degree(chosen: Recipe, tensor_parallel: int) -> Recipe:
