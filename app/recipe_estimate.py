@@ -7,15 +7,12 @@ import streamlit as st
 from app import charts, memory_bar, navigation
 from app import recipe_figures as figures
 from app.recipe_figures import Figure
-from app.words import between, plain, size
+from app.words import between, message, plain, size
 from backend.domain.choose import Choice
 from backend.domain.errors import WhetstoneError
 from backend.domain.estimate import Estimate, Need
 from backend.domain.wording import streams
 from backend.service import Workspace, machine
-
-RUNNERS_UP = 6
-REFUSED = "build_measure_refused"
 
 
 def show(opened: Workspace, found: Estimate) -> None:
@@ -27,7 +24,7 @@ def show(opened: Workspace, found: Estimate) -> None:
         f"{streams(load.concurrency)}. {plain(_basis(found))}"
     )
     if found.ttft_ms is not None:
-        _speeds(found)
+        st.markdown(_table("At this load", figures.speeds(found)))
     elif found.target.startswith("local"):
         _measure(opened)
     _calibrated(found)
@@ -47,12 +44,6 @@ def _basis(found: Estimate) -> str:
     if found.calibration is not None:
         return "Corrected by a measurement."
     return "Nothing of it is measured."
-
-
-def _speeds(found: Estimate) -> None:
-    columns = st.columns(2)
-    for number, each in enumerate(figures.speeds(found)):
-        columns[number % 2].metric(each.label, each.value, help=f"Estimated: {plain(found.formulas[each.formula])}")
 
 
 def needs(need: Need) -> None:
@@ -82,25 +73,25 @@ def _calibrated(found: Estimate) -> None:
     if held.evaluation:
         navigation.link("evaluate", f"Evaluation {held.evaluation}", ":material/open_in_full:", id=held.evaluation)
     with st.expander("Error before and after the correction"):
-        st.dataframe(figures.calibrated(held), hide_index=True, alt="Error of the prediction at each measured level")
+        st.markdown("\n".join(f"- {plain(line)}" for line in figures.calibrated(held)))
 
 
 def _measure(opened: Workspace) -> None:
     """This machine's speed is measured on request: it takes seconds and all cores."""
     st.caption("How fast it will be is unknown until this machine's memory and arithmetic were measured once.")
-    st.button(
-        "Measure this machine", key="measure-here", icon=":material/speed:", on_click=_measured, args=(opened,),
-        disabled=opened.read_only, help="Takes some seconds. Then speed and job duration can be estimated.",
+    clicked = st.button(
+        "Measure this machine", key="measure-here", icon=":material/speed:", disabled=opened.read_only,
+        help="Takes some seconds. Then speed and job duration can be estimated.",
     )  # fmt: skip
-    if refused := st.session_state.pop(REFUSED, None):
-        st.error(plain(refused), icon=":material/error:")
-
-
-def _measured(opened: Workspace) -> None:
+    if not clicked:
+        return
     try:
-        machine.measure(opened)
+        with st.spinner("Measuring memory and matrix products"):
+            machine.measure(opened)
     except WhetstoneError as error:
-        st.session_state[REFUSED] = str(error)
+        st.error(message(error), icon=":material/error:")
+    else:
+        st.rerun()
 
 
 def _formulas(found: Estimate) -> None:
@@ -112,8 +103,8 @@ def _formulas(found: Estimate) -> None:
 
 SOURCES = (
     "Roofline: Williams et al. 2009; transformer inference: Pope et al. 2022; speculation: Leviathan et al. 2023; tensor "
-    "parallelism: Shoeybi et al. 2019. Rates are the datasheets' nominal peaks, on this machine what was measured; what is assumed "
-    "stands in docs/decisions/0010-planner.md."
+    "parallelism: Shoeybi et al. 2019. Rates are the datasheets' nominal peaks, on this machine what was measured; what is "
+    "assumed stands in docs/decisions/0010-planner.md."
 )
 
 

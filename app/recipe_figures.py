@@ -15,7 +15,7 @@ from backend.domain.estimate import Estimate
 from backend.domain.wording import figure, streams
 
 UNKNOWN = "unknown"
-METRICS = {TTFT: "Time to first token (ms)", TPOT: "Time per output token (ms)", RATE: "Output tokens/s"}
+METRICS = {TTFT: ("first token", "ms"), TPOT: ("output token", "ms"), RATE: ("output", "tokens/s")}
 
 
 class Figure(NamedTuple):
@@ -93,19 +93,14 @@ def price(found: Estimate) -> str:
     return f"{found.price_per_hour:,.4g} USD an hour, {found.price_note or 'as given'}"
 
 
-def calibrated(found: Calibration) -> list[dict[str, str]]:
-    """One row a measured level and metric: how far the prediction lay from it, before and after."""
-    pairs = zip(found.points, found.after, strict=True)
-    return [
-        {
-            "Load": streams(point.concurrency),
-            "Metric": METRICS[point.metric],
-            "Measured": figure(point.measured),
-            "Error before": percent(point),
-            "Error after": percent(after),
-        }
-        for point, after in pairs
-    ]
+def calibrated(found: Calibration) -> list[str]:
+    """One line a measured level: each metric as measured, and how far the prediction lay from it, before and after."""
+    lines: dict[int, list[str]] = {}
+    for point, after in zip(found.points, found.after, strict=True):
+        name, unit = METRICS[point.metric]
+        said = f"{name} {figure(point.measured)} {unit} (error {percent(point)}, then {percent(after)})"
+        lines.setdefault(point.concurrency, []).append(said)
+    return [f"{streams(level)}: {', '.join(said)}." for level, said in lines.items()]
 
 
 def percent(point: Point) -> str:

@@ -133,9 +133,9 @@ def validity(judgement: Judgement) -> None:
     nearest, elsewhere = found.verdict.suggestion, found.verdict.suggestion_target
     if nearest is not None:
         on = f" on {plain(elsewhere)}" if elsewhere else ""
+        st.markdown(f"Nearest valid recipe: **{plain(recipe_options.stack(nearest))}**{on}")
         st.button(
-            f"Use the nearest valid recipe: {plain(recipe_options.stack(nearest))}{on}", key="nearest", icon=":material/build:",
-            on_click=_use, args=(nearest, elsewhere),
+            "Use the nearest valid recipe", key="nearest", icon=":material/build:", on_click=_use, args=(nearest, elsewhere)
         )  # fmt: skip
 
 

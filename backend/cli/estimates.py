@@ -8,7 +8,7 @@ from backend.cli.output import table
 from backend.domain.calibration import Calibration
 from backend.domain.choose import Choice, Deployment, Loser
 from backend.domain.estimate import Estimate
-from backend.domain.wording import figure
+from backend.domain.wording import figure, streams
 from backend.service.optimize import Preview
 
 LOSERS_SHOWN = 12
@@ -84,9 +84,9 @@ def _deployment(found: Deployment | None) -> list[str]:
 
 def _calibrated(found: Calibration) -> list[str]:
     """What it was corrected by, and how far the prediction lay from each measured level before and after."""
-    head = f"calibrated by evaluation {found.evaluation} on {found.measured_at}, by its {found.concurrency} streams:"
+    head = f"calibrated by evaluation {found.evaluation} on {found.measured_at}, at {streams(found.concurrency)}:"
     rows = [
-        (point.concurrency, point.metric, figure(point.measured), f"{point.error:+.0%}", f"{after.error:+.0%}")
+        (point.concurrency, point.metric, figure(point.measured), _percent(point.error), _percent(after.error))
         for point, after in zip(found.points, found.after, strict=True)
     ]
     return ["", head, table(("streams", "metric", "measured", "error before", "error after"), rows)]
@@ -101,3 +101,8 @@ def _ends(ends: tuple[float, float] | None, factor: float, unit: str) -> str:
 
 def _one(value: int | None, unit: str) -> str:
     return "unknown" if value is None else f"{value:,} {unit}"
+
+
+def _percent(error: float) -> str:
+    whole = round(error * 100)
+    return f"{whole:+d}%" if whole else "0%"

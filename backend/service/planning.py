@@ -4,6 +4,7 @@ measurements comes together here; the arithmetic is `domain.estimate`'s."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from backend.domain import compat, estimate, memory, plan
 from backend.domain.choose import Candidate, Choice, Goal, best, choose
@@ -12,7 +13,7 @@ from backend.domain.estimate import Context, Estimate
 from backend.domain.model import ModelFacts
 from backend.domain.recipe import Recipe
 from backend.domain.roofline import Load
-from backend.domain.targets import Target
+from backend.domain.targets import Hardwares, Target
 from backend.service import calibrations, recipes, targets
 from backend.service.workspace import Workspace
 
@@ -66,8 +67,31 @@ def _candidate(model: ModelFacts, chosen: Recipe, where: Target, facts: plan.Fac
 def auto(workspace: Workspace, model: ModelFacts, chosen: Recipe, goal: Goal | None = None, load: Load | None = None) -> Choice:
     """The cheapest of the instances that fits and meets the goal, by our engines, with the others and why they lost."""
     draft = recipes.draft_of(workspace, model, chosen)
-    wanted = goal or Goal()
-    return choose(candidates(model, chosen, draft, targets.hardwares(workspace).targets(), load or Load(), wanted), wanted)
+    return _choice(_Question(model, chosen, draft, targets.hardwares(workspace), load or Load(), goal or Goal()))
+
+
+class _Question:
+    """What a choice depends on, the same where its content is the same: a page asks it anew at every click."""
+
+    def __init__(
+        self, model: ModelFacts, chosen: Recipe, draft: ModelFacts | None, known: Hardwares, load: Load, goal: Goal
+    ) -> None:
+        self.model, self.chosen, self.draft, self.known, self.load, self.goal = model, chosen, draft, known, load, goal
+        prices = tuple((row.name, row.sagemaker_usd_per_hour, row.price_as_of) for row in known.instances.values())
+        models = (model.model_dump_json(), draft.model_dump_json() if draft else None)
+        self._content = (models, chosen.hash, load, goal, prices)
+
+    def __hash__(self) -> int:
+        return hash(self._content)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Question) and self._content == other._content
+
+
+@lru_cache(maxsize=64)
+def _choice(asked: _Question) -> Choice:
+    found = candidates(asked.model, asked.chosen, asked.draft, asked.known.targets(), asked.load, asked.goal)
+    return choose(found, asked.goal)
 
 
 def settled(workspace: Workspace, model: ModelFacts, chosen: Recipe, target: str) -> str:
