@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict
 
+from backend.domain import catalog, compat
 from backend.domain.model import ModelFacts
-from backend.domain.recipe import Recipe
+from backend.domain.recipe import ORIGINAL
+from backend.domain.targets import Target
 from backend.domain.techniques import supported
-from backend.service import recipes
+from backend.service import catalog_sync, recipes, targets
 from backend.service.workspace import Workspace
 
 TITLES = {
@@ -24,6 +26,8 @@ class TechniqueCheck(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
+    kind: str
+    """The word for it in filters and documents: `awq`, `ngram`."""
     title: str
     technique: str
     method: str | None
@@ -34,27 +38,61 @@ class TechniqueCheck(BaseModel):
 
 
 def titles() -> list[str]:
-    return [_title(technique, method) for technique, method, _, _ in supported()]
+    return list(kinds().values())
+
+
+def kinds() -> dict[str, str]:
+    """Kind -> title, one a row of the capability table and in its order."""
+    return {
+        catalog.kind(technique, method, engine): _title(technique, method, engine) for technique, method, engine, _ in supported()
+    }
 
 
 def checks(workspace: Workspace, model: ModelFacts, target: str = "local") -> list[TechniqueCheck]:
-    """One a row of the capability table, in its order. Raises InvalidRecipe for an unknown target."""
-    return [_check(workspace, model, technique, method, target) for technique, method, _, _ in supported()]
+    """One a row of the capability table, in its order, with the nearest recipe that works. Raises InvalidRecipe for an unknown
+    target."""
+    steps = catalog.recipes()
+    found = []
+    for technique, method, engine, _ in supported():
+        verdict, _draft = recipes.check(workspace, model, steps[catalog.kind(technique, method, engine)], target)
+        found.append(_check(technique, method, engine, verdict))
+    return found
 
 
-def _check(workspace: Workspace, model: ModelFacts, technique: str, method: str | None, target: str) -> TechniqueCheck:
-    step = {technique: {"method": method} if method else {}}
-    verdict, _ = recipes.check(workspace, model, Recipe.model_validate({"name": technique, "steps": [step]}), target)
-    suggestion = verdict.suggestion
-    nearest = None
-    if suggestion is not None and suggestion.steps:
-        nearest = ", ".join(" ".join(filter(None, (s.technique, getattr(s, "method", None)))) for s in suggestion.steps)
+def cells(workspace: Workspace, model: ModelFacts, where: Target) -> list[TechniqueCheck]:
+    """Like `checks`, without the search for what is nearest: for lists of many models."""
+    facts, steps = targets.facts(where, model, catalog_sync.draft_of(workspace, model)), catalog.recipes()
+    found = []
+    for technique, method, engine, _ in supported():
+        verdict = compat.check(model, steps[catalog.kind(technique, method, engine)], facts, suggest=False)
+        found.append(_check(technique, method, engine, verdict))
+    return found
+
+
+def original_fits(model: ModelFacts, where: Target) -> bool:
+    """Whether the model as it is, unchanged, is valid there."""
+    return compat.check(model, ORIGINAL, targets.facts(where, model, None), suggest=False).valid
+
+
+def _check(technique: str, method: str | None, engine: str, verdict: compat.Verdict) -> TechniqueCheck:
     return TechniqueCheck(
-        title=_title(technique, method), technique=technique, method=method, works=verdict.valid, nearest=nearest,
+        kind=catalog.kind(technique, method, engine), title=_title(technique, method, engine), technique=technique, method=method,
+        works=verdict.valid, nearest=_nearest(verdict),
         reasons=tuple(reason.message for reason in verdict.reasons),
         sources=tuple(reason.source for reason in verdict.reasons),
     )  # fmt: skip
 
 
-def _title(technique: str, method: str | None) -> str:
-    return TITLES.get((technique, method), " ".join(filter(None, (technique, method))))
+def _nearest(verdict: compat.Verdict) -> str | None:
+    """The steps of the nearest valid recipe, and where it is for if not for the target that was asked about."""
+    suggestion = verdict.suggestion
+    if suggestion is None or not (suggestion.steps or verdict.suggestion_target):
+        return None
+    steps = ", ".join(" ".join(filter(None, (s.technique, getattr(s, "method", None)))) for s in suggestion.steps)
+    on = f" on {verdict.suggestion_target}" if verdict.suggestion_target else ""
+    return f"{steps or 'the original'}{on}"
+
+
+def _title(technique: str, method: str | None, engine: str = "native") -> str:
+    title = TITLES.get((technique, method), " ".join(filter(None, (technique, method))))
+    return title if engine == "native" else f"{title}, {engine}"

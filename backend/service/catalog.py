@@ -1,0 +1,187 @@
+"""The catalog: models of every origin as the store has them, narrowed and paged there, each with what is published of it beside
+our own checks."""
+
+from __future__ import annotations
+
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, SerializeAsAny, ValidationError
+
+from backend.domain import catalog
+from backend.domain.catalog import LISTED, PUBLISHED, CatalogFilter
+from backend.domain.errors import UnknownFilter
+from backend.domain.model import ModelCard, ModelFacts, PublishedCells, PublishedModel
+from backend.domain.targets import Target, nearest
+from backend.service import catalog_sync, models, targets, techniques
+from backend.service.techniques import TechniqueCheck
+from backend.service.workspace import Workspace
+from backend.store import catalog as table
+from backend.store.tables import CatalogRow
+
+PER_PAGE = 20
+HERE = "local"
+NO_CELLS = PublishedCells(quantization="", speculative_decoding="", speculative_decoding_with_provided_draft="")
+
+
+class Entry(BaseModel):
+    """A model of the catalog. `published` is blank where no page lists it; `present` is False where its folder is gone."""
+
+    model_config = ConfigDict(frozen=True)
+
+    source: str
+    """What a person writes for it: the id of a bundled model, else its folder."""
+    id: str
+    origin: str
+    family: str
+    licence: str | None
+    present: bool
+    published: PublishedCells
+    preoptimized: bool
+    precompiled: bool
+    model: SerializeAsAny[ModelFacts]
+
+
+class Line(BaseModel):
+    """An entry with its technique cells, as checked on the target that was asked for."""
+
+    model_config = ConfigDict(frozen=True)
+
+    entry: Entry
+    checks: tuple[TechniqueCheck, ...]
+    fits: bool | None
+    """Whether the original is valid on that target; None for this machine, whose memory is not held against a list."""
+
+
+class Page(BaseModel):
+    """One page of the models that a filter leaves. `problem`: why the bundled rows are not up to date, if they are not."""
+
+    model_config = ConfigDict(frozen=True)
+
+    lines: tuple[Line, ...]
+    total: int
+    first: int
+    """Where the page begins, from 0."""
+    problem: str | None = None
+
+
+def page(workspace: Workspace, chosen: CatalogFilter, number: int = 1, *, per_page: int | None = PER_PAGE) -> Page:
+    """The page of that number, or the last there is; all of it where `per_page` is None.
+
+    Raises UnknownFilter, InvalidRecipe for an unknown target.
+    """
+    failed = catalog_sync.problem(workspace)
+    check_filter(workspace, chosen)
+    where = targets.find(workspace, chosen.target or HERE)
+    kept = catalog_sync.fitted(workspace, where.name) if chosen.kinds else ""
+    with workspace.store.read() as session:
+        total = table.count(session, chosen, kept)
+        last = max(1, ceil(total / per_page)) if per_page else 1
+        first = (min(max(number, 1), last) - 1) * (per_page or 0)
+        rows = table.listing(session, chosen, kept, limit=per_page, offset=first)
+    lines = tuple(_line(workspace, entry(row), where) for row in rows)
+    return Page(lines=lines, total=total, first=first, problem=str(failed) if failed else None)
+
+
+def listing(workspace: Workspace, chosen: CatalogFilter, number: int = 1, *, per_page: int | None = None) -> list[Line]:
+    """The lines alone, all of them unless `per_page` is given.
+
+    Raises InvalidCatalog where a bundled file was edited wrongly, UnknownFilter, InvalidRecipe.
+    """
+    catalog_sync.sync(workspace)
+    return list(page(workspace, chosen, number, per_page=per_page).lines)
+
+
+def _line(workspace: Workspace, found: Entry, where: Target) -> Line:
+    checks = tuple(techniques.cells(workspace, found.model, where))
+    return Line(entry=found, checks=checks, fits=None if where.kind == "local" else techniques.original_fits(found.model, where))
+
+
+def entry(row: CatalogRow) -> Entry:
+    """The row as screens and tools see it."""
+    return _entry(catalog_sync.read(row), row)
+
+
+def _entry(model: ModelFacts, row: CatalogRow) -> Entry:
+    cells = {name: getattr(row, name) for name in PUBLISHED}
+    return Entry(
+        source=row.source, id=row.name, origin=row.origin, family=row.family, licence=row.licence, present=_present(model),
+        published=PublishedCells.model_validate(cells), preoptimized=row.preoptimized, precompiled=row.precompiled, model=model,
+    )  # fmt: skip
+
+
+def _present(model: ModelFacts) -> bool:
+    """Always for a model without a folder: what is known of it is in the catalog."""
+    return not isinstance(model, ModelCard) or (Path(model.path) / "config.json").is_file()
+
+
+def show(workspace: Workspace, name: str) -> Entry:
+    """A model by its id, hub id or folder; a folder need not be in the catalog. Raises UnknownModel, InvalidModel."""
+    model = models.facts(workspace, name)
+    licence = model.license if isinstance(model, PublishedModel) else getattr(model, "licence", None)
+    published = model.published if isinstance(model, PublishedModel) else None
+    return Entry(
+        source=table.source(model), id=model.id, origin=model.origin, family=catalog.family(model), licence=licence,
+        present=_present(model), published=published or NO_CELLS, preoptimized=getattr(model, "preoptimized", False),
+        precompiled=getattr(model, "precompiled", False), model=model,
+    )  # fmt: skip
+
+
+def families(workspace: Workspace) -> list[str]:
+    with workspace.store.read() as session:
+        return table.values(session, "family")
+
+
+def licences(workspace: Workspace) -> list[str]:
+    with workspace.store.read() as session:
+        return table.values(session, "licence")
+
+
+def instances(*, managed: bool = True) -> list[str]:
+    """The bundled instances by name, then the same for the managed toolkit."""
+    known = targets.hardwares()
+    return [where.name for where in (*known.targets(), *(known.targets(managed=True) if managed else ()))]
+
+
+def techniques_known() -> list[str]:
+    """What `techniques` of a filter may name: kinds that are checked, and published columns."""
+    return [*techniques.kinds(), *PUBLISHED]
+
+
+def check_filter(workspace: Workspace, chosen: CatalogFilter) -> None:
+    """Raises UnknownFilter with one sentence that names the nearest values."""
+    _known("origin", chosen.origins, LISTED)
+    _known("technique", chosen.techniques, techniques_known())
+    if chosen.families:
+        _known("family", chosen.families, families(workspace))
+    if chosen.licences:
+        _known("licence", chosen.licences, licences(workspace))
+    for name in ("parameters", "context"):
+        low, high = getattr(chosen, f"min_{name}"), getattr(chosen, f"max_{name}")
+        if low is not None and high is not None and low > high:
+            raise UnknownFilter(f"The least {name} asked for ({low:,}) is above the most ({high:,}): exchange them.")
+
+
+def _known(what: str, wanted: tuple[str, ...], known: list[str] | tuple[str, ...]) -> None:
+    for value in wanted:
+        if value not in known:
+            near = ", ".join(f"`{other}`" for other in nearest(value, known))
+            said = f"the nearest are {near}" if near else "the catalog is empty"
+            raise UnknownFilter(f"The catalog has no {what} `{value[:80]}`: {said}.")
+
+
+def chosen(workspace: Workspace, **asked: Any) -> CatalogFilter:
+    """A filter from words as a person writes them: families and licences in any case. Raises UnknownFilter, StoreUnavailable."""
+    catalog_sync.problem(workspace)
+    cased = {
+        "families": {name.casefold(): name for name in families(workspace)},
+        "licences": {name.casefold(): name for name in licences(workspace)},
+    }
+    for field, names in cased.items():
+        asked[field] = tuple(names.get(value.casefold(), value) for value in asked.get(field, ()))
+    try:
+        return CatalogFilter.model_validate(asked)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise UnknownFilter(f"The catalog's filter `{first['loc'][0]}` is wrong: {first['msg'].lower()}.") from None
