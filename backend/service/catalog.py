@@ -3,15 +3,17 @@ our own checks."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import ceil
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel, ConfigDict, SerializeAsAny, ValidationError
 
 from backend.domain import catalog
-from backend.domain.catalog import LISTED, PUBLISHED, CatalogFilter
+from backend.domain.catalog import LISTED, ORIGINAL_KIND, PUBLISHED, CatalogFilter, Sort
 from backend.domain.errors import UnknownFilter
+from backend.domain.footprint import Footprint, footprints
 from backend.domain.model import ModelCard, ModelFacts, PublishedCells, PublishedModel
 from backend.domain.targets import Target, nearest
 from backend.service import catalog_sync, models, targets, techniques
@@ -50,8 +52,8 @@ class Line(BaseModel):
 
     entry: Entry
     checks: tuple[TechniqueCheck, ...]
-    fits: bool | None
-    """Whether the original is valid on that target; None for this machine, whose memory is not held against a list."""
+    fits: bool
+    """Whether the original is valid on that target."""
 
 
 class Page(BaseModel):
@@ -95,7 +97,7 @@ def listing(workspace: Workspace, chosen: CatalogFilter, number: int = 1, *, per
 
 def _line(workspace: Workspace, found: Entry, where: Target) -> Line:
     checks = tuple(techniques.cells(workspace, found.model, where))
-    return Line(entry=found, checks=checks, fits=None if where.kind == "local" else techniques.original_fits(found.model, where))
+    return Line(entry=found, checks=checks, fits=techniques.original_fits(found.model, where))
 
 
 def entry(row: CatalogRow) -> Entry:
@@ -128,6 +130,13 @@ def show(workspace: Workspace, name: str) -> Entry:
     )  # fmt: skip
 
 
+def memory(model: ModelFacts, kind: str = ORIGINAL_KIND) -> list[Footprint]:
+    """What the model takes of each instance's memory with a recipe of this kind, by our engines' rules. Raises UnknownFilter."""
+    steps = catalog.recipes()
+    _known("technique", (kind,), [*steps])
+    return footprints(model, steps[kind], [(where.name, where.device) for where in targets.hardwares().targets()])
+
+
 def families(workspace: Workspace) -> list[str]:
     with workspace.store.read() as session:
         return table.values(session, "family")
@@ -153,6 +162,8 @@ def check_filter(workspace: Workspace, chosen: CatalogFilter) -> None:
     """Raises UnknownFilter with one sentence that names the nearest values."""
     _known("origin", chosen.origins, LISTED)
     _known("technique", chosen.techniques, techniques_known())
+    if chosen.target == "auto":
+        raise UnknownFilter("`auto` chooses an instance for one recipe: name an instance here, such as `ml.g5.12xlarge`.")
     if chosen.families:
         _known("family", chosen.families, families(workspace))
     if chosen.licences:
@@ -163,11 +174,12 @@ def check_filter(workspace: Workspace, chosen: CatalogFilter) -> None:
             raise UnknownFilter(f"The least {name} asked for ({low:,}) is above the most ({high:,}): exchange them.")
 
 
-def _known(what: str, wanted: tuple[str, ...], known: list[str] | tuple[str, ...]) -> None:
+def _known(what: str, wanted: tuple[str, ...], known: Sequence[str]) -> None:
     for value in wanted:
         if value not in known:
-            near = ", ".join(f"`{other}`" for other in nearest(value, known))
-            said = f"the nearest are {near}" if near else "the catalog is empty"
+            spelled = {name.casefold(): name for name in known}
+            near = [f"`{spelled[name]}`" for name in nearest(value.casefold(), spelled)]
+            said = f"the nearest {'is' if len(near) == 1 else 'are'} {', '.join(near)}" if near else "the catalog is empty"
             raise UnknownFilter(f"The catalog has no {what} `{value[:80]}`: {said}.")
 
 
@@ -180,6 +192,7 @@ def chosen(workspace: Workspace, **asked: Any) -> CatalogFilter:
     }
     for field, names in cased.items():
         asked[field] = tuple(names.get(value.casefold(), value) for value in asked.get(field, ()))
+    _known("order", (str(asked.get("sort", "catalog")),), get_args(Sort))
     try:
         return CatalogFilter.model_validate(asked)
     except ValidationError as error:

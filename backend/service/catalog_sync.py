@@ -141,7 +141,8 @@ def _place(where: Target) -> tuple[str, str]:
         return where.name, INSTANCES
     if where.kind != "local":
         return where.name, where.name
-    key = f"local {where.device.hardware} {where.device.capability} {probe.has_compiler()}"
+    device = where.device
+    key = f"local {device.hardware} {device.units} {device.memory_bytes} {device.capability} {probe.has_compiler()}"
     return key, key
 
 
@@ -171,12 +172,19 @@ def _fits(workspace: Workspace, each: ModelFacts, places: list[tuple[str, Target
     verdicts: dict[tuple[object, ...], list[str]] = {}
     found = set()
     for name, where in places:
-        facts = targets.facts(where, each, draft)
+        facts = facts_on(where, each, draft)
         key = _alike(facts)
         if key not in verdicts:
             verdicts[key] = [kind for kind, steps in kinds.items() if compat.check(each, steps, facts, suggest=False).valid]
         found |= {(name, kind) for kind in verdicts[key]}
     return found
+
+
+def facts_on(where: Target, model: ModelFacts, draft: ModelFacts | None) -> Facts:
+    """What the rules may know. On this machine a model is held against its memory too: the weights may not even be here, so
+    nothing else has refused it yet."""
+    found = targets.facts(where, model, draft)
+    return found.model_copy(update={"place": "planned"}) if where.kind == "local" and where.device.memory_bytes else found
 
 
 def _alike(facts: Facts) -> tuple[object, ...]:

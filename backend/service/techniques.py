@@ -51,17 +51,19 @@ def kinds() -> dict[str, str]:
 def checks(workspace: Workspace, model: ModelFacts, target: str = "local") -> list[TechniqueCheck]:
     """One a row of the capability table, in its order, with the nearest recipe that works. Raises InvalidRecipe for an unknown
     target."""
-    steps = catalog.recipes()
+    where, steps = targets.find(workspace, target), catalog.recipes()
+    here = catalog_sync.facts_on(where, model, catalog_sync.draft_of(workspace, model)) if where.kind == "local" else None
     found = []
     for technique, method, engine, _ in supported():
-        verdict, _draft = recipes.check(workspace, model, steps[catalog.kind(technique, method, engine)], target)
+        chosen = steps[catalog.kind(technique, method, engine)]
+        verdict = compat.check(model, chosen, here) if here else recipes.check(workspace, model, chosen, target)[0]
         found.append(_check(technique, method, engine, verdict))
     return found
 
 
 def cells(workspace: Workspace, model: ModelFacts, where: Target) -> list[TechniqueCheck]:
     """Like `checks`, without the search for what is nearest: for lists of many models."""
-    facts, steps = targets.facts(where, model, catalog_sync.draft_of(workspace, model)), catalog.recipes()
+    facts, steps = catalog_sync.facts_on(where, model, catalog_sync.draft_of(workspace, model)), catalog.recipes()
     found = []
     for technique, method, engine, _ in supported():
         verdict = compat.check(model, steps[catalog.kind(technique, method, engine)], facts, suggest=False)
@@ -71,7 +73,7 @@ def cells(workspace: Workspace, model: ModelFacts, where: Target) -> list[Techni
 
 def original_fits(model: ModelFacts, where: Target) -> bool:
     """Whether the model as it is, unchanged, is valid there."""
-    return compat.check(model, ORIGINAL, targets.facts(where, model, None), suggest=False).valid
+    return compat.check(model, ORIGINAL, catalog_sync.facts_on(where, model, None), suggest=False).valid
 
 
 def _check(technique: str, method: str | None, engine: str, verdict: compat.Verdict) -> TechniqueCheck:
