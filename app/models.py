@@ -2,55 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable
 
 from app.words import count, size
 from backend.domain.model import ModelCard
-from backend.service.models import KnownModel
 from backend.service.techniques import TechniqueCheck
 
 WORKS, REFUSED = "✓ works", "✗ no"
-ORIGINS = {"starter": "comes with Whetstone", "folder": "folder", "imported": "imported", "artifact": "artifact"}
-
-
-def row(known: KnownModel, checks: Sequence[TechniqueCheck]) -> dict[str, Any]:
-    """One line of the catalog: facts, then a cell a technique."""
-    card = known.card
-    facts = {
-        "Model": card.id,
-        "Origin": ORIGINS.get(card.origin, card.origin) if known.present else "folder is gone",
-        "Parameters": count(card.parameters),
-        "Weights": size(card.weights_bytes),
-        "KV a token": size(card.kv_bytes_per_token),
-        "Context": card.max_positions,
-    }
-    return facts | {check.title: WORKS if check.works else REFUSED for check in checks}
-
-
-def matches(known: KnownModel, words: str) -> bool:
-    """All words stand in id, architecture, type or folder."""
-    card = known.card
-    said = " ".join((card.id, card.architecture, card.model_type, card.path)).casefold()
-    return all(word in said for word in words.casefold().split())
-
-
-class Checks:
-    """The technique checks of models, made when they are asked for and once: a list checks the models it shows."""
-
-    def __init__(self, check: Callable[[ModelCard], list[TechniqueCheck]]) -> None:
-        self._check = check
-        self._made: dict[tuple[str, str], list[TechniqueCheck]] = {}
-
-    def of(self, card: ModelCard) -> list[TechniqueCheck]:
-        key = (card.id, card.path)
-        if key not in self._made:
-            self._made[key] = self._check(card)
-        return self._made[key]
-
-    def work(self, card: ModelCard, wanted: Sequence[str]) -> bool:
-        """Every wanted technique, by title, works on it."""
-        return not wanted or {check.title for check in self.of(card) if check.works}.issuperset(wanted)
 
 
 def figures(card: ModelCard) -> list[tuple[str, str, str | None]]:

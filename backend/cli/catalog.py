@@ -26,7 +26,7 @@ def list_models(
     technique: Annotated[
         list[str] | None,
         typer.Option(
-            help="A technique that must work, as checked (awq, w8a8, draft, ngram, compile, ...), or one of the published columns "
+            help="A technique that must work, as checked (awq, w8a8, draft, ngram, compile, ...), or a published column: "
             "quantization, speculative_decoding, speculative_decoding_with_provided_draft. Repeated, all must hold."
         ),
     ] = None,
@@ -166,4 +166,4 @@ def _places(memory: list[Footprint]) -> str:
         for each in memory
     ]  # fmt: skip
     header = ("hardware", "fits", "cut over", "GB of weights each", "GB each", "tokens in the cache", "instances")
-    return f"Memory of the original by itself, estimated (domain/memory.py); what runs there is checked above:\n{table(header, rows)}"
+    return f"Memory of the original alone, estimated (domain/memory.py); what runs there is checked above:\n{table(header, rows)}"

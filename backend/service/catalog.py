@@ -4,7 +4,6 @@ our own checks."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import ceil
 from pathlib import Path
 from typing import Any, get_args
 
@@ -56,43 +55,41 @@ class Line(BaseModel):
     """Whether the original is valid on that target."""
 
 
-class Page(BaseModel):
-    """One page of the models that a filter leaves. `problem`: why the bundled rows are not up to date, if they are not."""
-
-    model_config = ConfigDict(frozen=True)
-
-    lines: tuple[Line, ...]
-    total: int
-    first: int
-    """Where the page begins, from 0."""
-    problem: str | None = None
+def refresh(workspace: Workspace) -> str | None:
+    """Bring the bundled rows up to date; why not, where a file was edited wrongly or the database is locked. What the store holds
+    can be read all the same."""
+    failed = catalog_sync.problem(workspace)
+    return str(failed) if failed else None
 
 
-def page(workspace: Workspace, chosen: CatalogFilter, number: int = 1, *, per_page: int | None = PER_PAGE) -> Page:
-    """The page of that number, or the last there is; all of it where `per_page` is None.
+def count(workspace: Workspace, chosen: CatalogFilter) -> int:
+    """How many models of the store the filter leaves; `refresh` brings them up to date.
 
     Raises UnknownFilter, InvalidRecipe for an unknown target.
     """
-    failed = catalog_sync.problem(workspace)
-    check_filter(workspace, chosen)
-    where = targets.find(workspace, chosen.target or HERE)
-    kept = catalog_sync.fitted(workspace, where.name) if chosen.kinds else ""
+    kept = _kept(workspace, chosen)
     with workspace.store.read() as session:
-        total = table.count(session, chosen, kept)
-        last = max(1, ceil(total / per_page)) if per_page else 1
-        first = (min(max(number, 1), last) - 1) * (per_page or 0)
-        rows = table.listing(session, chosen, kept, limit=per_page, offset=first)
-    lines = tuple(_line(workspace, entry(row), where) for row in rows)
-    return Page(lines=lines, total=total, first=first, problem=str(failed) if failed else None)
+        return table.count(session, chosen, kept)
+
+
+def page(workspace: Workspace, chosen: CatalogFilter, number: int = 1, *, per_page: int | None = PER_PAGE) -> list[Line]:
+    """The page of that number, from 1; empty beyond the last, all of it where `per_page` is None. Raises as `count` does."""
+    kept, where = _kept(workspace, chosen), targets.find(workspace, chosen.target or HERE)
+    with workspace.store.read() as session:
+        rows = table.listing(session, chosen, kept, limit=per_page, offset=(number - 1) * (per_page or 0))
+    return [_line(workspace, entry(row), where) for row in rows]
+
+
+def _kept(workspace: Workspace, chosen: CatalogFilter) -> str:
+    """What the fits that the filter asks about are kept under."""
+    check_filter(workspace, chosen)
+    return catalog_sync.fitted(workspace, chosen.target or HERE) if chosen.kinds else ""
 
 
 def listing(workspace: Workspace, chosen: CatalogFilter, number: int = 1, *, per_page: int | None = None) -> list[Line]:
-    """The lines alone, all of them unless `per_page` is given.
-
-    Raises InvalidCatalog where a bundled file was edited wrongly, UnknownFilter, InvalidRecipe.
-    """
+    """Like `page`, brought up to date before. Raises InvalidCatalog besides, where a bundled file was edited wrongly."""
     catalog_sync.sync(workspace)
-    return list(page(workspace, chosen, number, per_page=per_page).lines)
+    return page(workspace, chosen, number, per_page=per_page)
 
 
 def _line(workspace: Workspace, found: Entry, where: Target) -> Line:
