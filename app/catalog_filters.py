@@ -46,9 +46,10 @@ def choose(opened: Workspace) -> CatalogFilter:
             placeholder="Any", help="As published by the documentation page, or as checked where you choose beside this.",
         )  # fmt: skip
         target = st.selectbox(
-            "Must fit on", [HERE, *catalog.instances()], index=None, key="instance", bind="query-params", on_change=first_page,
-            width=215, placeholder="Any", help="An instance with our engines, or `sagemaker:` with the managed toolkit's rules. "
-            "Techniques are checked there; without a choice, on this machine.",
+            "Must fit on", [HERE, *catalog.instances(opened)], index=None, key="instance", bind="query-params",
+            on_change=first_page, width=215, placeholder="Any",
+            help="An instance with our engines, or `sagemaker:` with the managed toolkit's rules. Techniques are checked there; "
+            "without a choice, on this machine.",
         )  # fmt: skip
     return _beside(opened).model_copy(
         update={

@@ -5,42 +5,63 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from app.words import count, size
-from backend.domain.model import ModelCard
+from backend.domain import memory
+from backend.domain.model import ModelCard, ModelFacts, PublishedModel
+from backend.domain.recipe import ORIGINAL
 from backend.service.techniques import TechniqueCheck
 
 WORKS, REFUSED = "✓ works", "✗ no"
 
 
-def figures(card: ModelCard) -> list[tuple[str, str, str | None]]:
+def figures(model: ModelFacts) -> list[tuple[str, str, str | None]]:
     """(label, value, how it is known)."""
-    per_token = card.kv_bytes_per_token
-    formula = f"2 x {card.layers} layers x {card.kv_heads} KV heads x {card.head_dim} x 2 bytes, keys and values in 16 bit"
+    per_token = model.kv_bytes_per_token
+    formula = f"2 x {model.layers} layers x {model.kv_heads} KV heads x {model.head_dim} x 2 bytes, keys and values in 16 bit"
+    counted = "counted from the safetensors headers" if isinstance(model, ModelCard) else "computed from its published shapes"
+    found = [("Parameters", count(model.parameters), f"{model.parameters:,}, {counted}"), _weights(model)]
+    if not model.generates:
+        return [*found, ("KV cache", "none", "an embedding model generates no tokens")]
     return [
-        ("Parameters", count(card.parameters), f"{card.parameters:,}, counted from the safetensors headers"),
-        ("Weights on disk", size(card.weights_bytes), f"{card.weights_bytes:,} bytes"),
+        *found,
         ("KV cache a token", size(per_token), formula),
-        ("KV cache, full context", size(per_token * card.max_positions), f"{card.max_positions:,} tokens of one request"),
+        ("KV cache, full context", size(per_token * model.max_positions), f"{model.max_positions:,} tokens of one request"),
     ]
 
 
-def facts(card: ModelCard) -> list[dict[str, str]]:
-    """Everything else of the card, as config.json says it."""
+def _weights(model: ModelFacts) -> tuple[str, str, str | None]:
+    if isinstance(model, ModelCard):
+        return "Weights on disk", size(model.weights_bytes), f"{model.weights_bytes:,} bytes"
+    estimated = memory.weights(model, ORIGINAL).total
+    return "Weights", size(estimated), f"estimated: parameters x {model.quantization or model.dtype}"
+
+
+def facts(model: ModelFacts) -> list[dict[str, str]]:
+    """Everything else of the card: as config.json says it, or as it is published."""
     said = {
-        "Architecture": card.architecture,
-        "Layers": str(card.layers),
-        "Hidden size": str(card.hidden_size),
-        "Intermediate size": str(card.intermediate_size),
-        "Attention heads": f"{card.heads}, of {card.head_dim}",
-        "KV heads": str(card.kv_heads),
-        "Vocabulary": f"{card.vocabulary:,}",
-        "Context": f"{card.max_positions:,} tokens",
-        "Weights are": card.dtype + (f", quantized ({card.quantization})" if card.quantization else ""),
-        "Embeddings": "tied" if card.tied_embeddings else "not tied",
-        "Provided draft": card.draft or "none",
-        "Folder": card.path,
-        "Revision": card.revision[:12],
+        "Architecture": model.architecture,
+        "Layers": str(model.layers),
+        "Hidden size": str(model.hidden_size),
+        "Intermediate size": str(model.intermediate_size),
+        "Attention heads": f"{model.heads}, of {model.head_dim}",
+        "KV heads": str(model.kv_heads),
+        "Vocabulary": f"{model.vocabulary:,}",
+        "Context": f"{model.max_positions:,} tokens",
+        "Experts": f"{model.experts} a layer, {model.experts_per_token} a token" if model.experts else "none",
+        "Weights are": model.dtype + (f", quantized ({model.quantization})" if model.quantization else ""),
+        "Embeddings": "tied" if model.tied_embeddings else "not tied",
+        "Provided draft": model.draft or "none",
+        **_where_from(model),
     }
     return [{"Fact": name, "Value": value} for name, value in said.items()]
+
+
+def _where_from(model: ModelFacts) -> dict[str, str]:
+    if isinstance(model, ModelCard):
+        return {"Folder": model.path, "Revision": model.revision[:12]}
+    if not isinstance(model, PublishedModel):
+        return {}
+    said = {"Hub id": model.hf_repo, "Provider": model.provider, "Licence": model.license, "Task": model.task}
+    return said | {"Facts from": ", ".join(model.sources)} | ({"Note": model.note} if model.note else {})
 
 
 def technique_rows(checks: Iterable[TechniqueCheck]) -> list[dict[str, str]]:

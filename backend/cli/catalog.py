@@ -115,7 +115,7 @@ def show(
     workspace = service.open_workspace()
     entry = catalog.show(workspace, model)
     checks = techniques.checks(workspace, entry.model, instance)
-    memory = catalog.memory(entry.model)
+    memory = catalog.memory(workspace, entry.model)
     checked = {
         check.kind: {
             "supported": check.works,

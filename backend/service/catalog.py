@@ -127,11 +127,32 @@ def show(workspace: Workspace, name: str) -> Entry:
     )  # fmt: skip
 
 
-def memory(model: ModelFacts, kind: str = ORIGINAL_KIND) -> list[Footprint]:
+def memory(workspace: Workspace, model: ModelFacts, kind: str = ORIGINAL_KIND) -> list[Footprint]:
     """What the model takes of each instance's memory with a recipe of this kind, by our engines' rules. Raises UnknownFilter."""
     steps = catalog.recipes()
     _known("technique", (kind,), [*steps])
     return footprints(model, steps[kind], [(where.name, where.device) for where in targets.hardwares().targets()])
+
+
+class Cheapest(BaseModel):
+    """The instance with the lowest published price an hour on which a recipe is valid, with when and where the price held."""
+
+    model_config = ConfigDict(frozen=True)
+
+    instance: str
+    usd_per_hour: float
+    note: str
+
+
+def cheapest(workspace: Workspace, model: ModelFacts, kind: str = ORIGINAL_KIND) -> Cheapest | None:
+    """By our engines' rules; None where no instance with a published price will do. Raises UnknownFilter."""
+    steps = catalog.recipes()
+    _known("technique", (kind,), [*steps])
+    found = techniques.cheapest(workspace, model, steps[kind], catalog_sync.draft_of(workspace, model))
+    if found is None or found.price_per_hour is None:
+        return None
+    note = targets.price_note(found.instance) or ""
+    return Cheapest(instance=found.name, usd_per_hour=found.price_per_hour, note=note)
 
 
 def families(workspace: Workspace) -> list[str]:
@@ -144,10 +165,10 @@ def licences(workspace: Workspace) -> list[str]:
         return table.values(session, "licence")
 
 
-def instances(*, managed: bool = True) -> list[str]:
+def instances(workspace: Workspace) -> list[str]:
     """The bundled instances by name, then the same for the managed toolkit."""
     known = targets.hardwares()
-    return [where.name for where in (*known.targets(), *(known.targets(managed=True) if managed else ()))]
+    return [where.name for where in (*known.targets(), *known.targets(managed=True))]
 
 
 def techniques_known() -> list[str]:

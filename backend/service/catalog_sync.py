@@ -128,7 +128,7 @@ def fitted(workspace: Workspace, target: str) -> str:
     with workspace.store.read() as session:
         missing = [(row.shape, read(row)) for row in table.unplanned(session, place)]
     if missing:
-        places = [*_instances()] if place == INSTANCES else [(key, where)]
+        places = _instances(workspace) if place == INSTANCES else [(key, where)]
         found = {shape: _fits(workspace, each, places) for shape, each in missing}
         with workspace.store.upkeep() as session:
             table.save_fits(session, place, found)
@@ -146,7 +146,7 @@ def _place(where: Target) -> tuple[str, str]:
     return key, key
 
 
-def _instances() -> list[tuple[str, Target]]:
+def _instances(workspace: Workspace) -> list[tuple[str, Target]]:
     known = targets.hardwares()
     return [(where.name, where) for where in (*known.targets(), *known.targets(managed=True))]
 
