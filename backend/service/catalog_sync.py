@@ -42,7 +42,7 @@ def sync(workspace: Workspace) -> None:
     with workspace.store.upkeep() as session:
         if table.state(session, "bundled") == wanted:  # another process was faster
             return
-        table.replace_bundled(session, rows)
+        table.replace(session, ("starter", "published", "reference"), rows)
         imported.list_again(session)
         table.set_state(session, "bundled", wanted)
 

@@ -51,9 +51,9 @@ def source(model: ModelFacts) -> str:
     return model.path if isinstance(model, ModelCard) and model.origin != "starter" else model.id
 
 
-def put(session: Session, model: ModelCard, at: datetime | None = None) -> None:
-    """A model of one's own, in the place of what stood there for its folder."""
-    session.merge(row(model, at=at))
+def put(session: Session, one: CatalogRow) -> None:
+    """In the place of what stood there for its folder."""
+    session.merge(one)
 
 
 def drop(session: Session, path: str) -> None:
@@ -61,10 +61,12 @@ def drop(session: Session, path: str) -> None:
     session.exec(delete(CatalogRow).where(col(CatalogRow.source) == path))
 
 
-def replace_bundled(session: Session, rows: Iterable[CatalogRow]) -> None:
-    """Exactly these bundled models (starter, published, reference) from now on."""
-    session.exec(delete(CatalogRow).where(col(CatalogRow.origin).in_(("starter", "published", "reference"))))
-    session.add_all(rows)
+def replace(session: Session, origins: Sequence[str], rows: Iterable[CatalogRow]) -> None:
+    """Exactly these models of these origins from now on; in bulk, since they may be thousands."""
+    session.exec(delete(CatalogRow).where(col(CatalogRow.origin).in_(origins)))
+    params = [one.model_dump() for one in rows]
+    if params:
+        session.exec(insert(CatalogRow), params=params)
 
 
 def state(session: Session, name: Literal["bundled", "planner"]) -> str | None:

@@ -11,7 +11,7 @@ from backend.domain.artifact import Manifest
 from backend.domain.errors import NotFound
 from backend.domain.model import ModelCard
 from backend.store import catalog, history
-from backend.store.tables import ModelRow
+from backend.store.tables import CatalogRow, ModelRow
 
 MOST_USED = 10_000
 """Folders that artifacts were made from."""
@@ -19,25 +19,25 @@ MOST_USED = 10_000
 
 def remember(session: Session, row: ModelRow) -> None:
     session.merge(row)
-    _list(session, row)
+    catalog.put(session, _imported(row))
 
 
-def _list(session: Session, row: ModelRow) -> None:
+def _imported(row: ModelRow) -> CatalogRow:
     card = ModelCard.model_validate_json(row.card)
     changes = {"origin": "imported", "path": row.path, "licence": row.licence or card.licence}
-    catalog.put(session, card.model_copy(update=changes), row.created_at)
+    return catalog.row(card.model_copy(update=changes), at=row.created_at)
 
 
 def used(session: Session, card: ModelCard, at: datetime | None = None) -> None:
     """A model that an artifact was made from stands in the catalog; the bundled and the imported ones do anyway."""
     if card.origin != "starter" and catalog.get(session, card.path) is None:
-        catalog.put(session, card if card.origin == "imported" else card.model_copy(update={"origin": "folder"}), at)
+        found = card if card.origin == "imported" else card.model_copy(update={"origin": "folder"})
+        catalog.put(session, catalog.row(found, at=at))
 
 
 def list_again(session: Session) -> None:
     """Every import and every folder that an artifact was made from, into a catalog that is made anew."""
-    for row in listing(session, limit=None):
-        _list(session, row)
+    catalog.replace(session, ("imported", "folder"), [_imported(row) for row in listing(session, limit=None)])
     for made in history.latest_artifacts_by_model(session, limit=MOST_USED):
         used(session, Manifest.model_validate_json(made.manifest).parent, made.created_at)
 
