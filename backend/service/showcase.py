@@ -17,6 +17,7 @@ from backend.domain import channel
 from backend.domain.demonstration import MARK, Demonstration
 from backend.domain.errors import NotFound, WorkError
 from backend.domain.evaluation import Evaluation
+from backend.service import presets
 from backend.service.workspace import Workspace, open_workspace
 from backend.settings import ASSETS, CHECKOUT, Settings
 from backend.store import history
@@ -55,6 +56,24 @@ def export(workspace: Workspace, folder: Path = FOLDER) -> list[Path]:
     texts[MARK] = shown.model_dump_json(indent=1) + "\n"
     places = _places(workspace, tables)
     return _write(folder, {name: _anonymous(name, text, places) for name, text in texts.items()})
+
+
+def export_results(workspace: Workspace, folder: Path) -> list[Path]:
+    """Write artifacts and evaluations alone, without jobs and reports: what presets show as measured. The files.
+
+    Raises NotFound where nothing was evaluated, NotToBeShown where a path of the machine would remain.
+    """
+    tables = _read(workspace)
+    if not tables["evaluations"]:
+        raise NotFound("Nothing was evaluated in this home: evaluate something in it first.")
+    places, folder = _places(workspace, tables), folder.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    files = []
+    for name in ("artifacts", "evaluations"):
+        text = _anonymous(name, json.dumps(tables[name], indent=1, ensure_ascii=False) + "\n", places)
+        files.append(folder / f"{name}.json")
+        files[-1].write_text(text, encoding="utf-8")
+    return files
 
 
 def _read(workspace: Workspace) -> dict[str, list[dict[str, Any]]]:
@@ -160,7 +179,9 @@ def _placed(text: str, places: dict[str, str]) -> str:
 
 
 def _fill(settings: Settings, tables: dict[str, list[dict[str, Any]]]) -> None:
-    with open_store(settings).session() as session:
+    store = open_store(settings)
+    presets.sync(store)
+    with store.session() as session:
         for name, table in TABLES.items():
             session.add_all([table.model_validate(_columns(row)) for row in tables[name]])
         session.flush()  # an event refers to its job
