@@ -85,7 +85,7 @@ def find(
     `recipes` are hashes by the variants' sources, where they are better known than by the variant itself.
     """
     result = next((result for result in evaluation.variants if _is(result, wanted, evaluation, recipes or {})), None)
-    return None if result is None else _measurement(evaluation, result, identity, bundled)
+    return None if result is None else measurement(evaluation, result, identity, bundled)
 
 
 def _is(result: VariantResult, wanted: Recipe, evaluation: Evaluation, recipes: Mapping[str, str]) -> bool:
@@ -96,7 +96,8 @@ def _is(result: VariantResult, wanted: Recipe, evaluation: Evaluation, recipes: 
     return recipes.get(variant.source, variant.recipe_hash) == wanted.hash
 
 
-def _measurement(evaluation: Evaluation, result: VariantResult, identity: str, bundled: bool) -> Measurement:
+def measurement(evaluation: Evaluation, result: VariantResult, identity: str, bundled: bool = False) -> Measurement:
+    """One variant of an evaluation."""
     options = evaluation.options
     return Measurement(
         evaluation=identity, bundled=bundled, variant=result.name, baseline=evaluation.variants[0].name,
