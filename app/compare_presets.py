@@ -83,7 +83,8 @@ def show(views: Sequence[PresetView], evaluations: Sequence[EvaluationView] = ()
     only = st.toggle("Differences only", True, key="preset_differences", bind="query-params")
     rows = preset_rows.differences(views, labels([view.preset for view in views]), only=only)
     if rows:
-        st.dataframe(rows, hide_index=True, alt="What differs between the presets: estimated, published and measured apart")
+        words = "What differs between the presets: estimated, published and measured apart"
+        st.dataframe(rows, hide_index=True, height="content", alt=words)
     else:
         st.caption("Nothing differs but the id.")
     _claims(views)

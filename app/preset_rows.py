@@ -43,14 +43,13 @@ def row(view: PresetView) -> dict[str, str]:
     preset, estimate = view.preset, view.estimated.at(AT)
     found: dict[str, str] = {
         "Preset": preset.id,
-        "Goal": GOALS[preset.goal].title,
         "Recipe": stack(preset.recipe),
         "Target": preset.target,
         f"≈ Estimated tokens/s at {AT}": ends(estimate.output_tokens_per_s) if estimate else NONE,
+        f"{PUBLISHED} Published": "; ".join(claim.figures for claim in preset.published) or NONE,
+        "● Measured": short(view.measured[0]) if view.measured else NONE,
         f"≈ Estimated ms a token at {AT}": ends(estimate.tpot_ms) if estimate else NONE,
         f"≈ Estimated USD a million at {AT}": ends(estimate.price_per_million_output) if estimate else NONE,
-        f"{PUBLISHED} Published": "; ".join(f"{claim.metric} {claim.figures}" for claim in preset.published) or NONE,
-        "● Measured": short(view.measured[0]) if view.measured else NONE,
     }
     return found
 
@@ -65,8 +64,8 @@ Line = tuple[str, Callable[[Estimate], str]]
 ESTIMATES: tuple[Line, ...] = (
     ("Time to first token (ms)", lambda level: ends(level.ttft_ms)),
     ("Time per output token (ms)", lambda level: ends(level.tpot_ms)),
-    ("Output tokens/s, all requests", lambda level: ends(level.output_tokens_per_s)),
-    ("Price per million output tokens (USD)", lambda level: ends(level.price_per_million_output)),
+    ("Output tokens/s", lambda level: ends(level.output_tokens_per_s)),
+    ("USD per million tokens out", lambda level: ends(level.price_per_million_output)),
 )
 
 

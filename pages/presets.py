@@ -30,7 +30,7 @@ ids = [known.preset.id for known in selected]
 with action:
     if st.button(
         f"Compare {len(ids)}" if len(ids) > 1 else "Compare", type="primary", icon=":material/compare_arrows:", key="compare",
-        disabled=len(ids) < 2, help="On the Compare page, beside evaluations. Tick at least two.", shortcut="Alt+C",
+        disabled=len(ids) < 2, help="On the Compare page, beside evaluations. Tick at least two.", shortcut="Alt+P",
     ):  # fmt: skip
         navigation.go("compare", presets=",".join(ids))
 
@@ -40,9 +40,9 @@ with st.container(horizontal=True, vertical_alignment="bottom"):
     )
     model = st.selectbox(
         "Model", presets.with_presets(opened), index=None, key="model", bind="query-params", on_change=first_page,
-        placeholder="Every model", width=320,
+        placeholder="Every model", width=230,
     )  # fmt: skip
-    words = st.text_input("Words", key="words", type="search", max_chars=80, bind="query-params", on_change=first_page, width=200)
+    words = st.text_input("Words", key="words", type="search", max_chars=80, bind="query-params", on_change=first_page, width=140)
 chosen = Filter(model=model, goal=goal, words=words or "")
 total = presets.count(opened, chosen)
 if total:
@@ -61,7 +61,7 @@ if ids:
         st.button("Choose none", key="none", type="tertiary", on_click=shown.choose, args=([],))
 views = presets.views(opened, selected[: compare_presets.MOST])
 if len(views) == 1:
-    left, right = st.columns([3, 2], gap="large")
+    left, right = st.columns([2, 1], gap="medium")
     with left:
         shown.detail(views[0])
     with right:
