@@ -168,7 +168,7 @@ def apply(opened: Workspace, view: PresetView) -> None:
     except WhetstoneError as error:
         st.error(message(error), icon=":material/error:")
     else:
-        _applied(applied)
+        _applied(opened, applied)
     st.code(recipes.write_text(preset.recipe), language="yaml")
 
 
@@ -177,8 +177,11 @@ def targets_named(opened: Workspace) -> list[str]:
     return list(dict.fromkeys(known.preset.target for known in presets.listing(opened, limit=200)))
 
 
-def _applied(applied: Applied) -> None:
+def _applied(opened: Workspace, applied: Applied) -> None:
     verdict = applied.verdict
+    if not models.has_weights(opened, applied.model):
+        st.caption("The weights of this model are not here: this is a plan. Import the model to optimize it.")
+        navigation.link("import", "Import it", ":material/folder_open:")
     if verdict.plan is not None:
         st.success(f"Valid for {plain(applied.model)} on {plain(applied.target)}.", icon=":material/check_circle:")
         for note in verdict.plan.notes:

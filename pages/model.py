@@ -4,6 +4,7 @@ import streamlit as st
 
 from app import navigation, shell
 from app.models import facts, figures, technique_rows
+from app.presets import model_presets
 from app.results import artifact_rows, provenance, source, verdicts
 from app.session import workspace
 from app.words import plain
@@ -59,6 +60,8 @@ for evaluation in measured:
 if not measured:
     st.caption("Nothing measured yet: verdicts against this model will stand here.")
     navigation.link("evaluate", "Evaluate it", ":material/speed:", variants=navigation.several(own))
+
+model_presets(opened, own)
 
 with st.expander("The card, as read from config.json and the weights", icon=":material/description:"):
     st.dataframe(facts(card), hide_index=True, alt="Facts of the model")

@@ -39,7 +39,7 @@ with st.container(horizontal=True, vertical_alignment="bottom"):
         "Goal", list(GOALS), format_func=lambda goal: GOALS[goal].title, key="goal", bind="query-params", on_change=first_page
     )
     model = st.selectbox(
-        "Model", presets.with_presets(opened), index=None, key="model", bind="query-params", on_change=first_page,
+        "Model", presets.with_presets(opened), index=None, key="of_model", bind="query-params", on_change=first_page,
         placeholder="Every model", width=230,
     )  # fmt: skip
     words = st.text_input("Words", key="words", type="search", max_chars=80, bind="query-params", on_change=first_page, width=140)
