@@ -202,8 +202,9 @@ def _to_build(label: str, model: str, recipe: Recipe, target: str) -> None:
     address = recipe_address.write(recipes.write_text(recipe))
     if address is None:
         st.caption("The recipe is too long for an address: download it with the export below and read it in Build.")
-    elif st.button(label, key="to-build", type="primary", icon=":material/construction:"):
-        navigation.go("build", model=model, recipe=address, target=target)
+    else:  # a link and not a button: Back then leads to this preset
+        with st.container(border=True, width="content", key="to-build"):
+            navigation.link("build", label, ":material/construction:", model=model, recipe=address, target=target)
 
 
 def files(opened: Workspace, ids: Sequence[str]) -> None:

@@ -1,6 +1,6 @@
-"""Evaluations that come with Whetstone, by model and recipe: those of the demonstration, and those made for the presets.
+"""Evaluations that come with Whetstone, by model and recipe: those of the demonstration.
 
-Both folders hold artifacts.json and evaluations.json as `service.showcase` writes them. The recipe of a variant is read from the
+The folder holds artifacts.json and evaluations.json as `service.showcase` writes them. The recipe of a variant is read from the
 manifest of its artifact, so that its hash is that of today's code. Knows nothing of presets.
 """
 
@@ -18,7 +18,7 @@ from backend.domain.errors import InvalidCatalog
 from backend.domain.evaluation import Evaluation
 from backend.settings import ASSETS
 
-FOLDERS = (ASSETS / "presets", ASSETS / "demo")
+FOLDER = ASSETS / "demo"
 
 
 class Bundled(NamedTuple):
@@ -31,19 +31,15 @@ class Bundled(NamedTuple):
 
 
 @lru_cache(maxsize=4)
-def load(folders: tuple[Path, ...] = FOLDERS) -> tuple[Bundled, ...]:
+def load(folder: Path = FOLDER) -> tuple[Bundled, ...]:
     """Latest first. Raises InvalidCatalog where a file was edited wrongly."""
-    found = [bundled for folder in folders for bundled in _folder(folder)]
-    return tuple(sorted(found, key=lambda bundled: bundled.document.measured_at, reverse=True))
-
-
-def _folder(folder: Path) -> list[Bundled]:
     artifacts, evaluations = (_rows(folder / f"{name}.json") for name in ("artifacts", "evaluations"))
     try:
         recipes = {row["id"]: Manifest.model_validate(row["manifest"]).recipe.hash for row in artifacts}
-        return [_bundled(row, recipes) for row in evaluations]
+        found = [_bundled(row, recipes) for row in evaluations]
     except (KeyError, TypeError, ValidationError):
         raise InvalidCatalog(f"A file in {folder} was edited wrongly: restore the folder.") from None
+    return tuple(sorted(found, key=lambda bundled: bundled.document.measured_at, reverse=True))
 
 
 def _bundled(row: dict[str, Any], recipes: dict[str, str]) -> Bundled:

@@ -48,7 +48,7 @@ HEADER = ("preset", "recipe", "target", "estimated tokens/s at 16", "published",
 
 def _row(view: PresetView) -> tuple[str | None, ...]:
     preset, estimate = view.preset, view.estimated.at(16)
-    published = "; ".join(f"{claim.metric} {claim.figures}" for claim in preset.published[:1]) or None
+    published = "; ".join(claim.figures for claim in preset.published) or None
     measured = _short(view.measured[0]) if view.measured else None
     rate = estimate.output_tokens_per_s if estimate else None
     return preset.id, preset.recipe.name, preset.target, _ends(rate) if rate else None, published, measured

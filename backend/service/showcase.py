@@ -58,24 +58,6 @@ def export(workspace: Workspace, folder: Path = FOLDER) -> list[Path]:
     return _write(folder, {name: _anonymous(name, text, places) for name, text in texts.items()})
 
 
-def export_results(workspace: Workspace, folder: Path) -> list[Path]:
-    """Write artifacts and evaluations alone, without jobs and reports: what presets show as measured. The files.
-
-    Raises NotFound where nothing was evaluated, NotToBeShown where a path of the machine would remain.
-    """
-    tables = _read(workspace)
-    if not tables["evaluations"]:
-        raise NotFound("Nothing was evaluated in this home: evaluate something in it first.")
-    places, folder = _places(workspace, tables), folder.resolve()
-    folder.mkdir(parents=True, exist_ok=True)
-    files = []
-    for name in ("artifacts", "evaluations"):
-        text = _anonymous(name, json.dumps(tables[name], indent=1, ensure_ascii=False) + "\n", places)
-        files.append(folder / f"{name}.json")
-        files[-1].write_text(text, encoding="utf-8")
-    return files
-
-
 def _read(workspace: Workspace) -> dict[str, list[dict[str, Any]]]:
     with workspace.store.read() as session:
         jobs = history.jobs(session, JobFilter(), limit=MOST)

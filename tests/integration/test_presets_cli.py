@@ -46,7 +46,7 @@ def test_save_export_import_and_remove(tmp_path: Path) -> None:
     taken = json.loads(whetstone(second, "presets", "import", str(file), "--json").stdout)
     assert [row["outcome"] for row in taken] == ["new", "unchanged"]
     origins = {row["id"]: row["origin"] for row in json.loads(whetstone(second, "presets", "list", "--json").stdout)}
-    assert origins["mine/fast"] == "imported" and len(origins) == 51
+    assert origins["mine/fast"] == "imported" and len(origins) == 48
     assert whetstone(second, "presets", "remove", "mine/fast").returncode == 0
     assert whetstone(second, "presets", "show", "mine/fast").returncode == 2
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import parse_qs
 
 import pytest
 from streamlit.testing.v1 import AppTest
@@ -80,11 +81,18 @@ def test_a_starter_preset_shows_what_was_measured_and_where(home: Workspace) -> 
     assert "This evaluation comes with Whetstone" in said and "Nothing is published of this preset" in said
 
 
-def test_apply_opens_build_with_the_recipe_and_target_in_the_address(home: Workspace) -> None:
-    at = click(studio.open_page("presets", selected="starter/lower-latency"), "to-build")
+def to_build(at: AppTest) -> tuple[str, dict[str, list[str]]]:
+    """The link's words, and what it writes into the address of Build."""
+    link = next(link for link in at.get("page_link") if "recipe=" in link.proto.query_string)
+    return link.proto.label.replace("\\", ""), parse_qs(link.proto.query_string)
+
+
+def test_apply_leads_to_build_with_the_recipe_and_target_in_the_address(home: Workspace) -> None:
+    label, query = to_build(studio.open_page("presets", selected="starter/lower-latency"))
+    assert label == "Open in Build" and (query["model"], query["target"]) == (["starter"], ["local"])
+    assert recipes.read_text(query["recipe"][0]) == presets.find(home, "starter/lower-latency").preset.recipe
+    at = studio.open_page("build", **query)
     assert "1. Quantize to 8 bits (w8a8)" in studio.says(at)
-    assert param(at, "model") == "starter" and param(at, "target") == "local"
-    assert recipes.read_text(param(at, "recipe")) == presets.find(home, "starter/lower-latency").preset.recipe
 
 
 def test_applied_to_a_model_it_does_not_fit_it_says_why_and_offers_the_nearest(home: Workspace) -> None:
@@ -92,10 +100,9 @@ def test_applied_to_a_model_it_does_not_fit_it_says_why_and_offers_the_nearest(h
     at.selectbox(key=f"apply-model-{BALANCED}").set_value("starter").run()
     at.selectbox(key=f"apply-target-{BALANCED}").set_value("local").run()
     studio.check(at)
-    said = studio.says(at)
-    assert "Why:" in said and at.button(key="to-build").label.startswith("Use the nearest valid recipe")
-    click(at, "to-build")
-    assert recipes.read_text(param(at, "recipe")).serving.tensor_parallel == 1
+    label, query = to_build(at)
+    assert "Why:" in studio.says(at) and label.startswith("Use the nearest valid recipe")
+    assert recipes.read_text(query["recipe"][0]).serving.tensor_parallel == 1
 
 
 def test_an_unknown_preset_is_one_sentence_and_so_is_the_unknown_model_of_an_imported_one(home: Workspace) -> None:
@@ -178,7 +185,7 @@ def test_an_own_recipe_is_saved_as_a_preset(home: Workspace) -> None:
 def test_the_models_page_lists_its_presets_and_one_without_says_so(home: Workspace, tmp_path: Path) -> None:
     at = studio.open_page("model", id="starter")
     tables = [table.value for table in at.dataframe if "Preset" in table.value.columns]
-    assert list(tables[0]["Preset"]) == [f"starter/{goal}" for goal in GOALS]
+    assert list(tables[0]["Preset"]) == [f"starter/{goal}" for goal in ("lower-cost", "lower-latency", "highest-quality")]
     assert "Compare these presets" in studio.links(at)
     at = studio.open_page("model", id=str(tiny_llama(tmp_path / "tiny")))
     assert "None for this model yet" in studio.says(at)
