@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
 
@@ -12,7 +12,7 @@ from backend.cli.optimize import Json
 from backend.cli.output import emit, table
 from backend.domain.errors import ImpossibleStack, InvalidPreset
 from backend.domain.preset_figures import Measurement
-from backend.domain.presets import GOALS
+from backend.domain.presets import GOALS, Origin
 from backend.domain.recipe import Recipe
 from backend.domain.wording import figure
 from backend.service import presets, recipes
@@ -35,12 +35,17 @@ def list_presets(
     json: Json = False,
 ) -> None:
     """Presets with what is estimated, published and measured of them."""
-    if goal is not None and goal not in GOALS:
-        raise InvalidPreset(f"--goal is wrong: it is one of {', '.join(GOALS)}.")
+    _one_of("goal", goal, list(GOALS))
+    _one_of("origin", origin, list(get_args(Origin)))
     workspace = service.open_workspace()
     chosen = Filter(model=model, goal=goal, origin=origin, target=target, words=search)
     found = presets.views(workspace, presets.listing(workspace, chosen, limit=MOST))
     emit([_document(view) for view in found], as_json=json, text=table(HEADER, [_row(view) for view in found]))
+
+
+def _one_of(option: str, value: str | None, known: list[str]) -> None:
+    if value is not None and value not in known:
+        raise InvalidPreset(f"--{option} is wrong: it is one of {', '.join(known)}.")
 
 
 HEADER = ("preset", "recipe", "target", "estimated tokens/s at 16", "published", "measured tokens/s")

@@ -56,6 +56,7 @@ def test_save_export_import_and_remove(tmp_path: Path) -> None:
     [
         (("show", "llama-3-70b/lowest-cost"), "the nearest are `llama-3-70b/lower-cost`"),
         (("list", "--goal", "fame"), "--goal is wrong"),
+        (("list", "--origin", "mars"), "--origin is wrong: it is one of bundled, imported, own"),
         (("apply", "llama-3-8b/balanced", "--target", "ml.g5.13xlarge"), "There is no target `ml.g5.13xlarge`"),
         (("import", "nosuch.yaml"), "cannot be read"),
         (("export", "--output", "/nosuch/folder/file.yaml"), "cannot be written"),
