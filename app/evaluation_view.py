@@ -6,7 +6,7 @@ from typing import Any
 
 import streamlit as st
 
-from app import chart_grid, charts
+from app import chart_grid, charts, cost_view, requests_view
 from app.words import plain
 from backend.domain import charts as drawn
 from backend.domain.charts_parts import is_sound
@@ -191,7 +191,11 @@ def show(opened: Workspace, view: EvaluationView) -> None:
     st.subheader("Figures")
     table(view.document, view.id)
     downloads(opened, view)
+    st.subheader("What would it cost?")
+    cost_view.show(opened, view.document)
     st.subheader("Quality")
     draw_quality(view.document, view.id)
+    st.subheader("Requests and answers")
+    requests_view.show(view)
     st.subheader("Validity")
     say_validity(view.document)

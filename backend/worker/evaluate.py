@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from backend import settings as configuration
-from backend.domain import schedule
+from backend.domain import rotation, schedule
 from backend.domain.comparison import compare
 from backend.domain.evaluation import EvaluateOptions, Evaluation, Level, Quality, Variant, VariantResult
 from backend.domain.jobs import EvaluateSpec
@@ -91,7 +91,7 @@ class Measurement:
     def _slot(self, slot: schedule.Slot, endpoint: Endpoint) -> None:
         key = (slot.variant, slot.level)
         before = endpoint.accepted_drafted()
-        offset = (slot.block * len(self.spec.options.concurrency) + self.spec.options.concurrency.index(slot.level)) * 8
+        offset = rotation.first_line(self.spec.options.concurrency, slot.block, slot.level)
         records, audit = self._load(endpoint, self._plan(endpoint, slot.level, self._prompts(offset)))
         after = endpoint.accepted_drafted()
         self.records.setdefault(key, []).append(records)
