@@ -11,8 +11,9 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from backend.hardware import probe
 
@@ -32,17 +33,56 @@ class Speed(NamedTuple):
     flops: float
 
 
+class Attempt(NamedTuple):
+    """One measurement; `at` is ISO 8601 in UTC, empty where an earlier version did not write it."""
+
+    speed: Speed
+    at: str
+
+
+class Measured(NamedTuple):
+    """The median of `attempts` measurements, the last of them `at`."""
+
+    speed: Speed
+    at: str
+    attempts: int
+
+
 def processor(cache: Path) -> Speed:
     """The median of what was measured of this processor. The first ATTEMPTS calls measure, since one may fall into a busy moment;
     after that the kept figures are the answer."""
-    facts = probe.probe()
-    key = f"{facts['cpu']}, {facts['cores']} cores"
-    attempts = _kept(cache / FILE, key)
+    attempts = _kept(cache / FILE, _key())
     if len(attempts) < ATTEMPTS:
-        attempts = [*attempts, measure(facts["cores"])]
-        with suppress(OSError):
-            _keep(cache / FILE, key, attempts)
-    return median(attempts)
+        attempts = [*attempts, _attempt()]
+        _keep(cache / FILE, attempts)
+    return _summary(attempts).speed
+
+
+def known(cache: Path) -> Measured | None:
+    """What was measured of this processor so far; None where nothing was. Measures nothing."""
+    attempts = _kept(cache / FILE, _key())
+    return _summary(attempts) if attempts else None
+
+
+def again(cache: Path) -> Measured:
+    """Measure ATTEMPTS times in place of what was kept. Takes about six seconds."""
+    attempts = [_attempt() for _ in range(ATTEMPTS)]
+    _keep(cache / FILE, attempts)
+    return _summary(attempts)
+
+
+def _attempt() -> Attempt:
+    return Attempt(measure(probe.cores()), datetime.now(UTC).isoformat(timespec="seconds"))
+
+
+def _key() -> str:
+    """Figures hold for this processor and this many cores."""
+    facts = probe.probe()
+    return f"{facts['cpu']}, {facts['cores']} cores"
+
+
+def _summary(attempts: Sequence[Attempt]) -> Measured:
+    return Measured(median([attempt.speed for attempt in attempts]), attempts[-1].at, len(attempts))
 
 
 def median(attempts: Sequence[Speed]) -> Speed:
@@ -76,20 +116,26 @@ def _best(work: Callable[[], object]) -> float:
     return min(seconds)
 
 
-def _kept(path: Path, key: str) -> list[Speed]:
+def _kept(path: Path, key: str) -> list[Attempt]:
     """What was measured so far; nothing for a file of another processor, or a damaged one."""
     try:
         document = json.loads(path.read_text())
         if document["processor"] == key:
-            return [Speed(float(row["bandwidth"]), float(row["flops"])) for row in document["attempts"]]
-    except (OSError, ValueError, KeyError, TypeError):
+            return [_read(row) for row in document["attempts"]]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         pass
     return []
 
 
-def _keep(path: Path, key: str, attempts: Sequence[Speed]) -> None:
-    """Written aside, then renamed: two processes that measure at once leave one whole file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f"{path.name}.{os.getpid()}")
-    aside.write_text(json.dumps({"processor": key, "attempts": [attempt._asdict() for attempt in attempts]}))
-    aside.replace(path)
+def _read(row: dict[str, Any]) -> Attempt:
+    return Attempt(Speed(float(row["bandwidth"]), float(row["flops"])), str(row.get("at", "")))
+
+
+def _keep(path: Path, attempts: Sequence[Attempt]) -> None:
+    """Written aside, then renamed: two processes that measure at once leave one whole file. A full disk costs only the memory."""
+    rows = [attempt.speed._asdict() | {"at": attempt.at} for attempt in attempts]
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        aside = path.with_name(f"{path.name}.{os.getpid()}")
+        aside.write_text(json.dumps({"processor": _key(), "attempts": rows}))
+        aside.replace(path)

@@ -62,7 +62,7 @@ def auto(workspace: Workspace, model: ModelFacts, chosen: Recipe, goal: Goal | N
     """The cheapest of the instances that fits and meets the goal, by our engines, with the others and why they lost."""
     draft = recipes.draft_of(workspace, model, chosen)
     wanted = goal or Goal()
-    return choose(candidates(model, chosen, draft, targets.hardwares().targets(), load or Load(), wanted), wanted)
+    return choose(candidates(model, chosen, draft, targets.hardwares(workspace).targets(), load or Load(), wanted), wanted)
 
 
 def settled(workspace: Workspace, model: ModelFacts, chosen: Recipe, target: str) -> str:

@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 
 from backend.catalog import instances
-from backend.domain import targets
+from backend.domain import pricelist, targets
 from backend.domain.device import Device, Instance, card_device
 from backend.domain.duration import Processor, of_instance, of_measured
 from backend.domain.errors import InvalidRecipe
 from backend.domain.model import ModelFacts, PublishedModel
 from backend.domain.plan import Facts
+from backend.domain.pricelist import InstancePrice
 from backend.domain.targets import Hardwares, Target
-from backend.hardware import probe, speed
+from backend.hardware import neuron, probe, speed
 from backend.hardware.probe import Accelerator
 from backend.service.workspace import Workspace
+from backend.store import prices
 
 NEURON = Path("/dev/neuron0")
 
 
-def hardwares() -> Hardwares:
-    """The bundled accelerators and instances. Raises InvalidCatalog."""
-    return instances.load()
+def hardwares(workspace: Workspace) -> Hardwares:
+    """The bundled accelerators and instances, with the prices that were refreshed last over the snapshot's.
+
+    Raises InvalidCatalog, StoreUnavailable.
+    """
+    with workspace.store.read() as session:
+        return _overlaid(prices.latest(session))
+
+
+@lru_cache(maxsize=4)
+def _overlaid(found: tuple[InstancePrice, ...]) -> Hardwares:
+    return pricelist.overlay(instances.load(), found)
 
 
 def find(workspace: Workspace, name: str, *, measured: bool = False) -> Target:
@@ -30,7 +42,7 @@ def find(workspace: Workspace, name: str, *, measured: bool = False) -> Target:
 
     Raises InvalidRecipe for an unknown target, or one that this machine does not have.
     """
-    planned = hardwares().find(name)
+    planned = hardwares(workspace).find(name)
     if planned is not None:
         return planned
     device = _local(workspace, "local" if name == "auto" else name)
@@ -61,7 +73,7 @@ def _gpus(cards: tuple[Accelerator, ...], numbers: tuple[int, ...]) -> Device:
         raise InvalidRecipe(f"This machine has no GPU {max(set(numbers) - {card.number for card in cards})}: it has {known}.")
     least = min(chosen, key=lambda card: card.memory_bytes)
     known_card = next(
-        (row for row in hardwares().accelerators.values() if targets.slug(row.name) in targets.slug(least.name)), None
+        (row for row in instances.load().accelerators.values() if targets.slug(row.name) in targets.slug(least.name)), None
     )
     base = card_device(known_card) if known_card else Device(least.name, "cuda", 1, least.memory_bytes)
     return base._replace(
@@ -75,9 +87,17 @@ def _capability(text: str) -> tuple[int, int] | None:
 
 
 def _neuron() -> Device:
-    if not NEURON.exists():
+    """All its NeuronCores; with the nominal rates of its kind where EC2 says which instance this is."""
+    found = neuron.devices()
+    if not found:
+        if NEURON.exists():
+            return Device("this machine's Neuron cores", "neuron", 1, 0)
         raise InvalidRecipe("This machine has no Inferentia or Trainium accelerator: use `--target local`.")
-    return Device("this machine's Neuron cores", "neuron", 1, 0)
+    rows = instances.load()
+    row = rows.instances.get(f"ml.{neuron.instance_type()}")
+    base = rows.device(row) if row else Device("this machine's Neuron cores", "neuron", 1, 0)
+    memory = min(device.memory_bytes // device.cores for device in found)
+    return base._replace(units=sum(device.cores for device in found), memory_bytes=memory)
 
 
 def facts(target: Target, model: ModelFacts, draft: ModelFacts | None) -> Facts:
@@ -104,6 +124,4 @@ def processor(target: Target) -> Processor | None:
 
 def price_note(instance: Instance | None) -> str | None:
     """Where and when the instance's price held."""
-    if instance is None or instance.sagemaker_usd_per_hour is None:
-        return None
-    return f"on demand, {instance.price_region}, as of {instance.price_as_of} ({instance.price_source})"
+    return pricelist.note(instance)

@@ -16,7 +16,7 @@ from sqlmodel import Session
 from backend.domain.errors import WorkError
 from backend.settings import Settings
 
-HEAD = "0005"
+HEAD = "0008"
 """Newest migration; a test holds it equal to Alembic's own head."""
 
 MIGRATIONS = Path(__file__).parent / "migrations"

@@ -131,6 +131,18 @@ class ModelRow(Base, table=True):
     card: str = Field(sa_type=Text)
 
 
+class PriceRow(Base, table=True):
+    """An instance's hourly price in a region, as AWS published it when it was asked for."""
+
+    __tablename__ = "prices"
+
+    instance: str = Field(primary_key=True)
+    region: str = Field(primary_key=True)
+    usd_per_hour: float
+    as_of: datetime = Field(sa_type=Aware)
+    source: str
+
+
 class SupervisorRow(Base, table=True):
     __tablename__ = "supervisors"
 
