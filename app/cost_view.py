@@ -44,36 +44,33 @@ def show(opened: Workspace, document: Evaluation) -> None:
 def ask(opened: Workspace, document: Evaluation) -> Asked:
     """Draw the fields and answer with what they say."""
     url: dict[str, Any] = {"bind": "query-params"}
+    unset: dict[str, Any] = {"min_value": 0.0, "value": None, **url}
     stored = document.options
-    first, second, third, fourth = st.columns(4)
+    first, second, third, fourth = st.columns(4, vertical_alignment="bottom")
     hour = _hour(opened, first, second, stored.price_per_hour)
     discount = third.number_input("Discount (%)", 0.0, 99.0, stored.discount * 100, key="cost_discount", **url)
+    requests = fourth.number_input("Requests a month", key="cost_requests", step=1000.0, placeholder="none", **unset)
+    first, second, third, fourth = st.columns(4, vertical_alignment="bottom")
+    ttft = first.number_input("TTFT p95, at most (ms)", key="cost_ttft", placeholder="no limit", **unset)
+    tpot = second.number_input("TPOT p95, at most (ms)", key="cost_tpot", placeholder="no limit", **unset)
+    api = _api(third, unset)
     peak = fourth.number_input(
-        "Peak over mean load",
-        1.0,
-        100.0,
-        2.0,
-        key="cost_peak",
-        help="The busiest moment decides how many machines it takes.",
+        "Peak over mean load", 1.0, 100.0, 2.0, key="cost_peak", help="The busiest moment decides how many machines it takes.",
         **url,
-    )
-    ttft = first.number_input("TTFT p95, at most (ms)", 0.0, value=None, key="cost_ttft", placeholder="no limit", **url)
-    tpot = second.number_input("TPOT p95, at most (ms)", 0.0, value=None, key="cost_tpot", placeholder="no limit", **url)
-    requests = third.number_input(
-        "Requests a month", 0.0, value=None, step=1000.0, key="cost_requests", placeholder="none", **url
-    )
-    api_in = fourth.number_input(
-        "API price, million input tokens", 0.0, value=None, key="cost_api_in", placeholder="none", format="%.3f",
-        help="What a hosted API asks, in the currency of the hourly price.", **url,
     )  # fmt: skip
-    api_out = fourth.number_input(
-        "API price, million output tokens", 0.0, value=None, key="cost_api_out", placeholder="none", format="%.3f", **url
-    )
     pricing = None
     if hour is not None:
         pricing = Pricing(per_hour=hour, discount=discount / 100, input_output_ratio=stored.input_output_ratio)
-    api = ApiPrice(per_million_input=api_in or 0.0, per_million_output=api_out or 0.0) if api_in or api_out else None
     return Asked(pricing, Slo(ttft_p95_ms=ttft, tpot_p95_ms=tpot), api, requests, peak)
+
+
+def _api(place: Any, unset: dict[str, Any]) -> ApiPrice | None:
+    with place.popover("Hosted API", icon=":material/cloud:", width="stretch"):
+        st.caption("What an API asks for a million tokens, in the currency of the hourly price.")
+        asked_in = st.number_input("Input tokens", key="cost_api_in", placeholder="none", format="%.3f", **unset)
+        asked_out = st.number_input("Output tokens", key="cost_api_out", placeholder="none", format="%.3f", **unset)
+    known = asked_in is not None or asked_out is not None
+    return ApiPrice(per_million_input=asked_in or 0.0, per_million_output=asked_out or 0.0) if known else None
 
 
 def _hour(opened: Workspace, left: Any, right: Any, stored: float | None) -> float | None:
@@ -82,9 +79,8 @@ def _hour(opened: Workspace, left: Any, right: Any, stored: float | None) -> flo
     chosen = left.selectbox("Price of", [AS_GIVEN, *listed], key="cost_instance", bind="query-params")
     if chosen in listed:
         row = listed[chosen]
-        right.metric(
-            "Price per hour", f"{row.usd_per_hour:.4f} USD", help=plain(f"{row.region}, as of {row.as_of}, {row.source}")
-        )
+        right.text_input("Price per hour (USD)", f"{row.usd_per_hour:.4f}", disabled=True, key=f"cost_hour_of_{chosen}")
+        left.caption(f"{row.region}, on demand, as of {row.as_of}; {plain(str(row.source_text))}")
         return row.usd_per_hour
     typed: float | None = right.number_input(
         "Price per hour", 0.0, value=stored, format="%.4f", key="cost_hour", placeholder="none", bind="query-params"
