@@ -121,6 +121,7 @@ def _audited(result: VariantResult, level: Level) -> dict[str, Any]:
         "Repeats kept": f"{len(level.blocks)} of {level.repeats}",
         "Looping answers": level.looping_outputs,
         "Loop lag p99 (ms)": figure(audit.get("loop_lag_ms_p99")),
+        "Other programs (cores)": figure((audit.get("disturbance") or {}).get("others")),
         "Why not": "; ".join(reasons),
     }
 
