@@ -9,6 +9,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from backend.catalog import instances
 from backend.catalog import presets as bundled
 from backend.domain.compat import Verdict
 from backend.domain.errors import InvalidPreset, NotFound
@@ -16,7 +17,7 @@ from backend.domain.preset_figures import Estimated, Measurement
 from backend.domain.presets import Origin, Preset
 from backend.domain.recipe import Recipe
 from backend.domain.targets import nearest
-from backend.service import models, planning, preset_figures, preset_text, recipes, targets
+from backend.service import models, planning, preset_figures, preset_text, recipes
 from backend.service.workspace import Workspace
 from backend.store import presets as kept
 from backend.store.database import Store
@@ -210,7 +211,7 @@ def take(
 
 
 def _outcome(preset: Preset, present: PresetRow | None, replace: bool) -> Outcome:
-    targets.hardwares(workspace).find(preset.target)
+    instances.load().find(preset.target)
     if present is None:
         return "new"
     if present.hash == preset.hash:
