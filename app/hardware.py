@@ -55,9 +55,10 @@ def neuron_rows(machine: MachineView) -> list[dict[str, Any]]:
 def speed_figures(found: ProcessorSpeed) -> list[tuple[str, str, str | None]]:
     """(label, value, how it is known)."""
     when = f" on {found.at[:16].replace('T', ' ')} UTC" if found.at else ""
-    how = f"measured here{when}, median of {found.attempts}" if found.attempts > 1 else f"measured here{when}, once"
+    how = f"measured here{when}, best of {found.attempts}" if found.attempts > 1 else f"measured here{when}, once"
     return [
         ("Memory bandwidth", f"{found.bandwidth / 1e9:.3g} GB/s", how),
+        ("Weights read while decoding", f"{found.weights / 1e9:.3g} GB/s", how),
         ("Matrix products in bfloat16", f"{found.flops / 1e12:.3g} TFLOP/s", how),
     ]
 

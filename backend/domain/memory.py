@@ -133,6 +133,13 @@ class Room(NamedTuple):
         return least, most
 
 
+def sequences(found: Room, recipe: Recipe, length: int) -> tuple[int, int]:
+    """(least, most) sequences of `length` tokens that the server holds at once."""
+    limit = recipe.serving.max_num_seqs or MAX_SEQUENCES
+    least, most = (min(limit, tokens // length) for tokens in found.tokens)
+    return least, most
+
+
 def room(model: ModelFacts, recipe: Recipe, device: Device, tensor_parallel: int, draft: ModelFacts | None = None) -> Room:
     """The memory of one device when the model is cut over `tensor_parallel` of them. A draft is held beside it."""
     held = weights(model, recipe).total // tensor_parallel
@@ -141,13 +148,18 @@ def room(model: ModelFacts, recipe: Recipe, device: Device, tensor_parallel: int
         held += weights(draft, Recipe()).total // tensor_parallel
         per_token += kv_bytes(draft, recipe.serving, tensor_parallel)
     active = activations(model, device, tensor_parallel)
-    share, runtime = _share(device)
-    left = int(device.memory_bytes * share) - held - active
+    _, runtime = _share(device)
+    left = usable(device) - held - active
     cache = (left - runtime[1], left - runtime[0])
     if device.hardware == "cpu":
         wanted = _cpu_cache(model, recipe.serving, per_token)
         cache = (min(cache[0], wanted), min(cache[1], wanted))
     return Room(tensor_parallel, held, active, runtime, cache, per_token)
+
+
+def usable(device: Device) -> int:
+    """What the server takes of one device's memory."""
+    return int(device.memory_bytes * _share(device)[0])
 
 
 def _share(device: Device) -> tuple[float, tuple[int, int]]:

@@ -33,14 +33,14 @@ class NeuronView(BaseModel):
 
 
 class ProcessorSpeed(BaseModel):
-    """Measured here: bytes/s read from memory and 16-bit operations/s, all cores together; the median of `attempts`.
-
-    `at` is ISO 8601, empty where an earlier version measured it.
+    """Measured here: bytes/s read from memory, bytes/s of bfloat16 weights in a matrix-vector product, and 16-bit operations/s,
+    all cores together; the best of `attempts`. `at` is ISO 8601 in UTC.
     """
 
     model_config = ConfigDict(frozen=True)
 
     bandwidth: float
+    weights: float
     flops: float
     at: str
     attempts: int

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from pathlib import Path
+from typing import Literal
 
 from backend.catalog import instances
 from backend.domain import pricelist, targets
@@ -36,9 +37,9 @@ def _overlaid(found: tuple[InstancePrice, ...]) -> Hardwares:
     return pricelist.overlay(instances.load(), found)
 
 
-def find(workspace: Workspace, name: str, *, measured: bool = False) -> Target:
-    """The target of that name. With `measured` this machine's processor comes with its measured rates, which takes two seconds
-    the first time.
+def find(workspace: Workspace, name: str, *, measured: Literal["now", "before"] | None = None) -> Target:
+    """The target of that name. With `measured` this machine's processor comes with its measured rates: `now` measures where they
+    are not known well yet, which takes seconds; `before` takes what was measured before, if anything was.
 
     Raises InvalidRecipe for an unknown target, or one that this machine does not have.
     """
@@ -46,10 +47,16 @@ def find(workspace: Workspace, name: str, *, measured: bool = False) -> Target:
     if planned is not None:
         return planned
     device = _local(workspace, "local" if name == "auto" else name)
-    if measured and device.hardware == "cpu":
-        found = speed.processor(workspace.settings.cache)
-        device = device._replace(bandwidth=found.bandwidth, flops=found.flops, measured=True, source="measured on this machine")
+    if measured and device.hardware == "cpu" and (found := _speed(workspace, now=measured == "now")):
+        device = device._replace(bandwidth=found.weights, flops=found.flops, measured=True, source="measured on this machine")
     return Target(name, "local", device)
+
+
+def _speed(workspace: Workspace, *, now: bool) -> speed.Speed | None:
+    if now:
+        return speed.processor(workspace.settings.cache)
+    before = speed.known(workspace.settings.cache)
+    return before.speed if before else None
 
 
 def _local(workspace: Workspace, name: str) -> Device:
