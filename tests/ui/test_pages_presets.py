@@ -61,7 +61,7 @@ def test_the_list_keeps_the_three_kinds_in_columns_of_their_own(home: Workspace)
 
 
 def test_filters_of_the_address_narrow_it_and_nothing_found_says_so(home: Workspace) -> None:
-    at = studio.open_page("presets", goal="Balanced", words="mistral")
+    at = studio.open_page("presets", for_goal="Balanced", words="mistral")
     assert list(at.dataframe[0].value["Preset"]) == ["mistral-7b/balanced", "mistral-7b-instruct/balanced"]
     at = studio.open_page("presets", words="nothing of that name")
     assert "No preset matches these filters" in studio.says(at)
