@@ -39,7 +39,7 @@ def choose(opened: Workspace) -> list[PresetView]:
         "Presets", list(dict.fromkeys([*offered, *ids])), key=KEY, max_selections=MOST, on_change=_write,
         placeholder="Choose two or more",
     )  # fmt: skip
-    return service.views(opened, known[:MOST], probe=True)
+    return service.views(opened, known[:MOST])
 
 
 def _write() -> None:

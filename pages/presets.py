@@ -58,8 +58,7 @@ if ids:
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown(f"Chosen: {', '.join(plain(preset_id) for preset_id in ids)}")
         st.button("Choose none", key="none", type="tertiary", on_click=shown.choose, args=([],))
-with st.spinner("Measuring this machine's speed once, for its estimates"):
-    views = presets.views(opened, selected[: compare_presets.MOST], probe=True)
+views = presets.views(opened, selected[: compare_presets.MOST])
 if len(views) == 1:
     left, right = st.columns([2, 1], gap="medium")
     with left:

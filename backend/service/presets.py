@@ -150,7 +150,7 @@ def show(workspace: Workspace, preset_id: str) -> PresetView:
 
 
 def view(workspace: Workspace, known: KnownPreset, evaluated: preset_figures.Evaluated, *, probe: bool = True) -> PresetView:
-    """With its figures; `evaluated` is shared by the presets of one list. Without `probe` this machine's speed is not measured."""
+    """With its figures; `evaluated` is shared by the presets of a list. Without `probe` this machine is not measured."""
     preset = known.preset
     return PresetView(
         preset=preset, origin=known.origin, hash=known.hash, estimated=preset_figures.estimated(workspace, preset, probe=probe),
