@@ -32,7 +32,10 @@ def store(workspace: Workspace, identity: str = "e-measured", **hardware: Any) -
     return made
 
 
-def probed(workspace: Workspace, kept: speed.Speed = speed.Speed(60e9, 40e9, 0.9e12)) -> None:
+PROBED = speed.Speed(60e9, 40e9, 0.9e12)
+
+
+def probed(workspace: Workspace, kept: speed.Speed = PROBED) -> None:
     """What an earlier measurement of this machine left behind."""
     row = kept._asdict() | {"at": "2026-11-21T04:00:00+00:00"}
     workspace.settings.cache.mkdir(parents=True, exist_ok=True)
