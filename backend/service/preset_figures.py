@@ -21,13 +21,19 @@ LOOKED_THROUGH = 20
 """Newest evaluations against a model that are searched for the recipes of its presets."""
 
 
-def estimated(workspace: Workspace, preset: Preset, concurrencies: Sequence[int] = CONCURRENCIES) -> Estimated:
-    """The preset on its own model and target, at each concurrency; the reason where that is not possible here."""
+def estimated(
+    workspace: Workspace, preset: Preset, concurrencies: Sequence[int] = CONCURRENCIES, *, probe: bool = True
+) -> Estimated:
+    """The preset on its own model and target, at each concurrency; the reason where that is not possible here.
+
+    Without `probe` this machine's speed is what was measured before, or unknown.
+    """
     try:
         model = models.facts(workspace, preset.model)
         target = planning.settled(workspace, model, preset.recipe, preset.target)
         loads = [presets.load(concurrency, model.max_positions) for concurrency in concurrencies]
-        return Estimated(levels=tuple(planning.estimate_on(workspace, model, preset.recipe, target, load) for load in loads))
+        made = [planning.estimate_on(workspace, model, preset.recipe, target, load, probe=probe) for load in loads]
+        return Estimated(levels=tuple(made))
     except WhetstoneError as error:
         return Estimated(why_not=str(error))
 
