@@ -59,7 +59,7 @@ def speed_figures(found: ProcessorSpeed) -> list[tuple[str, str, str | None]]:
     return [
         ("Memory bandwidth", f"{found.bandwidth / 1e9:.3g} GB/s", how),
         ("Weights read while decoding", f"{found.weights / 1e9:.3g} GB/s", how),
-        ("Matrix products in bfloat16", f"{found.flops / 1e12:.2f} TFLOP/s", how),
+        ("Matrix products in bfloat16", f"{found.flops / 1e12:.3g} TFLOP/s", how),
     ]
 
 

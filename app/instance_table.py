@@ -10,6 +10,7 @@ from app.session import frozen
 from app.words import message, plain
 from backend.domain.errors import WhetstoneError
 from backend.service import Workspace, prices
+from backend.service.prices import PricedInstance
 
 MOST_DISCOUNT = 90
 
@@ -18,13 +19,11 @@ def draw(opened: Workspace) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         st.subheader("Instances and what they cost", width="stretch")
         _refresh(opened)
-    discount = _discount() / 100
-    rows = prices.listing(opened, discount=discount)
-    found = _filtered(rows)
+    found, known, discount = _filtered(opened)
     if not found:
         st.info("No instance matches these filters: take one away.", icon=":material/filter_alt_off:")
         return
-    st.caption(plain(f"{len(found)} of {len(rows)} instances. {instance_prices.summary(found)}"))
+    st.caption(plain(f"{len(found)} of {known} instances. {instance_prices.summary(found)}"))
     config = {name: st.column_config.NumberColumn(format=shape) for name, shape in COLUMNS.items()}
     st.dataframe(
         instance_prices.lines(found),
@@ -43,24 +42,21 @@ def draw(opened: Workspace) -> None:
         )
 
 
-def _discount() -> int:
-    said: int = st.slider(
-        "Discount (%)", 0, MOST_DISCOUNT, 0, key="discount", bind="query-params", width=320,
-        help="Off the on-demand price, as a savings plan or an agreement of your own gives.",
-    )  # fmt: skip
-    return said
-
-
-def _filtered(rows: list[prices.PricedInstance]) -> list[prices.PricedInstance]:
+def _filtered(opened: Workspace) -> tuple[list[PricedInstance], int, float]:
+    """The rows that match, of how many, at which discount; everything that is asked stands in the address."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        words = st.text_input("Words", key="words", type="search", max_chars=80, bind="query-params", width=220)
-        families = st.multiselect(
-            "Family", list(dict.fromkeys(row.family for row in rows)), key="family", bind="query-params", width=260
-        )
-        cards = list(dict.fromkeys(row.accelerator for row in rows))
-        accelerators = st.multiselect("Accelerator", cards, key="accelerator", bind="query-params", width=260)
-        sort = st.selectbox("Sort by", list(SORTS), key="sort", bind="query-params", width=180)
-    return instance_prices.chosen(rows, words=words or "", families=families, accelerators=accelerators, sort=sort)
+        percent = st.slider(
+            "Discount (%)", 0, MOST_DISCOUNT, 0, key="discount", bind="query-params", width=160,
+            help="Off the on-demand price, as a savings plan or an agreement of your own gives.",
+        )  # fmt: skip
+        rows = prices.listing(opened, discount=percent / 100)
+        families, cards = (list(dict.fromkeys(getattr(row, name) for row in rows)) for name in ("family", "accelerator"))
+        words = st.text_input("Words", key="words", type="search", max_chars=80, bind="query-params", width=130)
+        family = st.multiselect("Family", families, key="family", bind="query-params", width=160)
+        accelerator = st.multiselect("Accelerator", cards, key="accelerator", bind="query-params", width=150)
+        sort = st.selectbox("Sort by", list(SORTS), key="sort", bind="query-params", width=140)
+    found = instance_prices.chosen(rows, words=words or "", families=family, accelerators=accelerator, sort=sort)
+    return found, len(rows), percent / 100
 
 
 def _refresh(opened: Workspace) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from app import cache_words
 from app.words import count, size
 from backend.domain.model import ModelCard
 from backend.service.models import KnownModel
@@ -56,12 +57,11 @@ class Checks:
 def figures(card: ModelCard) -> list[tuple[str, str, str | None]]:
     """(label, value, how it is known)."""
     per_token = card.kv_bytes_per_token
-    formula = f"2 x {card.layers} layers x {card.kv_heads} KV heads x {card.head_dim} x 2 bytes, keys and values in 16 bit"
     return [
         ("Parameters", count(card.parameters), f"{card.parameters:,}, counted from the safetensors headers"),
         ("Weights on disk", size(card.weights_bytes), f"{card.weights_bytes:,} bytes"),
-        ("KV cache a token", size(per_token), formula),
-        ("KV cache, full context", size(per_token * card.max_positions), f"{card.max_positions:,} tokens of one request"),
+        ("KV cache a token", size(per_token), cache_words.formula(card)),
+        ("KV cache, full context", size(card.kv_bytes_of(card.max_positions)), cache_words.of_context(card)),
     ]
 
 
@@ -82,7 +82,7 @@ def facts(card: ModelCard) -> list[dict[str, str]]:
         "Folder": card.path,
         "Revision": card.revision[:12],
     }
-    return [{"Fact": name, "Value": value} for name, value in said.items()]
+    return [{"Fact": name, "Value": value} for name, value in said.items()] + cache_words.notes(card)
 
 
 def technique_rows(checks: Iterable[TechniqueCheck]) -> list[dict[str, str]]:

@@ -44,21 +44,19 @@ if rows:
     st.dataframe(rows, hide_index=True, alt="Instruction sets of this processor and what each is for")
 else:
     st.warning("It has none of the instruction sets that serving with vLLM is fast on.", icon=":material/warning:")
-measured = st.container()
-if st.button(
-    "Measure again" if here.speed else "Measure it", key="measure", icon=":material/speed:",
-    **{"help": "Reads memory and multiplies for six seconds. Estimates for this machine use the figures."} | frozen(opened),
-):  # fmt: skip
+if here.speed:
+    shell.figures(speed_figures(here.speed))
+else:
+    st.caption("Memory bandwidth was not measured yet. The first estimate for this machine measures it too.")
+told = {"help": "Reads memory and multiplies for six seconds. Estimates use the figures; other work lowers them."}
+label = "Measure again" if here.speed else "Measure it"
+if st.button(label, key="measure", icon=":material/speed:", **told | frozen(opened)):
     with st.spinner("Measuring memory bandwidth and matrix products"):
         try:
-            here = here.model_copy(update={"speed": machine.measure(opened)})
+            machine.measure(opened)
+            st.rerun()
         except WhetstoneError as error:
             st.error(message(error), icon=":material/error:")
-with measured:
-    if here.speed:
-        shell.figures(speed_figures(here.speed))
-    else:
-        st.caption("Memory bandwidth was not measured yet. The first estimate for this machine measures it too.")
 if here.compiler:
     st.markdown(":material/check_circle: C++ compiler and Python headers are there, so models can be compiled.")
 else:

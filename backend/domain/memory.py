@@ -94,11 +94,13 @@ def _stored(parts: Sizes, chosen: Format | None, width: int) -> Weights:
 
 def kv_bytes(model: ModelFacts, serving: Serving, tensor_parallel: int = 1) -> int:
     """Keys and values of one token on one device: 2 x layers x KV heads x head size x width. KV heads are copied, not cut,
-    where there are fewer of them than devices (GQA, MQA)."""
+    where there are fewer of them than devices (GQA, MQA); a latent vector (MLA) is copied to every device."""
     if not model.generates:
         return 0
     width = 1 if serving.kv_cache_dtype == "fp8" else 4 if serving.dtype == "float32" else 2
-    return 2 * model.layers * -(-model.kv_heads // tensor_parallel) * model.head_dim * width
+    if model.kv_latent:
+        return model.cached_layers * model.kv_latent * width
+    return 2 * model.cached_layers * -(-model.kv_heads // tensor_parallel) * model.head_dim * width
 
 
 def activations(model: ModelFacts, device: Device, tensor_parallel: int) -> int:
