@@ -36,6 +36,10 @@ class InvalidCatalog(RequestError):
     """A bundled data file was edited wrongly; restore it, or correct the row that the message names."""
 
 
+class UnknownFilter(RequestError):
+    """The catalog cannot be narrowed by that; `whetstone catalog list --help` shows by what."""
+
+
 class SourceUnreachable(RequestError):
     """The place the model is to come from does not answer; check the network and try again."""
 

@@ -38,6 +38,10 @@ class Store:
         """A short write transaction: committed at the end, rolled back on any error."""
         return self._transaction(self.engine)
 
+    def upkeep(self) -> AbstractContextManager[Session]:
+        """A write of Whetstone's own, such as the catalog made anew from its files: a home that can only be read allows it."""
+        return self._transaction(self.engine)
+
     def read(self) -> AbstractContextManager[Session]:
         """A short read transaction, which never waits for a writer."""
         return self._transaction(self.engine.execution_options(writes=False))

@@ -143,6 +143,68 @@ class PriceRow(Base, table=True):
     source: str
 
 
+class CatalogRow(Base, table=True):
+    """A model of the catalog, of whatever origin: what lists narrow and sort by, and the card as it is known.
+
+    `source` is what a person writes for it: the id of a bundled model, else its folder. `rank` and `position` are the catalog's
+    own order, `words` what a search looks through, `shape` what the rules depend on (domain.catalog).
+    """
+
+    __tablename__ = "catalog"
+    __table_args__ = (Index("ix_catalog_order", "rank", "position", "created_at"),)
+
+    source: str = Field(primary_key=True)
+    name: str = Field(index=True)
+    origin: str = Field(index=True)
+    rank: int
+    position: int = 0
+    created_at: datetime = Field(default_factory=now, sa_type=Aware)
+    words: str = Field(sa_type=Text)
+    hub: str | None = Field(default=None, index=True)
+    """The hub id in small letters."""
+    family: str = Field(index=True)
+    licence: str | None = Field(default=None, index=True)
+    parameters: int = Field(sa_type=BigInteger)
+    context: int
+    kv_bytes_per_token: int = Field(sa_type=BigInteger)
+    preoptimized: bool = False
+    precompiled: bool = False
+    quantization: str = ""
+    """The published cells: Yes, No or blank, and blank where no page lists the model."""
+    speculative_decoding: str = ""
+    speculative_decoding_with_provided_draft: str = ""
+    shape: str = Field(index=True)
+    card: str = Field(sa_type=Text)
+
+
+class FitRow(Base, table=True):
+    """A recipe of this kind is valid for models of this shape on this target; there is no row where it is not."""
+
+    __tablename__ = "catalog_fits"
+
+    target: str = Field(primary_key=True)
+    kind: str = Field(primary_key=True)
+    shape: str = Field(primary_key=True)
+
+
+class PlannedRow(Base, table=True):
+    """The fits of this shape were worked out for this place: all instances, or a machine's own hardware."""
+
+    __tablename__ = "catalog_planned"
+
+    place: str = Field(primary_key=True)
+    shape: str = Field(primary_key=True)
+
+
+class CatalogStateRow(Base, table=True):
+    """What the tables above were made from: `bundled` is a hash of the data files, `planner` one of the rules."""
+
+    __tablename__ = "catalog_state"
+
+    name: str = Field(primary_key=True)
+    value: str
+
+
 class SupervisorRow(Base, table=True):
     __tablename__ = "supervisors"
 

@@ -6,7 +6,7 @@ from alembic import op
 from backend.store.tables import Aware
 
 revision = "0008"
-down_revision = "0005"
+down_revision = "0006"
 branch_labels = None
 depends_on = None
 
