@@ -4,6 +4,7 @@ import streamlit as st
 
 from app import catalog_table, model_page, navigation, shell
 from app.models import facts, figures
+from app.presets import model_presets
 from app.session import workspace
 from app.words import plain
 from backend.domain.errors import RequestError
@@ -42,7 +43,7 @@ if model.quantization:
     st.info(f"These weights are quantized already ({plain(model.quantization)}).", icon=":material/info:")
 model_page.draft(entry)
 
-# Presets: the section of app/presets.py stands here, between what is possible and what it takes.
+model_presets(opened, entry.source)
 
 st.subheader("Memory on each instance")
 model_page.memory(opened, entry)

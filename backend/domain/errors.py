@@ -56,6 +56,10 @@ class InvalidRecipe(RequestError):
     """The recipe is not valid: compare it with the example in `whetstone recipe --help`."""
 
 
+class InvalidPreset(RequestError):
+    """The preset is not valid: compare it with what `whetstone presets export` writes."""
+
+
 class ImpossibleStack(RequestError):
     """These steps cannot be combined on this model and target; `whetstone recipe check` names the nearest valid recipe."""
 

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict
 from backend.catalog import bundled
 from backend.catalog import licence as licences
 from backend.domain.artifact import Manifest
-from backend.domain.errors import UnknownModel
+from backend.domain.errors import InvalidModel, UnknownModel
 from backend.domain.model import ModelCard, ModelFacts
 from backend.domain.targets import nearest
 from backend.service import catalog_sync, paths
@@ -136,6 +136,14 @@ def facts(workspace: Workspace, source: str) -> ModelFacts:
     except UnknownModel as error:
         near = nearest(source, [*bundled.ids(), *catalog_sync.names(workspace)])
         raise UnknownModel(f"{error} The nearest published ones are {', '.join(near)}.") from None
+
+
+def has_weights(workspace: Workspace, source: str) -> bool:
+    """Whether the model can be optimized and served here; a model known by published facts alone cannot."""
+    try:
+        return bool(resolve(workspace, source).path)
+    except (UnknownModel, InvalidModel):
+        return False
 
 
 def draft_facts(workspace: Workspace, model: ModelFacts, wanted: str | None) -> ModelFacts | None:

@@ -205,6 +205,24 @@ class CatalogStateRow(Base, table=True):
     value: str
 
 
+class PresetRow(Base, table=True):
+    """A preset: bundled ones follow the file by content hash, the others are a person's."""
+
+    __tablename__ = "presets"
+    __table_args__ = (Index("ix_presets_model_goal", "model", "goal"), Index("ix_presets_origin", "origin"))
+
+    id: str = Field(primary_key=True)
+    model: str
+    goal: str
+    origin: str
+    target: str
+    hash: str
+    rank: int = 0
+    """Place in the file for a bundled one, so that lists keep its order; 0 for the others, which come first, latest first."""
+    created_at: datetime = Field(default_factory=now, sa_type=Aware)
+    document: str = Field(sa_type=Text)
+
+
 class SupervisorRow(Base, table=True):
     __tablename__ = "supervisors"
 

@@ -11,15 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from backend import settings as configuration
-from backend.domain import schedule
+from backend.domain import rotation, schedule
 from backend.domain.comparison import compare
-from backend.domain.evaluation import EvaluateOptions, Evaluation, Level, Quality, Variant, VariantResult
+from backend.domain.evaluation import Evaluation, Level, Quality, VariantResult
 from backend.domain.jobs import EvaluateSpec
 from backend.domain.load import Audit, LoadPlan, RequestRecord
 from backend.domain.metrics import summarise
 from backend.domain.prices import Pricing
+from backend.domain.wording import streams
 from backend.domain.workload import Workload, parse
 from backend.hardware import engines, probe
+from backend.worker import neighbours
 from backend.worker.answers import GREEDY_PROMPTS, compare_answers
 from backend.worker.channel import JobChannel
 from backend.worker.progress import ChannelProgress
@@ -39,6 +41,7 @@ class Measurement:
         self.spec, self.channel, self.workload, self.progress = spec, channel, workload, progress
         self.records: dict[Key, list[list[RequestRecord]]] = {}
         self.audits: dict[Key, list[Audit]] = {}
+        self.disturbances: dict[Key, list[neighbours.Disturbance]] = {}
         self.speculation: dict[Key, tuple[int, int]] = {}
         """(accepted, drafted) tokens."""
         self.answers: dict[int, list[str]] = {}
@@ -86,13 +89,30 @@ class Measurement:
             pricing = Pricing(
                 per_hour=options.price_per_hour, discount=options.discount, input_output_ratio=options.input_output_ratio
             )
-        return summarise(concurrency, self.records[key], self.audits[key], pricing=pricing, acceptance=self.speculation.get(key))
+        made = summarise(concurrency, self.records[key], self.audits[key], pricing=pricing, acceptance=self.speculation.get(key))
+        worst = neighbours.worst(self.disturbances[key])
+        return made.model_copy(update={"audit": {**made.audit, "disturbance": worst._asdict() if worst else None}})
+
+    def disturbed(self) -> str | None:
+        """One sentence where the machine was not quiet. Not of a URL: its server may be what the others are."""
+        own = {key: found for key, found in self.disturbances.items() if self.spec.variants[key[0]].kind != "url"}
+        found = {key: worst for key, stretches in own.items() if (worst := neighbours.worst(stretches)) and worst.words}
+        if not found:
+            return None
+        variant, concurrency = max(found, key=lambda key: found[key].others + found[key].stolen)
+        where = f"while `{self.spec.variants[variant].name}` was measured at {streams(concurrency)}"
+        said = found[variant, concurrency].words
+        return (
+            f"The machine was not quiet in {len(found)} of {len(own)} levels ({where}, {said}): small differences may be chance."
+        )
 
     def _slot(self, slot: schedule.Slot, endpoint: Endpoint) -> None:
         key = (slot.variant, slot.level)
         before = endpoint.accepted_drafted()
-        offset = (slot.block * len(self.spec.options.concurrency) + self.spec.options.concurrency.index(slot.level)) * 8
+        offset = rotation.first_line(self.spec.options.concurrency, slot.block, slot.level)
+        watch = neighbours.Watch()
         records, audit = self._load(endpoint, self._plan(endpoint, slot.level, self._prompts(offset)))
+        self.disturbances.setdefault(key, []).append(watch.disturbance())
         after = endpoint.accepted_drafted()
         self.records.setdefault(key, []).append(records)
         self.audits.setdefault(key, []).append(audit)
@@ -196,12 +216,12 @@ def _document(measurement: Measurement, pool: ServerPool, qualities: dict[int, Q
     return Evaluation(
         variants=results, comparison=compare(results), workload=measurement.workload.about(), hardware=probe.probe(),
         versions=_versions(), options=options, interleave=pool.mode,
-        measured_at=datetime.now(UTC).isoformat(timespec="seconds"), warnings=_warnings(options, results, spec.variants),
+        measured_at=datetime.now(UTC).isoformat(timespec="seconds"), warnings=_warnings(measurement, results),
     )  # fmt: skip
 
 
-def _warnings(options: EvaluateOptions, results: Sequence[VariantResult], variants: Sequence[Variant]) -> list[str]:
-    found = []
+def _warnings(measurement: Measurement, results: Sequence[VariantResult]) -> list[str]:
+    options, variants, found = measurement.spec.options, measurement.spec.variants, []
     if options.repeats < 5:
         said = "1 repeat gives" if options.repeats == 1 else f"{options.repeats} repeats give"
         found.append(f"{said} figures but no verdict: five or more do.")
@@ -211,6 +231,8 @@ def _warnings(options: EvaluateOptions, results: Sequence[VariantResult], varian
         found.append(f"{looping} of {total} answers end in a loop, which flatters speculative decoding.")
     if not any(variant.kind == "url" for variant in variants):
         found.append("Load generator and server share this machine's processors.")
+    if disturbed := measurement.disturbed():
+        found.append(disturbed)
     return found
 
 

@@ -21,13 +21,10 @@ from tests.fakes.running import running
 from tests.pricing import credentials, no_credentials, product, put
 
 
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
-    """Without AWS credentials."""
+@pytest.fixture(autouse=True)
+def anonymous(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without AWS credentials, whatever this machine has."""
     no_credentials(monkeypatch, tmp_path)
-    with studio.home(tmp_path / "home", monkeypatch) as opened:
-        studio.supervisor(opened)
-        yield opened
 
 
 @pytest.fixture(scope="module")
