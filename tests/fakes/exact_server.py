@@ -41,6 +41,7 @@ class Answer:
         self.usage = bool(stream_options.get("include_usage")) and not options.no_usage
         self.continuous = self.usage and bool(stream_options.get("continuous_usage_stats"))
         self.chat = chat
+        self.streamed = body.get("stream", False)
 
     def content(self, tokens: int) -> bytes:
         first = f"r{self.number} " if self.sent_tokens == 0 else ""
@@ -50,6 +51,12 @@ class Answer:
         end = b'"length"' if self.sent_tokens >= self.tokens else b"null"
         choice = part % text.encode()
         return chunk(b'data: {"id":"x","choices":[{"index":0,%s,"finish_reason":%s}]%s}\n\n' % (choice, end, self.running()))
+
+    def document(self) -> bytes:
+        text = f"r{self.number} " + "".join(f"w{n} " for n in range(self.tokens))
+        self.sent_tokens = self.tokens
+        part = b'"message":{"role":"assistant","content":"%s"}' if self.chat else b'"text":"%s"'
+        return b'{"id":"x","choices":[{"index":0,%s,"finish_reason":"length"}],%s}' % (part % text.encode(), self.usage_field())
 
     def running(self) -> bytes:
         return b"," + self.usage_field() if self.continuous else b""
@@ -111,6 +118,10 @@ class Server(asyncio.Protocol):
     def begin(self, body: dict, chat: bool) -> None:
         answer = self.answer = Answer(len(self.log), body, chat, self.options)
         self.log.append(answer)
+        if not answer.streamed:
+            whole = self.options.ttft_ms / 1000 + answer.tokens / self.options.rate
+            self.loop.call_later(whole, self.whole, answer)
+            return
         self.write(HEAD + (answer.role() if self.options.role_chunk else b""))
         self.due = answer.received + self.options.ttft_ms / 1000
         self.loop.call_later(self.options.ttft_ms / 1000, self.step, answer)
@@ -127,6 +138,15 @@ class Server(asyncio.Protocol):
             return
         self.due += self.options.tokens_per_chunk / self.options.rate
         self.loop.call_later(max(0.0, self.due - perf_counter()), self.step, answer)
+
+    def whole(self, answer: Answer) -> None:
+        """Not streamed: everything at once, when the last token would have left."""
+        if self.answer is not answer:
+            return
+        self.answer = None
+        body = answer.document()
+        answer.sends.append(perf_counter())
+        self.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
 
     def tell(self) -> None:
         rows = [{"number": a.number, "received": a.received, "sends": a.sends} for a in self.log]
