@@ -15,6 +15,7 @@ import gc
 import json
 import os
 import signal
+from collections import deque
 from time import perf_counter
 from typing import ClassVar
 
@@ -77,6 +78,8 @@ class Server(asyncio.Protocol):
     """One connection: one request at a time."""
 
     log: ClassVar[list[Answer]] = []
+    at_work: ClassVar[set[Answer]] = set()
+    queue: ClassVar[deque[tuple[Server, Answer]]] = deque()
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
@@ -89,7 +92,8 @@ class Server(asyncio.Protocol):
         self.fd = transport.get_extra_info("socket").fileno()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.answer = None
+        if self.answer is not None:
+            self.leave(self.answer)
 
     def write(self, data: bytes) -> None:
         """Straight to the socket; what does not fit at once goes through the loop."""
@@ -118,13 +122,29 @@ class Server(asyncio.Protocol):
     def begin(self, body: dict, chat: bool) -> None:
         answer = self.answer = Answer(len(self.log), body, chat, self.options)
         self.log.append(answer)
+        if self.options.slots and len(self.at_work) >= self.options.slots:
+            self.queue.append((self, answer))
+        else:
+            self.work(answer)
+
+    def work(self, answer: Answer) -> None:
+        """Begin to answer: at once, or where there are `--slots`, when one is free."""
+        self.at_work.add(answer)
         if not answer.streamed:
             whole = self.options.ttft_ms / 1000 + answer.tokens / self.options.rate
             self.loop.call_later(whole, self.whole, answer)
             return
         self.write(HEAD + (answer.role() if self.options.role_chunk else b""))
-        self.due = answer.received + self.options.ttft_ms / 1000
+        self.due = perf_counter() + self.options.ttft_ms / 1000
         self.loop.call_later(self.options.ttft_ms / 1000, self.step, answer)
+
+    def leave(self, answer: Answer) -> None:
+        self.answer = None
+        self.at_work.discard(answer)
+        while self.queue and len(self.at_work) < self.options.slots:
+            other, waiting = self.queue.popleft()
+            if other.answer is waiting:
+                other.work(waiting)
 
     def step(self, answer: Answer) -> None:
         if self.answer is not answer:
@@ -133,7 +153,7 @@ class Server(asyncio.Protocol):
         answer.sends.append(perf_counter())
         self.write(data)
         if answer.sent_tokens >= answer.tokens:
-            self.answer = None
+            self.leave(answer)
             self.write(answer.ending())
             return
         self.due += self.options.tokens_per_chunk / self.options.rate
@@ -143,7 +163,7 @@ class Server(asyncio.Protocol):
         """Not streamed: everything at once, when the last token would have left."""
         if self.answer is not answer:
             return
-        self.answer = None
+        self.leave(answer)
         body = answer.document()
         answer.sends.append(perf_counter())
         self.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
@@ -158,7 +178,7 @@ class Server(asyncio.Protocol):
 
 async def serve(options: argparse.Namespace) -> None:
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: Server(options), "127.0.0.1", options.port, backlog=1024)
+    server = await loop.create_server(lambda: Server(options), "127.0.0.1", options.port, backlog=4096)
     stopped = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stopped.set)
     print(server.sockets[0].getsockname()[1], flush=True)
@@ -176,6 +196,7 @@ def main() -> None:
     parser.add_argument("--ttft-ms", type=float, default=50.0)
     parser.add_argument("--role-chunk", action="store_true", help="send an empty role chunk at once")
     parser.add_argument("--no-usage", action="store_true")
+    parser.add_argument("--slots", type=int, default=0, help="answers at a time, the rest wait; 0 is no limit")
     uvloop.run(serve(parser.parse_args()))
 
 
