@@ -11,6 +11,7 @@ import math
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, islice, takewhile
 from typing import Any
 
 from backend.domain import passages
@@ -18,7 +19,7 @@ from backend.domain.errors import InvalidWorkload
 
 Count = Callable[[Sequence[str]], list[int]]
 """Texts -> tokens of each, with those a server adds."""
-FITTING_ROUNDS = 6
+FITTING_ROUNDS = 5
 QA_LOW, QA_HIGH, QA_MEAN = 500, 1000, 622
 """The announcement's prompts: 500 to 1,000 tokens, 622 in the mean (Amazon SageMaker inference optimization toolkit, 2024)."""
 
@@ -120,16 +121,18 @@ def _prose(task: str, kind: Kind, chance: random.Random, count: Count) -> list[d
 
 def _code(kind: Kind, chance: random.Random, count: Count) -> list[dict[str, Any]]:
     """Whole functions as far as they fit, then the beginning of another."""
-    rows = []
-    for wanted in lengths(kind, chance):
-        source, ending = passages.functions(chance), passages.signature(chance)
-        blocks = [next(source) for _ in range(2 + wanted // 40)]
-        sizes = count([*blocks, ending])
-        taken, used = 0, sizes[-1]
-        while taken < len(blocks) and used + sizes[taken] <= wanted:
-            used, taken = used + sizes[taken], taken + 1
-        rows.append("".join(blocks[:taken]) + ending)
-    return _rows(kind, rows)
+    wanted = lengths(kind, chance)
+    sources = [passages.functions(random.Random(chance.random())) for _ in wanted]
+    blocks = [[*islice(source, 2 + size // 40), passages.signature(chance)] for source, size in zip(sources, wanted, strict=True)]
+    sizes = iter(count([block for own in blocks for block in own]))  # counted at once: each counting reads the tokenizer anew
+    return _rows(kind, [_first(own, [next(sizes) for _ in own], size) for own, size in zip(blocks, wanted, strict=True)])
+
+
+def _first(blocks: Sequence[str], sizes: Sequence[int], wanted: int) -> str:
+    """As many blocks from the beginning as fit together with the last one."""
+    room = wanted - sizes[-1]
+    taken = takewhile(lambda pair: pair[1] <= room, zip(blocks[:-1], accumulate(sizes[:-1]), strict=True))
+    return "".join(block for block, _ in taken) + blocks[-1]
 
 
 def _chat(kind: Kind, chance: random.Random, count: Count) -> list[dict[str, Any]]:
