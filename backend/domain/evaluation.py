@@ -87,6 +87,8 @@ class EvaluateOptions(_Frozen):
     """The most an open loop may open."""
     stream: bool = True
     endpoint: Literal["completions", "chat"] = "completions"
+    bearer_env: str | None = None
+    """Name of the environment variable with the bearer token for variants that are URLs; the token is never stored."""
     seed: int = 0
     timeout_s: float = Field(120.0, gt=0)
 
@@ -173,6 +175,18 @@ class Level(_Frozen):
     slo: SloCheck | None = None
     """In a sweep: whether this level keeps the objectives."""
 
+    @property
+    def key(self) -> int | str:
+        """Which of an evaluation's levels it is, the same for every variant: its streams, or an open loop in words."""
+        return load_key(self.mode, self.concurrency, self.rate)
+
+
+def load_key(mode: Mode, concurrency: int, rate: float | None) -> int | str:
+    """`4`, `8 requests/s`, `up to 20 requests/s` or `the trace`."""
+    if mode == "closed":
+        return concurrency
+    return "the trace" if mode == "trace" or rate is None else f"{'up to ' * (mode == 'ramp')}{rate:g} requests/s"
+
 
 class Quality(_Frozen):
     perplexity: float | None = None
@@ -207,6 +221,13 @@ class Comparison(_Frozen):
     ci95: tuple[float, float] | None
     p_value: float | None = None
     verdict: str
+    mode: Mode = "closed"
+    rate: float | None = None
+    """As in the level."""
+
+    @property
+    def key(self) -> int | str:
+        return load_key(self.mode, self.concurrency, self.rate)
 
 
 class Evaluation(_Frozen):

@@ -94,7 +94,10 @@ def is_significant(row: Comparison) -> bool:
     return row.p_value is not None and row.p_value <= SIGNIFICANCE
 
 
-def streams(concurrency: int) -> str:
+def streams(concurrency: int | str) -> str:
+    """A level's key in words: an open loop's already is."""
+    if isinstance(concurrency, str):
+        return concurrency
     return "1 stream" if concurrency == 1 else f"{concurrency} streams"
 
 
@@ -131,7 +134,7 @@ def sentence(rows: list[Comparison], quality: Quality | None) -> str:
     untested = [_untested([row for row in rest if _reason(row) == reason], reason) for reason in reasons]
     if untested and not tested:
         untested[0] = f"`{rows[0].variant}` against `{rows[0].baseline}`: {untested[0]}"
-    return f"At {streams(rows[0].concurrency)} {'; '.join([*tested, *untested, quality_cost(quality)])}."
+    return f"At {streams(rows[0].key)} {'; '.join([*tested, *untested, quality_cost(quality)])}."
 
 
 def _tested(row: Comparison) -> str:
@@ -176,7 +179,7 @@ def verdicts(evaluation: Evaluation) -> list[Verdict]:
     found = []
     for result in evaluation.variants[1:]:
         for level in result.levels:
-            rows = [r for r in evaluation.comparison if r.variant == result.name and r.concurrency == level.concurrency]
+            rows = [r for r in evaluation.comparison if r.variant == result.name and r.key == level.key]
             if rows:
                 found.append(Verdict(result.name, level.concurrency, sentence(rows, result.quality)))
     return found
