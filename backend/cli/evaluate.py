@@ -45,6 +45,9 @@ def evaluate(
     quality: Annotated[bool, typer.Option(help="Perplexity, KL divergence and greedy match beside the speed.")] = True,
     price_per_hour: load.Price = None,
     discount: load.Discount = 0.0,
+    bearer_env: Annotated[
+        str | None, typer.Option(help="Environment variable that holds the bearer token of variants that are URLs.")
+    ] = None,
     interleave: Annotated[str, typer.Option(help="auto, resident (all servers up) or restart.")] = "auto",
     wait: Annotated[bool, typer.Option("--wait/--detach", help="Wait for the end, or leave it to the supervisor.")] = True,
     json: Json = False,
@@ -57,6 +60,7 @@ def evaluate(
         workload=trace or workload, columns=load.columns(column), requests=requests, seconds=seconds, repeats=repeats,
         max_tokens=max_tokens, temperature=temperature, stream=stream, connections=connections, warmup_seconds=warmup_seconds,
         timeout_s=timeout, seed=seed, quality=quality, price_per_hour=price_per_hour, discount=discount, interleave=interleave,
+        bearer_env=bearer_env,
     )  # fmt: skip
     job = evaluations.submit(workspace, evaluations.prepare(workspace, variants, chosen))
     if not wait:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import platform
+import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,7 +33,8 @@ def run(spec: EvaluateSpec, channel: JobChannel, memory: PeakMemory) -> dict[str
     workload = parse(Path(options.workload).stem, Path(options.workload).read_bytes())
     progress = ChannelProgress(channel, 2.0 + 0.5 + 6.0 + (1.5 if options.quality else 0.0) + 0.5)
     settings = configuration.load()
-    python = engines.engine_python(settings, "serve")
+    served = any(variant.kind != "url" for variant in spec.variants)
+    python = engines.engine_python(settings, "serve") if served else Path(sys.executable)
     measurement = Measurement(spec, channel, workload, progress)
     pool = ServerPool(spec.variants, options, python, channel.folder, settings.cache / "vllm", progress)
     with pool:

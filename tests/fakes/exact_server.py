@@ -110,9 +110,9 @@ class Server(asyncio.Protocol):
         if not blank:
             return
         path = head.split(b" ", 2)[1]
-        if path == b"/sent":
+        if path in {b"/sent", b"/v1/models"}:
             self.buffer = b""
-            self.tell()
+            self.tell({"data": [{"id": "exact"}]} if path == b"/v1/models" else self.sent())
             return
         size = int(next(line[15:] for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")))
         if len(rest) >= size:
@@ -168,9 +168,11 @@ class Server(asyncio.Protocol):
         answer.sends.append(perf_counter())
         self.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
 
-    def tell(self) -> None:
-        rows = [{"number": a.number, "received": a.received, "sends": a.sends} for a in self.log]
-        body = json.dumps(rows).encode()
+    def sent(self) -> list[dict]:
+        return [{"number": a.number, "received": a.received, "sends": a.sends} for a in self.log]
+
+    def tell(self, document: object) -> None:
+        body = json.dumps(document).encode()
         self.transport.write(
             b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body
         )
