@@ -199,6 +199,8 @@ class Audit(_Frozen):
     usage: UsageRung
     """What the server was asked for in the end."""
     reconnects: int = 0
+    peak_rss_bytes: int | None = None
+    """Of the generator's process, reading included; None where the system does not tell."""
     client_limited: bool
     reason: str | None = None
     versions: dict[str, Any] = {}

@@ -36,7 +36,7 @@ class Answer:
         self.number = number
         self.received = perf_counter()
         self.sends: list[float] = []
-        self.tokens = body["max_tokens"]
+        self.tokens = body.get("max_completion_tokens") or body["max_tokens"]
         self.sent_tokens = 0
         stream_options = body.get("stream_options") or {}
         self.usage = bool(stream_options.get("include_usage")) and not options.no_usage
@@ -110,9 +110,9 @@ class Server(asyncio.Protocol):
         if not blank:
             return
         path = head.split(b" ", 2)[1]
-        if path in {b"/sent", b"/v1/models"}:
+        if head.startswith(b"GET "):
             self.buffer = b""
-            self.tell({"data": [{"id": "exact"}]} if path == b"/v1/models" else self.sent())
+            self.tell(self.sent() if path == b"/sent" else {"data": [{"id": "exact"}]})
             return
         size = int(next(line[15:] for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")))
         if len(rest) >= size:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 from backend.domain.load import Audit, LoadPlan, RequestRecord, UsageRung
@@ -50,6 +52,7 @@ def audit(plan: LoadPlan, run: Run, records: Sequence[RequestRecord], usage: Usa
         steady_end=window[1] if window else None,
         usage=usage,
         reconnects=run.reconnects,
+        peak_rss_bytes=_peak_rss(),
         client_limited=reason is not None,
         reason=reason,
         versions={"python": platform.python_version(), "uvloop": _version("uvloop")},
@@ -119,6 +122,14 @@ def _concurrency_in(records: Sequence[RequestRecord], start: float, end: float) 
     spans = ((begun, record.end) for record in records if (begun := record.start) is not None)
     busy = sum(max(0.0, min(ended, end) - max(begun, start)) for begun, ended in spans)
     return busy / (end - start)
+
+
+def _peak_rss() -> int | None:
+    """From /proc: getrusage would count what the parent had when it started this process."""
+    with suppress(OSError, ValueError, IndexError):
+        line = next((line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM:")), "")
+        return int(line.split()[1]) * 1024
+    return None
 
 
 def _version(package: str) -> str | None:
