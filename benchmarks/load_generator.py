@@ -6,6 +6,7 @@ the measured requests. Answers have 32 lengths, so that the streams do not march
 and other load generators against the same server (`load_peers`), where they are installed: vLLM's bench in the engine
 environment, GuideLLM in one of its own (`python -m venv DIR && DIR/bin/pip install guidellm==0.8.1`, then
 `--guidellm DIR/bin/guidellm`). All in all about five minutes.
+Server and clients run with real-time priority where that is allowed, so that other work on the machine blurs little.
 Prints a table and writes benchmarks/results/load_generator.md and .json: `python benchmarks/load_generator.py [--note "..."]`.
 """
 
@@ -116,7 +117,7 @@ def errors(records: list[RequestRecord], audit: Audit, truth: dict[int, dict[str
 def _server(options: argparse.Namespace) -> list[str]:
     rate = options.tokens_per_s / options.streams
     script = str(ROOT / "tests" / "fakes" / "exact_server.py")
-    return [sys.executable, script, "--rate", str(rate), "--ttft-ms", "100", "--role-chunk"]
+    return [sys.executable, script, "--rate", str(rate), "--ttft-ms", "100", "--role-chunk", "--realtime"]
 
 
 def report(

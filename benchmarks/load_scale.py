@@ -27,7 +27,7 @@ def measured(folder: Path, server: list[object], **plan: Any) -> Iterator[tuple[
     lengths = [mean * (n + 17) // 32 for n in range(32)]
     folder.mkdir(parents=True, exist_ok=True)
     prompts = write_prompts(folder, *({"prompt": f"{n} tokens", "max_tokens": n} for n in lengths))
-    with running("exact_server.py", *server) as url:
+    with running("exact_server.py", "--realtime", *server) as url:
         records, audit = run_level(LoadPlan(url=url, model="exact", endpoint="chat", prompts=prompts, **plan), folder / "level")
         yield records, audit, {row["number"]: row for row in ask(f"{url}/sent")}
 

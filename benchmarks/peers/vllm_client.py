@@ -1,4 +1,4 @@
-"""vLLM bench's own request function under a semaphore and one aiohttp session, as its serve.py drives it; prints what it measured.
+"""vLLM bench's own request function under a semaphore and one aiohttp session, as its serve.py drives it.
 
 Run by an interpreter whose environment has vLLM: `python vllm_client.py URL STREAMS REQUESTS LENGTHS`. Only the module of the
 request function is loaded: vLLM itself takes half a minute to import and adds nothing to it. Times in ms. One JSON object on
@@ -12,11 +12,12 @@ import json
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 
 
-def request_module():
+def request_module() -> Any:
     folder = importlib.util.find_spec("vllm").submodule_search_locations[0]
     spec = importlib.util.spec_from_file_location("request_func", Path(folder) / "benchmarks/lib/endpoint_request_func.py")
     module = sys.modules["request_func"] = importlib.util.module_from_spec(spec)
@@ -24,13 +25,13 @@ def request_module():
     return module
 
 
-async def drive(url, streams, requests, lengths):
+async def drive(url: str, streams: int, requests: int, lengths: list[int]) -> tuple[list[Any], float, float]:
     module = request_module()
     semaphore = asyncio.Semaphore(streams)
     connector = aiohttp.TCPConnector(limit=streams, limit_per_host=streams, ttl_dns_cache=300, keepalive_timeout=60)
     async with aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=600)) as session:
 
-        async def one(number):
+        async def one(number: int) -> Any:
             asked = module.RequestFuncInput(
                 prompt=f"prompt {number}",
                 api_url=f"{url}/v1/chat/completions",
@@ -46,7 +47,7 @@ async def drive(url, streams, requests, lengths):
         return found, time.perf_counter() - wall, time.process_time() - cpu
 
 
-def main():
+def main() -> None:
     url, streams, requests, lengths = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), json.loads(sys.argv[4])
     found, wall, cpu = asyncio.run(drive(url, streams, requests, lengths))
     good = [output for output in found if output.success]

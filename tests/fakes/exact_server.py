@@ -199,7 +199,12 @@ def main() -> None:
     parser.add_argument("--role-chunk", action="store_true", help="send an empty role chunk at once")
     parser.add_argument("--no-usage", action="store_true")
     parser.add_argument("--slots", type=int, default=0, help="answers at a time, the rest wait; 0 is no limit")
-    uvloop.run(serve(parser.parse_args()))
+    parser.add_argument("--realtime", action="store_true", help="run as soon as bytes come, as the load generator does")
+    options = parser.parse_args()
+    if options.realtime:
+        with contextlib.suppress(PermissionError):
+            os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+    uvloop.run(serve(options))
 
 
 if __name__ == "__main__":
