@@ -11,7 +11,9 @@ import os
 import shutil
 import subprocess
 import tempfile
+from contextlib import suppress
 from pathlib import Path
+from time import time
 from typing import Any
 
 import psutil
@@ -46,21 +48,35 @@ def guidellm(command: Path, streams: int, tokens_per_s: float, tokens: int, seco
         tempfile.TemporaryDirectory() as out,
     ):
         report = Path(out) / "report.json"
+        lengths = f"output_tokens={tokens},output_tokens_stdev={tokens * 0.29:.0f},output_tokens_min={tokens * 17 // 32}"
         arguments = [
-            *PROMPT, str(command), "benchmark", "--target", url, "--rate-type", "concurrent", "--rate", str(streams),
-            "--max-seconds", str(seconds), "--data", f"prompt_tokens=32,output_tokens={tokens}", "--model", "exact",
-            "--processor", str(CHECKOUT / "assets" / "starter" / "target"), "--output-path", str(report),
+            *PROMPT, str(command), "run", "--backend", f"kind=openai_http,target={url},model=exact",
+            "--profile", f"kind=concurrent,streams={streams}", "--constraint", f"kind=max_duration,seconds={seconds:g}",
+            "--tokenizer", f"kind=hf_auto,model={CHECKOUT / 'assets' / 'starter' / 'target'}",
+            "--data", f"kind=synthetic_text,prompt_tokens=32,{lengths},output_tokens_max={tokens * 48 // 32}",
+            "--output", f"kind=json,path={report}", "--disable-console",
         ]  # fmt: skip
         with (Path(out) / "log").open("w+") as log:
-            process = psutil.Popen(arguments, stdout=log, stderr=log, env={**os.environ, "HF_HUB_OFFLINE": "1"})
-            cpu = _until_end(process)
+            environment = {**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONPATH": ""}
+            used = _cpu_of(psutil.Popen(arguments, stdout=log, stderr=log, env=environment, cwd=out))
             log.seek(0)
             if not report.is_file():
                 return {"not_run": (log.read().strip().splitlines() or ["no output"])[-1][:200]}
-        requests = json.loads(report.read_text())["benchmarks"][0]["requests"]["successful"]
-        ttfts = {row["output"].split(" ")[0][1:]: row["time_to_first_token_ms"] for row in requests if row["output"]}
-        made = sum(row["output_tokens"] or 0 for row in requests)
-        return {**errors(ttfts, ask(f"{url}/sent")), "cpu_s_per_1k_tokens": cpu / max(1, made) * 1000}
+        document = json.loads(report.read_text())
+        return {**_guidellm(document["benchmarks"][0], used, url), "version": document["metadata"]["guidellm_version"]}
+
+
+def _guidellm(benchmark: dict[str, Any], used: list[tuple[float, float]], url: str) -> dict[str, Any]:
+    """CPU is what its processes used between its first request and its last answer, not in starting up."""
+    requests = benchmark["requests"]["successful"]
+    ttfts = {row["output"].split(" ")[0][1:]: row["time_to_first_token_ms"] for row in requests if row["output"]}
+    start = min(row["request_start_time"] for row in requests)
+    end = max(row["request_end_time"] for row in requests)
+    before = max((cpu for moment, cpu in used if moment <= start), default=0.0)
+    during = max((cpu for moment, cpu in used if moment <= end), default=before) - before
+    made = sum(row["output_tokens"] or 0 for row in requests)
+    failed = len(benchmark["requests"]["errored"])
+    return {**errors(ttfts, ask(f"{url}/sent")), "cpu_s_per_1k_tokens": during / max(1, made) * 1000, "failed": failed}
 
 
 def errors(ttfts_ms: dict[str, float], sent: list[dict[str, Any]]) -> dict[str, float]:
@@ -74,25 +90,17 @@ def _cost(found: dict[str, Any]) -> dict[str, float]:
     return {"cpu_s_per_1k_tokens": found["cpu_s"] / max(1, found["tokens"]) * 1000, "failed": found["failed"]}
 
 
-def _until_end(process: psutil.Popen) -> float:
-    """CPU seconds of it and its children, as last seen."""
-    used = 0.0
-    try:
-        for _ in range(TIMEOUT_S * 2):
+def _cpu_of(process: psutil.Popen) -> list[tuple[float, float]]:
+    """(moment, CPU seconds so far) of it and its children, until it ends; killed where it does not."""
+    seen: list[tuple[float, float]] = []
+    deadline = time() + TIMEOUT_S
+    while time() < deadline:
+        with suppress(psutil.TimeoutExpired):
+            process.wait(0.25)
+            return seen
+        with suppress(psutil.NoSuchProcess):
             tree = [process, *process.children(recursive=True)]
-            used = max(used, sum(sum(each.cpu_times()[:2]) for each in tree))
-            process.wait(0.5) if not process.is_running() else _sleep(process)
-            if process.poll() is not None:
-                break
-        else:
-            process.kill()
-    except psutil.NoSuchProcess:
-        pass
-    return used
-
-
-def _sleep(process: psutil.Popen) -> None:
-    try:
-        process.wait(0.5)
-    except psutil.TimeoutExpired:
-        return
+            seen.append((time(), sum(sum(each.cpu_times()[:2]) for each in tree)))
+    for each in (*process.children(recursive=True), process):
+        each.kill()
+    return seen
