@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from backend.domain.evaluation import Comparison, Evaluation, Quality, VariantResult
+from backend.domain.evaluation import Comparison, EvaluateOptions, Evaluation, Quality, VariantResult
 
 SIGNIFICANCE = 0.05
 NO_DIFFERENCE = "no significant difference"
@@ -99,6 +99,21 @@ def streams(concurrency: int | str) -> str:
     if isinstance(concurrency, str):
         return concurrency
     return "1 stream" if concurrency == 1 else f"{concurrency} streams"
+
+
+def load_asked(options: EvaluateOptions) -> tuple[str, str]:
+    """What load was asked for, as a title and words: (`Concurrency`, `1, 4`) or (`Requests/s`, `2, 8, at random moments`)."""
+    moments = ", at random moments" if options.process == "poisson" else ""
+    if options.trace:
+        found = ("Trace", "each request at its own time")
+    elif options.ramp is not None:
+        found = ("Requests/s", f"{options.ramp[0]:g} to {options.ramp[1]:g} over {options.seconds:g} s{moments}")
+    elif options.rate:
+        found = ("Requests/s", ", ".join(f"{rate:g}" for rate in options.rate) + moments)
+    else:
+        found = ("Concurrency", ", ".join(map(str, options.concurrency)))
+    searched = f", from there the highest that keeps {' and '.join(options.sweep)}" if options.sweep else ""
+    return found[0], found[1] + searched
 
 
 def quality_cost(quality: Quality | None) -> str:
