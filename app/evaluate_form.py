@@ -177,7 +177,7 @@ def outlook(opened: Workspace, asked: Asked, sources: list[str]) -> None:
 def extent(spec: EvaluateSpec) -> str:
     """How much work that is, in words."""
     chosen: EvaluateOptions = spec.options
-    variants_, levels = len(spec.variants), len(chosen.concurrency)
+    variants_, levels = len(spec.variants), len(chosen.rate or chosen.concurrency)
     runs = variants_ * levels * chosen.repeats
     each = [(variants_, "variant"), (levels, "level"), (chosen.repeats, "repeat")]
     parts = " x ".join(f"{number} {name}{'' if number == 1 else 's'}" for number, name in each)
