@@ -28,7 +28,9 @@ def estimated(workspace: Workspace, preset: Preset, concurrencies: Sequence[int]
         model = models.facts(workspace, preset.model)
         target = planning.settled(workspace, model, preset.recipe, preset.target)
         loads = [presets.load(concurrency, model.max_positions) for concurrency in concurrencies]
-        return Estimated(levels=tuple(planning.estimate_on(workspace, model, preset.recipe, target, load) for load in loads))
+        return Estimated(
+            levels=tuple(planning.estimate_on(workspace, model, preset.recipe, target, load, probe=False) for load in loads)
+        )
     except WhetstoneError as error:
         return Estimated(why_not=str(error))
 

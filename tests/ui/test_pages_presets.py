@@ -16,7 +16,7 @@ from backend.domain.presets import GOALS, Preset
 from backend.domain.recipe import Recipe
 from backend.service import Workspace, presets, recipes
 from backend.service.presets import Filter
-from tests import simulated, studio
+from tests import measured, simulated, studio
 from tests.tiny import tiny_llama
 
 COST, LATENCY, BALANCED = (f"llama-3-70b-instruct/{goal}" for goal in ("lower-cost", "lower-latency", "balanced"))
@@ -192,6 +192,7 @@ def test_the_models_page_lists_its_presets_and_one_without_says_so(home: Workspa
 
 
 def test_the_exported_figures_name_their_kind_in_every_row(home: Workspace) -> None:
+    measured.probed(home)
     views = presets.views(home, [presets.find(home, name) for name in (LATENCY, "starter/lower-cost")])
     rows = preset_rows.figure_rows(views)
     assert {row["kind"] for row in rows if row["preset"] == LATENCY} == {"estimated", "published"}
