@@ -104,9 +104,9 @@ def load() -> dict[str, Any]:
             1,
             value=None,
             key="requests",
-            placeholder="four a stream",
+            placeholder="four a stream" if _is_closed() else "ten seconds of the rate",
             **url,
-            help="Without the warm-up; empty is four a stream and at least eight, or as many as the seconds allow.",
+            help="Without the warm-up; empty is what stands here, at least eight, or as many as the seconds allow.",
         ),
     }
     quality = st.checkbox("Measure quality too", True, key="quality", help="Perplexity, KL divergence, greedy match.", **url)
@@ -119,11 +119,16 @@ def load() -> dict[str, Any]:
 
 def _levels(place: DeltaGenerator, url: dict[str, Any]) -> dict[str, Any]:
     """The levels, in words that `ask` reads; what they mean is chosen among what is rarely changed, further down."""
-    if st.query_params.get("sent", CLOSED) not in set(PROCESSES) - {CLOSED}:
+    if _is_closed():
         help_ = "Levels, such as 1, 4, 16."
         return {"concurrency": place.text_input("Concurrency (streams)", "1, 4", key="concurrency", help=help_, **url)}
     help_ = "Levels, such as 2, 8. Latency counts from the moment a request was due."
     return {"rate": place.text_input("Requests a second", "2, 8", key="rate", help=help_, **url)}
+
+
+def _is_closed() -> bool:
+    """What was chosen further down, as the address has it."""
+    return st.query_params.get("sent", CLOSED) not in set(PROCESSES) - {CLOSED}
 
 
 def rates_in(words: str) -> tuple[float, ...]:
