@@ -24,11 +24,11 @@ def theme() -> Theme:
     return "dark" if st.context.theme.type == "dark" else "light"
 
 
-def show(figure: Figure, key: str) -> None:
-    """Draw it, with its words for who cannot see it and its points as a file."""
+def show(figure: Figure, key: str, words: str | None = None) -> None:
+    """Draw it, with its words (`words`, or its own) for who cannot see it and its points as a file."""
     name = charts_words.file_name(figure)
     config = {**CONFIG, "toImageButtonOptions": {"format": "png", "scale": 2, "filename": name}}
-    st.plotly_chart(trusted(figure), key=key, theme=None, config=config, alt=charts_words.alt(figure))
+    st.plotly_chart(trusted(figure), key=key, theme=None, config=config, alt=words or charts_words.alt(figure))
     if figure["data"]:
         st.download_button(
             "CSV", lambda: charts_words.csv(figure), f"{name}.csv", "text/csv", type="tertiary", icon=":material/download:",

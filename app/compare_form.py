@@ -30,7 +30,8 @@ def choose(opened: Workspace) -> list[EvaluationView]:
         st.warning(f"Only the first {compare.MOST} evaluations are shown.", icon=":material/warning:")
     found = [view.id for view in views]
     if not titles and not found:
-        st.info("Evaluations will stand here side by side once there are some.", icon=":material/info:")
+        if not st.query_params.get("presets"):
+            st.info("Evaluations will stand here side by side once there are some.", icon=":material/info:")
         return []
     if st.session_state.get("compare_ids") != found:  # the address was changed by a link or by Back
         st.session_state["compare_ids"] = found

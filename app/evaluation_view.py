@@ -6,7 +6,7 @@ from typing import Any
 
 import streamlit as st
 
-from app import chart_grid, charts
+from app import chart_grid, charts, cost_view, requests_view
 from app.words import plain
 from backend.domain import charts as drawn
 from backend.domain.charts_parts import is_sound
@@ -121,6 +121,7 @@ def _audited(result: VariantResult, level: Level) -> dict[str, Any]:
         "Repeats kept": f"{len(level.blocks)} of {level.repeats}",
         "Looping answers": level.looping_outputs,
         "Loop lag p99 (ms)": figure(audit.get("loop_lag_ms_p99")),
+        "Other programs (cores)": figure((audit.get("disturbance") or {}).get("others")),
         "Why not": "; ".join(reasons),
     }
 
@@ -191,7 +192,11 @@ def show(opened: Workspace, view: EvaluationView) -> None:
     st.subheader("Figures")
     table(view.document, view.id)
     downloads(opened, view)
+    st.subheader("What would it cost?")
+    cost_view.show(opened, view.document)
     st.subheader("Quality")
     draw_quality(view.document, view.id)
+    st.subheader("Requests and answers")
+    requests_view.show(view)
     st.subheader("Validity")
     say_validity(view.document)

@@ -11,14 +11,17 @@ from backend.domain.errors import RequestError
 from backend.domain.jobs import JobState
 from backend.service.engines import EngineStatus
 from backend.service.jobs import JobView
-from backend.service.machine import MachineView
+from backend.service.machine import MachineView, ProcessorSpeed
 
 
 def figures(machine: MachineView) -> list[tuple[str, str, str | None]]:
     """(label, value, what else)."""
-    gpus = machine.accelerators
+    names = [gpu.name for gpu in machine.accelerators]
+    if machine.neuron:
+        names.append(f"{sum(device.cores for device in machine.neuron)} NeuronCores")
+    count = len(machine.accelerators) + len(machine.neuron)
     return [
-        ("Accelerators", str(len(gpus)), ", ".join(gpu.name for gpu in gpus) or "everything runs on the processor"),
+        ("Accelerators", str(count), ", ".join(names) or "everything runs on the processor"),
         ("Processor", f"{machine.cores} cores", machine.cpu),
         ("Memory", size(machine.memory_bytes), f"{size(machine.free_memory_bytes)} free"),
         ("Disk", f"{size(machine.free_disk_bytes)} free", f"under {machine.home}"),
@@ -34,6 +37,29 @@ def accelerator_rows(machine: MachineView) -> list[dict[str, Any]]:
             "Driver": gpu.driver,
         }
         for gpu in machine.accelerators
+    ]
+
+
+def neuron_rows(machine: MachineView) -> list[dict[str, Any]]:
+    return [
+        {
+            "Neuron device": f"{machine.instance_type or 'Neuron'}, device {device.number}",
+            "Memory": size(device.memory_bytes),
+            "NeuronCores": device.cores,
+            "In use": "yes" if device.busy else "no",
+        }
+        for device in machine.neuron
+    ]
+
+
+def speed_figures(found: ProcessorSpeed) -> list[tuple[str, str, str | None]]:
+    """(label, value, how it is known)."""
+    when = f" on {found.at[:16].replace('T', ' ')} UTC" if found.at else ""
+    how = f"measured here{when}, best of {found.attempts}" if found.attempts > 1 else f"measured here{when}, once"
+    return [
+        ("Memory bandwidth", f"{found.bandwidth / 1e9:.3g} GB/s", how),
+        ("Weights read while decoding", f"{found.weights / 1e9:.3g} GB/s", how),
+        ("Matrix products in bfloat16", f"{found.flops / 1e12:.3g} TFLOP/s", how),
     ]
 
 

@@ -7,6 +7,7 @@ import streamlit as st
 from app import navigation, shell
 from app.models import facts, figures, technique_rows
 from app.results import source
+from app.session import frozen
 from app.words import message, plain
 from backend.domain.errors import WhetstoneError
 from backend.domain.model import ModelCard
@@ -31,10 +32,10 @@ def buttons(opened: Workspace, card: ModelCard | None) -> None:
         if st.button("Optimize", type="primary", icon=":material/construction:", shortcut="Alt+O"):
             navigation.go("build", model=source(card))
     else:
+        state = {"disabled": card is None, "help": None if card else "Give a folder that holds a model first."}
         st.button(
-            "Import", type="primary", icon=":material/download_done:", shortcut="Alt+I", disabled=card is None,
-            on_click=_remember, args=(opened, card.path if card else ""), key="import",
-            help=None if card else "Give a folder that holds a model first.",
+            "Import", type="primary", icon=":material/download_done:", shortcut="Alt+I",
+            on_click=_remember, args=(opened, card.path if card else ""), key="import", **{**state, **frozen(opened)},
         )  # fmt: skip
     if refused := st.session_state.pop(REFUSED, None):
         st.error(message(refused), icon=":material/error:")

@@ -2,87 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable
 
+from app import cache_words
 from app.words import count, size
-from backend.domain.model import ModelCard
-from backend.service.models import KnownModel
+from backend.domain import memory
+from backend.domain.model import ModelCard, ModelFacts, PublishedModel
+from backend.domain.recipe import ORIGINAL
 from backend.service.techniques import TechniqueCheck
 
 WORKS, REFUSED = "✓ works", "✗ no"
-ORIGINS = {"starter": "comes with Whetstone", "folder": "folder", "imported": "imported", "artifact": "artifact"}
 
 
-def row(known: KnownModel, checks: Sequence[TechniqueCheck]) -> dict[str, Any]:
-    """One line of the catalog: facts, then a cell a technique."""
-    card = known.card
-    facts = {
-        "Model": card.id,
-        "Origin": ORIGINS.get(card.origin, card.origin) if known.present else "folder is gone",
-        "Parameters": count(card.parameters),
-        "Weights": size(card.weights_bytes),
-        "KV a token": size(card.kv_bytes_per_token),
-        "Context": card.max_positions,
-    }
-    return facts | {check.title: WORKS if check.works else REFUSED for check in checks}
-
-
-def matches(known: KnownModel, words: str) -> bool:
-    """All words stand in id, architecture, type or folder."""
-    card = known.card
-    said = " ".join((card.id, card.architecture, card.model_type, card.path)).casefold()
-    return all(word in said for word in words.casefold().split())
-
-
-class Checks:
-    """The technique checks of models, made when they are asked for and once: a list checks the models it shows."""
-
-    def __init__(self, check: Callable[[ModelCard], list[TechniqueCheck]]) -> None:
-        self._check = check
-        self._made: dict[tuple[str, str], list[TechniqueCheck]] = {}
-
-    def of(self, card: ModelCard) -> list[TechniqueCheck]:
-        key = (card.id, card.path)
-        if key not in self._made:
-            self._made[key] = self._check(card)
-        return self._made[key]
-
-    def work(self, card: ModelCard, wanted: Sequence[str]) -> bool:
-        """Every wanted technique, by title, works on it."""
-        return not wanted or {check.title for check in self.of(card) if check.works}.issuperset(wanted)
-
-
-def figures(card: ModelCard) -> list[tuple[str, str, str | None]]:
+def figures(model: ModelFacts) -> list[tuple[str, str, str | None]]:
     """(label, value, how it is known)."""
-    per_token = card.kv_bytes_per_token
-    formula = f"2 x {card.layers} layers x {card.kv_heads} KV heads x {card.head_dim} x 2 bytes, keys and values in 16 bit"
+    per_token = model.kv_bytes_per_token
+    counted = "counted from the safetensors headers" if isinstance(model, ModelCard) else "computed from its published shapes"
+    found = [("Parameters", count(model.parameters), f"{model.parameters:,}, {counted}"), _weights(model)]
+    if not model.generates:
+        return [*found, ("KV cache", "none", "an embedding model generates no tokens")]
     return [
-        ("Parameters", count(card.parameters), f"{card.parameters:,}, counted from the safetensors headers"),
-        ("Weights on disk", size(card.weights_bytes), f"{card.weights_bytes:,} bytes"),
-        ("KV cache a token", size(per_token), formula),
-        ("KV cache, full context", size(per_token * card.max_positions), f"{card.max_positions:,} tokens of one request"),
+        *found,
+        ("KV cache a token", size(per_token), cache_words.formula(model)),
+        ("KV cache, full context", size(model.kv_bytes_of(model.max_positions)), cache_words.of_context(model)),
     ]
 
 
-def facts(card: ModelCard) -> list[dict[str, str]]:
-    """Everything else of the card, as config.json says it."""
+def _weights(model: ModelFacts) -> tuple[str, str, str | None]:
+    if isinstance(model, ModelCard):
+        return "Weights on disk", size(model.weights_bytes), f"{model.weights_bytes:,} bytes"
+    estimated = memory.weights(model, ORIGINAL).total
+    return "Weights", size(estimated), f"estimated: parameters x {model.quantization or model.dtype}"
+
+
+def facts(model: ModelFacts) -> list[dict[str, str]]:
+    """Everything else of the card: as config.json says it, or as it is published."""
     said = {
-        "Architecture": card.architecture,
-        "Layers": str(card.layers),
-        "Hidden size": str(card.hidden_size),
-        "Intermediate size": str(card.intermediate_size),
-        "Attention heads": f"{card.heads}, of {card.head_dim}",
-        "KV heads": str(card.kv_heads),
-        "Vocabulary": f"{card.vocabulary:,}",
-        "Context": f"{card.max_positions:,} tokens",
-        "Weights are": card.dtype + (f", quantized ({card.quantization})" if card.quantization else ""),
-        "Embeddings": "tied" if card.tied_embeddings else "not tied",
-        "Provided draft": card.draft or "none",
-        "Folder": card.path,
-        "Revision": card.revision[:12],
+        "Architecture": model.architecture,
+        "Layers": str(model.layers),
+        "Hidden size": str(model.hidden_size),
+        "Intermediate size": str(model.intermediate_size),
+        "Attention heads": f"{model.heads}, of {model.head_dim}",
+        "KV heads": str(model.kv_heads),
+        "Vocabulary": f"{model.vocabulary:,}",
+        "Context": f"{model.max_positions:,} tokens",
+        "Experts": f"{model.experts} a layer, {model.experts_per_token} a token" if model.experts else "none",
+        "Weights are": model.dtype + (f", quantized ({model.quantization})" if model.quantization else ""),
+        "Embeddings": "tied" if model.tied_embeddings else "not tied",
+        "Provided draft": model.draft or "none",
+        **_where_from(model),
     }
-    return [{"Fact": name, "Value": value} for name, value in said.items()]
+    return [{"Fact": name, "Value": value} for name, value in said.items()] + cache_words.notes(model)
+
+
+def _where_from(model: ModelFacts) -> dict[str, str]:
+    if isinstance(model, ModelCard):
+        return {"Folder": model.path, "Revision": model.revision[:12]}
+    if not isinstance(model, PublishedModel):
+        return {}
+    said = {"Hub id": model.hf_repo, "Provider": model.provider, "Licence": model.license, "Task": model.task}
+    return said | {"Facts from": ", ".join(model.sources)} | ({"Note": model.note} if model.note else {})
 
 
 def technique_rows(checks: Iterable[TechniqueCheck]) -> list[dict[str, str]]:

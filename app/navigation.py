@@ -36,6 +36,7 @@ SECTIONS: dict[str, tuple[Entry, ...]] = {
         Entry("compare", "Compare", ":material/compare_arrows:"),
         Entry("playground", "Playground", ":material/chat:"),
     ),
+    "Ship": (Entry("presets", "Presets", ":material/bookmarks:"),),
     "System": (Entry("hardware", "Hardware", ":material/memory:"),),
 }
 

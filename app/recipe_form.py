@@ -16,13 +16,13 @@ from app import recipe_options as options
 from app.recipe_options import Option
 from app.words import message, plain
 from backend.domain.errors import WhetstoneError
-from backend.domain.model import ModelCard
+from backend.domain.model import ModelFacts
 from backend.domain.recipe import Recipe, Step
-from backend.service import Workspace, models, recipes
+from backend.service import Workspace, recipes
 from backend.service.recipes import Addition
 
 EMPTY = "name: my recipe\nsteps: []\n"
-TEXT, UNDO, REVISION, ERROR, MODEL = "build_text", "build_undo", "build_revision", "build_error", "build_model"
+TEXT, UNDO, REVISION, ERROR = "build_text", "build_undo", "build_revision", "build_error"
 UNREAD = "build_unread"
 """Why the pasted YAML was not taken."""
 
@@ -100,35 +100,12 @@ def _edit(change: Callable[[Recipe], Recipe], *, redraw: bool = True) -> None:
         st.session_state[ERROR] = str(error)
 
 
-def model(opened: Workspace) -> ModelCard | None:
-    """Choose the model; the sentence that says why not where there is none."""
-    present = {known.source: known.card for known in models.known(opened) if known.present}
-    known = list(present)
-    wanted = st.query_params.get("model") or st.session_state.get(MODEL) or (known[0] if known else "")
-    choices = known if wanted in known else [wanted, *known]
-    chosen = st.selectbox(
-        "Model", choices, index=choices.index(wanted), accept_new_options=True, key=f"build-model-{wanted}",
-        format_func=lambda name: f"{present[name].id} ({name})" if name in present and present[name].id != name else name,
-        help="A model of the catalog, or the path of a folder with config.json and safetensors.",
-    )  # fmt: skip
-    chosen = chosen or wanted
-    if st.query_params.get("model") != chosen:
-        st.query_params["model"] = chosen
-    try:
-        card = models.resolve(opened, chosen)
-    except WhetstoneError as error:
-        st.error(message(error), icon=":material/error:")
-        return None
-    st.session_state[MODEL] = chosen
-    return card
-
-
-def goals(opened: Workspace, card: ModelCard) -> None:
+def goals(opened: Workspace, model: ModelFacts, target: str) -> None:
     """Three ways to start, and by hand."""
     st.markdown("**What is it for?** A start can be changed step by step below.")
     with st.container(horizontal=True):
         for name, goal in options.GOALS.items():
-            st.button(goal.title, key=f"goal-{name}", help=goal.help, on_click=_start, args=(opened, card, goal.starts))
+            st.button(goal.title, key=f"goal-{name}", help=goal.help, on_click=_start, args=(opened, model, target, goal.starts))
         st.button("By hand", key="goal-hand", help="Start with no steps.", on_click=_by_hand)
         st.button("Undo", key="undo", icon=":material/undo:", disabled=not st.session_state.get(UNDO), on_click=undo)
     names = recipes.bundled_names()
@@ -138,11 +115,11 @@ def goals(opened: Workspace, card: ModelCard) -> None:
     )  # fmt: skip
 
 
-def _start(opened: Workspace, card: ModelCard, starts: tuple[str, ...]) -> None:
-    """The first that is valid here, else the nearest to the first."""
+def _start(opened: Workspace, model: ModelFacts, target: str, starts: tuple[str, ...]) -> None:
+    """The first that is valid there, else the nearest to the first."""
     found = [recipes.read_file(Path(name)) for name in starts]
     try:
-        valid = next((recipe for recipe in found if recipes.check(opened, card, recipe)[0].valid), found[0])
+        valid = next((recipe for recipe in found if recipes.check(opened, model, recipe, target)[0].valid), found[0])
     except WhetstoneError as error:
         st.session_state[ERROR] = str(error)
     else:
@@ -183,11 +160,11 @@ def _head(recipe: Recipe, index: int, step: Step) -> None:
         st.button("Remove", key=widget_key(index, "remove"), type="tertiary", help=f"Remove step {number}", **act)
 
 
-def add(opened: Workspace, card: ModelCard, recipe: Recipe) -> None:
+def add(opened: Workspace, model: ModelFacts, recipe: Recipe, target: str) -> None:
     """Every step this version can do; greyed with the reason where it does not go with the rest."""
     st.markdown("**Add a step**")
     try:
-        choices = recipes.additions(opened, card, recipe)
+        choices = recipes.additions(opened, model, recipe, target)
     except WhetstoneError as error:
         st.error(message(error), icon=":material/error:")
         return

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
-from app.words import count, size
 from backend.domain import recipe as recipes
-from backend.domain.model import ModelCard
 from backend.domain.recipe import Recipe, Step
 from backend.domain.techniques import supported
 
@@ -240,8 +238,3 @@ def moved(recipe: Recipe, index: int, by: int) -> Recipe:
     if 0 <= target < len(steps):
         steps[index], steps[target] = steps[target], steps[index]
     return recipe.model_copy(update={"steps": tuple(steps)})
-
-
-def about(model: ModelCard) -> str:
-    """A model in one line."""
-    return f"{count(model.parameters)} parameters, {size(model.weights_bytes)}, {model.layers} layers, {model.dtype}"

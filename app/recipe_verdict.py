@@ -1,4 +1,4 @@
-"""What the recipe being built will do and need, and the button that submits it."""
+"""Whether the recipe being built is valid where it is to be served, why not and what would be, and the button that submits it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import streamlit as st
 
-from app import navigation, once, recipe_form, recipe_options
+from app import navigation, once, recipe_estimate, recipe_form, recipe_options, recipe_target
+from app.recipe_target import Asked
 from app.words import between, message, plain, size
 from backend.domain import estimate
 from backend.domain.compat import Reason
@@ -14,102 +15,160 @@ from backend.domain.errors import WhetstoneError
 from backend.domain.estimate import Need
 from backend.domain.eta import Range
 from backend.domain.jobs import JobKind
-from backend.domain.model import ModelCard
+from backend.domain.model import ModelCard, ModelFacts, PublishedModel
 from backend.domain.recipe import Recipe
-from backend.service import Workspace, optimize, recipes, watching
+from backend.service import Workspace, optimize, outlook, recipes, watching
 from backend.service.optimize import Prepared
+from backend.service.outlook import Outlook
 
 PURPOSE, REFUSED = "optimize", "build_refused"
 
 
 class Judgement(NamedTuple):
-    """`prepared` is what can be submitted; without it, `reasons` or `obstacle` say why not."""
+    """`outlook` is what the planner says, None where it cannot say anything; `prepared` is what can be submitted, and without it
+    `obstacle` says why not, unless the recipe is not valid."""
 
+    outlook: Outlook | None = None
     prepared: Prepared | None = None
     need: Need | None = None
     duration: Range | None = None
-    reasons: tuple[Reason, ...] = ()
-    suggestion: Recipe | None = None
-    notes: tuple[str, ...] = ()
     obstacle: str | None = None
+    unknown_target: bool = False
+
+    @property
+    def reasons(self) -> tuple[Reason, ...]:
+        return self.outlook.verdict.reasons if self.outlook else ()
+
+    @property
+    def place(self) -> str:
+        """A target that exists, to check further steps against."""
+        return self.outlook.checked_on if self.outlook else "local"
 
 
-def judge(opened: Workspace, card: ModelCard, source: str, recipe: Recipe) -> Judgement:
+def judge(opened: Workspace, model: ModelFacts, source: str, recipe: Recipe, asked: Asked) -> Judgement:
     """Every check that can be made before the start."""
     try:
-        verdict, draft = recipes.check(opened, card, recipe)
+        need = estimate.need(model, recipe, recipes.draft_of(opened, model, recipe))
+        found = outlook.look(opened, model, recipe, asked.target, asked.goal, asked.load, asked.price)
     except WhetstoneError as error:
-        return Judgement(obstacle=str(error))
-    need = estimate.need(card, recipe, draft)
-    if verdict.plan is None:
-        return Judgement(need=need, reasons=verdict.reasons, suggestion=verdict.suggestion)
+        return Judgement(obstacle=str(error), unknown_target=asked.target not in recipe_target.labels(opened))
+    if not found.verdict.valid or found.target is None:
+        return Judgement(outlook=found, need=need)
+    if isinstance(model, PublishedModel):
+        return Judgement(
+            outlook=found, need=need, obstacle=f"To optimize it, its weights are needed. {optimize.no_weights(model)}"
+        )
     try:
-        prepared = optimize.prepare(opened, source, recipe)
+        prepared = optimize.prepare(opened, source, recipe, target=asked.target, goal=asked.goal, load=asked.load)
     except WhetstoneError as error:
-        return Judgement(need=need, notes=verdict.plan.notes, obstacle=str(error))
-    duration = watching.expected(opened, JobKind.OPTIMIZE, optimize.title(card, recipe))
-    return Judgement(prepared=prepared, need=need, duration=duration, notes=verdict.plan.notes)
+        return Judgement(outlook=found, need=need, obstacle=str(error))
+    duration = watching.expected(opened, JobKind.OPTIMIZE, optimize.title(prepared.spec.model, recipe))
+    return Judgement(outlook=found, prepared=prepared, need=need, duration=duration)
 
 
-def summary(card: ModelCard, judgement: Judgement) -> None:
+def summary(model: ModelFacts, judgement: Judgement) -> None:
     """Valid or not, and what it needs, in the first screenful of any width."""
-    need = judgement.need
-    if judgement.prepared is None or need is None:
-        if judgement.reasons or judgement.obstacle:
-            said = message(judgement.obstacle or judgement.reasons[0].message)
-            more = f" And {len(judgement.reasons) - 1} more, below." if len(judgement.reasons) > 1 else ""
-            st.error(f"{said}{more}", icon=":material/block:")
+    found, need = judgement.outlook, judgement.need
+    if found is None or need is None:
+        st.error(message(judgement.obstacle or ""), icon=":material/block:")
+        if judgement.unknown_target:
+            st.button("Plan for this machine", key="target-local", on_click=recipe_target.put, args=("local",))
         return
+    if not found.verdict.valid or found.target is None:
+        _refused(found)
+        return
+    if judgement.obstacle and isinstance(model, ModelCard):
+        st.error(message(judgement.obstacle), icon=":material/block:")
+        return
+    here = found.target.startswith("local")
+    where = "this machine" if here else f"{plain(found.target)}, for planning"
+    st.success(f"Valid for this model on {where}: {', '.join(_parts(model, judgement, need))}.", icon=":material/check_circle:")
+    if isinstance(model, PublishedModel):
+        _import(model, judgement)
+    elif judgement.prepared and judgement.prepared.spec.deployment:
+        st.info(message(optimize.where(model, judgement.prepared.spec.deployment, judgement.prepared.spec.recipe)))
+
+
+def _refused(found: Outlook) -> None:
+    if found.verdict.valid and found.choice:  # it could be served, but not so that the goal is met
+        st.error(message(found.choice.why), icon=":material/block:")
+        return
+    more = f" And {len(found.verdict.reasons) - 1} more, below." if len(found.verdict.reasons) > 1 else ""
+    where = f"On {plain(found.checked_on)}: " if found.choice else ""
+    st.error(f"{where}{message(found.verdict.reasons[0].message)}{more}", icon=":material/block:")
+
+
+def _parts(model: ModelFacts, judgement: Judgement, need: Need) -> list[str]:
     took = judgement.duration
-    parts = [
-        f"weights {size(card.weights_bytes)} to about {size(need.weights_bytes)}",
+    return [
+        f"weights {size(estimate.original_bytes(model))} to about {size(need.weights_bytes)}",
         f"disk {size(need.disk_bytes)}",
         f"memory {size(need.memory_bytes)}",
-        between(took.low, took.high) if took else "duration unknown",
+        between(took.low, took.high) if took else _estimated(judgement),
     ]
-    st.success(f"Valid for this model on this machine: {', '.join(parts)}.", icon=":material/check_circle:")
+
+
+def _estimated(judgement: Judgement) -> str:
+    """The job's duration where no earlier one tells it."""
+    found = judgement.outlook.estimate if judgement.outlook else None
+    took = found.job_seconds if found else None
+    return f"estimated {between(*took)}" if took and took[1] else "duration unknown" if took is None else "no job needed"
+
+
+def _import(model: PublishedModel, judgement: Judgement) -> None:
+    st.info(message(judgement.obstacle), icon=":material/download:")
+    navigation.link("import", f"Import {plain(model.hf_repo)}", ":material/download:", folder=model.hf_repo)
 
 
 def validity(judgement: Judgement) -> None:
-    """Every reason with its source, and the nearest recipe that is valid."""
-    for reason in judgement.reasons:
+    """Every reason with its rule and source, what was put right, and the nearest recipe that is valid."""
+    found = judgement.outlook
+    if found is None:
+        return
+    for reason in found.verdict.reasons:
         st.markdown(f":material/block: {message(reason.message)}")
-        st.caption(f"Why: {plain(reason.source)}")
-    for note in judgement.notes:
-        st.caption(message(note))
-    nearest = judgement.suggestion
+        st.caption(f"Rule {plain(reason.rule)}. Source: {plain(reason.source)}")
+    if found.verdict.plan and found.verdict.plan.notes:
+        st.caption("\n".join(f"- {message(note)}" for note in found.verdict.plan.notes))
+    nearest, elsewhere = found.verdict.suggestion, found.verdict.suggestion_target
     if nearest is not None:
+        on = f" on {plain(elsewhere)}" if elsewhere else ""
+        st.markdown(f"Nearest valid recipe: **{plain(recipe_options.stack(nearest))}**{on}")
         st.button(
-            f"Use the nearest valid recipe: {plain(recipe_options.stack(nearest))}", key="nearest", icon=":material/build:",
-            on_click=recipe_form.put, args=(nearest,),
+            "Use the nearest valid recipe", key="nearest", icon=":material/build:", on_click=_use, args=(nearest, elsewhere)
         )  # fmt: skip
 
 
-def estimates(card: ModelCard, judgement: Judgement) -> None:
-    """Disk and memory with their formulas; what cannot be told says so."""
+def _use(recipe: Recipe, target: str | None) -> None:
+    recipe_form.put(recipe)
+    if target:
+        recipe_target.put(target)
+
+
+def estimates(opened: Workspace, judgement: Judgement) -> None:
+    """What it will need and give; what cannot be told says so."""
     st.markdown("**Estimate**")
-    if judgement.need is None:
-        st.caption("Nothing can be estimated until the recipe can be read for this model.")
+    found, took = judgement.outlook, judgement.duration
+    if found is None or judgement.need is None:
+        st.caption("Nothing can be estimated until the recipe can be read for this model and target.")
         return
-    need = judgement.need
-    with st.container(horizontal=True):
-        st.metric("Weights after", size(need.weights_bytes), help=f"Estimated: {need.formulas['weights']}")
-        st.metric("Disk", size(need.disk_bytes), help=f"Estimated: {need.formulas['disk']}")
-        st.metric("Memory", size(need.memory_bytes), help=f"Estimated: {need.formulas['memory']}")
-    st.caption(f"The original's weights take {size(card.weights_bytes)} (read from its files).")
-    took = judgement.duration
-    known = f"{between(took.low, took.high)}, {took.basis}." if took else "unknown: no job of this kind has succeeded here yet."
-    st.caption(f"Duration: {known}")
-    st.caption("Speed, cost and quality: unknown until the result is evaluated against the original.")
-    with st.expander("How this is estimated"):
-        for name, formula in need.formulas.items():
-            st.markdown(f"- {name}: {plain(formula)}")
+    if found.choice is not None:
+        recipe_estimate.choice(found.choice)
+    if found.estimate is None:
+        recipe_estimate.needs(judgement.need)
+        return
+    if found.estimate.target.startswith("local"):
+        known = (
+            f"{between(took.low, took.high)}, {took.basis}." if took else "unknown: no job of this kind has succeeded here yet."
+        )
+        st.caption(f"Duration: {known}")
+    recipe_estimate.show(opened, found.estimate)
 
 
-def submit_button(opened: Workspace, card: ModelCard, recipe: Recipe | None, judgement: Judgement) -> None:
-    """One job for one recipe, however often it is clicked; then the way to the job."""
-    fingerprint = f"{card.path} {card.revision} {recipe.hash} {recipe.name}" if recipe else ""
-    job_id = once.made(PURPOSE, fingerprint) if recipe else None
+def submit_button(opened: Workspace, recipe: Recipe | None, judgement: Judgement) -> None:
+    """One job for one recipe and target, however often it is clicked; then the way to the job."""
+    fingerprint = _fingerprint(judgement.prepared) if judgement.prepared else ""
+    job_id = once.made(PURPOSE, fingerprint) if fingerprint else None
     if job_id:
         navigation.link("job", "Open the job", ":material/monitoring:", id=job_id)
         st.button("Run it once more", key="again", on_click=once.renew, args=(PURPOSE,))
@@ -117,13 +176,25 @@ def submit_button(opened: Workspace, card: ModelCard, recipe: Recipe | None, jud
     clicked = st.button(
         "Optimize", key="optimize", type="primary", icon=":material/play_arrow:", shortcut="Ctrl+Enter",
         disabled=judgement.prepared is None,
-        help=None if judgement.prepared else "The recipe must be valid first: the reasons stand beside it.",
+        help=None if judgement.prepared else _why_not(judgement),
     )  # fmt: skip
     if clicked and judgement.prepared:  # no callback, which would be given the recipe before the field typed in last was read
         _submit(opened, judgement.prepared, fingerprint)
         st.rerun()
     if refused := st.session_state.pop(REFUSED, None):
         st.error(message(refused), icon=":material/error:")
+
+
+def _fingerprint(prepared: Prepared) -> str:
+    spec = prepared.spec
+    where = spec.deployment.target if spec.deployment else spec.target
+    return f"{spec.model.path} {spec.model.revision} {spec.recipe.hash} {spec.recipe.name} {where}"
+
+
+def _why_not(judgement: Judgement) -> str:
+    found = judgement.outlook
+    valid = found is not None and found.verdict.valid and found.target is not None
+    return message(judgement.obstacle) if valid else "The recipe must be valid first: the reasons stand beside it."
 
 
 def _submit(opened: Workspace, prepared: Prepared, fingerprint: str) -> None:

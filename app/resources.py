@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import plotly.graph_objects as graph
 import streamlit as st
 
 from app import charts
@@ -33,7 +32,6 @@ def panel(opened: Workspace, job_id: str) -> str:
     elif not uses:
         st.caption("Memory and processor use will stand here a few seconds after it has started.")
     else:
-        figure = charts_resources.resources(uses, charts.theme())
-        st.plotly_chart(graph.Figure(figure), key="resources", theme=None, config=charts.CONFIG, alt=in_words(uses))
+        charts.show(charts_resources.resources(uses, charts.theme()), "resources", in_words(uses))
         st.caption(f"{in_words(uses)} Of the worker and all it started, read from /proc; the latest attempt.")
     return str(job.state)

@@ -45,7 +45,7 @@ FOUR = "%2C".join(f"e-{number:010x}" for number in range(3, 7))
 PAGES = {
     "home": ("", ""),
     "catalog": ("catalog", ""),
-    "catalog, a filter": ("catalog", "words=model&works=INT8+(W8A8)"),
+    "catalog, a filter": ("catalog", "words=model&technique=INT8+(W8A8)"),
     "model": ("model", "id=starter"),
     "import": ("import", ""),
     "build": ("build", "model=starter"),

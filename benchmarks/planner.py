@@ -65,7 +65,7 @@ def main() -> None:
 
 
 def probed() -> speed.Speed:
-    return speed.median([speed.measure(probe.cores()) for _ in range(PROBES)])
+    return speed.best([speed.measure(probe.cores()) for _ in range(PROBES)])
 
 
 Fresh = tuple[speed.Speed, list[tuple[object, ...]]]
@@ -81,7 +81,7 @@ def measured_now() -> Fresh:
             view = headline.measure(workspace, Path(scratch) / "wide", [], REPEATS)
         finally:
             supervisors.stop(workspace)
-        found = speed.median([before, probed()])
+        found = speed.best([before, probed()])
     levels = [(result.name, level) for result in view.document.variants for level in result.levels]
     return found, compared(wide_card(parameters), None, found, levels)
 
@@ -133,7 +133,7 @@ def compared(
     card: ModelCard, draft: ModelCard | None, found: speed.Speed, levels: list[tuple[str, Level]]
 ) -> list[tuple[object, ...]]:
     """(variant, streams, metric, predicted least, most, middle, measured, error, inside) for every level."""
-    device = Device("cpu", "cpu", 1, probe.total_memory(), found.bandwidth, found.flops, measured=True)
+    device = Device("cpu", "cpu", 1, probe.total_memory(), found.weights, found.flops, measured=True)
     rows: list[tuple[object, ...]] = []
     for name, level in levels:
         predicted = prediction(card, RECIPES[name], device, level, draft)
@@ -184,7 +184,8 @@ def section(title: str, found: speed.Speed, rows: list[tuple[object, ...]]) -> l
     header = ("variant", "streams", "metric", "predicted from", "to", "middle", "measured", "error", "inside")
     return [
         "", f"## {title}", "",
-        f"Probe: {found.bandwidth / 1e9:.1f} GB/s read, {found.flops / 1e12:.2f} TFLOP/s in bfloat16. "
+        f"Probe: {found.bandwidth / 1e9:.1f} GB/s read, {found.weights / 1e9:.1f} GB/s through weights, "
+        f"{found.flops / 1e12:.2f} TFLOP/s in bfloat16. "
         f"Decoding of the original, 1 stream: {decode[5]:.1f} ms predicted, {decode[6]:.1f} ms measured, error {decode[7]}.", "",
         "```", table(header, rows), "```",
     ]  # fmt: skip

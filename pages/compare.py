@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from app import charts, compare, compare_address, compare_form, compare_slo, evaluation_view, navigation
+from app import charts, compare, compare_address, compare_form, compare_presets, compare_slo, evaluation_view, navigation
 from app.session import workspace
 from app.words import plain
 from backend.domain import charts as drawn
@@ -16,6 +16,12 @@ with action:
     navigation.link("evaluate", "Measure something", ":material/speed:")
 
 views = compare_form.choose(opened)
+presets = compare_presets.choose(opened)
+if presets:
+    compare_presets.show(presets, views)
+    st.caption("This page's address holds the selection: share it as it is.")
+if not views and presets:
+    st.stop()
 if not views:
     st.caption("The charts will stand here: speed for one user against what the machine gives in all comes first.")
     st.stop()

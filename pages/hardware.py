@@ -2,10 +2,11 @@
 
 import streamlit as st
 
-from app import engine_cards, navigation, shell
-from app.hardware import accelerator_rows, figures, instruction_sets, mark
-from app.session import workspace
-from app.words import plain
+from app import engine_cards, instance_table, navigation, shell
+from app.hardware import accelerator_rows, figures, instruction_sets, mark, neuron_rows, speed_figures
+from app.session import frozen, workspace
+from app.words import message, plain
+from backend.domain.errors import WhetstoneError
 from backend.service import engines, machine
 
 opened = workspace()
@@ -31,8 +32,10 @@ shell.live("engines", cards, active=any(not job.ended for job in engines.latest(
 st.subheader("Accelerators")
 if here.accelerators:
     st.dataframe(accelerator_rows(here), hide_index=True, alt="Accelerators with memory and driver")
-else:
-    st.caption("No GPU is attached: quantization, serving and measuring run on the processor.")
+if here.neuron:
+    st.dataframe(neuron_rows(here), hide_index=True, alt="Neuron devices with memory and cores")
+if not here.accelerators and not here.neuron:
+    st.caption("No GPU and no Neuron device is attached: quantization, serving and measuring run on the processor.")
 
 st.subheader("Processor")
 rows = instruction_sets(here)
@@ -41,9 +44,23 @@ if rows:
     st.dataframe(rows, hide_index=True, alt="Instruction sets of this processor and what each is for")
 else:
     st.warning("It has none of the instruction sets that serving with vLLM is fast on.", icon=":material/warning:")
+if here.speed:
+    shell.figures(speed_figures(here.speed))
+else:
+    st.caption("Memory bandwidth was not measured yet. The first estimate for this machine measures it too.")
+told = {"help": "Reads memory and multiplies for six seconds. Estimates use the figures; other work lowers them."}
+label = "Measure again" if here.speed else "Measure it"
+if st.button(label, key="measure", icon=":material/speed:", **told | frozen(opened)):
+    with st.spinner("Measuring memory bandwidth and matrix products"):
+        try:
+            machine.measure(opened)
+            st.rerun()
+        except WhetstoneError as error:
+            st.error(message(error), icon=":material/error:")
 if here.compiler:
     st.markdown(":material/check_circle: C++ compiler and Python headers are there, so models can be compiled.")
 else:
     st.markdown(":material/warning: Compiling models needs a C++ compiler and Python headers: install g++ and python3-dev.")
 st.caption(plain(f"{here.cpu}, {here.os}, {here.machine}, Python {here.python}"))
+instance_table.draw(opened)
 navigation.link("playground", "Try a model here", ":material/chat:")

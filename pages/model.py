@@ -2,15 +2,15 @@
 
 import streamlit as st
 
-from app import navigation, shell
-from app.models import facts, figures, technique_rows
-from app.results import artifact_rows, provenance, source, verdicts
+from app import catalog_table, model_page, navigation, shell
+from app.models import facts, figures
+from app.presets import model_presets
 from app.session import workspace
 from app.words import plain
 from backend.domain.errors import RequestError
-from backend.service import artifacts, evaluations, models, techniques
+from backend.domain.model import ModelCard, PublishedModel
+from backend.service import catalog
 
-SHOWN = 20
 opened = workspace()
 wanted = st.query_params.get("id", "")
 if not wanted:
@@ -19,46 +19,36 @@ if not wanted:
     navigation.link("catalog", "Open the catalog", ":material/menu_book:")
     st.stop()
 try:
-    card = models.resolve(opened, wanted)
+    entry = catalog.show(opened, wanted)
 except RequestError as error:
     shell.refuse(plain(str(error)), "catalog", "Back to the catalog", title="Model")
-own = source(card)
+model = entry.model
 
 with st.container(horizontal=True, vertical_alignment="bottom"):
-    st.title(plain(card.id), width="stretch")
-    if st.button("Optimize", type="primary", icon=":material/construction:", shortcut="Alt+O"):
-        navigation.go("build", model=own)
-shell.figures(figures(card))
+    st.title(plain(catalog_table.title(entry)), width="stretch")
+    if isinstance(model, PublishedModel):
+        if st.button("Import", icon=":material/download:", shortcut="Alt+I"):
+            navigation.go("import", folder=model.hf_repo)
+        if st.button("Plan a recipe", type="primary", icon=":material/construction:", shortcut="Alt+O"):
+            navigation.go("build", model=entry.source)
+    elif st.button("Optimize", type="primary", icon=":material/construction:", shortcut="Alt+O"):
+        navigation.go("build", model=entry.source)
+if isinstance(model, PublishedModel):
+    model_page.published(model)
+shell.figures(figures(model))
 
-st.subheader("Techniques, as checked for this machine")
-st.dataframe(technique_rows(techniques.checks(opened, card)), hide_index=True, alt="Techniques and whether they work here")
-if card.quantization:
-    st.info(f"These weights are quantized already ({card.quantization}).", icon=":material/info:")
+st.subheader("Techniques")
+model_page.cells(opened, entry)
+if model.quantization:
+    st.info(f"These weights are quantized already ({plain(model.quantization)}).", icon=":material/info:")
+model_page.draft(entry)
 
-st.subheader("Artifacts made from it")
-made = [view for view in artifacts.listing(opened, model=card.id, limit=SHOWN) if view.manifest.parent.path == card.path]
-if made:
-    st.dataframe(artifact_rows(made), hide_index=True, alt="Artifacts with size and quality")
-    with st.container(horizontal=True):
-        for view in made[:5]:
-            label = f"Evaluate {plain(view.recipe)} ({view.id})"
-            navigation.link("evaluate", label, ":material/speed:", variants=navigation.several(own, view.id))
-            navigation.link("job", f"Job of {view.id}", ":material/open_in_full:", id=view.job_id)
-else:
-    st.caption("Nothing yet: what you optimize will stand here with its size and quality.")
+model_presets(opened, entry.source)
 
-st.subheader("Evaluations against it")
-measured = evaluations.listing(opened, baseline=card.id, limit=5)
-for evaluation in measured:
-    with st.container(border=True, key=f"evaluation-{evaluation.id}"):
-        st.markdown(f"**{plain(evaluation.title)}**")
-        for sentence in verdicts(evaluation.document):
-            st.markdown(f"- {sentence}")
-        st.caption(plain(provenance(evaluation)))
-        navigation.link("evaluate", "Open", ":material/open_in_full:", id=evaluation.id)
-if not measured:
-    st.caption("Nothing measured yet: verdicts against this model will stand here.")
-    navigation.link("evaluate", "Evaluate it", ":material/speed:", variants=navigation.several(own))
+st.subheader("Memory on each instance")
+model_page.memory(opened, entry)
 
-with st.expander("The card, as read from config.json and the weights", icon=":material/description:"):
-    st.dataframe(facts(card), hide_index=True, alt="Facts of the model")
+if isinstance(model, ModelCard):
+    model_page.tried(opened, model, entry.source)
+with st.expander("The card", icon=":material/description:"):
+    st.dataframe(facts(model), hide_index=True, alt="Facts of the model")

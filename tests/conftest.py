@@ -1,4 +1,4 @@
-"""What tests share: the starter models, one warm vLLM server and one Chromium a session."""
+"""What tests share: a home of their own, the starter models, one warm vLLM server and one Chromium a session."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from backend import settings
 from backend.domain.evaluation import Variant
 from backend.domain.recipe import Serving
 from backend.hardware.engines import engine_python
+from backend.service import Workspace, supervisors
 from backend.serving.vllm import VllmServer
 from backend.settings import ASSETS
+from tests.homes import open_home, processes_of
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = [
@@ -28,6 +30,15 @@ PATIENCE_MS = 30_000
 # A shared two-core machine pauses any test: how long an example took says nothing.
 hypothesis_settings.register_profile("house", deadline=None)
 hypothesis_settings.load_profile("house")
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Workspace]:
+    """Empty, for real supervisors and workers, of which nothing may be left."""
+    workspace = open_home(tmp_path / "home")
+    yield workspace
+    supervisors.stop(workspace)
+    assert processes_of(workspace) == []
 
 
 @pytest.fixture(scope="session")

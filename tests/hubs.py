@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import numpy
+import pytest
 from safetensors.numpy import save_file
 
 
@@ -27,6 +28,15 @@ class FakeHub:
 
     def sent(self) -> int:
         return sum(entry["sent"] for entry in self.log())
+
+    def reset(self, id: str, monkeypatch: pytest.MonkeyPatch) -> FakeHub:
+        """The hub that this test's process asks: no token, no fault, nothing logged, the model under Apache 2.0."""
+        monkeypatch.setenv("HF_ENDPOINT", self.url)
+        monkeypatch.delenv("HF_TOKEN", raising=False)
+        self.settings(id, licence="apache-2.0")
+        self.fault()
+        self.forget()
+        return self
 
     def forget(self) -> None:
         self._ask("/-/forget")

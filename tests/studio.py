@@ -20,7 +20,7 @@ from backend.domain.model import ModelCard
 from backend.domain.recipe import Recipe
 from backend.service import Workspace, jobs, optimize, recipes
 from backend.service.jobs import JobView
-from backend.store import history, queue
+from backend.store import history, models, queue
 from backend.store.tables import ArtifactRow, EvaluationRow, JobRow, SupervisorRow, now
 from tests.homes import open_home
 
@@ -133,6 +133,7 @@ def artifact(workspace: Workspace, job: JobView, parent: ModelCard) -> str:
     )  # fmt: skip
     with workspace.store.session() as session:
         session.merge(row)
+        models.used(session, parent)
     return manifest.id
 
 

@@ -6,10 +6,11 @@ No weight is loaded and no code of the model runs. Knows nothing of hubs, the st
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import re
 from pathlib import Path
 from typing import Any
 
+from backend.catalog import config as configuration
 from backend.catalog import record
 from backend.catalog.safetensors_header import TensorInfo
 from backend.catalog.source import FolderSource, ModelSource, RemoteSource
@@ -20,11 +21,20 @@ from backend.domain.errors import InvalidModel, UnknownModel
 from backend.domain.model import ModelCard, Origin
 
 CONFIG = "config.json"
-NOT_PARAMETERS = ("_scale", "_zero_point", "_shape", "_g_idx", ".scales", ".qzeros", ".g_idx")
+NOT_PARAMETERS = (
+    "_scale", "_scale_inv", "_scales", "_zero_point", "_shape", "_g_idx", ".scales", ".qzeros", ".g_idx", ".inv_freq",
+    ".masked_bias", ".e_score_correction_bias",
+)  # fmt: skip
 PACKED = ("weight_packed", "qweight")
+HALVES = "_blocks"
+"""MXFP4 keeps two weights in a byte."""
+HEADS = ("lm_head.weight", "embed_out.weight")
+EMBEDDINGS = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight", "embed_in.weight")
+LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks)\.(\d+)\.")
+GATED = re.compile(r"\.(gate_proj|gate_up_proj|w3|up_gate_proj)(\.|_|$)")
+TEXT_PART = re.compile(r"(^|\.)(language_model|text_model|lm_head)\.|^(model\.)?(layers|embed_tokens|norm)\.")
+"""Of a multimodal model, which tensors are its text part's."""
 DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "F64": "float64"}
-EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
-"""What the families call the number of experts a layer."""
 
 
 def read_card(folder: Path, *, id: str | None = None, origin: Origin = "folder") -> ModelCard:
@@ -60,17 +70,23 @@ def _facts(source: ModelSource) -> dict[str, Any]:
     if CONFIG not in sizes:
         raise InvalidModel(f"{source.name} has no config.json: it is not a model folder.")
     config = read_object(source, CONFIG)
-    facts = _architecture(config)
+    facts, notes, multimodal = configuration.read(config)
     if not any(name in sizes for name in TOKENIZER_FILES):
         raise InvalidModel(f"{source.name} has no tokenizer: put its tokenizer.json beside config.json.")
     weights = read_weights(source, sizes)
-    _check_agreement(facts, weights.tensors)
+    text, outside = _parts(weights.tensors) if multimodal else (weights.tensors, {})
+    _check_agreement(facts, text, config)
     quantization = config.get("quantization_config")
+    tied = bool(facts["tied_embeddings"])
     return {
         **facts,
+        "notes": notes,
         "revision": _revision(source, weights),
         "dtype": _dtype(config, weights.tensors),
-        "parameters": _parameters(weights.tensors, bool(facts["tied_embeddings"]), quantization),
+        "parameters": _parameters(weights.tensors, tied, quantization),
+        "outside_parameters": _parameters(outside, tied, quantization),
+        "expert_parameters": _expert_parameters(text, quantization) if facts["experts"] else None,
+        "gated_mlp": any(GATED.search(name) for name in text),
         "weights_bytes": weights.bytes,
         "bytes_by_dtype": bytes_by_dtype(weights.tensors),
         "quantization": _quant_method(quantization),
@@ -81,73 +97,54 @@ def _revision(source: ModelSource, weights: Weights) -> str:
     return hashlib.sha256(source.read(CONFIG) + weights.digest.encode()).hexdigest()
 
 
-def _architecture(config: dict[str, Any]) -> dict[str, Any]:
-    names = config.get("architectures")
-    if not isinstance(names, list) or not names or not isinstance(names[0], str):
-        raise InvalidModel("config.json names no architecture (`architectures`): whetstone cannot tell what model this is.")
-    model_type = config.get("model_type")
-    if not isinstance(model_type, str) or not model_type:
-        raise InvalidModel("config.json has no `model_type`: whetstone cannot tell what model this is.")
-    heads, hidden = _size(config, "num_attention_heads"), _size(config, "hidden_size")
-    return {
-        "architecture": names[0],
-        "model_type": model_type,
-        "layers": _size(config, "num_hidden_layers"),
-        "hidden_size": hidden,
-        "intermediate_size": _size(config, "intermediate_size"),
-        "heads": heads,
-        "kv_heads": _size(config, "num_key_value_heads", heads),
-        "head_dim": _size(config, "head_dim", hidden // heads),
-        "vocabulary": _size(config, "vocab_size"),
-        "max_positions": _size(config, "max_position_embeddings"),
-        "tied_embeddings": config.get("tie_word_embeddings") is True,
-        **_experts(config),
-    }
+def _parts(tensors: dict[str, TensorInfo]) -> tuple[dict[str, TensorInfo], dict[str, TensorInfo]]:
+    """A multimodal model's text part, and the rest."""
+    text = {name: info for name, info in tensors.items() if TEXT_PART.search(name)}
+    return text, {name: info for name, info in tensors.items() if name not in text}
 
 
-def _experts(config: Mapping[str, Any]) -> dict[str, int | None]:
-    """Experts a layer and a token; None for a dense model, whose config may say 0 or 1."""
-    found = [config[field] for field in EXPERTS if type(config.get(field)) is int and config[field] > 1]
-    a_token = config.get("num_experts_per_tok")
-    return {
-        "experts": found[0] if found else None,
-        "experts_per_token": a_token if found and type(a_token) is int and a_token > 0 else None,
-    }
-
-
-def _size(config: Mapping[str, Any], field: str, default: int | None = None) -> int:
-    value = config.get(field)
-    value = default if value is None else value
-    if type(value) is not int or value < 1:
-        raise InvalidModel(f"config.json has no usable `{field}`: it must be a whole number above 0.")
-    return value
-
-
-def _check_agreement(facts: dict[str, Any], tensors: dict[str, TensorInfo]) -> None:
-    """Config and weights must describe one model; tensors under other names than Llama's are not judged."""
-    embedding = tensors.get("model.embed_tokens.weight")
-    if embedding and embedding.shape != (facts["vocabulary"], facts["hidden_size"]):
+def _check_agreement(facts: dict[str, Any], tensors: dict[str, TensorInfo], config: dict[str, Any]) -> None:
+    """Config and weights must describe one model; tensors under names that no family here has are not judged."""
+    found = [info.shape for name, info in tensors.items() if name.endswith(EMBEDDINGS) and len(info.shape) == 2]
+    expected = (facts["vocabulary"], config.get("word_embed_proj_dim", facts["hidden_size"]))
+    if len(found) == 1 and found[0] != expected:
         raise InvalidModel(
             f"config.json says vocabulary {facts['vocabulary']} and hidden size {facts['hidden_size']}, but the embedding "
-            f"is {' x '.join(map(str, embedding.shape))}: config.json and the weights belong to different models."
+            f"is {' x '.join(map(str, found[0]))}: config.json and the weights belong to different models."
         )
-    layers = {name.split(".")[2] for name in tensors if name.startswith("model.layers.")}
-    if layers and layers != {str(number) for number in range(facts["layers"])}:
+    layers = {int(match[1]) for match in map(LAYER.search, tensors) if match}
+    extra = config.get("num_nextn_predict_layers")  # DeepSeek stores the layers that predict further tokens behind the others
+    wanted = facts["layers"]
+    allowed = {wanted, wanted + extra} if type(extra) is int else {wanted}
+    if layers and not (len(layers) in allowed and layers == set(range(len(layers)))):
         raise InvalidModel(
-            f"config.json says {facts['layers']} layers, but the weights hold {len(layers)}: "
+            f"config.json says {wanted} layers, but the weights hold {len(layers)}: "
             "config.json and the weights belong to different models, or a shard is missing."
         )
 
 
 def _parameters(tensors: dict[str, TensorInfo], tied: bool, quantization: Any) -> int:
-    """Elements of all weights: tied embeddings once, packed integers unpacked, scales and zero points left out."""
+    """Elements of all weights: tied embeddings once, packed integers unpacked; scales, zero points and buffers left out."""
     per_word = 32 // _packed_bits(quantization)
-    total = 0
-    for name, info in tensors.items():
-        if name.endswith(NOT_PARAMETERS) or (tied and name == "lm_head.weight"):
-            continue
-        total += info.elements * (per_word if name.endswith(PACKED) and info.dtype == "I32" else 1)
-    return total
+    counted = (name for name in tensors if not (_is_buffer(name, tensors[name]) or (tied and name.endswith(HEADS))))
+    return sum(_elements(name, tensors[name], per_word) for name in counted)
+
+
+def _is_buffer(name: str, info: TensorInfo) -> bool:
+    """Older checkpoints of GPT-2 and GPT-NeoX hold the causal mask, four-dimensional, under the name of a bias."""
+    return name.endswith(NOT_PARAMETERS) or (name.endswith(".bias") and len(info.shape) == 4)
+
+
+def _elements(name: str, info: TensorInfo, per_word: int) -> int:
+    if name.endswith(PACKED) and info.dtype == "I32":
+        return info.elements * per_word
+    return info.elements * (2 if name.endswith(HALVES) and info.dtype == "U8" else 1)
+
+
+def _expert_parameters(tensors: dict[str, TensorInfo], quantization: Any) -> int | None:
+    """Of the routed experts; shared ones, which every token passes through, are not among them."""
+    routed = {name: info for name, info in tensors.items() if ".experts." in name}
+    return _parameters(routed, False, quantization) or None
 
 
 def _packed_bits(quantization: Any) -> int:

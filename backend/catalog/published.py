@@ -7,6 +7,7 @@ model here has a folder.
 from __future__ import annotations
 
 import csv
+import hashlib
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
@@ -101,9 +102,48 @@ class _Row(BaseModel):
     quantization_bits: int | None = None
 
 
-@lru_cache(maxsize=4)
-def published(path: Path = MODELS, matrix: Path = MATRIX) -> dict[str, PublishedModel]:
+def published(path: Path | None = None, matrix: Path | None = None) -> dict[str, PublishedModel]:
     """The rows of the page by their id, in its order. Raises InvalidCatalog."""
+    models, cells = path or MODELS, matrix or MATRIX
+    return _published(models, cells, _stamp(models), _stamp(cells))
+
+
+def reference(path: Path | None = None) -> dict[str, PublishedModel]:
+    """Models that the page does not list, by hub id: what the tutorial computes with, and the drafts. Raises InvalidCatalog."""
+    return _reference(path or REFERENCE, _stamp(path or REFERENCE))
+
+
+def digest() -> str:
+    """sha256 over the files: another digest is another catalog. Raises InvalidCatalog where one cannot be read."""
+    found = hashlib.sha256()
+    for path in (MODELS, MATRIX, REFERENCE):
+        found.update(_content(path, _stamp(path)))
+    return found.hexdigest()
+
+
+_Stamp = tuple[int, int, int] | None
+
+
+def _stamp(path: Path) -> _Stamp:
+    """What changes with a file, cheaply; None where it is not there."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+@lru_cache(maxsize=8)
+def _content(path: Path, _stamp: _Stamp) -> bytes:
+    try:
+        return hashlib.sha256(path.read_bytes()).digest()
+    except OSError as error:
+        raise InvalidCatalog(f"{path} cannot be read ({error.strerror}): restore the file.") from None
+
+
+@lru_cache(maxsize=4)
+def _published(path: Path, matrix: Path, _models: _Stamp, _matrix: _Stamp) -> dict[str, PublishedModel]:
+    """Read once as long as the files stay as they are: the studio notices an edit without being started again."""
     cells = _cells(matrix)
     found = {}
     for row in rows.read(path, "models", _Row, "jumpstart_id"):
@@ -117,14 +157,13 @@ def published(path: Path = MODELS, matrix: Path = MATRIX) -> dict[str, Published
 
 
 @lru_cache(maxsize=4)
-def reference(path: Path = REFERENCE) -> dict[str, PublishedModel]:
-    """Models that the page does not list, by hub id: what the tutorial computes with, and the drafts. Raises InvalidCatalog."""
+def _reference(path: Path, _models: _Stamp) -> dict[str, PublishedModel]:
     found = rows.read(path, "models", _Row, "hf_repo")
     return {row.hf_repo: _model(path, row, row.hf_repo, "reference", None) for row in found}
 
 
 def find(name: str) -> PublishedModel | None:
-    """By JumpStart id or hub id, in any case."""
+    """By JumpStart id or hub id, in any case. Raises InvalidCatalog."""
     wanted = name.lower()
     for model in (*published().values(), *reference().values()):
         if wanted in {model.id.lower(), model.hf_repo.lower()}:

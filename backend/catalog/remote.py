@@ -10,7 +10,7 @@ from backend.catalog import hub
 from backend.catalog.card import read_remote_card
 from backend.catalog.hub import HubSource
 from backend.catalog.s3 import SCHEME, S3Source
-from backend.catalog.selection import check_architecture, wanted
+from backend.catalog.selection import wanted
 from backend.catalog.source import RemoteSource, SourceDropped
 from backend.domain.errors import RequestError, SourceUnreachable, UnknownModel
 from backend.domain.imports import Inspection, must_accept
@@ -49,7 +49,6 @@ def inspect(source: RemoteSource) -> Inspection:
     """
     try:
         card = read_remote_card(source)
-        check_architecture(card)
         files = wanted(source)
     except SourceDropped as error:
         raise SourceUnreachable(str(error)) from None

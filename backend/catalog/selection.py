@@ -5,17 +5,11 @@ Knows nothing of how they are fetched.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from fnmatch import fnmatch
-from functools import lru_cache
 
 from backend.catalog.source import ModelSource
 from backend.catalog.tokenizer_hash import FILES as TOKENIZER_FILES
 from backend.catalog.weights import INDEX, read_index, weight_files
-from backend.domain.errors import InvalidModel
-from backend.domain.model import ModelCard
-from backend.settings import ASSETS
 
 PLAIN = frozenset({
     "config.json", "generation_config.json", INDEX, *TOKENIZER_FILES, "tokenizer_config.json", "special_tokens_map.json",
@@ -36,20 +30,3 @@ def wanted(source: ModelSource) -> dict[str, int]:
 def _is_licence(file: str) -> bool:
     plain = "." not in file or file.endswith(TEXT)
     return plain and any(fnmatch(file, pattern) for pattern in LICENCES)
-
-
-def check_architecture(card: ModelCard) -> None:
-    """Raises InvalidModel where nothing here could load the model without running code that comes with it."""
-    known = architectures()
-    if card.architecture not in known["architectures"]:
-        raise InvalidModel(
-            f"config.json names the architecture {card.architecture!r}, which {known['source']} does not know as one that "
-            "generates text: Whetstone runs no code that comes with a model, so it cannot use this one."
-        )
-
-
-@lru_cache(maxsize=1)
-def architectures() -> Mapping[str, str | list[str]]:
-    """`architectures` that generate text, and the library release they were read from (`source`)."""
-    document: dict[str, str | list[str]] = json.loads((ASSETS / "architectures.json").read_text())
-    return document

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from backend.cli.output import table
-from backend.domain.choose import Choice
+from backend.domain.calibration import Calibration
+from backend.domain.choose import Choice, Deployment, Loser
 from backend.domain.estimate import Estimate
+from backend.domain.wording import figure, streams
+from backend.service.optimize import Preview
 
 LOSERS_SHOWN = 12
 
@@ -38,6 +43,7 @@ def text(found: Estimate) -> str:
     ]
     lines = [f"{name:22} {value}" for name, value in rows]
     lines += [f"unknown: {reason}" for reason in found.unknown]
+    lines += _calibrated(found.calibration) if found.calibration else []
     return "\n".join(
         [*lines, "", "All of this is estimated:", *(f"  {name}: {formula}" for name, formula in found.formulas.items())]
     )
@@ -46,10 +52,44 @@ def text(found: Estimate) -> str:
 def choice_text(choice: Choice) -> str:
     """The winner's estimate, and the first of the others with why they lost."""
     head = f"{choice.winner.target}. {choice.why}\n\n{text(choice.winner)}" if choice.winner else choice.why
-    shown = [(loser.target, loser.price_per_hour, loser.why) for loser in choice.losers[:LOSERS_SHOWN]]
-    more = len(choice.losers) - len(shown)
+    more = len(choice.losers) - LOSERS_SHOWN
     rest = f"\nand {more} more, with --json." if more > 0 else ""
-    return f"{head}\n\nThe others:\n{table(('target', 'USD an hour', 'why it lost'), shown)}{rest}"
+    return f"{head}\n\nThe others:\n{_losers(choice.losers)}{rest}"
+
+
+def _losers(losers: Sequence[Loser]) -> str:
+    shown = [(loser.target, loser.price_per_hour, loser.why) for loser in losers[:LOSERS_SHOWN]]
+    return table(("target", "USD an hour", "why it lost"), shown)
+
+
+def preview_text(title: str, found: Preview) -> str:
+    """The steps, what the job needs, where it runs, and where the result is meant to be served."""
+    steps = [f"  {number}. {step.title}" for number, step in enumerate(found.plan.steps, 1)] or ["  nothing: the original"]
+    need = found.need
+    needs = f"  needs {need.disk_bytes / 1e6:.0f} MB of disk and about {need.memory_bytes / 1e6:.0f} MB of memory"
+    notes = [f"  {note}" for note in found.plan.notes]
+    return "\n".join([f"{title}:", *steps, needs, *notes, found.where, *_deployment(found.deployment)])
+
+
+def _deployment(found: Deployment | None) -> list[str]:
+    if found is None:
+        return []
+    price = f", {found.price_per_hour:,.4g} USD an hour" if found.price_per_hour is not None else ""
+    lines = [f"\nTo be served on {found.target}{price}, tensor parallel {found.tensor_parallel}. {found.why}"]
+    if found.job:
+        took = f"{_ends(found.job.seconds, 1, 's')}, {_ends(found.job.cost, 1, 'USD')}"
+        lines.append(f"The job itself would cost least on {found.job.target}: {took} (estimated).")
+    return [*lines, "", "The others:", _losers(found.losers)] if found.losers else lines
+
+
+def _calibrated(found: Calibration) -> list[str]:
+    """What it was corrected by, and how far the prediction lay from each measured level before and after."""
+    head = f"calibrated by evaluation {found.evaluation} on {found.measured_at}, at {streams(found.concurrency)}:"
+    rows = [
+        (point.concurrency, point.metric, figure(point.measured), _percent(point.error), _percent(after.error))
+        for point, after in zip(found.points, found.after, strict=True)
+    ]
+    return ["", head, table(("streams", "metric", "measured", "error before", "error after"), rows)]
 
 
 def _ends(ends: tuple[float, float] | None, factor: float, unit: str) -> str:
@@ -61,3 +101,8 @@ def _ends(ends: tuple[float, float] | None, factor: float, unit: str) -> str:
 
 def _one(value: int | None, unit: str) -> str:
     return "unknown" if value is None else f"{value:,} {unit}"
+
+
+def _percent(error: float) -> str:
+    whole = round(error * 100)
+    return f"{whole:+d}%" if whole else "0%"

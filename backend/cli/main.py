@@ -6,7 +6,21 @@ import sys
 
 import typer
 
-from backend.cli import artifacts, bench, catalog, doctor, engines, evaluate, jobs, models, optimize, recipe, studio
+from backend.cli import (
+    artifacts,
+    bench,
+    catalog,
+    doctor,
+    engines,
+    evaluate,
+    jobs,
+    models,
+    optimize,
+    presets,
+    prices,
+    recipe,
+    studio,
+)
 from backend.domain.errors import WhetstoneError
 
 app = typer.Typer(
@@ -27,7 +41,9 @@ app.add_typer(catalog.app, name="catalog", help="The models Whetstone knows.")
 app.add_typer(
     models.app, name="models", help="Models of your own, from a folder, a hub or S3: look at one, import it, list, forget."
 )
+app.add_typer(presets.app, name="presets", help="Recipes to start from: list, show, apply, save, export, import.")
 app.add_typer(recipe.app, name="recipe", help="Check a recipe, estimate what it needs, list the bundled ones.")
+app.add_typer(prices.app, name="prices", help="What instances cost, where and as of when; refresh it from AWS.")
 
 
 def main() -> None:

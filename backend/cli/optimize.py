@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from backend import service
+from backend.cli import estimates, goals
 from backend.cli.output import emit
 from backend.cli.run import finish
+from backend.domain.roofline import Load
 from backend.service import Workspace, optimize, recipes, supervisors
 from backend.service.jobs import JobView
 
@@ -23,25 +26,39 @@ def register(app: typer.Typer) -> None:
 def command(
     model: Annotated[str, typer.Argument(help="A model id such as `starter`, or a folder.")],
     recipe: Annotated[Path, typer.Option(help="A recipe file, or the name of a bundled recipe.")],
-    target: Annotated[str, typer.Option(help="Where it is to run: local, local:cpu, local:gpu0.")] = "local",
+    target: Annotated[
+        str,
+        typer.Option(
+            help="local, local:cpu or local:gpu0; or where the result is meant to be served, for which it runs here: an instance "
+            "such as ml.g5.12xlarge, or auto, the cheapest that fits and meets the goal."
+        ),
+    ] = "local",
+    input_tokens: goals.InputTokens = 512,
+    output_tokens: goals.OutputTokens = 128,
+    concurrency: goals.Concurrency = 1,
+    goal: goals.Wanted = "cost",
+    max_ttft_ms: goals.MaxTtft = None,
+    max_tpot_ms: goals.MaxTpot = None,
+    min_tokens_per_s: goals.MinRate = None,
+    min_context: goals.MinContext = None,
     seed: Annotated[int, typer.Option(help="Seed of the calibration sample.")] = 0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and what it needs, start nothing.")] = False,
     wait: Annotated[bool, typer.Option("--wait/--detach", help="Wait for the end, or leave it to the supervisor.")] = False,
     json: Json = False,
 ) -> None:
     """Optimize a model with a recipe: a watched job that ends in a verified artifact."""
-    workspace = service.open_workspace()
-    prepared = optimize.prepare(workspace, model, recipes.read_file(recipe), target=target, seed=seed)
+    workspace, chosen = service.open_workspace(), recipes.read_file(recipe)
+    limits = {"max_ttft_ms": max_ttft_ms, "max_tpot_ms": max_tpot_ms, "min_output_tokens_per_s": min_tokens_per_s}
+    wanted = goals.read(wanted=goal, min_context=min_context, **limits)
+    load = Load(input_tokens=input_tokens, output_tokens=output_tokens, concurrency=concurrency)
     if dry_run:
-        steps = (
-            "\n".join(f"  {i}. {step.title}" for i, step in enumerate(prepared.spec.plan.steps, 1)) or "  nothing: the original"
-        )
-        need = prepared.need
-        needs = f"needs {need.disk_bytes / 1e6:.0f} MB of disk and about {need.memory_bytes / 1e6:.0f} MB of memory"
-        document = {"plan": prepared.spec.plan, "need": need, "spec": prepared.spec}
-        emit(document, as_json=json, text=f"{prepared.spec.model.id} with {prepared.spec.recipe.name}:\n{steps}\n  {needs}")
+        found = optimize.preview(workspace, model, chosen, target=target, goal=wanted, load=load, seed=seed)
+        emit(found, as_json=json, text=estimates.preview_text(f"{model} with {chosen.name}", found))
         return
+    prepared = optimize.prepare(workspace, model, chosen, target=target, goal=wanted, load=load, seed=seed)
     job = optimize.submit(workspace, prepared)
+    if prepared.spec.deployment is not None:
+        print(optimize.where(prepared.spec.model, prepared.spec.deployment, chosen), file=sys.stderr)
     if not wait:
         queued(workspace, job, as_json=json)
         return

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from pydantic import ValidationError
 
 from backend import service
-from backend.cli import estimates
+from backend.cli import estimates, goals
 from backend.cli.optimize import Json
 from backend.cli.output import emit
-from backend.domain.choose import Goal
 from backend.domain.compat import PlannedStep, Verdict
-from backend.domain.errors import InvalidRecipe
 from backend.domain.roofline import Load
 from backend.service import models, planning, recipes
 
@@ -79,20 +76,20 @@ def estimate_recipe(
     recipe: File,
     model: Model = "starter",
     target: Target = "local",
-    input_tokens: Annotated[int, typer.Option(min=1, help="Tokens of a prompt.")] = 512,
-    output_tokens: Annotated[int, typer.Option(min=1, help="Tokens of an answer.")] = 128,
-    concurrency: Annotated[int, typer.Option(min=1, help="Requests at once.")] = 1,
+    input_tokens: goals.InputTokens = 512,
+    output_tokens: goals.OutputTokens = 128,
+    concurrency: goals.Concurrency = 1,
     acceptance: Annotated[
         float | None, typer.Option(min=0, max=1, help="Measured probability that a proposed token is accepted.")
     ] = None,
     price_per_hour: Annotated[
         float | None, typer.Option(min=0, help="USD an hour, for a machine without a published price.")
     ] = None,
-    goal: Annotated[str, typer.Option(help="With --target auto: cost, throughput (cost a token) or latency.")] = "cost",
-    max_ttft_ms: Annotated[float | None, typer.Option(help="With --target auto: time to first token at most.")] = None,
-    max_tpot_ms: Annotated[float | None, typer.Option(help="With --target auto: time per output token at most.")] = None,
-    min_tokens_per_s: Annotated[float | None, typer.Option(help="With --target auto: output tokens/s at least.")] = None,
-    min_context: Annotated[int | None, typer.Option(help="With --target auto: tokens of one sequence at least.")] = None,
+    goal: goals.Wanted = "cost",
+    max_ttft_ms: goals.MaxTtft = None,
+    max_tpot_ms: goals.MaxTpot = None,
+    min_tokens_per_s: goals.MinRate = None,
+    min_context: goals.MinContext = None,
     json: Json = False,
 ) -> None:
     """Memory, disk, duration, cost, predicted latency and throughput: ranges, with the formula of each."""
@@ -104,17 +101,8 @@ def estimate_recipe(
         emit(found, as_json=json, text=estimates.text(found))
         return
     limits = {"max_ttft_ms": max_ttft_ms, "max_tpot_ms": max_tpot_ms, "min_output_tokens_per_s": min_tokens_per_s}
-    choice = planning.auto(workspace, card, chosen, _goal(wanted=goal, min_context=min_context, **limits), load)
+    choice = planning.auto(workspace, card, chosen, goals.read(wanted=goal, min_context=min_context, **limits), load)
     winner = choice.winner.model_dump(mode="json") if choice.winner else {}
     emit(winner | {"why": choice.why, "losers": choice.losers}, as_json=json, text=estimates.choice_text(choice))
     if choice.winner is None:
         raise typer.Exit(2)
-
-
-def _goal(**asked: Any) -> Goal:
-    try:
-        return Goal.model_validate(asked)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        name = {"wanted": "goal", "min_output_tokens_per_s": "min-tokens-per-s"}.get(str(first["loc"][0]), str(first["loc"][0]))
-        raise InvalidRecipe(f"--{name.replace('_', '-')} is wrong: {first['msg'].lower()}.") from None

@@ -29,21 +29,29 @@ class Point(BaseModel):
 
 
 class Calibration(BaseModel):
-    """Measured / predicted at the level nearest to what is asked; 1 where that metric was not measured."""
+    """Measured / predicted at the level nearest to what is asked; 1 where that metric was not measured.
+
+    `points` are the predictions as they were, `after` the same once corrected: nothing is left at the level that set the factors,
+    what is left at the others tells how far the correction carries.
+    """
 
     model_config = ConfigDict(frozen=True)
 
     concurrency: int
     ttft: float = 1.0
     tpot: float = 1.0
+    rate: float = 1.0
     points: tuple[Point, ...]
+    after: tuple[Point, ...] = ()
+    evaluation: str | None = None
+    """The evaluation that measured, and when."""
+    measured_at: str | None = None
 
     def applied(self, speed: Speed) -> Speed:
         """Times scaled by the factors, keeping the ratio of the range's ends; tokens/s by the factor of its own measurement."""
-        rate = next(
-            (p.measured / p.predicted for p in self.points if p.metric == RATE and p.concurrency == self.concurrency), 1.0
+        return Speed(
+            _scaled(speed.ttft, self.ttft), _scaled(speed.tpot, self.tpot), _scaled(speed.output_tokens_per_s, self.rate)
         )
-        return Speed(_scaled(speed.ttft, self.ttft), _scaled(speed.tpot, self.tpot), _scaled(speed.output_tokens_per_s, rate))
 
 
 TTFT, TPOT, RATE = "ttft_ms", "tpot_ms", "output_tokens_per_s"
@@ -68,7 +76,9 @@ def compare(predicted: Speed, level: Level) -> tuple[Point, ...]:
     )
 
 
-def calibrate(pairs: Sequence[tuple[Speed, Level]], concurrency: int) -> Calibration | None:
+def calibrate(
+    pairs: Sequence[tuple[Speed, Level]], concurrency: int, *, evaluation: str | None = None, measured_at: str | None = None
+) -> Calibration | None:
     """From predictions for measured levels of one variant on one machine; the level nearest to `concurrency` sets the factors.
 
     None without a measurement.
@@ -78,7 +88,12 @@ def calibrate(pairs: Sequence[tuple[Speed, Level]], concurrency: int) -> Calibra
         return None
     chosen = min({point.concurrency for point in points}, key=lambda level: (abs(level - concurrency), level))
     factors = {point.metric: point.measured / point.predicted for point in points if point.concurrency == chosen}
-    return Calibration(concurrency=chosen, ttft=factors.get(TTFT, 1.0), tpot=factors.get(TPOT, 1.0), points=points)
+    found = Calibration(
+        concurrency=chosen, ttft=factors.get(TTFT, 1.0), tpot=factors.get(TPOT, 1.0), rate=factors.get(RATE, 1.0), points=points,
+        evaluation=evaluation, measured_at=measured_at,
+    )  # fmt: skip
+    after = tuple(point for predicted, level in pairs for point in compare(found.applied(predicted), level))
+    return found.model_copy(update={"after": after})
 
 
 def _scaled(ends: tuple[float, float], factor: float) -> tuple[float, float]:

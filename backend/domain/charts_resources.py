@@ -21,7 +21,7 @@ def resources(points: Sequence[tuple[float, float, float]], theme: Theme = "ligh
     size, scale = ("GB", 1e9) if max(memory for _, memory, _ in points) >= 1e9 else ("MB", 1e6)
     memory = _trace("Memory", "y", at, [value / scale for _, value, _ in points], f"{size} at most", unit, 0, theme)
     cpu = _trace("Processor", "y2", at, [value for _, _, value in points], "% of one core on average", unit, 1, theme)
-    drawn = layout(TITLE, {"label": f"Since the start ({unit})", "rangemode": "tozero"}, {}, theme)
+    drawn = layout(TITLE, {"label": f"Since the start ({unit})", "rangemode": "tozero"}, {}, theme, provenance=MEASURED)
     drawn["xaxis"]["anchor"] = "y2"
     upper = {**drawn["yaxis"], **_panel(f"Memory ({size})", (0.56, 1.0), theme)}
     lower = {**drawn["yaxis"], **_panel("CPU (% of one core)", (0.0, 0.44), theme)}

@@ -107,11 +107,17 @@ def _row(trace: dict[str, Any], place: int, drawn: dict[str, Any]) -> Row:
     if trace.get("text"):
         found[meta["mark"]] = trace["text"][place]
     for axis in ("x", "y"):
-        title = drawn[f"{axis}axis"]["title"]["text"]
+        title = drawn[_axis(trace, axis)]["title"]["text"]
         found |= {title: trace[axis][place], **_interval(trace, axis, place, title, meta.get("interval", INTERVAL))}
     if isinstance(trace["marker"].get("symbol"), list):
         found["Valid"] = "no" if _is_hollow(trace, place) else "yes"
     return {**found, "Provenance": unescape(meta.get("provenance", "").replace("<br>", " "))}
+
+
+def _axis(trace: dict[str, Any], axis: str) -> str:
+    """The layout's name of the trace's own axis: `y2` is `yaxis2`."""
+    own = str(trace.get(f"{axis}axis", axis))
+    return f"{axis}axis{own[1:]}"
 
 
 def _interval(trace: dict[str, Any], axis: str, place: int, title: str, ends: tuple[str, str]) -> Row:

@@ -48,6 +48,16 @@ class Loser(BaseModel):
     price_per_hour: float | None = None
 
 
+class JobPlace(BaseModel):
+    """An instance for the optimize job: seconds and USD, (least, most)."""
+
+    model_config = ConfigDict(frozen=True)
+
+    target: str
+    seconds: tuple[float, float]
+    cost: tuple[float, float]
+
+
 class Choice(BaseModel):
     """`winner` is None where nothing meets the goal. Losers: those that fit first, by what is wanted."""
 
@@ -56,12 +66,28 @@ class Choice(BaseModel):
     winner: Estimate | None
     why: str
     losers: tuple[Loser, ...]
+    job: JobPlace | None = None
+    """Where the optimize job itself costs least, of the instances that can run it; None where that is not known."""
+
+
+class Deployment(BaseModel):
+    """Where the result is meant to be served, kept with the job. `goal` and `losers` where the place was chosen by them."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    target: str
+    why: str
+    tensor_parallel: int
+    price_per_hour: float | None = None
+    goal: Goal | None = None
+    job: JobPlace | None = None
+    losers: tuple[Loser, ...] = ()
 
 
 def choose(candidates: Iterable[Candidate], goal: Goal) -> Choice:
     """The best of the candidates by the goal; ties go to the cheaper, then to the name."""
-    ranked, losers = [], []
-    for candidate in candidates:
+    ranked, losers, given = [], [], list(candidates)
+    for candidate in given:
         if candidate.estimate is None:
             message = candidate.verdict.reasons[0].message if candidate.verdict.reasons else "It cannot be estimated."
             losers.append(Loser(target=candidate.target, fits=False, why=message))
@@ -71,12 +97,20 @@ def choose(candidates: Iterable[Candidate], goal: Goal) -> Choice:
             ranked.append(candidate.estimate)
     ranked.sort(key=lambda found: (_worth(found, goal), found.price_per_hour or 0.0, found.target))
     beaten = [_loser(found, _behind(found, ranked[0], goal)) for found in ranked[1:]]
-    losers.sort(key=lambda loser: (not loser.fits, loser.price_per_hour or 0.0, loser.target))
+    losers.sort(key=lambda loser: (not loser.fits, loser.price_per_hour is None, loser.price_per_hour or 0.0, loser.target))
     if not ranked:
         return Choice(
             winner=None, why="No instance fits the model and meets the goal: lower it, or use fewer bits.", losers=(*losers,)
         )
-    return Choice(winner=ranked[0], why=_why(ranked[0], goal), losers=(*beaten, *losers))
+    return Choice(winner=ranked[0], why=_why(ranked[0], goal), losers=(*beaten, *losers), job=for_job(given))
+
+
+def for_job(candidates: Iterable[Candidate]) -> JobPlace | None:
+    """The instance on which the optimize job costs least at worst; None where none can run it, or there is none to run."""
+    found = (each.estimate for each in candidates if each.estimate is not None)
+    timed = ((each.target, each.job_seconds, each.job_cost) for each in found)
+    places = [JobPlace(target=name, seconds=took, cost=cost) for name, took, cost in timed if took and cost and took[1] > 0]
+    return min(places, key=lambda place: (place.cost[1], place.target), default=None)
 
 
 def best(found: Iterable[Estimate], goal: Goal) -> Estimate | None:

@@ -90,6 +90,8 @@ class Instance(_Row):
     price_source: str | None = None
     price_region: str | None = None
     price_as_of: str | None = None
+    price_refreshed: bool = False
+    """The price was asked of AWS after this version was made; never set in the data."""
     ec2_usd_per_hour: float | None = Field(None, gt=0)
     ec2_price_source: str | None = None
     ec2_price_as_of: str | None = None

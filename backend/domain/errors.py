@@ -36,6 +36,10 @@ class InvalidCatalog(RequestError):
     """A bundled data file was edited wrongly; restore it, or correct the row that the message names."""
 
 
+class UnknownFilter(RequestError):
+    """The catalog cannot be narrowed by that; `whetstone catalog list --help` shows by what."""
+
+
 class SourceUnreachable(RequestError):
     """The place the model is to come from does not answer; check the network and try again."""
 
@@ -50,6 +54,10 @@ class LicenceNotAccepted(RequestError):
 
 class InvalidRecipe(RequestError):
     """The recipe is not valid: compare it with the example in `whetstone recipe --help`."""
+
+
+class InvalidPreset(RequestError):
+    """The preset is not valid: compare it with what `whetstone presets export` writes."""
 
 
 class ImpossibleStack(RequestError):

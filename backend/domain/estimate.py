@@ -71,6 +71,12 @@ class Estimate(_Frozen):
     cache_bytes: tuple[int, int] | None
     activation_bytes: int | None
     runtime_bytes: tuple[int, int] | None
+    weights_per_device: int | None
+    """With the draft, where one is held beside the model."""
+    device_bytes: int | None
+    """Of one device; the share that the server takes of it is `usable_bytes`."""
+    usable_bytes: int | None
+    devices: int | None
     ttft_ms: Range | None
     tpot_ms: Range | None
     output_tokens_per_s: Range | None
@@ -144,7 +150,10 @@ def estimate(model: ModelFacts, recipe: Recipe, context: Context, degree: int) -
         max_context=min(tokens[0], model.max_positions) if tokens else None,
         max_batch=tokens[0] // (context.load.input_tokens + context.load.output_tokens) if tokens else None,
         cache_bytes=room.cache if room else None, activation_bytes=room.activations if room else None,
-        runtime_bytes=room.runtime if room else None, ttft_ms=_thousandth(speed.ttft) if speed else None,
+        runtime_bytes=room.runtime if room else None, weights_per_device=room.weights_per_device if room else None,
+        device_bytes=facts.device.memory_bytes if facts.device else None,
+        usable_bytes=memory.usable(facts.device) if facts.device else None,
+        devices=facts.device.units if facts.device else None, ttft_ms=_thousandth(speed.ttft) if speed else None,
         tpot_ms=_thousandth(speed.tpot) if speed else None, output_tokens_per_s=rate,
         price_per_million_output=_price(context.price_per_hour, rate), price_per_hour=context.price_per_hour,
         price_note=context.price_note,
@@ -163,18 +172,12 @@ def _speed(
         unknown.append(f"acceptance: assumed {worst:g} to {best:g}, only an evaluation can tell")
     found = None
     if facts.device is not None and room is not None:
-        draft, held = facts.serving_draft(recipe), _sequences(room, recipe, context.load)
+        draft, load = facts.serving_draft(recipe), context.load
+        held = memory.sequences(room, recipe, load.input_tokens + load.output_tokens)
         found = roofline.speed(model, recipe, facts.device, degree, context.load, draft, context.acceptance, held)
     if found is None:
         unknown.append(f"speed: {_why(model, recipe, facts)}")
     return context.calibration.applied(found) if found and context.calibration else found
-
-
-def _sequences(room: memory.Room, recipe: Recipe, load: Load) -> tuple[int, int]:
-    """(least, most) sequences of the load that the server holds at once."""
-    limit = recipe.serving.max_num_seqs or memory.MAX_SEQUENCES
-    least, most = (min(limit, tokens // (load.input_tokens + load.output_tokens)) for tokens in room.tokens)
-    return least, most
 
 
 def _why(model: ModelFacts, recipe: Recipe, facts: Facts) -> str:

@@ -197,6 +197,10 @@ class Quality(_Frozen):
     """Share of identical tokens in greedy answers of the served variants to the same prompts, up to the shorter one."""
     first_divergence_share: float | None = None
     """First divergences / generated tokens."""
+    exact_match: float | None = None
+    """Share of those answers with the same words as the baseline's (`domain.agreement`)."""
+    token_f1: float | None = None
+    """Mean F1 over their words."""
     scored: Literal["dequantized", "original", "unavailable"] = "dequantized"
     note: str | None = None
 

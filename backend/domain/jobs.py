@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from backend.domain.choose import Deployment
 from backend.domain.compat import Plan
 from backend.domain.evaluation import EvaluateOptions, Variant
 from backend.domain.model import ModelCard
@@ -66,6 +67,9 @@ class OptimizeSpec(_Frozen):
     recipe: Recipe
     plan: Plan
     target: str = "local"
+    """Where the job runs."""
+    deployment: Deployment | None = None
+    """Where the result is meant to be served; None for where the job runs. Nothing is started there."""
     draft: ModelCard | None = None
     calibration_path: str | None = None
     """JSONL or text; None is the bundled calibration text."""

@@ -94,11 +94,13 @@ def _stored(parts: Sizes, chosen: Format | None, width: int) -> Weights:
 
 def kv_bytes(model: ModelFacts, serving: Serving, tensor_parallel: int = 1) -> int:
     """Keys and values of one token on one device: 2 x layers x KV heads x head size x width. KV heads are copied, not cut,
-    where there are fewer of them than devices (GQA, MQA)."""
+    where there are fewer of them than devices (GQA, MQA); a latent vector (MLA) is copied to every device."""
     if not model.generates:
         return 0
     width = 1 if serving.kv_cache_dtype == "fp8" else 4 if serving.dtype == "float32" else 2
-    return 2 * model.layers * -(-model.kv_heads // tensor_parallel) * model.head_dim * width
+    if model.kv_latent:
+        return model.cached_layers * model.kv_latent * width
+    return 2 * model.cached_layers * -(-model.kv_heads // tensor_parallel) * model.head_dim * width
 
 
 def activations(model: ModelFacts, device: Device, tensor_parallel: int) -> int:
@@ -131,6 +133,13 @@ class Room(NamedTuple):
         return least, most
 
 
+def sequences(found: Room, recipe: Recipe, length: int) -> tuple[int, int]:
+    """(least, most) sequences of `length` tokens that the server holds at once."""
+    limit = recipe.serving.max_num_seqs or MAX_SEQUENCES
+    least, most = (min(limit, tokens // length) for tokens in found.tokens)
+    return least, most
+
+
 def room(model: ModelFacts, recipe: Recipe, device: Device, tensor_parallel: int, draft: ModelFacts | None = None) -> Room:
     """The memory of one device when the model is cut over `tensor_parallel` of them. A draft is held beside it."""
     held = weights(model, recipe).total // tensor_parallel
@@ -139,13 +148,18 @@ def room(model: ModelFacts, recipe: Recipe, device: Device, tensor_parallel: int
         held += weights(draft, Recipe()).total // tensor_parallel
         per_token += kv_bytes(draft, recipe.serving, tensor_parallel)
     active = activations(model, device, tensor_parallel)
-    share, runtime = _share(device)
-    left = int(device.memory_bytes * share) - held - active
+    _, runtime = _share(device)
+    left = usable(device) - held - active
     cache = (left - runtime[1], left - runtime[0])
     if device.hardware == "cpu":
         wanted = _cpu_cache(model, recipe.serving, per_token)
         cache = (min(cache[0], wanted), min(cache[1], wanted))
     return Room(tensor_parallel, held, active, runtime, cache, per_token)
+
+
+def usable(device: Device) -> int:
+    """What the server takes of one device's memory."""
+    return int(device.memory_bytes * _share(device)[0])
 
 
 def _share(device: Device) -> tuple[float, tuple[int, int]]:

@@ -52,11 +52,38 @@ class ModelFacts(BaseModel):
     """The checkpoint holds an output head although it is tied to the embedding (Falcon); None: as `tied_embeddings` says."""
     generates: bool = True
     """False for an embedding model: it produces no tokens."""
+    kv_latent: int | None = None
+    """Multi-head latent attention keeps one vector of this width a token and layer instead of keys and values: kv_lora_rank +
+    qk_rope_head_dim (DeepSeek-V2, 2024, section 2.1)."""
+    kv_layers: int | None = None
+    """Layers that keep a cache; None: all. A hybrid's other layers keep a state of fixed size, which is not counted."""
+    sliding_window: int | None = None
+    """Tokens that the `sliding_layers` look back on."""
+    sliding_layers: int = 0
+    expert_parameters: int | None = None
+    """Of the routed experts together, where they were counted."""
+    outside_parameters: int = 0
+    """Of a multimodal model's other parts (vision tower, projector): held in memory, no part of the decoder."""
 
     @property
     def kv_bytes_per_token(self) -> int:
-        """16-bit keys and values of one token: 2 x layers x KV heads x head_dim x 2 bytes."""
-        return 2 * self.layers * self.kv_heads * self.head_dim * 2
+        """16-bit cache of one token within every window: `kv_width` x layers x 2 bytes."""
+        return self.kv_width * self.cached_layers * 2
+
+    @property
+    def cached_layers(self) -> int:
+        return self.layers if self.kv_layers is None else self.kv_layers
+
+    @property
+    def kv_width(self) -> int:
+        """Elements a token and layer: 2 x KV heads x head_dim, or the latent vector."""
+        return self.kv_latent or 2 * self.kv_heads * self.head_dim
+
+    def kv_bytes_of(self, tokens: int) -> int:
+        """16-bit cache of one sequence: layers with a sliding window keep no more than the window."""
+        sliding = min(self.sliding_layers, self.cached_layers) if self.sliding_window else 0
+        seen = (self.cached_layers - sliding) * tokens + sliding * min(tokens, self.sliding_window or 0)
+        return self.kv_width * seen * 2
 
 
 class ModelCard(ModelFacts):
@@ -72,6 +99,8 @@ class ModelCard(ModelFacts):
     """Bytes of the tensors by the dtype they are stored in, in the names of safetensors (BF16, I32)."""
     licence: str | None = None
     """As the hub states it; None where nothing is said."""
+    notes: tuple[str, ...] = ()
+    """What of the card is not plainly what config.json says, a sentence each."""
 
 
 class PublishedCells(BaseModel):

@@ -35,8 +35,9 @@ class Efficiency(NamedTuple):
 
 NOMINAL = Efficiency((0.9, 0.5), (0.7, 0.3), (0.0002, 0.003), (5e-6, 40e-6))
 """Of a GPU's or Neuron core's datasheet. Assumptions: this project has measured no accelerator yet."""
-MEASURED = Efficiency((1.1, 0.8), (1.2, 0.5), (0.0005, 0.003), (0.0, 0.0))
-"""Of what the probe measures on a processor. Spread of 2 cores of an EPYC, against vLLM 0.32 (benchmarks/results/planner.md)."""
+MEASURED = Efficiency((1.0, 0.8), (1.0, 0.5), (0.0005, 0.003), (0.0, 0.0))
+"""Of the best that the probe saw on a processor, so nothing is above it. 0.8 is what a middling repetition of the probe's own
+matrix-vector product reaches of its best; the rest is assumed."""
 
 DEQUANTIZE = {("cpu", 4): (1.3, 2.0)}
 """Decoding time against 16 bit, (best, worst), where the kernel unpacks weights on the processor instead of saving traffic.

@@ -58,6 +58,8 @@ class _Shape(NamedTuple):
     gated: bool
     experts: int | None
     experts_per_token: int | None
+    expert_parameters: int | None
+    outside: int
 
 
 def linears(model: ModelFacts) -> tuple[Linear, ...]:
@@ -75,7 +77,8 @@ def _shape(model: ModelFacts) -> _Shape:
     head = not model.tied_embeddings if model.stored_head is None else model.stored_head
     return _Shape(
         model.layers, model.hidden_size, model.intermediate_size, model.heads, model.kv_heads, model.head_dim, model.vocabulary,
-        model.parameters, head, gated, model.experts, model.experts_per_token,
+        model.parameters, head, gated, model.experts, model.experts_per_token, model.expert_parameters,
+        model.outside_parameters,
     )  # fmt: skip
 
 
@@ -98,15 +101,18 @@ def _sizes(shape: _Shape) -> Sizes:
     embedding = shape.vocabulary * shape.hidden
     head = embedding if shape.head else 0
     counted = shape.layers * sum(matrix.parameters for matrix in matrices)
-    other = shape.parameters - embedding - head - counted
-    if not 0 <= other <= max(UNEXPLAINED * shape.parameters, shape.layers * 20 * shape.hidden):
-        counted, other = max(shape.parameters - embedding - head, 0), 0
+    parameters = shape.parameters - shape.outside
+    other = parameters - embedding - head - counted
+    if not 0 <= other <= max(UNEXPLAINED * parameters, shape.layers * 20 * shape.hidden):
+        counted, other = max(parameters - embedding - head, 0), 0
     channels = shape.layers * sum(matrix.outputs * matrix.copies for matrix in matrices)
-    return Sizes(embedding, head, counted, _active(shape, matrices, counted), other, channels)
+    return Sizes(embedding, head, counted, _active(shape, matrices, counted), other + shape.outside, channels)
 
 
 def _active(shape: _Shape, matrices: tuple[Linear, ...], counted: int) -> int:
     if not shape.experts or not shape.experts_per_token:
         return counted
-    of_experts = shape.layers * sum(matrix.parameters for matrix in matrices if matrix.name in {"up", "down"})
+    of_experts = shape.expert_parameters
+    if of_experts is None:
+        of_experts = shape.layers * sum(matrix.parameters for matrix in matrices if matrix.name in {"up", "down"})
     return counted - of_experts * (shape.experts - shape.experts_per_token) // shape.experts

@@ -30,6 +30,9 @@ class Kernel(NamedTuple):
     below: tuple[int, int] | None = None
     below_source: str = ""
 
+    def serves(self, capability: tuple[int, int]) -> bool:
+        return self.lowest <= capability and not (self.below and capability >= self.below)
+
 
 _SUPPORTED: dict[tuple[str, str | None, str], frozenset[str]] = {
     ("quantize", "w8a8", "native"): frozenset({"cpu", "cuda"}),

@@ -1,52 +1,100 @@
-"""How fast this machine's processor reads memory and multiplies: measured a few times, a second each, and kept in a file.
+"""How fast this machine's processor reads memory, streams weights and multiplies: the best of many repetitions, kept in a file.
 
-An attempt is the best of several runs, since what else runs here only ever takes away. Knows nothing of models.
+The best, as STREAM takes it (McCalpin 1995; stream.c: arrays of four times the last-level cache, the best of NTIMES): what else
+runs here, a thread that wakes a tick late, or pages not yet mapped only ever take away. The repetitions of each kernel lie apart,
+since a busy moment lasts longer than one of them. Knows nothing of models.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import statistics
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from backend.hardware import probe
 
-READ_BYTES = 256 << 20
-"""Well beyond any cache, so that memory is what is measured."""
+LEAST_BYTES, MOST_BYTES = 256 << 20, 1 << 30
+"""Of an array; between them four times the last-level caches."""
+MEMORY_SHARE = 16
+"""An array takes at most this part of the machine's memory."""
 ROWS, WIDTH = 256, 4096
 """One matrix product: ROWS tokens through WIDTH x WIDTH weights in bfloat16."""
-RUNS = 9
+ROUNDS, RUNS = 4, 4
 ATTEMPTS = 3
 FILE = "processor-speed.json"
+METHOD = "best of rounds, packed weights"
+CACHES = Path("/sys/devices/system/cpu")
 
 
 class Speed(NamedTuple):
-    """`bandwidth` in bytes/s read, `flops` in 16-bit operations/s, all cores together."""
+    """All cores together. `bandwidth`: bytes/s read. `weights`: bytes/s at which a matrix-vector product goes through bfloat16
+    weights, which is what decoding does. `flops`: 16-bit operations/s."""
 
     bandwidth: float
+    weights: float
     flops: float
 
 
+class Attempt(NamedTuple):
+    """One measurement; `at` is ISO 8601 in UTC."""
+
+    speed: Speed
+    at: str
+
+
+class Measured(NamedTuple):
+    """The best of `attempts` measurements, the last of them `at`."""
+
+    speed: Speed
+    at: str
+    attempts: int
+
+
 def processor(cache: Path) -> Speed:
-    """The median of what was measured of this processor. The first ATTEMPTS calls measure, since one may fall into a busy moment;
-    after that the kept figures are the answer."""
-    facts = probe.probe()
-    key = f"{facts['cpu']}, {facts['cores']} cores"
-    attempts = _kept(cache / FILE, key)
+    """The best of what was measured of this processor. The first ATTEMPTS calls measure, since all of one may fall into a busy
+    moment; after that the kept figures are the answer."""
+    attempts = _kept(cache / FILE, _key())
     if len(attempts) < ATTEMPTS:
-        attempts = [*attempts, measure(facts["cores"])]
-        with suppress(OSError):
-            _keep(cache / FILE, key, attempts)
-    return median(attempts)
+        attempts = [*attempts, _attempt()]
+        _keep(cache / FILE, attempts)
+    return _summary(attempts).speed
 
 
-def median(attempts: Sequence[Speed]) -> Speed:
-    return Speed(*map(statistics.median, zip(*attempts, strict=True)))
+def known(cache: Path) -> Measured | None:
+    """What was measured of this processor so far; None where nothing was. Measures nothing."""
+    attempts = _kept(cache / FILE, _key())
+    return _summary(attempts) if attempts else None
+
+
+def again(cache: Path) -> Measured:
+    """Measure ATTEMPTS times in place of what was kept. Takes about six seconds."""
+    attempts = [_attempt() for _ in range(ATTEMPTS)]
+    _keep(cache / FILE, attempts)
+    return _summary(attempts)
+
+
+def _attempt() -> Attempt:
+    return Attempt(measure(probe.cores()), datetime.now(UTC).isoformat(timespec="seconds"))
+
+
+def _key() -> str:
+    """Figures hold for this processor, this many cores and this way of measuring."""
+    facts = probe.probe()
+    return f"{facts['cpu']}, {facts['cores']} cores, {METHOD}"
+
+
+def _summary(attempts: Sequence[Attempt]) -> Measured:
+    return Measured(best([attempt.speed for attempt in attempts]), attempts[-1].at, len(attempts))
+
+
+def best(attempts: Sequence[Speed]) -> Speed:
+    """The highest of each."""
+    return Speed(*map(max, zip(*attempts, strict=True)))
 
 
 def measure(threads: int) -> Speed:
@@ -56,18 +104,39 @@ def measure(threads: int) -> Speed:
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        data = torch.ones(READ_BYTES // 4, dtype=torch.float32)
-        reading = min(_best(lambda: data.sum()), _best(lambda: data.max()), _best(lambda: torch.dot(data, data)))
-        tokens, weights = torch.ones(ROWS, WIDTH, dtype=torch.bfloat16), torch.ones(WIDTH, WIDTH, dtype=torch.bfloat16)
-        multiplying = _best(lambda: torch.nn.functional.linear(tokens, weights))
+        size = array_bytes()
+        data, rows = torch.ones(size // 4, dtype=torch.float32), size // 2 // WIDTH
+        kernels = (
+            lambda: data.sum(),
+            lambda: torch.dot(data, data),
+            _linear(torch.ones(rows, WIDTH, dtype=torch.bfloat16), 1),
+            _linear(torch.ones(WIDTH, WIDTH, dtype=torch.bfloat16), ROWS),
+        )
+        summed, dotted, streamed, multiplied = fastest(kernels)
     finally:
         torch.set_num_threads(before)
-    return Speed(READ_BYTES / reading, 2 * ROWS * WIDTH * WIDTH / multiplying)
+    return Speed(size / min(summed, dotted), rows * WIDTH * 2 / streamed, 2 * ROWS * WIDTH * WIDTH / multiplied)
+
+
+def array_bytes(caches: Path = CACHES) -> int:
+    """Four times all last-level caches together, within the limits above."""
+    last: dict[str, int] = {}
+    for index in caches.glob("cpu[0-9]*/cache/index3"):
+        with suppress(OSError, ValueError):
+            last[(index / "shared_cpu_list").read_text()] = int((index / "size").read_text().strip().removesuffix("K")) << 10
+    most = min(MOST_BYTES, probe.total_memory() // MEMORY_SHARE)
+    return max(min(LEAST_BYTES, most), min(4 * sum(last.values()), most))
+
+
+def fastest(kernels: Sequence[Callable[[], object]]) -> list[float]:
+    """Seconds of each kernel's fastest run. They take turns, so that the repetitions of one lie apart."""
+    for kernel in kernels:
+        kernel()
+    rounds = [[_best(kernel) for kernel in kernels] for _ in range(ROUNDS)]
+    return [min(times) for times in zip(*rounds, strict=True)]
 
 
 def _best(work: Callable[[], object]) -> float:
-    """Seconds of the fastest of RUNS after one that warms up."""
-    work()
     seconds = []
     for _ in range(RUNS):
         began = time.perf_counter()
@@ -76,20 +145,41 @@ def _best(work: Callable[[], object]) -> float:
     return min(seconds)
 
 
-def _kept(path: Path, key: str) -> list[Speed]:
-    """What was measured so far; nothing for a file of another processor, or a damaged one."""
+def _linear(weights: Any, tokens: int) -> Callable[[], object]:
+    """That many tokens through the weights, packed once for oneDNN as vLLM does it on a processor (layers/utils.py,
+    create_onednn_mm), where this build of torch can."""
+    import torch
+
+    inputs = torch.ones(tokens, weights.shape[1], dtype=weights.dtype)
+    try:
+        packed = torch.ops.mkldnn._reorder_linear_weight(weights, tokens)
+        through = torch.ops.mkldnn._linear_pointwise
+        through(inputs, packed, None, "none", [], "")
+    except (AttributeError, NotImplementedError, RuntimeError):
+        return lambda: torch.nn.functional.linear(inputs, weights)
+    return lambda: through(inputs, packed, None, "none", [], "")
+
+
+def _kept(path: Path, key: str) -> list[Attempt]:
+    """What was measured so far; nothing for a file of another processor or method, or a damaged one."""
     try:
         document = json.loads(path.read_text())
         if document["processor"] == key:
-            return [Speed(float(row["bandwidth"]), float(row["flops"])) for row in document["attempts"]]
-    except (OSError, ValueError, KeyError, TypeError):
+            return [_read(row) for row in document["attempts"]]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         pass
     return []
 
 
-def _keep(path: Path, key: str, attempts: Sequence[Speed]) -> None:
-    """Written aside, then renamed: two processes that measure at once leave one whole file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f"{path.name}.{os.getpid()}")
-    aside.write_text(json.dumps({"processor": key, "attempts": [attempt._asdict() for attempt in attempts]}))
-    aside.replace(path)
+def _read(row: dict[str, Any]) -> Attempt:
+    return Attempt(Speed(*(float(row[name]) for name in Speed._fields)), str(row["at"]))
+
+
+def _keep(path: Path, attempts: Sequence[Attempt]) -> None:
+    """Written aside, then renamed: two processes that measure at once leave one whole file. A full disk costs only the memory."""
+    rows = [attempt.speed._asdict() | {"at": attempt.at} for attempt in attempts]
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        aside = path.with_name(f"{path.name}.{os.getpid()}")
+        aside.write_text(json.dumps({"processor": _key(), "attempts": rows}))
+        aside.replace(path)

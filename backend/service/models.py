@@ -6,13 +6,13 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from backend.catalog import bundled, published
+from backend.catalog import bundled
 from backend.catalog import licence as licences
 from backend.domain.artifact import Manifest
-from backend.domain.errors import UnknownModel
+from backend.domain.errors import InvalidModel, UnknownModel
 from backend.domain.model import ModelCard, ModelFacts
 from backend.domain.targets import nearest
-from backend.service import paths
+from backend.service import catalog_sync, paths
 from backend.service.workspace import Workspace
 from backend.store import history
 from backend.store import models as imported
@@ -125,21 +125,32 @@ def draft_for(workspace: Workspace, model: ModelCard, wanted: str | None) -> Mod
 def facts(workspace: Workspace, source: str) -> ModelFacts:
     """Like `resolve`, and also the models that are known by published facts alone, by JumpStart id or hub id.
 
-    Raises UnknownModel with the nearest names, InvalidModel.
+    Raises UnknownModel with the nearest names, InvalidModel; InvalidCatalog where the catalog's files are wrong.
     """
-    found = published.find(source)
-    if found is not None and paths.folder(source) is None:
-        return found
+    if bundled.card(source) is None and paths.folder(source) is None:
+        found = catalog_sync.find(workspace, source)
+        if found is not None:
+            return found
     try:
         return resolve(workspace, source)
     except UnknownModel as error:
-        near = nearest(source, [*bundled.ids(), *published.names()])
+        near = nearest(source, [*bundled.ids(), *catalog_sync.names(workspace)])
         raise UnknownModel(f"{error} The nearest published ones are {', '.join(near)}.") from None
+
+
+def has_weights(workspace: Workspace, source: str) -> bool:
+    """Whether the model can be optimized and served here; a model known by published facts alone cannot."""
+    try:
+        return bool(resolve(workspace, source).path)
+    except (UnknownModel, InvalidModel):
+        return False
 
 
 def draft_facts(workspace: Workspace, model: ModelFacts, wanted: str | None) -> ModelFacts | None:
     """Like `draft_for`, for a model that may be known by published facts alone."""
-    if isinstance(model, ModelCard) and published.find(wanted or "") is None:
+    own = wanted in {None, "auto"}
+    if isinstance(model, ModelCard) and (own or catalog_sync.find(workspace, wanted or "") is None):
         return draft_for(workspace, model, wanted)
-    name = model.draft if wanted in {None, "auto"} else wanted
-    return facts(workspace, name) if name and (wanted not in {None, "auto"} or published.find(name)) else None
+    if own:
+        return catalog_sync.draft_of(workspace, model)
+    return facts(workspace, wanted or "")

@@ -5,13 +5,16 @@ from __future__ import annotations
 from pydantic import BaseModel
 
 from backend.domain import compat, estimate
-from backend.domain.errors import ImpossibleStack, InvalidRecipe, InvalidWorkload, NotEnoughDisk
+from backend.domain.choose import Deployment, Goal
+from backend.domain.errors import ImpossibleStack, InvalidWorkload, NotEnoughDisk, UnknownModel
 from backend.domain.estimate import Need
 from backend.domain.jobs import OptimizeSpec
-from backend.domain.model import ModelCard
+from backend.domain.model import ModelCard, ModelFacts, PublishedModel
+from backend.domain.plan import Plan
 from backend.domain.recipe import Quantize, Recipe
+from backend.domain.roofline import Load
 from backend.hardware import engines, probe
-from backend.service import jobs, models, paths, recipes
+from backend.service import jobs, models, outlook, paths, recipes
 from backend.service.jobs import JobView
 from backend.service.models import MAX_SHOWN
 from backend.service.workspace import Workspace
@@ -24,18 +27,76 @@ class Prepared(BaseModel):
     need: Need
 
 
-def prepare(workspace: Workspace, source: str, recipe: Recipe, *, target: str = "local", seed: int = 0) -> Prepared:
-    """Check everything that can be checked without starting.
+class Preview(BaseModel):
+    """What a job would do. `spec` is None for a model that is known by published facts alone, which no job can work on."""
+
+    plan: Plan
+    need: Need
+    spec: OptimizeSpec | None
+    deployment: Deployment | None
+    where: str
+    """What runs here, and what is only planned."""
+
+
+def preview(
+    workspace: Workspace, source: str, recipe: Recipe, *, target: str = "local", goal: Goal | None = None,
+    load: Load | None = None, seed: int = 0,
+) -> Preview:  # fmt: skip
+    """Like `prepare`, and also for published models without weights. Raises what `prepare` raises."""
+    model = models.facts(workspace, source)
+    if isinstance(model, ModelCard):
+        made = prepare(workspace, source, recipe, target=target, goal=goal, load=load, seed=seed)
+        spec = made.spec
+        return Preview(
+            plan=spec.plan, need=made.need, spec=spec, deployment=spec.deployment, where=where(model, spec.deployment, recipe)
+        )
+    deployment = outlook.deployment(workspace, model, recipe, target, goal, load)
+    planned = outlook.degree(recipe, deployment.tensor_parallel) if deployment else recipe
+    verdict, draft = recipes.check(workspace, model, planned, deployment.target if deployment else target)
+    if verdict.plan is None:
+        raise ImpossibleStack(_sentence(verdict))
+    need = estimate.need(model, recipe, draft)
+    said = where(model, deployment, recipe)
+    return Preview(plan=verdict.plan, need=need, spec=None, deployment=deployment, where=said)
+
+
+def where(model: ModelFacts, deployment: Deployment | None, recipe: Recipe | None = None) -> str:
+    """What runs here and what is only planned, in words."""
+    if isinstance(model, PublishedModel):
+        return f"Nothing can run: no weights of {model.id} are here. {no_weights(model)}"
+    here = "The job runs on this machine."
+    if deployment is None:
+        return here
+    again = " What it compiles is for this machine: there the first start compiles anew." if _compiles(recipe) else ""
+    return f"{here} Serving on {deployment.target} is planned and kept with the job: this version starts nothing there.{again}"
+
+
+def _compiles(recipe: Recipe | None) -> bool:
+    return recipe is not None and recipe.step("compile") is not None
+
+
+def no_weights(model: PublishedModel) -> str:
+    """How to come by the weights."""
+    return f"Import them first: `whetstone models import {model.hf_repo}`."
+
+
+def prepare(
+    workspace: Workspace, source: str, recipe: Recipe, *, target: str = "local", goal: Goal | None = None,
+    load: Load | None = None, seed: int = 0,
+) -> Prepared:  # fmt: skip
+    """Check everything that can be checked without starting. The job runs here whatever the target; `auto` or an instance is
+    where the result is meant to be served, and the recipe must be valid there too.
 
     Raises UnknownModel, InvalidModel, InvalidRecipe, ImpossibleStack, EngineMissing, InvalidWorkload, NotEnoughDisk;
     ReadOnly in a demonstration.
     """
     workspace.check_writable()
-    model = models.resolve(workspace, source)
-    _check_here(target)
-    verdict, draft = recipes.check(workspace, model, recipe, target)
+    model = _with_weights(workspace, source)
+    deployment = outlook.deployment(workspace, model, recipe, target, goal, load)
+    here = "local" if deployment else target
+    verdict, draft = recipes.check(workspace, model, recipe, here)
     if verdict.plan is None:
-        raise ImpossibleStack(_sentence(verdict))
+        raise ImpossibleStack(f"{'The job would run on this machine. ' if deployment else ''}{_sentence(verdict)}")
     if recipe.step("compile"):
         engines.engine_python(workspace.settings, "serve")
     need = estimate.need(model, recipe, draft)
@@ -44,7 +105,8 @@ def prepare(workspace: Workspace, source: str, recipe: Recipe, *, target: str = 
         model=model,
         recipe=recipe,
         plan=verdict.plan,
-        target=target,
+        target=here,
+        deployment=deployment,
         draft=draft if isinstance(draft, ModelCard) else None,
         calibration_path=_calibration(recipe),
         seed=seed,
@@ -70,11 +132,14 @@ def _sentence(verdict: compat.Verdict) -> str:
     return f"{reasons} Nearest valid recipe: {names}."
 
 
-def _check_here(target: str) -> None:
-    if target != "auto" and not target.startswith("local"):
-        raise InvalidRecipe(
-            f"The target `{target}` is for planning: a job of this version runs on this machine, `--target local`."
-        )
+def _with_weights(workspace: Workspace, source: str) -> ModelCard:
+    """Raises UnknownModel, which says how to import the weights of a model that is known by published facts alone."""
+    model = models.facts(workspace, source)
+    if isinstance(model, ModelCard):
+        return model
+    if isinstance(model, PublishedModel):
+        raise UnknownModel(f"No weights of {model.id} are here, and a job needs them. {no_weights(model)}")
+    return models.resolve(workspace, source)
 
 
 def _check_disk(workspace: Workspace, need: Need) -> None:

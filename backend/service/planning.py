@@ -1,39 +1,45 @@
-"""Estimates of a recipe on a target, and the choice of the cheapest instance. What is known of models and hardware comes together
-here; the arithmetic is `domain.estimate`'s."""
+"""Estimates of a recipe on a target, and the choice of the cheapest instance. What is known of models, hardware and earlier
+measurements comes together here; the arithmetic is `domain.estimate`'s."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from backend.domain import compat, estimate, memory, plan
-from backend.domain.calibration import Calibration
 from backend.domain.choose import Candidate, Choice, Goal, best, choose
 from backend.domain.errors import ImpossibleStack
 from backend.domain.estimate import Context, Estimate
 from backend.domain.model import ModelFacts
 from backend.domain.recipe import Recipe
 from backend.domain.roofline import Load
-from backend.domain.targets import Target
-from backend.service import recipes, targets
+from backend.domain.targets import Hardwares, Target
+from backend.service import calibrations, recipes, targets
 from backend.service.workspace import Workspace
 
 
 def estimate_on(
     workspace: Workspace, model: ModelFacts, chosen: Recipe, target: str = "local", load: Load | None = None, *,
-    acceptance: float | None = None, calibration: Calibration | None = None, price_per_hour: float | None = None,
+    acceptance: float | None = None, price_per_hour: float | None = None, probe: bool = True,
 ) -> Estimate:  # fmt: skip
-    """The estimate on one target. `price_per_hour` in USD is for machines without a published price.
+    """The estimate on one target, corrected by an evaluation where this model was measured under this recipe on this machine.
 
+    `price_per_hour` in USD is for machines without a published price. Without `probe` this machine's speed is what was measured
+    before, or unknown: measuring takes seconds.
     Raises InvalidRecipe for an unknown target, ImpossibleStack with every reason where the recipe is not valid there.
     """
-    where = targets.find(workspace, target, measured=True)
+    where = targets.find(workspace, target, measured="now" if probe else "before")
     draft = recipes.draft_of(workspace, model, chosen)
     facts = targets.facts(where, model, draft)
     verdict = compat.check(model, chosen, facts)
     if verdict.plan is None:
         raise ImpossibleStack(" ".join(reason.message for reason in verdict.reasons))
-    context = _context(where, facts, load or Load(), price_per_hour)
-    context = context.model_copy(update={"acceptance": acceptance, "calibration": calibration})
+    asked = load or Load()
+    context = _context(where, facts, asked, price_per_hour).model_copy(update={"acceptance": acceptance})
+    if found := calibrations.calibrate(workspace, model, chosen, facts, asked.concurrency):
+        context = context.model_copy(
+            update={"calibration": found[0], "acceptance": found[1] if acceptance is None else acceptance}
+        )
     return estimate.estimate(model, chosen, context, verdict.plan.tensor_parallel)
 
 
@@ -61,8 +67,31 @@ def _candidate(model: ModelFacts, chosen: Recipe, where: Target, facts: plan.Fac
 def auto(workspace: Workspace, model: ModelFacts, chosen: Recipe, goal: Goal | None = None, load: Load | None = None) -> Choice:
     """The cheapest of the instances that fits and meets the goal, by our engines, with the others and why they lost."""
     draft = recipes.draft_of(workspace, model, chosen)
-    wanted = goal or Goal()
-    return choose(candidates(model, chosen, draft, targets.hardwares().targets(), load or Load(), wanted), wanted)
+    return _choice(_Question(model, chosen, draft, targets.hardwares(workspace), load or Load(), goal or Goal()))
+
+
+class _Question:
+    """What a choice depends on, the same where its content is the same: a page asks it anew at every click."""
+
+    def __init__(
+        self, model: ModelFacts, chosen: Recipe, draft: ModelFacts | None, known: Hardwares, load: Load, goal: Goal
+    ) -> None:
+        self.model, self.chosen, self.draft, self.known, self.load, self.goal = model, chosen, draft, known, load, goal
+        prices = tuple((row.name, row.sagemaker_usd_per_hour, row.price_as_of) for row in known.instances.values())
+        models = (model.model_dump_json(), draft.model_dump_json() if draft else None)
+        self._content = (models, chosen.hash, load, goal, prices)
+
+    def __hash__(self) -> int:
+        return hash(self._content)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Question) and self._content == other._content
+
+
+@lru_cache(maxsize=64)
+def _choice(asked: _Question) -> Choice:
+    found = candidates(asked.model, asked.chosen, asked.draft, asked.known.targets(), asked.load, asked.goal)
+    return choose(found, asked.goal)
 
 
 def settled(workspace: Workspace, model: ModelFacts, chosen: Recipe, target: str) -> str:

@@ -33,18 +33,19 @@ class _Strict(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def read(text: str) -> Any:
-    """The document as plain data. Raises InvalidRecipe naming line and column."""
-    if len(text) > MAX_BYTES:
-        raise InvalidRecipe(f"The recipe has more than {MAX_BYTES // 1000} kB: a recipe has a few lines.")
+def read(text: str, *, what: str = "recipe", most: int = MAX_BYTES) -> Any:
+    """The document as plain data. `what` is what the sentences call it, `most` its characters. Raises InvalidRecipe naming line
+    and column."""
+    if len(text) > most:
+        raise InvalidRecipe(f"The {what} has more than {most // 1000} kB: a recipe has a few lines.")
     try:
         return yaml.load(text, Loader=_Strict)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f"line {mark.line + 1}, column {mark.column + 1}" if mark else "somewhere"
         advice = ": indent with spaces." if "'\\t'" in str(error.problem) else "."
-        raise InvalidRecipe(f"The recipe is not valid YAML ({where}: {error.problem}){advice}") from None
+        raise InvalidRecipe(f"The {what} is not valid YAML ({where}: {error.problem}){advice}") from None
     except RecursionError:
-        raise InvalidRecipe("The recipe is nested too deeply: a recipe has steps and their options, and no more.") from None
+        raise InvalidRecipe(f"The {what} is nested too deeply: a recipe has steps and their options, and no more.") from None
     except (yaml.YAMLError, ValueError, OverflowError) as error:
-        raise InvalidRecipe(f"The recipe is not valid YAML: {str(error).splitlines()[0][:200]}.") from None
+        raise InvalidRecipe(f"The {what} is not valid YAML: {str(error).splitlines()[0][:200]}.") from None

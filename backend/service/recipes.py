@@ -85,13 +85,15 @@ def check(workspace: Workspace, model: ModelFacts, chosen: Recipe, target: str =
     draft = draft_of(workspace, model, chosen)
     verdict = compat.check(model, chosen, targets.facts(where, model, draft))
     if not verdict.valid and verdict.suggestion is None and where.instance is not None:
-        verdict = _elsewhere(verdict, model, chosen, draft, managed=where.kind == "sagemaker")
+        verdict = _elsewhere(workspace, verdict, model, chosen, draft, managed=where.kind == "sagemaker")
     return verdict, draft
 
 
-def _elsewhere(verdict: Verdict, model: ModelFacts, chosen: Recipe, draft: ModelFacts | None, *, managed: bool) -> Verdict:
+def _elsewhere(
+    workspace: Workspace, verdict: Verdict, model: ModelFacts, chosen: Recipe, draft: ModelFacts | None, *, managed: bool
+) -> Verdict:
     """Where nothing works on an instance: the cheapest one on which the recipe itself does, if there is one."""
-    priced = [place for place in targets.hardwares().targets(managed) if place.price_per_hour is not None]
+    priced = [place for place in targets.hardwares(workspace).targets(managed) if place.price_per_hour is not None]
     for place in sorted(priced, key=lambda place: place.price_per_hour or 0.0):
         if compat.check(model, chosen, targets.facts(place, model, draft), suggest=False).valid:
             return verdict.model_copy(update={"suggestion": chosen, "suggestion_target": place.name})

@@ -17,6 +17,7 @@ from backend.domain import channel
 from backend.domain.demonstration import MARK, Demonstration
 from backend.domain.errors import NotFound, WorkError
 from backend.domain.evaluation import Evaluation
+from backend.service import presets
 from backend.service.workspace import Workspace, open_workspace
 from backend.settings import ASSETS, CHECKOUT, Settings
 from backend.store import history
@@ -160,7 +161,9 @@ def _placed(text: str, places: dict[str, str]) -> str:
 
 
 def _fill(settings: Settings, tables: dict[str, list[dict[str, Any]]]) -> None:
-    with open_store(settings).session() as session:
+    store = open_store(settings)
+    presets.sync(store)
+    with store.session() as session:
         for name, table in TABLES.items():
             session.add_all([table.model_validate(_columns(row)) for row in tables[name]])
         session.flush()  # an event refers to its job

@@ -2,42 +2,61 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
+from typing import Literal
 
 from backend.catalog import instances
-from backend.domain import targets
+from backend.domain import pricelist, targets
 from backend.domain.device import Device, Instance, card_device
 from backend.domain.duration import Processor, of_instance, of_measured
 from backend.domain.errors import InvalidRecipe
 from backend.domain.model import ModelFacts, PublishedModel
 from backend.domain.plan import Facts
+from backend.domain.pricelist import InstancePrice
 from backend.domain.targets import Hardwares, Target
-from backend.hardware import probe, speed
+from backend.hardware import neuron, probe, speed
 from backend.hardware.probe import Accelerator
 from backend.service.workspace import Workspace
+from backend.store import prices
 
 NEURON = Path("/dev/neuron0")
 
 
-def hardwares() -> Hardwares:
-    """The bundled accelerators and instances. Raises InvalidCatalog."""
-    return instances.load()
+def hardwares(workspace: Workspace) -> Hardwares:
+    """The bundled accelerators and instances, with the prices that were refreshed last over the snapshot's.
+
+    Raises InvalidCatalog, StoreUnavailable.
+    """
+    with workspace.store.read() as session:
+        return _overlaid(prices.latest(session))
 
 
-def find(workspace: Workspace, name: str, *, measured: bool = False) -> Target:
-    """The target of that name. With `measured` this machine's processor comes with its measured rates, which takes two seconds
-    the first time.
+@lru_cache(maxsize=4)
+def _overlaid(found: tuple[InstancePrice, ...]) -> Hardwares:
+    return pricelist.overlay(instances.load(), found)
+
+
+def find(workspace: Workspace, name: str, *, measured: Literal["now", "before"] | None = None) -> Target:
+    """The target of that name. With `measured` this machine's processor comes with its measured rates: `now` measures where they
+    are not known well yet, which takes seconds; `before` takes what was measured before, if anything was.
 
     Raises InvalidRecipe for an unknown target, or one that this machine does not have.
     """
-    planned = hardwares().find(name)
+    planned = hardwares(workspace).find(name)
     if planned is not None:
         return planned
     device = _local(workspace, "local" if name == "auto" else name)
-    if measured and device.hardware == "cpu":
-        found = speed.processor(workspace.settings.cache)
-        device = device._replace(bandwidth=found.bandwidth, flops=found.flops, measured=True, source="measured on this machine")
+    if measured and device.hardware == "cpu" and (found := _speed(workspace, now=measured == "now")):
+        device = device._replace(bandwidth=found.weights, flops=found.flops, measured=True, source="measured on this machine")
     return Target(name, "local", device)
+
+
+def _speed(workspace: Workspace, *, now: bool) -> speed.Speed | None:
+    if now:
+        return speed.processor(workspace.settings.cache)
+    before = speed.known(workspace.settings.cache)
+    return before.speed if before else None
 
 
 def _local(workspace: Workspace, name: str) -> Device:
@@ -61,7 +80,7 @@ def _gpus(cards: tuple[Accelerator, ...], numbers: tuple[int, ...]) -> Device:
         raise InvalidRecipe(f"This machine has no GPU {max(set(numbers) - {card.number for card in cards})}: it has {known}.")
     least = min(chosen, key=lambda card: card.memory_bytes)
     known_card = next(
-        (row for row in hardwares().accelerators.values() if targets.slug(row.name) in targets.slug(least.name)), None
+        (row for row in instances.load().accelerators.values() if targets.slug(row.name) in targets.slug(least.name)), None
     )
     base = card_device(known_card) if known_card else Device(least.name, "cuda", 1, least.memory_bytes)
     return base._replace(
@@ -75,9 +94,17 @@ def _capability(text: str) -> tuple[int, int] | None:
 
 
 def _neuron() -> Device:
-    if not NEURON.exists():
+    """All its NeuronCores; with the nominal rates of its kind where EC2 says which instance this is."""
+    found = neuron.devices()
+    if not found:
+        if NEURON.exists():
+            return Device("this machine's Neuron cores", "neuron", 1, 0)
         raise InvalidRecipe("This machine has no Inferentia or Trainium accelerator: use `--target local`.")
-    return Device("this machine's Neuron cores", "neuron", 1, 0)
+    rows = instances.load()
+    row = rows.instances.get(f"ml.{neuron.instance_type()}")
+    base = rows.device(row) if row else Device("this machine's Neuron cores", "neuron", 1, 0)
+    memory = min(device.memory_bytes // device.cores for device in found)
+    return base._replace(units=sum(device.cores for device in found), memory_bytes=memory)
 
 
 def facts(target: Target, model: ModelFacts, draft: ModelFacts | None) -> Facts:
@@ -104,6 +131,4 @@ def processor(target: Target) -> Processor | None:
 
 def price_note(instance: Instance | None) -> str | None:
     """Where and when the instance's price held."""
-    if instance is None or instance.sagemaker_usd_per_hour is None:
-        return None
-    return f"on demand, {instance.price_region}, as of {instance.price_as_of} ({instance.price_source})"
+    return pricelist.note(instance)

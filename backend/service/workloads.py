@@ -25,7 +25,7 @@ from backend.settings import ASSETS
 
 __all__ = [
     "MAX_BYTES", "PROMPT_COLUMNS", "SUFFIXES", "TokenLengths", "WorkloadFacts", "columns", "facts", "facts_for", "names", "path",
-    "save", "saved", "token_lengths",
+    "read", "save", "saved", "token_lengths",
 ]  # fmt: skip
 MAX_SHOWN = 200
 PREVIEWED = 20
@@ -95,6 +95,11 @@ def path(source: str) -> Path:
             f"There is no workload `{source[:MAX_SHOWN]}`: give a file ({', '.join(SUFFIXES)}), or one of {known}."
         )
     return found
+
+
+def read(source: str) -> Workload:
+    """All of it. Raises InvalidWorkload with the first thing that is wrong."""
+    return _made(asked_by(EvaluateOptions(workload=source), [])).workload
 
 
 def facts(source: str) -> WorkloadFacts:

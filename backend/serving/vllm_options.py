@@ -23,6 +23,14 @@ BLOCK = 128
 SEQUENCES = 32
 """Full-length sequences the cache is sized for where the recipe does not say; what is beyond waits in vLLM's queue."""
 MAX_KV_BYTES = 4 << 30
+NAMES = {
+    "heads": ("num_attention_heads", "n_head", "n_heads"), "hidden": ("hidden_size", "n_embd", "n_embed", "d_model"),
+    "layers": ("num_hidden_layers", "n_layer", "n_layers"),
+    "context": ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length"),
+}  # fmt: skip
+"""What the families call a size in config.json, as catalog/config.py reads it."""
+ASSUMED_CONTEXT = 2048
+"""vLLM's own where a config states none."""
 PROMPT_LOOKUP = {"prompt_lookup_max": 4, "prompt_lookup_min": 2}
 """n-gram lengths, in tokens (Saxena 2023, prompt lookup decoding; vLLM's documentation uses 4 and 2)."""
 SAMPLED = {"draft_sample_method": "probabilistic"}
@@ -83,14 +91,14 @@ def kv_cache_bytes(variant: Variant) -> int:
     since vLLM pads all layers to one page size.
     """
     config = _config(variant.model_path)
-    heads = int(config["num_attention_heads"])
-    head_size = int(config.get("head_dim") or int(config["hidden_size"]) // heads)
+    heads = _size(config, "heads")
+    head_size = int(config.get("head_dim") or _size(config, "hidden") // heads)
     width = 1 if variant.serving.kv_cache_dtype == "fp8" else 4 if variant.serving.dtype == "float32" else 2
-    layers = int(config["num_hidden_layers"])
+    layers = _size(config, "layers")
     if variant.speculation is not None and variant.speculation.draft_path is not None:
-        layers += int(_config(variant.speculation.draft_path)["num_hidden_layers"])
+        layers += _size(_config(variant.speculation.draft_path), "layers")
     token = 2 * layers * int(config.get("num_key_value_heads") or heads) * head_size * width
-    length = variant.serving.max_model_len or int(config["max_position_embeddings"])
+    length = variant.serving.max_model_len or _size(config, "context", ASSUMED_CONTEXT)
     sequence = token * BLOCK * (-(-length // BLOCK) + 1)
     return max(2 * sequence, min(sequence * min(variant.serving.max_num_seqs or SEQUENCES, SEQUENCES), MAX_KV_BYTES))
 
@@ -101,7 +109,16 @@ def _config(path: str | None) -> dict[str, Any]:
         document: dict[str, Any] = json.loads(file.read_text())
     except (OSError, ValueError):
         raise InvalidModel(f"{file} cannot be read: import or optimize the model again.") from None
-    return document
+    inner = document.get("text_config")
+    return inner if isinstance(inner, dict) else document
+
+
+def _size(config: dict[str, Any], what: str, default: int | None = None) -> int:
+    """A size under any of its names. Raises InvalidModel where the file has none and there is no default."""
+    value = next((config[name] for name in NAMES[what] if config.get(name)), default)
+    if value is None:
+        raise InvalidModel(f"config.json states no `{NAMES[what][0]}`, so the size of the cache is not known: set it there.")
+    return int(value)
 
 
 def environment(cache_root: Path, *, cpu: bool, threads: str | None, openmp: Path | None) -> dict[str, str]:

@@ -16,7 +16,7 @@ from sqlmodel import Session
 from backend.domain.errors import WorkError
 from backend.settings import Settings
 
-HEAD = "0005"
+HEAD = "0008"
 """Newest migration; a test holds it equal to Alembic's own head."""
 
 MIGRATIONS = Path(__file__).parent / "migrations"
@@ -36,6 +36,10 @@ class Store:
 
     def session(self) -> AbstractContextManager[Session]:
         """A short write transaction: committed at the end, rolled back on any error."""
+        return self._transaction(self.engine)
+
+    def upkeep(self) -> AbstractContextManager[Session]:
+        """A write of Whetstone's own, such as the catalog made anew from its files: a home that can only be read allows it."""
         return self._transaction(self.engine)
 
     def read(self) -> AbstractContextManager[Session]:

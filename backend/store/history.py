@@ -151,6 +151,12 @@ def evaluations(session: Session, *, baseline: str | None = None, limit: int = 1
     return list(session.exec(statement.offset(offset).limit(limit)))
 
 
+def evaluation_ids(session: Session, *, baseline: str, limit: int) -> list[str]:
+    """Newest first, without reading the documents."""
+    statement = select(EvaluationRow.id).where(EvaluationRow.baseline == baseline)
+    return list(session.exec(statement.order_by(col(EvaluationRow.created_at).desc()).limit(limit)))
+
+
 def evaluation_titles(session: Session, *, words: str = "", limit: int = 200) -> list[tuple[str, str, datetime]]:
     """(id, title, created) newest first, without reading the documents; `words` must all stand in the title or the id."""
     conditions = _words(words, EvaluationRow.title, EvaluationRow.id)

@@ -1,29 +1,61 @@
-"""The models a person has imported: remember, forget, list. One row a folder, replaced when it is imported again."""
+"""The models a person has imported: remember, forget, list. One row a folder, replaced when it is imported again; what is
+remembered, or used for an artifact, stands in the catalog in the same transaction."""
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from sqlmodel import Session, col, select
 
+from backend.domain.artifact import Manifest
 from backend.domain.errors import NotFound
-from backend.store.tables import ModelRow
+from backend.domain.model import ModelCard
+from backend.store import catalog, history
+from backend.store.tables import CatalogRow, ModelRow
+
+MOST_USED = 10_000
+"""Folders that artifacts were made from."""
 
 
 def remember(session: Session, row: ModelRow) -> None:
     session.merge(row)
+    catalog.put(session, _imported(row))
+
+
+def _imported(row: ModelRow) -> CatalogRow:
+    card = ModelCard.model_validate_json(row.card)
+    changes = {"origin": "imported", "path": row.path, "licence": row.licence or card.licence}
+    return catalog.row(card.model_copy(update=changes), at=row.created_at)
+
+
+def used(session: Session, card: ModelCard, at: datetime | None = None) -> None:
+    """A model that an artifact was made from stands in the catalog; the bundled and the imported ones do anyway."""
+    if card.origin != "starter" and catalog.get(session, card.path) is None:
+        found = card if card.origin == "imported" else card.model_copy(update={"origin": "folder"})
+        catalog.put(session, catalog.row(found, at=at))
+
+
+def list_again(session: Session) -> None:
+    """Every import and every folder that an artifact was made from, into a catalog that is made anew."""
+    catalog.replace(session, ("imported", "folder"), [_imported(row) for row in listing(session, limit=None)])
+    for made in history.latest_artifacts_by_model(session, limit=MOST_USED):
+        used(session, Manifest.model_validate_json(made.manifest).parent, made.created_at)
 
 
 def forget(session: Session, path: str) -> None:
-    """Raises NotFound."""
+    """Raises NotFound. A folder that artifacts were made from stays in the catalog as such."""
     row = session.get(ModelRow, path)
     if row is None:
         raise NotFound(f"`{path}` was not imported, so there is nothing to forget: `whetstone models list` shows what was.")
     session.delete(row)
+    catalog.drop(session, path)
+    used(session, ModelCard.model_validate_json(row.card).model_copy(update={"origin": "folder", "path": path}))
 
 
 def find(session: Session, path: str) -> ModelRow | None:
     return session.get(ModelRow, path)
 
 
-def listing(session: Session, *, limit: int = 100) -> list[ModelRow]:
+def listing(session: Session, *, limit: int | None = 100) -> list[ModelRow]:
     """Latest first."""
     return list(session.exec(select(ModelRow).order_by(col(ModelRow.created_at).desc(), col(ModelRow.path)).limit(limit)))

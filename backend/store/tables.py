@@ -131,6 +131,98 @@ class ModelRow(Base, table=True):
     card: str = Field(sa_type=Text)
 
 
+class PriceRow(Base, table=True):
+    """An instance's hourly price in a region, as AWS published it when it was asked for."""
+
+    __tablename__ = "prices"
+
+    instance: str = Field(primary_key=True)
+    region: str = Field(primary_key=True)
+    usd_per_hour: float
+    as_of: datetime = Field(sa_type=Aware)
+    source: str
+
+
+class CatalogRow(Base, table=True):
+    """A model of the catalog, of whatever origin: what lists narrow and sort by, and the card as it is known.
+
+    `source` is what a person writes for it: the id of a bundled model, else its folder. `rank` and `position` are the catalog's
+    own order, `words` what a search looks through, `shape` what the rules depend on (domain.catalog).
+    """
+
+    __tablename__ = "catalog"
+    __table_args__ = (Index("ix_catalog_order", "rank", "position", "created_at"),)
+
+    source: str = Field(primary_key=True)
+    name: str = Field(index=True)
+    origin: str = Field(index=True)
+    rank: int
+    position: int = 0
+    created_at: datetime = Field(default_factory=now, sa_type=Aware)
+    words: str = Field(sa_type=Text)
+    hub: str | None = Field(default=None, index=True)
+    """The hub id in small letters."""
+    family: str = Field(index=True)
+    licence: str | None = Field(default=None, index=True)
+    parameters: int = Field(sa_type=BigInteger)
+    context: int
+    kv_bytes_per_token: int = Field(sa_type=BigInteger)
+    preoptimized: bool = False
+    precompiled: bool = False
+    quantization: str = ""
+    """The published cells: Yes, No or blank, and blank where no page lists the model."""
+    speculative_decoding: str = ""
+    speculative_decoding_with_provided_draft: str = ""
+    shape: str = Field(index=True)
+    card: str = Field(sa_type=Text)
+
+
+class FitRow(Base, table=True):
+    """A recipe of this kind is valid for models of this shape on this target; there is no row where it is not."""
+
+    __tablename__ = "catalog_fits"
+
+    target: str = Field(primary_key=True)
+    kind: str = Field(primary_key=True)
+    shape: str = Field(primary_key=True)
+
+
+class PlannedRow(Base, table=True):
+    """The fits of this shape were worked out for this place: all instances, or a machine's own hardware."""
+
+    __tablename__ = "catalog_planned"
+
+    place: str = Field(primary_key=True)
+    shape: str = Field(primary_key=True)
+
+
+class CatalogStateRow(Base, table=True):
+    """What the tables above were made from: `bundled` is a hash of the data files, `planner` one of the rules."""
+
+    __tablename__ = "catalog_state"
+
+    name: str = Field(primary_key=True)
+    value: str
+
+
+class PresetRow(Base, table=True):
+    """A preset: bundled ones follow the file by content hash, the others are a person's."""
+
+    __tablename__ = "presets"
+    __table_args__ = (Index("ix_presets_model_goal", "model", "goal"), Index("ix_presets_origin", "origin"))
+
+    id: str = Field(primary_key=True)
+    model: str
+    goal: str
+    origin: str
+    target: str
+    hash: str
+    rank: int = 0
+    """Place in the file for a bundled one, so that lists keep its order; 0 for the others, which come first, latest first."""
+    created_at: datetime = Field(default_factory=now, sa_type=Aware)
+    document: str = Field(sa_type=Text)
+
+
 class SupervisorRow(Base, table=True):
     __tablename__ = "supervisors"
 

@@ -51,6 +51,7 @@ def _register_artifact(
             manifest=manifest.model_dump_json(),
         )
     )
+    models.used(session, manifest.parent)
     return {**document, "artifact": manifest.id, "path": str(final)}
 
 

@@ -6,14 +6,14 @@ import importlib.metadata
 import json
 import platform
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from backend import settings as configuration
 from backend.domain.comparison import compare
-from backend.domain.evaluation import EvaluateOptions, Evaluation, Quality, Variant, VariantResult
+from backend.domain.evaluation import Evaluation, Quality, VariantResult
 from backend.domain.jobs import EvaluateSpec
 from backend.domain.workload import parse
 from backend.hardware import engines, probe
@@ -22,7 +22,7 @@ from backend.worker.channel import JobChannel
 from backend.worker.measurement import Measurement
 from backend.worker.progress import ChannelProgress
 from backend.worker.quality import measure
-from backend.worker.records import write_records
+from backend.worker.records import write_rows
 from backend.worker.resources import PeakMemory
 from backend.worker.servers import ServerPool
 
@@ -73,13 +73,12 @@ def _document(measurement: Measurement, pool: ServerPool, qualities: dict[int, Q
         variants=results, comparison=compare(results), workload=measurement.workload.about(), hardware=probe.probe(),
         versions=_versions(), options=options, interleave=pool.mode,
         measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        warnings=_warnings(options, results, spec.variants, measurement.lost),
+        warnings=_warnings(measurement, results),
     )  # fmt: skip
 
 
-def _warnings(
-    options: EvaluateOptions, results: Sequence[VariantResult], variants: Sequence[Variant], lost: Mapping[int, str]
-) -> list[str]:
+def _warnings(measurement: Measurement, results: Sequence[VariantResult]) -> list[str]:
+    options, variants, lost = measurement.spec.options, measurement.spec.variants, measurement.lost
     found = [
         f"{variants[index].name} stopped answering; what was measured before is kept. {said}" for index, said in lost.items()
     ]
@@ -94,6 +93,8 @@ def _warnings(
         found.append(f"{looping} of {total} answers end in a loop, which flatters speculative decoding.")
     if not any(variant.kind == "url" for variant in variants):
         found.append("Load generator and server share this machine's processors.")
+    if disturbed := measurement.disturbed():
+        found.append(disturbed)
     return found
 
 
@@ -111,5 +112,5 @@ def _publish(output: Path, evaluation: Evaluation, measurement: Measurement) -> 
     output.mkdir(parents=True)
     (output / "evaluation.json").write_text(json.dumps(evaluation.model_dump(mode="json"), indent=1))
     names = [variant.name for variant in measurement.spec.variants]
-    write_records(output / "records.parquet", names, measurement.rows())
+    write_rows(output / "records.parquet", names, measurement.rows())
     write_report(evaluation, output)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from backend.domain import schedule
+from backend.domain import rotation, schedule
 from backend.domain.errors import EndpointUnreachable, ServerFailed
 from backend.domain.evaluation import EvaluateOptions, Level
 from backend.domain.jobs import EvaluateSpec
@@ -16,13 +16,13 @@ from backend.domain.prices import Pricing
 from backend.domain.workload import Workload
 from backend.evaluate import loads
 from backend.evaluate.loads import Found, Load
+from backend.worker import neighbours
 from backend.worker.answers import GREEDY_PROMPTS
 from backend.worker.channel import JobChannel
 from backend.worker.progress import ChannelProgress
+from backend.worker.records import Measured
 from backend.worker.servers import Endpoint, ServerPool
 
-PROMPTS_APART = 8
-"""Lines by which the next run's prompts begin later."""
 WARM_STREAMS = 8
 
 Key = tuple[int, int]
@@ -36,6 +36,7 @@ class Measurement:
         self.spec, self.channel, self.workload, self.progress = spec, channel, workload, progress
         self.records: dict[Key, list[list[RequestRecord]]] = {}
         self.audits: dict[Key, list[Audit]] = {}
+        self.disturbances: dict[Key, list[neighbours.Disturbance]] = {}
         self.speculation: dict[Key, tuple[int, int]] = {}
         """(accepted, drafted) tokens."""
         self.answers: dict[int, list[str]] = {}
@@ -96,7 +97,7 @@ class Measurement:
 
         def measure(load: Load, requests: int, look: int) -> tuple[list[RequestRecord], Audit]:
             self.progress.note(f"{self.spec.variants[index].name}: {load.words}")
-            offset = (len(found) + look) * PROMPTS_APART
+            offset = (len(found) + look) * rotation.STEP
             return self._load(endpoint, self._plan(endpoint, load, self._prompts(offset), requests))
 
         def told(level: Found) -> None:
@@ -137,23 +138,42 @@ class Measurement:
     def _level(self, variant: int, number: int) -> Level:
         key = (variant, number)
         streams = loads.streams(self.loads[number], self.audits[key])
-        return summarise(
+        made = summarise(
             streams, self.records[key], self.audits[key], pricing=pricing(self.spec.options), acceptance=self.speculation.get(key)
         )
+        worst = neighbours.worst(self.disturbances[key])
+        return made.model_copy(update={"audit": {**made.audit, "disturbance": worst._asdict() if worst else None}})
 
-    def rows(self) -> Iterator[tuple[int, Load, list[list[RequestRecord]]]]:
-        """(variant, load, a list of records a run) of all that was measured."""
+    def disturbed(self) -> str | None:
+        """One sentence where the machine was not quiet. Not of a URL: its server may be what the others are."""
+        own = {key: found for key, found in self.disturbances.items() if self.spec.variants[key[0]].kind != "url"}
+        found = {key: worst for key, stretches in own.items() if (worst := neighbours.worst(stretches)) and worst.words}
+        if not found:
+            return None
+        variant, number = max(found, key=lambda key: found[key].others + found[key].stolen)
+        where = f"while `{self.spec.variants[variant].name}` was measured at {self.loads[number].words}"
+        said = found[variant, number].words
+        return (
+            f"The machine was not quiet in {len(found)} of {len(own)} levels ({where}, {said}): small differences may be chance."
+        )
+
+    def rows(self) -> Iterator[Measured]:
+        """All that was measured, level by level; an open loop's concurrency is that of its level."""
         for (variant, number), runs in self.records.items():
-            yield variant, self.loads[number], runs
+            load, audits = self.loads[number], self.audits[variant, number]
+            yield Measured(variant, loads.streams(load, audits), _rate(load), runs)
         for variant, found in self.swept.items():
-            yield from ((variant, each.load, [own for own, _ in each.runs]) for each, _ in found)
+            for each, level in found:
+                yield Measured(variant, level.concurrency, _rate(each.load), [own for own, _ in each.runs])
 
     def _slot(self, slot: schedule.Slot, endpoint: Endpoint) -> None:
         key = (slot.variant, slot.level)
         before = endpoint.accepted_drafted()
         load = self.loads[slot.level]
-        offset = 0 if load.mode == "trace" else (slot.block * len(self.loads) + slot.level) * PROMPTS_APART
+        offset = 0 if load.mode == "trace" else rotation.first_line(range(len(self.loads)), slot.block, slot.level)
+        watch = neighbours.Watch()
         records, audit = self._load(endpoint, self._plan(endpoint, load, self._prompts(offset)))
+        self.disturbances.setdefault(key, []).append(watch.disturbance())
         after = endpoint.accepted_drafted()
         self.records.setdefault(key, []).append(records)
         self.audits.setdefault(key, []).append(audit)
@@ -214,6 +234,10 @@ class Measurement:
             plan = plan.model_copy(update={"model": models(plan.url, plan.bearer_env)[0]})
         self._slots += 1
         return run_level(plan, self.channel.work / f"slot-{self._slots}")
+
+
+def _rate(load: Load) -> float | None:
+    return None if load.mode == "closed" else load.value
 
 
 def _streams(load: Load) -> int:

@@ -6,24 +6,14 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from backend.domain.jobs import JobState
 from backend.service import Workspace, artifacts, evaluations, jobs, supervisors
-from tests.homes import eventually, kill_supervisor, open_home, processes_of, until_ended, until_phase, worker_pid
+from tests.homes import eventually, kill_supervisor, processes_of, until_ended, until_phase, worker_pid
 
 pytestmark = pytest.mark.campaign
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Iterator[Workspace]:
-    workspace = open_home(tmp_path / "home")
-    yield workspace
-    supervisors.stop(workspace)
-    assert processes_of(workspace) == []
 
 
 def start_demo(home: Workspace) -> subprocess.Popen[str]:

@@ -20,7 +20,7 @@ from backend.hardware import probe
 from backend.service import Workspace, imports, jobs, models, supervisors
 from backend.service.jobs import JobView
 from tests.fakes.running import running
-from tests.homes import eventually, open_home, processes_of, until_ended, worker_pid
+from tests.homes import eventually, until_ended, worker_pid
 from tests.hubs import FakeHub
 from tests.tiny import tiny_llama
 
@@ -42,20 +42,7 @@ def running_hub(tmp_path_factory: pytest.TempPathFactory, model: Path) -> Iterat
 
 @pytest.fixture
 def hub(running_hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> FakeHub:
-    monkeypatch.setenv("HF_ENDPOINT", running_hub.url)
-    monkeypatch.delenv("HF_TOKEN", raising=False)
-    running_hub.settings(ID, licence="apache-2.0")
-    running_hub.fault()
-    running_hub.forget()
-    return running_hub
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Iterator[Workspace]:
-    workspace = open_home(tmp_path / "home")
-    yield workspace
-    supervisors.stop(workspace)
-    assert processes_of(workspace) == []
+    return running_hub.reset(ID, monkeypatch)
 
 
 def submit(home: Workspace, source: str = ID) -> JobView:

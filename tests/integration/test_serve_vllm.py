@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from backend.domain.jobs import JobState
 from backend.domain.recipe import Serving
 from backend.service import Workspace, jobs, playground, serve, supervisors
 from backend.service.playground import PromptTooLong, Question, Timing
-from tests.homes import eventually, open_home, processes_of, until_ended, until_phase
+from tests.homes import eventually, processes_of, until_ended, until_phase
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(600)]
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Iterator[Workspace]:
-    workspace = open_home(tmp_path / "home")
-    yield workspace
-    supervisors.stop(workspace)
-    assert processes_of(workspace) == []
 
 
 def test_servers_are_asked_and_stopped_and_nothing_is_left(home: Workspace) -> None:

@@ -4,27 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
 
 from backend.domain import recipe
 from backend.domain.jobs import JobState
 from backend.service import Workspace, artifacts, jobs, optimize, supervisors
 from backend.service.jobs import JobView
-from tests.homes import eventually, kill_supervisor, open_home, processes_of, until_ended, until_phase, until_state, worker_pid
+from tests.homes import eventually, kill_supervisor, processes_of, until_ended, until_phase, until_state, worker_pid
 
 QUICK = recipe.read({"name": "ngram", "steps": [{"speculate": {"method": "ngram"}}]})
 LONGER = recipe.read({"name": "w8a8", "steps": [{"quantize": {"method": "w8a8"}}]})
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Iterator[Workspace]:
-    workspace = open_home(tmp_path / "home")
-    yield workspace
-    supervisors.stop(workspace)
-    assert processes_of(workspace) == []
 
 
 def submit(workspace: Workspace, chosen: recipe.Recipe, *, yields: bool = False) -> JobView:

@@ -1,4 +1,4 @@
-"""Catalog and Model in every state, and the shell that stands around them."""
+"""A model of one's own in every state, and the shell that stands around them."""
 
 from __future__ import annotations
 
@@ -27,60 +27,6 @@ def test_a_page_without_a_file_is_not_offered(monkeypatch: pytest.MonkeyPatch, t
     assert [entry.name for entries in navigation.present().values() for entry in entries] == ["home"]
 
 
-def test_the_catalog_shows_models_with_techniques_as_checked(home: Workspace) -> None:
-    at = studio.open_page("catalog")
-    table = at.dataframe[0].value
-    assert list(table["Model"]) == ["starter", "starter-draft"]
-    assert table.loc[0, "INT8 (W8A8)"] == "✓ works" and table.loc[1, "Draft model"] == "✗ no"
-    reasons = at.dataframe[1].value
-    assert "no provided draft" in " ".join(reasons["Why not"])
-    assert {"starter", "starter-draft"} <= set(studio.links(at))
-
-
-def test_the_catalog_filters_from_the_url(home: Workspace) -> None:
-    at = studio.open_page("catalog", works="Draft model")
-    assert list(at.dataframe[0].value["Model"]) == ["starter"]
-    assert "Every technique works" not in studio.says(studio.open_page("catalog"))
-    assert "No model matches" in studio.says(studio.open_page("catalog", words="nothing like it"))
-
-
-def test_a_folder_used_before_stands_in_the_catalog_even_when_it_is_gone(home: Workspace) -> None:
-    card = studio.optimize_spec(home).model.model_copy(update={"id": "mine", "origin": "folder", "path": "/nowhere/mine"})
-    studio.artifact(home, studio.optimize_job(home, JobState.SUCCEEDED), card)
-    table = studio.open_page("catalog").dataframe[0].value
-    assert list(table["Model"])[-1] == "mine" and list(table["Origin"])[-1] == "folder is gone"
-
-
-def many_models(home: Workspace, count: int) -> None:
-    starter = studio.optimize_spec(home).model
-    for number in range(count):
-        card = starter.model_copy(update={"id": f"mine-{number:02d}", "origin": "folder", "path": f"/nowhere/mine-{number:02d}"})
-        studio.artifact(home, studio.optimize_job(home, JobState.SUCCEEDED), card)
-
-
-def test_the_catalog_pages_what_is_long_and_filters_before_it_pages(home: Workspace) -> None:
-    many_models(home, 25)
-    at = studio.open_page("catalog")
-    assert "1 to 20 of 27" in studio.says(at) and len(at.dataframe[0].value) == 20
-    second = studio.open_page("catalog", page="2")
-    assert "21 to 27 of 27" in studio.says(second) and list(second.dataframe[0].value["Model"])[-1] == "mine-00"
-    assert list(studio.open_page("catalog", words="MINE-07").dataframe[0].value["Model"]) == ["mine-07"]
-
-
-@pytest.mark.parametrize("wanted", ["99", "-1", "x", "<b>", "9" * 400])
-def test_a_page_that_is_none_shows_one_that_is(home: Workspace, wanted: str) -> None:
-    many_models(home, 19)
-    assert "of 21" in studio.says(studio.open_page("catalog", page=wanted))
-
-
-@pytest.mark.parametrize("wanted", ["<img src=x onerror=y>", "é" * 5000, "%", "a\0b", "no such technique"])
-def test_odd_filters_in_the_address_leave_a_page_and_no_markup(home: Workspace, wanted: str) -> None:
-    for name in ("words", "works"):
-        at = studio.open_page("catalog", **{name: wanted})
-        assert "<img" not in "".join(str(element.value) for element in (*at.markdown, *at.caption))
-        assert at.title[0].value == "Catalog" and len(at.error) == 0
-
-
 def test_a_model_shows_its_card_techniques_and_what_was_tried(home: Workspace) -> None:
     job = studio.optimize_job(home, JobState.SUCCEEDED)
     made = studio.artifact(home, job, studio.optimize_spec(home).model)
@@ -88,7 +34,9 @@ def test_a_model_shows_its_card_techniques_and_what_was_tried(home: Workspace) -
     at = studio.open_page("model", id="starter")
     said = studio.says(at)
     assert "KV cache a token" in said and "`w8a8` gives" in said
-    assert made in " ".join(studio.links(at)) and list(at.dataframe[1].value["Artifact"]) == [made]
+    assert made in " ".join(studio.links(at)) and made in [
+        name for table in at.dataframe for name in table.value.get("Artifact", [])
+    ]
 
 
 def test_a_model_nothing_was_tried_on_says_what_will_stand_there(home: Workspace) -> None:

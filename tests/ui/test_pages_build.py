@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import shutil
 import zlib
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -22,14 +21,6 @@ from tests import studio
 
 BOMB = base64.urlsafe_b64encode(zlib.compress(b"#" * 2_000_000)).decode()
 W8A8 = "name: mine\nsteps:\n- quantize: {method: w8a8}\n"
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
-    monkeypatch.setenv("WHETSTONE_ENGINES", str(tmp_path / "engines"))
-    with studio.home(tmp_path / "home", monkeypatch) as opened:
-        studio.supervisor(opened)
-        yield opened
 
 
 def built(at: AppTest) -> Recipe:

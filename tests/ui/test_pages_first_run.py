@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from backend.domain.errors import ReadOnly
 from backend.domain.jobs import JobState
 from backend.service import Workspace, artifacts, evaluations, first_run, jobs, models, showcase
 from backend.service.jobs import JobView
@@ -16,14 +17,6 @@ from backend.store import queue
 from tests import studio
 
 SENTENCE = "nothing can be started or changed here"
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
-    monkeypatch.setenv("WHETSTONE_ENGINES", str(tmp_path / "engines"))
-    with studio.home(tmp_path / "home", monkeypatch) as opened:
-        studio.supervisor(opened)
-        yield opened
 
 
 def end(home: Workspace, job: JobView, state: JobState, error: str | None = None) -> None:
@@ -183,13 +176,14 @@ def test_an_upload_is_refused_in_one_sentence(shown: Workspace) -> None:
     assert not (shown.settings.home / "workloads").exists()
 
 
-def test_what_can_still_be_clicked_is_refused_in_one_sentence(shown: Workspace, starter_draft: Path, tmp_path: Path) -> None:
+def test_a_folder_cannot_be_imported_and_the_button_says_why(shown: Workspace, starter_draft: Path, tmp_path: Path) -> None:
     folder = tmp_path / "mine"
     shutil.copytree(starter_draft, folder)
     at = studio.open_page("import", folder=str(folder))
-    at.button(key="import").click().run()
     studio.check(at)
-    assert [error.value for error in at.error if SENTENCE in error.value]
+    assert at.button(key="import").disabled and SENTENCE in at.button(key="import").help
+    with pytest.raises(ReadOnly, match=SENTENCE):
+        models.remember(shown, str(folder))
     assert not models.remembered(shown)
 
 

@@ -29,13 +29,8 @@ def running_hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeHub]:
 
 @pytest.fixture
 def hub(running_hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> FakeHub:
-    monkeypatch.setenv("HF_ENDPOINT", running_hub.url)
-    monkeypatch.delenv("HF_TOKEN", raising=False)
-    running_hub.settings(ID, licence="apache-2.0")
-    running_hub.fault()
-    running_hub.forget()
     st.cache_data.clear()
-    return running_hub
+    return running_hub.reset(ID, monkeypatch)
 
 
 @pytest.fixture

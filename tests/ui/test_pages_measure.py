@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -23,14 +22,6 @@ from backend.store import history, queue
 from tests import simulated, studio
 
 URL_A, URL_B = "http://127.0.0.1:1", "http://127.0.0.1:2"
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
-    monkeypatch.setenv("WHETSTONE_ENGINES", str(tmp_path / "engines"))
-    with studio.home(tmp_path / "home", monkeypatch) as opened:
-        studio.supervisor(opened)
-        yield opened
 
 
 def point(variant: str, concurrency: int, rate: float | None) -> Event:

@@ -287,14 +287,3 @@ def test_the_licence_is_what_the_model_card_says(hub: FakeHub) -> None:
     assert (inspect().licence, inspect().must_accept, inspect().card.licence) == ("apache-2.0", False, "apache-2.0")
     hub.settings(ID, tags=["license:gemma"])
     assert (inspect().licence, inspect().must_accept) == ("gemma", True)
-
-
-def test_the_known_architectures_are_those_of_the_installed_library() -> None:
-    import transformers
-    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as MAPPING
-
-    from backend.catalog.selection import architectures
-
-    assert architectures()["source"] == f"transformers {transformers.__version__}"
-    named = {name for names in MAPPING.values() for name in ([names] if isinstance(names, str) else names)}
-    assert set(architectures()["architectures"]) == named

@@ -20,7 +20,7 @@ from backend.domain.evaluation import Level
 from backend.domain.model import ModelFacts
 from backend.domain.recipe import Recipe
 from backend.domain.roofline import Load, Speed
-from backend.hardware import speed
+from backend.hardware import probe, speed
 from backend.service import Workspace, models, planning, recipes
 from backend.settings import Settings
 from benchmarks import planner
@@ -159,14 +159,35 @@ def test_the_wide_fixture_is_predicted_within_30_percent_from_a_bandwidth_that_w
     assert abs(decode.error) < 0.3
 
 
-def test_the_probe_measures_a_few_times_and_keeps_the_median(tmp_path: Path) -> None:
+def test_the_probe_measures_a_few_times_and_keeps_the_best(tmp_path: Path) -> None:
     seen = [speed.processor(tmp_path) for _ in range(speed.ATTEMPTS)]
-    assert seen[0].bandwidth > 1e8 and seen[0].flops > 1e9
+    assert all(rate > 1e8 for rate in seen[0])
     assert speed.processor(tmp_path) == seen[-1], "kept, not measured again"
-    attempts = json.loads((tmp_path / speed.FILE).read_text())["attempts"]
-    assert seen[-1].bandwidth == sorted(row["bandwidth"] for row in attempts)[1]
+    attempts, known = json.loads((tmp_path / speed.FILE).read_text())["attempts"], speed.known(tmp_path)
+    assert known is not None and seen[-1] == known.speed == tuple(
+        max(row[name] for row in attempts) for name in speed.Speed._fields
+    )
     (tmp_path / speed.FILE).write_text("{")
+    assert speed.known(tmp_path) is None
     assert speed.processor(tmp_path).bandwidth > 1e8, "a damaged file is measured anew"
+
+
+def test_the_arrays_of_the_probe_are_four_times_the_last_level_caches(tmp_path: Path) -> None:
+    for cpu, shared in enumerate(("0-1", "0-1", "2-3", "2-3")):
+        index = tmp_path / f"cpu{cpu}" / "cache" / "index3"
+        index.mkdir(parents=True)
+        (index / "size").write_text("65536K\n")
+        (index / "shared_cpu_list").write_text(f"{shared}\n")
+    most = min(speed.MOST_BYTES, probe.total_memory() // speed.MEMORY_SHARE)
+    assert speed.array_bytes(tmp_path) == min(4 * 2 * (64 << 20), most), "two caches, each of two processors"
+    assert speed.array_bytes(tmp_path / "none") == min(speed.LEAST_BYTES, most)
+
+
+def test_the_kernels_of_the_probe_take_turns() -> None:
+    seen: list[str] = []
+    seconds = speed.fastest([lambda: seen.append("a"), lambda: seen.append("b")])
+    assert all(time > 0 for time in seconds)
+    assert "".join(seen) == "ab" + ("a" * speed.RUNS + "b" * speed.RUNS) * speed.ROUNDS
 
 
 def test_a_job_of_the_starter_takes_about_as_long_as_it_was_seen_to() -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -90,6 +91,36 @@ def test_speculation_is_one_json_argument() -> None:
 def test_the_cache_holds_32_full_sequences_of_the_starter(tmp_path: Path) -> None:
     token = 2 * 3 * 2 * 64 * 2
     assert vllm_options.kv_cache_bytes(variant(tmp_path / "m")) == 32 * (2048 + 128) * token
+
+
+@pytest.mark.parametrize(
+    ("config", "layers", "width", "context"),
+    [
+        ({"n_layer": 12, "n_head": 12, "n_embd": 768, "n_positions": 1024}, 12, 768, 1024),
+        ({"n_layer": 24, "num_attention_heads": 16, "n_embed": 1024}, 24, 1024, 2048),
+        ({"n_layers": 32, "n_heads": 32, "d_model": 4096, "max_seq_len": 8192}, 32, 4096, 8192),
+        (
+            {"text_config": {
+                "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 1, "hidden_size": 64,
+                "max_position_embeddings": 256,
+            }},
+            2, 16, 256,
+        ),
+    ],
+)  # fmt: skip
+def test_the_cache_is_sized_whatever_the_family_calls_its_sizes(
+    tmp_path: Path, config: dict[str, Any], layers: int, width: int, context: int
+) -> None:
+    chosen = variant(tmp_path / "m", Serving(max_num_seqs=1))
+    (tmp_path / "m" / "config.json").write_text(json.dumps(config))
+    assert vllm_options.kv_cache_bytes(chosen) == 2 * (2 * layers * width * 2) * (context + 128)
+
+
+def test_a_config_without_a_size_is_one_sentence(tmp_path: Path) -> None:
+    chosen = variant(tmp_path / "m")
+    (tmp_path / "m" / "config.json").write_text("{}")
+    with pytest.raises(InvalidModel, match="states no `num_attention_heads`"):
+        vllm_options.kv_cache_bytes(chosen)
 
 
 def test_a_draft_adds_its_layers_to_the_cache(tmp_path: Path) -> None:

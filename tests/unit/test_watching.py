@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from app.resources import in_words
-from backend.domain import charts_resources
+from backend.domain import charts_resources, charts_words
 from backend.domain.jobs import Event, JobState
 from backend.service import Workspace, jobs, watching
 from backend.service.watching import Use
@@ -79,5 +79,8 @@ def test_the_chart_has_units_and_says_where_its_figures_come_from() -> None:
     assert figure["layout"]["yaxis"]["title"]["text"] == "Memory (GB)"
     assert figure["layout"]["xaxis"]["title"]["text"] == "Since the start (min)"
     assert "/proc" in memory["hovertext"][0]
+    header, *rows = charts_words.csv(figure).splitlines()
+    assert header == "Series,Since the start (min),Memory (GB),Provenance,CPU (% of one core)"
+    assert [row.split(",")[0] for row in rows] == ["Memory", "Memory", "Processor", "Processor"] and rows[2].endswith(",90.0")
     assert charts_resources.resources([])["data"] == []
     assert "At most 2.5 GB" in in_words([Use(5.0, 4e8, 90.0), Use(600.0, 2.5e9, 180.0)])

@@ -1,0 +1,112 @@
+"""Every request of an evaluation on a screen: a run on the clock, distributions, and the answers that changed most."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import streamlit as st
+
+from app import charts
+from app.playground import differences, markup
+from app.words import plain, short
+from backend.domain import charts_requests
+from backend.domain.charts_parts import provenance
+from backend.domain.errors import NotFound
+from backend.domain.load import RequestRecord
+from backend.domain.wording import figure
+from backend.service import requests
+from backend.service.evaluations import EvaluationView
+from backend.service.requests import Pair
+
+SHOWN = 25
+"""Pairs of answers in the list; one is opened at a time."""
+
+
+def show(view: EvaluationView) -> None:
+    """Drawn only when asked for: it reads every record of a level."""
+    if not st.toggle("Show single requests and answers", key="requests", bind="query-params"):
+        st.caption("A run on the clock with every request, how latencies are spread, and the answers that changed most.")
+        return
+    levels = [str(level) for level in view.document.options.concurrency]
+    at = st.segmented_control("At concurrency", levels, default=levels[0], required=True, key="requests_at", bind="query-params")
+    concurrency = int(at or levels[0])
+    try:
+        _answers(view, concurrency)
+        _runs(view, concurrency)
+    except NotFound as error:
+        st.info(plain(str(error)), icon=":material/info:")
+
+
+def _answers(view: EvaluationView, concurrency: int) -> None:
+    baseline, *others = [result.name for result in view.document.variants]
+    if not others:
+        return
+    st.markdown("**Answers that changed most**")
+    variant = st.selectbox("Against the baseline", others, key="requests_variant", bind="query-params")
+    found = requests.pairs(view, variant, concurrency)
+    if not found:
+        st.caption("No request was answered by both.")
+        return
+    same = sum(pair.same for pair in found)
+    said = f"{same} of {len(found)} answers have the same words as those of {plain(baseline)}."
+    chance = " The temperature is above 0, so answers differ by chance too." if view.document.options.temperature > 0 else ""
+    st.caption(f"{said}{chance} The most different ones come first; choose a row to read both.")
+    key = f"pairs-{concurrency}-{variant}"
+    picked = st.dataframe(
+        rows(found[:SHOWN]), hide_index=True, on_select="rerun", selection_mode="single-row", key=key,
+        alt="Prompts whose answers differ most",
+    )  # fmt: skip
+    place = picked.selection.rows[0] if picked.selection.rows else 0
+    _side_by_side(found[min(place, len(found) - 1)], baseline, variant)
+
+
+def rows(found: list[Pair]) -> list[dict[str, Any]]:
+    """One a prompt: what it was, how far the answers agree, and what each took."""
+    return [
+        {
+            "Prompt": short(" ".join(pair.prompt_text.split()), 80) if pair.prompt_text else f"line {pair.prompt + 1}",
+            "Repeat": pair.block + 1,
+            "Token F1": figure(1 - pair.worse),
+            "Same words": "yes" if pair.same else "no",
+            "Baseline (s)": figure(pair.baseline_s),
+            "Variant (s)": figure(pair.variant_s),
+        }
+        for pair in found
+    ]
+
+
+def _side_by_side(pair: Pair, baseline: str, variant: str) -> None:
+    if pair.prompt_text:
+        with st.expander("The prompt"):
+            st.code(pair.prompt_text, language=None, wrap_lines=True)
+    sides = differences(pair.baseline, pair.variant)
+    for column, name, pieces in zip(st.columns(2), (baseline, variant), sides, strict=True):
+        with column:
+            st.markdown(f"**{plain(name)}**")
+            st.html(markup(pieces))
+
+
+def _runs(view: EvaluationView, concurrency: int) -> None:
+    document, theme = view.document, charts.theme()
+    names = [result.name for result in document.variants]
+    where = provenance(document)
+    records = requests.times(view, concurrency)
+    by_name: dict[str, list[RequestRecord]] = {name: [record for own, record in records if own == name] for name in names}
+    left, right = st.columns(2)
+    for column, metric in zip((left, right), charts_requests.LATENCIES, strict=True):
+        with column:
+            charts.show(charts_requests.distribution(metric, concurrency, by_name, where, theme), f"ecdf-{metric}")
+    repeats = [str(number + 1) for number in range(document.options.repeats)]
+    first, second = st.columns(2)
+    name = first.selectbox("Run of", names, key="requests_run", bind="query-params")
+    block = second.selectbox("Repeat", repeats, key="requests_block", bind="query-params")
+    run = [record for own, record in requests.times(view, concurrency, int(block) - 1) if own == name]
+    charts.show(charts_requests.timeline(name, concurrency, run, where, theme), "timeline", words(name, run))
+    st.caption("A bar is a request; between the dotted lines every stream is past its warm-up and none is done.")
+
+
+def words(name: str, run: list[RequestRecord]) -> str:
+    """The timeline in a sentence."""
+    measured = [record for record in run if not record.warm]
+    failed = sum(not record.ok for record in measured)
+    return f"{len(measured)} measured requests of {name} and {len(run) - len(measured)} of warm-up on the clock; {failed} failed."

@@ -1,0 +1,148 @@
+"""What serving would cost: the price while latency limits hold, against a hosted API, and for so many requests a month. Pure.
+
+A what-if on stored measurements: an hourly price and limits are chosen afterwards, nothing runs again. Between measured levels
+a monotone curve is read (`monotone`), beyond them nothing: a limit that holds at the highest measured concurrency answers with
+that level and says that more may fit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from backend.domain import monotone
+from backend.domain.evaluation import Level, VariantResult
+from backend.domain.prices import SECONDS_AN_HOUR, Pricing, per_million
+from backend.domain.slo import Slo, is_sound
+
+HOURS_A_MONTH = 730.0
+"""365 days of 24 hours over 12, as AWS counts."""
+MILLION = 1_000_000
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Operating(_Frozen):
+    """One machine at the highest load within the limits, read off a curve: `concurrency` need not be whole."""
+
+    concurrency: float
+    output_tokens_per_s: float
+    input_tokens_per_s: float
+    requests_per_s: float
+    interpolated: bool
+    """Between two measured levels; else it is one of them."""
+    at_the_end: bool
+    """The limits still hold at the highest measured concurrency: more may fit, which was not measured."""
+
+
+class ApiPrice(_Frozen):
+    """What a hosted API asks, in the currency of the hourly price, per million tokens."""
+
+    per_million_input: float = Field(ge=0)
+    per_million_output: float = Field(ge=0)
+
+
+class BreakEven(_Frozen):
+    """`share` of the hour's full load from which the machine is cheaper than the API; above 1 it never is."""
+
+    api_per_hour: float
+    """What the API asks for the tokens that the machine serves in a full hour."""
+    share: float | None
+    requests_per_hour: float | None
+    """None where the machine never is the cheaper one."""
+
+
+class Monthly(_Frozen):
+    """`machines` whole ones, always on, so that the peak is served within the limits."""
+
+    machines: int
+    cost: float
+    cost_per_request: float
+    utilisation: float
+    """Mean load over what these machines serve within the limits, 0 to 1."""
+
+
+def within(result: VariantResult, limits: Slo) -> Operating | None:
+    """Where the variant runs best under the limits; None where none of its sound levels, nor a curve between them, keeps them."""
+    levels = sorted((level for level in result.levels if is_sound(level)), key=lambda level: level.concurrency)
+    highest = _highest(levels, limits)
+    if highest is None:
+        return None
+    return _operating(levels, highest)
+
+
+def _highest(levels: Sequence[Level], limits: Slo) -> float | None:
+    """The logarithm of the highest concurrency at which every limited latency is within its limit."""
+    if not levels:
+        return None
+    found = [math.log(levels[-1].concurrency)]
+    for name, limit in (("ttft_ms", limits.ttft_p95_ms), ("tpot_ms", limits.tpot_p95_ms)):
+        if limit is None:
+            continue
+        measured = [(level, getattr(level, name)) for level in levels]
+        if any(summary is None for _, summary in measured):
+            return None
+        x, y = [math.log(level.concurrency) for level, _ in measured], [summary.p95 for _, summary in measured]
+        at = monotone.last_at_most(x, y, limit)
+        if at is None:
+            return None
+        found.append(at)
+    return min(found)
+
+
+def _operating(levels: Sequence[Level], at: float) -> Operating:
+    x = [math.log(level.concurrency) for level in levels]
+    exact = next((level for level, place in zip(levels, x, strict=True) if math.isclose(place, at, abs_tol=1e-9)), None)
+
+    def read(values: Sequence[float]) -> float:
+        found = monotone.curve(x, values)(at)
+        assert found is not None  # `at` is within the levels
+        return found
+
+    return Operating(
+        concurrency=exact.concurrency if exact else math.exp(at),
+        output_tokens_per_s=read([level.output_tokens_per_s for level in levels]),
+        input_tokens_per_s=read([level.input_tokens_per_s for level in levels]),
+        requests_per_s=read([_requests_per_s(level) for level in levels]),
+        interpolated=exact is None,
+        at_the_end=math.isclose(at, x[-1], abs_tol=1e-9),
+    )
+
+
+def _requests_per_s(level: Level) -> float:
+    """Answered requests a second of the level's duration."""
+    return (level.invocations - level.invocation_errors) / level.duration_s if level.duration_s > 0 else 0.0
+
+
+def output_price(pricing: Pricing, at: Operating) -> float | None:
+    """Per million output tokens there, the full hour charged to them."""
+    return per_million(pricing.hour, at.output_tokens_per_s)
+
+
+def break_even(pricing: Pricing, at: Operating, api: ApiPrice) -> BreakEven:
+    """The load at which an hour of the machine costs what the API asks for the same tokens."""
+    a_second = at.input_tokens_per_s * api.per_million_input + at.output_tokens_per_s * api.per_million_output
+    asked = a_second * SECONDS_AN_HOUR / MILLION
+    share = pricing.hour / asked if asked > 0 else None
+    reached = share is not None and share <= 1
+    requests = share * at.requests_per_s * SECONDS_AN_HOUR if share is not None and reached else None
+    return BreakEven(api_per_hour=asked, share=share, requests_per_hour=requests)
+
+
+def monthly(pricing: Pricing, at: Operating, requests: float, peak: float = 1.0) -> Monthly | None:
+    """`requests` a month, the busiest moment `peak` times the mean; None where the machine answers nothing.
+
+    machines = ceil(requests / month x peak / requests a second of one machine within the limits), at least one.
+    """
+    if at.requests_per_s <= 0 or requests <= 0:
+        return None
+    mean = requests / (HOURS_A_MONTH * SECONDS_AN_HOUR)
+    machines = max(1, math.ceil(mean * peak / at.requests_per_s))
+    cost = machines * pricing.hour * HOURS_A_MONTH
+    return Monthly(
+        machines=machines, cost=cost, cost_per_request=cost / requests, utilisation=mean / (machines * at.requests_per_s)
+    )

@@ -1,0 +1,71 @@
+"""The AWS Neuron devices (Inferentia, Trainium) attached here, as neuron-ls lists them. Knows nothing of what runs on them.
+
+`neuron-ls --json-output` prints a JSON array, one object a device: `neuron_device` its number, `nc_count` its NeuronCores,
+`memory_size` in bytes, `bdf`, `connected_to` and `neuron_processes` (AWS Neuron documentation, Neuron LS user guide).
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+TOOL, FOLDER = "neuron-ls", "/opt/aws/neuron/bin"
+"""Where AWS's package puts its tools, which is not always on PATH."""
+SECONDS = 20
+PRODUCT = Path("/sys/devices/virtual/dmi/id/product_name")
+"""On EC2 the instance type, such as inf2.xlarge."""
+
+
+class NeuronDevice(NamedTuple):
+    """`memory_bytes` of the whole device, which its cores share."""
+
+    number: int
+    cores: int
+    memory_bytes: int
+    busy: bool
+    """A process holds it."""
+
+
+@lru_cache(maxsize=1)
+def devices() -> tuple[NeuronDevice, ...]:
+    """In the order of their numbers; none where neuron-ls is not there, fails, or says something else."""
+    tool = shutil.which(TOOL) or shutil.which(TOOL, path=FOLDER)
+    if tool is None:
+        return ()
+    try:
+        answer = subprocess.run([tool, "--json-output"], capture_output=True, text=True, timeout=SECONDS, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return ()
+    return parse(answer.stdout)
+
+
+def parse(text: str) -> tuple[NeuronDevice, ...]:
+    """The devices of neuron-ls's output. What is not in the published form is left out."""
+    try:
+        rows = json.loads(text)
+    except ValueError:
+        return ()
+    found = [_device(row) for row in rows] if isinstance(rows, list) else []
+    return tuple(sorted(device for device in found if device is not None))
+
+
+def _device(row: Any) -> NeuronDevice | None:
+    if not isinstance(row, dict):
+        return None
+    number, cores, memory = (row.get(key) for key in ("neuron_device", "nc_count", "memory_size"))
+    if type(number) is not int or type(cores) is not int or type(memory) is not int or cores < 1 or memory < 1:
+        return None
+    return NeuronDevice(number, cores, memory, bool(row.get("neuron_processes")))
+
+
+def instance_type(path: Path = PRODUCT) -> str | None:
+    """What EC2 calls this machine, such as inf2.xlarge; None elsewhere."""
+    try:
+        name = path.read_text().strip()
+    except OSError:
+        return None
+    return name if "." in name and name.split(".")[0][:3] in {"inf", "trn"} else None

@@ -1,0 +1,182 @@
+"""The catalog's tables: models of every origin, narrowed, ordered and paged in SQL, and which recipes fit them where.
+
+Knows nothing of files and of the rules: what is fitting is worked out elsewhere and only kept here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any, Literal
+
+from sqlalchemy import ColumnElement, delete, exists, func, insert, or_
+from sqlmodel import Session, col, select
+
+from backend.domain import catalog
+from backend.domain.catalog import CatalogFilter
+from backend.domain.model import ModelCard, ModelFacts, PublishedModel
+from backend.store.tables import ArtifactRow, CatalogRow, CatalogStateRow, FitRow, PlannedRow, now
+
+MAX_WORDS = 8
+RANKS = {"starter": 0, "imported": 1, "folder": 1, "published": 2, "reference": 3}
+MOST_VALUES = 500
+"""Different families or licences that a form offers."""
+SORTS: dict[str, str] = {
+    "name": "name", "family": "family", "parameters": "parameters", "context": "context", "kv": "kv_bytes_per_token",
+    "licence": "licence",
+}  # fmt: skip
+
+
+def row(model: ModelFacts, *, draft: ModelFacts | None = None, position: int = 0, at: datetime | None = None) -> CatalogRow:
+    """The row of a model; `draft` is the one it brings along, `at` when it came."""
+    fields: dict[str, Any] = {"licence": getattr(model, "licence", None)}
+    said = [model.id, model.architecture, model.model_type]
+    if isinstance(model, PublishedModel):
+        cells = model.published.model_dump() if model.published else {}
+        marks = {"preoptimized": model.preoptimized, "precompiled": model.precompiled}
+        fields = {"licence": model.license, "hub": model.hf_repo.lower(), **cells, **marks}
+        said += [model.display_name, model.family, model.provider, model.hf_repo]
+    if isinstance(model, ModelCard):
+        said.append(model.path)
+    return CatalogRow(
+        source=source(model), name=model.id, origin=model.origin, rank=RANKS.get(model.origin, 1), position=position,
+        words=" ".join(said).casefold(), family=catalog.family(model), parameters=model.parameters, context=model.max_positions,
+        kv_bytes_per_token=model.kv_bytes_per_token, shape=catalog.shape(model, draft), card=model.model_dump_json(),
+        created_at=at or now(), **fields,
+    )  # fmt: skip
+
+
+def source(model: ModelFacts) -> str:
+    """What a person writes for the model: the id of a bundled one, else its folder."""
+    return model.path if isinstance(model, ModelCard) and model.origin != "starter" else model.id
+
+
+def put(session: Session, one: CatalogRow) -> None:
+    """In the place of what stood there for its folder."""
+    session.merge(one)
+
+
+def drop(session: Session, path: str) -> None:
+    """Out of the list; nothing where it was not in it."""
+    session.exec(delete(CatalogRow).where(col(CatalogRow.source) == path))
+
+
+def replace(session: Session, origins: Sequence[str], rows: Iterable[CatalogRow]) -> None:
+    """Exactly these models of these origins from now on; in bulk, since they may be thousands."""
+    session.exec(delete(CatalogRow).where(col(CatalogRow.origin).in_(origins)))
+    params = [one.model_dump() for one in rows]
+    if params:
+        session.exec(insert(CatalogRow), params=params)
+
+
+def state(session: Session, name: Literal["bundled", "planner"]) -> str | None:
+    found = session.get(CatalogStateRow, name)
+    return found.value if found else None
+
+
+def set_state(session: Session, name: Literal["bundled", "planner"], value: str) -> None:
+    session.merge(CatalogStateRow(name=name, value=value))
+
+
+def find(session: Session, name: str, origins: Sequence[str]) -> CatalogRow | None:
+    """By source, id or hub id, in any case."""
+    wanted = name.lower()
+    same = or_(func.lower(col(CatalogRow.source)) == wanted, func.lower(CatalogRow.name) == wanted, col(CatalogRow.hub) == wanted)
+    statement = select(CatalogRow).where(col(CatalogRow.origin).in_(origins), same)
+    return session.exec(statement.order_by(col(CatalogRow.rank), col(CatalogRow.position)).limit(1)).first()
+
+
+def get(session: Session, path: str) -> CatalogRow | None:
+    """By its source exactly."""
+    return session.get(CatalogRow, path)
+
+
+def listing(session: Session, chosen: CatalogFilter, target: str, *, limit: int | None, offset: int = 0) -> list[CatalogRow]:
+    """In the filter's order. `target` is what the fits are kept under for the place that the filter means."""
+    own = (col(CatalogRow.rank), col(CatalogRow.position), col(CatalogRow.created_at).desc(), col(CatalogRow.name))
+    ordered: tuple[Any, ...] = own
+    if chosen.sort != "catalog":
+        column = col(getattr(CatalogRow, SORTS[chosen.sort]))
+        by: Any = column if chosen.sort in {"parameters", "context", "kv"} else func.lower(column)
+        ordered = (by.desc() if chosen.descending else by.asc(), *own)
+    statement = select(CatalogRow).where(*_conditions(chosen, target)).order_by(*ordered)
+    return list(session.exec(statement.offset(offset).limit(limit)))
+
+
+def count(session: Session, chosen: CatalogFilter, target: str) -> int:
+    return session.exec(select(func.count()).select_from(CatalogRow).where(*_conditions(chosen, target))).one()
+
+
+def _conditions(chosen: CatalogFilter, target: str) -> list[ColumnElement[bool]]:
+    conditions = [col(CatalogRow.origin).in_(chosen.origins or catalog.LISTED), _still_used()]
+    if chosen.families:
+        conditions.append(col(CatalogRow.family).in_(chosen.families))
+    if chosen.licences:
+        conditions.append(col(CatalogRow.licence).in_(chosen.licences))
+    conditions += _bounds(chosen)
+    conditions += [col(getattr(CatalogRow, name)) == "Yes" for name in chosen.techniques if name in catalog.PUBLISHED]
+    conditions += [col(CatalogRow.shape).in_(_shapes(target, kind)) for kind in chosen.kinds]
+    words = chosen.words.casefold().split()[:MAX_WORDS]
+    return conditions + [col(CatalogRow.words).contains(word, autoescape=True) for word in words]
+
+
+def _still_used() -> ColumnElement[bool]:
+    """A folder that was never imported stands in the catalog as long as an artifact made from it does."""
+    made = exists().where(col(ArtifactRow.model) == col(CatalogRow.name))
+    return or_(col(CatalogRow.origin) != "folder", made)
+
+
+def _bounds(chosen: CatalogFilter) -> list[ColumnElement[bool]]:
+    parameters, context = col(CatalogRow.parameters), col(CatalogRow.context)
+    bounds = (
+        (chosen.min_parameters, parameters.__ge__),
+        (chosen.max_parameters, parameters.__le__),
+        (chosen.min_context, context.__ge__),
+        (chosen.max_context, context.__le__),
+    )
+    return [holds(bound) for bound, holds in bounds if bound is not None]
+
+
+def _shapes(target: str, kind: str) -> Any:
+    return select(FitRow.shape).where(FitRow.target == target, FitRow.kind == kind)
+
+
+def values(session: Session, column: Literal["family", "licence"]) -> list[str]:
+    """What stands in that column of the listed models, in any order of letters' case."""
+    chosen = col(getattr(CatalogRow, column))
+    statement = select(chosen).where(col(CatalogRow.origin).in_(catalog.LISTED), chosen.is_not(None)).distinct()
+    return sorted(session.exec(statement.limit(MOST_VALUES)), key=str.casefold)
+
+
+def names(session: Session, origins: Sequence[str]) -> list[str]:
+    """The ids of these origins, in the catalog's order."""
+    statement = select(CatalogRow.name).where(col(CatalogRow.origin).in_(origins))
+    return list(session.exec(statement.order_by(col(CatalogRow.rank), col(CatalogRow.position))))
+
+
+def unplanned(session: Session, place: str) -> list[CatalogRow]:
+    """One model of each shape whose fits there are not known yet."""
+    done = select(PlannedRow.shape).where(PlannedRow.place == place)
+    listed = col(CatalogRow.origin).in_(catalog.LISTED)
+    first = select(func.min(CatalogRow.source)).where(listed, col(CatalogRow.shape).not_in(done)).group_by(CatalogRow.shape)
+    return list(session.exec(select(CatalogRow).where(col(CatalogRow.source).in_(first))))
+
+
+def save_fits(session: Session, place: str, fits: dict[str, set[tuple[str, str]]]) -> None:
+    """By shape: the (target, kind) pairs of that place which are valid. Shapes that another process saved meanwhile are left."""
+    done = set(session.exec(select(PlannedRow.shape).where(PlannedRow.place == place)))
+    rows = [
+        {"target": target, "kind": kind, "shape": shape}
+        for shape, pairs in fits.items()
+        if shape not in done
+        for target, kind in sorted(pairs)
+    ]
+    if rows:
+        session.exec(insert(FitRow), params=rows)
+    session.add_all(PlannedRow(place=place, shape=shape) for shape in fits if shape not in done)
+
+
+def forget_fits(session: Session) -> None:
+    """All of them: the rules have changed."""
+    session.exec(delete(FitRow))
+    session.exec(delete(PlannedRow))

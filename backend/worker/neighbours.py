@@ -1,0 +1,94 @@
+"""What disturbed a measurement: processor time that others used meanwhile, time the hypervisor withheld, thermal throttling.
+
+Standard library only, from /proc and /sys of Linux. Knows nothing of loads and servers.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from backend.worker.resources import tree_usage
+
+STAT, CPUS = Path("/proc/stat"), Path("/sys/devices/system/cpu")
+BUSY_SHARE = 0.1
+"""Of all cores, used by others: as much as a small difference between variants."""
+STOLEN_SHARE = 0.05
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Disturbance(NamedTuple):
+    """Over a stretch of time. `others` and `stolen` are mean cores; `throttled` counts throttling events, None where unknown."""
+
+    seconds: float
+    cores: int
+    others: float
+    stolen: float
+    throttled: int | None
+
+    @property
+    def words(self) -> str | None:
+        """Why the machine was not quiet; None where it was."""
+        told = []
+        if self.others > BUSY_SHARE * self.cores:
+            told.append(f"other programs used {self.others:.2f} of {self.cores} cores")
+        if self.stolen > STOLEN_SHARE * self.cores:
+            told.append(f"the hypervisor withheld {self.stolen:.2f} of {self.cores} cores")
+        if self.throttled:
+            told.append(f"the processor was throttled {self.throttled} times for heat")
+        return " and ".join(told) or None
+
+
+class _Reading(NamedTuple):
+    at: float
+    busy_s: float
+    stolen_s: float
+    own_s: float
+    throttled: int | None
+
+
+class Watch:
+    """From its making to `disturbance`, of the tree of this process against the whole machine."""
+
+    def __init__(self) -> None:
+        self._first = _read()
+
+    def disturbance(self) -> Disturbance:
+        first, last = self._first, _read()
+        seconds = max(last.at - first.at, 1e-9)
+        others = (last.busy_s - first.busy_s) - (last.own_s - first.own_s)
+        known = first.throttled is not None and last.throttled is not None
+        return Disturbance(
+            seconds=seconds, cores=os.cpu_count() or 1, others=max(0.0, others) / seconds,
+            stolen=max(0.0, last.stolen_s - first.stolen_s) / seconds,
+            throttled=(last.throttled or 0) - (first.throttled or 0) if known else None,
+        )  # fmt: skip
+
+
+def worst(found: Iterable[Disturbance]) -> Disturbance | None:
+    """The stretch in which others took most; None of none."""
+    return max(found, key=lambda each: each.others + each.stolen + 1000 * (each.throttled or 0), default=None)
+
+
+def _read() -> _Reading:
+    busy, stolen = processor_seconds(STAT.read_text())
+    return _Reading(time.monotonic(), busy, stolen, tree_usage(os.getpid()).cpu_s, throttles(CPUS))
+
+
+def processor_seconds(stat: str) -> tuple[float, float]:
+    """(busy, stolen) seconds of all processors since boot, from the text of /proc/stat (proc_stat(5)).
+
+    Busy: user, nice, system, irq, softirq. Guest time is in user already.
+    """
+    fields = [int(word) for word in stat.partition("\n")[0].split()[1:]]
+    user, nice, system, _idle, _iowait, irq, softirq, *rest = [*fields, 0]
+    return (user + nice + system + irq + softirq) / _TICKS, (rest[0] if rest else 0) / _TICKS
+
+
+def throttles(cpus: Path) -> int | None:
+    """Thermal throttling events of all processors since boot; None where the kernel does not count them."""
+    files = list(cpus.glob("cpu[0-9]*/thermal_throttle/core_throttle_count"))
+    return sum(int(file.read_text()) for file in files) if files else None

@@ -1,0 +1,73 @@
+"""Presets: where do others start?"""
+
+from math import ceil
+
+import streamlit as st
+
+from app import compare_presets, navigation, preset_rows
+from app import presets as shown
+from app.session import workspace
+from app.words import plain
+from backend.domain.presets import GOALS
+from backend.service import presets
+from backend.service.presets import Filter
+
+PER_PAGE = 20
+opened = workspace()
+
+
+def first_page() -> None:
+    st.session_state["page"] = 1
+
+
+head = st.container(horizontal=True, vertical_alignment="bottom")
+head.title("Presets", width="stretch")
+action = head.container(width="content")
+st.markdown("Recipes to start from, each for a model, a goal and a target. Tick one to apply it, two or more to compare them.")
+shown.tell()
+selected = shown.chosen(opened)
+ids = [known.preset.id for known in selected]
+with action:
+    if st.button(
+        f"Compare {len(ids)}" if len(ids) > 1 else "Compare", type="primary", icon=":material/compare_arrows:", key="compare",
+        disabled=len(ids) < 2, help="On the Compare page, beside evaluations. Tick at least two.", shortcut="Alt+P",
+    ):  # fmt: skip
+        navigation.go("compare", presets=",".join(ids))
+
+with st.container(horizontal=True, vertical_alignment="bottom"):
+    goal = st.pills(
+        "Goal", list(GOALS), format_func=lambda goal: GOALS[goal].title, key="goal", bind="query-params", on_change=first_page
+    )
+    model = st.selectbox(
+        "Model", presets.with_presets(opened), index=None, key="of_model", bind="query-params", on_change=first_page,
+        placeholder="Every model", width=230,
+    )  # fmt: skip
+    words = st.text_input("Words", key="words", type="search", max_chars=80, bind="query-params", on_change=first_page, width=140)
+chosen = Filter(model=model, goal=goal, words=words or "")
+total = presets.count(opened, chosen)
+if total:
+    pages = ceil(total / PER_PAGE)
+    page = st.pagination(pages, key="page", bind="query-params") if pages > 1 else 1
+    with st.spinner("Estimating"):
+        listed = presets.views(opened, presets.listing(opened, chosen, limit=PER_PAGE, offset=(page - 1) * PER_PAGE))
+    st.caption(preset_rows.legend())
+    shown.table(listed, ids, f"{goal}-{model}-{words}-{page}")
+else:
+    st.info("No preset matches these filters: take one away.", icon=":material/filter_alt_off:")
+
+if ids:
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.markdown(f"Chosen: {', '.join(plain(preset_id) for preset_id in ids)}")
+        st.button("Choose none", key="none", type="tertiary", on_click=shown.choose, args=([],))
+views = presets.views(opened, selected[: compare_presets.MOST])
+if len(views) == 1:
+    left, right = st.columns([2, 1], gap="medium")
+    with left:
+        shown.detail(views[0])
+    with right:
+        shown.apply(opened, views[0])
+elif views:
+    st.subheader("Side by side")
+    compare_presets.show(views)
+shown.files(opened, ids or [known.preset.id for known in presets.listing(opened, chosen, limit=500)])
+shown.save(opened)

@@ -1,0 +1,160 @@
+"""A stored evaluation asked further: what serving would cost, which answers changed, what every request did."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from app import cost_view, requests_view
+from backend.domain import charts_requests, charts_words, rotation
+from backend.domain.errors import NotFound
+from backend.domain.evaluation import EvaluateOptions, Evaluation
+from backend.domain.load import RequestRecord
+from backend.service import Workspace, evaluations, requests, workloads
+from backend.store import history
+from backend.worker.records import write_records
+from tests import simulated, studio
+
+LEVELS, BLOCKS, REQUESTS = (1, 2), 2, 4
+STARTER = workloads.read("starter-code")
+
+
+def record(index: int, stream: int, at: float, text: str, *, warm: bool = False, status: str = "ok") -> RequestRecord:
+    """Sent at `at`, first token after 50 ms, ended after 200 ms."""
+    answered = status == "ok"
+    return RequestRecord(
+        index=index, stream=stream, prompt=index, warm=warm, intended=at, sent=at, end=at + 0.2, status=status,
+        first_content=at + 0.05 if answered else None, last_content=at + 0.2 if answered else None,
+        chunk_times=(at + 0.05, at + 0.2) if answered else (), output_tokens=8 if answered else None,
+        text=text if answered else "",
+    )  # fmt: skip
+
+
+def run(concurrency: int, answers: str) -> list[RequestRecord]:
+    """A warm-up request a stream, then four measured ones in turns, of which the last fails at two streams."""
+    made = [record(stream, stream, 0.0, "", warm=True) for stream in range(concurrency)]
+    for number in range(REQUESTS):
+        failed = concurrency == 2 and number == REQUESTS - 1
+        at = 0.3 * (1 + number // concurrency)
+        made.append(record(number, number % concurrency, at, f"{answers} {number}", status="reset" if failed else "ok"))
+    return made
+
+
+@pytest.fixture
+def stored(home: Workspace, tmp_path: Path) -> str:
+    document = simulated.evaluation(names=("original", "w8a8"), speeds=(1.0, 1.31), repeats=BLOCKS, levels=LEVELS)
+    document = document.model_copy(
+        update={
+            "options": EvaluateOptions(concurrency=LEVELS, repeats=BLOCKS, workload="starter-code", price_per_hour=1.2),
+            "workload": STARTER.about(),
+        }
+    )
+    texts = ("the answer is", "the answer was")
+    records = {(v, c): [run(c, texts[v]) for _ in range(BLOCKS)] for v in range(2) for c in LEVELS}
+    write_records(tmp_path / "records.parquet", [result.name for result in document.variants], records)
+    return keep(home, document, tmp_path)
+
+
+def keep(home: Workspace, document: Evaluation, folder: Path) -> str:
+    identity = studio.evaluation(home, document)
+    with home.store.session() as session:
+        history.evaluation(session, identity).path = str(folder)
+    return identity
+
+
+def test_answers_are_paired_by_block_and_request_and_the_worst_come_first(home: Workspace, stored: str) -> None:
+    found = requests.pairs(evaluations.show(home, stored), "w8a8", 1)
+    assert len(found) == BLOCKS * REQUESTS and not any(pair.same for pair in found)
+    # "the answer is 0" against "the answer was 0": three of four words.
+    assert [pair.worse for pair in found] == pytest.approx([0.25] * len(found))
+    assert {(pair.block, pair.number) for pair in found} == {(b, n) for b in range(BLOCKS) for n in range(REQUESTS)}
+    assert all(pair.variant_s == pytest.approx(0.2) for pair in found)
+
+
+def test_the_prompt_is_the_line_that_was_sent(home: Workspace, stored: str) -> None:
+    pair = next(p for p in requests.pairs(evaluations.show(home, stored), "w8a8", 2) if p.block == 1 and p.number == 2)
+    line = rotation.line(LEVELS, 1, 2, 2, len(STARTER.prompts))
+    assert pair.prompt == line == (3 * rotation.STEP + 2) % len(STARTER.prompts)
+    assert pair.prompt_text == STARTER.prompts[line].prompt
+
+
+def test_a_workload_that_has_changed_gives_no_prompt(home: Workspace, tmp_path: Path) -> None:
+    document = simulated.evaluation(names=("original", "w8a8"), speeds=(1.0, 1.3), repeats=BLOCKS, levels=LEVELS)
+    records = {(v, 1): [run(1, "same")] for v in range(2)}
+    write_records(tmp_path / "records.parquet", ["original", "w8a8"], records)
+    found = requests.pairs(evaluations.show(home, keep(home, document, tmp_path)), "w8a8", 1)
+    assert found and all(pair.prompt_text is None and pair.same for pair in found)
+    assert requests_view.rows(found)[0]["Prompt"] == "line 1"
+
+
+def test_warm_up_and_failures_are_no_pairs_but_stand_on_the_clock(home: Workspace, stored: str) -> None:
+    view = evaluations.show(home, stored)
+    assert len(requests.pairs(view, "w8a8", 2)) == BLOCKS * (REQUESTS - 1)
+    one = [own for name, own in requests.times(view, 2, 0) if name == "original"]
+    figure = charts_requests.timeline("original", 2, one, "here")
+    counts = {trace["name"]: len(trace["x"]) for trace in figure["data"]}
+    assert counts == {"Warm-up": 2, "Waiting for the first token": 3, "Answering": 3, "Failed": 1}
+    header, *rows = charts_words.csv(figure).splitlines()
+    assert header.startswith("Series,Sent after (s)") and len(rows) == 9
+    assert requests_view.words("original", one) == "4 measured requests of original and 2 of warm-up on the clock; 1 failed."
+
+
+def test_the_distribution_ends_at_one_and_keeps_its_ends(home: Workspace) -> None:
+    many = [
+        record(number, 0, number * 0.1, "x").model_copy(update={"end": number * 0.1 + 0.1 + number / 1e4})
+        for number in range(1000)
+    ]
+    (trace,) = charts_requests.distribution("client_latency_ms", 1, {"a": many}, "here")["data"]
+    assert len(trace["x"]) <= charts_requests.MOST_POINTS
+    assert trace["x"][0] == pytest.approx(100.0) and trace["x"][-1] == pytest.approx(199.9) and trace["y"][-1] == 1
+    assert trace["y"] == sorted(trace["y"])
+    assert charts_requests.distribution("ttft_ms", 1, {"a": []}, "here")["data"] == []
+    assert charts_requests.timeline("a", 1, [], "here")["data"] == []
+
+
+def test_records_that_are_gone_are_told_on_the_page(home: Workspace) -> None:
+    identity = studio.evaluation(home, simulated.evaluation())
+    with pytest.raises(NotFound, match="no longer at"):
+        requests.pairs(evaluations.show(home, identity), "w8a8", 1)
+    at = studio.open_page("evaluate", id=identity, requests="true")
+    assert "are no longer at" in studio.says(at)
+
+
+def test_the_page_shows_answers_side_by_side_and_the_run(home: Workspace, stored: str) -> None:
+    at = studio.open_page("evaluate", id=stored, requests="true", requests_at="2", requests_block="2")
+    said = studio.says(at)
+    assert "0 of 6 answers have the same words as those of original" in said
+    assert "**original**" in said and "**w8a8**" in said
+    assert "reads every" not in said
+
+
+def test_requests_are_read_only_when_asked_for(home: Workspace, stored: str) -> None:
+    assert "Answers that changed most" not in studio.says(studio.open_page("evaluate", id=stored))
+
+
+def test_cost_fields_live_in_the_url_and_change_the_figures(home: Workspace, stored: str) -> None:
+    at = studio.open_page("evaluate", id=stored, cost_hour="3.6", cost_api_in="0", cost_api_out="4", cost_requests="1000000")
+    rows = at.dataframe[1].value.to_dict("records")
+    level = evaluations.show(home, stored).document.variants[0].levels[-1]
+    assert rows[0]["Output tokens/s"] == cost_view.figure(level.output_tokens_per_s)
+    assert float(rows[0]["Price, million output tokens"]) == pytest.approx(1000 / level.output_tokens_per_s, rel=0.01)
+    assert "of full load" in rows[0]["Cheaper than the API from"] or "never" in rows[0]["Cheaper than the API from"]
+    assert "machine" in rows[0]["A month"] and "more may fit" in rows[0]["Highest load within the limits"]
+
+
+def test_a_limit_that_nothing_keeps_says_so(home: Workspace, stored: str) -> None:
+    at = studio.open_page("evaluate", id=stored, cost_ttft="0.001")
+    assert {row["Highest load within the limits"] for row in at.dataframe[1].value.to_dict("records")} == {cost_view.NEVER}
+
+
+def test_the_price_of_an_instance_is_named_with_its_day(home: Workspace, stored: str) -> None:
+    at = studio.open_page("evaluate", id=stored, cost_instance="ml.g5.xlarge")
+    assert "as of" in studio.says(at)
+    assert at.text_input(key="cost_hour_of_ml.g5.xlarge").disabled
+
+
+def test_without_a_price_it_says_that_none_was_given(home: Workspace) -> None:
+    identity = studio.evaluation(home, simulated.evaluation(per_hour=None))
+    rows = studio.open_page("evaluate", id=identity).dataframe[1].value.to_dict("records")
+    assert {row["Price, million output tokens"] for row in rows} == {"no price given"}
