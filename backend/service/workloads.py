@@ -17,12 +17,16 @@ from backend.domain.errors import InvalidWorkload, RequestError, WhetstoneError
 from backend.domain.evaluation import EvaluateOptions, Variant
 from backend.domain.order_statistics import percentile
 from backend.domain.workload import Prompt, Workload
+from backend.domain.workload_formats import PROMPT_COLUMNS
 from backend.service import paths, variants, workload_files
 from backend.service.workload_files import MAX_BYTES, SUFFIXES, too_large
 from backend.service.workspace import Workspace
 from backend.settings import ASSETS
 
-__all__ = ["MAX_BYTES", "SUFFIXES", "TokenLengths", "WorkloadFacts", "facts", "names", "path", "save", "saved", "token_lengths"]
+__all__ = [
+    "MAX_BYTES", "PROMPT_COLUMNS", "SUFFIXES", "TokenLengths", "WorkloadFacts", "columns", "facts", "facts_for", "names", "path",
+    "read", "save", "saved", "token_lengths",
+]  # fmt: skip
 MAX_SHOWN = 200
 PREVIEWED = 20
 COUNTED_PROMPTS, COUNTED_CHARACTERS = 500, 1_000_000
@@ -93,13 +97,31 @@ def path(source: str) -> Path:
     return found
 
 
-def facts(source: str, columns: Mapping[str, str] | None = None, *, tokenizer: str | None = None, seed: int = 0) -> WorkloadFacts:
+def read(source: str) -> Workload:
+    """All of it. Raises InvalidWorkload with the first thing that is wrong."""
+    return _made(asked_by(EvaluateOptions(workload=source), [])).workload
+
+
+def facts(source: str) -> WorkloadFacts:
     """What is in it, every line checked. Raises InvalidWorkload with the first thing that is wrong.
 
-    Kept for as long as size and time of the file stay the same: a page asks again at every click. `tokenizer`: a model
-    folder, by which a generated one is measured.
+    Kept for as long as size and time of the file stay the same: a page asks again at every click.
     """
-    return _facts(_asked(source, columns or {}, Path(tokenizer) if tokenizer else None, seed, None))
+    return _facts(asked_by(EvaluateOptions(workload=source), []))
+
+
+def facts_for(workspace: Workspace, source: str, variant: str | None) -> WorkloadFacts:
+    """The same, a generated one as measured by the tokenizer and bounded by the context of that variant, where they are here."""
+    try:
+        of = [variants.resolve(workspace, variant)] if variant else []
+    except WhetstoneError:
+        of = []
+    return _facts(asked_by(EvaluateOptions(workload=source), of))
+
+
+def columns(name: str, content: bytes) -> list[str]:
+    """The columns of a table that is to be uploaded; none of other files. Raises InvalidWorkload."""
+    return workload_files.columns_of(name, content)
 
 
 def check(chosen: EvaluateOptions, of: Sequence[Variant]) -> None:

@@ -20,6 +20,7 @@ from backend.worker import neighbours
 from backend.worker.answers import GREEDY_PROMPTS
 from backend.worker.channel import JobChannel
 from backend.worker.progress import ChannelProgress
+from backend.worker.records import Measured
 from backend.worker.servers import Endpoint, ServerPool
 
 WARM_STREAMS = 8
@@ -142,6 +143,7 @@ class Measurement:
         )
         worst = neighbours.worst(self.disturbances[key])
         return made.model_copy(update={"audit": {**made.audit, "disturbance": worst._asdict() if worst else None}})
+<<<<<<< HEAD
 
     def disturbed(self) -> str | None:
         """One sentence where the machine was not quiet. Not of a URL: its server may be what the others are."""
@@ -153,19 +155,40 @@ class Measurement:
         where = f"while `{self.spec.variants[variant].name}` was measured at {self.loads[number].words}"
         many = f"The machine was not quiet in {len(found)} of {len(own)} levels"
         return f"{many} ({where}, {found[variant, number].words}): small differences may be chance."
+=======
+>>>>>>> c-load
 
-    def rows(self) -> Iterator[tuple[int, Load, list[list[RequestRecord]]]]:
-        """(variant, load, a list of records a run) of all that was measured."""
+    def disturbed(self) -> str | None:
+        """One sentence where the machine was not quiet. Not of a URL: its server may be what the others are."""
+        own = {key: found for key, found in self.disturbances.items() if self.spec.variants[key[0]].kind != "url"}
+        found = {key: worst for key, stretches in own.items() if (worst := neighbours.worst(stretches)) and worst.words}
+        if not found:
+            return None
+        variant, number = max(found, key=lambda key: found[key].others + found[key].stolen)
+        where = f"while `{self.spec.variants[variant].name}` was measured at {self.loads[number].words}"
+        said = found[variant, number].words
+        return (
+            f"The machine was not quiet in {len(found)} of {len(own)} levels ({where}, {said}): small differences may be chance."
+        )
+
+    def rows(self) -> Iterator[Measured]:
+        """All that was measured, level by level; an open loop's concurrency is that of its level."""
         for (variant, number), runs in self.records.items():
-            yield variant, self.loads[number], runs
+            load, audits = self.loads[number], self.audits[variant, number]
+            yield Measured(variant, loads.streams(load, audits), _rate(load), runs)
         for variant, found in self.swept.items():
-            yield from ((variant, each.load, [own for own, _ in each.runs]) for each, _ in found)
+            for each, level in found:
+                yield Measured(variant, level.concurrency, _rate(each.load), [own for own, _ in each.runs])
 
     def _slot(self, slot: schedule.Slot, endpoint: Endpoint) -> None:
         key = (slot.variant, slot.level)
         before = endpoint.accepted_drafted()
         load = self.loads[slot.level]
+<<<<<<< HEAD
         offset = 0 if load.mode == "trace" else rotation.first_line(len(self.loads), slot.block, slot.level)
+=======
+        offset = 0 if load.mode == "trace" else rotation.first_line(range(len(self.loads)), slot.block, slot.level)
+>>>>>>> c-load
         watch = neighbours.Watch()
         records, audit = self._load(endpoint, self._plan(endpoint, load, self._prompts(offset)))
         self.disturbances.setdefault(key, []).append(watch.disturbance())
@@ -229,6 +252,10 @@ class Measurement:
             plan = plan.model_copy(update={"model": models(plan.url, plan.bearer_env)[0]})
         self._slots += 1
         return run_level(plan, self.channel.work / f"slot-{self._slots}")
+
+
+def _rate(load: Load) -> float | None:
+    return None if load.mode == "closed" else load.value
 
 
 def _streams(load: Load) -> int:

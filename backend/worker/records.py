@@ -1,30 +1,36 @@
-"""Every request of an evaluation as one Parquet file: variant, concurrency, block, and the record's own fields."""
+"""Every request of an evaluation as one Parquet file: variant, concurrency, rate, block, and the record's own fields."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from backend.domain.load import RequestRecord
-from backend.evaluate.loads import Load
 
 
-def write_records(
-    path: Path, names: Sequence[str], measured: Iterable[tuple[int, Load, Sequence[Sequence[RequestRecord]]]]
-) -> None:
-    """One row a request, warm-up included and marked; `measured` is of (variant, load, a list of records a run).
+class Measured(NamedTuple):
+    """One level of one variant: `runs` has a list of records a block. `rate` is None for a closed loop, 0 for a trace."""
 
-    `concurrency` is of a closed loop, `rate` (requests/s) of an open one; the other is empty.
-    """
+    variant: int
+    concurrency: int
+    rate: float | None
+    runs: Sequence[Sequence[RequestRecord]]
+
+
+def write_records(path: Path, names: Sequence[str], records: Mapping[tuple[int, int], Sequence[Sequence[RequestRecord]]]) -> None:
+    """Of closed loops, by (variant, concurrency)."""
+    write_rows(path, names, (Measured(variant, streams, None, runs) for (variant, streams), runs in records.items()))
+
+
+def write_rows(path: Path, names: Sequence[str], measured: Iterable[Measured]) -> None:
+    """One row a request, warm-up included and marked."""
     import pyarrow
     import pyarrow.parquet
 
     rows: list[dict[str, Any]] = []
-    for variant, load, blocks in measured:
-        closed = load.mode == "closed"
-        asked = {"concurrency": int(load.value) if closed else None, "rate": None if closed else load.value}
-        for block, requests in enumerate(blocks):
-            head = {"variant": names[variant], **asked, "block": block}
+    for level in measured:
+        for block, requests in enumerate(level.runs):
+            head = {"variant": names[level.variant], "concurrency": level.concurrency, "rate": level.rate, "block": block}
             rows += [{**head, **record.model_dump(mode="json")} for record in requests]
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path, compression="zstd")
