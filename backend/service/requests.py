@@ -29,14 +29,14 @@ TIMES = (
 
 
 class Asked(NamedTuple):
-    """The load that requests were sent at: streams of a closed loop, or requests a second of an open one."""
+    """The load that requests were sent at. `rate`, requests a second, is of an open loop, 0 of a trace."""
 
-    concurrency: int | None
+    concurrency: int
     rate: float | None = None
 
     @property
     def words(self) -> str:
-        if self.concurrency is not None:
+        if self.rate is None:
             return streams(self.concurrency)
         return f"{self.rate:g} requests/s" if self.rate else "the trace"
 
@@ -61,9 +61,15 @@ class Pair(NamedTuple):
 
 
 def loads(view: EvaluationView) -> list[Asked]:
-    """Every load that was measured, rising. Raises NotFound."""
-    found = {Asked(row["concurrency"], row.get("rate")) for row in _table(view, ["concurrency", "rate"], [])}
-    return sorted(found, key=lambda asked: (asked.concurrency or 0, asked.rate or 0.0))
+    """Every load that was measured, rising. Two variants at one rate are one load, whatever concurrency each came to.
+
+    Raises NotFound.
+    """
+    table = _table(view, ["concurrency", "rate"], [])
+    rows = table.group_by(table.column_names).aggregate([]).to_pylist()
+    found = {(row.get("rate"), row["concurrency"] if row.get("rate") is None else 0): row for row in rows}
+    asked = [Asked(row["concurrency"], row.get("rate")) for row in found.values()]
+    return sorted(asked, key=lambda each: (each.rate or 0.0, each.concurrency))
 
 
 def times(view: EvaluationView, asked: Asked, block: int | None = None) -> list[tuple[str, RequestRecord]]:
@@ -125,17 +131,17 @@ def _prompts(view: EvaluationView) -> list[str]:
 
 
 def _read(view: EvaluationView, columns: list[str], asked: Asked, block: int | None = None) -> list[dict[str, Any]]:
-    name, value = ("concurrency", asked.concurrency) if asked.concurrency is not None else ("rate", asked.rate)
-    return _table(view, columns, [(name, "==", value), *([("block", "==", block)] if block is not None else [])])
+    name, value = ("concurrency", asked.concurrency) if asked.rate is None else ("rate", asked.rate)
+    chosen = [(name, "==", value), *([("block", "==", block)] if block is not None else [])]
+    rows: list[dict[str, Any]] = _table(view, columns, chosen).to_pylist()
+    return rows
 
 
-def _table(view: EvaluationView, columns: list[str], chosen: list[tuple[str, str, Any]]) -> list[dict[str, Any]]:
+def _table(view: EvaluationView, columns: list[str], chosen: list[tuple[str, str, Any]]) -> Any:
     import pyarrow.parquet
 
     file = Path(view.path) / "records.parquet"
     if not file.is_file():
         raise NotFound(f"The requests of {view.id} are no longer at {file}: its figures are still here.")
     known = set(pyarrow.parquet.read_schema(file).names)  # evaluations of earlier versions have no rate
-    table = pyarrow.parquet.read_table(file, columns=[name for name in columns if name in known], filters=chosen or None)
-    rows: list[dict[str, Any]] = table.to_pylist()
-    return rows
+    return pyarrow.parquet.read_table(file, columns=[name for name in columns if name in known], filters=chosen or None)

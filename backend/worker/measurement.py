@@ -143,20 +143,6 @@ class Measurement:
         )
         worst = neighbours.worst(self.disturbances[key])
         return made.model_copy(update={"audit": {**made.audit, "disturbance": worst._asdict() if worst else None}})
-<<<<<<< HEAD
-
-    def disturbed(self) -> str | None:
-        """One sentence where the machine was not quiet. Not of a URL: its server may be what the others are."""
-        own = {key: found for key, found in self.disturbances.items() if self.spec.variants[key[0]].kind != "url"}
-        found = {key: worst for key, stretches in own.items() if (worst := neighbours.worst(stretches)) and worst.words}
-        if not found:
-            return None
-        variant, number = max(found, key=lambda key: found[key].others + found[key].stolen)
-        where = f"while `{self.spec.variants[variant].name}` was measured at {self.loads[number].words}"
-        many = f"The machine was not quiet in {len(found)} of {len(own)} levels"
-        return f"{many} ({where}, {found[variant, number].words}): small differences may be chance."
-=======
->>>>>>> c-load
 
     def disturbed(self) -> str | None:
         """One sentence where the machine was not quiet. Not of a URL: its server may be what the others are."""
@@ -184,11 +170,7 @@ class Measurement:
         key = (slot.variant, slot.level)
         before = endpoint.accepted_drafted()
         load = self.loads[slot.level]
-<<<<<<< HEAD
         offset = 0 if load.mode == "trace" else rotation.first_line(len(self.loads), slot.block, slot.level)
-=======
-        offset = 0 if load.mode == "trace" else rotation.first_line(range(len(self.loads)), slot.block, slot.level)
->>>>>>> c-load
         watch = neighbours.Watch()
         records, audit = self._load(endpoint, self._plan(endpoint, load, self._prompts(offset)))
         self.disturbances.setdefault(key, []).append(watch.disturbance())

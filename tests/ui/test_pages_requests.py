@@ -11,11 +11,10 @@ from backend.domain import charts_requests, charts_words, rotation, workload
 from backend.domain.errors import NotFound
 from backend.domain.evaluation import EvaluateOptions, Evaluation
 from backend.domain.load import RequestRecord
-from backend.evaluate.loads import Load
 from backend.service import Workspace, evaluations, requests, workloads
 from backend.service.requests import Asked
 from backend.store import history
-from backend.worker.records import write_records
+from backend.worker.records import Measured, write_records
 from tests import simulated, studio
 
 LEVELS, BLOCKS, REQUESTS = (1, 2), 2, 4
@@ -54,7 +53,7 @@ def stored(home: Workspace, tmp_path: Path) -> str:
         }
     )
     texts = ("the answer is", "the answer was")
-    records = [(v, Load("closed", c), [run(c, texts[v]) for _ in range(BLOCKS)]) for v in range(2) for c in LEVELS]
+    records = [Measured(v, c, None, [run(c, texts[v]) for _ in range(BLOCKS)]) for v in range(2) for c in LEVELS]
     write_records(tmp_path / "records.parquet", [result.name for result in document.variants], records)
     return keep(home, document, tmp_path)
 
@@ -84,7 +83,7 @@ def test_the_prompt_is_the_line_that_was_sent(home: Workspace, stored: str) -> N
 
 def test_a_workload_that_has_changed_gives_no_prompt(home: Workspace, tmp_path: Path) -> None:
     document = simulated.evaluation(names=("original", "w8a8"), speeds=(1.0, 1.3), repeats=BLOCKS, levels=LEVELS)
-    records = [(v, Load("closed", 1), [run(1, "same")]) for v in range(2)]
+    records = [Measured(v, 1, None, [run(1, "same")]) for v in range(2)]
     write_records(tmp_path / "records.parquet", ["original", "w8a8"], records)
     found = requests.pairs(evaluations.show(home, keep(home, document, tmp_path)), "w8a8", Asked(1))
     assert found and all(pair.prompt_text is None and pair.same for pair in found)
