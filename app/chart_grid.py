@@ -5,9 +5,8 @@ from __future__ import annotations
 import streamlit as st
 
 from app.words import plain
-from backend.domain.charts_parts import levels
 from backend.domain.evaluation import Evaluation
-from backend.domain.verdict_grid import GridCell, GridRow, grid
+from backend.domain.verdict_grid import GridCell, GridRow, grid, keys
 from backend.domain.wording import streams
 
 CONCURRENCY = "**Concurrency**"
@@ -31,7 +30,7 @@ def show(document: Evaluation) -> None:
     rows = grid(document)
     if not rows:
         return
-    table = across(rows, levels(document)) if len(levels(document)) <= MANY else down(rows, levels(document))
+    table = across(rows, keys(document)) if len(keys(document)) <= MANY else down(rows, keys(document))
     height = TALL if len(table) > TALL // ROW else "content"
     st.table(
         table,
@@ -42,7 +41,7 @@ def show(document: Evaluation) -> None:
     )
 
 
-def across(rows: list[GridRow], at: list[int]) -> list[dict[str, str]]:
+def across(rows: list[GridRow], at: list[int | str]) -> list[dict[str, str]]:
     """A row a variant, a column a concurrency."""
     return [
         {"Variant and quality": f"**{plain(row.name)}** {row.quality}", **{streams(level): written(row, level) for level in at}}
@@ -50,13 +49,13 @@ def across(rows: list[GridRow], at: list[int]) -> list[dict[str, str]]:
     ]
 
 
-def down(rows: list[GridRow], at: list[int]) -> list[dict[str, str]]:
+def down(rows: list[GridRow], at: list[int | str]) -> list[dict[str, str]]:
     """A row a concurrency, a column a variant, quality first."""
     found = [{CONCURRENCY: streams(level), **{plain(row.name): written(row, level) for row in rows}} for level in at]
     return [{CONCURRENCY: "**Quality**", **{plain(row.name): row.quality for row in rows}}, *found]
 
 
-def written(row: GridRow, level: int) -> str:
+def written(row: GridRow, level: int | str) -> str:
     """A sign, the word, the interval; a dash where the variant has no such level."""
     cell = row.cells.get(level)
     return "–" if cell is None else f"{SIGNS[cell.kind]}{_bold(cell)}{f'; {cell.but}' if cell.but else ''}"

@@ -12,7 +12,7 @@ from backend.domain import charts
 from backend.domain.evaluation import Evaluation, Level, VariantResult
 from backend.domain.prices import Pricing, price
 from backend.domain.slo import is_sound
-from backend.domain.wording import figure, hardware_line
+from backend.domain.wording import figure, hardware_line, load_asked
 from backend.service.evaluations import EvaluationView
 
 MOST = 8
@@ -117,7 +117,7 @@ def conditions(document: Evaluation) -> dict[str, str]:
         "Workload": str(document.workload.get("name", "not recorded")),
         "Workload hash": str(document.workload.get("sha256", "not recorded"))[:12],
         "Variants": ", ".join(result.name for result in document.variants),
-        "Concurrency": ", ".join(str(level) for level in options.concurrency),
+        "Concurrency": load_asked(options)[1] + (" requests/s" if options.rate or options.ramp else ""),
         "Repeats": str(options.repeats),
         "Longest answer (tokens)": str(options.max_tokens),
         "Temperature": figure(options.temperature),

@@ -79,7 +79,7 @@ def _row(at: AtSlo) -> dict[str, str]:
     price = level.price.per_million_output if level.price else None
     return {
         "Variant": at.variant,
-        "Best at": f"concurrency {level.concurrency}",
+        "Best at": f"concurrency {level.key}" if level.mode == "closed" else str(level.key),
         "Output tokens/s": figure(level.output_tokens_per_s),
         "TTFT p95 (ms)": figure(level.ttft_ms.p95 if level.ttft_ms else None),
         "TPOT p95 (ms)": figure(level.tpot_ms.p95 if level.tpot_ms else None),

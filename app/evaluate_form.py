@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from app import navigation, once
 from app.words import between, message, short, when
@@ -19,6 +20,8 @@ from backend.service import Workspace, artifacts, evaluations, models, watching
 PURPOSE = "evaluate"
 BLOCKS_FOR_VERDICT = 5
 MOST_VARIANTS = 16
+CLOSED = "when an answer has ended"
+PROCESSES = {CLOSED: "constant", "by the clock, evenly": "constant", "by the clock, at random moments": "poisson"}
 INTERLEAVE = ("auto", "resident", "restart")
 
 
@@ -79,9 +82,7 @@ def load() -> dict[str, Any]:
     left, middle, right = st.columns(3)
     url: dict[str, Any] = {"bind": "query-params"}
     found: dict[str, Any] = {
-        "concurrency": left.text_input(
-            "Concurrency (streams)", "1, 4", key="concurrency", help="Levels, such as 1, 4, 16.", **url
-        ),
+        **_levels(left, url),
         "repeats": middle.number_input(
             "Repeats", 1, 100, 5, key="repeats", help="Times each level runs; a verdict takes five or more.", **url
         ),
@@ -103,9 +104,9 @@ def load() -> dict[str, Any]:
             1,
             value=None,
             key="requests",
-            placeholder="four a stream",
+            placeholder="four a stream" if _is_closed() else "ten seconds of the rate",
             **url,
-            help="Without the warm-up; empty is four a stream and at least eight, or as many as the seconds allow.",
+            help="Without the warm-up; empty is what stands here, at least eight, or as many as the seconds allow.",
         ),
     }
     quality = st.checkbox("Measure quality too", True, key="quality", help="Perplexity, KL divergence, greedy match.", **url)
@@ -114,6 +115,31 @@ def load() -> dict[str, Any]:
     if found["repeats"] < BLOCKS_FOR_VERDICT:
         st.caption(f"With fewer than {BLOCKS_FOR_VERDICT} repeats there are figures but no verdict.")
     return {**found, **more, "quality": quality}
+
+
+def _levels(place: DeltaGenerator, url: dict[str, Any]) -> dict[str, Any]:
+    """The levels, in words that `ask` reads; what they mean is chosen among what is rarely changed, further down."""
+    if _is_closed():
+        help_ = "Levels, such as 1, 4, 16."
+        return {"concurrency": place.text_input("Concurrency (streams)", "1, 4", key="concurrency", help=help_, **url)}
+    help_ = "Levels, such as 2, 8. Latency counts from the moment a request was due."
+    return {"rate": place.text_input("Requests a second", "2, 8", key="rate", help=help_, **url)}
+
+
+def _is_closed() -> bool:
+    """What was chosen further down, as the address has it."""
+    return st.query_params.get("sent", CLOSED) not in set(PROCESSES) - {CLOSED}
+
+
+def rates_in(words: str) -> tuple[float, ...]:
+    """`2, 8` as numbers. Raises InvalidOptions."""
+    try:
+        found = tuple(float(part) for part in words.replace(" ", ",").split(",") if part)
+    except ValueError:
+        found = ()
+    if not found:
+        raise evaluations.InvalidOptions(f"Requests a second is wrong: `{short(words, 60)}` is not a list such as 2, 8.")
+    return found
 
 
 def _more(url: dict[str, Any]) -> dict[str, Any]:
@@ -142,6 +168,13 @@ def _more(url: dict[str, Any]) -> dict[str, Any]:
             "Input tokens an output token", 0.01, 1000.0, default.input_output_ratio, key="ratio", **url,
             help="For the blended price.",
         ),
+        "process": PROCESSES[
+            left.selectbox(
+                "Requests are sent", list(PROCESSES), key="sent", **url,
+                help="When an answer has ended: a fixed number of streams. By the clock: at a rate, however slow the server is.",
+            )
+        ],
+        "endpoint": middle.selectbox("Endpoint", ("completions", "chat"), key="endpoint", **url),
         "interleave": st.selectbox(
             "Servers", INTERLEAVE, key="interleave", **url,
             help="resident: all servers up, one loaded at a time. restart: one after another. auto: resident if they fit.",
@@ -156,11 +189,17 @@ def ask(opened: Workspace, sources: list[str], workload_source: str, fields: dic
     if len(sources) > MOST_VARIANTS:
         return Asked(obstacle=f"{len(sources)} variants are too many for one evaluation: choose at most {MOST_VARIANTS}.")
     try:
-        levels = levels_in(fields["concurrency"])
-        chosen = evaluations.options(**{**fields, "concurrency": levels, "workload": workload_source})
+        chosen = evaluations.options(**{**fields, **_numbers(fields), "workload": workload_source})
         return Asked(spec=evaluations.prepare(opened, sources, chosen))
     except WhetstoneError as error:
         return Asked(obstacle=sentence(error))
+
+
+def _numbers(fields: dict[str, Any]) -> dict[str, Any]:
+    """The levels as numbers, and how requests are spread. Raises InvalidOptions."""
+    if "rate" in fields:
+        return {"rate": rates_in(fields["rate"])}
+    return {"concurrency": levels_in(fields["concurrency"]), "process": "constant"}
 
 
 def outlook(opened: Workspace, asked: Asked, sources: list[str]) -> None:
@@ -177,7 +216,7 @@ def outlook(opened: Workspace, asked: Asked, sources: list[str]) -> None:
 def extent(spec: EvaluateSpec) -> str:
     """How much work that is, in words."""
     chosen: EvaluateOptions = spec.options
-    variants_, levels = len(spec.variants), len(chosen.concurrency)
+    variants_, levels = len(spec.variants), len(chosen.rate or chosen.concurrency)
     runs = variants_ * levels * chosen.repeats
     each = [(variants_, "variant"), (levels, "level"), (chosen.repeats, "repeat")]
     parts = " x ".join(f"{number} {name}{'' if number == 1 else 's'}" for number, name in each)

@@ -114,7 +114,7 @@ def _audited(result: VariantResult, level: Level) -> dict[str, Any]:
     return {
         "Variant": result.name,
         "Valid": "yes" if is_sound(level) else "no",
-        "Requested concurrency": level.concurrency,
+        "Requested concurrency": level.key,
         "Achieved concurrency": figure(audit.get("achieved_concurrency")),
         "Client headroom": headroom(level),
         "Errors": ", ".join(f"{kind} {count}" for kind, count in level.errors.items()) or str(level.invocation_errors),

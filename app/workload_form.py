@@ -43,17 +43,29 @@ def _write(key: str) -> None:
 
 
 def _upload(opened: Workspace) -> None:
-    """A file is read once, whether it is kept or refused."""
-    st.caption('JSONL: one object a line with a "prompt" and, if you like, "max_tokens". It is kept under the studio\'s home.')
-    file = st.file_uploader("JSONL file", type=["jsonl"], key="evaluate_file")
+    """A file is read once, whether it is kept or refused; of a table one says first which column is the prompt."""
+    st.caption(
+        'JSONL with a "prompt" a line, ShareGPT or OpenAI conversations, or a table. Kept as JSONL under the studio\'s home.'
+    )
+    types = [suffix.removeprefix(".") for suffix in workloads.SUFFIXES]
+    file = st.file_uploader("File", type=types, key="evaluate_file")
     if file is None or st.session_state.get(UPLOADED) == file.file_id:
         return
+    try:
+        columns = workloads.columns(file.name, file.getvalue())
+    except WhetstoneError as error:
+        st.error(message(error), icon=":material/error:")
+        return
+    ready, chosen = _columns(columns) if columns else (True, {})
+    mark = f"{file.file_id} {chosen}"
     refused = st.session_state.get(REFUSED, ("", ""))
-    if refused[0] != file.file_id:
+    if refused[0] != mark and not ready:
+        return
+    if refused[0] != mark:
         try:
-            kept = workloads.save(opened, file.name, file.getvalue())
+            kept = workloads.save(opened, file.name, file.getvalue(), chosen)
         except WhetstoneError as error:
-            refused = st.session_state[REFUSED] = (file.file_id, str(error))
+            refused = st.session_state[REFUSED] = (mark, str(error))
         else:
             st.session_state[UPLOADED] = file.file_id
             st.query_params["workload"] = kept
@@ -61,9 +73,22 @@ def _upload(opened: Workspace) -> None:
     st.error(message(refused[1]), icon=":material/error:")
 
 
+def _columns(columns: list[str]) -> tuple[bool, dict[str, str]]:
+    """Whether it was just confirmed, and which column is what."""
+    left, right = st.columns(2)
+    guess = next((columns.index(name) for name in workloads.PROMPT_COLUMNS if name in columns), 0)
+    prompt = left.selectbox("Column of the prompts", columns, index=guess, key="evaluate_column_prompt")
+    length = right.selectbox(
+        "Column of the longest answers", columns, index=None, key="evaluate_column_tokens", placeholder="none",
+        help="Tokens, for each row; without it the longest answer below holds for all.",
+    )  # fmt: skip
+    confirmed = st.button("Use these columns", key="evaluate_columns")
+    return confirmed, {"prompt": prompt, **({"max_tokens": length} if length else {})}
+
+
 def _preview(opened: Workspace, source: str, tokenizer_of: str | None) -> None:
     try:
-        found = workloads.facts(source)
+        found = workloads.facts_for(opened, source, tokenizer_of)
     except WhetstoneError as error:
         st.error(message(error), icon=":material/error:")
         return

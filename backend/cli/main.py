@@ -6,7 +6,21 @@ import sys
 
 import typer
 
-from backend.cli import artifacts, catalog, doctor, engines, evaluate, jobs, models, optimize, presets, prices, recipe, studio
+from backend.cli import (
+    artifacts,
+    bench,
+    catalog,
+    doctor,
+    engines,
+    evaluate,
+    jobs,
+    models,
+    optimize,
+    presets,
+    prices,
+    recipe,
+    studio,
+)
 from backend.domain.errors import WhetstoneError
 
 app = typer.Typer(
@@ -18,7 +32,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for module in (studio, optimize, evaluate, doctor):
+for module in (studio, optimize, evaluate, bench, doctor):
     module.register(app)
 app.add_typer(jobs.app, name="jobs", help="List, watch, cancel, retry, clone and resume jobs.")
 app.add_typer(artifacts.app, name="artifacts", help="List, show, verify and delete what optimize jobs made.")

@@ -37,7 +37,7 @@ def finite(value: float | None) -> float | None:
 
 
 def at(result: VariantResult, level: Level) -> str:
-    return f"<b>{text(result.name)}</b> at {streams(level.concurrency)}"
+    return f"<b>{text(result.name)}</b> at {streams(level.key)}"
 
 
 def flags(level: Level) -> str:

@@ -34,7 +34,7 @@ ROUNDING = 1e-9
 class _Pair(NamedTuple):
     """One hypothesis before the family is known. `logs` are the usable log ratios, one a block."""
 
-    concurrency: int
+    level: Level
     metric: str
     baseline: str
     variant: str
@@ -93,17 +93,17 @@ def holm(p_values: Sequence[float], alpha: float = SIGNIFICANCE) -> list[_Tested
 
 
 def _pairs(baseline: VariantResult, result: VariantResult) -> Iterator[_Pair]:
-    levels = {level.concurrency: level for level in baseline.levels}
+    levels = {level.key: level for level in baseline.levels}
     for level in result.levels:
-        if level.concurrency not in levels:
+        if level.key not in levels:
             continue
-        against = levels[level.concurrency]
+        against = levels[level.key]
         level_obstacle = _level_obstacle(baseline.name, against) or _level_obstacle(result.name, level)
         for headline in HEADLINE:
             metric = _metric(headline, against, level)
             logs, metric_obstacle = _log_ratios(metric, against.blocks, level.blocks)
             obstacle = level_obstacle or metric_obstacle
-            yield _Pair(level.concurrency, metric, baseline.name, result.name, logs, obstacle)
+            yield _Pair(level, metric, baseline.name, result.name, logs, obstacle)
 
 
 def _metric(headline: str, *levels: Level) -> str:
@@ -164,7 +164,9 @@ def _comparison(pair: _Pair, tested: _Tested | None) -> Comparison:
         interval = _plain_interval(pair)
         verdict = undecided(ratio, interval, verdict)
     return Comparison(
-        concurrency=pair.concurrency,
+        concurrency=pair.level.concurrency,
+        mode=pair.level.mode,
+        rate=pair.level.rate,
         metric=pair.metric,
         baseline=pair.baseline,
         variant=pair.variant,

@@ -6,10 +6,11 @@ in `_s`; prices in the currency of the given hourly price.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from backend.domain.load import Mode
 from backend.domain.recipe import Serving
 
 LATENCY_METRICS = ("ttft_ms", "tpot_ms", "chunk_gap_ms", "client_latency_ms", "content_latency_ms")
@@ -48,11 +49,15 @@ class Variant(_Frozen):
 
 
 class EvaluateOptions(_Frozen):
-    """The load and the questions asked. Each concurrency level runs `repeats` times a variant."""
+    """The load and the questions asked. Each level runs `repeats` times a variant."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
 
     concurrency: tuple[int, ...] = (1, 4)
     workload: str = "starter-code"
-    """A bundled name or a JSONL file."""
+    """A bundled name or a file."""
+    columns: dict[str, str] = {}
+    """Of a table's columns: which is the prompt, the longest answer, the time."""
     requests: int | None = Field(None, ge=1)
     """Requests a level and repeat, warm-up not counted; None leaves it to `seconds`."""
     seconds: float | None = Field(None, gt=0)
@@ -65,6 +70,25 @@ class EvaluateOptions(_Frozen):
     discount: float = Field(0.0, ge=0, lt=1)
     input_output_ratio: float = Field(3.0, gt=0)
     interleave: Literal["auto", "resident", "restart"] = "auto"
+    rate: tuple[Annotated[float, Field(gt=0, le=100_000)], ...] = ()
+    """Requests a second, one level each, instead of concurrency."""
+    process: Literal["constant", "poisson"] = "constant"
+    ramp: tuple[Annotated[float, Field(ge=0)], Annotated[float, Field(gt=0, le=100_000)]] | None = None
+    """Requests a second at the start and at the end, over `seconds`."""
+    trace: bool = False
+    """The workload's lines are sent at their own times."""
+    sweep: tuple[str, ...] = ()
+    """Objectives, such as `ttft_p95<=300ms`: levels are searched for the highest that keeps them."""
+    sweep_to: float | None = Field(None, gt=0)
+    """The highest level a sweep tries."""
+    warmup_seconds: float = Field(2.0, ge=0)
+    """Of a rate: what is due so early is not counted."""
+    connections: int = Field(1024, ge=1, le=4096)
+    """The most an open loop may open."""
+    stream: bool = True
+    endpoint: Literal["completions", "chat"] = "completions"
+    bearer_env: str | None = None
+    """Name of the environment variable with the bearer token for variants that are URLs; the token is never stored."""
     seed: int = 0
     timeout_s: float = Field(120.0, gt=0)
 
@@ -88,6 +112,22 @@ class Price(_Frozen):
     """(r x input + output) / (r + 1) with the hour split between prefill and decode as `split` in the level says."""
     blended_sagemaker: float | None
     """The announcement's formula: ignores prefill, prices input at 0."""
+
+
+class SloCheck(_Frozen):
+    """Whether one level of a sweep keeps its objectives; `objective` has the rules of each verdict.
+
+    `highest` marks the highest level that was shown to keep them, `knee` the one beyond which more load buys little.
+    """
+
+    objectives: tuple[str, ...]
+    verdict: Literal["kept", "missed", "undecided"]
+    shares: tuple[float, ...]
+    """Of requests within each objective's limit, failed requests counting as outside."""
+    intervals: tuple[tuple[float, float], ...]
+    """95% Wilson interval of each share."""
+    highest: bool = False
+    knee: bool = False
 
 
 class Level(_Frozen):
@@ -126,6 +166,26 @@ class Level(_Frozen):
     audit: dict[str, Any] = {}
     blocks: list[dict[str, float]] = []
     """One mapping a repeat, metric -> value: what the comparison pairs."""
+    mode: Mode = "closed"
+    """How requests were sent. In an open loop `concurrency` is the mean number of requests under way, rounded, at least 1."""
+    rate: float | None = None
+    """Requests a second asked for in an open loop: the rate, or where a ramp ends; None for a closed loop or a trace."""
+    requests_per_s: float | None = None
+    """Answers without error a second of the level's duration."""
+    slo: SloCheck | None = None
+    """In a sweep: whether this level keeps the objectives."""
+
+    @property
+    def key(self) -> int | str:
+        """Which of an evaluation's levels it is, the same for every variant: its streams, or an open loop in words."""
+        return load_key(self.mode, self.concurrency, self.rate)
+
+
+def load_key(mode: Mode, concurrency: int, rate: float | None) -> int | str:
+    """`4`, `8 requests/s`, `up to 20 requests/s` or `the trace`."""
+    if mode == "closed":
+        return concurrency
+    return "the trace" if mode == "trace" or rate is None else f"{'up to ' * (mode == 'ramp')}{rate:g} requests/s"
 
 
 class Quality(_Frozen):
@@ -165,6 +225,13 @@ class Comparison(_Frozen):
     ci95: tuple[float, float] | None
     p_value: float | None = None
     verdict: str
+    mode: Mode = "closed"
+    rate: float | None = None
+    """As in the level."""
+
+    @property
+    def key(self) -> int | str:
+        return load_key(self.mode, self.concurrency, self.rate)
 
 
 class Evaluation(_Frozen):

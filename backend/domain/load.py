@@ -13,6 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 UsageRung = Literal["continuous", "final", "none"]
 """How tokens are counted: usage with every chunk, usage once at the end, or not at all."""
+Mode = Literal["closed", "rate", "ramp", "trace"]
+"""Who decides when a request is sent: the end of an earlier answer (closed), or a clock that does not wait for the server."""
 
 
 class _Frozen(BaseModel):
@@ -20,11 +22,20 @@ class _Frozen(BaseModel):
 
 
 class LoadPlan(_Frozen):
-    """One closed-loop level: `concurrency` streams, each sending its next request when the last answer has ended.
+    """One level of load.
 
-    The level ends after `requests` measured requests or `seconds` of steady load, whichever comes first; answers under way
-    are always awaited. Measured request k has prompt k (cyclic) and seed `seed` + k whatever the timing, so that two variants
-    are asked the same.
+    Closed loop (no `rate`, no `trace`): `concurrency` streams, each sending its next request when its last answer has ended.
+    The level ends after `requests` measured requests or `seconds` of steady load, whichever comes first.
+
+    Open loop: a clock sends, whether or not earlier answers have come, over at most `concurrency` connections; latencies
+    count from the intended start (no coordinated omission: G. Tene, How NOT to Measure Latency, 2013). `rate` alone: request
+    n is due n / rate seconds from the start, or at the n-th event of a Poisson process of that rate. `rate` and `rate_to`:
+    the rate goes linearly from the one to the other over `seconds`. `trace`: each line of the prompts is due at its
+    `timestamp`. What is due in the first `warmup_s` seconds is warm-up, handed over without draining: nothing waits for it.
+
+    Answers under way are always awaited. Measured request k has prompt k (cyclic) and seed `seed` + k whatever the timing, so
+    that two variants are asked the same. A prompt of several turns is a session: each turn is sent when the answer before it
+    has ended, with the whole conversation so far; session k is prompt k, and every turn counts as a request.
     """
 
     url: str
@@ -35,9 +46,20 @@ class LoadPlan(_Frozen):
     requests: int | None = Field(None, ge=1)
     seconds: float | None = Field(None, gt=0)
     warmup_requests: int = Field(2, ge=0)
-    """A stream, before its measured ones; handed over without draining."""
+    """A stream, before its measured ones; handed over without draining. Closed loop only."""
+    rate: float | None = Field(None, ge=0)
+    """Requests (sessions) a second. 0 only where a ramp begins there."""
+    rate_to: float | None = Field(None, ge=0)
+    """At the end of a ramp."""
+    process: Literal["constant", "poisson"] = "constant"
+    trace: bool = False
+    warmup_s: float = Field(0.0, ge=0)
+    """Open loop only."""
     prompts: str
-    """A JSONL file: `{"prompt": str}` or `{"prompt_token_ids": [int]}`, each with an optional `max_tokens`."""
+    """A JSONL file: `{"prompt": str}`, `{"messages": [...]}` (chat), `{"turns": [str, ...], "system": str}` (a session) or
+    `{"prompt_token_ids": [int]}`, each with an optional `max_tokens` and, for a trace, `timestamp` in seconds."""
+    stream: bool = True
+    """Without it only the whole answer has a time: no TTFT, no TPOT, no gaps."""
     max_tokens: int = Field(64, ge=1)
     temperature: float = Field(0.0, ge=0)
     top_p: float | None = Field(None, gt=0, le=1)
@@ -64,9 +86,27 @@ class LoadPlan(_Frozen):
 
     @model_validator(mode="after")
     def _an_end(self) -> Self:
-        if self.requests is None and self.seconds is None:
+        if self.trace and (self.rate is not None or self.rate_to is not None):
+            raise ValueError("a trace has its own times: leave out rate")
+        if self.rate_to is not None and (self.rate is None or self.seconds is None or self.rate + self.rate_to <= 0):
+            raise ValueError("a ramp goes from one rate to another, not both 0, over a number of seconds")
+        if self.rate == 0 and self.rate_to is None:
+            raise ValueError("rate must be above 0")
+        if self.requests is None and self.seconds is None and not self.trace:
             raise ValueError("give requests or seconds, or the level would never end")
         return self
+
+    @property
+    def mode(self) -> Mode:
+        if self.trace:
+            return "trace"
+        if self.rate is None:
+            return "closed"
+        return "rate" if self.rate_to is None else "ramp"
+
+    @property
+    def open_loop(self) -> bool:
+        return self.mode != "closed"
 
 
 class RequestRecord(_Frozen):
@@ -78,13 +118,22 @@ class RequestRecord(_Frozen):
     """
 
     index: int
-    """0.. over the level in order of issue: warm-up of stream s first, then measured ones from concurrency x warm-up on."""
+    """0.. over the level in order of issue; in a closed loop warm-up of stream s first, then measured ones from concurrency x
+    warm-up on."""
     stream: int
     prompt: int
     """Line of the prompts file, from 0."""
     warm: bool
     intended: float
-    """When the stream was free to send it."""
+    """Closed loop: when the stream was free to send it. Open loop: when it was due."""
+    clock: Literal["sent", "intended"] = "sent"
+    """What its latencies count from: `intended` in an open loop."""
+    session: int | None = None
+    """Number of the conversation in the level; None where the request stands alone."""
+    turn: int | None = None
+    """0.. in its session."""
+    streamed: bool = True
+    """Asked for in chunks; where not, only the end of the answer has a time."""
     sent: float | None = None
     """When it was written to the socket."""
     first_content: float | None = None
@@ -111,6 +160,11 @@ class RequestRecord(_Frozen):
     def ok(self) -> bool:
         return self.status == "ok"
 
+    @property
+    def start(self) -> float | None:
+        """Where its latencies begin."""
+        return self.intended if self.clock == "intended" else self.sent
+
 
 class Audit(_Frozen):
     """What the generator found out about itself over one level. `client_limited` voids the level as a figure of the server."""
@@ -126,12 +180,27 @@ class Audit(_Frozen):
     coalesced_share: float
     concurrency: int
     achieved_concurrency: float | None
-    """Mean number of requests under way over the steady window; None where there was none."""
+    """Mean number of requests under way over the steady window; None where there was none. In an open loop that
+    window is from the first measured request due to the last one due."""
+    mode: Mode = "closed"
+    rate: float | None = None
+    """Requests a second asked for: of a rate, or at the end of a ramp."""
+    offered_per_s: float | None = None
+    """Open loop: requests due a second over that window, turns that follow an answer not counted."""
+    completed_per_s: float | None = None
+    """Open loop: answers that ended a second, over the same window; clearly fewer than offered: the server did not keep up."""
+    send_lag_ms_p50: float | None = None
+    send_lag_ms_p99: float | None = None
+    """Open loop: how late the generator took up a request that was due, waiting for a connection included."""
+    waited: int = 0
+    """Open loop: requests that had to wait because all connections were taken."""
     steady_start: float | None
     steady_end: float | None
     usage: UsageRung
     """What the server was asked for in the end."""
     reconnects: int = 0
+    peak_rss_bytes: int | None = None
+    """Of the generator's process, reading included; None where the system does not tell."""
     client_limited: bool
     reason: str | None = None
     versions: dict[str, Any] = {}

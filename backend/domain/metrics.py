@@ -6,6 +6,8 @@ Only measured records (not warm-up) count. A latency is over the *good* ones: st
 - ttft_ms: request written to the first chunk with non-empty content.
 - tpot_ms: (last content chunk - first content chunk) / (output tokens - tokens in the first chunk), a request.
 - chunk_gap_ms: between successive content chunks, all gaps of all requests.
+- In an open loop a latency counts from when the request was due, not from when it was written. Not streamed, only
+  client_latency_ms is known.
 - client_latency_ms: request written to the last byte of the answer; content_latency_ms: to the last content chunk.
 - input_tokens_per_s, output_tokens_per_s: tokens of the ok answers / duration; a repeat lasts from the first measured
   request written to the last measured answer ended, a level the sum of its repeats.
@@ -57,13 +59,21 @@ def summarise(
         **_rates(everything, duration),
         **_per_request(everything),
         **_counters(everything),
-        steady_output_tokens_per_s=_steady(repeats),
+        steady_output_tokens_per_s=_steady(repeats) if _is_steady(audits) else None,
         price=_price(pricing, concurrency, everything, duration, latencies["tpot_ms"]),
         acceptance_rate=acceptance[0] / acceptance[1] if acceptance and acceptance[1] else None,
         client_limited=any(audit.client_limited for audit in audits),
         audit=_audit(repeats, audits),
-        blocks=[_block(repeat, pricing, concurrency) for repeat in repeats],
+        blocks=[_block(repeat, pricing, concurrency, steady=_is_steady(audits)) for repeat in repeats],
+        mode=audits[0].mode if audits else "closed",
+        rate=audits[0].rate if audits else None,
+        requests_per_s=sum(record.ok for record in everything) / duration if duration > 0 else 0.0,
     )
+
+
+def _is_steady(audits: Sequence[Audit]) -> bool:
+    """A ramp or a trace has no steady state."""
+    return all(audit.mode in {"closed", "rate"} for audit in audits)
 
 
 def good(records: Iterable[RequestRecord]) -> list[RequestRecord]:
@@ -79,11 +89,19 @@ def tpot_s(record: RequestRecord) -> float | None:
     return (record.chunk_times[-1] - record.chunk_times[0]) / tokens if tokens > 0 else None
 
 
+def latency_ms(metric: str, record: RequestRecord) -> float | None:
+    """One request's `ttft_ms`, `tpot_ms`, `client_latency_ms` or `content_latency_ms`; None where it gave none."""
+    return next(iter(_latencies(metric, [record])), None)
+
+
 def steady_window(records: Records) -> tuple[float, float] | None:
     """Seconds on the records' clock: from the moment every stream has left warm-up to the moment the first one is done.
 
-    Without warm-up it opens when every stream has sent its first request. None where it would be empty.
+    Without warm-up it opens when every stream has sent its first request. In an open loop: from the first measured request
+    due to the last one due. None where it would be empty.
     """
+    if any(record.clock == "intended" for record in records):
+        return _due_window(records)
     streams: dict[int, list[RequestRecord]] = defaultdict(list)
     for record in records:
         streams[record.stream].append(record)
@@ -92,6 +110,11 @@ def steady_window(records: Records) -> tuple[float, float] | None:
     start = max(_left_warmup(stream) for stream in streams.values())
     end = min(max(record.end for record in stream) for stream in streams.values())
     return (start, end) if end > start else None
+
+
+def _due_window(records: Records) -> tuple[float, float] | None:
+    due = [record.intended for record in records if not record.warm and not record.turn]
+    return (min(due), max(due)) if due and max(due) > min(due) else None
 
 
 def tokens_between(records: Iterable[RequestRecord], start: float, end: float) -> float:
@@ -114,13 +137,14 @@ def _left_warmup(stream: Sequence[RequestRecord]) -> float:
 
 def _latencies(name: str, records: Records) -> list[float]:
     of: dict[str, Callable[[RequestRecord], list[float]]] = {
-        "ttft_ms": lambda r: _span(r.sent, r.first_content),
+        "ttft_ms": lambda r: _span(r.start, r.first_content),
         "tpot_ms": lambda r: _span(0.0, tpot_s(r)),
         "chunk_gap_ms": lambda r: [(b - a) * 1000 for a, b in pairwise(r.chunk_times)],
-        "client_latency_ms": lambda r: _span(r.sent, r.end),
-        "content_latency_ms": lambda r: _span(r.sent, r.last_content),
+        "client_latency_ms": lambda r: _span(r.start, r.end),
+        "content_latency_ms": lambda r: _span(r.start, r.last_content),
     }
-    return [value for record in good(records) for value in of[name](record)]
+    whole = name == "client_latency_ms"
+    return [value for record in good(records) if whole or record.streamed for value in of[name](record)]
 
 
 def _span(start: float | None, end: float | None) -> list[float]:
@@ -130,7 +154,7 @@ def _span(start: float | None, end: float | None) -> list[float]:
 def _duration(records: Records) -> float:
     if not records:
         return 0.0
-    return max(record.end for record in records) - min(r.intended if r.sent is None else r.sent for r in records)
+    return max(record.end for record in records) - min(r.intended if r.start is None else r.start for r in records)
 
 
 def _known_tokens(records: Records) -> tuple[int | None, int | None]:
@@ -150,8 +174,8 @@ def _rates(records: Records, duration: float) -> dict[str, float]:
 
 def _per_request(records: Records) -> dict[str, float | None]:
     """Means a request: tokens, and tokens over that request's own client latency; tokens per chunk over all chunks."""
-    answers = [(r, r.end - r.sent) for r in good(records) if r.sent is not None and r.end > r.sent]
-    counted = [r for r in good(records) if r.chunk_tokens]
+    answers = [(r, r.end - r.start) for r in good(records) if r.start is not None and r.end > r.start]
+    counted = [r for r in good(records) if r.chunk_tokens and r.streamed]
     chunks = sum(len(r.chunk_times) for r in counted)
     return {
         "input_tokens_per_s_per_request": _mean(r.prompt_tokens / s for r, s in answers if r.prompt_tokens is not None),
@@ -217,7 +241,7 @@ def _price(pricing: Pricing | None, concurrency: int, records: Records, duration
     )
 
 
-def _block(repeat: Records, pricing: Pricing | None, concurrency: int) -> dict[str, float]:
+def _block(repeat: Records, pricing: Pricing | None, concurrency: int, *, steady: bool) -> dict[str, float]:
     """One repeat, metric -> value, what could not be measured left out. A latency's plain name is its mean."""
     measured = [record for record in repeat if not record.warm]
     duration = _duration(measured)
@@ -228,7 +252,7 @@ def _block(repeat: Records, pricing: Pricing | None, concurrency: int) -> dict[s
             found |= {name: figures.mean}
             found |= {f"{name}_{p}": getattr(figures, p) for p in ("p50", "p90", "p95", "p99")}
     found |= {name: rate or None for name, rate in _rates(measured, duration).items()}
-    found |= _per_request(measured) | {"steady_output_tokens_per_s": _steady([repeat])}
+    found |= _per_request(measured) | {"steady_output_tokens_per_s": _steady([repeat]) if steady else None}
     prices = _price(pricing, concurrency, measured, duration, summaries["tpot_ms"])
     if prices is not None:
         found |= {f"price_{name}": value for name, value in prices.model_dump().items()}
@@ -251,5 +275,15 @@ def _audit(repeats: Sequence[Records], audits: Sequence[Audit]) -> dict[str, Any
     told |= {name: sum(getattr(audit, name) for audit in audits) for name in ("wall_s", "cpu_s", "parse_cpu_s", "reconnects")}
     achieved = [audit.achieved_concurrency for audit in audits if audit.achieved_concurrency is not None]
     told["achieved_concurrency"] = min(achieved) if achieved else None
+    told |= _open_loop(audits) if audits[0].mode != "closed" else {}
     told["reasons"] = sorted({audit.reason for audit in audits if audit.reason})
+    return told
+
+
+def _open_loop(audits: Sequence[Audit]) -> dict[str, Any]:
+    """Least and worst of the repeats: did the generator send on time, and did the server keep up?"""
+    told: dict[str, Any] = {"waited": sum(audit.waited for audit in audits)}
+    for name, pick in (("offered_per_s", min), ("completed_per_s", min), ("send_lag_ms_p50", max), ("send_lag_ms_p99", max)):
+        values = [value for audit in audits if (value := getattr(audit, name)) is not None]
+        told[name] = pick(values) if values else None
     return told

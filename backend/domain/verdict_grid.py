@@ -29,10 +29,11 @@ class GridCell(NamedTuple):
 
 
 class GridRow(NamedTuple):
-    """One variant; `cells` by concurrency, without the levels that it has not. Speed never stands without quality."""
+    """One variant; `cells` by level (streams, or an open loop in words), without those it has not. Speed never stands without
+    quality."""
 
     name: str
-    cells: dict[int, GridCell]
+    cells: dict[int | str, GridCell]
     quality: str
 
 
@@ -41,11 +42,17 @@ def grid(evaluation: Evaluation) -> list[GridRow]:
     return [_row(evaluation, index, result) for index, result in enumerate(evaluation.variants)]
 
 
+def keys(evaluation: Evaluation) -> list[int | str]:
+    """Every level that any variant has, by rising load."""
+    found = {level.key: level.rate or level.concurrency for result in evaluation.variants for level in result.levels}
+    return sorted(found, key=found.__getitem__)
+
+
 def _row(evaluation: Evaluation, index: int, result: VariantResult) -> GridRow:
     cells = {}
     for level in result.levels:
-        rows = [row for row in evaluation.comparison if (row.variant, row.concurrency) == (result.name, level.concurrency)]
-        cells[level.concurrency] = _cell(rows) if rows and index else _own(level, index)
+        rows = [row for row in evaluation.comparison if (row.variant, row.key) == (result.name, level.key)]
+        cells[level.key] = _cell(rows) if rows and index else _own(level, index)
     return GridRow(result.name, cells, quality_cost(result.quality))
 
 

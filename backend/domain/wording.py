@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from backend.domain.evaluation import Comparison, Evaluation, Quality, VariantResult
+from backend.domain.evaluation import Comparison, EvaluateOptions, Evaluation, Quality, VariantResult
 
 SIGNIFICANCE = 0.05
 NO_DIFFERENCE = "no significant difference"
@@ -94,8 +94,26 @@ def is_significant(row: Comparison) -> bool:
     return row.p_value is not None and row.p_value <= SIGNIFICANCE
 
 
-def streams(concurrency: int) -> str:
+def streams(concurrency: int | str) -> str:
+    """A level's key in words: an open loop's already is."""
+    if isinstance(concurrency, str):
+        return concurrency
     return "1 stream" if concurrency == 1 else f"{concurrency} streams"
+
+
+def load_asked(options: EvaluateOptions) -> tuple[str, str]:
+    """What load was asked for, as a title and words: (`Concurrency`, `1, 4`) or (`Requests/s`, `2, 8, at random moments`)."""
+    moments = ", at random moments" if options.process == "poisson" else ""
+    if options.trace:
+        found = ("Trace", "each request at its own time")
+    elif options.ramp is not None:
+        found = ("Requests/s", f"{options.ramp[0]:g} to {options.ramp[1]:g} over {options.seconds:g} s{moments}")
+    elif options.rate:
+        found = ("Requests/s", ", ".join(f"{rate:g}" for rate in options.rate) + moments)
+    else:
+        found = ("Concurrency", ", ".join(map(str, options.concurrency)))
+    searched = f", from there the highest that keeps {' and '.join(options.sweep)}" if options.sweep else ""
+    return found[0], found[1] + searched
 
 
 def quality_cost(quality: Quality | None) -> str:
@@ -131,7 +149,7 @@ def sentence(rows: list[Comparison], quality: Quality | None) -> str:
     untested = [_untested([row for row in rest if _reason(row) == reason], reason) for reason in reasons]
     if untested and not tested:
         untested[0] = f"`{rows[0].variant}` against `{rows[0].baseline}`: {untested[0]}"
-    return f"At {streams(rows[0].concurrency)} {'; '.join([*tested, *untested, quality_cost(quality)])}."
+    return f"At {streams(rows[0].key)} {'; '.join([*tested, *untested, quality_cost(quality)])}."
 
 
 def _tested(row: Comparison) -> str:
@@ -176,7 +194,7 @@ def verdicts(evaluation: Evaluation) -> list[Verdict]:
     found = []
     for result in evaluation.variants[1:]:
         for level in result.levels:
-            rows = [r for r in evaluation.comparison if r.variant == result.name and r.concurrency == level.concurrency]
+            rows = [r for r in evaluation.comparison if r.variant == result.name and r.key == level.key]
             if rows:
                 found.append(Verdict(result.name, level.concurrency, sentence(rows, result.quality)))
     return found

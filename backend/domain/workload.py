@@ -1,9 +1,14 @@
-"""A workload: the prompts a load is made of. One JSON object a line, `prompt` and optionally `max_tokens`."""
+"""A workload: the prompts a load is made of. One JSON object a line; `workload_formats` makes that of other formats.
+
+A line has a `prompt`, or `turns` of a conversation (with `system` words, if any) whose answers are the server's own; and
+optionally `max_tokens` and, for a trace, `timestamp` in seconds.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
@@ -12,10 +17,19 @@ from backend.domain.errors import InvalidWorkload
 
 
 class Prompt(BaseModel):
+    """`prompt` of a conversation is its first turn."""
+
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     prompt: str
     max_tokens: int | None = None
+    turns: tuple[str, ...] | None = None
+    system: str | None = None
+    timestamp: float | None = None
+
+    def texts(self) -> tuple[str, ...]:
+        """All that is sent at the least, without the answers."""
+        return (*((self.system,) if self.system else ()), *(self.turns or (self.prompt,)))
 
 
 class Workload(BaseModel):
@@ -41,15 +55,27 @@ class Workload(BaseModel):
 
 def parse(name: str, content: bytes) -> Workload:
     """Read JSONL. Raises InvalidWorkload naming the first broken line and what is wrong with it."""
-    prompts = [_line(number, line) for number, line in enumerate(content.splitlines(), 1) if line.strip()]
+    prompts = [_prompt(f"Line {number}", row) for number, row in documents(content)]
     if not prompts:
         raise InvalidWorkload(f'The workload {name} is empty: give one JSON object a line with a "prompt".')
     return Workload(name=name, sha256=hashlib.sha256(content).hexdigest(), prompts=tuple(prompts))
 
 
-def _line(number: int, line: bytes) -> Prompt:
+def documents(content: bytes) -> list[tuple[int, Any]]:
+    """(line number from 1, document) of each line that is not blank. Raises InvalidWorkload."""
+    return [(number, _document(number, line)) for number, line in enumerate(content.splitlines(), 1) if line.strip()]
+
+
+def check_trace(found: Workload) -> None:
+    """Raises InvalidWorkload where a line has no time."""
+    for number, prompt in enumerate(found.prompts, 1):
+        if prompt.timestamp is None:
+            raise InvalidWorkload(f'Line {number} of the trace has no "timestamp": give each line its time in seconds.')
+
+
+def _document(number: int, line: bytes) -> Any:
     try:
-        document = json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))
+        return json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))
     except UnicodeDecodeError as error:
         raise InvalidWorkload(
             f"Line {number} of the workload is not UTF-8 text (byte {error.start + 1}): convert the file."
@@ -60,15 +86,43 @@ def _line(number: int, line: bytes) -> Prompt:
         ) from None
     except (ValueError, RecursionError):
         raise InvalidWorkload(f"Line {number} of the workload is not JSON: every line is one JSON object.") from None
-    prompt = document.get("prompt") if isinstance(document, dict) else None
+
+
+def _prompt(where: str, document: Any) -> Prompt:
+    """`where` is "Line 7" or the like."""
+    turns = document.get("turns") if isinstance(document, dict) else None
+    if turns is not None:
+        _check_turns(where, turns, document.get("system"))
+    prompt = turns[0] if turns else document.get("prompt") if isinstance(document, dict) else None
     if not isinstance(prompt, str) or not prompt:
-        raise InvalidWorkload(f'Line {number} of the workload has no "prompt": every line is an object with that text.')
-    if not _is_unicode(prompt):
-        raise InvalidWorkload(f"Line {number} of the workload has half a character (a lone surrogate): write the file anew.")
-    tokens = document.get("max_tokens")
+        raise InvalidWorkload(f'{where} of the workload has no "prompt": every line is an object with that text.')
+    tokens, time = document.get("max_tokens"), document.get("timestamp")
+    found = Prompt(
+        prompt=prompt, turns=tuple(turns) if turns else None, system=document.get("system") if turns else None,
+        max_tokens=_tokens(where, tokens), timestamp=_time(where, time),
+    )  # fmt: skip
+    if not all(_is_unicode(text) for text in found.texts()):
+        raise InvalidWorkload(f"{where} of the workload has half a character (a lone surrogate): write the file anew.")
+    return found
+
+
+def _check_turns(where: str, turns: Any, system: Any) -> None:
+    if not isinstance(turns, list) or not turns or not all(isinstance(turn, str) and turn for turn in turns):
+        raise InvalidWorkload(f'{where} of the workload has wrong "turns": they are a list of texts, one each.')
+    if system is not None and not isinstance(system, str):
+        raise InvalidWorkload(f'{where} of the workload has a wrong "system": it must be a text.')
+
+
+def _tokens(where: str, tokens: Any) -> int | None:
     if tokens is not None and (not isinstance(tokens, int) or isinstance(tokens, bool) or tokens < 1):
-        raise InvalidWorkload(f'Line {number} of the workload has a wrong "max_tokens": it must be a whole number above 0.')
-    return Prompt(prompt=prompt, max_tokens=tokens)
+        raise InvalidWorkload(f'{where} of the workload has a wrong "max_tokens": it must be a whole number above 0.')
+    return tokens
+
+
+def _time(where: str, time: Any) -> float | None:
+    if time is not None and (isinstance(time, bool) or not isinstance(time, int | float) or not math.isfinite(time)):
+        raise InvalidWorkload(f'{where} of the workload has a wrong "timestamp": it must be a number of seconds.')
+    return time
 
 
 def _is_unicode(words: str) -> bool:

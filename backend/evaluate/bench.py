@@ -1,6 +1,7 @@
 """`python -m backend.evaluate.bench FOLDER`: the load generator against one endpoint, level after level.
 
-Reads FOLDER/request.json, writes FOLDER/levels.json. Exit 0 done, 3 nothing answers there, 1 anything else that has a sentence.
+Reads FOLDER/request.json, writes FOLDER/levels.json: `levels`, and `error` where it ended early; levels that were done stay.
+Exit 0 done, 2 the request was wrong, 3 nothing answers there, 1 anything else that has a sentence.
 """
 
 from __future__ import annotations
@@ -12,51 +13,79 @@ from typing import Any
 
 from backend.domain.errors import EndpointUnreachable, WhetstoneError
 from backend.domain.evaluation import EvaluateOptions, Level
-from backend.domain.load import LoadPlan
+from backend.domain.load import Audit, RequestRecord
 from backend.domain.metrics import summarise
 from backend.domain.prices import Pricing
+from backend.evaluate import loads
 from backend.evaluate.load import check_endpoint, models, run_level
+from backend.evaluate.loads import Found, Load
+
+Run = tuple[list[RequestRecord], Audit]
+
+
+class Bench:
+    """One request, and the levels done so far."""
+
+    def __init__(self, request: dict[str, Any], folder: Path) -> None:
+        self.url, self.bearer, self.model = request["url"], request["bearer_env"], request["model"]
+        self.options = EvaluateOptions.model_validate(request["options"])
+        self.folder = folder
+        self.levels: list[Level] = []
+        self._found: list[Found] = []
+
+    def run(self) -> None:
+        check_endpoint(self.url, self.bearer)
+        self.model = self.model or self._first_model()
+        if self.options.sweep:
+            loads.search(self.options, self._measure, self._tell)
+            return
+        for load in loads.loads(self.options):
+            self.levels.append(self._level(load, [self._measure(load, None, n) for n in range(self.options.repeats)]))
+
+    def results(self) -> list[Level]:
+        """Also after a failure: what was done until then."""
+        return loads.mark(self.levels, self._found, self.options) if self.options.sweep else self.levels
+
+    def _first_model(self) -> str:
+        listed = models(self.url, self.bearer)
+        if not listed:
+            raise EndpointUnreachable(f"{self.url} lists no model: name one yourself with --model.")
+        return listed[0]
+
+    def _measure(self, load: Load, requests: int | None, number: int) -> Run:
+        print(f"{self.url}: {load.words}", file=sys.stderr, flush=True)
+        plan = loads.plan(
+            load, self.options, url=self.url, model=self.model, prompts=self.options.workload, bearer=self.bearer,
+            requests=requests,
+        )  # fmt: skip
+        return run_level(plan, self.folder / f"{load.mode}-{load.value:g}-{number}")
+
+    def _tell(self, found: Found) -> None:
+        self._found.append(found)
+        self.levels.append(self._level(found.load, found.runs))
+        print(f"{found.load.words}: objectives {found.check.verdict}", file=sys.stderr, flush=True)
+
+    def _level(self, load: Load, runs: list[Run]) -> Level:
+        options, audits = self.options, [audit for _, audit in runs]
+        pricing = None
+        if options.price_per_hour is not None:
+            pricing = Pricing(
+                per_hour=options.price_per_hour, discount=options.discount, input_output_ratio=options.input_output_ratio
+            )
+        streams = loads.streams(load, audits)
+        return summarise(streams, [records for records, _ in runs], audits, pricing=pricing, acceptance=None)
 
 
 def main(folder: Path) -> int:
-    request = json.loads((folder / "request.json").read_text())
+    bench = Bench(json.loads((folder / "request.json").read_text()), folder)
+    code, error = 0, None
     try:
-        levels = _levels(request, folder)
-    except EndpointUnreachable as error:
-        return _end(folder, 3, {"error": str(error)})
-    except WhetstoneError as error:
-        return _end(folder, 1, {"error": str(error)})
-    return _end(folder, 0, {"levels": [level.model_dump(mode="json") for level in levels]})
-
-
-def _levels(request: dict[str, Any], folder: Path) -> list[Level]:
-    url, bearer = request["url"], request["bearer_env"]
-    check_endpoint(url, bearer)
-    model = request["model"] or models(url, bearer)[0]
-    options = EvaluateOptions.model_validate(request["options"])
-    return [_level(url, model, bearer, options, concurrency, folder) for concurrency in options.concurrency]
-
-
-def _level(url: str, model: str, bearer: str | None, options: EvaluateOptions, concurrency: int, folder: Path) -> Level:
-    print(f"{url}: {concurrency} stream(s)", file=sys.stderr, flush=True)
-    requests = options.requests or (None if options.seconds else max(8, 4 * concurrency))
-    plan = LoadPlan(
-        url=url, model=model, concurrency=concurrency, requests=requests, seconds=options.seconds, prompts=options.workload,
-        warmup_requests=options.warmup_requests, max_tokens=options.max_tokens, temperature=options.temperature,
-        seed=options.seed, timeout_s=options.timeout_s, bearer_env=bearer,
-    )  # fmt: skip
-    runs = [run_level(plan, folder / f"{concurrency}-{repeat}") for repeat in range(options.repeats)]
-    pricing = None
-    if options.price_per_hour is not None:
-        pricing = Pricing(
-            per_hour=options.price_per_hour, discount=options.discount, input_output_ratio=options.input_output_ratio
-        )
-    return summarise(
-        concurrency, [records for records, _ in runs], [audit for _, audit in runs], pricing=pricing, acceptance=None
-    )
-
-
-def _end(folder: Path, code: int, document: dict[str, Any]) -> int:
+        bench.run()
+    except EndpointUnreachable as failure:
+        code, error = 3, str(failure)
+    except WhetstoneError as failure:
+        code, error = failure.exit_code, str(failure)
+    document = {"levels": [level.model_dump(mode="json") for level in bench.results()], "error": error}
     aside = folder / "levels.json.new"
     aside.write_text(json.dumps(document))
     aside.replace(folder / "levels.json")

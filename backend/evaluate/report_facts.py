@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from backend.domain.evaluation import EvaluateOptions, Evaluation, VariantResult
-from backend.domain.wording import INTERLEAVE, figure, scored
+from backend.domain.wording import INTERLEAVE, figure, load_asked, scored
 
 Facts = list[tuple[str, str]]
 _HASH = re.compile(r"^([0-9a-f]{16})[0-9a-f]{16,}$")
@@ -42,10 +42,12 @@ def _load(evaluation: Evaluation) -> Facts:
     return [
         ("Measured", moment(evaluation.measured_at)),
         ("Order of variants", INTERLEAVE.get(evaluation.interleave, evaluation.interleave)),
-        ("Concurrency", ", ".join(map(str, options.concurrency))),
+        load_asked(options),
         ("Repeats of each level", str(options.repeats)),
         ("Requests a repeat", _length(options)),
-        ("Warm-up requests a stream", str(options.warmup_requests)),
+        ("Warm-up requests a stream", str(options.warmup_requests))
+        if not options.rate
+        else ("Warm-up", f"{options.warmup_seconds:g} s"),
         ("Longest answer", f"{options.max_tokens} tokens"),
         ("Temperature, seed", f"{options.temperature:g}, {options.seed}"),
         ("Price", _price(options)),

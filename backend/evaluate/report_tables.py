@@ -45,7 +45,7 @@ def _comparison(evaluation: Evaluation) -> list[Row]:
     return [
         {
             "Variant": row.variant,
-            "Concurrency": row.concurrency,
+            "Concurrency": row.key,
             "Metric": f"{direction(row.metric).title} ({row.metric})",
             "Ratio to baseline": None if row.ratio is None else times(row.ratio),
             "95% interval": None if row.ci95 is None else times(1.0, row.ci95).partition("95% ")[2].rstrip(")"),
@@ -77,7 +77,7 @@ def _validity(result: VariantResult, level: Level) -> Row:
     errors = ", ".join(f"{kind} {count}" for kind, count in level.errors.items())
     return {
         "Variant": result.name,
-        "Requested concurrency": level.concurrency,
+        "Requested concurrency": level.key,
         "Achieved concurrency": _number(audit.get("achieved_concurrency")),
         "Client limited": _limited(level),
         "Errors": f"{level.invocation_errors}" + (f" ({errors})" if errors else ""),

@@ -33,13 +33,13 @@ def cards(evaluation: Evaluation) -> list[dict[str, Any]]:
 
 
 def _card(evaluation: Evaluation, index: int, result: VariantResult) -> dict[str, Any]:
-    rows = {row.concurrency: row for row in evaluation.comparison if row.variant == result.name and _is_throughput(row)}
+    rows = {row.key: row for row in evaluation.comparison if row.variant == result.name and _is_throughput(row)}
     said = [verdict.text for verdict in verdicts(evaluation) if verdict.variant == result.name]
     tiles = [
         {
-            "level": streams(level.concurrency),
+            "level": streams(level.key),
             "throughput": f"{figure(level.output_tokens_per_s)} tokens/s",
-            **(_tile(rows[level.concurrency]) if level.concurrency in rows else _baseline_tile()),
+            **(_tile(rows[level.key]) if level.key in rows else _baseline_tile()),
         }
         for level in result.levels
     ]

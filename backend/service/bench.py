@@ -1,4 +1,4 @@
-"""The load generator alone, against any OpenAI-compatible endpoint: one level a concurrency, each in its own subprocess."""
+"""The load generator alone, against any OpenAI-compatible endpoint: one level after the other, each in its own subprocess."""
 
 from __future__ import annotations
 
@@ -7,29 +7,33 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from backend.domain.errors import EndpointUnreachable, WorkError
+from backend.domain.errors import EndpointUnreachable, RequestError, WhetstoneError, WorkError
 from backend.domain.evaluation import EvaluateOptions
 from backend.service import workloads
 from backend.service.workspace import Workspace
 
-UNREACHABLE = 3
-"""Exit code of the bench process where nothing answers."""
+ERRORS: dict[int, type[WhetstoneError]] = {2: RequestError, 3: EndpointUnreachable}
+"""By the exit code of the bench process; any other is a WorkError."""
+
+
+class Outcome(NamedTuple):
+    """`levels` as dictionaries, those done before the `failure` too."""
+
+    levels: list[dict[str, Any]]
+    failure: WhetstoneError | None
 
 
 def run(
-    workspace: Workspace, url: str, model: str | None, chosen: EvaluateOptions, *, bearer_env: str | None = None
-) -> list[Any]:
-    """One document of `levels` a concurrency, as dictionaries.
-
-    Raises InvalidWorkload; EndpointUnreachable where nothing answers at the address.
-    """
-    workload_path = workloads.path(chosen.workload)
-    workloads.read(chosen.workload)
+    workspace: Workspace, url: str, model: str | None, chosen: EvaluateOptions, *, bearer_env: str | None = None,
+    tokenizer: str | None = None,
+) -> Outcome:  # fmt: skip
+    """Measure. Raises InvalidWorkload, RequestError before anything starts; WorkError where the process left no result."""
+    workload = workloads.prepared(workspace, chosen, tokenizer)
     request = {
         "url": url.rstrip("/"), "model": model, "bearer_env": bearer_env,
-        "options": chosen.model_copy(update={"workload": str(workload_path)}).model_dump(mode="json"),
+        "options": chosen.model_copy(update={"workload": str(workload)}).model_dump(mode="json"),
     }  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="whetstone-bench-") as folder:
         (Path(folder) / "request.json").write_text(json.dumps(request))
@@ -38,9 +42,5 @@ def run(
         if not outcome.exists():
             raise WorkError(f"The load generator ended with exit code {done.returncode} and no result.")
         document = json.loads(outcome.read_text())
-    if done.returncode == UNREACHABLE:
-        raise EndpointUnreachable(document["error"])
-    if done.returncode:
-        raise WorkError(document["error"])
-    levels: list[Any] = document["levels"]
-    return levels
+    failure = ERRORS.get(done.returncode, WorkError)(document["error"]) if done.returncode else None
+    return Outcome(document["levels"], failure)

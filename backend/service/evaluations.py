@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from backend.domain.errors import NotFound, RequestError
+from backend.domain import gates
+from backend.domain.errors import GateFailed, NotFound, RequestError
 from backend.domain.evaluation import EvaluateOptions, Evaluation, Variant
+from backend.domain.gates import Gate
 from backend.domain.jobs import EvaluateSpec
+from backend.domain.load_choice import contradiction
 from backend.hardware import engines
 from backend.service import jobs, variants, workloads
 from backend.service.jobs import JobView
@@ -53,12 +57,10 @@ def options(**fields: object) -> EvaluateOptions:
         chosen = EvaluateOptions.model_validate({k: v for k, v in fields.items() if v is not None})
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        name = str(first["loc"][0]).replace("_", "-")
+        name = {"process": "poisson", "stream": "no-stream"}.get(str(first["loc"][0]), str(first["loc"][0])).replace("_", "-")
         raise InvalidOptions(f"--{name} is wrong: {first['msg'][0].lower()}{first['msg'][1:]}.") from None
-    if any(level < 1 for level in chosen.concurrency) or not chosen.concurrency:
-        raise InvalidOptions("--concurrency is wrong: every level is a whole number of at least 1, such as 1,4,16.")
-    if len(set(chosen.concurrency)) != len(chosen.concurrency):
-        raise InvalidOptions("--concurrency is wrong: a level stands there twice.")
+    if wrong := contradiction(chosen):
+        raise InvalidOptions(wrong)
     return chosen
 
 
@@ -74,17 +76,33 @@ def prepare(workspace: Workspace, sources: list[str], chosen: EvaluateOptions) -
 def of_variants(workspace: Workspace, resolved: list[Variant], chosen: EvaluateOptions) -> EvaluateSpec:
     """The frozen specification over variants that are resolved already. Raises ReadOnly in a demonstration."""
     workspace.check_writable()
-    workloads.facts(chosen.workload)
-    if max(chosen.concurrency) > 4096:
-        raise InvalidOptions("--concurrency is wrong: one load generator serves at most 4096 streams.")
+    workloads.check(chosen, resolved)
     if any(variant.kind != "url" for variant in resolved):
         engines.engine_python(workspace.settings, "serve")
-    path = str(workloads.path(chosen.workload))
-    return EvaluateSpec(variants=tuple(resolved), options=chosen.model_copy(update={"workload": path}))
+    return EvaluateSpec(variants=tuple(resolved), options=chosen)
+
+
+def conditions(written: Sequence[str], chosen: EvaluateOptions, *, waits: bool) -> list[Gate]:
+    """Read the conditions of a pipeline (`domain.gates`). Raises InvalidGate before anything is submitted."""
+    found = [gates.read(text) for text in written]
+    if found and not waits:
+        raise gates.InvalidGate("--fail-if is judged at the end: leave out --detach.")
+    closed = not (chosen.rate or chosen.ramp or chosen.trace or chosen.sweep)
+    gates.check(found, chosen.concurrency if closed else None, quality=chosen.quality, priced=chosen.price_per_hour is not None)
+    return found
+
+
+def judge(document: Evaluation, written: Sequence[Gate]) -> None:
+    """Raises GateFailed with every place where a condition holds."""
+    found = gates.breaches(document, written)
+    if found:
+        raise GateFailed(f"{len(found)} figures are not as asked: {'; '.join(breach.words for breach in found)}.")
 
 
 def submit(workspace: Workspace, spec: EvaluateSpec, *, submission: str | None = None) -> JobView:
-    """Queue it."""
+    """Queue it, with a copy of the workload by its hash. Raises InvalidWorkload where its file is gone since."""
+    kept = str(workloads.kept(workspace, spec.options, spec.variants))
+    spec = spec.model_copy(update={"options": spec.options.model_copy(update={"workload": kept, "columns": {}})})
     names = ", ".join(variant.name for variant in spec.variants)
     return jobs.submit(workspace, spec, f"Evaluate {names}", submission=submission)
 

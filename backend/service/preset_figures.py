@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from backend.catalog import measured as bundled
-from backend.catalog import published
 from backend.domain import preset_figures, presets
 from backend.domain.errors import WhetstoneError
 from backend.domain.evaluation import Evaluation
 from backend.domain.model import PublishedModel
 from backend.domain.preset_figures import Estimated, Measurement
 from backend.domain.presets import CONCURRENCIES, Claim, Preset
-from backend.service import models, planning, targets
+from backend.service import catalog_sync, models, planning, targets
 from backend.service.workspace import Workspace
 from backend.store import presets as kept
 from backend.store.tables import EvaluationRow
@@ -88,7 +87,7 @@ def _named(workspace: Workspace, model: str) -> tuple[list[str], str | None]:
 def names(workspace: Workspace, model: str) -> list[str]:
     """Every name by which a preset may mean that model: its id, its hub id, and the published id of a hub import."""
     found, _ = _named(workspace, model)
-    known = published.find(model.partition("@")[0])
+    known = catalog_sync.known(workspace, model.partition("@")[0])
     return list(dict.fromkeys([*found, *([known.id, known.hf_repo] if known else [])]))
 
 

@@ -147,6 +147,18 @@ async def http_429(x: Exchange) -> None:
     await x.whole(b'{"error": {"message": "slow down"}}', status="429 Too Many Requests")
 
 
+async def retry_after(x: Exchange) -> None:
+    """Asks for a second of patience."""
+    await x.raw(b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n")
+
+
+async def fails_at_second_turn(x: Exchange) -> None:
+    if len(x.body.get("messages", [])) > 1:
+        await http_503(x)
+    else:
+        await ok(x)
+
+
 async def http_503(x: Exchange) -> None:
     await x.whole(b"<h1>overloaded</h1>", "text/html", "503 Service Unavailable")
 
@@ -285,7 +297,7 @@ FAULTS: dict[str, Callable[[Exchange], Awaitable[None]]] = {
         *(ok, hang, hang_midway, reset_midway, close_midway, close_unanswered, close_after, malformed_event, malformed_chunk),
         *(not_http, html, html_as_json, http_429, http_503, error_event, no_usage, no_continuous, no_stream_options, always_400),
         *(final_usage, empty, no_events, role_first, four_tokens, bytewise, crlf, one_write, until_close, until_done),
-        *(not_streamed, no_ending, loops, echo_token),
+        *(not_streamed, no_ending, loops, echo_token, retry_after, fails_at_second_turn),
     )
 }
 

@@ -15,6 +15,7 @@ import gc
 import json
 import os
 import signal
+from collections import deque
 from time import perf_counter
 from typing import ClassVar
 
@@ -35,12 +36,13 @@ class Answer:
         self.number = number
         self.received = perf_counter()
         self.sends: list[float] = []
-        self.tokens = body["max_tokens"]
+        self.tokens = body.get("max_completion_tokens") or body["max_tokens"]
         self.sent_tokens = 0
         stream_options = body.get("stream_options") or {}
         self.usage = bool(stream_options.get("include_usage")) and not options.no_usage
         self.continuous = self.usage and bool(stream_options.get("continuous_usage_stats"))
         self.chat = chat
+        self.streamed = body.get("stream", False)
 
     def content(self, tokens: int) -> bytes:
         first = f"r{self.number} " if self.sent_tokens == 0 else ""
@@ -50,6 +52,12 @@ class Answer:
         end = b'"length"' if self.sent_tokens >= self.tokens else b"null"
         choice = part % text.encode()
         return chunk(b'data: {"id":"x","choices":[{"index":0,%s,"finish_reason":%s}]%s}\n\n' % (choice, end, self.running()))
+
+    def document(self) -> bytes:
+        text = f"r{self.number} " + "".join(f"w{n} " for n in range(self.tokens))
+        self.sent_tokens = self.tokens
+        part = b'"message":{"role":"assistant","content":"%s"}' if self.chat else b'"text":"%s"'
+        return b'{"id":"x","choices":[{"index":0,%s,"finish_reason":"length"}],%s}' % (part % text.encode(), self.usage_field())
 
     def running(self) -> bytes:
         return b"," + self.usage_field() if self.continuous else b""
@@ -70,6 +78,8 @@ class Server(asyncio.Protocol):
     """One connection: one request at a time."""
 
     log: ClassVar[list[Answer]] = []
+    at_work: ClassVar[set[Answer]] = set()
+    queue: ClassVar[deque[tuple[Server, Answer]]] = deque()
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
@@ -82,7 +92,8 @@ class Server(asyncio.Protocol):
         self.fd = transport.get_extra_info("socket").fileno()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.answer = None
+        if self.answer is not None:
+            self.leave(self.answer)
 
     def write(self, data: bytes) -> None:
         """Straight to the socket; what does not fit at once goes through the loop."""
@@ -99,9 +110,9 @@ class Server(asyncio.Protocol):
         if not blank:
             return
         path = head.split(b" ", 2)[1]
-        if path == b"/sent":
+        if head.startswith(b"GET "):
             self.buffer = b""
-            self.tell()
+            self.tell(self.sent() if path == b"/sent" else {"data": [{"id": "exact"}]})
             return
         size = int(next(line[15:] for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")))
         if len(rest) >= size:
@@ -111,9 +122,29 @@ class Server(asyncio.Protocol):
     def begin(self, body: dict, chat: bool) -> None:
         answer = self.answer = Answer(len(self.log), body, chat, self.options)
         self.log.append(answer)
+        if self.options.slots and len(self.at_work) >= self.options.slots:
+            self.queue.append((self, answer))
+        else:
+            self.work(answer)
+
+    def work(self, answer: Answer) -> None:
+        """Begin to answer: at once, or where there are `--slots`, when one is free."""
+        self.at_work.add(answer)
+        if not answer.streamed:
+            whole = self.options.ttft_ms / 1000 + answer.tokens / self.options.rate
+            self.loop.call_later(whole, self.whole, answer)
+            return
         self.write(HEAD + (answer.role() if self.options.role_chunk else b""))
-        self.due = answer.received + self.options.ttft_ms / 1000
+        self.due = perf_counter() + self.options.ttft_ms / 1000
         self.loop.call_later(self.options.ttft_ms / 1000, self.step, answer)
+
+    def leave(self, answer: Answer) -> None:
+        self.answer = None
+        self.at_work.discard(answer)
+        while self.queue and len(self.at_work) < self.options.slots:
+            other, waiting = self.queue.popleft()
+            if other.answer is waiting:
+                other.work(waiting)
 
     def step(self, answer: Answer) -> None:
         if self.answer is not answer:
@@ -122,15 +153,26 @@ class Server(asyncio.Protocol):
         answer.sends.append(perf_counter())
         self.write(data)
         if answer.sent_tokens >= answer.tokens:
-            self.answer = None
+            self.leave(answer)
             self.write(answer.ending())
             return
         self.due += self.options.tokens_per_chunk / self.options.rate
         self.loop.call_later(max(0.0, self.due - perf_counter()), self.step, answer)
 
-    def tell(self) -> None:
-        rows = [{"number": a.number, "received": a.received, "sends": a.sends} for a in self.log]
-        body = json.dumps(rows).encode()
+    def whole(self, answer: Answer) -> None:
+        """Not streamed: everything at once, when the last token would have left."""
+        if self.answer is not answer:
+            return
+        self.leave(answer)
+        body = answer.document()
+        answer.sends.append(perf_counter())
+        self.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+
+    def sent(self) -> list[dict]:
+        return [{"number": a.number, "received": a.received, "sends": a.sends} for a in self.log]
+
+    def tell(self, document: object) -> None:
+        body = json.dumps(document).encode()
         self.transport.write(
             b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body
         )
@@ -138,7 +180,7 @@ class Server(asyncio.Protocol):
 
 async def serve(options: argparse.Namespace) -> None:
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: Server(options), "127.0.0.1", options.port, backlog=1024)
+    server = await loop.create_server(lambda: Server(options), "127.0.0.1", options.port, backlog=4096)
     stopped = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stopped.set)
     print(server.sockets[0].getsockname()[1], flush=True)
@@ -156,7 +198,13 @@ def main() -> None:
     parser.add_argument("--ttft-ms", type=float, default=50.0)
     parser.add_argument("--role-chunk", action="store_true", help="send an empty role chunk at once")
     parser.add_argument("--no-usage", action="store_true")
-    uvloop.run(serve(parser.parse_args()))
+    parser.add_argument("--slots", type=int, default=0, help="answers at a time, the rest wait; 0 is no limit")
+    parser.add_argument("--realtime", action="store_true", help="run as soon as bytes come, as the load generator does")
+    options = parser.parse_args()
+    if options.realtime:
+        with contextlib.suppress(PermissionError):
+            os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+    uvloop.run(serve(options))
 
 
 if __name__ == "__main__":

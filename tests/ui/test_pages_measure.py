@@ -477,3 +477,44 @@ def test_merged_documents_keep_every_provenance(home: Workspace) -> None:
     whole: Evaluation = compare.merged(views, [view.document for view in views])
     assert [result.name for result in whole.variants][::4] == ["original · e-1", "original · e-2"]
     assert "Another CPU" in str(whole.hardware)
+
+
+def test_a_table_is_uploaded_with_its_columns_named(home: Workspace) -> None:
+    at = studio.open_page("evaluate", variants=URL_A)
+    table = b"id,wording,length\n1,What is it?,9\n2,Why?,8\n"
+    at.file_uploader(key="evaluate_file").set_value(("mine.csv", table, "text/csv")).run()
+    studio.check(at)
+    assert workloads.saved(home) == {}
+    at.button(key="evaluate_columns").click().run()
+    assert 'no "id" with' not in studio.says(at)
+    (first,) = workloads.saved(home).values()
+    assert json.loads(first.read_text().splitlines()[0]) == {"prompt": "1"}
+    first.unlink()
+
+    at = studio.open_page("evaluate", variants=URL_A)
+    at.file_uploader(key="evaluate_file").set_value(("mine.csv", table, "text/csv")).run()
+    at.selectbox(key="evaluate_column_prompt").select("wording")
+    at.selectbox(key="evaluate_column_tokens").select("length")
+    at.button(key="evaluate_columns").click().run()
+    studio.check(at)
+    (kept,) = workloads.saved(home)
+    assert param(at, "workload") == kept
+    lines = workloads.saved(home)[kept].read_text().splitlines()
+    assert json.loads(lines[0]) == {"prompt": "What is it?", "max_tokens": 9}
+
+
+def test_a_built_in_workload_is_previewed_by_the_first_variants_tokenizer(home: Workspace) -> None:
+    at = studio.open_page("evaluate", variants="starter", workload="question-answering", preview="true")
+    studio.check(at)
+    tokens = at.dataframe[0].value["Tokens"]
+    assert tokens.min() >= 500 and tokens.max() <= 1000
+
+
+def test_requests_by_the_clock_ask_for_a_rate_instead_of_streams(home: Workspace) -> None:
+    at = studio.open_page("evaluate", variants=URL_A, sent="by the clock, at random moments")
+    studio.check(at)
+    assert [field.key for field in at.text_input if field.key in {"rate", "concurrency"}] == ["rate"]
+    at.text_input(key="rate").set_value("fast").run()
+    assert "Requests a second is wrong" in studio.says(at)
+    at.text_input(key="rate").set_value("2, 8, 32").run()
+    assert "3 levels" in studio.says(at)

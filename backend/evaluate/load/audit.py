@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
 
 from backend.domain.load import Audit, LoadPlan, RequestRecord, UsageRung
 from backend.domain.metrics import good, steady_window
@@ -19,6 +22,7 @@ are the accuracy promised for TTFT, and for the median a millisecond more, since
 LAG_SAMPLES = 100
 """Fewer say nothing of a 99th percentile."""
 CONCURRENCY_LIMIT = 0.95
+WAITED_LIMIT = 0.01
 SHORTEST_WINDOW_S = 0.25
 """In a shorter one the turnaround of single requests would pass for idle streams."""
 
@@ -28,7 +32,8 @@ def audit(plan: LoadPlan, run: Run, records: Sequence[RequestRecord], usage: Usa
     lags = sorted(run.lags_s) or [0.0]
     window = steady_window(records)
     achieved = _concurrency_in(records, *window) if window else None
-    reason = _overloaded(run, records, lags) or _underloaded(plan, run, records, window, achieved)
+    held_back = _late(plan, run, records) if plan.open_loop else _underloaded(plan, run, records, window, achieved)
+    reason = _overloaded(run, records, lags) or held_back
     reads = sum(record.reads for record in records)
     return Audit(
         wall_s=run.wall_s,
@@ -39,11 +44,15 @@ def audit(plan: LoadPlan, run: Run, records: Sequence[RequestRecord], usage: Usa
         loop_lag_ms_max=lags[-1] * 1000,
         coalesced_share=sum(record.coalesced for record in records) / reads if reads else 0.0,
         concurrency=plan.concurrency,
+        mode=plan.mode,
+        rate=plan.rate if plan.rate_to is None else plan.rate_to,
+        **_clockwork(run, records, window),
         achieved_concurrency=achieved,
         steady_start=window[0] if window else None,
         steady_end=window[1] if window else None,
         usage=usage,
         reconnects=run.reconnects,
+        peak_rss_bytes=_peak_rss(),
         client_limited=reason is not None,
         reason=reason,
         versions={"python": platform.python_version(), "uvloop": _version("uvloop")},
@@ -55,14 +64,42 @@ def _overloaded(run: Run, records: Sequence[RequestRecord], lags: Sequence[float
     share = run.cpu_s / run.wall_s if run.wall_s > 0 else 0.0
     if share > CPU_LIMIT:
         return f"the load generator used {share:.0%} of a core, more than {CPU_LIMIT:.0%}"
+    return _too_late(lags, records, "the load generator's loop was")
+
+
+def _too_late(lags: Sequence[float], records: Sequence[RequestRecord], what: str) -> str | None:
     waits = sorted(r.first_content - r.sent for r in good(records) if r.first_content is not None and r.sent is not None)
     for q, always, of_wait in LAG_LIMITS:
         if q > 50 and len(lags) < LAG_SAMPLES:
             continue
         lag, allowed = percentile(lags, q), max(always, of_wait * percentile(waits, q) if waits else 0.0)
         if lag > allowed:
-            return f"the load generator's loop was {lag * 1000:.1f} ms late (p{q}), more than {allowed * 1000:.1f} ms"
+            return f"{what} {lag * 1000:.1f} ms late (p{q}), more than {allowed * 1000:.1f} ms"
     return None
+
+
+def _late(plan: LoadPlan, run: Run, records: Sequence[RequestRecord]) -> str | None:
+    """Why requests were not sent when they were due, in one sentence."""
+    if run.waited > WAITED_LIMIT * len(records):
+        return (
+            f"{run.waited} of {len(records)} requests had to wait for one of the {plan.concurrency} connections: "
+            "allow more with --connections, if the server is to be asked that much"
+        )
+    return _too_late(sorted(run.send_lags_s), records, "requests were taken up") if run.send_lags_s and not run.waited else None
+
+
+def _clockwork(run: Run, records: Sequence[RequestRecord], window: tuple[float, float] | None) -> dict[str, Any]:
+    """What the audit says of an open loop; empty for a closed one."""
+    if not run.send_lags_s:
+        return {}
+    lags = sorted(run.send_lags_s)
+    told = {"send_lag_ms_p50": percentile(lags, 50) * 1000, "send_lag_ms_p99": percentile(lags, 99) * 1000}
+    if window is not None:
+        length = window[1] - window[0]
+        due = sum(window[0] < r.intended <= window[1] and not r.turn for r in records)
+        done = sum(window[0] < r.end <= window[1] and r.ok and not r.turn for r in records)
+        told |= {"offered_per_s": due / length, "completed_per_s": done / length}
+    return {**told, "waited": run.waited}
 
 
 def _underloaded(
@@ -82,8 +119,17 @@ def _underloaded(
 
 def _concurrency_in(records: Sequence[RequestRecord], start: float, end: float) -> float:
     """Mean number of requests under way between the two moments, by when each was written and when its answer ended."""
-    busy = sum(max(0.0, min(r.end, end) - max(r.sent, start)) for r in records if r.sent is not None)
+    spans = ((begun, record.end) for record in records if (begun := record.start) is not None)
+    busy = sum(max(0.0, min(ended, end) - max(begun, start)) for begun, ended in spans)
     return busy / (end - start)
+
+
+def _peak_rss() -> int | None:
+    """From /proc: getrusage would count what the parent had when it started this process."""
+    with suppress(OSError, ValueError, IndexError):
+        line = next((line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM:")), "")
+        return int(line.split()[1]) * 1024
+    return None
 
 
 def _version(package: str) -> str | None:

@@ -1,6 +1,7 @@
 """One level of load in this process: streams, warm-up, the steady window, and the generator's watch over itself.
 
-Knows nothing of what the answers say; `parse` reads them once the level is over.
+Knows nothing of what the answers say; `parse` reads them once the level is over, and earlier only where an answer is part of the
+next prompt.
 """
 
 from __future__ import annotations
@@ -9,15 +10,17 @@ import asyncio
 import gc
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
 
 from backend.domain.load import LoadPlan
+from backend.evaluate.load.parse import record
 from backend.evaluate.load.payload import Payloads
 from backend.evaluate.load.stream import Exchange, Peer, Stream
+from backend.evaluate.load.talk import Talk
 
 TICK_S = 0.02
 LIVE_S = 1.0
@@ -34,56 +37,66 @@ class Run:
     lags_s: list[float]
     reconnects: int
     refused_options: bool
+    send_lags_s: list[float] = field(default_factory=list)
+    """Open loop: how late each request that was due was given to a connection."""
+    waited: int = 0
+    """Open loop: requests that found all connections taken."""
 
 
 class Level:
-    """The source of requests for its streams, and the counter of what became of them."""
+    """The source of requests for its streams, and the counter of what became of them. `start` says how they begin."""
 
     def __init__(self, plan: LoadPlan, payloads: Payloads, live: Path, *, break_off: bool) -> None:
         self.timeout_s = plan.timeout_s
         self.exchanges: list[Exchange] = []
+        self.streams: list[Stream] = []
         self.refused_options = False
         self.over = asyncio.Event()
+        self.send_lags_s: list[float] = []
+        self.waited = 0
         self._plan = plan
         self._payloads = payloads
         self._live = live
         self._break_off = break_off
-        self._warm_left = [plan.warmup_requests] * plan.concurrency
-        self._in_warmup = set(range(plan.concurrency))
-        self._running = set(range(plan.concurrency))
+        self._lines = {True: 0, False: 0}
+        """Prompts taken so far, for warm-up and for what is measured."""
+        self._talks: dict[int, Talk] = {}
+        """Stream -> the conversation whose next turn it is to send."""
         self._measured = 0
         self._ended = self._errors = 0
+        self._running: set[int] = set()
+        self._in_warmup: set[int] = set()
         self._started = perf_counter()
-        self._deadline: float | None = None
+
+    def start(self, new: Callable[[int], Stream]) -> None:
+        """Set the load going; `new` makes the stream of that number."""
+        raise NotImplementedError
 
     def next(self, stream: int) -> Exchange | None:
-        """The stream's next request: its warm-up first, then the next of all measured ones; None when the level is spent."""
-        now = perf_counter()
-        if self.over.is_set():
-            return None
-        if self._warm_left[stream]:
-            return self._warm_up(stream, now)
-        self._leave_warmup(stream, now)
-        enough = self._plan.requests is not None and self._measured >= self._plan.requests
-        if enough or (self._deadline is not None and now >= self._deadline):
-            return None
-        first = self._plan.concurrency * self._plan.warmup_requests
-        self._measured += 1
-        return self._issue(first + self._measured - 1, self._measured - 1, stream, now, warm=False)
+        """The stream's next request; None where there is none for it now."""
+        raise NotImplementedError
+
+    def idle(self, stream: int) -> bool:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        for stream in self.streams:
+            stream.abandon()
 
     def request(self, exchange: Exchange) -> bytes:
+        if exchange.talk is not None:
+            return self._payloads.conversation(exchange.talk, exchange.seed)
         return self._payloads.request(exchange.prompt, exchange.seed)
 
     def ended(self, exchange: Exchange) -> None:
         self._ended += 1
-        self._errors += exchange.status != "done" or exchange.http_status != 200
+        answered = exchange.status == "done" and exchange.http_status == 200
+        self._errors += not answered
+        talk = exchange.talk
+        if talk is not None and answered and talk.answered(record(exchange).text):
+            self._talks[exchange.stream] = talk
         if self._break_off and self._ended == 1 and exchange.http_status in ASKED_TOO_MUCH:
             self.refused_options = True
-            self.over.set()
-
-    def idle(self, stream: int) -> None:
-        self._running.discard(stream)
-        if not self._running:
             self.over.set()
 
     def counts(self) -> dict[str, float]:
@@ -103,6 +116,57 @@ class Level:
         aside.write_text(json.dumps(self.counts()))
         aside.replace(self._live)
 
+    def _issue(self, index: int, number: int, stream: int, intended: float, *, warm: bool) -> Exchange:
+        """Make a request: the next turn of the stream's conversation, else the next prompt. `number` counts apart in warm-up."""
+        talk = self._talks.pop(stream, None)
+        if talk is None:
+            line, self._lines[warm] = self._lines[warm] % self._payloads.count, self._lines[warm] + 1
+            talk = self._payloads.talk(line, sum(self._lines.values()) - 1)
+        else:
+            line = talk.line
+        seed = None if self._plan.seed is None else self._plan.seed + number
+        exchange = Exchange(index, stream, line, seed, warm, intended, talk=talk, turn=talk.turn if talk else None)
+        exchange.streamed = self._plan.stream
+        self.exchanges.append(exchange)
+        return exchange
+
+
+class ClosedLevel(Level):
+    """A fixed number of streams, each of which waits for its answer."""
+
+    def __init__(self, plan: LoadPlan, payloads: Payloads, live: Path, *, break_off: bool) -> None:
+        super().__init__(plan, payloads, live, break_off=break_off)
+        self._warm_left = [plan.warmup_requests] * plan.concurrency
+        self._in_warmup = set(range(plan.concurrency))
+        self._deadline: float | None = None
+
+    def start(self, new: Callable[[int], Stream]) -> None:
+        self.streams = [new(number) for number in range(self._plan.concurrency)]
+        self._running = set(range(self._plan.concurrency))
+        for stream in self.streams:
+            stream.go_on()
+
+    def next(self, stream: int) -> Exchange | None:
+        """Its warm-up first, then the next of all measured ones; None when the level is spent."""
+        now = perf_counter()
+        if self.over.is_set():
+            return None
+        if self._warm_left[stream]:
+            return self._warm_up(stream, now)
+        self._leave_warmup(stream, now)
+        enough = self._plan.requests is not None and self._measured >= self._plan.requests
+        if enough or (self._deadline is not None and now >= self._deadline):
+            return None
+        first = self._plan.concurrency * self._plan.warmup_requests
+        self._measured += 1
+        return self._issue(first + self._measured - 1, self._measured - 1, stream, now, warm=False)
+
+    def idle(self, stream: int) -> bool:
+        self._running.discard(stream)
+        if not self._running:
+            self.over.set()
+        return False
+
     def _warm_up(self, stream: int, now: float) -> Exchange:
         number = stream * self._plan.warmup_requests + self._plan.warmup_requests - self._warm_left[stream]
         self._warm_left[stream] -= 1
@@ -113,33 +177,23 @@ class Level:
         if not self._in_warmup and self._deadline is None and self._plan.seconds is not None:
             self._deadline = now + self._plan.seconds
 
-    def _issue(self, index: int, number: int, stream: int, now: float, *, warm: bool) -> Exchange:
-        seed = None if self._plan.seed is None else self._plan.seed + number
-        exchange = Exchange(index, stream, number % self._payloads.count, seed, warm, now)
-        self.exchanges.append(exchange)
-        return exchange
 
-
-async def run(plan: LoadPlan, payloads: Payloads, peer: Peer, live: Path, *, break_off: bool) -> Run:
+async def run(level: Level, peer: Peer) -> Run:
     """Run the level to its end. Times are of this process's monotonic clock."""
     loop = asyncio.get_running_loop()
-    level = Level(plan, payloads, live, break_off=break_off)
-    streams = [Stream(number, level, peer, loop) for number in range(plan.concurrency)]
     lags: list[float] = []
     watch = [loop.create_task(_lag(lags)), loop.create_task(_report(level))]
     wall, cpu = perf_counter(), time.process_time()
-    for stream in streams:
-        stream.go_on()
+    level.start(lambda number: Stream(number, level, peer, loop))
     await level.over.wait()
     wall, cpu = perf_counter() - wall, time.process_time() - cpu
-    for stream in streams:
-        stream.abandon()
+    level.close()
     for task in watch:
         task.cancel()
     await asyncio.gather(*watch, return_exceptions=True)
     level.write_live()
-    reconnects = sum(max(stream.reconnects, 0) for stream in streams)
-    return Run(level.exchanges, wall, cpu, lags, reconnects, level.refused_options)
+    reconnects = sum(max(stream.reconnects, 0) for stream in level.streams)
+    return Run(level.exchanges, wall, cpu, lags, reconnects, level.refused_options, level.send_lags_s, level.waited)
 
 
 @contextmanager

@@ -6,12 +6,14 @@ Knows nothing of connections.
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 from backend.domain.errors import InvalidWorkload
 from backend.domain.load import LoadPlan, UsageRung
 from backend.evaluate.load.endpoint import Address
+from backend.evaluate.load.talk import Talk
 
 
 class Payloads:
@@ -20,31 +22,55 @@ class Payloads:
     def __init__(
         self, plan: LoadPlan, prompts: list[dict[str, Any]], place: Address, token: str | None, usage: UsageRung
     ) -> None:
-        self._bodies = [_body(plan, prompt, usage) for prompt in prompts]
+        self._plan, self._usage, self._prompts = plan, usage, prompts
+        self._bodies = [b"" if "turns" in prompt else _body(plan, prompt, usage) for prompt in prompts]
         self._head = _head(place, plan.endpoint, token)
         self.count = len(prompts)
 
+    @property
+    def timestamps(self) -> list[float]:
+        """When each line of a trace is due, in seconds from the first."""
+        times = [float(prompt["timestamp"]) for prompt in self._prompts]
+        return [time - times[0] for time in times]
+
     def request(self, prompt: int, seed: int | None) -> bytes:
-        ending = b"}" if seed is None else b',"seed":%d}' % seed
-        body = self._bodies[prompt] + ending
+        return self._whole(self._bodies[prompt], seed)
+
+    def talk(self, line: int, number: int) -> Talk | None:
+        """A new conversation, where that line is one."""
+        prompt = self._prompts[line]
+        if "turns" not in prompt:
+            return None
+        before = [{"role": "system", "content": prompt["system"]}] if prompt["system"] else []
+        return Talk(number, line, tuple(prompt["turns"]), prompt["max_tokens"] or self._plan.max_tokens, messages=before)
+
+    def conversation(self, talk: Talk, seed: int | None) -> bytes:
+        """The request for its next turn. Completions get the words alone, in order, each from a new line."""
+        said = {"messages": talk.prompt(), "max_tokens": talk.max_tokens}
+        if self._plan.endpoint == "completions":
+            said = {"prompt": "\n".join(part["content"] for part in talk.prompt()), "max_tokens": talk.max_tokens}
+        return self._whole(_body(self._plan, said, self._usage), seed)
+
+    def _whole(self, body: bytes, seed: int | None) -> bytes:
+        body += b"}" if seed is None else b',"seed":%d}' % seed
         return b"%s%d\r\n\r\n%s" % (self._head, len(body), body)
 
 
-def read_prompts(path: Path, endpoint: str) -> list[dict[str, Any]]:
-    """The prompts, checked. Raises InvalidWorkload naming the first wrong line."""
+def read_prompts(path: Path, endpoint: str, *, trace: bool = False) -> list[dict[str, Any]]:
+    """The prompts, checked; those of a trace in order of time. Raises InvalidWorkload naming the first wrong line."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError as error:
         raise InvalidWorkload(f"The workload {path} cannot be read ({error.strerror}): give a JSONL file.") from None
     except UnicodeDecodeError:
         raise InvalidWorkload(f"The workload {path} is not UTF-8 text: give a JSONL file.") from None
-    prompts = [_prompt(line, f"{path.name}, line {n}", endpoint) for n, line in enumerate(lines, 1) if line.strip()]
+    prompts = [_prompt(line, f"{path.name}, line {n}", endpoint, trace) for n, line in enumerate(lines, 1) if line.strip()]
     if not prompts:
         raise InvalidWorkload(f'The workload {path} is empty: every line must be a JSON object with a "prompt".')
-    return prompts
+    return sorted(prompts, key=lambda prompt: prompt["timestamp"]) if trace else prompts
 
 
-def _prompt(line: str, where: str, endpoint: str) -> dict[str, Any]:
+def _prompt(line: str, where: str, endpoint: str, trace: bool) -> dict[str, Any]:
     try:
         row = json.loads(line)
     except ValueError:
@@ -54,9 +80,41 @@ def _prompt(line: str, where: str, endpoint: str) -> dict[str, Any]:
     length = row.get("max_tokens")
     if length is not None and (not isinstance(length, int) or isinstance(length, bool) or length < 1):
         raise InvalidWorkload(f"{where}: max_tokens must be a whole number of at least 1.")
+    return _words(row, where, endpoint) | {"max_tokens": length} | (_time(row, where) if trace else {})
+
+
+def _words(row: dict[str, Any], where: str, endpoint: str) -> dict[str, Any]:
+    """What is asked: `turns` of a session, `messages`, or a `prompt`."""
+    if row.get("turns"):
+        return _turns(row["turns"], row.get("system"), where)
+    if row.get("messages"):
+        if endpoint != "chat":
+            raise InvalidWorkload(f"{where}: messages are for the chat endpoint; ask for it with --chat.")
+        return {"messages": _messages(row["messages"], where)}
     if isinstance(row.get("prompt"), str) and row["prompt"]:
-        return {"prompt": row["prompt"], "max_tokens": length}
-    return {"prompt": _token_ids(row.get("prompt_token_ids"), where, endpoint), "max_tokens": length}
+        return {"prompt": row["prompt"]}
+    return {"prompt": _token_ids(row.get("prompt_token_ids"), where, endpoint)}
+
+
+def _turns(turns: Any, system: Any, where: str) -> dict[str, Any]:
+    if not isinstance(turns, list) or not all(isinstance(turn, str) and turn for turn in turns):
+        raise InvalidWorkload(f'{where}: "turns" must be a list of texts, one for each turn of the conversation.')
+    if system is not None and not isinstance(system, str):
+        raise InvalidWorkload(f'{where}: "system" must be a text.')
+    return {"turns": turns, "system": system}
+
+
+def _messages(messages: Any, where: str) -> list[dict[str, Any]]:
+    if not isinstance(messages, list) or not all(isinstance(m, dict) and m.get("role") and m.get("content") for m in messages):
+        raise InvalidWorkload(f'{where}: "messages" must be a list of objects, each with a role and content.')
+    return messages
+
+
+def _time(row: dict[str, Any], where: str) -> dict[str, float]:
+    found = row.get("timestamp")
+    if isinstance(found, bool) or not isinstance(found, int | float) or not math.isfinite(found):
+        raise InvalidWorkload(f'{where}: a trace needs a "timestamp" in seconds on every line.')
+    return {"timestamp": float(found)}
 
 
 def _token_ids(ids: Any, where: str, endpoint: str) -> list[int]:
@@ -70,13 +128,15 @@ def _token_ids(ids: Any, where: str, endpoint: str) -> list[int]:
 
 
 def _body(plan: LoadPlan, prompt: dict[str, Any], usage: UsageRung) -> bytes:
-    text = prompt["prompt"]
     document: dict[str, Any] = {"model": plan.model}
-    document |= {"messages": [{"role": "user", "content": text}]} if plan.endpoint == "chat" else {"prompt": text}
-    document |= {"max_tokens": prompt["max_tokens"] or plan.max_tokens, "temperature": plan.temperature, "stream": True}
+    if plan.endpoint == "chat":
+        document["messages"] = prompt.get("messages") or [{"role": "user", "content": prompt["prompt"]}]
+    else:
+        document["prompt"] = prompt["prompt"]
+    document |= {"max_tokens": prompt["max_tokens"] or plan.max_tokens, "temperature": plan.temperature, "stream": plan.stream}
     document |= {} if plan.top_p is None else {"top_p": plan.top_p}
     document |= {"ignore_eos": True} if plan.ignore_eos else {}
-    if usage != "none":
+    if usage != "none" and plan.stream:
         extra = {"continuous_usage_stats": True} if usage == "continuous" else {}
         document["stream_options"] = {"include_usage": True, **extra}
     return json.dumps(document, separators=(",", ":")).encode()[:-1]

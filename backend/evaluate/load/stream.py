@@ -1,4 +1,4 @@
-"""One stream of the closed loop: one connection, one request at a time, a stamp for every socket read.
+"""One stream of requests: one connection, one request at a time, a stamp for every socket read.
 
 During the run it only keeps bytes and counts them; what they say is read afterwards by `parse`. Knows nothing of levels
 beyond the `Source` it asks for its next request.
@@ -13,10 +13,13 @@ from time import perf_counter
 from typing import Protocol, cast
 
 from backend.evaluate.load.endpoint import reason
-from backend.evaluate.load.framing import Framing, Malformed
+from backend.evaluate.load.framing import Framing, Head, Malformed
+from backend.evaluate.load.talk import Talk
 
 PAUSE_S = 0.05
 """After a failed request, so that a dead server is not hammered in a tight loop. Outside every latency."""
+LONGEST_PAUSE_S = 10.0
+"""Of what a server asks for by Retry-After (RFC 9110, section 10.2.3)."""
 
 
 @dataclass(slots=True)
@@ -29,6 +32,11 @@ class Exchange:
     seed: int | None
     warm: bool
     intended: float
+    due: bool = False
+    """Sent by the clock, so that its latencies count from `intended`."""
+    talk: Talk | None = None
+    turn: int | None = None
+    streamed: bool = True
     sent: float | None = None
     end: float | None = None
     status: str | None = None
@@ -49,7 +57,9 @@ class Source(Protocol):
 
     def ended(self, exchange: Exchange) -> None: ...
 
-    def idle(self, stream: int) -> None: ...
+    def idle(self, stream: int) -> bool:
+        """The stream has nothing to send; True where its connection is to be kept for later."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +124,8 @@ class Stream:
         """Send the next request, or come to rest."""
         exchange = self._exchange = self._source.next(self.number)
         if exchange is None:
-            self._drop()
-            self._source.idle(self.number)
+            if not self._source.idle(self.number):
+                self._drop()
             return
         self._timer = self._loop.call_later(self._source.timeout_s, self._timed_out)
         if self._connection is None:
@@ -196,14 +206,14 @@ class Stream:
         if not self._framing.keep_alive:
             self._drop()
         self._fresh = False
-        self._finish("done", None, now, pause=head.status != 200)
+        self._finish("done", None, now, pause=0.0 if head.status == 200 else _pause(head))
 
     def _fail(self, status: str, error: str, now: float | None = None) -> None:
         self._drop()
         if self._exchange is not None:
-            self._finish(status, error, perf_counter() if now is None else now, pause=True)
+            self._finish(status, error, perf_counter() if now is None else now, pause=PAUSE_S)
 
-    def _finish(self, status: str, error: str | None, now: float, *, pause: bool) -> None:
+    def _finish(self, status: str, error: str | None, now: float, *, pause: float) -> None:
         self._disarm()
         exchange = self._exchange
         assert exchange is not None
@@ -211,7 +221,7 @@ class Stream:
         self._exchange = None
         self._source.ended(exchange)
         if pause:
-            self._loop.call_later(PAUSE_S, self.go_on)
+            self._loop.call_later(pause, self.go_on)
         else:
             self.go_on()
 
@@ -230,3 +240,9 @@ class Stream:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.release()
+
+
+def _pause(head: Head) -> float:
+    """Seconds until the stream goes on after an error: what the server asks for, within reason. A date is not read."""
+    asked = head.fields.get("retry-after", "")
+    return min(float(asked), LONGEST_PAUSE_S) if asked.isdecimal() and int(asked) else PAUSE_S

@@ -20,7 +20,8 @@ from backend.domain.errors import WorkError
 from backend.domain.load import LoadPlan, UsageRung
 from backend.evaluate.load.audit import audit
 from backend.evaluate.load.endpoint import Address, address, bearer, reason, unreachable
-from backend.evaluate.load.level import Run, run, still_memory
+from backend.evaluate.load.level import ClosedLevel, Run, run, still_memory
+from backend.evaluate.load.open_level import OpenLevel
 from backend.evaluate.load.parse import record
 from backend.evaluate.load.payload import Payloads, read_prompts
 from backend.evaluate.load.stream import Peer
@@ -38,23 +39,28 @@ def work(plan: LoadPlan, folder: Path) -> None:
     """
     folder.mkdir(parents=True, exist_ok=True)
     place, token = address(plan.url), bearer(plan.bearer_env)
-    prompts = read_prompts(Path(plan.prompts), plan.endpoint)
+    prompts = read_prompts(Path(plan.prompts), plan.endpoint, trace=plan.trace)
     peer = _peer(place)
     _allow_files(plan.concurrency + SPARE_FILES)
 
     def attempt(usage: UsageRung, break_off: bool) -> Run:
         payloads = Payloads(plan, prompts, place, token, usage)
         with still_memory():
-            finished: Run = uvloop.run(run(plan, payloads, peer, folder / LIVE, break_off=break_off))
+            finished: Run = uvloop.run(_begin(plan, payloads, peer, folder / LIVE, break_off))
             return finished
 
-    usage, finished = _descend(plan.usage, attempt)
+    usage, finished = _descend(plan.usage, attempt) if plan.stream else (plan.usage, attempt(plan.usage, False))
     cpu = time.process_time()
     exchanges = sorted(finished.exchanges, key=lambda exchange: exchange.index)
     records = [record(exchange, token) for exchange in exchanges]
     parse_cpu = time.process_time() - cpu
     _put(folder / RECORDS, (row.model_dump_json() + "\n" for row in records))
     _put(folder / AUDIT, [audit(plan, finished, records, usage, parse_cpu).model_dump_json(indent=1)])
+
+
+async def _begin(plan: LoadPlan, payloads: Payloads, peer: Peer, live: Path, break_off: bool) -> Run:
+    kind = OpenLevel if plan.open_loop else ClosedLevel
+    return await run(kind(plan, payloads, live, break_off=break_off), peer)
 
 
 def _descend(most: UsageRung, attempt: Callable[[UsageRung, bool], Run]) -> tuple[UsageRung, Run]:

@@ -1,0 +1,54 @@
+"""Levels of load as a table of text, with what must be said beside the figures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from backend.cli.output import table
+
+LATENCIES = (("TTFT p50 ms", "ttft_ms"), ("TPOT p50 ms", "tpot_ms"), ("latency p50 ms", "client_latency_ms"))
+PER_REQUEST = (("tok/s/req", "output_tokens_per_s_per_request"), ("accept", "acceptance_rate"))
+
+
+def levels_table(levels: list[tuple[str, dict[str, Any]]]) -> str:
+    """One row a level, of (variant, level as in the JSON), with the rate where there was one, the objectives in a sweep."""
+    clocked = any(level.get("mode", "closed") != "closed" for _, level in levels)
+    swept = any(level.get("slo") for _, level in levels)
+    header = ["variant", *(["req/s asked", "req/s", "under way"] if clocked else ["streams"])]
+    header += [*(name for name, _ in LATENCIES), "out tok/s", *(name for name, _ in PER_REQUEST), "$/M out", "errors"]
+    header += ["objectives", "mark"] if swept else []
+    rows = [_row(name, level, clocked=clocked, swept=swept) for name, level in levels]
+    notes = [f"{name}, {_load(level)}: {note}" for name, level in levels for note in _notes(level)]
+    return "\n".join([table(header, rows), *notes])
+
+
+def _row(name: str, level: dict[str, Any], *, clocked: bool, swept: bool) -> list[Any]:
+    medians = [(level[metric] or {}).get("p50") for _, metric in LATENCIES]
+    counted = level["output_tokens"] is not None
+    slo = level.get("slo") or {}
+    marks = ", ".join(word for word in ("highest", "knee") if slo.get(word))
+    return [
+        name, *([level["rate"], level["requests_per_s"]] if clocked else []), level["concurrency"], *medians,
+        level["output_tokens_per_s"] if counted else None, *(level[metric] for _, metric in PER_REQUEST),
+        (level.get("price") or {}).get("per_million_output"), level["invocation_errors"],
+        *([slo.get("verdict"), marks] if swept else []),
+    ]  # fmt: skip
+
+
+def _load(level: dict[str, Any]) -> str:
+    if level.get("rate") is not None:
+        return f"{'up to ' * (level['mode'] == 'ramp')}{level['rate']:g} requests/s"
+    return "trace" if level.get("mode") == "trace" else f"{level['concurrency']} stream(s)"
+
+
+def _notes(level: dict[str, Any]) -> list[str]:
+    """Errors by kind, tokens that were not counted, a client that held the server back: never a silent zero."""
+    found = []
+    if level["errors"]:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in level["errors"].items())
+        found.append(f"{level['invocation_errors']} of {level['invocations']} requests failed: {kinds}")
+    if level["tokenizer_failed"]:
+        found.append(f"{level['tokenizer_failed']} answers came without a token count, so tokens are not known")
+    if empty := level["empty_responses"] - level["tokenizer_failed"]:
+        found.append(f"{empty} answers were empty")
+    return found + [f"not the server's figures: {reason}" for reason in level["audit"].get("reasons", [])]

@@ -1,0 +1,251 @@
+"""What one evaluation gathers: every run of the schedule, or a sweep a variant. Knows nothing of the document made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from backend.domain import rotation, schedule
+from backend.domain.errors import EndpointUnreachable, ServerFailed
+from backend.domain.evaluation import EvaluateOptions, Level
+from backend.domain.jobs import EvaluateSpec
+from backend.domain.load import Audit, LoadPlan, RequestRecord
+from backend.domain.metrics import summarise
+from backend.domain.prices import Pricing
+from backend.domain.workload import Workload
+from backend.evaluate import loads
+from backend.evaluate.loads import Found, Load
+from backend.worker import neighbours
+from backend.worker.answers import GREEDY_PROMPTS
+from backend.worker.channel import JobChannel
+from backend.worker.progress import ChannelProgress
+from backend.worker.records import Measured
+from backend.worker.servers import Endpoint, ServerPool
+
+WARM_STREAMS = 8
+
+Key = tuple[int, int]
+"""(variant index, number of the load)"""
+
+
+class Measurement:
+    """What one evaluation gathers, slot by slot."""
+
+    def __init__(self, spec: EvaluateSpec, channel: JobChannel, workload: Workload, progress: ChannelProgress) -> None:
+        self.spec, self.channel, self.workload, self.progress = spec, channel, workload, progress
+        self.records: dict[Key, list[list[RequestRecord]]] = {}
+        self.audits: dict[Key, list[Audit]] = {}
+        self.disturbances: dict[Key, list[neighbours.Disturbance]] = {}
+        self.speculation: dict[Key, tuple[int, int]] = {}
+        """(accepted, drafted) tokens."""
+        self.answers: dict[int, list[str]] = {}
+        self.loads = loads.loads(spec.options)
+        self.swept: dict[int, list[tuple[Found, Level]]] = {}
+        self.lost: dict[int, str] = {}
+        """Variant -> what happened when its server went away in the middle."""
+        self._slots = 0
+        self._warmed: dict[int, int] = {}
+        """Variant -> start of its server that was warmed."""
+
+    def run(self, pool: ServerPool) -> None:
+        """Load every slot of the schedule. Each slot has warm-up requests of its own beside the first pass over all levels."""
+        options = self.spec.options
+        mode = "restart" if pool.mode == "restart" else "resident"
+        if mode == "resident":
+            self._warm_all(pool)
+        if options.sweep:
+            self._sweep_all(pool)
+            return
+        slots = schedule.schedule(len(self.spec.variants), range(len(self.loads)), options.repeats, mode)  # type: ignore[arg-type]
+        self.progress.phase("measure", "Measuring", total=len(slots), unit="runs", weight=6.0)
+        for done, slot in enumerate(slots):
+            if slot.variant not in self.lost:
+                with self._kept(slot.variant):
+                    self._slot(slot, self._ready(slot.variant, pool))
+            name, load = self.spec.variants[slot.variant].name, self.loads[slot.level]
+            self.progress.advance(done + 1, variant=name, concurrency=_streams(load), load=load.words, block=slot.block)
+
+    @contextmanager
+    def _kept(self, variant: int) -> Iterator[None]:
+        """A server that goes away after some of its runs takes nothing with it; with none yet, the evaluation fails."""
+        try:
+            yield
+        except (EndpointUnreachable, ServerFailed) as error:
+            if not self.levels(variant):
+                raise
+            self.lost[variant] = str(error)
+
+    def _ready(self, variant: int, pool: ServerPool) -> Endpoint:
+        """Its server, warm, and asked for the answers that quality is read from."""
+        endpoint = pool.use(variant)
+        self._warm(variant, endpoint)
+        if self.spec.options.quality and variant not in self.answers:
+            self.answers[variant] = self._answer(variant, endpoint)
+        return endpoint
+
+    def _sweep_all(self, pool: ServerPool) -> None:
+        """Each variant is searched by itself: its levels are its own, so there are no blocks and no verdicts."""
+        self.progress.phase("measure", "Searching", total=len(self.spec.variants), unit="variants", weight=6.0)
+        for index in range(len(self.spec.variants)):
+            with self._kept(index):
+                self._sweep(index, self._ready(index, pool))
+            self.progress.advance(index + 1)
+
+    def _sweep(self, index: int, endpoint: Endpoint) -> None:
+        options, found = self.spec.options, self.swept.setdefault(index, [])
+
+        def measure(load: Load, requests: int, look: int) -> tuple[list[RequestRecord], Audit]:
+            self.progress.note(f"{self.spec.variants[index].name}: {load.words}")
+            offset = (len(found) + look) * rotation.STEP
+            return self._load(endpoint, self._plan(endpoint, load, self._prompts(offset), requests))
+
+        def told(level: Found) -> None:
+            records, audits = [own for own, _ in level.runs], [audit for _, audit in level.runs]
+            streams = loads.streams(level.load, audits)
+            found.append((level, summarise(streams, records, audits, pricing=pricing(options), acceptance=None)))
+
+        loads.search(options, measure, told)
+
+    def _warm_all(self, pool: ServerPool) -> None:
+        """Every server at every level before the first block, which would else be colder than the others."""
+        self.progress.phase("warm", "Warming the servers", total=len(self.spec.variants), unit="variants", weight=0.5)
+        for index in range(len(self.spec.variants)):
+            self._warm(index, pool.use(index))
+            self.progress.advance(index + 1)
+
+    def _warm(self, variant: int, endpoint: Endpoint) -> None:
+        """One answer a stream at every level, thrown away: buffers, thread pools and kernels of each batch size exist then."""
+        if self._warmed.get(variant) == endpoint.starts:
+            return
+        for concurrency in self._warm_levels():
+            plan = self._plan(endpoint, Load("closed", concurrency), self._plain_prompts())
+            self._load(endpoint, plan.model_copy(update={"requests": concurrency, "seconds": None, "warmup_requests": 0}))
+        self._warmed[variant] = endpoint.starts
+
+    def _warm_levels(self) -> list[int]:
+        """Streams: those of the closed loop, else some that an open loop is likely to come to."""
+        closed = self.loads[0].mode == "closed" and not self.spec.options.sweep
+        return list(self.spec.options.concurrency) if closed else [1, WARM_STREAMS]
+
+    def levels(self, variant: int) -> list[Level]:
+        """Those that were measured, also before a server went away."""
+        if self.spec.options.sweep:
+            found = self.swept.get(variant, [])
+            return loads.mark([level for _, level in found], [each for each, _ in found], self.spec.options)
+        return [self._level(variant, number) for number in range(len(self.loads)) if (variant, number) in self.records]
+
+    def _level(self, variant: int, number: int) -> Level:
+        key = (variant, number)
+        streams = loads.streams(self.loads[number], self.audits[key])
+        made = summarise(
+            streams, self.records[key], self.audits[key], pricing=pricing(self.spec.options), acceptance=self.speculation.get(key)
+        )
+        worst = neighbours.worst(self.disturbances[key])
+        return made.model_copy(update={"audit": {**made.audit, "disturbance": worst._asdict() if worst else None}})
+
+    def disturbed(self) -> str | None:
+        """One sentence where the machine was not quiet. Not of a URL: its server may be what the others are."""
+        own = {key: found for key, found in self.disturbances.items() if self.spec.variants[key[0]].kind != "url"}
+        found = {key: worst for key, stretches in own.items() if (worst := neighbours.worst(stretches)) and worst.words}
+        if not found:
+            return None
+        variant, number = max(found, key=lambda key: found[key].others + found[key].stolen)
+        where = f"while `{self.spec.variants[variant].name}` was measured at {self.loads[number].words}"
+        said = found[variant, number].words
+        return (
+            f"The machine was not quiet in {len(found)} of {len(own)} levels ({where}, {said}): small differences may be chance."
+        )
+
+    def rows(self) -> Iterator[Measured]:
+        """All that was measured, level by level; an open loop's concurrency is that of its level."""
+        for (variant, number), runs in self.records.items():
+            load, audits = self.loads[number], self.audits[variant, number]
+            yield Measured(variant, loads.streams(load, audits), _rate(load), runs)
+        for variant, found in self.swept.items():
+            for each, level in found:
+                yield Measured(variant, level.concurrency, _rate(each.load), [own for own, _ in each.runs])
+
+    def _slot(self, slot: schedule.Slot, endpoint: Endpoint) -> None:
+        key = (slot.variant, slot.level)
+        before = endpoint.accepted_drafted()
+        load = self.loads[slot.level]
+        offset = 0 if load.mode == "trace" else rotation.first_line(len(self.loads), slot.block, slot.level)
+        watch = neighbours.Watch()
+        records, audit = self._load(endpoint, self._plan(endpoint, load, self._prompts(offset)))
+        self.disturbances.setdefault(key, []).append(watch.disturbance())
+        after = endpoint.accepted_drafted()
+        self.records.setdefault(key, []).append(records)
+        self.audits.setdefault(key, []).append(audit)
+        if before is not None and after is not None:
+            accepted, drafted = self.speculation.get(key, (0, 0))
+            self.speculation[key] = (accepted + int(after[0] - before[0]), drafted + int(after[1] - before[1]))
+        self._point(slot, records)
+
+    def _point(self, slot: schedule.Slot, records: list[RequestRecord]) -> None:
+        """A figure for the live chart, labelled approximate there."""
+        good = [r for r in records if r.ok and not r.warm]
+        tokens = sum(r.output_tokens or 0 for r in good)
+        began = min((r.sent or r.intended for r in good), default=0.0)
+        seconds = max((r.end for r in good), default=0.0) - began
+        rate = tokens / seconds if seconds > 0 else None
+        self.progress.point(
+            variant=self.spec.variants[slot.variant].name, concurrency=_streams(self.loads[slot.level]), block=slot.block,
+            output_tokens_per_s=rate,
+        )  # fmt: skip
+
+    def _answer(self, variant: int, endpoint: Endpoint) -> list[str]:
+        """Greedy answers one at a time, so that batching cannot tip a tie."""
+        plan = self._plan(endpoint, Load("closed", 1), self._plain_prompts()).model_copy(
+            update={"requests": GREEDY_PROMPTS, "seconds": None, "temperature": 0.0, "warmup_requests": 1}
+        )
+        records, _ = self._load(endpoint, plan)
+        return [record.text for record in sorted(records, key=lambda r: r.index) if not record.warm]
+
+    def _plan(self, endpoint: Endpoint, load: Load, prompts: Path, requests: int | None = None) -> LoadPlan:
+        bearer = self.spec.options.bearer_env if endpoint.server is None else None
+        return loads.plan(
+            load, self.spec.options, url=endpoint.url, model=endpoint.served_name or "", prompts=str(prompts), bearer=bearer,
+            requests=requests,
+        )  # fmt: skip
+
+    def _plain_prompts(self) -> Path:
+        """The first turns alone, where the load is made of conversations."""
+        path = self.channel.work / "prompts-plain.jsonl"
+        if not path.exists():
+            kept = {"prompt", "max_tokens"}
+            lines = [prompt.model_dump_json(include=kept, exclude_none=True) for prompt in self.workload.prompts]
+            path.write_text("\n".join(lines) + "\n")
+        return path
+
+    def _prompts(self, offset: int) -> Path:
+        """The workload from another line on in each block and level, the same for every variant: prefixes stay unseen."""
+        path = self.channel.work / f"prompts-{offset}.jsonl"
+        if not path.exists():
+            lines = [prompt.model_dump_json(exclude_none=True) for prompt in self.workload.prompts]
+            turn = offset % len(lines)
+            path.write_text("\n".join(lines[turn:] + lines[:turn]) + "\n")
+        return path
+
+    def _load(self, endpoint: Endpoint, plan: LoadPlan) -> tuple[list[RequestRecord], Audit]:
+        from backend.evaluate.load import models, run_level
+
+        if not plan.model:
+            plan = plan.model_copy(update={"model": models(plan.url, plan.bearer_env)[0]})
+        self._slots += 1
+        return run_level(plan, self.channel.work / f"slot-{self._slots}")
+
+
+def _rate(load: Load) -> float | None:
+    return None if load.mode == "closed" else load.value
+
+
+def _streams(load: Load) -> int:
+    """For the live chart: streams of a closed loop, else the rate, rounded."""
+    return max(1, round(load.value))
+
+
+def pricing(options: EvaluateOptions) -> Pricing | None:
+    if options.price_per_hour is None:
+        return None
+    return Pricing(per_hour=options.price_per_hour, discount=options.discount, input_output_ratio=options.input_output_ratio)

@@ -1,0 +1,140 @@
+"""`whetstone bench` as a user meets it: every mode, what is refused before it starts, and a server that dies on the way."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backend.cli.main import main
+from tests.fakes.running import ask, running
+
+
+@pytest.fixture(scope="module")
+def exact() -> Iterator[str]:
+    with running("exact_server.py", "--rate", 400, "--ttft-ms", 10) as url:
+        yield url
+
+
+def bench(home: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "backend.cli.main", "bench", *map(str, arguments)]
+    environment = {**os.environ, "WHETSTONE_HOME": str(home)}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=240)
+
+
+def levels(home: Path, *arguments: object) -> list[dict[str, Any]]:
+    done = bench(home, *arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    found: list[dict[str, Any]] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--concurrency", "0"], "--concurrency"),
+        (["--concurrency", "2", "--rate", "3"], "--concurrency is for a closed loop"),
+        (["--rate", "fast"], "--rate is wrong"),
+        (["--rate", "0"], "--rate is wrong"),
+        (["--rate", "nan"], "--rate is wrong"),
+        (["--rate", "2,2"], "--rate is wrong"),
+        (["--poisson"], "--poisson needs --rate or --ramp"),
+        (["--ramp", "5"], "--ramp is wrong"),
+        (["--ramp", "1:5"], "--ramp needs --seconds"),
+        (["--ramp", "1:5", "--rate", "2"], "cannot be combined"),
+        (["--sweep", "fast"], "--sweep is wrong: `fast` is not an objective"),
+        (["--sweep", "ttft_p95<=1s", "--no-stream"], "--no-stream"),
+        (["--sweep", "ttft_p95<=1s", "--ramp", "1:2", "--seconds", "1"], "--sweep searches"),
+        (["--sweep-to", "4"], "--sweep-to needs --sweep"),
+        (["--trace", "nowhere.jsonl"], "There is no workload `nowhere.jsonl`"),
+        (["--workload", "nowhere"], "one of starter-code, question-answering"),
+        (["--column", "prompt"], "--column is wrong"),
+        (["--tokenizer", "nosuch"], "nosuch"),
+        (["--seconds", "inf"], "--seconds is wrong"),
+        (["--connections", "0"], "--connections is wrong"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_sentence_before_anything_is_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], options: list[str], says: str
+) -> None:
+    monkeypatch.setenv("WHETSTONE_HOME", str(tmp_path))
+    monkeypatch.setattr(sys, "argv", ["whetstone", "bench", "http://127.0.0.1:9", *options])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    said = capsys.readouterr()
+    assert (ended.value.code, said.out) == (2, "")
+    assert says in said.err
+    assert said.err.startswith("whetstone: ") and said.err.count("\n") == 1
+
+
+def test_rates_are_levels_of_the_contract_with_their_rate(exact: str, tmp_path: Path) -> None:
+    options = ["--rate", "20,40", "--poisson", "--requests", 10, "--warmup-seconds", 0.2, "--max-tokens", 4]
+    found = levels(tmp_path, exact, *options)
+    assert [(level["mode"], level["rate"], level["requests"], level["errors"]) for level in found] == [
+        ("rate", 20.0, 10, {}), ("rate", 40.0, 10, {}),
+    ]  # fmt: skip
+    assert all(level["concurrency"] >= 1 and level["ttft_ms"]["p50"] >= 10 for level in found)
+
+
+def test_a_ramp_and_chat_sessions_of_a_built_in_workload(exact: str, tmp_path: Path) -> None:
+    (level,) = levels(tmp_path, exact, "--ramp", "0:40", "--seconds", 0.5, "--workload", "chat", "--chat", "--max-tokens", 4)
+    assert (level["mode"], level["rate"], level["steady_output_tokens_per_s"]) == ("ramp", 40.0, None)
+    assert level["requests"] > 10  # ten conversations, and their further turns
+
+
+def test_a_table_with_named_columns_is_a_workload(tmp_path: Path) -> None:
+    (tmp_path / "mine.csv").write_text("id,wording,length\n1,What is it?,3\n2,Why is it?,4\n")
+    with running("broken_server.py") as url:
+        columns = ["--column", "prompt=wording", "--column", "max_tokens=length"]
+        levels(tmp_path / "home", url, "--workload", tmp_path / "mine.csv", *columns, "--concurrency", 1, "--requests", 2)
+        seen = ask(f"{url}/seen")
+    assert {(body["prompt"], body["max_tokens"]) for body in seen} == {("What is it?", 3), ("Why is it?", 4)}
+
+
+def test_a_trace_is_replayed_and_a_table_says_so(exact: str, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.jsonl"
+    trace.write_text("".join(json.dumps({"prompt": "p", "timestamp": n / 10}) + "\n" for n in range(5)))
+    done = bench(tmp_path / "home", exact, "--trace", trace, "--max-tokens", 2, "--no-stream")
+    assert done.returncode == 0, done.stderr
+    assert "under way" in done.stdout.splitlines()[0]
+    assert "the trace" in done.stderr
+
+
+def test_a_sweep_ends_at_the_highest_level_that_keeps_the_objective(tmp_path: Path) -> None:
+    """Two answers at a time of 0.3 s each: a third stream waits, so that two is the most within 0.1 s."""
+    with running("exact_server.py", "--rate", 100, "--ttft-ms", 10, "--slots", 2) as url:
+        options = ["--sweep", "ttft_p90<=100ms", "--concurrency", 2, "--requests", 40, "--max-tokens", 30]
+        found = levels(tmp_path, url, *options, "--sweep-to", 4)
+    assert [level["concurrency"] for level in found] == [2, 3, 4]
+    assert [level["slo"]["verdict"] for level in found] == ["kept", "missed", "missed"]
+    assert [level["slo"]["highest"] for level in found] == [True, False, False]
+    low, high = found[0]["slo"]["intervals"][0]
+    assert 0.9 <= low <= found[0]["slo"]["shares"][0] <= high
+
+
+def test_levels_done_before_the_server_died_are_kept_and_shown(tmp_path: Path) -> None:
+    arguments = ["--model", "ok", "--concurrency", "1,2,4,8", "--max-tokens", 8]
+    with running("broken_server.py", "--die-after", 28) as url:
+        done = bench(tmp_path, url, *arguments, "--json")
+    assert done.returncode == 1
+    found = json.loads(done.stdout)
+    assert [level["concurrency"] for level in found] == [1, 2, 4]
+    assert [level["invocation_errors"] for level in found[:2]] == [0, 0]
+    assert 0 < found[2]["invocation_errors"] == sum(found[2]["errors"].values())
+    assert "cannot be reached" in done.stderr and "3 level(s) were done before that" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_errors_are_named_beside_the_table(tmp_path: Path) -> None:
+    with running("broken_server.py") as url:
+        done = bench(tmp_path, url, "--model", "html", "--concurrency", 1, "--requests", 2)
+        uncounted = bench(tmp_path, url, "--model", "no_usage", "--concurrency", 1, "--requests", 2)
+    assert (done.returncode, uncounted.returncode) == (0, 0)
+    assert "2 of 2 requests failed: 2 malformed" in done.stdout
+    assert "2 answers came without a token count" in uncounted.stdout
