@@ -172,7 +172,7 @@ def apply(opened: Workspace, view: PresetView) -> None:
         st.error(message(error), icon=":material/error:")
     else:
         _applied(opened, applied)
-    st.code(recipes.write_text(preset.recipe), language="yaml")
+    st.code(recipes.write_text(preset.recipe), language="yaml", wrap_lines=True)
 
 
 def targets_named(opened: Workspace) -> list[str]:

@@ -11,7 +11,10 @@ from backend.settings import CHECKOUT
 SCREENSHOTS = CHECKOUT / "build" / "screenshots"
 PAGES = [entry.name for entries in navigation.present().values() for entry in entries]
 """Every page there is, so that a new one is looked at from the day it arrives."""
-SHOWING = ["model-card", "build-recipe", "job-optimize", "job-evaluate", "evaluate-form", "evaluation", "compare-evaluation"]
+SHOWING = [
+    *("model-card", "build-recipe", "job-optimize", "job-evaluate", "evaluate-form", "evaluation", "compare-evaluation"),
+    *("preset", "compare-presets"),
+]
 """Pages with something of the home on them."""
 
 
@@ -31,5 +34,7 @@ def showing(name: str, view: EvaluationView, made_by: str) -> str:
         "evaluate-form": ("evaluate", {"variants": f"{original},{artifact}"}),
         "evaluation": ("evaluate", {"id": view.id}),
         "compare-evaluation": ("compare", {"ids": view.id}),
+        "preset": ("presets", {"selected": "llama-3-70b-instruct/lower-cost"}),
+        "compare-presets": ("compare", {"presets": "starter/lower-cost,llama-3-70b/lower-cost", "ids": view.id}),
     }[name]
     return f"/{page}?{urlencode(query)}"
