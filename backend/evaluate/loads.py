@@ -141,4 +141,5 @@ def _open_requests(load: Load, options: EvaluateOptions) -> int | None:
 
 
 def _least(load: Load) -> int:
-    return default_requests(int(load.value)) if load.mode == "closed" else max(8, math.ceil(5 * load.value))
+    """At a rate ten seconds: the queue of a server that is asked for a little too much needs time to show."""
+    return default_requests(int(load.value)) if load.mode == "closed" else max(8, math.ceil(10 * load.value))

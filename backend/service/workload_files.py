@@ -74,6 +74,17 @@ def keep(workspace: Workspace, name: str, content: bytes) -> Path:
     return file
 
 
+def store(workspace: Workspace, name: str, content: bytes) -> str:
+    """Put an upload beside the others under its name and the start of its hash; that is what it can be asked for by."""
+    stored = f"{plain(name)}-{hashlib.sha256(content).hexdigest()[:8]}"
+    folder = workspace.settings.home / "workloads"
+    folder.mkdir(parents=True, exist_ok=True)
+    aside = folder / f".{stored}.part"
+    aside.write_bytes(content)
+    aside.replace(folder / f"{stored}.jsonl")
+    return stored
+
+
 def plain(name: str) -> str:
     """A name that can be that of a file everywhere."""
     return re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-")[:60] or "workload"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -19,7 +18,7 @@ from backend.domain.order_statistics import percentile
 from backend.domain.workload import Prompt, Workload
 from backend.domain.workload_formats import PROMPT_COLUMNS
 from backend.service import paths, variants, workload_files
-from backend.service.workload_files import MAX_BYTES, SUFFIXES, too_large
+from backend.service.workload_files import MAX_BYTES, SUFFIXES
 from backend.service.workspace import Workspace
 from backend.settings import ASSETS
 
@@ -209,16 +208,7 @@ def save(workspace: Workspace, name: str, content: bytes, columns: Mapping[str, 
     first thing that is wrong; then nothing is kept. Raises ReadOnly in a demonstration.
     """
     workspace.check_writable()
-    if len(content) > MAX_BYTES:
-        raise too_large(name)
-    made = workload_files.own_lines(name, content, columns or {})
-    stored = f"{workload_files.plain(Path(name).stem)}-{hashlib.sha256(made).hexdigest()[:8]}"
-    folder = workspace.settings.home / "workloads"
-    folder.mkdir(parents=True, exist_ok=True)
-    aside = folder / f".{stored}.part"
-    aside.write_bytes(made)
-    aside.replace(folder / f"{stored}.jsonl")
-    return stored
+    return workload_files.store(workspace, Path(name).stem, workload_files.own_lines(name, content, columns or {}))
 
 
 class _Stamp(NamedTuple):
