@@ -42,7 +42,7 @@ def published(model: PublishedModel) -> None:
 def cells(opened: Workspace, entry: Entry) -> None:
     """The published cells as they are, beside our own checks with their reasons."""
     target = st.selectbox(
-        "Check for", [HERE, *catalog.instances(opened)], key="instance", bind="query-params", width=260,
+        "Check for", [HERE, *catalog.instances(opened)], key="on", bind="query-params", width=260,
         help="An instance with our engines, or `sagemaker:` with the managed toolkit's rules.",
     )  # fmt: skip
     checks = techniques.checks(opened, entry.model, "local" if target == HERE else target)

@@ -62,10 +62,10 @@ def short(measured: Measurement) -> str:
 
 Line = tuple[str, Callable[[Estimate], str]]
 ESTIMATES: tuple[Line, ...] = (
-    ("Time to first token (ms)", lambda level: ends(level.ttft_ms)),
-    ("Time per output token (ms)", lambda level: ends(level.tpot_ms)),
+    ("First token (ms)", lambda level: ends(level.ttft_ms)),
+    ("Per output token (ms)", lambda level: ends(level.tpot_ms)),
     ("Output tokens/s", lambda level: ends(level.output_tokens_per_s)),
-    ("USD per million tokens out", lambda level: ends(level.price_per_million_output)),
+    ("USD a million out", lambda level: ends(level.price_per_million_output)),
 )
 
 
@@ -82,9 +82,9 @@ def measured_rows(measured: Measurement) -> list[dict[str, str]]:
     return [
         {
             "● Measured": f"{level.concurrency} at once" + ("" if level.sound else ", not the server's figure"),
-            "Time to first token, p50 (ms)": figure(level.ttft_ms_p50),
-            "Time per output token, p50 (ms)": figure(level.tpot_ms_p50),
-            "Output tokens/s, all requests": figure(level.output_tokens_per_s),
+            "First token, p50 (ms)": figure(level.ttft_ms_p50),
+            "Per output token, p50 (ms)": figure(level.tpot_ms_p50),
+            "Output tokens/s": figure(level.output_tokens_per_s),
             "Repeats": str(level.repeats),
         }
         for level in measured.levels
@@ -152,7 +152,7 @@ def _measured(view: PresetView) -> dict[str, str]:
     for level in latest.levels:
         if level.sound:
             found[f"● Output tokens/s at {level.concurrency}"] = figure(level.output_tokens_per_s)
-            found[f"● Time per output token, p50 (ms) at {level.concurrency}"] = figure(level.tpot_ms_p50)
+            found[f"● Per output token, p50 (ms) at {level.concurrency}"] = figure(level.tpot_ms_p50)
     return found | {"● Quality": quality_cost(latest.quality)}
 
 

@@ -116,6 +116,9 @@ def _estimated(view: PresetView) -> None:
         st.caption(
             f"{load.input_tokens} tokens in, {load.output_tokens} out a request. Price: {plain(note or 'none is published')}."
         )
+        if levels[0].tpot_ms is None and view.preset.target.startswith("local"):
+            st.caption("This machine's speed was not measured yet, so nothing can be said of time.")
+            navigation.link("hardware", "Measure it on Hardware", ":material/memory:")
         with st.expander("How this is estimated"):
             for name, formula in levels[0].formulas.items():
                 st.markdown(f"**{name}**: {plain(formula)}")

@@ -17,7 +17,7 @@ def choose(opened: Workspace) -> ModelFacts | None:
     """Choose the model; the sentence that says why not where there is none."""
     present = {known.source: known.card for known in models.known(opened) if known.present}
     known = list(present)
-    published = outlook.plannable()
+    published = outlook.plannable(opened)
     wanted = st.query_params.get("model") or st.session_state.get(MODEL) or (known[0] if known else published[0])
     choices = list(dict.fromkeys([*known, *published]))
     choices = choices if wanted in choices else [wanted, *choices]

@@ -77,7 +77,8 @@ def summary(model: ModelFacts, judgement: Judgement) -> None:
     if not found.verdict.valid or found.target is None:
         _refused(found)
         return
-    if judgement.obstacle and isinstance(model, ModelCard):
+    planned = found.target.startswith("sagemaker:")
+    if judgement.obstacle and isinstance(model, ModelCard) and not planned:
         st.error(message(judgement.obstacle), icon=":material/block:")
         return
     here = found.target.startswith("local")
@@ -85,6 +86,8 @@ def summary(model: ModelFacts, judgement: Judgement) -> None:
     st.success(f"Valid for this model on {where}: {', '.join(_parts(model, judgement, need))}.", icon=":material/check_circle:")
     if isinstance(model, PublishedModel):
         _import(model, judgement)
+    elif judgement.obstacle:
+        st.info(message(judgement.obstacle), icon=":material/cloud_off:")
     elif judgement.prepared and judgement.prepared.spec.deployment:
         st.info(message(optimize.where(model, judgement.prepared.spec.deployment, judgement.prepared.spec.recipe)))
 

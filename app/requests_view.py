@@ -16,7 +16,7 @@ from backend.domain.load import RequestRecord
 from backend.domain.wording import figure
 from backend.service import requests
 from backend.service.evaluations import EvaluationView
-from backend.service.requests import Pair
+from backend.service.requests import Asked, Pair
 
 SHOWN = 25
 """Pairs of answers in the list; one is opened at a time."""
@@ -27,23 +27,25 @@ def show(view: EvaluationView) -> None:
     if not st.toggle("Show single requests and answers", key="requests", bind="query-params"):
         st.caption("A run on the clock with every request, how latencies are spread, and the answers that changed most.")
         return
-    levels = [str(level) for level in view.document.options.concurrency]
-    at = st.segmented_control("At concurrency", levels, default=levels[0], required=True, key="requests_at", bind="query-params")
-    concurrency = int(at or levels[0])
     try:
-        _answers(view, concurrency)
-        _runs(view, concurrency)
+        asked = {load.words: load for load in requests.loads(view)}
+        at = st.segmented_control(
+            "At", list(asked), default=next(iter(asked)), required=True, key="requests_at", bind="query-params"
+        )
+        chosen = asked[at or next(iter(asked))]
+        _answers(view, chosen)
+        _runs(view, chosen)
     except NotFound as error:
         st.info(plain(str(error)), icon=":material/info:")
 
 
-def _answers(view: EvaluationView, concurrency: int) -> None:
+def _answers(view: EvaluationView, asked: Asked) -> None:
     baseline, *others = [result.name for result in view.document.variants]
     if not others:
         return
     st.markdown("**Answers that changed most**")
     variant = st.selectbox("Against the baseline", others, key="requests_variant", bind="query-params")
-    found = requests.pairs(view, variant, concurrency)
+    found = requests.pairs(view, variant, asked)
     if not found:
         st.caption("No request was answered by both.")
         return
@@ -51,7 +53,7 @@ def _answers(view: EvaluationView, concurrency: int) -> None:
     said = f"{same} of {len(found)} answers have the same words as those of {plain(baseline)}."
     chance = " The temperature is above 0, so answers differ by chance too." if view.document.options.temperature > 0 else ""
     st.caption(f"{said}{chance} The most different ones come first; choose a row to read both.")
-    key = f"pairs-{concurrency}-{variant}"
+    key = f"pairs-{asked.words}-{variant}"
     picked = st.dataframe(
         rows(found[:SHOWN]), hide_index=True, on_select="rerun", selection_mode="single-row", key=key,
         alt="Prompts whose answers differ most",
@@ -86,22 +88,22 @@ def _side_by_side(pair: Pair, baseline: str, variant: str) -> None:
             st.html(markup(pieces))
 
 
-def _runs(view: EvaluationView, concurrency: int) -> None:
+def _runs(view: EvaluationView, asked: Asked) -> None:
     document, theme = view.document, charts.theme()
     names = [result.name for result in document.variants]
     where = provenance(document)
-    records = requests.times(view, concurrency)
+    records = requests.times(view, asked)
     by_name: dict[str, list[RequestRecord]] = {name: [record for own, record in records if own == name] for name in names}
     left, right = st.columns(2)
     for column, metric in zip((left, right), charts_requests.LATENCIES, strict=True):
         with column:
-            charts.show(charts_requests.distribution(metric, concurrency, by_name, where, theme), f"ecdf-{metric}")
+            charts.show(charts_requests.distribution(metric, asked.words, by_name, where, theme), f"ecdf-{metric}")
     repeats = [str(number + 1) for number in range(document.options.repeats)]
     first, second = st.columns(2)
     name = first.selectbox("Run of", names, key="requests_run", bind="query-params")
     block = second.selectbox("Repeat", repeats, key="requests_block", bind="query-params")
-    run = [record for own, record in requests.times(view, concurrency, int(block) - 1) if own == name]
-    charts.show(charts_requests.timeline(name, concurrency, run, where, theme), "timeline", words(name, run))
+    run = [record for own, record in requests.times(view, asked, int(block) - 1) if own == name]
+    charts.show(charts_requests.timeline(name, asked.words, run, where, theme), "timeline", words(name, run))
     st.caption("A bar is a request; between the dotted lines every stream is past its warm-up and none is done.")
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import os
 import statistics
 import tempfile
 import time
@@ -55,10 +56,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--measure", action="store_true")
     arguments = parser.parse_args()
+    load_before = os.getloadavg()
     pairs, valid, milliseconds = planned()
     fresh = measured_now() if arguments.measure else None
     found = probed()
-    text = markdown(pairs, valid, milliseconds, found, against_headline(found), fresh)
+    text = markdown(pairs, valid, milliseconds, found, against_headline(found), fresh, load_before)
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "planner.md").write_text(text)
     print(text)
@@ -163,13 +165,21 @@ def line(name: str, level: Level, point: calibration.Point, predicted: Speed) ->
 
 
 def markdown(
-    pairs: int, valid: int, runs: list[float], found: speed.Speed, rows: list[tuple[object, ...]], fresh: Fresh | None
+    pairs: int,
+    valid: int,
+    runs: list[float],
+    found: speed.Speed,
+    rows: list[tuple[object, ...]],
+    fresh: Fresh | None,
+    load_before: tuple[float, float, float],
 ) -> str:
     facts = probe.probe()
     parts = [
         "# Planner", "",
         f"{facts['cpu']}, {facts['cores']} cores. `python -m benchmarks.planner{' --measure' if fresh else ''}`. "
-        "The error is of the middle (geometric mean) of a range. Acceptance is the measured one.", "",
+        "The error is of the middle (geometric mean) of a range. Acceptance is the measured one.",
+        f"Load average before and after: {average(load_before)}; {average(os.getloadavg())}"
+        + (": the machine was shared, so all of this is slower than it can be." if max(load_before) > 1 else "."), "",
         "## Speed", "",
         f"{pairs} pairs of recipe and instance ({valid} valid and estimated): {min(runs):.0f} ms best, "
         f"{statistics.median(runs):.0f} ms median of {len(runs)} runs; the limit is {LIMIT_MS} ms.",
@@ -177,6 +187,10 @@ def markdown(
     if fresh:
         parts += section("Against the wide fixture measured between two probes", *fresh)
     return "\n".join([*parts, *section("Against benchmarks/results/headline.json, measured at another time", found, rows), ""])
+
+
+def average(load: tuple[float, float, float]) -> str:
+    return ", ".join(f"{minutes:.2f}" for minutes in load)
 
 
 def section(title: str, found: speed.Speed, rows: list[tuple[object, ...]]) -> list[str]:

@@ -41,12 +41,16 @@ picked = st.dataframe(
     column_config=catalog_table.columns(),
     alt="The models, with what is published of each technique and whether it works where you chose",
 )
+# Not by the name of the filter: Streamlit lets nobody set a parameter that a widget of the page is bound to.
+place = {"on": chosen.target} if chosen.target not in {None, "local"} else {}
 if picked.selection.rows:
-    navigation.go("model", id=lines[picked.selection.rows[0]].entry.source)
+    navigation.go("model", id=lines[picked.selection.rows[0]].entry.source, **place)
 st.caption(catalog_table.legend(chosen.target))
 with st.container(horizontal=True):
     for line in lines:
-        navigation.link("model", plain(catalog_table.title(line.entry)), ":material/deployed_code:", id=line.entry.source)
+        navigation.link(
+            "model", plain(catalog_table.title(line.entry)), ":material/deployed_code:", id=line.entry.source, **place
+        )
 
 if st.toggle("Say why not", key="why", bind="query-params"):
     rows = catalog_table.why_not(lines)

@@ -36,7 +36,7 @@ with action:
 
 with st.container(horizontal=True, vertical_alignment="bottom"):
     goal = st.pills(
-        "Goal", list(GOALS), format_func=lambda goal: GOALS[goal].title, key="goal", bind="query-params", on_change=first_page
+        "Goal", list(GOALS), format_func=lambda goal: GOALS[goal].title, key="for_goal", bind="query-params", on_change=first_page
     )
     model = st.selectbox(
         "Model", presets.with_presets(opened), index=None, key="of_model", bind="query-params", on_change=first_page,
@@ -48,8 +48,7 @@ total = presets.count(opened, chosen)
 if total:
     pages = ceil(total / PER_PAGE)
     page = st.pagination(pages, key="page", bind="query-params") if pages > 1 else 1
-    with st.spinner("Estimating"):
-        listed = presets.views(opened, presets.listing(opened, chosen, limit=PER_PAGE, offset=(page - 1) * PER_PAGE))
+    listed = presets.views(opened, presets.listing(opened, chosen, limit=PER_PAGE, offset=(page - 1) * PER_PAGE))
     st.caption(preset_rows.legend())
     shown.table(listed, ids, f"{goal}-{model}-{words}-{page}")
 else:

@@ -37,7 +37,7 @@ PROBED = speed.Speed(60e9, 40e9, 0.9e12)
 
 def probed(workspace: Workspace, kept: speed.Speed = PROBED) -> None:
     """What an earlier measurement of this machine left behind."""
-    row = kept._asdict() | {"at": "2026-11-21T04:00:00+00:00"}
+    row = kept._asdict() | {"at": "2026-11-21T04:00:00+00:00", "busy": False}
     workspace.settings.cache.mkdir(parents=True, exist_ok=True)
     document = {"processor": speed._key(), "attempts": [row] * speed.ATTEMPTS}
     (workspace.settings.cache / speed.FILE).write_text(json.dumps(document))

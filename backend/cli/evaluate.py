@@ -49,6 +49,10 @@ def evaluate(
         str | None, typer.Option(help="Environment variable that holds the bearer token of variants that are URLs.")
     ] = None,
     interleave: Annotated[str, typer.Option(help="auto, resident (all servers up) or restart.")] = "auto",
+    fail_if: Annotated[
+        list[str] | None,
+        typer.Option(help="Exit 1 where this holds, such as `ttft_p95 > 300ms at 4`; repeatable."),
+    ] = None,
     wait: Annotated[bool, typer.Option("--wait/--detach", help="Wait for the end, or leave it to the supervisor.")] = True,
     json: Json = False,
 ) -> None:
@@ -62,6 +66,7 @@ def evaluate(
         timeout_s=timeout, seed=seed, quality=quality, price_per_hour=price_per_hour, discount=discount, interleave=interleave,
         bearer_env=bearer_env,
     )  # fmt: skip
+    conditions = evaluations.conditions(fail_if or [], chosen, waits=wait)
     job = evaluations.submit(workspace, evaluations.prepare(workspace, variants, chosen))
     if not wait:
         queued(workspace, job, as_json=json)
@@ -69,6 +74,7 @@ def evaluate(
     ended = finish(workspace, job)
     shown = evaluations.show(workspace, str(ended.result["evaluation"]))
     emit(shown.document, as_json=json, text=f"{summary(shown.document)}\n\nReport: {ended.result['report']}")
+    evaluations.judge(shown.document, conditions)
 
 
 def summary(document: Evaluation) -> str:

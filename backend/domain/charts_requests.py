@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from backend.domain.charts_theme import COLOURS, Figure, Theme, empty, layout, style, text
 from backend.domain.load import RequestRecord
 from backend.domain.metrics import steady_window
-from backend.domain.wording import figure, streams
+from backend.domain.wording import figure
 
 Records = Sequence[RequestRecord]
 MOST_POINTS = 400
@@ -28,17 +28,18 @@ LATENCIES = {
 }
 
 
-def timeline(name: str, concurrency: int, records: Records, provenance: str, theme: Theme = "light") -> Figure:
+def timeline(name: str, at: str, records: Records, provenance: str, theme: Theme = "light") -> Figure:
     """Every request of one run, a line a stream: waiting for the first token, then answering. Seconds since the first was sent.
 
-    Warm-up is shaded; the steady window lies between the dotted lines. A request that failed has a mark of its own.
+    `at` is the load in words. Warm-up is shaded; the steady window lies between the dotted lines. A request that failed has a
+    mark of its own.
     """
-    title = f"Requests of {name} at {streams(concurrency)}"
+    title = f"Requests of {name} at {at}"
     sent = [record for record in records if record.sent is not None]
     if not sent:
         return empty(title, "No request was sent.", theme)
     start = min(record.sent for record in sent if record.sent is not None)
-    colours = COLOURS[theme]
+    colours, streams = COLOURS[theme], len({record.stream for record in sent})
     traces = [
         _bars("Warm-up", [r for r in sent if r.warm], lambda r: (r.sent, r.end), start, colours.muted, theme),
         _bars(
@@ -55,9 +56,9 @@ def timeline(name: str, concurrency: int, records: Records, provenance: str, the
         ),
     ]
     x = {"label": "Since the first request (s)", "rangemode": "tozero"}
-    y = {"label": "Stream", "dtick": max(1, concurrency // 16), "rangemode": "normal"}
+    y = {"label": "Stream", "dtick": max(1, streams // 16), "rangemode": "normal"}
     drawn = layout(title, x, y, theme, mark="Sent after (s)", provenance=provenance)
-    height = min(720, 220 + 12 * concurrency)
+    height = min(720, 220 + 12 * streams)
     shapes = _window(records, start, colours.muted)
     return {
         "data": [trace for trace in traces if trace["x"]],
@@ -105,12 +106,10 @@ def _window(records: Records, start: float, colour: str) -> list[dict[str, Any]]
     return [{**line, "x0": at - start, "x1": at - start} for at in window]
 
 
-def distribution(
-    metric: str, concurrency: int, records: Mapping[str, Records], provenance: str, theme: Theme = "light"
-) -> Figure:
+def distribution(metric: str, at: str, records: Mapping[str, Records], provenance: str, theme: Theme = "light") -> Figure:
     """Empirical distribution of a latency, one step line a variant: the share of requests that took at most so long."""
     chosen = LATENCIES[metric]
-    title = f"{chosen.title} of every request at {streams(concurrency)}"
+    title = f"{chosen.title} of every request at {at}"
     traces = [
         trace
         for index, (name, own) in enumerate(records.items())

@@ -132,6 +132,10 @@ class QualityFloorMissed(WorkError):
     """The optimized model lost more quality than the recipe's limits allow; nothing was registered."""
 
 
+class GateFailed(WorkError):
+    """A condition of --fail-if holds: look at the figures, or loosen the condition."""
+
+
 class JobCancelled(WhetstoneError):
     """The job was cancelled; nothing half-written remains."""
 

@@ -118,10 +118,13 @@ def _scale(metric: str, unit: str, written: str) -> float:
     return 0.01 if unit == "%" else 1.0
 
 
-def check(gates: Sequence[Gate], levels: Sequence[int], *, quality: bool, priced: bool) -> None:
-    """Whether the evaluation will give every figure that is asked for. Raises InvalidGate before anything runs."""
+def check(gates: Sequence[Gate], levels: Sequence[int] | None, *, quality: bool, priced: bool) -> None:
+    """Whether the evaluation will give every figure that is asked for; `levels` None where they are not known before.
+
+    Raises InvalidGate before anything runs.
+    """
     for gate in gates:
-        if gate.concurrency is not None and gate.concurrency not in levels:
+        if levels is not None and gate.concurrency is not None and gate.concurrency not in levels:
             raise InvalidGate(f"--fail-if is wrong: `{gate.written}` is at a concurrency that is not measured; add it.")
         if gate.needs_quality and not quality:
             raise InvalidGate(f"--fail-if is wrong: `{gate.written}` needs quality, which --no-quality leaves out.")

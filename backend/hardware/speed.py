@@ -25,7 +25,10 @@ MEMORY_SHARE = 16
 ROWS, WIDTH = 256, 4096
 """One matrix product: ROWS tokens through WIDTH x WIDTH weights in bfloat16."""
 ROUNDS, RUNS = 4, 4
-ATTEMPTS = 3
+ATTEMPTS, MOST_ATTEMPTS = 3, 9
+"""Quiet ones that are enough, and all together."""
+BUSY_SHARE = 0.5
+"""Of the cores: a load average above it when an attempt begins makes it a busy one."""
 FILE = "processor-speed.json"
 METHOD = "best of rounds, packed weights"
 CACHES = Path("/sys/devices/system/cpu")
@@ -41,10 +44,11 @@ class Speed(NamedTuple):
 
 
 class Attempt(NamedTuple):
-    """One measurement; `at` is ISO 8601 in UTC."""
+    """One measurement; `at` is ISO 8601 in UTC. `busy`: other work took a good part of the processor meanwhile."""
 
     speed: Speed
     at: str
+    busy: bool = False
 
 
 class Measured(NamedTuple):
@@ -56,10 +60,10 @@ class Measured(NamedTuple):
 
 
 def processor(cache: Path) -> Speed:
-    """The best of what was measured of this processor. The first ATTEMPTS calls measure, since all of one may fall into a busy
-    moment; after that the kept figures are the answer."""
+    """The best of what was measured of this processor. Calls measure until ATTEMPTS fell into quiet moments, or MOST_ATTEMPTS
+    were made; after that the kept figures are the answer."""
     attempts = _kept(cache / FILE, _key())
-    if len(attempts) < ATTEMPTS:
+    if sum(not each.busy for each in attempts) < ATTEMPTS and len(attempts) < MOST_ATTEMPTS:
         attempts = [*attempts, _attempt()]
         _keep(cache / FILE, attempts)
     return _summary(attempts).speed
@@ -79,7 +83,8 @@ def again(cache: Path) -> Measured:
 
 
 def _attempt() -> Attempt:
-    return Attempt(measure(probe.cores()), datetime.now(UTC).isoformat(timespec="seconds"))
+    busy = os.getloadavg()[0] > BUSY_SHARE * probe.cores()
+    return Attempt(measure(probe.cores()), datetime.now(UTC).isoformat(timespec="seconds"), busy)
 
 
 def _key() -> str:
@@ -172,12 +177,12 @@ def _kept(path: Path, key: str) -> list[Attempt]:
 
 
 def _read(row: dict[str, Any]) -> Attempt:
-    return Attempt(Speed(*(float(row[name]) for name in Speed._fields)), str(row["at"]))
+    return Attempt(Speed(*(float(row[name]) for name in Speed._fields)), str(row["at"]), bool(row["busy"]))
 
 
 def _keep(path: Path, attempts: Sequence[Attempt]) -> None:
     """Written aside, then renamed: two processes that measure at once leave one whole file. A full disk costs only the memory."""
-    rows = [attempt.speed._asdict() | {"at": attempt.at} for attempt in attempts]
+    rows = [attempt.speed._asdict() | {"at": attempt.at, "busy": attempt.busy} for attempt in attempts]
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         aside = path.with_name(f"{path.name}.{os.getpid()}")

@@ -104,6 +104,12 @@ def find(workspace: Workspace, name: str) -> PublishedModel | None:
     return found
 
 
+def known(workspace: Workspace, name: str) -> PublishedModel | None:
+    """Like `find`, by what the store holds where it cannot be brought up to date."""
+    problem(workspace)
+    return _stored(workspace, name)
+
+
 def _stored(workspace: Workspace, name: str) -> PublishedModel | None:
     with workspace.store.read() as session:
         row = table.find(session, name, ("published", "reference"))
@@ -112,7 +118,8 @@ def _stored(workspace: Workspace, name: str) -> PublishedModel | None:
 
 
 def names(workspace: Workspace) -> list[str]:
-    """The ids of the models that are known by published facts alone."""
+    """The ids of the models that are known by published facts alone, by what the store holds."""
+    problem(workspace)
     with workspace.store.read() as session:
         return table.names(session, ("published", "reference"))
 

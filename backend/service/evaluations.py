@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from backend.domain.errors import NotFound, RequestError
+from backend.domain import gates
+from backend.domain.errors import GateFailed, NotFound, RequestError
 from backend.domain.evaluation import EvaluateOptions, Evaluation, Variant
+from backend.domain.gates import Gate
 from backend.domain.jobs import EvaluateSpec
 from backend.domain.load_choice import contradiction
 from backend.hardware import engines
@@ -77,6 +80,23 @@ def of_variants(workspace: Workspace, resolved: list[Variant], chosen: EvaluateO
     if any(variant.kind != "url" for variant in resolved):
         engines.engine_python(workspace.settings, "serve")
     return EvaluateSpec(variants=tuple(resolved), options=chosen)
+
+
+def conditions(written: Sequence[str], chosen: EvaluateOptions, *, waits: bool) -> list[Gate]:
+    """Read the conditions of a pipeline (`domain.gates`). Raises InvalidGate before anything is submitted."""
+    found = [gates.read(text) for text in written]
+    if found and not waits:
+        raise gates.InvalidGate("--fail-if is judged at the end: leave out --detach.")
+    closed = not (chosen.rate or chosen.ramp or chosen.trace or chosen.sweep)
+    gates.check(found, chosen.concurrency if closed else None, quality=chosen.quality, priced=chosen.price_per_hour is not None)
+    return found
+
+
+def judge(document: Evaluation, written: Sequence[Gate]) -> None:
+    """Raises GateFailed with every place where a condition holds."""
+    found = gates.breaches(document, written)
+    if found:
+        raise GateFailed(f"{len(found)} figures are not as asked: {'; '.join(breach.words for breach in found)}.")
 
 
 def submit(workspace: Workspace, spec: EvaluateSpec, *, submission: str | None = None) -> JobView:

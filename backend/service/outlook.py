@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict
 
-from backend.catalog import published
 from backend.domain.choose import Choice, Deployment, Goal, Loser
 from backend.domain.compat import Verdict
 from backend.domain.errors import ImpossibleStack, InvalidRecipe
@@ -15,7 +14,7 @@ from backend.domain.recipe import Recipe
 from backend.domain.roofline import Load
 from backend.domain.targets import Target
 from backend.domain.techniques import KERNELS
-from backend.service import planning, recipes, targets
+from backend.service import catalog_sync, planning, recipes, targets
 from backend.service.workspace import Workspace
 
 RUNNERS_UP = 12
@@ -36,9 +35,9 @@ class Outlook(BaseModel):
     choice: Choice | None = None
 
 
-def plannable() -> list[str]:
+def plannable(workspace: Workspace) -> list[str]:
     """Models that are known by published facts alone, by the names that `models.facts` takes."""
-    return published.names()
+    return catalog_sync.names(workspace)
 
 
 def look(

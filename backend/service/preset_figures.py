@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from backend.catalog import measured as bundled
-from backend.catalog import published
 from backend.domain import preset_figures, presets
 from backend.domain.errors import WhetstoneError
 from backend.domain.evaluation import Evaluation
 from backend.domain.model import PublishedModel
 from backend.domain.preset_figures import Estimated, Measurement
 from backend.domain.presets import CONCURRENCIES, Claim, Preset
-from backend.service import models, planning, targets
+from backend.service import catalog_sync, models, planning, targets
 from backend.service.workspace import Workspace
 from backend.store import presets as kept
 from backend.store.tables import EvaluationRow
@@ -22,13 +21,19 @@ LOOKED_THROUGH = 20
 """Newest evaluations against a model that are searched for the recipes of its presets."""
 
 
-def estimated(workspace: Workspace, preset: Preset, concurrencies: Sequence[int] = CONCURRENCIES) -> Estimated:
-    """The preset on its own model and target, at each concurrency; the reason where that is not possible here."""
+def estimated(
+    workspace: Workspace, preset: Preset, concurrencies: Sequence[int] = CONCURRENCIES, *, probe: bool = True
+) -> Estimated:
+    """The preset on its own model and target, at each concurrency; the reason where that is not possible here.
+
+    Without `probe` this machine's speed is what was measured before, or unknown.
+    """
     try:
         model = models.facts(workspace, preset.model)
         target = planning.settled(workspace, model, preset.recipe, preset.target)
         loads = [presets.load(concurrency, model.max_positions) for concurrency in concurrencies]
-        return Estimated(levels=tuple(planning.estimate_on(workspace, model, preset.recipe, target, load) for load in loads))
+        made = [planning.estimate_on(workspace, model, preset.recipe, target, load, probe=probe) for load in loads]
+        return Estimated(levels=tuple(made))
     except WhetstoneError as error:
         return Estimated(why_not=str(error))
 
@@ -82,7 +87,7 @@ def _named(workspace: Workspace, model: str) -> tuple[list[str], str | None]:
 def names(workspace: Workspace, model: str) -> list[str]:
     """Every name by which a preset may mean that model: its id, its hub id, and the published id of a hub import."""
     found, _ = _named(workspace, model)
-    known = published.find(model.partition("@")[0])
+    known = catalog_sync.known(workspace, model.partition("@")[0])
     return list(dict.fromkeys([*found, *([known.id, known.hf_repo] if known else [])]))
 
 

@@ -9,7 +9,6 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from backend.catalog import instances
 from backend.catalog import presets as bundled
 from backend.domain.compat import Verdict
 from backend.domain.errors import InvalidPreset, NotFound
@@ -17,7 +16,7 @@ from backend.domain.preset_figures import Estimated, Measurement
 from backend.domain.presets import Origin, Preset
 from backend.domain.recipe import Recipe
 from backend.domain.targets import nearest
-from backend.service import models, planning, preset_figures, preset_text, recipes
+from backend.service import models, planning, preset_figures, preset_text, recipes, targets
 from backend.service.workspace import Workspace
 from backend.store import presets as kept
 from backend.store.database import Store
@@ -150,18 +149,19 @@ def show(workspace: Workspace, preset_id: str) -> PresetView:
     return view(workspace, find(workspace, preset_id), preset_figures.Evaluated(workspace))
 
 
-def view(workspace: Workspace, known: KnownPreset, evaluated: preset_figures.Evaluated) -> PresetView:
-    """With its figures; `evaluated` is shared by the presets of one list."""
+def view(workspace: Workspace, known: KnownPreset, evaluated: preset_figures.Evaluated, *, probe: bool = True) -> PresetView:
+    """With its figures; `evaluated` is shared by the presets of a list. Without `probe` this machine is not measured."""
     preset = known.preset
     return PresetView(
-        preset=preset, origin=known.origin, hash=known.hash, estimated=preset_figures.estimated(workspace, preset),
+        preset=preset, origin=known.origin, hash=known.hash, estimated=preset_figures.estimated(workspace, preset, probe=probe),
         measured=evaluated.of(preset), today=tuple(preset_figures.today(workspace, preset, claim) for claim in preset.published),
     )  # fmt: skip
 
 
-def views(workspace: Workspace, known: Sequence[KnownPreset]) -> list[PresetView]:
+def views(workspace: Workspace, known: Sequence[KnownPreset], *, probe: bool = False) -> list[PresetView]:
+    """Of a list. `probe`: measure this machine's speed where it is not known yet, which takes seconds once."""
     evaluated = preset_figures.Evaluated(workspace)
-    return [view(workspace, each, evaluated) for each in known]
+    return [view(workspace, each, evaluated, probe=probe) for each in known]
 
 
 def apply(workspace: Workspace, preset_id: str, *, model: str | None = None, target: str | None = None) -> Applied:
@@ -202,6 +202,9 @@ def take(
     """
     workspace.check_writable()
     _synced(workspace)
+    known = targets.hardwares(workspace)
+    for preset in found:
+        known.find(preset.target)
     with workspace.store.session() as session:
         outcomes = [_outcome(preset, kept.find(session, preset.id), replace) for preset in found]
         for preset, outcome in zip(found, outcomes, strict=True):
@@ -211,7 +214,6 @@ def take(
 
 
 def _outcome(preset: Preset, present: PresetRow | None, replace: bool) -> Outcome:
-    instances.load().find(preset.target)
     if present is None:
         return "new"
     if present.hash == preset.hash:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from backend.domain import rotation
+from backend.domain import rotation, workload
 from backend.domain.agreement import exact, token_f1
 from backend.domain.errors import NotFound, WhetstoneError
 from backend.domain.load import RequestRecord
-from backend.service import workloads
+from backend.domain.wording import streams
 from backend.service.evaluations import EvaluationView
 
-HEAD = ("variant", "concurrency", "block")
+HEAD = ("variant", "block")
 TIMES = (
     "index",
     "stream",
@@ -26,6 +26,19 @@ TIMES = (
     "status",
     "output_tokens",
 )
+
+
+class Asked(NamedTuple):
+    """The load that requests were sent at. `rate`, requests a second, is of an open loop, 0 of a trace."""
+
+    concurrency: int
+    rate: float | None = None
+
+    @property
+    def words(self) -> str:
+        if self.rate is None:
+            return streams(self.concurrency)
+        return f"{self.rate:g} requests/s" if self.rate else "the trace"
 
 
 class Pair(NamedTuple):
@@ -47,58 +60,88 @@ class Pair(NamedTuple):
     same: bool
 
 
-def times(view: EvaluationView, concurrency: int, block: int | None = None) -> list[tuple[str, RequestRecord]]:
+def loads(view: EvaluationView) -> list[Asked]:
+    """Every load that was measured, rising. Two variants at one rate are one load, whatever concurrency each came to.
+
+    Raises NotFound.
+    """
+    table = _table(view, ["concurrency", "rate"], [])
+    rows = table.group_by(table.column_names).aggregate([]).to_pylist()
+    found = {(row.get("rate"), row["concurrency"] if row.get("rate") is None else 0): row for row in rows}
+    asked = [Asked(row["concurrency"], row.get("rate")) for row in found.values()]
+    return sorted(asked, key=lambda each: (each.rate or 0.0, each.concurrency))
+
+
+def times(view: EvaluationView, asked: Asked, block: int | None = None) -> list[tuple[str, RequestRecord]]:
     """(variant, record) of one level, warm-up too, without chunks and texts; of one block or all. Raises NotFound."""
-    rows = _read(view, [*HEAD, *TIMES], concurrency, block=block)
+    rows = _read(view, [*HEAD, *TIMES], asked, block=block)
     return [(str(row["variant"]), RequestRecord.model_validate({name: row[name] for name in TIMES})) for row in rows]
 
 
-def pairs(view: EvaluationView, variant: str, concurrency: int) -> list[Pair]:
+def pairs(view: EvaluationView, variant: str, asked: Asked) -> list[Pair]:
     """Measured requests that both answered, those whose answers differ most first. Raises NotFound."""
     baseline = view.document.variants[0].name
     columns = [*HEAD, "index", "prompt", "warm", "status", "text", "sent", "end"]
-    rows = [row for row in _read(view, columns, concurrency) if not row["warm"] and row["status"] == "ok"]
+    rows = [row for row in _read(view, columns, asked) if not row["warm"] and row["status"] == "ok"]
     own = {(row["block"], row["index"]): row for row in rows if row["variant"] == variant}
     against = {(row["block"], row["index"]): row for row in rows if row["variant"] == baseline}
-    texts = _prompts(view)
-    found = [_pair(view, texts, against[key], own[key]) for key in own if key in against]
+    lines = _Lines(view, asked)
+    found = [_pair(lines, against[key], own[key]) for key in own if key in against]
     return sorted(found, key=lambda pair: (-pair.worse, pair.block, pair.number))
 
 
-def _pair(view: EvaluationView, texts: list[str], baseline: dict[str, Any], variant: dict[str, Any]) -> Pair:
-    levels, block = view.document.options.concurrency, variant["block"]
-    place = variant["prompt"]
-    if texts:
-        place = rotation.line(levels, block, variant["concurrency"], variant["prompt"], len(texts))
+def _pair(lines: _Lines, baseline: dict[str, Any], variant: dict[str, Any]) -> Pair:
+    place, prompt = lines.of(variant["block"], variant["prompt"])
     return Pair(
-        block=block, number=variant["index"], prompt=place, prompt_text=texts[place] if texts else None,
+        block=variant["block"], number=variant["index"], prompt=place, prompt_text=prompt,
         baseline=baseline["text"], variant=variant["text"], worse=1 - token_f1(baseline["text"], variant["text"]),
         baseline_s=baseline["end"] - baseline["sent"], variant_s=variant["end"] - variant["sent"],
         same=exact(baseline["text"], variant["text"]),
     )  # fmt: skip
 
 
+class _Lines:
+    """Which line of the workload a request was, and its text where the workload still is what was measured."""
+
+    def __init__(self, view: EvaluationView, asked: Asked) -> None:
+        options = view.document.options
+        levels: list[Any] = [*options.rate] if options.rate else [*options.concurrency]
+        value = asked.rate if options.rate else asked.concurrency
+        known = not (options.sweep or options.trace or options.ramp) and value in levels
+        self._levels, self._number = len(levels), levels.index(value) if known else None
+        self._texts = _prompts(view) if known else []
+
+    def of(self, block: int, prompt: int) -> tuple[int, str | None]:
+        if self._number is None or not self._texts:
+            return prompt, None
+        place = rotation.line(self._levels, block, self._number, prompt, len(self._texts))
+        return place, self._texts[place]
+
+
 def _prompts(view: EvaluationView) -> list[str]:
-    """The prompts in their order; none where the workload is gone or was changed since, and of loads by the clock or
-    searched levels, whose requests cannot be told apart by their concurrency."""
-    options = view.document.options
-    if options.rate or options.ramp or options.trace or options.sweep:
-        return []
+    """In their order; none where the workload is gone or was changed since."""
+    file = Path(view.document.options.workload)
     try:
-        found = workloads.read(view.document.options.workload)
-    except WhetstoneError:
+        found = workload.parse(file.stem, file.read_bytes())
+    except (WhetstoneError, OSError):
         return []
     if found.sha256 != view.document.workload.get("sha256"):
         return []
     return [prompt.prompt for prompt in found.prompts]
 
 
-def _read(view: EvaluationView, columns: list[str], concurrency: int, block: int | None = None) -> list[dict[str, Any]]:
+def _read(view: EvaluationView, columns: list[str], asked: Asked, block: int | None = None) -> list[dict[str, Any]]:
+    name, value = ("concurrency", asked.concurrency) if asked.rate is None else ("rate", asked.rate)
+    chosen = [(name, "==", value), *([("block", "==", block)] if block is not None else [])]
+    rows: list[dict[str, Any]] = _table(view, columns, chosen).to_pylist()
+    return rows
+
+
+def _table(view: EvaluationView, columns: list[str], chosen: list[tuple[str, str, Any]]) -> Any:
     import pyarrow.parquet
 
     file = Path(view.path) / "records.parquet"
     if not file.is_file():
         raise NotFound(f"The requests of {view.id} are no longer at {file}: its figures are still here.")
-    chosen = [("concurrency", "==", concurrency), *([("block", "==", block)] if block is not None else [])]
-    rows: list[dict[str, Any]] = pyarrow.parquet.read_table(file, columns=columns, filters=chosen).to_pylist()
-    return rows
+    known = set(pyarrow.parquet.read_schema(file).names)  # evaluations of earlier versions have no rate
+    return pyarrow.parquet.read_table(file, columns=[name for name in columns if name in known], filters=chosen or None)

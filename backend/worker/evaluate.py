@@ -22,7 +22,7 @@ from backend.worker.channel import JobChannel
 from backend.worker.measurement import Measurement
 from backend.worker.progress import ChannelProgress
 from backend.worker.quality import measure
-from backend.worker.records import write_rows
+from backend.worker.records import write_records
 from backend.worker.resources import PeakMemory
 from backend.worker.servers import ServerPool
 
@@ -78,9 +78,10 @@ def _document(measurement: Measurement, pool: ServerPool, qualities: dict[int, Q
 
 
 def _warnings(measurement: Measurement, results: Sequence[VariantResult]) -> list[str]:
-    options, variants, lost = measurement.spec.options, measurement.spec.variants, measurement.lost
+    options, variants = measurement.spec.options, measurement.spec.variants
     found = [
-        f"{variants[index].name} stopped answering; what was measured before is kept. {said}" for index, said in lost.items()
+        f"{variants[index].name} stopped answering; what was measured before is kept. {said}"
+        for index, said in measurement.lost.items()
     ]
     if options.sweep:
         found.append("Each variant was searched by itself, so its levels are its own and there is no verdict between variants.")
@@ -112,5 +113,5 @@ def _publish(output: Path, evaluation: Evaluation, measurement: Measurement) -> 
     output.mkdir(parents=True)
     (output / "evaluation.json").write_text(json.dumps(evaluation.model_dump(mode="json"), indent=1))
     names = [variant.name for variant in measurement.spec.variants]
-    write_rows(output / "records.parquet", names, measurement.rows())
+    write_records(output / "records.parquet", names, measurement.rows())
     write_report(evaluation, output)

@@ -170,7 +170,7 @@ class Measurement:
         key = (slot.variant, slot.level)
         before = endpoint.accepted_drafted()
         load = self.loads[slot.level]
-        offset = 0 if load.mode == "trace" else rotation.first_line(range(len(self.loads)), slot.block, slot.level)
+        offset = 0 if load.mode == "trace" else rotation.first_line(len(self.loads), slot.block, slot.level)
         watch = neighbours.Watch()
         records, audit = self._load(endpoint, self._plan(endpoint, load, self._prompts(offset)))
         self.disturbances.setdefault(key, []).append(watch.disturbance())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,12 +18,7 @@ class Measured(NamedTuple):
     runs: Sequence[Sequence[RequestRecord]]
 
 
-def write_records(path: Path, names: Sequence[str], records: Mapping[tuple[int, int], Sequence[Sequence[RequestRecord]]]) -> None:
-    """Of closed loops, by (variant, concurrency)."""
-    write_rows(path, names, (Measured(variant, streams, None, runs) for (variant, streams), runs in records.items()))
-
-
-def write_rows(path: Path, names: Sequence[str], measured: Iterable[Measured]) -> None:
+def write_records(path: Path, names: Sequence[str], measured: Iterable[Measured]) -> None:
     """One row a request, warm-up included and marked."""
     import pyarrow
     import pyarrow.parquet

@@ -40,6 +40,37 @@ def test_a_wrong_request_is_one_sentence(arguments: tuple[str, ...], said: str, 
     assert done.returncode == 2 and said in done.stderr and done.stderr.count("\n") == 1 and done.stdout == ""
 
 
-def test_jobs_run_here_and_planning_targets_are_refused(tmp_path: Path) -> None:
-    done = whetstone(tmp_path, "optimize", "starter", "--recipe", "w8a8", "--target", "ml.g5.12xlarge", "--dry-run")
-    assert done.returncode == 2 and "for planning" in done.stderr
+def test_a_job_for_another_target_is_shown_with_what_runs_here_and_what_is_planned(tmp_path: Path) -> None:
+    asked = (
+        "optimize",
+        "meta-textgeneration-llama-3-70b",
+        "--recipe",
+        "awq",
+        "--target",
+        "auto",
+        "--goal",
+        "latency",
+        "--dry-run",
+    )
+    document = json.loads(whetstone(tmp_path, *asked, "--json").stdout)
+    deployment = document["deployment"]
+    assert document["spec"] is None and document["plan"]["tensor_parallel"] == deployment["tensor_parallel"] > 1
+    assert deployment["goal"]["wanted"] == "latency" and deployment["losers"] and deployment["job"]["target"].startswith("ml.")
+    text = whetstone(tmp_path, *asked).stdout
+    assert f"To be served on {deployment['target']}" in text and "why it lost" in text and "models import" in text
+    here = whetstone(tmp_path, "optimize", "starter", "--recipe", "w8a8", "--target", "ml.g5.12xlarge", "--dry-run")
+    assert here.returncode == 0 and "The job runs on this machine" in here.stdout and "starts nothing there" in here.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("starter", "--target", "sagemaker:ml.g5.12xlarge", "--dry-run"), "starts nothing on AWS"),
+        (("starter", "--target", "auto", "--max-tpot-ms", "0.001"), "No instance fits"),
+        (("starter", "--target", "auto", "--goal", "fame"), "--goal is wrong"),
+        (("meta-textgeneration-llama-3-70b", "--target", "auto"), "whetstone models import"),
+    ],
+)
+def test_what_no_job_can_be_for_is_refused_before_anything_starts(arguments: tuple[str, ...], said: str, tmp_path: Path) -> None:
+    done = whetstone(tmp_path, "optimize", *arguments, "--recipe", "w8a8")
+    assert done.returncode == 2 and said in done.stderr and done.stderr.count("\n") == 1 and done.stdout == ""

@@ -115,7 +115,7 @@ def test_the_job_runs_here_and_keeps_where_its_result_is_to_be_served(home: Work
     at.button(key="optimize").click().run()
     studio.check(at)
     (made,) = jobs.listing(home)
-    spec = OptimizeSpec.model_validate(made.spec)
+    spec = OptimizeSpec.model_validate(jobs.specification(home, made.id))
     assert spec.target == "local" and spec.deployment is not None
     assert spec.deployment.target == outlook.look(home, spec.model, spec.recipe, "auto").target
 

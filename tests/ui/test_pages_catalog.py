@@ -133,7 +133,7 @@ def test_every_column_that_is_configured_is_one_of_the_table(home: Workspace) ->
 
 
 def test_a_published_model_shows_its_cells_beside_our_checks_and_why_one_is_greyed(home: Workspace) -> None:
-    at = studio.open_page("model", id=GPTQ, instance="ml.g5.12xlarge")
+    at = studio.open_page("model", id=GPTQ, on="ml.g5.12xlarge")
     said = studio.says(at)
     assert "Mistral 7B OpenOrca GPTQ" in said and "Its weights are not here" in said and "apache-2.0" in said
     assert "As published" in said and "As checked for ml.g5.12xlarge" in said

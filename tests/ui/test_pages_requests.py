@@ -7,17 +7,19 @@ from pathlib import Path
 import pytest
 
 from app import cost_view, requests_view
-from backend.domain import charts_requests, charts_words, rotation
+from backend.domain import charts_requests, charts_words, rotation, workload
 from backend.domain.errors import NotFound
 from backend.domain.evaluation import EvaluateOptions, Evaluation
 from backend.domain.load import RequestRecord
 from backend.service import Workspace, evaluations, requests, workloads
+from backend.service.requests import Asked
 from backend.store import history
-from backend.worker.records import write_records
+from backend.worker.records import Measured, write_records
 from tests import simulated, studio
 
 LEVELS, BLOCKS, REQUESTS = (1, 2), 2, 4
-STARTER = workloads.read("starter-code")
+STARTER_FILE = workloads.path("starter-code")
+STARTER = workload.parse("starter-code", STARTER_FILE.read_bytes())
 
 
 def record(index: int, stream: int, at: float, text: str, *, warm: bool = False, status: str = "ok") -> RequestRecord:
@@ -46,12 +48,12 @@ def stored(home: Workspace, tmp_path: Path) -> str:
     document = simulated.evaluation(names=("original", "w8a8"), speeds=(1.0, 1.31), repeats=BLOCKS, levels=LEVELS)
     document = document.model_copy(
         update={
-            "options": EvaluateOptions(concurrency=LEVELS, repeats=BLOCKS, workload="starter-code", price_per_hour=1.2),
+            "options": EvaluateOptions(concurrency=LEVELS, repeats=BLOCKS, workload=str(STARTER_FILE), price_per_hour=1.2),
             "workload": STARTER.about(),
         }
     )
     texts = ("the answer is", "the answer was")
-    records = {(v, c): [run(c, texts[v]) for _ in range(BLOCKS)] for v in range(2) for c in LEVELS}
+    records = [Measured(v, c, None, [run(c, texts[v]) for _ in range(BLOCKS)]) for v in range(2) for c in LEVELS]
     write_records(tmp_path / "records.parquet", [result.name for result in document.variants], records)
     return keep(home, document, tmp_path)
 
@@ -64,7 +66,7 @@ def keep(home: Workspace, document: Evaluation, folder: Path) -> str:
 
 
 def test_answers_are_paired_by_block_and_request_and_the_worst_come_first(home: Workspace, stored: str) -> None:
-    found = requests.pairs(evaluations.show(home, stored), "w8a8", 1)
+    found = requests.pairs(evaluations.show(home, stored), "w8a8", Asked(1))
     assert len(found) == BLOCKS * REQUESTS and not any(pair.same for pair in found)
     # "the answer is 0" against "the answer was 0": three of four words.
     assert [pair.worse for pair in found] == pytest.approx([0.25] * len(found))
@@ -73,26 +75,26 @@ def test_answers_are_paired_by_block_and_request_and_the_worst_come_first(home: 
 
 
 def test_the_prompt_is_the_line_that_was_sent(home: Workspace, stored: str) -> None:
-    pair = next(p for p in requests.pairs(evaluations.show(home, stored), "w8a8", 2) if p.block == 1 and p.number == 2)
-    line = rotation.line(LEVELS, 1, 2, 2, len(STARTER.prompts))
+    pair = next(p for p in requests.pairs(evaluations.show(home, stored), "w8a8", Asked(2)) if p.block == 1 and p.number == 2)
+    line = rotation.line(len(LEVELS), 1, 1, 2, len(STARTER.prompts))
     assert pair.prompt == line == (3 * rotation.STEP + 2) % len(STARTER.prompts)
     assert pair.prompt_text == STARTER.prompts[line].prompt
 
 
 def test_a_workload_that_has_changed_gives_no_prompt(home: Workspace, tmp_path: Path) -> None:
     document = simulated.evaluation(names=("original", "w8a8"), speeds=(1.0, 1.3), repeats=BLOCKS, levels=LEVELS)
-    records = {(v, 1): [run(1, "same")] for v in range(2)}
+    records = [Measured(v, 1, None, [run(1, "same")]) for v in range(2)]
     write_records(tmp_path / "records.parquet", ["original", "w8a8"], records)
-    found = requests.pairs(evaluations.show(home, keep(home, document, tmp_path)), "w8a8", 1)
+    found = requests.pairs(evaluations.show(home, keep(home, document, tmp_path)), "w8a8", Asked(1))
     assert found and all(pair.prompt_text is None and pair.same for pair in found)
     assert requests_view.rows(found)[0]["Prompt"] == "line 1"
 
 
 def test_warm_up_and_failures_are_no_pairs_but_stand_on_the_clock(home: Workspace, stored: str) -> None:
     view = evaluations.show(home, stored)
-    assert len(requests.pairs(view, "w8a8", 2)) == BLOCKS * (REQUESTS - 1)
-    one = [own for name, own in requests.times(view, 2, 0) if name == "original"]
-    figure = charts_requests.timeline("original", 2, one, "here")
+    assert len(requests.pairs(view, "w8a8", Asked(2))) == BLOCKS * (REQUESTS - 1)
+    one = [own for name, own in requests.times(view, Asked(2), 0) if name == "original"]
+    figure = charts_requests.timeline("original", "2 streams", one, "here")
     counts = {trace["name"]: len(trace["x"]) for trace in figure["data"]}
     assert counts == {"Warm-up": 2, "Waiting for the first token": 3, "Answering": 3, "Failed": 1}
     header, *rows = charts_words.csv(figure).splitlines()
@@ -105,24 +107,24 @@ def test_the_distribution_ends_at_one_and_keeps_its_ends(home: Workspace) -> Non
         record(number, 0, number * 0.1, "x").model_copy(update={"end": number * 0.1 + 0.1 + number / 1e4})
         for number in range(1000)
     ]
-    (trace,) = charts_requests.distribution("client_latency_ms", 1, {"a": many}, "here")["data"]
+    (trace,) = charts_requests.distribution("client_latency_ms", "1 stream", {"a": many}, "here")["data"]
     assert len(trace["x"]) <= charts_requests.MOST_POINTS
     assert trace["x"][0] == pytest.approx(100.0) and trace["x"][-1] == pytest.approx(199.9) and trace["y"][-1] == 1
     assert trace["y"] == sorted(trace["y"])
-    assert charts_requests.distribution("ttft_ms", 1, {"a": []}, "here")["data"] == []
-    assert charts_requests.timeline("a", 1, [], "here")["data"] == []
+    assert charts_requests.distribution("ttft_ms", "1 stream", {"a": []}, "here")["data"] == []
+    assert charts_requests.timeline("a", "1 stream", [], "here")["data"] == []
 
 
 def test_records_that_are_gone_are_told_on_the_page(home: Workspace) -> None:
     identity = studio.evaluation(home, simulated.evaluation())
     with pytest.raises(NotFound, match="no longer at"):
-        requests.pairs(evaluations.show(home, identity), "w8a8", 1)
+        requests.pairs(evaluations.show(home, identity), "w8a8", Asked(1))
     at = studio.open_page("evaluate", id=identity, requests="true")
     assert "are no longer at" in studio.says(at)
 
 
 def test_the_page_shows_answers_side_by_side_and_the_run(home: Workspace, stored: str) -> None:
-    at = studio.open_page("evaluate", id=stored, requests="true", requests_at="2", requests_block="2")
+    at = studio.open_page("evaluate", id=stored, requests="true", requests_at="2 streams", requests_block="2")
     said = studio.says(at)
     assert "0 of 6 answers have the same words as those of original" in said
     assert "**original**" in said and "**w8a8**" in said

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 import shutil
 import subprocess
 import sys
@@ -359,3 +360,17 @@ def test_a_locked_database_is_told_where_the_catalog_was_never_filled(tmp_path: 
         with pytest.raises(StoreUnavailable):
             catalog.listing(other, CatalogFilter())
     assert catalog.refresh(other) is None and catalog.count(other, CatalogFilter()) == 75
+
+
+def test_the_rules_that_are_hashed_are_all_that_a_check_imports() -> None:
+    hashed = {str(module.__name__) for module in catalog_sync.RULES}
+    waiting, seen = ["backend.domain.compat"], set()
+    while waiting:
+        name = waiting.pop()
+        if name not in seen:
+            seen.add(name)
+            source = (CHECKOUT / f"{name.replace('.', '/')}.py").read_text()
+            waiting += re.findall(r"^from (backend\.domain\.\w+) import", source, re.MULTILINE)
+            for listed in re.findall(r"^from backend\.domain import ([\w, ]+)", source, re.MULTILINE):
+                waiting += [f"backend.domain.{part.strip()}" for part in listed.split(",")]
+    assert seen - {"backend.domain.errors"} <= hashed

@@ -5,10 +5,14 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
+from backend.cli.main import app
 from backend.domain import gates
-from backend.domain.evaluation import Evaluation, Quality
+from backend.domain.errors import GateFailed
+from backend.domain.evaluation import EvaluateOptions, Evaluation, Quality
 from backend.domain.gates import InvalidGate
+from backend.service import Workspace, evaluations, jobs
 from tests import simulated
 
 
@@ -114,3 +118,30 @@ def test_a_figure_that_the_run_will_not_give_is_refused_before_it(written: str, 
     with pytest.raises(InvalidGate, match=said):
         gates.check([gates.read(written)], [1, 4], quality=False, priced=False)
     gates.check([gates.read(written)], [1, 4, 7], quality=True, priced=True)
+
+
+def test_the_service_reads_conditions_before_and_judges_after(document: Evaluation) -> None:
+    options = EvaluateOptions(concurrency=(1, 4), quality=False)
+    assert evaluations.conditions([], options, waits=False) == []
+    with pytest.raises(InvalidGate, match="leave out --detach"):
+        evaluations.conditions(["ttft_p95 > 1ms"], options, waits=False)
+    with pytest.raises(InvalidGate, match="--no-quality"):
+        evaluations.conditions(["kl_mean > 1"], options, waits=True)
+    with pytest.raises(InvalidGate, match="add it"):
+        evaluations.conditions(["ttft_p95 > 1ms at 16"], options, waits=True)
+    asked = evaluations.conditions(["ttft_p95 > 0ms at 4"], options, waits=True)
+    with pytest.raises(GateFailed, match=r"3 figures are not as asked: w8a8 at 4 streams: ttft_p95 is"):
+        evaluations.judge(document, asked)
+    evaluations.judge(document, [])
+
+
+def test_the_levels_of_an_open_load_are_not_known_before() -> None:
+    evaluations.conditions(["ttft_p95 > 1ms at 16"], EvaluateOptions(rate=(2.0,)), waits=True)
+
+
+def test_the_command_refuses_a_condition_that_it_cannot_read(home: Workspace) -> None:
+    told = CliRunner().invoke(
+        app, ["evaluate", "starter", "--fail-if", "ttft_p96 > 1ms"], env={"WHETSTONE_HOME": str(home.settings.home)}
+    )
+    assert isinstance(told.exception, InvalidGate) and "did you mean" in str(told.exception)
+    assert jobs.listing(home) == []

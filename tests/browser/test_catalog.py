@@ -1,0 +1,46 @@
+"""The catalog by clicks: fill in the filters, open a model by its row, see why a technique is greyed, and go on from there."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from tests.browser.accessibility import violations
+from tests.browser.places import SCREENSHOTS
+from tests.browser.running import Studio
+from tests.browser.visit import Theme, visiting
+
+GPTQ = "huggingface-llm-mistral-7b-openorca-gptq"
+
+
+def test_from_a_filter_to_the_reason_why_a_technique_is_greyed(chromium: Browser, empty_studio: Studio) -> None:
+    with visiting(chromium, empty_studio.url) as visit:
+        visit.open("/catalog")
+        visit.field("Must fit on").fill("ml.g5.12xlarge")
+        visit.page.get_by_role("option", name="ml.g5.12xlarge", exact=True).click()
+        visit.fill("Words", "openorca gptq")
+        expect(visit.main.get_by_text("1 to 1 of 1")).to_be_visible()
+        assert "instance=ml.g5.12xlarge" in visit.page.url and "words=openorca+gptq" in visit.page.url
+        visit.reload()
+        expect(visit.main.get_by_text("1 to 1 of 1")).to_be_visible()
+        table = visit.main.get_by_test_id("stDataFrame")
+        box = table.bounding_box()
+        assert box is not None
+        visit.page.mouse.click(box["x"] + 16, box["y"] + 53)  # the box of the first row, which is drawn on a canvas
+        visit.heading("Mistral 7B OpenOrca GPTQ")
+        expect(visit.main.get_by_text("As checked for ml.g5.12xlarge")).to_be_visible()
+        expect(visit.main.get_by_text("is already quantized (gptq)").first).to_be_visible()
+        visit.button("Import").click()
+        visit.heading("Import")
+        expect(visit.field("Folder, hub id or S3 prefix")).to_have_value("TheBloke/Mistral-7B-OpenOrca-GPTQ")
+
+
+@pytest.mark.parametrize(("theme", "width"), [("light", 1280), ("dark", 390)])
+def test_a_published_model_can_be_read_everywhere(chromium: Browser, empty_studio: Studio, theme: Theme, width: int) -> None:
+    with visiting(chromium, empty_studio.url, theme, width) as visit:
+        visit.open(f"/model?id={GPTQ}&on=ml.g5.12xlarge")
+        visit.photograph(SCREENSHOTS, f"model-published-{theme}-{width}.png")
+        expect(visit.main.get_by_role("figure", name=re.compile("on each kind of instance, estimated"))).to_be_attached()
+        assert visit.overflow() == 0 and violations(visit.page) == []
