@@ -27,6 +27,13 @@ class QuantizeRequest(BaseModel):
     length: int = Field(512, ge=8)
     """Tokens a sequence."""
     seed: int = 0
+    devices: tuple[str, ...] = Field(("cpu",), min_length=1)
+    """Where layers run, as torch names them (cpu, cuda:0...): several share the calibration sequences, all of one kind."""
+    work_dir: Path | None = None
+    """Where finished layers lie until the end. A later attempt at the same request goes on from what is in it; it is removed
+    after success. None: a folder beside `out_dir`, removed in any case."""
+    spill_bytes: int = Field(2_000_000_000, ge=0)
+    """Hidden states of the calibration text above this live in files."""
 
     @model_validator(mode="after")
     def _groups_where_the_method_has_them(self) -> QuantizeRequest:
