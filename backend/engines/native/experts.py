@@ -5,36 +5,43 @@ Computes what transformers' own loop over the experts computes; knows no quantiz
 
 from __future__ import annotations
 
-from typing import Any
-
-import torch
-from torch import nn
+from typing import TYPE_CHECKING, Any
 
 from backend.engines.native.families import Experts
 
+if TYPE_CHECKING:
+    import torch
 
-class SplitExperts(nn.ModuleList):
-    """Drop-in for a module with `gate_up_proj` [experts, 2 x intermediate, hidden] and `down_proj`; numbered children."""
 
-    def __init__(self, fused: Any, names: Experts) -> None:
-        count, hidden, width = fused.num_experts, fused.hidden_dim, fused.intermediate_dim
-        device = fused.down_proj.device
+def split(fused: Any, names: Experts) -> Any:
+    """A drop-in for a module with `gate_up_proj` [experts, 2 x intermediate, hidden] and `down_proj`; its children are numbered."""
+    from torch import nn
+
+    hidden, width, device = fused.hidden_dim, fused.intermediate_dim, fused.down_proj.device
+    activation = (fused.act_fn,)  # in a tuple, so that it is no child: those are the experts
+
+    class Split(nn.ModuleList):
+        def forward(self, hidden: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+            return combined(list(self), names, activation[0], hidden, chosen, weights)
+
+    def linears() -> dict[str, nn.Module]:
         shapes = {names.gate: (hidden, width), names.up: (hidden, width), names.down: (width, hidden)}
+        return {name: nn.Linear(*shape, bias=False, device=device) for name, shape in shapes.items()}
 
-        def linears() -> dict[str, nn.Module]:
-            return {name: nn.Linear(*shape, bias=False, device=device) for name, shape in shapes.items()}
+    return Split([nn.ModuleDict(linears()) for _ in range(fused.num_experts)])
 
-        super().__init__([nn.ModuleDict(linears()) for _ in range(count)])
-        self.names, self.act_fn = names, fused.act_fn
 
-    def forward(self, hidden: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-        """`hidden` [tokens, hidden]; `chosen` and `weights` [tokens, experts a token]."""
-        result = torch.zeros_like(hidden)
-        for number, expert in enumerate(self):
-            token, place = torch.where(chosen == number)
-            if len(token):
-                gate, up, down = (expert[name] for name in self.names[1:])  # type: ignore[index]
-                seen = hidden[token]
-                computed = down(self.act_fn(gate(seen)) * up(seen)) * weights[token, place, None]
-                result.index_add_(0, token, computed.to(result.dtype))
-        return result
+def combined(
+    experts: list[Any], names: Experts, activation: Any, hidden: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor
+) -> torch.Tensor:
+    """The weighted sum of the chosen experts [tokens, hidden]; `chosen` and `weights` are [tokens, experts a token]."""
+    import torch
+
+    result = torch.zeros_like(hidden)
+    for number, expert in enumerate(experts):
+        token, place = torch.where(chosen == number)
+        if len(token):
+            seen = hidden[token]
+            inner = activation(expert[names.gate](seen)) * expert[names.up](seen)
+            result.index_add_(0, token, expert[names.down](inner) * weights[token, place, None])
+    return result

@@ -77,7 +77,7 @@ class Hidden:
         view = self.entering.numpy().reshape(-1).view("uint8")
         found = 0
         for start in range(0, len(view), CHUNK):
-            found = zlib.crc32(view[start : start + CHUNK], found)
+            found = zlib.crc32(view[start : start + CHUNK].data, found)
         return found
 
 

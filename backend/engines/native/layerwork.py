@@ -178,7 +178,7 @@ class LayerWork:
                 yield name, self._unchanged(module, local, held[path])
             elif local == "weight":
                 prefix = name.removesuffix("weight")
-                yield from ((prefix + key, tensor) for key, tensor in self.stored[module].tensors.items())
+                yield from ((prefix + key, self._turned(key, tensor)) for key, tensor in self.stored[module].tensors.items())
             else:
                 yield name, (held[path] / self.linears[module].rows).to(self.dtype)
         for name, tensor in self.outline.source.read(carried):
@@ -188,7 +188,8 @@ class LayerWork:
         import torch
 
         tensor = self.replaced.get(module, {}).get(local, tensor).to(self.dtype)
-        turned = (
-            self.outline.family.transposed and local == "weight" and type(self.layer.get_submodule(module)) is torch.nn.Linear
-        )
-        return tensor.T.contiguous() if turned else tensor
+        return self._turned(local, tensor) if isinstance(self.layer.get_submodule(module), torch.nn.Linear) else tensor
+
+    def _turned(self, local: str, weight: torch.Tensor) -> torch.Tensor:
+        """A linear's weight the way round the family stores it; packed weights are [out, in] everywhere."""
+        return weight.T.contiguous() if self.outline.family.transposed and local == "weight" else weight

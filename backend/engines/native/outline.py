@@ -56,11 +56,11 @@ class Outline:
         from torch import nn
         from transformers.pytorch_utils import Conv1D
 
-        from backend.engines.native.experts import SplitExperts
+        from backend.engines.native.experts import split
 
         names = self.family.experts
         if names is not None:
-            layer.set_submodule(names.path, SplitExperts(layer.get_submodule(names.path), names))
+            layer.set_submodule(names.path, split(layer.get_submodule(names.path), names))
         for path, module in list(layer.named_modules()):
             if isinstance(module, Conv1D):
                 layer.set_submodule(path, nn.Linear(module.nx, module.nf, device="meta"))
@@ -120,7 +120,7 @@ class Outline:
         import torch
 
         shapes = {name: tensor.shape for name, tensor in module.state_dict().items()}
-        linears = {f"{path}.weight" for path, each in module.named_modules() if type(each) is torch.nn.Linear}
+        linears = {f"{path}.weight" for path, each in module.named_modules() if isinstance(each, torch.nn.Linear)}
         state = {}
         for name, tensor in self.source.read(wanted):
             path = wanted[name]
@@ -165,9 +165,8 @@ class Outline:
         self._load(base, wanted, device)
         try:
             for batch in batches:
-                with torch.no_grad(), _recording(self.layers) as recorded:
-                    with suppress(_Recorded):
-                        base(batch.to(device), use_cache=False)
+                with torch.no_grad(), _recording(self.layers) as recorded, suppress(_Recorded):
+                    base(batch.to(device), use_cache=False)
                 yield recorded[0][0], [call for _, call in recorded]
         finally:
             for child in base.children():
