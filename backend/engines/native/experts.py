@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def split(fused: Any, names: Experts) -> Any:
-    """A drop-in for a module with `gate_up_proj` [experts, 2 x intermediate, hidden] and `down_proj`; its children are numbered."""
+    """A drop-in for a module with fused `gate_up_proj` [experts, 2 x intermediate, hidden]; its children are numbered."""
     from torch import nn
 
     hidden, width, device = fused.hidden_dim, fused.intermediate_dim, fused.down_proj.device

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from backend.domain.errors import ImpossibleStack
 from backend.engines.base import QuantizeRequest
 from backend.engines.native.group import Linear, Producer, Pruner, Rounder, Scaler, Stored
 from backend.engines.native.rounding import Rounding, compress, quantization_config, rounded, rounding_for
@@ -67,6 +68,8 @@ class Searched:
 
 def build(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
     """The algorithms of `request.method`; `dtype` is the 16-bit type that weights and scales are stored in."""
+    if request.method not in METHODS:
+        raise ImpossibleStack(f"The native engine has no method {request.method!r}: it has {', '.join(METHODS)}.")
     return METHODS[request.method](request, dtype)
 
 
