@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-
 QuantizeMethod = Literal["w8a8", "awq", "rtn", "gptq", "smoothquant", "int8", "fp8", "kv_cache"]
 
 

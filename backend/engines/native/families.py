@@ -55,6 +55,8 @@ class Family(NamedTuple):
     experts: Experts | None = None
     transposed: bool = False
     """Weights are stored [in, out] (GPT-2's Conv1D)."""
+    attention: str = "self_attn"
+    """The module that checkpoints hang the scales of the key-value cache on."""
     when: Mapping[str, Any] = {}
     """Config fields and their values."""
 
@@ -185,6 +187,7 @@ _GPT_2 = Family(
         Group(("mlp.c_proj",)),
     ),
     transposed=True,
+    attention="attn",
 )
 _NEOX = Family(
     layers="gpt_neox.layers",
@@ -195,6 +198,7 @@ _NEOX = Family(
         Group(("mlp.dense_4h_to_h",)),
     ),
     head="embed_out",
+    attention="attention",
 )
 
 
@@ -202,6 +206,7 @@ def _blocks(before_attention: str | None, before_mlp: str | None, layout: Layout
     """BLOOM and Falcon: one fused projection and a plain feed-forward; None where the norm's output is the residual too."""
     return Family(
         layers="transformer.h",
+        attention="self_attention",
         groups=(
             Group(("self_attention.query_key_value",), before_attention),
             Group(("self_attention.dense",), "self_attention.query_key_value", layout),
@@ -215,6 +220,7 @@ def _parallel(layout: Layout) -> Family:
     """Falcon with one norm before attention and feed-forward at once."""
     return Family(
         layers="transformer.h",
+        attention="self_attention",
         groups=(
             Group(("self_attention.query_key_value", "mlp.dense_h_to_4h"), "input_layernorm"),
             Group(("self_attention.dense",), "self_attention.query_key_value", layout),

@@ -181,8 +181,15 @@ class LayerWork:
                 yield from ((prefix + key, self._turned(key, tensor)) for key, tensor in self.stored[module].tensors.items())
             else:
                 yield name, (held[path] / self.linears[module].rows).to(self.dtype)
+        yield from self._of_the_cache()
         for name, tensor in self.outline.source.read(carried):
             yield name, tensor.to(self.dtype) if tensor.is_floating_point() else tensor
+
+    def _of_the_cache(self) -> Iterator[tuple[str, torch.Tensor]]:
+        extent = self.outline.cache.extents.get(self.number)
+        if self.pipeline.cache is not None and extent is not None:
+            prefix = self.outline.stored_name(self.number, self.outline.family.attention)
+            yield from ((f"{prefix}.{key}", tensor) for key, tensor in self.pipeline.cache(extent).items())
 
     def _unchanged(self, module: str, local: str, tensor: torch.Tensor) -> torch.Tensor:
         import torch

@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backend.domain.errors import ModelDamaged, WorkError
+from backend.engines.native.cache import recorder
 from backend.engines.native.checkpoint import Source
 from backend.engines.native.families import Family, family_of
 
@@ -50,6 +51,8 @@ class Outline:
         for layer in self.layers:
             self._as_stored(layer)
         self.root = self._root()
+        self.cache = recorder()
+        """Stands in every layer's call."""
 
     def _as_stored(self, layer: Any) -> None:
         """Linears in place of what transformers fuses (experts) or turns round (Conv1D)."""
@@ -166,7 +169,7 @@ class Outline:
         try:
             for batch in batches:
                 with torch.no_grad(), _recording(self.layers) as recorded, suppress(_Recorded):
-                    base(batch.to(device), use_cache=False)
+                    base(batch.to(device), past_key_values=self.cache, use_cache=True)
                 yield recorded[0][0], [call for _, call in recorded]
         finally:
             for child in base.children():

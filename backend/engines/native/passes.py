@@ -23,6 +23,13 @@ BATCH_TOKENS = {"cpu": 2048, "cuda": 16384}
 Taps = dict[str, Tally]
 
 
+def devices() -> tuple[str, ...]:
+    """Every CUDA device, else the processor, as torch names them."""
+    import torch
+
+    return tuple(f"cuda:{number}" for number in range(torch.cuda.device_count())) or ("cpu",)
+
+
 class Passes:
     """`tokens` [sequences, length] are embedded by `embed`, then `through` takes them from layer to layer."""
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from backend.domain.errors import ImpossibleStack
 from backend.engines.base import QuantizeRequest
+from backend.engines.native.cache import Extent
 from backend.engines.native.group import Linear, Producer, Pruner, Rounder, Scaler, Stored
 from backend.engines.native.rounding import Rounding, compress, quantization_config, rounded, rounding_for
 from backend.engines.native.scales import search
@@ -34,6 +35,8 @@ class Pipeline:
     """From the names that stay 16-bit to `quantization_config`."""
     pruner: Pruner | None = None
     scaler: Scaler | None = None
+    cache: Callable[[Extent], dict[str, torch.Tensor]] | None = None
+    """From the largest key and value of a layer to what is stored with its attention (`k_scale`, `v_scale`)."""
     gram: bool = True
     sequential: bool = False
     multiple: int = KERNEL_MULTIPLE

@@ -103,11 +103,13 @@ class _Run:
         """Everything that happens to one layer; its part is written at the end."""
         outline, sequential, last = self.outline, self.pipeline.sequential, number + 1 == self.outline.count
         outline.fill(number, self.request.devices[0])
+        outline.cache.recording = self.pipeline.cache is not None
         share = 0.25 if sequential else 0.5
         tallies = self.passes.through(number, hidden, self._taps, not sequential and not last, self._tick(number, 0.0, share))
         stats = {path: tally.stats(outline.stored_name(number, path)) for path, tally in tallies.items()}
         work_on = LayerWork(outline, number, self.plan, self.pipeline, stats, self.dtype)
         reports = work_on.run()
+        outline.cache.recording = False
         shards.write_part(work.part(number + 1), dict(work_on.tensors()))
         if sequential and not last:
             work_on.apply()
