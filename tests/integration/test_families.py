@@ -11,6 +11,7 @@ from backend.domain.progress import Silent
 from backend.engines.base import QuantizeRequest, QuantizeResult
 from backend.engines.native import quantize
 from backend.engines.native.families import FAMILIES
+from backend.evaluate import quality_reference
 from tests.families import KINDS, dense, divergence, logits, tiny
 from tests.tiny import TEXT
 
@@ -54,3 +55,25 @@ def test_transformers_itself_loads_what_was_written(tmp_path: Path, kind: str) -
     run(tiny(tmp_path / "source", kind), tmp_path / "out", "awq", bits=4)
     reference = logits(dense(tmp_path / "out", tmp_path / "dense"), some_tokens())
     torch.testing.assert_close(logits(tmp_path / "out", some_tokens()), reference, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["mixtral", "gpt2", "gpt-neox", "falcon-7b", "falcon-40b", "bloom"])
+def test_quality_is_scored_on_the_weights_as_written(tmp_path: Path, kind: str) -> None:
+    """Also of families that transformers itself cannot load in this form."""
+    import torch
+
+    run(tiny(tmp_path / "source", kind), tmp_path / "out", "awq", bits=4)
+    with torch.no_grad():
+        scored = quality_reference.load(tmp_path / "out").eval()(some_tokens(), use_cache=False).logits
+    reference = logits(dense(tmp_path / "out", tmp_path / "dense"), some_tokens())
+    torch.testing.assert_close(scored, reference, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen2"])
+def test_quality_rounds_activations_as_transformers_does(tmp_path: Path, kind: str) -> None:
+    import torch
+
+    run(tiny(tmp_path / "source", kind), tmp_path / "out", "w8a8", group_size=None, symmetric=True)
+    with torch.no_grad():
+        scored = quality_reference.load(tmp_path / "out").eval()(some_tokens(), use_cache=False).logits
+    torch.testing.assert_close(scored, logits(tmp_path / "out", some_tokens()), rtol=1e-4, atol=1e-4)
