@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.tiny import byte_tokenizer, roughen
 
-HIDDEN, HEADS, KV_HEADS, WIDTH, VOCABULARY = 64, 4, 2, 128, 320
+HIDDEN, HEADS, KV_HEADS, WIDTH, VOCABULARY = 128, 4, 2, 256, 320
 GATED = {"num_key_value_heads": KV_HEADS, "head_dim": HIDDEN // HEADS, "intermediate_size": WIDTH}
 MOE = {"num_experts_per_tok": 2}
 BLOCKS: dict[str, Any] = {"multi_query": False, "parallel_attn": False, "new_decoder_architecture": False, "alibi": False}
@@ -19,8 +19,8 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "mistral": ("mistral", GATED),
     "mixtral": ("mixtral", {**GATED, **MOE, "num_local_experts": 4}),
     "gemma": ("gemma", GATED),
-    "gemma2": ("gemma2", {**GATED, "query_pre_attn_scalar": 16}),
-    "gemma3": ("gemma3_text", {**GATED, "query_pre_attn_scalar": 16}),
+    "gemma2": ("gemma2", {**GATED, "query_pre_attn_scalar": 32}),
+    "gemma3": ("gemma3_text", {**GATED, "query_pre_attn_scalar": 32}),
     "qwen2": ("qwen2", GATED),
     "qwen3": ("qwen3", GATED),
     "qwen3-moe": ("qwen3_moe", {**GATED, **MOE, "num_experts": 4, "moe_intermediate_size": WIDTH}),

@@ -32,7 +32,10 @@ class _Recorded(Exception):
 
 
 class Outline:
-    """`config` is transformers'; `count` the number of decoder layers."""
+    """`config` is transformers'; `count` the number of decoder layers.
+
+    Raises ImpossibleStack for a family without a row, ModelDamaged for a checkpoint that lacks a tensor of a layer.
+    """
 
     def __init__(self, source: Source) -> None:
         import torch
@@ -51,8 +54,16 @@ class Outline:
         for layer in self.layers:
             self._as_stored(layer)
         self.root = self._root()
+        for number in range(self.count):
+            self._complete(number)
         self.cache = recorder()
         """Stands in every layer's call."""
+
+    def _complete(self, number: int) -> None:
+        """Raises ModelDamaged where the checkpoint lacks a tensor of the layer."""
+        missing = self.layers[number].state_dict().keys() - self.stored_names(number).values()
+        if missing:
+            raise ModelDamaged(f"{self.stored_name(number, min(missing))} is missing: download or export the model again.")
 
     def _as_stored(self, layer: Any) -> None:
         """Linears in place of what transformers fuses (experts) or turns round (Conv1D)."""
@@ -101,13 +112,10 @@ class Outline:
     def fill(self, number: int, device: str) -> Any:
         """The layer's module with its weights in fp32 on `device`; `drop` frees it.
 
-        Raises WorkError for values that are not finite, ModelDamaged for tensors that are missing or misshapen.
+        Raises WorkError for values that are not finite, ModelDamaged for tensors that are misshapen.
         """
         layer = self.layers[number]
         wanted = {name: path for name, path in self.stored_names(number).items() if path in layer.state_dict()}
-        missing = layer.state_dict().keys() - wanted.values()
-        if missing:
-            raise ModelDamaged(f"{self.stored_name(number, min(missing))} is missing: download or export the model again.")
         self._buffers(layer, device)
         self._load(layer, wanted, device)
         return layer
