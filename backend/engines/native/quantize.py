@@ -38,7 +38,7 @@ def quantize(request: QuantizeRequest, progress: Progress) -> QuantizeResult:
     config = json.loads((request.model_dir / "config.json").read_bytes())
     if config.get("quantization_config"):
         raise ImpossibleStack("The model is already quantized: start from its 16-bit original.")
-    progress.phase("load", "Reading the model's outline", weight=0.05)
+    progress.phase("load", "Reading the model's outline", weight=0.1)
     run = _Run(request, progress)
     checkpoint.fresh(request.out_dir)
     folder = request.work_dir or request.out_dir.with_name(request.out_dir.name + ".work")
@@ -66,7 +66,7 @@ class _Run:
     def run(self, work: Work) -> QuantizeResult:
         state, hidden = self._begin(work)
         count = self.outline.count
-        self.progress.phase("optimize", "Optimizing layer by layer", total=count, unit="layers", weight=0.9)
+        self.progress.phase("optimize", "Optimizing layer by layer", total=count, unit="layers", weight=3.7)
         if state.done:
             self.progress.note(f"{state.done} of {count} layers were done before: going on with layer {state.done + 1}.")
         for number in range(state.done, count):
@@ -134,7 +134,7 @@ class _Run:
         return lambda done: self.progress.advance(round(number + before + share * done, 2))
 
     def _finish(self, state: State, work: Work) -> QuantizeResult:
-        self.progress.phase("write", "Writing the checkpoint", weight=0.05)
+        self.progress.phase("write", "Writing the checkpoint", weight=0.2)
         source, folder = self.request.model_dir, self.request.out_dir
         after = shards.join(work.parts(self.outline.count), folder)
         checkpoint.write_companions(source, folder)
