@@ -64,14 +64,14 @@ def tiny_llama(
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         model = AutoModelForCausalLM.from_config(config)
-        _roughen(model)
+        roughen(model)
     folder.mkdir(parents=True, exist_ok=True)
     model.to(torch.bfloat16).save_pretrained(folder)
     byte_tokenizer(folder, vocabulary)
     return folder
 
 
-def _roughen(model: Any) -> None:
+def roughen(model: Any) -> None:
     """Uneven channels and biases that are not zero: activations as skewed as a trained model's, or scales have nothing to do."""
     import torch
 

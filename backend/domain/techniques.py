@@ -11,7 +11,12 @@ from typing import NamedTuple
 GROUP_SIZE = {"awq": 128, "gptq": 128, "rtn": 128}
 """Default group size of the methods that quantize in groups."""
 
-NATIVE_FAMILIES = frozenset({"llama", "mistral", "qwen2"})
+NATIVE_FAMILIES = frozenset(
+    {
+        "bloom", "cohere", "cohere2", "falcon", "gemma", "gemma2", "gemma3_text", "gpt2", "gpt_neox", "llama", "mistral",
+        "mixtral", "phi", "phi3", "qwen2", "qwen3", "qwen3_moe",
+    }
+)  # fmt: skip
 """`model_type` of what the native engine can quantize: the rows of engines/native/families.py."""
 
 

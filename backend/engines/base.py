@@ -7,31 +7,59 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+QuantizeMethod = Literal["w8a8", "awq", "rtn", "gptq", "smoothquant", "int8", "fp8", "kv_cache"]
+
+
+class Pruning(BaseModel):
+    """Weights set to zero before anything is quantized."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    method: Literal["magnitude", "wanda", "sparsegpt"]
+    sparsity: float = Field(0.5, gt=0, lt=1)
+    pattern: Literal["unstructured", "2:4", "4:8"] = "unstructured"
+
 
 class QuantizeRequest(BaseModel):
-    """One quantization. `group_size`, `symmetric` and `bits` as the plan filled them in; w8a8 leaves `group_size` None."""
+    """One optimization of weights: pruning, quantization, or both in one pass over the layers.
+
+    `group_size`, `symmetric`, `bits` and `tuning` as the plan filled them in; without a method the weights stay 16-bit.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
 
     model_dir: Path
     out_dir: Path
     """Must not exist yet, or be empty."""
-    method: Literal["w8a8", "awq", "rtn"]
+    method: QuantizeMethod | None = None
     """rtn, rounding to nearest, is awq without scales: what awq has to beat."""
-    bits: int = Field(ge=2, le=8)
+    bits: int = Field(16, ge=2, le=16)
     group_size: int | None = Field(None, gt=0)
-    symmetric: bool
+    """Weights that share a scale; None where an output channel or the matrix does."""
+    symmetric: bool = True
+    tuning: dict[str, Any] = {}
+    """Options that only some methods take: `act_order`, `clip`..."""
+    pruning: Pruning | None = None
     calibration_texts: list[str]
     samples: int = Field(64, ge=1)
     """Sequences; fewer are used where the text holds fewer."""
     length: int = Field(512, ge=8)
     """Tokens a sequence."""
     seed: int = 0
+    devices: tuple[str, ...] = Field(("cpu",), min_length=1)
+    """Where layers run, as torch names them (cpu, cuda:0...): several share the calibration sequences, all of one kind."""
+    work_dir: Path | None = None
+    """Where finished layers lie until the end. A later attempt at the same request goes on from what is in it; it is removed
+    after success. None: a folder beside `out_dir`, removed in any case."""
+    spill_bytes: int = Field(2_000_000_000, ge=0)
+    """Hidden states of the calibration text above this live in files."""
 
     @model_validator(mode="after")
-    def _groups_where_the_method_has_them(self) -> QuantizeRequest:
-        if (self.method == "w8a8") != (self.group_size is None):
-            raise ValueError("group_size goes with awq and rtn, and they need it")
+    def _asks_for_something(self) -> QuantizeRequest:
+        if self.method is None and self.pruning is None:
+            raise ValueError("neither a method nor pruning: nothing to do")
+        if self.method in {"awq", "rtn"} and self.group_size is None:
+            raise ValueError("awq and rtn need a group_size")
         return self
 
 

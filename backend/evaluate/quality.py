@@ -1,7 +1,7 @@
 """How much of the original's output quality a saved variant keeps: perplexity, KL divergence, agreement of greedy answers.
 
-Scores the files as saved: transformers' own compressed-tensors loading turns integers back into weights and quantizes
-activations per token where the checkpoint says so (the dequantized reference, in fp32). Knows nothing of engines or servers.
+Scores the files as saved: `quality_reference` turns integers back into weights and rounds activations where the checkpoint says
+so (the dequantized reference, in fp32). Knows nothing of engines or servers.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from backend.domain.errors import InvalidModel, InvalidWorkload, ModelDamaged, WorkError
 from backend.domain.progress import Progress
 from backend.domain.student_t import quantile
+from backend.evaluate import quality_reference
 
 if TYPE_CHECKING:
     import torch
@@ -86,10 +87,12 @@ def _load(folder: Path) -> Any:
 
     logging.disable_progress_bar()
     try:
+        if _method(folder) == "compressed-tensors":
+            return quality_reference.load(folder).eval()
         model = AutoModelForCausalLM.from_pretrained(
             folder, dtype=torch.float32, local_files_only=True, trust_remote_code=False, use_safetensors=True
         )
-    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         first = str(error).partition("\n")[0]
         raise ModelDamaged(f"The model in {folder} cannot be loaded for scoring ({first}): make it again.") from None
     return model.eval()
@@ -150,7 +153,12 @@ def t_interval(values: Sequence[float]) -> tuple[float, float] | None:
 
 
 def _quantized(folder: Path) -> bool:
-    return bool(json.loads((folder / "config.json").read_bytes()).get("quantization_config"))
+    return _method(folder) is not None
+
+
+def _method(folder: Path) -> str | None:
+    quantization = json.loads((folder / "config.json").read_bytes()).get("quantization_config")
+    return str(quantization.get("quant_method")) if quantization else None
 
 
 def greedy_match(baseline: Sequence[Sequence[Any]], variant: Sequence[Sequence[Any]]) -> dict[str, Any]:

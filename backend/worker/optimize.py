@@ -29,6 +29,10 @@ QUALITY_WINDOWS = (8, 24)
 QUALITY_PARAMETER_WINDOWS = 4_000_000_000
 
 
+RESUME = "resume"
+"""Beside the scratch space, which every attempt begins anew: finished layers, for the next attempt."""
+
+
 class Optimization:
     """One run: what the steps have in common, and what the manifest is made of."""
 
@@ -56,13 +60,14 @@ class Optimization:
 
     def _quantize(self, step: PlannedStep) -> None:
         from backend.engines.base import QuantizeRequest
-        from backend.engines.native import quantize
+        from backend.engines.native import devices, quantize
 
         options = step.options
         request = QuantizeRequest(
             model_dir=Path(self.spec.model.path), out_dir=self.model, method=options["method"], bits=options["bits"],
             group_size=options.get("group_size"), symmetric=options["symmetric"], seed=self.spec.seed,
-            calibration_texts=calibration_texts(self.spec.calibration_path),
+            calibration_texts=calibration_texts(self.spec.calibration_path), devices=devices(),
+            work_dir=self.channel.folder / RESUME,
         )  # fmt: skip
         made = quantize(request, self.progress)
         calibration = {**made.calibration, "source": self.spec.calibration_path or "bundled"}

@@ -30,7 +30,7 @@ def only_job(home: Workspace) -> str:
 def test_ctrl_c_cancels_the_demo_with_130_and_leaves_nothing(home: Workspace) -> None:
     demo = start_demo(home)
     job = only_job(home)
-    until_phase(home, job, "calibrate")
+    until_phase(home, job, "optimize")
     demo.send_signal(signal.SIGINT)
     out, err = demo.communicate(timeout=120)
     assert demo.returncode == 130 and out == "" and "cancelled" in err
@@ -41,7 +41,7 @@ def test_ctrl_c_cancels_the_demo_with_130_and_leaves_nothing(home: Workspace) ->
 def test_the_demo_survives_kill_9_of_its_supervisor(home: Workspace) -> None:
     demo = start_demo(home)
     job = only_job(home)
-    until_phase(home, job, "calibrate")
+    until_phase(home, job, "optimize")
     kill_supervisor(home)
     assert until_ended(home, job).state is JobState.SUCCEEDED
     eventually("the second job", lambda: len(jobs.listing(home)) == 2)

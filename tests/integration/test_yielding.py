@@ -24,7 +24,7 @@ def running(workspace: Workspace) -> JobView:
     """A job that yields, in the middle of its work."""
     job = submit(workspace, LONGER, yields=True)
     supervisors.ensure(workspace)
-    return until_phase(workspace, job.id, "calibrate")
+    return until_phase(workspace, job.id, "optimize")
 
 
 def said(workspace: Workspace, job: JobView) -> str:

@@ -1,15 +1,18 @@
-"""The two forms of the calibration loss: Gram matrix and sampled rows."""
+"""The two forms of the calibration loss: Gram matrix and the tokens themselves."""
 
 from __future__ import annotations
 
 import torch
 
-from backend.engines.native.calibration import Gram
+from backend.engines.native.group import Stats
 
 
 def test_the_token_form_is_the_same_loss_as_the_gram_form() -> None:
     generator = torch.Generator().manual_seed(0)
     rows, error = torch.randn(64, 24, generator=generator), torch.randn(8, 24, generator=generator)
-    gram = Gram(rows.T @ rows, rows.abs().sum(0))
-    tokens = Gram(rows, rows.abs().sum(0), wide=True)
+    seen = (len(rows), rows.abs().mean(0), rows.abs().amax(0))
+    gram, tokens = Stats(*seen, gram=rows.T @ rows), Stats(*seen, rows=rows)
     assert abs(gram.squared(error) / tokens.squared(error) - 1) < 1e-4
+    torch.testing.assert_close(gram.matrix(), tokens.matrix())
+    columns = torch.rand(24, generator=generator) + 0.5
+    assert abs(gram.scaled(columns).squared(error * columns) / tokens.squared(error) - 1) < 1e-4

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from backend.domain.errors import DiskFull, ModelDamaged, RequestError, WorkError
-from backend.engines.native import checkpoint
+from backend.engines.native import checkpoint, shards
 from tests.tiny import edit_json, tiny_llama
 
 FULL = Path("/dev/full")
@@ -21,25 +21,52 @@ def some_tensors() -> dict[str, Any]:
     return {name: torch.full((4, 8), float(number)) for number, name in enumerate("abcde")}
 
 
-def test_small_weights_are_one_file_that_reads_back(tmp_path: Path) -> None:
-    import torch
+def parts_of(folder: Path) -> list[Path]:
+    parts = [folder / f"part-{name}" for name in some_tensors()]
+    for path, (name, tensor) in zip(parts, some_tensors().items(), strict=True):
+        shards.write_part(path, {name: tensor})
+    return parts
 
-    size = checkpoint.write_weights(tmp_path, some_tensors())
-    assert [path.name for path in tmp_path.iterdir()] == ["model.safetensors"]
-    assert size == (tmp_path / "model.safetensors").stat().st_size
-    read = dict(checkpoint.read_tensors(tmp_path))
+
+def test_small_parts_become_one_file_that_reads_back(tmp_path: Path) -> None:
+    import torch
+    from safetensors.torch import load_file
+
+    (tmp_path / "out").mkdir()
+    size = shards.join(parts_of(tmp_path), tmp_path / "out")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["model.safetensors"]
+    assert size == (tmp_path / "out" / "model.safetensors").stat().st_size
+    read = load_file(tmp_path / "out" / "model.safetensors")
     assert all(torch.equal(read[name], tensor) for name, tensor in some_tensors().items())
 
 
-def test_weights_above_the_limit_are_sharded_with_an_index(tmp_path: Path) -> None:
-    size = checkpoint.write_weights(tmp_path, some_tensors(), shard_bytes=300)
+def test_parts_above_the_limit_are_sharded_with_an_index(tmp_path: Path) -> None:
+    import torch
+
+    parts = parts_of(tmp_path)
+    out = tmp_path / "out"
+    out.mkdir()
+    size = shards.join(parts, out, shard_bytes=2 * parts[0].stat().st_size)
     names = [f"model-{number:05d}-of-00003.safetensors" for number in (1, 2, 3)]
-    assert sorted(path.name for path in tmp_path.glob("*.safetensors")) == names
-    index = json.loads((tmp_path / checkpoint.INDEX).read_text())
+    assert sorted(path.name for path in out.glob("*.safetensors")) == names
+    index = json.loads((out / checkpoint.INDEX).read_text())
     assert index["metadata"]["total_size"] == 5 * 128
     assert index["weight_map"]["e"] == names[2]
-    assert set(dict(checkpoint.read_tensors(tmp_path))) == set("abcde")
-    assert size == sum(path.stat().st_size for path in checkpoint.weight_files(tmp_path))
+    source = checkpoint.Source(out)
+    assert all(torch.equal(tensor, some_tensors()[name]) for name, tensor in source.read("edcba"))
+    assert size == source.bytes
+
+
+def test_a_shard_or_a_tensor_that_is_missing_is_named_before_anything_is_read(tmp_path: Path) -> None:
+    parts = parts_of(tmp_path)
+    shards.join(parts, tmp_path, shard_bytes=2 * parts[0].stat().st_size)
+    index = json.loads((tmp_path / checkpoint.INDEX).read_text())
+    edit_json(tmp_path / checkpoint.INDEX, weight_map={**index["weight_map"], "f": "model-00001-of-00003.safetensors"})
+    with pytest.raises(ModelDamaged, match=r"^f stands in"):
+        checkpoint.Source(tmp_path)
+    (tmp_path / "model-00002-of-00003.safetensors").unlink()
+    with pytest.raises(ModelDamaged, match=r"model-00002-of-00003\.safetensors cannot be read"):
+        checkpoint.Source(tmp_path)
 
 
 def test_a_full_disk_is_one_sentence_and_leaves_nothing(tmp_path: Path) -> None:
@@ -73,7 +100,7 @@ def test_a_folder_that_holds_something_is_refused(tmp_path: Path) -> None:
 def test_weights_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"nonsense")
     with pytest.raises(ModelDamaged, match=r"model\.safetensors"):
-        list(checkpoint.read_tensors(tmp_path))
+        checkpoint.Source(tmp_path)
 
 
 def test_config_and_tokenizer_are_readable_by_transformers_4_and_5(tmp_path: Path) -> None:

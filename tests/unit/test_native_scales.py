@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backend.engines.native.calibration import Gram
-from backend.engines.native.scales import Linear, LinearProducer, NormProducer, group_loss, search, squared_error
+from backend.engines.native.group import Linear, LinearProducer, NormProducer, Stats
+from backend.engines.native.scales import group_loss, search
 from tests.unit.test_native_rounding import a_rounding
 
 
@@ -27,14 +27,14 @@ def skewed(rows: int, columns: int, seed: int) -> Any:
     return torch.randn(rows, columns, generator=drawn) * torch.exp(1.5 * torch.randn(columns, generator=drawn))
 
 
-def gram_of(inputs: Any) -> Gram:
-    return Gram(inputs.T @ inputs, inputs.abs().sum(0))
+def stats_of(inputs: Any) -> Stats:
+    return Stats(len(inputs), inputs.abs().mean(0), inputs.abs().amax(0), gram=inputs.T @ inputs)
 
 
-def linear(weight: Any) -> Linear:
+def linear(weight: Any, stats: Stats) -> Linear:
     import torch
 
-    return Linear("linear", weight, torch.ones(weight.shape[0]), torch.ones(weight.shape[1]))
+    return Linear("linear", weight, weight, torch.ones(weight.shape[0]), torch.ones(weight.shape[1]), stats)
 
 
 def test_the_loss_is_the_squared_output_error_over_the_calibration_tokens() -> None:
@@ -42,7 +42,7 @@ def test_the_loss_is_the_squared_output_error_over_the_calibration_tokens() -> N
 
     inputs, error = skewed(50, 32, 0), torch.randn(8, 32, generator=generator(1))
     direct = float((inputs @ error.T).pow(2).sum())
-    assert squared_error(error, gram_of(inputs)) == pytest.approx(direct, rel=1e-4)
+    assert stats_of(inputs).squared(error) == pytest.approx(direct, rel=1e-4)
 
 
 @settings(max_examples=15, deadline=None)
@@ -50,20 +50,20 @@ def test_the_loss_is_the_squared_output_error_over_the_calibration_tokens() -> N
 def test_the_search_never_loses_to_plain_rounding(seed: int, symmetric: bool) -> None:
     import torch
 
-    gram, rounding = gram_of(skewed(64, 64, seed)), a_rounding("awq", 4, symmetric)
-    members = [linear(torch.randn(32, 64, generator=generator(seed + n))) for n in range(2)]
+    stats, rounding = stats_of(skewed(64, 64, seed)), a_rounding("awq", 4, symmetric)
+    members = [linear(torch.randn(32, 64, generator=generator(seed + n)), stats) for n in range(2)]
     norm = NormProducer(torch.rand(64, generator=generator(seed)) + 0.5, torch.bfloat16)
-    columns = search(members, gram, norm, rounding)
-    assert group_loss(members, columns, gram, rounding) <= group_loss(members, torch.ones(64), gram, rounding)
+    columns = search(members, norm, rounding)
+    assert group_loss(members, columns, rounding) <= group_loss(members, torch.ones(64), rounding)
 
 
 def test_on_skewed_activations_the_search_wins_clearly() -> None:
     import torch
 
-    gram, rounding = gram_of(skewed(256, 128, 0)), a_rounding("awq", 4, False)
-    members = [linear(torch.randn(64, 128, generator=generator(1)))]
-    columns = search(members, gram, NormProducer(torch.ones(128), torch.bfloat16), rounding)
-    assert group_loss(members, columns, gram, rounding) < 0.7 * group_loss(members, torch.ones(128), gram, rounding)
+    stats, rounding = stats_of(skewed(256, 128, 0)), a_rounding("awq", 4, False)
+    members = [linear(torch.randn(64, 128, generator=generator(1)), stats)]
+    columns = search(members, NormProducer(torch.ones(128), torch.bfloat16), rounding)
+    assert group_loss(members, columns, rounding) < 0.7 * group_loss(members, torch.ones(128), rounding)
 
 
 @settings(max_examples=40, deadline=None)
@@ -93,7 +93,8 @@ def test_folding_into_values_shared_by_query_heads_changes_no_output(seed: int, 
         heads = (inputs @ value.T).view(5, kv_heads, 1, head_dim).expand(5, kv_heads, repeats, head_dim)
         return heads.reshape(5, -1) @ output.T
 
-    producer = LinearProducer(value.shape[0], output.shape[1], head_dim)
+    rows = torch.arange(value.shape[0]).view(kv_heads, 1, head_dim).expand(kv_heads, repeats, head_dim)
+    producer = LinearProducer(rows.flatten(), value.shape[0])
     scales = producer.tie(torch.rand(output.shape[1], generator=drawn) + 0.1)
     folded = attention(value / producer.rows(scales)[:, None], output * scales)
     torch.testing.assert_close(folded, attention(value, output), rtol=1e-4, atol=1e-4)

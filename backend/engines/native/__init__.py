@@ -1,3 +1,4 @@
-"""The engine of this repository: INT8 W8A8 and AWQ on Gram matrices, written as compressed-tensors checkpoints."""
+"""The engine of this repository: optimizes one decoder layer at a time and writes compressed-tensors checkpoints."""
 
+from backend.engines.native.passes import devices as devices
 from backend.engines.native.quantize import quantize as quantize

@@ -9,7 +9,7 @@ import errno
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     import torch
 
 INDEX = "model.safetensors.index.json"
-SHARD_BYTES = 5_000_000_000
 COPIED = ("tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab.*", "merges.txt", "*.model", "chat_template*")
 COPIED_TOO = ("generation_config.json", "LICENSE*", "NOTICE*")
 
@@ -33,27 +32,54 @@ def weight_files(folder: Path) -> list[Path]:
     return [folder / "model.safetensors"]
 
 
-def read_tensors(folder: Path) -> Iterator[tuple[str, torch.Tensor]]:
-    """Every stored tensor by name. Raises ModelDamaged when a file cannot be read."""
-    for file in _open_files(folder):
-        for name in file.keys():  # noqa: SIM118 - not a mapping
-            yield name, file.get_tensor(name)
+class Source:
+    """A checkpoint's tensors by name, read one at a time; only headers are read at first, no file stays open.
+
+    Raises ModelDamaged where a shard is missing, cannot be read, or lacks a tensor that the index promises.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.files: dict[str, Path] = {}
+        self.dtypes: set[str] = set()
+        """As safetensors writes them (F16, BF16...)."""
+        for path in weight_files(folder):
+            with _opened(path) as file:
+                names = list(file.keys())
+                self.files |= dict.fromkeys(names, path)
+                self.dtypes |= {file.get_slice(name).get_dtype() for name in names}
+        for name in _promised(folder) - self.files.keys():
+            raise ModelDamaged(f"{name} stands in {INDEX} but in no shard: download or export the model again.")
+
+    def read(self, names: Iterable[str]) -> Iterator[tuple[str, torch.Tensor]]:
+        """The tensors of these names, file by file."""
+        by_file: dict[Path, list[str]] = {}
+        for name in names:
+            by_file.setdefault(self.files[name], []).append(name)
+        for path, held in by_file.items():
+            with _opened(path) as file:
+                for name in held:
+                    yield name, file.get_tensor(name)
+
+    @property
+    def bytes(self) -> int:
+        return sum(path.stat().st_size for path in set(self.files.values()))
 
 
-def dtypes(folder: Path) -> set[str]:
-    """The types of all stored tensors, as safetensors writes them (F16, BF16...). Raises ModelDamaged as `read_tensors`."""
-    return {file.get_slice(name).get_dtype() for file in _open_files(folder) for name in file.keys()}  # noqa: SIM118
+def _promised(folder: Path) -> set[str]:
+    index = folder / INDEX
+    return set(json.loads(index.read_bytes())["weight_map"]) if index.is_file() else set()
 
 
-def _open_files(folder: Path) -> Iterator[Any]:
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
     from safetensors import SafetensorError, safe_open
 
-    for path in weight_files(folder):
-        try:
-            with safe_open(path, framework="pt") as file:
-                yield file
-        except (OSError, SafetensorError) as error:
-            raise ModelDamaged(f"{path.name} cannot be read ({error}): download or export the model again.") from None
+    try:
+        with safe_open(path, framework="pt") as file:
+            yield file
+    except (OSError, SafetensorError) as error:
+        raise ModelDamaged(f"{path.name} cannot be read ({error}): download or export the model again.") from None
 
 
 def fresh(folder: Path) -> None:
@@ -100,38 +126,6 @@ def write_json(path: Path, document: dict[str, Any]) -> None:
     write_file(path, lambda aside: aside.write_text(text))
 
 
-def write_weights(folder: Path, tensors: dict[str, torch.Tensor], shard_bytes: int = SHARD_BYTES) -> int:
-    """Write one safetensors file, or shards of at most `shard_bytes` with their index; return the bytes written."""
-    from safetensors.torch import save_file
-
-    shards = _shards(tensors, shard_bytes)
-    names = [_shard_name(number, len(shards)) for number in range(1, len(shards) + 1)]
-    for name, held in zip(names, shards, strict=True):
-        part = {key: tensors[key] for key in held}
-        write_file(folder / name, lambda aside, part=part: save_file(part, aside, metadata={"format": "pt"}))  # type: ignore[misc]
-    if len(shards) > 1:
-        total = sum(tensor.nbytes for tensor in tensors.values())
-        weight_map = {key: name for name, held in zip(names, shards, strict=True) for key in held}
-        write_json(folder / INDEX, {"metadata": {"total_size": total}, "weight_map": weight_map})
-    return sum((folder / name).stat().st_size for name in names)
-
-
-def _shards(tensors: dict[str, torch.Tensor], limit: int) -> list[list[str]]:
-    shards: list[list[str]] = [[]]
-    size = 0
-    for name, tensor in tensors.items():
-        if shards[-1] and size + tensor.nbytes > limit:
-            shards.append([])
-            size = 0
-        shards[-1].append(name)
-        size += tensor.nbytes
-    return shards
-
-
-def _shard_name(number: int, count: int) -> str:
-    return "model.safetensors" if count == 1 else f"model-{number:05d}-of-{count:05d}.safetensors"
-
-
 def write_companions(source: Path, folder: Path) -> None:
     """Copy tokenizer, generation and licence files; name a tokenizer class that transformers 4 knows as well."""
     for path in sorted({path for pattern in (*COPIED, *COPIED_TOO) for path in source.glob(pattern) if path.is_file()}):
@@ -144,13 +138,15 @@ def write_companions(source: Path, folder: Path) -> None:
             write_file(folder / path.name, lambda aside, path=path: shutil.copyfile(path, aside))  # type: ignore[misc]
 
 
-def write_config(source: Path, folder: Path, dtype: str, quantization: dict[str, Any]) -> None:
-    """config.json with `quantization_config`, readable by transformers 4 and 5 (`rope_theta` beside `rope_parameters`...).
+def write_config(source: Path, folder: Path, dtype: str, quantization: dict[str, Any] | None) -> None:
+    """config.json with `quantization_config` where there is one; written last: the folder is no model before.
 
-    Written last: the folder is no model before.
+    Readable by transformers 4 and 5 (`rope_theta` beside `rope_parameters`...).
     """
     config: dict[str, Any] = json.loads((source / "config.json").read_bytes())
-    config |= {"dtype": dtype, "torch_dtype": dtype, "quantization_config": quantization}
+    config |= {"dtype": dtype, "torch_dtype": dtype}
+    if quantization is not None:
+        config["quantization_config"] = quantization
     rope = config.get("rope_parameters")
     if isinstance(rope, dict) and "rope_theta" in rope:
         config["rope_theta"] = rope["rope_theta"]

@@ -1,47 +1,277 @@
-"""Which linears of a decoder layer share an input, and what feeds them: one row a family, no algorithm."""
+"""Which linears of a decoder layer share an input, and what feeds them: one row a family, no algorithm.
+
+Names are module paths inside a decoder layer as transformers builds it; `*` stands for every expert. Where checkpoints name
+something differently, `stored` says how. A family with several layouts has several rows; the first whose `when` the model's
+config meets is taken.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backend.domain.errors import ImpossibleStack
+
+if TYPE_CHECKING:
+    import torch
+
+Layout = Callable[[Any], "torch.Tensor"]
+"""From a model's config to the output row of the producer that computes each input channel [in features]."""
 
 
 class Group(NamedTuple):
     """Linears that read the same input. Serving engines fuse them, so they are quantized all or none.
 
-    `producer` computes that input up to an elementwise product without this channel's scale: the norm before, or the
-    linear whose output channels are the input channels (repeated over the query heads of a KV head).
+    `producer` computes that input up to an elementwise product without this channel's scale: the norm before (`layout` None), or
+    the linear whose output rows are the input channels by `layout`. None: nothing that scales could be folded into.
+    `others` read the same input and stay 16-bit (a router): what is folded into the norm is undone in their columns.
     """
 
     linears: tuple[str, ...]
-    producer: str
+    producer: str | None = None
+    layout: Layout | None = None
+    others: tuple[str, ...] = ()
+
+
+class Experts(NamedTuple):
+    """Experts that transformers keeps as tensors of three dimensions, and checkpoints as a linear each."""
+
+    path: str
+    gate: str
+    up: str
+    down: str
 
 
 class Family(NamedTuple):
-    """Names are module paths; `layers` is the path of the list of decoder layers."""
+    """`layers` is the module path of the list of decoder layers, `head` what checkpoints call the output head."""
 
     layers: str
     groups: tuple[Group, ...]
+    head: str = "lm_head"
+    norm_offset: float = 0.0
+    """What the norms add to their weight (Gemma: 1)."""
+    stored: tuple[tuple[str, str], ...] = ()
+    """Renames inside a layer: as checkpoints have it, as the module is called."""
+    experts: Experts | None = None
+    transposed: bool = False
+    """Weights are stored [in, out] (GPT-2's Conv1D)."""
+    attention: str = "self_attn"
+    """The module that checkpoints hang the scales of the key-value cache on."""
+    when: Mapping[str, Any] = {}
+    """Config fields and their values."""
 
+
+def _heads(config: Any) -> tuple[int, int, int]:
+    """Query heads, heads of keys and values, size of a head."""
+    heads = config.num_attention_heads
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
+    return heads, getattr(config, "num_key_value_heads", None) or heads, head_dim
+
+
+def _rows(of_each_head: Callable[[int], int], config: Any) -> torch.Tensor:
+    """Row index [heads x head size]: `of_each_head` gives the first row of the values of a query head."""
+    import torch
+
+    heads, _, head_dim = _heads(config)
+    first = torch.tensor([of_each_head(head) for head in range(heads)])
+    return (first[:, None] + torch.arange(head_dim)).flatten()
+
+
+def values(config: Any) -> torch.Tensor:
+    """A value projection of its own; a head of values may serve several query heads."""
+    heads, kv_heads, head_dim = _heads(config)
+    return _rows(lambda head: head // (heads // kv_heads) * head_dim, config)
+
+
+def values_after_queries_and_keys(config: Any) -> torch.Tensor:
+    """Fused [all queries, all keys, all values]."""
+    heads, kv_heads, head_dim = _heads(config)
+    return _rows(lambda head: (heads + kv_heads + head // (heads // kv_heads)) * head_dim, config)
+
+
+def values_of_each_head(config: Any) -> torch.Tensor:
+    """Fused [heads, (query, key, value), head size]."""
+    return _rows(lambda head: (3 * head + 2) * _heads(config)[2], config)
+
+
+def values_of_one_head(config: Any) -> torch.Tensor:
+    """Fused [queries of all heads, one key, one value]."""
+    heads, _, head_dim = _heads(config)
+    return _rows(lambda head: (heads + 1) * head_dim, config)
+
+
+def values_of_each_group(config: Any) -> torch.Tensor:
+    """Fused [key-value heads, (their queries, key, value), head size]."""
+    heads, head_dim = _heads(config)[::2]
+    queries = heads // (getattr(config, "num_kv_heads", None) or heads)
+    return _rows(lambda head: (head // queries * (queries + 2) + queries + 1) * head_dim, config)
+
+
+def each(config: Any) -> torch.Tensor:
+    """Row by row: the intermediate features of a gated feed-forward."""
+    import torch
+
+    return torch.arange(getattr(config, "moe_intermediate_size", None) or config.intermediate_size)
+
+
+def intermediate(config: Any) -> torch.Tensor:
+    import torch
+
+    return torch.arange(config.intermediate_size)
+
+
+def after_gates(config: Any) -> torch.Tensor:
+    """Fused [all gates, all ups]."""
+    import torch
+
+    return torch.arange(config.intermediate_size, 2 * config.intermediate_size)
+
+
+_QKV = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+_OUTPUT = Group(("self_attn.o_proj",), "self_attn.v_proj", values)
+_GATED = ("mlp.gate_proj", "mlp.up_proj")
+_DOWN = Group(("mlp.down_proj",), "mlp.up_proj", intermediate)
 
 _LLAMA = Family(
     layers="model.layers",
+    groups=(Group(_QKV, "input_layernorm"), _OUTPUT, Group(_GATED, "post_attention_layernorm"), _DOWN),
+)
+_GEMMA = _LLAMA._replace(norm_offset=1.0)
+_GEMMA_2 = _GEMMA._replace(groups=(Group(_QKV, "input_layernorm"), _OUTPUT, Group(_GATED, "pre_feedforward_layernorm"), _DOWN))
+_COHERE = _LLAMA._replace(groups=(Group((*_QKV, *_GATED), "input_layernorm"), _OUTPUT, _DOWN))
+_MIXTRAL = Family(
+    layers="model.layers",
     groups=(
-        Group(("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"), "input_layernorm"),
-        Group(("self_attn.o_proj",), "self_attn.v_proj"),
-        Group(("mlp.gate_proj", "mlp.up_proj"), "post_attention_layernorm"),
-        Group(("mlp.down_proj",), "mlp.up_proj"),
+        Group(_QKV, "input_layernorm"),
+        _OUTPUT,
+        Group(("mlp.experts.*.w1", "mlp.experts.*.w3"), "post_attention_layernorm", others=("mlp.gate",)),
+        Group(("mlp.experts.*.w2",), "mlp.experts.*.w3", intermediate),
+    ),
+    stored=(("block_sparse_moe.", "mlp."),),
+    experts=Experts("mlp.experts", gate="w1", up="w3", down="w2"),
+)
+_QWEN_MOE = Family(
+    layers="model.layers",
+    groups=(
+        Group(_QKV, "input_layernorm"),
+        _OUTPUT,
+        Group(("mlp.experts.*.gate_proj", "mlp.experts.*.up_proj"), "post_attention_layernorm", others=("mlp.gate",)),
+        Group(("mlp.experts.*.down_proj",), "mlp.experts.*.up_proj", each),
+    ),
+    experts=Experts("mlp.experts", gate="gate_proj", up="up_proj", down="down_proj"),
+    when={"mlp_only_layers": [], "decoder_sparse_step": 1},
+)
+_PHI = Family(
+    layers="model.layers",
+    groups=(
+        Group((*_QKV, "mlp.fc1"), "input_layernorm"),
+        Group(("self_attn.dense",), "self_attn.v_proj", values),
+        Group(("mlp.fc2",)),
     ),
 )
+_PHI_3 = Family(
+    layers="model.layers",
+    groups=(
+        Group(("self_attn.qkv_proj",), "input_layernorm"),
+        Group(("self_attn.o_proj",), "self_attn.qkv_proj", values_after_queries_and_keys),
+        Group(("mlp.gate_up_proj",), "post_attention_layernorm"),
+        Group(("mlp.down_proj",), "mlp.gate_up_proj", after_gates),
+    ),
+)
+_GPT_2 = Family(
+    layers="transformer.h",
+    groups=(
+        Group(("attn.c_attn",), "ln_1"),
+        Group(("attn.c_proj",), "attn.c_attn", values_after_queries_and_keys),
+        Group(("mlp.c_fc",), "ln_2"),
+        Group(("mlp.c_proj",)),
+    ),
+    transposed=True,
+    attention="attn",
+)
+_NEOX = Family(
+    layers="gpt_neox.layers",
+    groups=(
+        Group(("attention.query_key_value",), "input_layernorm"),
+        Group(("attention.dense",), "attention.query_key_value", values_of_each_head),
+        Group(("mlp.dense_h_to_4h",), "post_attention_layernorm"),
+        Group(("mlp.dense_4h_to_h",)),
+    ),
+    head="embed_out",
+    attention="attention",
+)
 
-FAMILIES: dict[str, Family] = {"llama": _LLAMA, "mistral": _LLAMA, "qwen2": _LLAMA}
+
+def _blocks(before_attention: str | None, before_mlp: str | None, layout: Layout) -> Family:
+    """BLOOM and Falcon: one fused projection and a plain feed-forward; None where the norm's output is the residual too."""
+    return Family(
+        layers="transformer.h",
+        attention="self_attention",
+        groups=(
+            Group(("self_attention.query_key_value",), before_attention),
+            Group(("self_attention.dense",), "self_attention.query_key_value", layout),
+            Group(("mlp.dense_h_to_4h",), before_mlp),
+            Group(("mlp.dense_4h_to_h",)),
+        ),
+    )
+
+
+def _parallel(layout: Layout) -> Family:
+    """Falcon with one norm before attention and feed-forward at once."""
+    return Family(
+        layers="transformer.h",
+        attention="self_attention",
+        groups=(
+            Group(("self_attention.query_key_value", "mlp.dense_h_to_4h"), "input_layernorm"),
+            Group(("self_attention.dense",), "self_attention.query_key_value", layout),
+            Group(("mlp.dense_4h_to_h",)),
+        ),
+    )
+
+
+_NORMS = ("input_layernorm", "post_attention_layernorm")
+_BLOOM = (
+    _blocks(None, None, values_of_each_head)._replace(when={"apply_residual_connection_post_layernorm": True}),
+    _blocks(*_NORMS, values_of_each_head),
+)
+_FALCON = (
+    _parallel(values_of_each_group)._replace(when={"new_decoder_architecture": True, "num_ln_in_parallel_attn": 1}),
+    _blocks("ln_attn", "ln_mlp", values_of_each_group)._replace(when={"new_decoder_architecture": True}),
+    _parallel(values_of_one_head)._replace(when={"parallel_attn": True, "multi_query": True}),
+    _parallel(values_of_each_head)._replace(when={"parallel_attn": True}),
+    _blocks(*_NORMS, values_of_one_head)._replace(when={"multi_query": True}),
+    _blocks(*_NORMS, values_of_each_head),
+)
+
+FAMILIES: dict[str, tuple[Family, ...]] = {
+    "llama": (_LLAMA,),
+    "mistral": (_LLAMA,),
+    "qwen2": (_LLAMA,),
+    "qwen3": (_LLAMA,),
+    "qwen3_moe": (_QWEN_MOE,),
+    "mixtral": (_MIXTRAL,),
+    "gemma": (_GEMMA,),
+    "gemma2": (_GEMMA_2,),
+    "gemma3_text": (_GEMMA_2,),
+    "phi": (_PHI,),
+    "phi3": (_PHI_3,),
+    "cohere": (_COHERE,),
+    "cohere2": (_COHERE,),
+    "gpt2": (_GPT_2,),
+    "gpt_neox": (_NEOX,),
+    "bloom": _BLOOM,
+    "falcon": _FALCON,
+}
 """By `model_type` of config.json."""
 
 
-def family_of(model_type: str) -> Family:
-    """Raises ImpossibleStack for a family that has no row."""
+def family_of(model_type: str, config: Any) -> Family:
+    """The row whose layout `config` (transformers') has. Raises ImpossibleStack for a family or layout that has no row."""
     if model_type not in FAMILIES:
         known = ", ".join(sorted(FAMILIES))
         raise ImpossibleStack(f"The native engine cannot quantize models of type {model_type!r} yet: it knows {known}.")
-    return FAMILIES[model_type]
+    for row in FAMILIES[model_type]:
+        if all(getattr(config, field, None) == value for field, value in row.when.items()):
+            return row
+    asked = " and ".join(f"{field} {value}" for field, value in FAMILIES[model_type][-1].when.items())
+    raise ImpossibleStack(f"The native engine knows models of type {model_type!r} only with {asked}: this one differs.")

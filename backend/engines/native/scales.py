@@ -7,11 +7,10 @@ output error over the calibration tokens. Knows no model: matrices in, scales ou
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from backend.engines.native.calibration import Gram
+from backend.engines.native.group import Linear, Producer
 from backend.engines.native.rounding import Rounding, in_groups, rounded
 
 if TYPE_CHECKING:
@@ -26,101 +25,34 @@ SAMPLED_ROWS = 256
 FINALISTS = 3
 
 
-@dataclass
-class Linear:
-    """`weight` [out, in] is the original; what is stored is weight x columns / rows, which computes the same once `rows` [out]
-    is folded into the next linear's columns and `columns` [in] into the producer."""
-
-    name: str
-    weight: torch.Tensor
-    rows: torch.Tensor
-    columns: torch.Tensor
-
-    def stored(self, columns: torch.Tensor) -> torch.Tensor:
-        return self.weight * columns / self.rows[:, None]
-
-    def error(self, columns: torch.Tensor, rounding: Rounding) -> torch.Tensor:
-        """W - Q(W s)/s [out, in], in the original's units."""
-        return self.weight - rounded(self.stored(columns), rounding) * self.rows[:, None] / columns
+def error(linear: Linear, columns: torch.Tensor, rounding: Rounding) -> torch.Tensor:
+    """W - Q(W s)/s [out, in], in the original's units."""
+    return linear.weight - linear.undone(rounded(linear.stored(columns), rounding), columns)
 
 
-class NormProducer:
-    """A norm with one weight a channel. Scales are nudged so that the folded weight is exact in its stored dtype."""
-
-    def __init__(self, weight: torch.Tensor, dtype: torch.dtype) -> None:
-        self.weight, self.dtype = weight, dtype
-
-    def tie(self, statistic: torch.Tensor) -> torch.Tensor:
-        return statistic
-
-    def exact(self, scales: torch.Tensor) -> torch.Tensor:
-        import torch
-
-        nudged = self.weight / self.fold(scales).float()
-        return torch.where(nudged.isfinite() & (nudged > 0), nudged, torch.ones_like(nudged))
-
-    def fold(self, scales: torch.Tensor) -> torch.Tensor:
-        """The norm's weight over the scales, as stored."""
-        return (self.weight / scales).to(self.dtype)
+def group_loss(linears: Sequence[Linear], columns: torch.Tensor, rounding: Rounding) -> float:
+    """The sum of squared output errors of all linears over the calibration tokens."""
+    return sum(linear.stats.squared(error(linear, columns, rounding)) for linear in linears)
 
 
-class LinearProducer:
-    """A linear whose output channel feeds `repeats` input channels: with grouped queries a KV head feeds several heads.
-
-    Layout of the input: [KV heads, repeats, head_dim].
-    """
-
-    def __init__(self, out_features: int, in_features: int, head_dim: int) -> None:
-        self.repeats = in_features // out_features
-        self.block = head_dim if self.repeats > 1 else out_features
-
-    def tie(self, statistic: torch.Tensor) -> torch.Tensor:
-        """The mean over the channels that must share one scale, at each of them."""
-        shaped = statistic.view(-1, self.repeats, self.block)
-        return shaped.mean(1, keepdim=True).expand_as(shaped).flatten()
-
-    def exact(self, scales: torch.Tensor) -> torch.Tensor:
-        return scales
-
-    def rows(self, scales: torch.Tensor) -> torch.Tensor:
-        """What the producer's output rows are divided by [its out features]."""
-        return scales.view(-1, self.repeats, self.block)[:, 0].flatten()
-
-
-Producer = NormProducer | LinearProducer
-
-
-def squared_error(error: torch.Tensor, gram: Gram) -> float:
-    """trace(E H E') of E [out, in]: the sum of squared output errors over the calibration tokens."""
-    return gram.squared(error)
-
-
-def group_loss(linears: list[Linear], columns: torch.Tensor, gram: Gram, rounding: Rounding) -> float:
-    return sum(squared_error(linear.error(columns, rounding), gram) for linear in linears)
-
-
-def search(linears: list[Linear], gram: Gram, producer: Producer, rounding: Rounding) -> torch.Tensor:
+def search(linears: Sequence[Linear], producer: Producer, rounding: Rounding) -> torch.Tensor:
     """The candidate scales [in] of least loss, never worse than plain rounding, whose scales are ones.
 
     The loss is a sum over output rows, so an even sample of rows ranks the candidates; the first few are then held against
     plain rounding on all rows.
     """
-    sampled = _sample_rows(linears)
-    plain, *candidates = _candidates(linears, gram, producer, rounding)
-    candidates.sort(key=lambda columns: group_loss(sampled, columns, gram, rounding))
-    return min([plain, *candidates[:FINALISTS]], key=lambda columns: group_loss(linears, columns, gram, rounding))
-
-
-def _sample_rows(linears: list[Linear]) -> list[Linear]:
     step = max(1, sum(len(linear.weight) for linear in linears) // SAMPLED_ROWS)
-    return [Linear(linear.name, linear.weight[::step], linear.rows[::step], linear.columns) for linear in linears]
+    sampled = [linear.part(step) for linear in linears]
+    plain, *candidates = _candidates(linears, producer, rounding)
+    candidates.sort(key=lambda columns: group_loss(sampled, columns, rounding))
+    return min([plain, *candidates[:FINALISTS]], key=lambda columns: group_loss(linears, columns, rounding))
 
 
-def _candidates(linears: list[Linear], gram: Gram, producer: Producer, rounding: Rounding) -> Iterator[torch.Tensor]:
+def _candidates(linears: Sequence[Linear], producer: Producer, rounding: Rounding) -> Iterator[torch.Tensor]:
     """Ones; activation^a; and activation^a / weight^(1-a), the form of the authors' code and AutoAWQ."""
     import torch
 
-    activation = producer.tie(gram.total_abs)
+    activation = producer.tie(_activation_statistic(linears))
     weight = producer.tie(_weight_statistic(linears, rounding))
     yield producer.exact(torch.ones_like(activation))
     for step in range(1, GRID):
@@ -135,7 +67,14 @@ def _centred(logs: torch.Tensor) -> torch.Tensor:
     return (logs.clamp(min=float(low)) - (low + high) / 2).exp().clamp(1e-4, 1e4)
 
 
-def _weight_statistic(linears: list[Linear], rounding: Rounding) -> torch.Tensor:
+def _activation_statistic(linears: Sequence[Linear]) -> torch.Tensor:
+    """Mean |x| [in] over the tokens; of experts, which see different tokens, over all that were routed to any."""
+    seen = {id(linear.stats): linear.stats for linear in linears}.values()
+    total = max(1, sum(stats.tokens for stats in seen))
+    return sum((stats.mean_abs * (stats.tokens / total) for stats in seen), start=linears[0].weight.new_zeros(()))
+
+
+def _weight_statistic(linears: Sequence[Linear], rounding: Rounding) -> torch.Tensor:
     """Mean over all rows of |w| relative to the largest of its quantization group [in]."""
     import torch
 

@@ -1,0 +1,40 @@
+"""How large keys and values become over the calibration: what the scales of an 8-bit key-value cache are made of.
+
+Stands where a model expects its cache, so that keys are seen as they would be cached: after the rotary embedding. Knows no
+family.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, NamedTuple
+
+
+class Extent(NamedTuple):
+    """The largest absolute key and value of one layer."""
+
+    key: float
+    value: float
+
+
+def recorder() -> Any:
+    """A transformers cache that keeps nothing. `extents[layer]` grows while `recording`; several threads may use it."""
+    import torch
+    from transformers import DynamicCache
+
+    class Recorder(DynamicCache):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.extents: dict[int, Extent] = {}
+            self.recording = False
+            self._lock = threading.Lock()
+
+        def update(self, keys: torch.Tensor, values: torch.Tensor, layer: int, *_: Any, **__: Any) -> Any:
+            if self.recording:
+                seen = Extent(float(keys.abs().max()), float(values.abs().max()))
+                with self._lock:
+                    before = self.extents.get(layer, Extent(0.0, 0.0))
+                    self.extents[layer] = Extent(max(before.key, seen.key), max(before.value, seen.value))
+            return keys, values
+
+    return Recorder()

@@ -1,0 +1,160 @@
+"""Where the engine and the algorithms meet: a linear with its statistics, what feeds it, and what is asked of an algorithm.
+
+Matrices and protocols only. Knows no model, no file and no algorithm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True)
+class Stats:
+    """Of an input X [tokens, in], fp32. At most one of `gram` X'X [in, in] and `rows` X itself is there, none where not asked.
+
+    `rows`, the token form of the same loss, stands where the input is wider than the calibration has tokens. `tokens` is 0 for
+    an expert that no token reached: everything else is zero then.
+    """
+
+    tokens: int
+    mean_abs: torch.Tensor
+    """[in]"""
+    max_abs: torch.Tensor
+    """[in]"""
+    gram: torch.Tensor | None = None
+    rows: torch.Tensor | None = None
+
+    def squared(self, error: torch.Tensor) -> float:
+        """||X E'||^2 for a weight error E [out, in]: the sum of squared output errors over the calibration tokens."""
+        if self.rows is not None:
+            return float((self.rows @ error.T).square().sum())
+        return float(((error @ self.matrix()) * error).sum())
+
+    def matrix(self) -> torch.Tensor:
+        """X'X [in, in]. Raises ValueError where the pipeline did not ask for it."""
+        if self.rows is not None:
+            return self.rows.T @ self.rows
+        if self.gram is None:
+            raise ValueError("this pipeline collects no Gram matrices")
+        return self.gram
+
+    def scaled(self, columns: torch.Tensor) -> Stats:
+        """The statistics of X / columns, `columns` [in]."""
+        gram = None if self.gram is None else self.gram / columns / columns[:, None]
+        rows = None if self.rows is None else self.rows / columns
+        return Stats(self.tokens, self.mean_abs / columns, self.max_abs / columns, gram, rows)
+
+
+@dataclass
+class Linear:
+    """`weight` [out, in] fp32, `original` the same before pruning.
+
+    What is stored is weight x columns / rows, which computes the same once `rows` [out] is folded into the next linear's columns
+    and `columns` [in] into the producer.
+    """
+
+    name: str
+    weight: torch.Tensor
+    original: torch.Tensor
+    rows: torch.Tensor
+    columns: torch.Tensor
+    stats: Stats
+
+    def stored(self, columns: torch.Tensor | None = None) -> torch.Tensor:
+        """The weight [out, in] to be rounded, under other `columns` where given."""
+        return self.weight * (self.columns if columns is None else columns) / self.rows[:, None]
+
+    def undone(self, stored: torch.Tensor, columns: torch.Tensor | None = None) -> torch.Tensor:
+        """A weight as stored, back in the original's units [out, in]."""
+        return stored * self.rows[:, None] / (self.columns if columns is None else columns)
+
+    def seen(self) -> Stats:
+        """The statistics of the input that the stored weight will read."""
+        return self.stats.scaled(self.columns)
+
+    def relative_error(self, effective: torch.Tensor) -> float:
+        """||X (W - effective)'|| / ||X W'||, W the original, `effective` [out, in] in its units."""
+        whole = max(self.stats.squared(self.original), 1e-30)
+        return float((max(self.stats.squared(self.original - effective), 0.0) / whole) ** 0.5)
+
+    def part(self, step: int) -> Linear:
+        """Every `step`-th output row, same input."""
+        return replace(self, weight=self.weight[::step], original=self.original[::step], rows=self.rows[::step])
+
+
+class NormProducer:
+    """A norm with one weight a channel, which computes with `offset` + weight (Gemma: 1).
+
+    Scales are nudged so that the folded weight is exact in its stored dtype.
+    """
+
+    def __init__(self, weight: torch.Tensor, dtype: torch.dtype, offset: float = 0.0) -> None:
+        self.weight, self.dtype, self.offset = weight, dtype, offset
+
+    def tie(self, statistic: torch.Tensor) -> torch.Tensor:
+        return statistic
+
+    def exact(self, scales: torch.Tensor) -> torch.Tensor:
+        import torch
+
+        nudged = (self.weight + self.offset) / (self.fold(scales).float() + self.offset)
+        return torch.where(nudged.isfinite() & (nudged > 0), nudged, torch.ones_like(nudged))
+
+    def fold(self, scales: torch.Tensor) -> torch.Tensor:
+        """The norm's weight over the scales, as stored."""
+        return ((self.weight + self.offset) / scales - self.offset).to(self.dtype)
+
+
+class LinearProducer:
+    """A linear whose output rows are the input channels: `index` [in] is the row of each channel.
+
+    A row may feed several channels (grouped queries), and rows may feed none (the queries and keys of a fused projection).
+    """
+
+    def __init__(self, index: torch.Tensor, out_features: int) -> None:
+        self.index, self.out_features = index, out_features
+
+    def tie(self, statistic: torch.Tensor) -> torch.Tensor:
+        """The mean over the channels that must share one scale, at each of them."""
+        sums = statistic.new_zeros(self.out_features).index_add_(0, self.index, statistic)
+        counts = statistic.new_zeros(self.out_features).index_add_(0, self.index, statistic.new_ones(len(statistic)))
+        return (sums / counts.clamp(min=1.0))[self.index]
+
+    def exact(self, scales: torch.Tensor) -> torch.Tensor:
+        return scales
+
+    def rows(self, scales: torch.Tensor) -> torch.Tensor:
+        """What the producer's output rows are divided by [its out features]; `scales` are tied."""
+        return scales.new_ones(self.out_features).index_copy_(0, self.index, scales)
+
+
+Producer = NormProducer | LinearProducer
+
+
+class Stored(NamedTuple):
+    tensors: dict[str, torch.Tensor]
+    """By local name: `weight`, or `weight_packed`, `weight_scale`..."""
+    effective: torch.Tensor
+    """[out, in] fp32: what the layer computes with from now on, in the original's units."""
+    report: dict[str, Any]
+    """What the result's `layers` says of the linear, `name` left out; `relative_error` at least."""
+
+
+class Pruner(Protocol):
+    def prune(self, linear: Linear) -> torch.Tensor:
+        """The pruned weight [out, in], in the original's units."""
+
+
+class Scaler(Protocol):
+    def scales(self, linears: Sequence[Linear], producer: Producer) -> torch.Tensor:
+        """Columns [in] for linears that share an input, to be folded into `producer`."""
+
+
+class Rounder(Protocol):
+    def store(self, linear: Linear) -> Stored:
+        """Round `linear.stored()` and say what is written."""

@@ -1,0 +1,94 @@
+"""The hidden states between two layers, of all calibration sequences: in memory, or in files mapped into it when they are large.
+
+Two buffers take turns, so that what entered a layer stays whole until the layer is done. Knows no model.
+"""
+
+from __future__ import annotations
+
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from backend.domain.errors import DiskFull
+from backend.engines.native.checkpoint import disk_errors, write_file
+
+if TYPE_CHECKING:
+    import torch
+
+SPILL_BYTES = 2_000_000_000
+"""Of one buffer: above it, both live in files."""
+CHUNK = 1 << 24
+
+
+class Hidden:
+    """`entering` and `leaving` [sequences, length, features] fp32; `turn` is the number of layers done."""
+
+    def __init__(self, shape: tuple[int, int, int], folder: Path, turn: int = 0, spill_bytes: int = SPILL_BYTES) -> None:
+        self.shape, self.folder, self.turn = shape, folder, turn
+        self.spilled = 4 * shape[0] * shape[1] * shape[2] > spill_bytes
+        self._buffers = [self._buffer(0), self._buffer(1)]
+
+    def _buffer(self, parity: int) -> torch.Tensor:
+        import torch
+
+        count = self.shape[0] * self.shape[1] * self.shape[2]
+        if not self.spilled:
+            return torch.zeros(self.shape)
+        path = self._path(parity)
+        with disk_errors(path):
+            _reserve(path, 4 * count)
+            return torch.from_file(str(path), shared=True, size=count, dtype=torch.float32).view(self.shape)
+
+    def _path(self, parity: int) -> Path:
+        return self.folder / f"hidden-{parity}.bin"
+
+    @property
+    def entering(self) -> torch.Tensor:
+        return self._buffers[self.turn % 2]
+
+    @property
+    def leaving(self) -> torch.Tensor:
+        return self._buffers[(self.turn + 1) % 2]
+
+    def advance(self) -> None:
+        """What left this layer enters the next."""
+        self.turn += 1
+
+    def save(self) -> int:
+        """Keep `entering` in its file; return its checksum. Raises DiskFull or WorkError."""
+        if not self.spilled:
+            write_file(self._path(self.turn % 2), self.entering.numpy().tofile)
+        return self.checksum()
+
+    def restore(self, checksum: int) -> bool:
+        """Read `entering` from its file; False where that is not what was saved."""
+        import numpy
+        import torch
+
+        path = self._path(self.turn % 2)
+        if not self.spilled:
+            if not path.is_file() or path.stat().st_size != self.entering.nbytes:
+                return False
+            self.entering.copy_(torch.from_numpy(numpy.fromfile(path, dtype=numpy.float32)).view(self.shape))
+        return self.checksum() == checksum
+
+    def checksum(self) -> int:
+        """CRC-32 of `entering`."""
+        view = self.entering.numpy().reshape(-1).view("uint8")
+        found = 0
+        for start in range(0, len(view), CHUNK):
+            found = zlib.crc32(view[start : start + CHUNK].data, found)
+        return found
+
+
+def _reserve(path: Path, size: int) -> None:
+    """Make the file that large now: a full disk found later, through the map, would end the process without a word."""
+    import os
+    import shutil
+
+    if path.exists() and path.stat().st_size == size:
+        return
+    if shutil.disk_usage(path.parent).free < size:
+        raise DiskFull()
+    with path.open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, size)

@@ -1,0 +1,202 @@
+"""The work on one decoder layer: its groups of linears through the pipeline, and every tensor the new checkpoint has of it.
+
+Knows which linears share an input and what feeds them; leaves what is done to matrices to the pipeline's algorithms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from backend.domain.errors import ImpossibleStack
+from backend.engines.native.families import Group, Layout
+from backend.engines.native.group import Linear, LinearProducer, NormProducer, Producer, Stats, Stored
+from backend.engines.native.outline import Outline
+from backend.engines.native.pipelines import Pipeline
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Unit(NamedTuple):
+    """A `families.Group` with its experts spelled out. Linears of one of `inputs` read the same tokens."""
+
+    inputs: tuple[tuple[str, ...], ...]
+    producer: str | None
+    layout: Layout | None
+    others: tuple[str, ...]
+
+    @property
+    def linears(self) -> list[str]:
+        return [name for names in self.inputs for name in names]
+
+
+class Refused(NamedTuple):
+    name: str
+    why: str
+
+
+def units(group: Group, experts: int) -> list[Unit]:
+    """One unit; or one an expert, where each is fed by a linear of its own."""
+
+    def named(number: int) -> tuple[str, ...]:
+        return tuple(name.replace("*", str(number)) for name in group.linears)
+
+    if "*" not in group.linears[0]:
+        return [Unit((group.linears,), group.producer, group.layout, group.others)]
+    if group.producer is None or "*" not in group.producer:
+        return [Unit(tuple(map(named, range(experts))), group.producer, group.layout, group.others)]
+    own = [group.producer.replace("*", str(number)) for number in range(experts)]
+    return [Unit((named(number),), own[number], group.layout, group.others) for number in range(experts)]
+
+
+def planned(outline: Outline, pipeline: Pipeline, group_size: int | None) -> tuple[list[Unit], list[Refused]]:
+    """What is optimized in every layer, and the linears that stay 16-bit with the reason.
+
+    Raises ImpossibleStack where `group_size` does not divide an input.
+    """
+    layer = outline.layers[0]
+    names = outline.family.experts
+    experts = len(layer.get_submodule(names.path)) if names else 0
+    every = [unit for group in outline.family.groups for unit in units(group, experts)]
+    taken, kept = [], []
+    for unit in every:
+        why = _unfit(layer, unit, pipeline.multiple)
+        kept += [Refused(name, why) for name in unit.linears if why]
+        kept += [Refused(name, "decides which experts see a token and stays 16-bit") for name in unit.others]
+        if not why:
+            _check_group(layer, unit, group_size, outline)
+            taken.append(unit)
+    return taken, kept
+
+
+def _unfit(layer: Any, unit: Unit, multiple: int) -> str | None:
+    shapes = [tuple(layer.get_submodule(name).weight.shape) for name in unit.linears]
+    if all(width % multiple == 0 for shape in shapes for width in shape):
+        return None
+    return f"a size of {shapes} is not a multiple of {multiple}, which vLLM's kernels need of all linears of a fused group"
+
+
+def _check_group(layer: Any, unit: Unit, size: int | None, outline: Outline) -> None:
+    width = layer.get_submodule(unit.linears[0]).in_features
+    if size and width % size:
+        name = outline.stored_name(0, unit.linears[0])
+        raise ImpossibleStack(
+            f"Group size {size} does not divide the input size {width} of {name}: choose one that does, such as 32."
+        )
+
+
+class LayerWork:
+    """One layer, filled, with the statistics of its inputs by the path of the first linear that reads each."""
+
+    def __init__(
+        self,
+        outline: Outline,
+        number: int,
+        plan: Sequence[Unit],
+        pipeline: Pipeline,
+        stats: Mapping[str, Stats],
+        dtype: torch.dtype,
+    ) -> None:
+        self.outline, self.number, self.plan, self.pipeline, self.dtype = outline, number, plan, pipeline, dtype
+        self.layer = outline.layers[number]
+        self.linears = {name: self._linear(name, stats[names[0]]) for unit in plan for names in unit.inputs for name in names}
+        self.replaced: dict[str, dict[str, torch.Tensor]] = {}
+        """16-bit tensors that something was folded into, by module."""
+        self.stored: dict[str, Stored] = {}
+
+    def _linear(self, name: str, stats: Stats) -> Linear:
+        import torch
+
+        weight = self.layer.get_submodule(name).weight.detach()
+        ones = torch.ones(sum(weight.shape), device=weight.device)
+        rows, columns = ones[: len(weight)], ones[len(weight) :]
+        return Linear(self.outline.stored_name(self.number, name), weight, weight, rows, columns, stats)
+
+    def run(self) -> list[dict[str, Any]]:
+        """Prune, scale, round; return what the result says of each linear.
+
+        Groups fed by a linear are scaled first, so that their scales are in that linear's rows when its own group is searched.
+        """
+        pruner, scaler = self.pipeline.pruner, self.pipeline.scaler
+        if pruner is not None:
+            for linear in self.linears.values():
+                linear.weight = pruner.prune(linear)
+        if scaler is not None:
+            for unit in reversed(self.plan):
+                self._scale(unit)
+        for name, linear in self.linears.items():
+            self.stored[name] = self.pipeline.rounder.store(linear)
+        return [{"name": self.linears[name].name, **stored.report} for name, stored in self.stored.items()]
+
+    def _scale(self, unit: Unit) -> None:
+        producer = self._producer(unit)
+        if producer is None or self.pipeline.scaler is None:
+            return
+        members = [self.linears[name] for name in unit.linears]
+        columns = self.pipeline.scaler.scales(members, producer)
+        for member in members:
+            member.columns = columns
+        if isinstance(producer, LinearProducer):
+            self.linears[str(unit.producer)].rows = producer.rows(columns)
+        else:
+            self._fold(str(unit.producer), producer, columns, unit.others)
+
+    def _producer(self, unit: Unit) -> Producer | None:
+        """What scales can be folded into; None where they cannot: nothing linear, or a linear that stays 16-bit."""
+        if unit.producer is None:
+            return None
+        weight = self.layer.get_submodule(unit.producer).weight.detach()
+        if unit.layout is None:
+            return NormProducer(weight, self.dtype, self.outline.family.norm_offset)
+        index = unit.layout(self.outline.config).to(weight.device)
+        fits = unit.producer in self.linears and len(index) == self.linears[unit.linears[0]].weight.shape[1]
+        return LinearProducer(index, len(weight)) if fits else None
+
+    def _fold(self, name: str, norm: NormProducer, columns: torch.Tensor, others: Sequence[str]) -> None:
+        module = self.layer.get_submodule(name)
+        self.replaced[name] = {"weight": norm.fold(columns)}
+        if getattr(module, "bias", None) is not None:
+            self.replaced[name]["bias"] = (module.bias / columns).to(self.dtype)
+        for other in others:
+            self.replaced[other] = {"weight": (self.layer.get_submodule(other).weight * columns).to(self.dtype)}
+
+    def apply(self) -> None:
+        """Let the layer compute what its stored form will."""
+        for name, stored in self.stored.items():
+            self.layer.get_submodule(name).weight.data.copy_(stored.effective)
+
+    def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Everything the new checkpoint has of this layer, by its name there."""
+        held = self.layer.state_dict()
+        carried = []
+        for name, path in self.outline.stored_names(self.number).items():
+            module, _, local = path.rpartition(".")
+            if path not in held:
+                carried.append(name)
+            elif module not in self.stored:
+                yield name, self._unchanged(module, local, held[path])
+            elif local == "weight":
+                prefix = name.removesuffix("weight")
+                yield from ((prefix + key, self._turned(key, tensor)) for key, tensor in self.stored[module].tensors.items())
+            else:
+                yield name, (held[path] / self.linears[module].rows).to(self.dtype)
+        yield from self._of_the_cache()
+        for name, tensor in self.outline.source.read(carried):
+            yield name, tensor.to(self.dtype) if tensor.is_floating_point() else tensor
+
+    def _of_the_cache(self) -> Iterator[tuple[str, torch.Tensor]]:
+        extent = self.outline.cache.extents.get(self.number)
+        if self.pipeline.cache is not None and extent is not None:
+            prefix = self.outline.stored_name(self.number, self.outline.family.attention)
+            yield from ((f"{prefix}.{key}", tensor) for key, tensor in self.pipeline.cache(extent).items())
+
+    def _unchanged(self, module: str, local: str, tensor: torch.Tensor) -> torch.Tensor:
+        import torch
+
+        tensor = self.replaced.get(module, {}).get(local, tensor).to(self.dtype)
+        return self._turned(local, tensor) if isinstance(self.layer.get_submodule(module), torch.nn.Linear) else tensor
+
+    def _turned(self, local: str, weight: torch.Tensor) -> torch.Tensor:
+        """A linear's weight the way round the family stores it; packed weights are [out, in] everywhere."""
+        return weight.T.contiguous() if self.outline.family.transposed and local == "weight" else weight

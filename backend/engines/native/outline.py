@@ -1,0 +1,221 @@
+"""A model without its weights: transformers' modules on the meta device, of which one decoder layer at a time gets storage.
+
+Also runs everything that stands before the first layer, once, and keeps what the model hands to each layer (rotary embeddings,
+masks). Knows families and files, no quantization.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from backend.domain.errors import ModelDamaged, WorkError
+from backend.engines.native.cache import recorder
+from backend.engines.native.checkpoint import Source
+from backend.engines.native.families import Family, family_of
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Call(NamedTuple):
+    """What a layer is called with beside its hidden states."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+class _Recorded(Exception):
+    """The last layer was reached."""
+
+
+class Outline:
+    """`config` is transformers'; `count` the number of decoder layers.
+
+    Raises ImpossibleStack for a family without a row, ModelDamaged for a checkpoint that lacks a tensor of a layer.
+    """
+
+    def __init__(self, source: Source) -> None:
+        import torch
+        from transformers import AutoConfig, AutoModelForCausalLM
+        from transformers.utils import logging
+
+        logging.disable_progress_bar()
+        self.source = source
+        self.config = AutoConfig.from_pretrained(source.folder, local_files_only=True, trust_remote_code=False)
+        self.family: Family = family_of(self.config.model_type, self.config)
+        with torch.device("meta"):
+            self.model: Any = AutoModelForCausalLM.from_config(self.config, dtype=torch.float32, trust_remote_code=False).eval()
+        self.model.requires_grad_(False)
+        self.layers = self.model.get_submodule(self.family.layers)
+        self.count = len(self.layers)
+        for layer in self.layers:
+            self._as_stored(layer)
+        self.root = self._root()
+        for number in range(self.count):
+            self._complete(number)
+        self.cache = recorder()
+        """Stands in every layer's call."""
+
+    def _complete(self, number: int) -> None:
+        """Raises ModelDamaged where the checkpoint lacks a tensor of the layer."""
+        missing = self.layers[number].state_dict().keys() - self.stored_names(number).values()
+        if missing:
+            raise ModelDamaged(f"{self.stored_name(number, min(missing))} is missing: download or export the model again.")
+
+    def _as_stored(self, layer: Any) -> None:
+        """Linears in place of what transformers fuses (experts) or turns round (Conv1D)."""
+        from torch import nn
+        from transformers.pytorch_utils import Conv1D
+
+        from backend.engines.native.experts import split
+
+        names = self.family.experts
+        if names is not None:
+            layer.set_submodule(names.path, split(layer.get_submodule(names.path), names))
+        for path, module in list(layer.named_modules()):
+            if isinstance(module, Conv1D):
+                layer.set_submodule(path, nn.Linear(module.nx, module.nf, device="meta"))
+
+    def _root(self) -> str:
+        """What the checkpoint's names of layers begin with: some leave out the name of the base model."""
+        whole = self.family.layers + "."
+        if any(name.startswith(whole) for name in self.source.files):
+            return whole
+        return whole.partition(".")[2]
+
+    def stored_names(self, number: int) -> dict[str, str]:
+        """Of one layer: each name in the checkpoint and the path it has inside the layer's module."""
+        prefix = f"{self.root}{number}."
+        return {name: self._local(name.removeprefix(prefix)) for name in self.source.files if name.startswith(prefix)}
+
+    def _local(self, name: str) -> str:
+        for stored, local in self.family.stored:
+            name = name.replace(stored, local, 1) if name.startswith(stored) else name
+        return name
+
+    def stored_name(self, number: int, local: str) -> str:
+        """The checkpoint's name of a module inside layer `number`."""
+        for stored, inside in self.family.stored:
+            local = local.replace(inside, stored, 1) if local.startswith(inside) else local
+        return f"{self.root}{number}.{local}"
+
+    def outside_names(self) -> list[str]:
+        """Every tensor that belongs to no decoder layer."""
+        return [name for name in self.source.files if not name.startswith(self.root) or not self._numbered(name)]
+
+    def _numbered(self, name: str) -> bool:
+        return name.removeprefix(self.root).partition(".")[0].isdigit()
+
+    def fill(self, number: int, device: str) -> Any:
+        """The layer's module with its weights in fp32 on `device`; `drop` frees it.
+
+        Raises WorkError for values that are not finite, ModelDamaged for tensors that are misshapen.
+        """
+        layer = self.layers[number]
+        wanted = {name: path for name, path in self.stored_names(number).items() if path in layer.state_dict()}
+        self._buffers(layer, device)
+        self._load(layer, wanted, device)
+        return layer
+
+    def drop(self, number: int) -> None:
+        self.layers[number].to_empty(device="meta")
+
+    def replica(self, number: int, device: str) -> Any:
+        """A copy of a filled layer on another device."""
+        return copy.deepcopy(self.layers[number]).to(device)
+
+    def _load(self, module: Any, wanted: dict[str, str], device: str) -> None:
+        import torch
+
+        shapes = {name: tensor.shape for name, tensor in module.state_dict().items()}
+        linears = {f"{path}.weight" for path, each in module.named_modules() if isinstance(each, torch.nn.Linear)}
+        state = {}
+        for name, tensor in self.source.read(wanted):
+            path = wanted[name]
+            loaded = tensor.to(device=device, dtype=torch.float32)
+            if not bool(loaded.isfinite().all()):
+                raise WorkError(f"{name} holds values that are not finite: the model's weights are damaged.")
+            turned = self.family.transposed and path in linears
+            state[path] = loaded.T.contiguous() if turned else loaded
+            if state[path].shape != shapes[path]:
+                raise ModelDamaged(f"{name} has not the shape that config.json asks for: download or export the model again.")
+        module.load_state_dict(state, strict=False, assign=True)
+        module.requires_grad_(False)
+
+    def _buffers(self, module: Any, device: str) -> None:
+        """Compute what is never stored (rotary frequencies), as transformers does when it loads a model."""
+        import torch
+
+        for each in module.modules():
+            unstored = [name for name in each._non_persistent_buffers_set if getattr(each, name).is_meta]
+            for name in unstored:
+                setattr(each, name, torch.empty_like(getattr(each, name), device=device))
+            if unstored:
+                self.model._init_weights(each)  # parameters are without storage yet: only buffers get values
+
+    def embed(self, batches: Iterable[torch.Tensor], device: str) -> Iterator[tuple[torch.Tensor, list[Call]]]:
+        """What enters the first layer [sequences, length, hidden] for each batch of token ids, and every layer's call.
+
+        The weights outside the layers are loaded for as long as this runs.
+        """
+        import torch
+
+        base = self.model.base_model
+        prefix = self.family.layers.partition(".")[0] + "."
+        full = {name: name if name.startswith(prefix) else prefix + name for name in self.outside_names()}
+        inside = {name: path.removeprefix(prefix) for name, path in full.items()}
+        outer = {path for path in base.state_dict() if not f"{prefix}{path}".startswith(f"{self.family.layers}.")}
+        wanted = {name: path for name, path in inside.items() if path in outer}
+        missing = outer - set(wanted.values())
+        if missing:
+            raise ModelDamaged(f"{prefix}{min(missing)} is missing: download or export the model again.")
+        self._buffers(base, device)
+        self._load(base, wanted, device)
+        try:
+            for batch in batches:
+                with torch.no_grad(), _recording(self.layers) as recorded, suppress(_Recorded):
+                    base(batch.to(device), past_key_values=self.cache, use_cache=True)
+                yield recorded[0][0], [call for _, call in recorded]
+        finally:
+            for child in base.children():
+                if child is not self.layers:
+                    child.to_empty(device="meta")
+
+
+@contextmanager
+def _recording(layers: Any) -> Iterator[list[tuple[torch.Tensor, Call]]]:
+    """Each layer only keeps what it is called with and passes its input on; the last one ends the run."""
+    recorded: list[tuple[Any, Call]] = []
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        hidden = args[0] if args else kwargs.pop("hidden_states")
+        recorded.append((hidden, Call(args[1:], kwargs)))
+        if len(recorded) == len(layers):
+            raise _Recorded
+        return hidden, None
+
+    for layer in layers:
+        layer.forward = forward
+    try:
+        yield recorded
+    finally:
+        for layer in layers:
+            del layer.forward
+
+
+def moved(value: Any, device: str) -> Any:
+    """Every tensor inside tuples, lists and dicts on `device`."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return value.to(device)
+    if isinstance(value, dict):
+        return {key: moved(each, device) for key, each in value.items()}
+    if isinstance(value, Call):
+        return Call(moved(value.args, device), moved(value.kwargs, device))
+    if isinstance(value, list | tuple):
+        return type(value)(moved(each, device) for each in value)
+    return value

@@ -1,0 +1,80 @@
+"""What a stopped run leaves behind so that a later one goes on at the next layer, to the same bytes.
+
+A folder with one finished part a layer, the hidden states that enter the next layer, and a state file that is replaced last.
+Knows no model: names, numbers and files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from backend.domain.errors import DiskFull
+from backend.engines.native.checkpoint import write_file
+
+STATE = "state.json"
+
+
+class State(BaseModel):
+    """`key` names the run: only a run with the same goes on from here."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    key: str
+    done: int = 0
+    """Layers whose parts are written."""
+    checksum: int = 0
+    """Of the hidden states that enter the next layer."""
+    layers: list[dict[str, Any]] = []
+    """The reports so far."""
+
+
+class Work:
+    """The folder of one run. `kept` is False for one that nobody will go on from: it is removed whatever happens."""
+
+    def __init__(self, folder: Path, kept: bool) -> None:
+        self.folder, self.kept = folder, kept
+
+    def part(self, number: int) -> Path:
+        """0 holds what stands outside the layers, n the n-th layer."""
+        return self.folder / f"part-{number:05d}.safetensors"
+
+    def parts(self, count: int) -> list[Path]:
+        return [self.part(number) for number in range(count + 1)]
+
+    def load(self, key: str) -> State | None:
+        """The state of an earlier attempt at the same run, where all it promises is there."""
+        try:
+            state = State.model_validate_json((self.folder / STATE).read_bytes())
+        except (OSError, ValidationError):
+            return None
+        whole = all(self.part(number).is_file() for number in range(state.done + 1))
+        return state if state.key == key and whole else None
+
+    def save(self, state: State) -> None:
+        """Raises DiskFull or WorkError."""
+        write_file(self.folder / STATE, lambda aside: aside.write_text(state.model_dump_json()))
+
+    def __enter__(self) -> Work:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Removed once it has served; also when the disk is full, which it must not keep so."""
+        if kind is None or not self.kept or issubclass(kind, DiskFull):
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def clear(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir(parents=True)
+
+
+def key_of(described: dict[str, Any], files: list[Path]) -> str:
+    """Of the request, the calibration data and versions as `described`, and the checkpoint's files by size and time."""
+    stamps = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in sorted(files)]
+    return hashlib.sha256(json.dumps([described, stamps], sort_keys=True, default=str).encode()).hexdigest()

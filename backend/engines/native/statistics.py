@@ -1,0 +1,104 @@
+"""Collects what algorithms ask about the inputs of linears while a layer runs: the statistics of `group.Stats`.
+
+Hooks on modules only; knows no family, no file and no algorithm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from backend.domain.errors import WorkError
+from backend.engines.native.group import Stats
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Tally:
+    """The running statistics of one input. `tokens_to_come` decides the form: fewer than features, and the tokens are kept.
+
+    Of an expert nobody knows it beforehand (0): tokens are kept until there are more than features, then folded.
+    """
+
+    def __init__(self, features: int, tokens_to_come: int, gram: bool, device: str) -> None:
+        import torch
+
+        self.features, self.tokens = features, 0
+        self.total_abs = torch.zeros(features, device=device)
+        self.max_abs = torch.zeros(features, device=device)
+        self.kept: list[torch.Tensor] = []
+        self.matrix: torch.Tensor | None = None
+        self.asked = gram
+        if gram and tokens_to_come > features:
+            self.matrix = torch.zeros(features, features, device=device)
+
+    def add(self, rows: torch.Tensor) -> None:
+        """`rows` [tokens, features] fp32."""
+        import torch
+
+        self.tokens += len(rows)
+        magnitude = rows.abs()
+        self.total_abs.add_(magnitude.sum(0))
+        if len(rows):
+            torch.maximum(self.max_abs, magnitude.amax(0), out=self.max_abs)
+        if not self.asked:
+            return
+        if self.matrix is not None:
+            self.matrix.addmm_(rows.T, rows)
+            return
+        self.kept.append(rows.clone())
+        if self.tokens > self.features:
+            self._fold()
+
+    def _fold(self) -> None:
+        self.matrix = self.total_abs.new_zeros(self.features, self.features)
+        for rows in self.kept:
+            self.matrix.addmm_(rows.T, rows)
+        self.kept = []
+
+    def merge(self, other: Tally) -> None:
+        """Add what was seen on another device."""
+        import torch
+
+        device = self.total_abs.device
+        self.tokens += other.tokens
+        self.total_abs.add_(other.total_abs.to(device))
+        torch.maximum(self.max_abs, other.max_abs.to(device), out=self.max_abs)
+        self.kept += [rows.to(device) for rows in other.kept]
+        if self.asked and self.matrix is None and (other.matrix is not None or self.tokens > self.features):
+            self._fold()
+        if self.matrix is not None:
+            for rows in self.kept:
+                self.matrix.addmm_(rows.T, rows)
+            self.kept = []
+            if other.matrix is not None:
+                self.matrix.add_(other.matrix.to(device))
+
+    def stats(self, name: str) -> Stats:
+        """Raises WorkError, naming the module, when what it read was not finite."""
+        import torch
+
+        rows = torch.cat(self.kept) if self.kept else None
+        if self.asked and self.matrix is None and rows is None:
+            rows = self.total_abs.new_zeros(0, self.features)
+        seen = self.max_abs if self.matrix is None else self.matrix
+        if not bool(seen.isfinite().all()):
+            raise WorkError(f"The input of {name} is not finite on the calibration text: check the model's weights.")
+        return Stats(self.tokens, self.total_abs / max(1, self.tokens), self.max_abs, self.matrix, rows)
+
+
+@contextmanager
+def tapped(layer: Any, tallies: Mapping[str, Tally]) -> Iterator[None]:
+    """While this lasts, what the module at each path of `layer` reads is added to its tally."""
+
+    def observer(tally: Tally) -> Any:
+        return lambda _module, args: tally.add(args[0].flatten(0, -2).float())
+
+    hooks = [layer.get_submodule(path).register_forward_pre_hook(observer(tally)) for path, tally in tallies.items()]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()

@@ -1,0 +1,97 @@
+"""Sequences through a layer: several devices give what one gives, and a device short of memory gets fewer at a time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backend.domain.errors import WorkError
+from backend.engines.native.checkpoint import Source
+from backend.engines.native.hidden import Hidden
+from backend.engines.native.outline import Outline
+from backend.engines.native.passes import Passes, Taps
+from backend.engines.native.statistics import Tally
+from tests.families import HIDDEN, tiny
+
+SEQUENCES, LENGTH = 12, 32
+WIDE = "mlp.down_proj"
+
+
+class Bench:
+    """One layer of a tiny model, its calibration sequences and what was warned of."""
+
+    def __init__(self, folder: Path, devices: tuple[str, ...], kind: str = "llama") -> None:
+        import torch
+
+        self.outline = Outline(Source(tiny(folder, kind)))
+        tokens = torch.randint(1, 256, (SEQUENCES, LENGTH), generator=torch.Generator().manual_seed(0))
+        self.warnings: list[str] = []
+        self.passes = Passes(self.outline, tokens, devices, self.warnings.append)
+        self.passes.batch = 3
+        self.hidden = Hidden((SEQUENCES, LENGTH, HIDDEN), folder)
+        self.passes.embed(self.hidden)
+        self.outline.fill(0, "cpu")
+
+    def run(self) -> tuple[Any, Any]:
+        """What leaves the layer, and X'X of its widest input."""
+        tallies = self.passes.through(0, self.hidden, self.taps, True, lambda _: None)
+        return self.hidden.leaving.clone(), tallies[WIDE].stats(WIDE).matrix()
+
+    def taps(self, device: str) -> Taps:
+        features = self.outline.layers[0].get_submodule(WIDE).in_features
+        return {WIDE: Tally(features, SEQUENCES * LENGTH, True, device)}
+
+
+def test_several_devices_see_all_that_one_sees(tmp_path: Path) -> None:
+    import torch
+
+    alone = Bench(tmp_path / "one", ("cpu",)).run()
+    together = Bench(tmp_path / "two", ("cpu", "cpu")).run()
+    torch.testing.assert_close(together, alone)
+
+
+def limited(bench: Bench, most: int) -> None:
+    """Let the layer ask for more memory than any machine has once it gets more than `most` sequences."""
+    import torch
+
+    def ask(_module: Any, args: tuple[Any, ...]) -> None:
+        if len(args[0]) > most:
+            torch.empty(1 << 60)
+
+    bench.outline.layers[0].register_forward_pre_hook(ask)
+
+
+def test_a_device_that_runs_out_of_memory_gets_half_and_says_so(tmp_path: Path) -> None:
+    import torch
+
+    alone = Bench(tmp_path / "one", ("cpu",)).run()
+    bench = Bench(tmp_path / "two", ("cpu",))
+    bench.passes.batch = 6
+    limited(bench, 2)
+    torch.testing.assert_close(bench.run(), alone)
+    assert bench.warnings == [
+        "Memory ran out: going on with 3 sequences at a time.",
+        "Memory ran out: going on with 1 sequences at a time.",
+    ]
+
+
+def test_a_single_sequence_that_is_too_much_is_one_sentence(tmp_path: Path) -> None:
+    bench = Bench(tmp_path / "one", ("cpu",))
+    limited(bench, 0)
+    with pytest.raises(WorkError, match="Memory ran out on a single sequence"):
+        bench.run()
+
+
+def test_calls_for_another_batch_size_are_made_when_they_are_needed(tmp_path: Path) -> None:
+    """BLOOM's bias by position has one row a sequence and head: it cannot stand in for another number of sequences."""
+    import torch
+
+    alone = Bench(tmp_path / "one", ("cpu",), "bloom")
+    alone.passes.batch = 12
+    first = alone.passes.through(0, alone.hidden, None, True, lambda _: None)
+    whole = alone.hidden.leaving.clone()
+    alone.passes.batch = 5
+    assert alone.passes.through(0, alone.hidden, None, True, lambda _: None) == first == {}
+    torch.testing.assert_close(alone.hidden.leaving, whole)
