@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backend.engines.base import QuantizeRequest
-from backend.engines.native.rounding import Rounding, compress, in_groups, parameters, rounded, rounding_for
+from backend.engines.native.rounding import Rounding, compress, in_groups, parameters, rounded
+from backend.engines.native.schemes import rounding_for
 
 METHODS = [("w8a8", 8, True), ("awq", 4, False), ("awq", 4, True), ("rtn", 8, False)]
 
