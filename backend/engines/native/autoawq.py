@@ -57,7 +57,8 @@ def unpack(packed: torch.Tensor) -> torch.Tensor:
     shifts = torch.arange(0, EACH * BITS, BITS, dtype=torch.int32, device=packed.device)
     numbers = torch.bitwise_right_shift(packed[..., None], shifts) & (2**BITS - 1)
     place = torch.argsort(torch.tensor(ORDER, device=packed.device))
-    return numbers[..., place].reshape(len(packed), -1)
+    ordered: torch.Tensor = numbers[..., place].reshape(len(packed), -1)
+    return ordered
 
 
 def quantization_config(rounding: Rounding, ignored: list[str]) -> dict[str, Any]:
