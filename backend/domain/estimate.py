@@ -145,7 +145,8 @@ def estimate(model: ModelFacts, recipe: Recipe, context: Context, degree: int) -
     tokens = room.tokens if room and model.generates else None
     return Estimate(
         target=context.target, weights_bytes=wanted.weights_bytes, weights_bytes_original=original_bytes(model),
-        kv_bytes_per_token=memory.kv_bytes(model, recipe.serving), min_tensor_parallel=least.tensor_parallel if least else None,
+        kv_bytes_per_token=memory.kv_bytes(model, memory.serving_of(recipe)),
+        min_tensor_parallel=least.tensor_parallel if least else None,
         tensor_parallel=degree, max_tokens_in_cache=tokens[1] if tokens else None, tokens_in_cache=tokens,
         max_context=min(tokens[0], model.max_positions) if tokens else None,
         max_batch=tokens[0] // (context.load.input_tokens + context.load.output_tokens) if tokens else None,

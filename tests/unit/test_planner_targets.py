@@ -132,7 +132,7 @@ def test_speculation_alone_needs_no_job_there_and_the_plan_says_so() -> None:
         ("ml.p6-b200.48xlarge", AWQ, None),
         ("ml.g4dn.12xlarge", AWQ, None),
         ("ml.g5.12xlarge", FP8, "compute-capability"),
-        ("ml.g6.xlarge", FP8, "capability"),
+        ("ml.g6.xlarge", FP8, None),
         ("ml.inf2.48xlarge", AWQ, "no-engine"),
     ],
 )
