@@ -9,20 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from backend.engines.base import QuantizeRequest
 from backend.engines.native.rounding import Rounding
 
 if TYPE_CHECKING:
     import torch
 
 Activations = Literal["dynamic", "static"]
-
-
-def rounding_for(request: QuantizeRequest, dtype: torch.dtype) -> Rounding:
-    """`dtype` is the model's 16-bit one."""
-    if request.method == "w8a8":
-        return int8("dynamic")
-    return weight_only(request.bits, request.group_size, symmetric=request.symmetric, dtype=dtype)
 
 
 def weight_only(bits: int, group_size: int | None, *, symmetric: bool, dtype: torch.dtype, reordered: bool = False) -> Rounding:
