@@ -92,7 +92,7 @@ def _kept(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
     def config(ignored: list[str]) -> dict[str, Any] | None:
         return schemes.quantization_config(None, ignored, kv_cache=True) if request.kv_cache else None
 
-    return Pipeline(Kept(dtype), config, gram=request.prune is not None, multiple=8)
+    return Pipeline(Kept(dtype), config, multiple=8)
 
 
 def _rtn(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:

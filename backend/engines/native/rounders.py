@@ -47,8 +47,9 @@ class Nearest:
 
     def store(self, linears: Sequence[Linear]) -> list[Stored]:
         found = self.values([linear.stored() for linear in linears], linears)
-        scale = _input_scale(linears, self.rounding)
-        return [self._stored(linear, *each, scale) for linear, each in zip(linears, found, strict=True)]
+        return [
+            self._stored(linear, *each, _input_scale(linears, self.rounding)) for linear, each in zip(linears, found, strict=True)
+        ]
 
     def values(self, weights: Sequence[torch.Tensor], linears: Sequence[Linear]) -> list[tuple[torch.Tensor, Grid]]:
         """What each weight [out, in] becomes, and its grid."""
@@ -59,7 +60,8 @@ class Nearest:
         import torch
 
         if self.rounding.scheme.weights.strategy == "tensor":
-            return [parameters(torch.cat([weight.flatten() for weight in weights])[None], self.rounding)] * len(weights)
+            grid = parameters(torch.cat([weight.flatten() for weight in weights])[None], self.rounding)
+            return [Grid(grid.scale.clone(), grid.zero_point.clone()) for _ in weights]
         if self.clipped:
             stats = linears[0].seen()
             return [clip.search(weight, stats, self.rounding) for weight in weights]
