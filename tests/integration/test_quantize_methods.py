@@ -10,8 +10,8 @@ import pytest
 
 from backend.domain.errors import ImpossibleStack
 from backend.domain.progress import Silent
-from backend.engines.base import PruneRequest, QuantizeRequest, QuantizeResult
-from backend.engines.native import autoawq, quantize
+from backend.engines.base import Pruning, QuantizeRequest, QuantizeResult
+from backend.engines.native import autoawq, pipelines, quantize
 from backend.evaluate.quality import score
 from tests.tiny import TEXT, tiny_llama
 
@@ -30,16 +30,17 @@ METHODS: dict[str, tuple[dict[str, Any], float]] = {
     "int8": ({"method": "int8", "bits": 8}, 0.005),
     "fp8": ({"method": "fp8", "bits": 8}, 0.05),
     "fp8 static": ({"method": "fp8", "bits": 8, "activations": "static"}, 0.05),
-    "fp8 cache": ({"method": "none", "kv_cache": True}, 0.01),
+    "fp8 cache": ({"method": "kv_cache"}, 0.01),
     "int8 with fp8 cache": ({"method": "w8a8", "bits": 8, "kv_cache": True}, 0.01),
-    "sparsegpt": ({"method": "none", "prune": PruneRequest(method="sparsegpt", sparsity=0.2)}, 0.5),
-    "wanda then gptq": ({"method": "gptq", "prune": PruneRequest(method="wanda", sparsity=0.2), **GROUPS}, 0.5),
+    "sparsegpt": ({"method": None, "pruning": Pruning(method="sparsegpt", sparsity=0.2)}, 0.5),
+    "wanda then gptq": ({"method": "gptq", "pruning": Pruning(method="wanda", sparsity=0.2), **GROUPS}, 0.5),
 }
 """Request and the most KL divergence (nats a token) on the text it was calibrated on."""
 
 
 def run(model: Path, out: Path, **options: Any) -> QuantizeResult:
-    asked = {"calibration_texts": [TEXT], "samples": 8, "length": 32, **options}
+    tuning = {name: options.pop(name) for name in pipelines.TUNING & options.keys()}
+    asked = {"calibration_texts": [TEXT], "samples": 8, "length": 32, "tuning": tuning, **options}
     return quantize(QuantizeRequest(model_dir=model, out_dir=out, **asked), Silent())
 
 
@@ -105,7 +106,7 @@ def test_an_autoawq_checkpoint_holds_what_the_compressed_tensors_one_holds(model
 def test_pruned_alone_it_is_a_plain_checkpoint_with_the_pattern_in_every_linear(
     model: Path, tmp_path: Path, method: Any, pattern: Any
 ) -> None:
-    result = run(model, tmp_path / "out", method="none", prune=PruneRequest(method=method, pattern=pattern))
+    result = run(model, tmp_path / "out", method=None, pruning=Pruning(method=method, pattern=pattern))
     assert "quantization_config" not in config(tmp_path / "out")
     keep, of = map(int, pattern.split(":"))
     stored = {name: tensor for name, tensor in tensors(tmp_path / "out").items() if "_proj" in name}
@@ -121,7 +122,7 @@ def test_quantization_after_pruning_keeps_the_zeros(model: Path, tmp_path: Path,
     from transformers import AutoModelForCausalLM
 
     options = {"bits": 8} if method == "w8a8" else {"clip": True, **GROUPS}
-    run(model, tmp_path / "out", method=method, prune=PruneRequest(method="wanda", pattern="2:4"), **options)
+    run(model, tmp_path / "out", method=method, pruning=Pruning(method="wanda", pattern="2:4"), **options)
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
     loaded(loaded.dummy_inputs["input_ids"])  # the library turns integers back into weights at the first use
     for layer in loaded.model.layers:
@@ -136,7 +137,7 @@ def test_cache_scales_are_the_largest_keys_after_rotation_and_the_largest_values
 
     from backend.engines.native.calibration import sample_tokens
 
-    run(model, tmp_path / "out", method="none", kv_cache=True)
+    run(model, tmp_path / "out", method="kv_cache")
     tokens = sample_tokens(model, [TEXT], 8, 32, 0)
     reference = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
     with torch.inference_mode():
@@ -165,4 +166,4 @@ def test_static_scales_are_shared_by_linears_of_one_input(model: Path, tmp_path:
 def test_a_family_whose_cache_scales_no_server_reads_is_refused(tmp_path: Path) -> None:
     source = tiny_llama(tmp_path / "source", family="gpt_neox", rotary_pct=1.0)
     with pytest.raises(ImpossibleStack, match="leave `kv_cache` out"):
-        run(source, tmp_path / "out", method="none", kv_cache=True)
+        run(source, tmp_path / "out", method="kv_cache")

@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from backend.engines.base import PruneRequest, QuantizeRequest
+from backend.domain.errors import ImpossibleStack
+from backend.engines.base import Pruning, QuantizeRequest
 from backend.engines.native import autoawq, pruning, schemes, smoothquant, sparsegpt
 from backend.engines.native.group import Linear, Producer, Pruner, Rounder, Scaler
 from backend.engines.native.rounders import Kept, Nearest, Swept, Write
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 KERNEL_MULTIPLE = 32
 """vLLM's CPU kernels take features in multiples of this; other linears stay 16-bit."""
+TUNING = frozenset({"act_order", "awq_scales", "clip", "activations", "strength", "kv_cache", "format"})
+"""The options of `QuantizeRequest.tuning`."""
 REPORT_SAMPLES = 16
 """Sequences of methods that take nothing from calibration but the reported errors."""
 
@@ -67,7 +70,7 @@ class Smoothed:
 class Dropped:
     """Pruning by a mask, or by SparseGPT."""
 
-    def __init__(self, asked: PruneRequest) -> None:
+    def __init__(self, asked: Pruning) -> None:
         self.asked = asked
 
     def prune(self, linear: Linear) -> torch.Tensor:
@@ -80,24 +83,35 @@ class Dropped:
 
 
 def build(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
-    """The algorithms of `request`; `dtype` is the 16-bit type that weights and scales are stored in."""
+    """The algorithms of `request`; `dtype` is the 16-bit type that weights and scales are stored in.
+
+    Raises ImpossibleStack for a method or an option that is unknown.
+    """
+    if request.method not in METHODS or request.tuning.keys() - TUNING:
+        known = ", ".join(str(method) for method in METHODS if method)
+        raise ImpossibleStack(f"The native engine cannot do {request.method!r} with {request.tuning}: it has {known}.")
     found = METHODS[request.method](request, dtype)
-    found = replace(found, cache=request.kv_cache, samples=None if request.kv_cache else found.samples)
-    if request.prune is None:
+    if _caches(request):
+        found = replace(found, cache=True, samples=None)
+    if request.pruning is None:
         return found
-    return replace(found, pruner=Dropped(request.prune), sequential=True, samples=None)
+    return replace(found, pruner=Dropped(request.pruning), sequential=True, samples=None)
+
+
+def _caches(request: QuantizeRequest) -> bool:
+    return request.method == "kv_cache" or bool(request.tuning.get("kv_cache"))
 
 
 def _kept(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
     def config(ignored: list[str]) -> dict[str, Any] | None:
-        return schemes.quantization_config(None, ignored, kv_cache=True) if request.kv_cache else None
+        return schemes.quantization_config(None, ignored, kv_cache=True) if _caches(request) else None
 
     return Pipeline(Kept(dtype), config, multiple=8)
 
 
 def _rtn(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
     rounding, write, config = _grouped(request, dtype)
-    return Pipeline(Nearest(rounding, write, compared=True, clipped=request.clip), config)
+    return Pipeline(Nearest(rounding, write, compared=True, clipped=bool(request.tuning.get("clip"))), config)
 
 
 def _awq(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
@@ -106,21 +120,22 @@ def _awq(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
 
 def _gptq(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
     rounding, write, config = _grouped(request, dtype)
-    scaler = Searched(rounding) if request.awq_scales else None
-    rounder = Swept(rounding, write, act_order=request.act_order, clipped=request.clip)
-    return Pipeline(rounder, config, scaler=scaler, sequential=True)
+    act_order, clipped = bool(request.tuning.get("act_order")), bool(request.tuning.get("clip"))
+    scaler = Searched(rounding) if request.tuning.get("awq_scales") else None
+    return Pipeline(Swept(rounding, write, act_order=act_order, clipped=clipped), config, scaler=scaler, sequential=True)
 
 
 def _w8a8(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
-    return _eight(request, schemes.int8(request.activations))
+    return _eight(request, schemes.int8(request.tuning.get("activations", "dynamic")))
 
 
 def _smoothquant(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
-    return replace(_w8a8(request, dtype), scaler=Smoothed(request.strength), samples=None)
+    strength = float(request.tuning.get("strength", smoothquant.STRENGTH))
+    return replace(_w8a8(request, dtype), scaler=Smoothed(strength), samples=None)
 
 
 def _fp8(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
-    return _eight(request, schemes.fp8(request.activations))
+    return _eight(request, schemes.fp8(request.tuning.get("activations", "dynamic")))
 
 
 def _int8(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
@@ -135,11 +150,11 @@ def _eight(request: QuantizeRequest, rounding: Rounding) -> Pipeline:
 
 def _grouped(request: QuantizeRequest, dtype: torch.dtype) -> tuple[Rounding, Write, Any]:
     """Integers in groups: how they are rounded, written and described."""
-    reordered = request.method == "gptq" and request.act_order
+    reordered = bool(request.tuning.get("act_order"))
     rounding = schemes.weight_only(
         request.bits, request.group_size, symmetric=request.symmetric, dtype=dtype, reordered=reordered
     )
-    if request.format == "autoawq":
+    if request.tuning.get("format") == "autoawq":
         return (
             rounding,
             lambda values, grid: autoawq.compress(values, grid, dtype),
@@ -153,11 +168,12 @@ def _plain(rounding: Rounding) -> Write:
 
 
 def _config(request: QuantizeRequest, rounding: Rounding) -> Callable[[list[str]], dict[str, Any] | None]:
-    return lambda ignored: schemes.quantization_config(rounding, ignored, kv_cache=request.kv_cache)
+    return lambda ignored: schemes.quantization_config(rounding, ignored, kv_cache=_caches(request))
 
 
-METHODS: dict[str, Callable[[QuantizeRequest, torch.dtype], Pipeline]] = {
-    "none": _kept,
+METHODS: dict[str | None, Callable[[QuantizeRequest, torch.dtype], Pipeline]] = {
+    None: _kept,
+    "kv_cache": _kept,
     "rtn": _rtn,
     "awq": _awq,
     "gptq": _gptq,
