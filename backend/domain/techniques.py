@@ -17,7 +17,7 @@ NATIVE_FAMILIES = frozenset(
         "mixtral", "phi", "phi3", "qwen2", "qwen3", "qwen3_moe",
     }
 )  # fmt: skip
-"""`model_type` of what the native engine can quantize: the rows of engines/native/families.py."""
+"""`model_type` of what the native engine can optimize: the rows of engines/native/families.py."""
 
 
 class Capability(NamedTuple):

@@ -128,3 +128,18 @@ def test_the_cache_alone_needs_no_weight_scheme() -> None:
     cache = document["kv_cache_scheme"]
     assert (cache["type"], cache["num_bits"], cache["strategy"], cache["dynamic"]) == ("float", 8, "tensor", False)
     assert "kv_cache_scheme" not in schemes.quantization_config(ROUNDINGS["fp8"](), [])
+
+
+def test_the_table_of_families_is_the_engines_own() -> None:
+    from backend.domain.techniques import NATIVE_FAMILIES
+    from backend.engines.native.families import FAMILIES
+
+    assert set(FAMILIES) == NATIVE_FAMILIES
+
+
+def test_every_method_that_a_recipe_may_name_has_a_pipeline_and_the_options_it_takes() -> None:
+    from backend.domain import methods
+    from backend.engines.native import pipelines
+
+    assert set(pipelines.METHODS) - {None} == set(methods.QUANTIZE)
+    assert {*methods.TUNED, "kv_cache", "format"} == pipelines.TUNING
