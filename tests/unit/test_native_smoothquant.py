@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backend.engines.native import activations, smoothquant
+from backend.engines.native.cache import Extent
 from backend.engines.native.group import LinearProducer, NormProducer
 from backend.engines.native.rounding import rounded
 from backend.engines.native.schemes import fp8, int8
@@ -82,7 +83,7 @@ def test_static_scales_cover_what_was_seen() -> None:
 def test_cache_scales_put_the_largest_value_at_the_largest_fp8_number() -> None:
     import torch
 
-    found = activations.cache_scales(torch.tensor(3.5), torch.tensor(0.0))
+    found = activations.cache_scales(Extent(key=3.5, value=0.0))
     assert {name: (float(scale), tuple(scale.shape)) for name, scale in found.items()} == {
         "k_scale": (pytest.approx(3.5 / 448), (1,)),
         "v_scale": (1.0, (1,)),

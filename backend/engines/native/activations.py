@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from backend.engines.native.cache import Extent
 from backend.engines.native.rounding import Rounding
 
 if TYPE_CHECKING:
@@ -25,11 +26,10 @@ def input_scale(max_abs: torch.Tensor, rounding: Rounding) -> torch.Tensor:
     return static
 
 
-def cache_scales(max_key: torch.Tensor, max_value: torch.Tensor) -> dict[str, torch.Tensor]:
+def cache_scales(reached: Extent) -> dict[str, torch.Tensor]:
     """`k_scale` and `v_scale` [1] fp32 of one attention layer, from the largest |key| (after rotary embedding, as vLLM caches it)
     and |value|: static, one a tensor, stored value = value / scale in E4M3."""
     import torch
 
-    reached = {"k_scale": max_key, "v_scale": max_value}
-    ones = {name: torch.ones(1, device=most.device) for name, most in reached.items()}
-    return {name: torch.where(most > 0, most.float() / FP8_MAX, ones[name]).reshape(1) for name, most in reached.items()}
+    most = {"k_scale": reached.key, "v_scale": reached.value}
+    return {name: torch.tensor([value / FP8_MAX if value > 0 else 1.0]) for name, value in most.items()}

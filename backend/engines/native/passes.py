@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from backend.domain.errors import WorkError
 from backend.engines.native.hidden import Hidden
 from backend.engines.native.outline import Call, Outline, moved
-from backend.engines.native.statistics import CacheTally, Tally, tapped
+from backend.engines.native.statistics import Tally, tapped
 
 if TYPE_CHECKING:
     import torch
@@ -20,7 +20,14 @@ if TYPE_CHECKING:
 BATCH_TOKENS = {"cpu": 2048, "cuda": 16384}
 """Tokens a batch on each kind of device."""
 
-Taps = dict[str, Tally | CacheTally]
+Taps = dict[str, Tally]
+
+
+def devices() -> tuple[str, ...]:
+    """Every CUDA device, else the processor, as torch names them."""
+    import torch
+
+    return tuple(f"cuda:{number}" for number in range(torch.cuda.device_count())) or ("cpu",)
 
 
 def devices() -> tuple[str, ...]:
@@ -125,5 +132,5 @@ def _merged(tallies: list[Taps]) -> Taps:
     first, *rest = tallies
     for other in rest:
         for path, tally in other.items():
-            first[path].merge(tally)  # type: ignore[arg-type] # the same kind at the same path
+            first[path].merge(tally)
     return first

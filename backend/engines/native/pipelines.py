@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from backend.domain.errors import ImpossibleStack
 from backend.engines.base import Pruning, QuantizeRequest
-from backend.engines.native import autoawq, pruning, schemes, smoothquant, sparsegpt
+from backend.engines.native import activations, autoawq, pruning, schemes, smoothquant, sparsegpt
+from backend.engines.native.cache import Extent
 from backend.engines.native.group import Linear, Producer, Pruner, Rounder, Scaler
 from backend.engines.native.rounders import Kept, Nearest, Swept, Write
 from backend.engines.native.rounding import Rounding, compress
@@ -43,8 +44,8 @@ class Pipeline:
     multiple: int = KERNEL_MULTIPLE
     samples: int | None = None
     """The most sequences that are of use."""
-    cache: bool = False
-    """Store scales of the key-value cache."""
+    cache: Callable[[Extent], dict[str, torch.Tensor]] | None = None
+    """From the largest key and value of a layer to what is stored with its attention (`k_scale`, `v_scale`)."""
 
 
 class Searched:
@@ -92,7 +93,7 @@ def build(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
         raise ImpossibleStack(f"The native engine cannot do {request.method!r} with {request.tuning}: it has {known}.")
     found = METHODS[request.method](request, dtype)
     if _caches(request):
-        found = replace(found, cache=True, samples=None)
+        found = replace(found, cache=activations.cache_scales, samples=None)
     if request.pruning is None:
         return found
     return replace(found, pruner=Dropped(request.pruning), sequential=True, samples=None)

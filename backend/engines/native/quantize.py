@@ -8,26 +8,23 @@ from __future__ import annotations
 
 import json
 from importlib.metadata import version
-from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from backend.domain.errors import ImpossibleStack
 from backend.domain.progress import Progress
 from backend.engines.base import QuantizeRequest, QuantizeResult
-from backend.engines.native import activations, calibration, checkpoint, pipelines, shards
+from backend.engines.native import calibration, checkpoint, pipelines, shards
 from backend.engines.native.checkpoint import Source
 from backend.engines.native.hidden import Hidden
 from backend.engines.native.layerwork import LayerWork, planned
 from backend.engines.native.outline import Outline
 from backend.engines.native.passes import Passes, Taps
 from backend.engines.native.resume import State, Work, key_of
-from backend.engines.native.statistics import CacheTally, Tally
+from backend.engines.native.statistics import Tally
 
 if TYPE_CHECKING:
     import torch
 
-ATTENTION = "self_attn"
-"""The attention module of the families whose key-value scales vLLM reads."""
 VERSIONS = ("torch", "transformers", "compressed-tensors", "safetensors")
 
 
@@ -58,8 +55,6 @@ class _Run:
         self.dtype = _storage_dtype(self.source)
         self.pipeline = pipelines.build(request, self.dtype)
         self.outline = Outline(self.source)
-        if self.pipeline.cache:
-            _check_attention(self.outline)
         self.plan, self.refused = planned(self.outline, self.pipeline, request.group_size)
         wanted = min(request.samples, self.pipeline.samples or request.samples)
         texts, length, seed = request.calibration_texts, request.length, request.seed
@@ -108,30 +103,23 @@ class _Run:
         """Everything that happens to one layer; its part is written at the end."""
         outline, sequential, last = self.outline, self.pipeline.sequential, number + 1 == self.outline.count
         outline.fill(number, self.request.devices[0])
+        outline.cache.recording = self.pipeline.cache is not None
         share = 0.25 if sequential else 0.5
         tallies = self.passes.through(number, hidden, self._taps, not sequential and not last, self._tick(number, 0.0, share))
-        inputs = {path: tally for path, tally in tallies.items() if isinstance(tally, Tally)}
-        stats = {path: tally.stats(outline.stored_name(number, path)) for path, tally in inputs.items()}
+        stats = {path: tally.stats(outline.stored_name(number, path)) for path, tally in tallies.items()}
         work_on = LayerWork(outline, number, self.plan, self.pipeline, stats, self.dtype)
         reports = work_on.run()
-        shards.write_part(work.part(number + 1), dict(work_on.tensors()) | self._cache_scales(number, tallies))
+        outline.cache.recording = False
+        shards.write_part(work.part(number + 1), dict(work_on.tensors()))
         if sequential and not last:
             work_on.apply()
             self.passes.through(number, hidden, None, True, self._tick(number, 0.75, 0.25))
         outline.drop(number)
         return reports
 
-    def _cache_scales(self, number: int, tallies: Taps) -> dict[str, torch.Tensor]:
-        seen = tallies.get(ATTENTION)
-        if not isinstance(seen, CacheTally):
-            return {}
-        prefix = self.outline.stored_name(number, ATTENTION)
-        return {f"{prefix}.{name}": scale for name, scale in activations.cache_scales(seen.max_key, seen.max_value).items()}
-
     def _taps(self, device: str) -> Taps:
-        """A tally for each input of the plan, and one for the cache where its scales are asked for."""
-        layer, total = self.outline.layers[0], self.tokens.numel()
-        made: Taps = {ATTENTION: CacheTally(device)} if self.pipeline.cache else {}
+        """A tally for each input of the plan."""
+        layer, total, made = self.outline.layers[0], self.tokens.numel(), {}
         for unit in self.plan:
             for names in unit.inputs:
                 coming = 0 if self._is_expert(names[0]) else total
@@ -178,16 +166,6 @@ class _Run:
         names = [entry["name"] for entry in self._kept() if entry["name"] != "embedding"]
         inside = [f"{self.outline.family.layers}.{n}.{each.name}" for n in range(self.outline.count) for each in self.refused]
         return list(dict.fromkeys([*names, "lm_head", *inside]))
-
-
-def _check_attention(outline: Outline) -> None:
-    """Raises ImpossibleStack where vLLM would not find the scales: it knows them by the name of the attention module."""
-    attention = getattr(outline.layers[0], ATTENTION, None)
-    if attention is None or "past_key_values" not in signature(attention.forward).parameters:
-        kind = outline.config.model_type
-        raise ImpossibleStack(
-            f"Scales of the key-value cache cannot be stored for models of type {kind!r}: leave `kv_cache` out."
-        )
 
 
 def _storage_dtype(source: Source) -> torch.dtype:

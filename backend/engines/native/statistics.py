@@ -1,5 +1,4 @@
-"""Collects what algorithms ask about a layer while it runs: the statistics of `group.Stats` of what linears read, and the largest
-keys and values of attention.
+"""Collects what algorithms ask about the inputs of linears while a layer runs: the statistics of `group.Stats`.
 
 Hooks on modules only; knows no family, no file and no algorithm.
 """
@@ -77,10 +76,6 @@ class Tally:
             if other.matrix is not None:
                 self.matrix.add_(other.matrix.to(device))
 
-    def hook(self, module: Any) -> Any:
-        """Watch what `module` reads."""
-        return module.register_forward_pre_hook(lambda _module, args: self.add(args[0].flatten(0, -2).float()))
-
     def stats(self, name: str) -> Stats:
         """Raises WorkError, naming the module, when what it read was not finite."""
         import torch
@@ -94,40 +89,14 @@ class Tally:
         return Stats(self.tokens, self.total_abs / max(1, self.tokens), self.max_abs, self.matrix, rows)
 
 
-class CacheTally:
-    """The largest |key| and |value| that an attention module puts into its cache: keys after the rotary embedding."""
-
-    def __init__(self, device: str) -> None:
-        import torch
-
-        self.max_key, self.max_value = torch.zeros((), device=device), torch.zeros((), device=device)
-
-    def update(self, keys: torch.Tensor, values: torch.Tensor, *_: Any, **__: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        """What transformers calls on a cache; nothing is kept."""
-        import torch
-
-        self.max_key = torch.maximum(self.max_key, keys.abs().amax().float())
-        self.max_value = torch.maximum(self.max_value, values.abs().amax().float())
-        return keys, values
-
-    def merge(self, other: CacheTally) -> None:
-        """Add what was seen on another device."""
-        import torch
-
-        self.max_key = torch.maximum(self.max_key, other.max_key.to(self.max_key.device))
-        self.max_value = torch.maximum(self.max_value, other.max_value.to(self.max_value.device))
-
-    def hook(self, module: Any) -> Any:
-        """Stand in for the cache of an attention `module`."""
-        return module.register_forward_pre_hook(
-            lambda _module, args, kwargs: (args, {**kwargs, "past_key_values": self}), with_kwargs=True
-        )
-
-
 @contextmanager
-def tapped(layer: Any, tallies: Mapping[str, Tally | CacheTally]) -> Iterator[None]:
-    """While this lasts, what happens at each path of `layer` is added to its tally."""
-    hooks = [tally.hook(layer.get_submodule(path)) for path, tally in tallies.items()]
+def tapped(layer: Any, tallies: Mapping[str, Tally]) -> Iterator[None]:
+    """While this lasts, what the module at each path of `layer` reads is added to its tally."""
+
+    def observer(tally: Tally) -> Any:
+        return lambda _module, args: tally.add(args[0].flatten(0, -2).float())
+
+    hooks = [layer.get_submodule(path).register_forward_pre_hook(observer(tally)) for path, tally in tallies.items()]
     try:
         yield
     finally:
