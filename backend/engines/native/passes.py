@@ -30,13 +30,6 @@ def devices() -> tuple[str, ...]:
     return tuple(f"cuda:{number}" for number in range(torch.cuda.device_count())) or ("cpu",)
 
 
-def devices() -> tuple[str, ...]:
-    """Every CUDA device, else the processor, as torch names them."""
-    import torch
-
-    return tuple(f"cuda:{number}" for number in range(torch.cuda.device_count())) or ("cpu",)
-
-
 class Passes:
     """`tokens` [sequences, length] are embedded by `embed`, then `through` takes them from layer to layer."""
 
