@@ -61,6 +61,9 @@ GROUP_SIZE = {name: method.group_size for name, method in QUANTIZE.items() if me
 TUNED = ("act_order", "awq_scales", "clip", "activations", "strength")
 """Fields of a quantize step that only some methods take."""
 
+NO_CACHE_SCALES = frozenset({"gpt2", "gpt_neox", "bloom", "falcon"})
+"""Model types whose loaders in vLLM 0.32.0 know no `k_scale` and `v_scale`."""
+
 WHY_NOT = {
     ("quantize", "llm-int8"): (
         "LLM.int8() keeps outlier columns in 16 bit beside INT8 ones, and no server here runs that: vLLM 0.32.0 loads no "

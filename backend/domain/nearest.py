@@ -125,6 +125,8 @@ def _mend_step(model: ModelFacts, step: Any) -> Any:
         return step
     strange = [name for name in methods.TUNED if name not in methods.of(step).defaults]
     changes: dict[str, Any] = dict.fromkeys(strange)
+    if model.model_type in methods.NO_CACHE_SCALES:
+        changes["kv_cache"] = None
     if step.format == "autoawq" and (step.method not in GROUP_SIZE or methods.bits(step) != 4 or step.kv_cache):
         changes["format"] = "compressed-tensors"
     if step.method not in GROUP_SIZE:

@@ -148,6 +148,15 @@ def _format(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]
         yield Reason(rule="autoawq-format", message=message, source="vLLM 0.32.0, layers/quantization/auto_awq.py")
 
 
+def _cache_scales(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+    if methods.caches_fp8(recipe.step("quantize")) and model.model_type in methods.NO_CACHE_SCALES:
+        yield Reason(
+            rule="cache-scales",
+            message=f"vLLM reads no key-value scales of models of type {model.model_type}: leave `kv_cache` out.",
+            source="vLLM 0.32.0, model_executor/models",
+        )
+
+
 def _pattern(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
     step = recipe.step("prune")
     if isinstance(step, Prune) and step.pattern != "unstructured" and step.sparsity != 0.5:
@@ -279,8 +288,8 @@ def _published(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reas
 
 
 _COMMON: tuple[Rule, ...] = (
-    _one_weight_quantization, _once_each, _already_quantized, _group_size, _method_options, _format, _pattern, _generates, _draft,
-    _eager_compile, _context, _tensor_parallel, _serving_types,
+    _one_weight_quantization, _once_each, _already_quantized, _group_size, _method_options, _format, _cache_scales, _pattern,
+    _generates, _draft, _eager_compile, _context, _tensor_parallel, _serving_types,
 )  # fmt: skip
 _OURS: tuple[Rule, ...] = (_no_engine, *_COMMON, _capabilities, _family, _kernel, _compiler)
 RULES: dict[str, tuple[Rule, ...]] = {

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from backend.domain.errors import ImpossibleStack
 from backend.domain.progress import Silent
 from backend.engines.base import Pruning, QuantizeRequest, QuantizeResult
 from backend.engines.native import autoawq, pipelines, quantize
@@ -161,9 +160,3 @@ def test_static_scales_are_shared_by_linears_of_one_input(model: Path, tmp_path:
     if method == "fp8":
         weights = [float(stored[f"model.layers.0.mlp.{name}.weight_scale"]) for name in ("gate_proj", "up_proj")]
         assert weights[0] == weights[1]
-
-
-def test_a_family_whose_cache_scales_no_server_reads_is_refused(tmp_path: Path) -> None:
-    source = tiny_llama(tmp_path / "source", family="gpt_neox", rotary_pct=1.0)
-    with pytest.raises(ImpossibleStack, match="leave `kv_cache` out"):
-        run(source, tmp_path / "out", method="kv_cache")

@@ -115,6 +115,12 @@ def test_the_plan_fills_in_what_the_engine_is_asked() -> None:
     assert options(PRUNE) == {"method": "wanda", "sparsity": 0.5, "pattern": "2:4"}
 
 
+def test_a_family_whose_cache_scales_no_server_reads_is_refused() -> None:
+    assert refusals(card(model_type="gpt_neox"), [quantize("w8a8", kv_cache="fp8")]) == ["cache-scales"]
+    assert refusals(card(model_type="gpt_neox"), [quantize("kv_cache")]) == ["cache-scales"]
+    assert refusals(card(model_type="gpt_neox"), [quantize("w8a8")]) == []
+
+
 @pytest.mark.parametrize("method", ["llm-int8", "kvquant"])
 def test_techniques_that_no_server_runs_are_refused_with_the_reason_and_what_to_use(method: str) -> None:
     verdict = compat.check(card(), recipe.read({"steps": [quantize(method)]}), Facts())
