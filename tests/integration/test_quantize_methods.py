@@ -160,3 +160,20 @@ def test_static_scales_are_shared_by_linears_of_one_input(model: Path, tmp_path:
     if method == "fp8":
         weights = [float(stored[f"model.layers.0.mlp.{name}.weight_scale"]) for name in ("gate_proj", "up_proj")]
         assert weights[0] == weights[1]
+
+
+def test_the_rounding_of_an_fp8_cache_is_scored(model: Path, tmp_path: Path) -> None:
+    """E4M3 has three bits of mantissa: half a step is a sixteenth; beyond the largest number values stay there."""
+    import torch
+
+    from backend.evaluate import quality_cache
+
+    run(model, tmp_path / "out", method="kv_cache")
+    assert kl(model, tmp_path / "out") > 1e-6
+    scale = torch.tensor([0.01])
+    keys, values = torch.randn(1, 2, 5, 8), torch.randn(1, 2, 5, 8) * 100
+    rounded = quality_cache._Rounding({"k_scale": scale, "v_scale": scale}).update(keys, values)
+    for before, after in zip((keys, values), rounded, strict=True):
+        inside = before.abs() <= 448 * scale
+        assert ((after - before).abs()[inside] <= before.abs()[inside] / 16 + 0.01 * 2**-10).all()
+        torch.testing.assert_close(after[~inside], before[~inside].sign() * 4.48)
