@@ -13,7 +13,7 @@ import pytest
 from backend.domain.progress import Silent
 from backend.engines.base import Pruning, QuantizeRequest
 from backend.engines.native import quantize
-from backend.evaluate import quality_awq
+from backend.evaluate import quality
 from backend.settings import CHECKOUT
 from tests.tiny import TEXT, tiny_llama
 
@@ -45,12 +45,8 @@ pytestmark = pytest.mark.vllm
 def reference(folder: Path, tokens: list[int]) -> tuple[Any, Any]:
     """Log-probabilities of each token given those before, [length - 1], and all logits [length, vocabulary], in fp32."""
     import torch
-    from transformers import AutoModelForCausalLM
 
-    if quality_awq.is_gemm(folder):
-        model = quality_awq.load(folder)
-    else:
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    model = quality._load(folder)
     with torch.inference_mode():
         logits = model(torch.tensor([tokens])).logits[0]
     targets = torch.tensor(tokens[1:])[:, None]
@@ -73,7 +69,7 @@ REQUESTS: dict[str, dict[str, Any]] = {
     "w8a8 and kv_cache": {"method": "w8a8", "bits": 8, "tuning": {"kv_cache": "fp8"}},
 }
 EIGHT_BIT_INPUTS = {"w8a8", "w8a8 static", "smoothquant", "fp8", "kv_cache", "w8a8 and kv_cache"}
-"""Where bfloat16 tips activations over 8-bit steps, so that vLLM may differ by as much as the rounding does."""
+"""Where bfloat16 tips activations, keys or values over 8-bit steps, so that vLLM may differ by as much as the rounding does."""
 
 
 def quantized(model: Path, out: Path, name: str) -> Path:
