@@ -144,7 +144,7 @@ def steps(recipe: Recipe) -> None:
     for index, step in enumerate(recipe.steps):
         with st.container(border=True):
             _head(recipe, index, step)
-            st.caption(options.HELPS[step.technique])
+            st.caption(options.explained(step))
             _fields(recipe, index, options.shown(step))
 
 
@@ -171,7 +171,7 @@ def add(opened: Workspace, model: ModelFacts, recipe: Recipe, target: str) -> No
     with st.container(horizontal=True):
         for index, choice in enumerate(choices):
             act = {"on_click": _edit, "args": (lambda built, step=choice.step: options.with_step(built, step),)}
-            help_ = message(choice.reason or options.HELPS[choice.step.technique])
+            help_ = message(choice.reason or options.explained(choice.step))
             name, greyed = options.title(choice.step), choice.reason is not None
             st.button(name, key=f"add-{index}", icon=":material/add:", help=help_, disabled=greyed, **act)
     _refused([choice for choice in choices if choice.reason])

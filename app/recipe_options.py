@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
+from app.step_words import explained as explained
+from app.step_words import stack as stack
+from app.step_words import title as title
+from backend.domain import methods
 from backend.domain import recipe as recipes
-from backend.domain.recipe import Recipe, Step
+from backend.domain.recipe import Prune, Quantize, Recipe, Speculate, Step
 from backend.domain.techniques import supported
 
 Kind = Literal["choice", "whole", "share", "number", "text", "flag"]
@@ -57,7 +61,7 @@ STEP_OPTIONS: dict[str, tuple[Option, ...]] = {
         Option(
             "method",
             "Method",
-            "How the weights become integers; w8a8 is 8 bits, awq 4 bits in groups.",
+            "What the weights become, and how it is found; see the line above.",
             "choice",
             _methods("quantize"),
         ),
@@ -65,11 +69,43 @@ STEP_OPTIONS: dict[str, tuple[Option, ...]] = {
         Option(
             "group_size",
             "Group size",
-            "Weights that share one scale (awq: 128); smaller is truer and takes more bytes.",
+            "Weights that share one scale (128 where empty); smaller is truer and takes more bytes.",
             "choice",
             (None, 32, 64, 128),
         ),
-        Option("symmetric", "Symmetric", "Whether zero stays exactly zero; empty is the method's own.", "choice", _TRI),
+        Option("symmetric", "Symmetric", "Yes leaves out zero points: a little smaller and a little less true.", "choice", _TRI),
+        Option("act_order", "Activation order", "Rounds the columns with the largest inputs first.", "choice", _TRI),
+        Option("awq_scales", "AWQ scales first", "Searches AWQ's scales before GPTQ rounds; takes longer.", "choice", _TRI),
+        Option("clip", "Search ranges", "Cuts the range of each group where that lowers the output error.", "choice", _TRI),
+        Option(
+            "activations",
+            "Activations",
+            "Dynamic scales each token while serving; static takes one scale from the calibration text, faster and less true.",
+            "choice",
+            (None, "dynamic", "static"),
+        ),
+        Option(
+            "strength",
+            "Strength",
+            "How much of the difficulty moves from activations to weights; 0.5 where empty.",
+            "share",
+            low=0.0,
+            high=1.0,
+        ),
+        Option(
+            "kv_cache",
+            "Key-value cache",
+            "fp8 stores scales for a cache of half the size, which the server then uses.",
+            "choice",
+            (None, "fp8"),
+        ),
+        Option(
+            "format",
+            "File format",
+            "autoawq only where a pipeline asks for it; both are served.",
+            "choice",
+            ("compressed-tensors", "autoawq"),
+        ),
         Option(
             "calibration", "Calibration text", "`bundled`, or the path of a text or JSONL file like your own traffic.", "text"
         ),
@@ -95,9 +131,15 @@ STEP_OPTIONS: dict[str, tuple[Option, ...]] = {
         ),
     ),
     "prune": (
-        Option("method", "Method", "How the weights to drop are chosen.", "choice", _methods("prune")),
+        Option("method", "Method", "How the weights to drop are chosen; see the line above.", "choice", _methods("prune")),
         Option("sparsity", "Sparsity", "Share of the weights set to zero.", "share", low=0.05, high=0.95),
-        Option("pattern", "Pattern", "2:4 and 4:8 are what hardware can skip.", "choice", ("unstructured", "2:4", "4:8")),
+        Option(
+            "pattern",
+            "Pattern",
+            "2:4 keeps two of every four; some hardware could skip the rest, no server here does.",
+            "choice",
+            ("unstructured", "2:4", "4:8"),
+        ),
     ),
     "compile": (),
 }
@@ -148,34 +190,6 @@ LIMIT_OPTIONS = (
     ),
 )
 
-TITLES = {
-    ("quantize", "w8a8"): "Quantize to 8 bits (w8a8)",
-    ("quantize", "awq"): "Quantize to 4 bits (awq)",
-    ("speculate", "draft"): "Speculate with a draft model",
-    ("speculate", "ngram"): "Speculate with n-grams",
-    ("compile", None): "Compile ahead of time",
-}
-HELPS = {
-    "prune": "Sets weights to zero and keeps the rest.",
-    "quantize": "Stores the weights, and for w8a8 the activations, as integers.",
-    "speculate": "Proposes several tokens at once, which the model then checks.",
-    "compile": "Compiles before the server starts, so that it starts sooner.",
-    "shard": "Writes the weights one file a device, so that they load sooner.",
-}
-
-
-def title(step: Step) -> str:
-    """A step's name on its card and its button."""
-    method = getattr(step, "method", None)
-    known = TITLES.get((step.technique, method))
-    return known or " ".join(part for part in (step.technique.capitalize(), f"({method})" if method else "") if part)
-
-
-def stack(recipe: Recipe) -> str:
-    """The steps in one line: `quantize w8a8 + compile`."""
-    steps = [" ".join(filter(None, (step.technique, getattr(step, "method", None)))) for step in recipe.steps]
-    return " + ".join(steps) or "no steps, the original"
-
 
 def value(recipe: Recipe, where: int | str, name: str) -> Any:
     """What is set now. `where`: the number of a step, `serving` or `limits`."""
@@ -184,13 +198,24 @@ def value(recipe: Recipe, where: int | str, name: str) -> Any:
 
 def shown(step: Step) -> tuple[Option, ...]:
     """The options that say something for this step."""
-    hidden = set()
-    method = getattr(step, "method", None)
-    if step.technique == "quantize" and method == "w8a8":
-        hidden = {"bits", "group_size", "symmetric"}
-    if step.technique == "speculate" and method != "draft":
+    hidden: set[str] = set()
+    if isinstance(step, Quantize):
+        hidden = _not_taken(step)
+    if isinstance(step, Prune) and step.pattern != "unstructured":
+        hidden = {"sparsity"}
+    if isinstance(step, Speculate) and step.method != "draft":
         hidden = {"draft"}
     return tuple(option for option in STEP_OPTIONS[step.technique] if option.name not in hidden)
+
+
+def _not_taken(step: Quantize) -> set[str]:
+    method = methods.of(step)
+    hidden = set(methods.TUNED) - method.defaults.keys()
+    if method.group_size is None:
+        hidden |= {"group_size", "symmetric", "format"}
+    if len(method.bits) == 1:
+        hidden |= {"bits"}
+    return hidden | ({"kv_cache"} if step.method == "kv_cache" else set())
 
 
 def changed(recipe: Recipe, where: int | str, name: str, new: Any) -> Recipe:
@@ -204,6 +229,8 @@ def changed(recipe: Recipe, where: int | str, name: str, new: Any) -> Recipe:
         ((technique, options),) = document["steps"][where].items()
         if name == "method":
             options = _kept(step, new, options)
+        if name == "pattern" and new != "unstructured":
+            options = {key: value for key, value in options.items() if key != "sparsity"}
         document["steps"][where] = {technique: {**options, name: new}}
     else:
         document[where][name] = new
@@ -214,7 +241,8 @@ def _kept(step: Step, method: str, options: dict[str, Any]) -> dict[str, Any]:
     if step.technique == "speculate":
         kept = {k: v for k, v in options.items() if k != "draft"}
         return {**kept, "draft": "auto"} if method == "draft" else kept
-    dropped = {"bits", "group_size", "symmetric"} if step.technique == "quantize" else set()
+    dropped = {"bits", "group_size", "symmetric", "format", *methods.TUNED} if step.technique == "quantize" else set()
+    dropped |= {"kv_cache"} if method == "kv_cache" else set()
     return {k: v for k, v in options.items() if k not in dropped}
 
 

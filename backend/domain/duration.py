@@ -7,17 +7,21 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from backend.domain import methods
 from backend.domain.model import ModelFacts
-from backend.domain.recipe import Quantize, Recipe
+from backend.domain.recipe import Prune, Quantize, Recipe
 from backend.domain.shapes import linears, sizes
 
 Range = tuple[float, float]
 
-CALIBRATION_TOKENS = {"w8a8": 16 * 512}
-"""engines/native/quantize.py, REPORT_SAMPLES; other methods take engines/base.py's 64 sequences of 512."""
+REPORT_TOKENS = 16 * 512
+"""engines/native/pipelines.py, REPORT_SAMPLES, where calibration decides nothing; else engines/base.py's 64 sequences of 512."""
 DEFAULT_TOKENS = 64 * 512
-FULL_SEARCHES = {"awq": 8}
-"""Times that all rows of a matrix are held against its Gram matrix: the report, and for awq the sample and the finalists."""
+FULL_SEARCHES = {"awq": 11, "gptq": 6, "sparsegpt": 2, "rtn": 1}
+"""Times that all rows of a matrix meet its Gram matrix beside the report: awq's sample, finalists and clipping, gptq's sweep,
+factor and comparison with rounding, sparsegpt's sweep."""
+SEQUENTIAL = frozenset({"gptq", "magnitude", "wanda", "sparsegpt"})
+"""Each layer runs twice: before it is changed and after."""
 REPORT = 1
 WINDOW_TOKENS, WINDOWS, WINDOW_PARAMETERS = 512, (8, 24), 4_000_000_000
 """worker/optimize.py: what is scored of the original and of the result."""
@@ -55,16 +59,25 @@ def of_instance(vcpu: int) -> Processor:
 def operations(model: ModelFacts, recipe: Recipe) -> float:
     """Of calibration (2 x parameters x tokens), Gram matrices (2 x tokens x width^2), the search (2 x out x in^2 a matrix and
     time) and two models scored."""
-    step = recipe.step("quantize")
-    if not isinstance(step, Quantize):
+    names = [str(step.method) for step in recipe.steps if isinstance(step, Quantize | Prune)]
+    if not names:
         return 0.0
-    tokens, parts = CALIBRATION_TOKENS.get(step.method, DEFAULT_TOKENS), sizes(model)
+    tokens, parts = _calibration_tokens(recipe), sizes(model)
     forward = 2.0 * (parts.active_linears + parts.embedding)
     grams = 2.0 * tokens * model.layers * sum(shape.inputs**2 for shape in linears(model))
-    searches = FULL_SEARCHES.get(step.method, 0) + REPORT
+    searches = sum(FULL_SEARCHES.get(name, 0) for name in names) + REPORT
     search = 2.0 * searches * model.layers * sum(shape.parameters * shape.inputs for shape in linears(model))
+    passes = 2 if SEQUENTIAL & set(names) else 1
     scored = max(WINDOWS[0], min(WINDOWS[1], WINDOW_PARAMETERS // max(model.parameters, 1))) * WINDOW_TOKENS
-    return forward * (tokens + 2 * scored) + grams + search
+    return forward * (passes * tokens + 2 * scored) + grams + search
+
+
+def _calibration_tokens(recipe: Recipe) -> int:
+    step = recipe.step("quantize")
+    if recipe.step("prune") or not isinstance(step, Quantize):
+        return DEFAULT_TOKENS
+    plain = step.method in {"w8a8", "int8", "fp8"} and methods.tuned(step, "activations") != "static" and not step.kv_cache
+    return REPORT_TOKENS if plain else DEFAULT_TOKENS
 
 
 def job_seconds(model: ModelFacts, recipe: Recipe, processor: Processor, moved: int) -> Range:

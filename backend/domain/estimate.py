@@ -13,7 +13,7 @@ from backend.domain.duration import Processor
 from backend.domain.model import ModelCard, ModelFacts
 from backend.domain.plan import Facts
 from backend.domain.prices import per_million
-from backend.domain.recipe import Recipe, Speculate
+from backend.domain.recipe import Quantize, Recipe, Speculate
 from backend.domain.roofline import Load
 
 COMPILE_CACHE_BYTES = 200_000_000
@@ -96,7 +96,8 @@ class Estimate(_Frozen):
 
 def optimized_weights(model: ModelFacts, recipe: Recipe) -> int:
     """Bytes of the weights after the recipe: the files' own size where it does not change them and they are at hand."""
-    if isinstance(model, ModelCard) and recipe.step("quantize") is None:
+    step = recipe.step("quantize")
+    if isinstance(model, ModelCard) and (not isinstance(step, Quantize) or step.method == "kv_cache"):
         return model.weights_bytes
     return memory.weights(model, recipe).total
 
@@ -111,7 +112,7 @@ def need(model: ModelFacts, recipe: Recipe, draft: ModelFacts | None = None) -> 
     disk = weights + MARGIN_BYTES + (original_bytes(draft) if draft else 0)
     if recipe.step("compile"):
         disk += COMPILE_CACHE_BYTES
-    busy = 4 * model.parameters * 2 if recipe.step("quantize") else original_bytes(model)
+    busy = 4 * model.parameters * 2 if recipe.step("quantize") or recipe.step("prune") else original_bytes(model)
     formulas = {name: FORMULAS[name] for name in ("weights", "disk", "memory")}
     return Need(weights_bytes=weights, disk_bytes=disk, memory_bytes=busy, formulas=formulas)
 
@@ -145,7 +146,8 @@ def estimate(model: ModelFacts, recipe: Recipe, context: Context, degree: int) -
     tokens = room.tokens if room and model.generates else None
     return Estimate(
         target=context.target, weights_bytes=wanted.weights_bytes, weights_bytes_original=original_bytes(model),
-        kv_bytes_per_token=memory.kv_bytes(model, recipe.serving), min_tensor_parallel=least.tensor_parallel if least else None,
+        kv_bytes_per_token=memory.kv_bytes(model, memory.serving_of(recipe)),
+        min_tensor_parallel=least.tensor_parallel if least else None,
         tensor_parallel=degree, max_tokens_in_cache=tokens[1] if tokens else None, tokens_in_cache=tokens,
         max_context=min(tokens[0], model.max_positions) if tokens else None,
         max_batch=tokens[0] // (context.load.input_tokens + context.load.output_tokens) if tokens else None,

@@ -8,11 +8,11 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple
 
+from backend.domain import methods
 from backend.domain.device import GIB, Device
 from backend.domain.model import ModelFacts
 from backend.domain.recipe import Quantize, Recipe, Serving
 from backend.domain.shapes import Sizes, linears, sizes
-from backend.domain.techniques import GROUP_SIZE
 
 BYTES = {"float32": 4, "float64": 8}
 """Of an element; every other dtype of a card is a 16-bit one."""
@@ -60,14 +60,19 @@ def format_of(model: ModelFacts, recipe: Recipe) -> Format | None:
     """What the linears become, or already are; None for 16-bit ones."""
     step = recipe.step("quantize")
     if isinstance(step, Quantize):
-        if step.method in GROUP_SIZE:
-            group = step.group_size or GROUP_SIZE[step.method]
-            return Format(step.bits or 4, group, not step.symmetric, 2, activations=False)
-        return Format(8, None, False, 4, activations=True)
+        return _made(step)
     if model.quantization:
         bits = model.quantization_bits or (4 if model.quantization in {"awq", "gptq"} else 8)
         return Format(bits, 128 if bits < 8 else None, bits < 8, 2, activations=bits == 8)
     return None
+
+
+def _made(step: Quantize) -> Format | None:
+    """What a step writes: group and weight-only scales in 16 bit, 8-bit activations with scales in 32."""
+    if step.method == "kv_cache":
+        return None
+    active = methods.of(step).activations
+    return Format(methods.bits(step), methods.group(step), not methods.symmetric(step), 4 if active else 2, activations=active)
 
 
 def weights(model: ModelFacts, recipe: Recipe) -> Weights:
@@ -90,6 +95,13 @@ def _stored(parts: Sizes, chosen: Format | None, width: int) -> Weights:
         scales = parts.channels * chosen.scale_bytes
     small = min(width, 2)
     return Weights(parts.embedding * small, parts.head * small, parts.linears * chosen.bits // 8, scales, parts.other * small)
+
+
+def serving_of(recipe: Recipe) -> Serving:
+    """The serving settings, with the FP8 cache that the artifact itself asks for: vLLM takes it from the checkpoint."""
+    if recipe.serving.kv_cache_dtype == "auto" and methods.caches_fp8(recipe.step("quantize")):
+        return recipe.serving.model_copy(update={"kv_cache_dtype": "fp8"})
+    return recipe.serving
 
 
 def kv_bytes(model: ModelFacts, serving: Serving, tensor_parallel: int = 1) -> int:
@@ -143,7 +155,7 @@ def sequences(found: Room, recipe: Recipe, length: int) -> tuple[int, int]:
 def room(model: ModelFacts, recipe: Recipe, device: Device, tensor_parallel: int, draft: ModelFacts | None = None) -> Room:
     """The memory of one device when the model is cut over `tensor_parallel` of them. A draft is held beside it."""
     held = weights(model, recipe).total // tensor_parallel
-    per_token = kv_bytes(model, recipe.serving, tensor_parallel)
+    per_token = kv_bytes(model, serving_of(recipe), tensor_parallel)
     if draft is not None:
         held += weights(draft, Recipe()).total // tensor_parallel
         per_token += kv_bytes(draft, recipe.serving, tensor_parallel)

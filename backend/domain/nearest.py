@@ -9,10 +9,10 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
-from backend.domain import memory, rules
+from backend.domain import memory, methods, rules
 from backend.domain.model import ModelFacts
 from backend.domain.plan import Facts
-from backend.domain.recipe import TECHNIQUES, Compile, Quantize, QuantizeMethod, Recipe, Serving, Speculate
+from backend.domain.recipe import TECHNIQUES, Compile, Prune, Quantize, QuantizeMethod, Recipe, Serving, Speculate
 from backend.domain.shapes import linears
 from backend.domain.techniques import BFLOAT16, FP8_CACHE, GROUP_SIZE
 
@@ -24,6 +24,9 @@ LIKE: dict[str, tuple[QuantizeMethod, ...]] = {
     "int8": ("w8a8", "fp8", "awq"),
     "fp8": ("w8a8", "awq"),
     "smoothquant": ("w8a8", "fp8", "awq"),
+    "kv_cache": ("fp8", "w8a8"),
+    "llm-int8": ("smoothquant", "w8a8", "fp8"),
+    "kvquant": ("kv_cache", "fp8"),
 }
 """What to use instead of a quantization method, the nearest first."""
 EXCHANGED, ADDED, LEFT_OUT = 2, 3, 4
@@ -116,11 +119,20 @@ def _with_degrees(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[R
 
 
 def _mend_step(model: ModelFacts, step: Any) -> Any:
+    if isinstance(step, Prune):
+        return step if step.pattern == "unstructured" else step.model_copy(update={"sparsity": 0.5})
     if not isinstance(step, Quantize):
         return step
+    strange = [name for name in methods.TUNED if name not in methods.of(step).defaults]
+    changes: dict[str, Any] = dict.fromkeys(strange)
+    if model.model_type in methods.NO_CACHE_SCALES:
+        changes["kv_cache"] = None
+    if step.format == "autoawq" and (step.method not in GROUP_SIZE or methods.bits(step) != 4 or step.kv_cache):
+        changes["format"] = "compressed-tensors"
     if step.method not in GROUP_SIZE:
-        return step.model_copy(update={"bits": None, "group_size": None, "symmetric": None})
+        return step.model_copy(update=changes | {"bits": None, "group_size": None, "symmetric": None})
     size = step.group_size or GROUP_SIZE[step.method]
     divides = all(shape.inputs % size == 0 for shape in linears(model))
-    bits = None if step.method == "awq" else step.bits
-    return step.model_copy(update={"bits": bits, "group_size": step.group_size if divides else rules.divisor(model)})
+    changes |= {"bits": None} if step.method == "awq" else {}
+    changes |= {"symmetric": None} if step.bits == 8 else {}
+    return step.model_copy(update=changes | {"group_size": step.group_size if divides else rules.divisor(model)})

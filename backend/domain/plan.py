@@ -9,11 +9,11 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from backend.domain import managed, memory
+from backend.domain import managed, memory, methods
 from backend.domain.device import Device, Hardware
 from backend.domain.model import ModelFacts
-from backend.domain.recipe import TECHNIQUES, Compile, Quantize, Recipe, Speculate
-from backend.domain.techniques import GROUP_SIZE, KERNELS
+from backend.domain.recipe import TECHNIQUES, Compile, Prune, Quantize, Recipe, Speculate
+from backend.domain.techniques import KERNELS
 
 Place = Literal["local", "planned", "managed"]
 """`local`: this machine. `planned`: our engines on hardware that is not here. `managed`: the SageMaker toolkit."""
@@ -128,6 +128,7 @@ def _notes(model: ModelFacts, recipe: Recipe, facts: Facts, degree: int) -> list
     if facts.place == "planned":
         notes.append(f"For planning: our engines on {facts.where}, which is not this machine.")
         notes += _unused(model, recipe, facts, degree)
+    notes += _serving_notes(recipe, facts)
     notes += _context_note(model, recipe, facts, degree) + _capability_notes(model, recipe, facts)
     needed = memory.weights(model, Recipe()).total * 4
     if facts.place == "planned" and facts.ram_bytes and recipe.step("quantize") and needed > facts.ram_bytes:
@@ -135,6 +136,17 @@ def _notes(model: ModelFacts, recipe: Recipe, facts: Facts, degree: int) -> list
             f"Quantizing takes about {needed / 1e9:.0f} GB of memory and {facts.where} has {facts.ram_bytes / 1e9:.0f}: "
             "run the job on a machine with more."
         )
+    return notes
+
+
+def _serving_notes(recipe: Recipe, facts: Facts) -> list[str]:
+    """What the result does not give on that hardware."""
+    if facts.place == "managed":
+        return []
+    found = methods.unserved(recipe.step("quantize"), facts.hardware)
+    notes = [f"{found[0]}."] if found else []
+    if recipe.step("prune"):
+        notes.append("Pruned weights are stored as zeros: no server here skips them, so neither size nor speed gains.")
     return notes
 
 
@@ -175,7 +187,7 @@ def _planned(step: Any, facts: Facts) -> PlannedStep:
     found = _own(step)
     if facts.place == "managed":
         return found.model_copy(update={"engine": "sagemaker"})
-    if facts.hardware == "cuda" and isinstance(step, Quantize):
+    if facts.hardware == "cuda" and isinstance(step, Quantize) and step.method in KERNELS:
         return found.model_copy(update={"kernel": KERNELS[step.method].title})
     return found
 
@@ -184,6 +196,8 @@ def _own(step: Any) -> PlannedStep:
     match step:
         case Quantize():
             return _quantize(step)
+        case Prune():
+            return _prune(step)
         case Speculate():
             what = "a draft model" if step.method == "draft" else step.method
             return PlannedStep(
@@ -199,12 +213,9 @@ def _own(step: Any) -> PlannedStep:
 
 
 def _quantize(step: Quantize) -> PlannedStep:
-    options: dict[str, Any]
-    if step.method in GROUP_SIZE:
-        bits, group = step.bits or 4, step.group_size or GROUP_SIZE[step.method]
-        title = f"Quantize to INT{bits} ({step.method.upper()})"
-        options = {"method": step.method, "bits": bits, "group_size": group, "symmetric": bool(step.symmetric)}
-    else:
-        title = "Quantize to FP8" if step.method == "fp8" else f"Quantize to INT8 ({step.method.upper()})"
-        options = {"method": step.method, "bits": 8, "symmetric": True}
-    return PlannedStep(technique="quantize", engine=step.engine, title=title, options=options)
+    return PlannedStep(technique="quantize", engine=step.engine, title=methods.title(step), options=methods.options(step))
+
+
+def _prune(step: Prune) -> PlannedStep:
+    options = {"method": step.method, "sparsity": step.sparsity, "pattern": step.pattern}
+    return PlannedStep(technique="prune", engine="native", title=methods.prune_title(step), options=options)

@@ -16,7 +16,8 @@ from backend.domain.errors import InvalidRecipe
 
 TECHNIQUES = ("prune", "quantize", "speculate", "compile", "shard")
 """In the order in which they run."""
-QuantizeMethod = Literal["awq", "gptq", "smoothquant", "w8a8", "int8", "fp8", "rtn"]
+QuantizeMethod = Literal["awq", "gptq", "smoothquant", "w8a8", "int8", "fp8", "rtn", "kv_cache", "llm-int8", "kvquant"]
+"""The last two are known and refused with the reason (`methods.WHY_NOT`)."""
 
 
 class _Frozen(BaseModel):
@@ -44,6 +45,8 @@ class Prune(_Step):
     method: Literal["magnitude", "wanda", "sparsegpt"]
     sparsity: float = Field(0.5, gt=0, lt=1)
     pattern: Literal["unstructured", "2:4", "4:8"] = "unstructured"
+    calibration: str = "bundled"
+    """As that of a quantize step; where both name a file, the quantize step's is taken."""
 
 
 class Quantize(_Step):
@@ -52,6 +55,18 @@ class Quantize(_Step):
     bits: Literal[4, 8] | None = None
     group_size: int | None = Field(None, gt=0)
     symmetric: bool | None = None
+    act_order: bool | None = None
+    """gptq: columns of the largest inputs first."""
+    awq_scales: bool | None = None
+    """gptq: after AWQ's scales have been searched."""
+    clip: bool | None = None
+    """Search smaller ranges for groups of weights."""
+    activations: Literal["dynamic", "static"] | None = None
+    """8-bit activations: scaled a token while serving, or once from the calibration text."""
+    strength: float | None = Field(None, ge=0, le=1)
+    """smoothquant: how much of the difficulty moves from activations to weights."""
+    kv_cache: Literal["fp8"] | None = None
+    """Store scales for an FP8 key-value cache too; the server then uses one."""
     engine: Literal["native", "llm-compressor", "autoawq"] = "native"
     calibration: str = "bundled"
     format: Literal["compressed-tensors", "autoawq"] = "compressed-tensors"

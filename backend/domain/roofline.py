@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field
 
 from backend.domain.device import Device
-from backend.domain.memory import Format, format_of, kv_bytes, weights
+from backend.domain.memory import Format, format_of, kv_bytes, serving_of, weights
 from backend.domain.model import ModelFacts
 from backend.domain.recipe import Recipe, Speculate
 from backend.domain.shapes import sizes
@@ -95,7 +95,7 @@ def served(model: ModelFacts, recipe: Recipe, tensor_parallel: int = 1) -> Serve
     return Served(
         layers=model.layers, hidden=model.hidden_size, traffic=read - of_experts, expert_traffic=of_experts,
         experts=(model.experts, model.experts_per_token) if model.experts and model.experts_per_token else None,
-        token_flops=2.0 * (parts.active_linears + head), kv_bytes=kv_bytes(model, recipe.serving, tensor_parallel),
+        token_flops=2.0 * (parts.active_linears + head), kv_bytes=kv_bytes(model, serving_of(recipe), tensor_parallel),
         eight_bit=_eight_bit(chosen), bits=chosen.bits if chosen else 16,
     )  # fmt: skip
 

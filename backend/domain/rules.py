@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from backend.domain import managed, memory
+from backend.domain import managed, memory, methods
 from backend.domain.model import ModelFacts, PublishedModel
 from backend.domain.plan import Facts, Reason, cache_tokens
-from backend.domain.recipe import Quantize, Recipe, Speculate
+from backend.domain.recipe import Prune, Quantize, Recipe, Speculate
 from backend.domain.shapes import linears
 from backend.domain.techniques import BFLOAT16, FP8_CACHE, GROUP_SIZE, KERNELS, NATIVE_FAMILIES, capability
 
@@ -41,13 +41,14 @@ def _one_weight_quantization(model: ModelFacts, recipe: Recipe, facts: Facts) ->
 
 
 def _once_each(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
-    for technique in ("speculate", "compile", "shard"):
+    for technique in ("prune", "speculate", "compile", "shard"):
         if sum(step.technique == technique for step in recipe.steps) > 1:
-            yield Reason(rule="once", message=f"The recipe has `{technique}` more than once: keep one.", source="vLLM takes one")
+            source = "pruned once, the scores are gone" if technique == "prune" else "vLLM takes one"
+            yield Reason(rule="once", message=f"The recipe has `{technique}` more than once: keep one.", source=source)
 
 
 def _already_quantized(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
-    if model.quantization and recipe.step("quantize"):
+    if model.quantization and (recipe.step("quantize") or recipe.step("prune")):
         yield Reason(
             rule="already-quantized",
             message=f"{model.id} is already quantized ({model.quantization}): start from its 16-bit original.",
@@ -65,10 +66,10 @@ def _capabilities(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[R
 
 
 def _family(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
-    if recipe.step("quantize") and model.model_type not in NATIVE_FAMILIES:
+    if (recipe.step("quantize") or recipe.step("prune")) and model.model_type not in NATIVE_FAMILIES:
         yield Reason(
             rule="family",
-            message=f"The native engine cannot quantize models of type {model.model_type} yet: it knows "
+            message=f"The native engine cannot optimize models of type {model.model_type} yet: it knows "
             f"{', '.join(sorted(NATIVE_FAMILIES))}.",
             source="engines/native/families.py",
         )
@@ -87,7 +88,7 @@ def _no_engine(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reas
 def _kernel(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
     has = facts.device.capability if facts.device else None
     step = recipe.step("quantize")
-    if has is None or not isinstance(step, Quantize):
+    if has is None or not isinstance(step, Quantize) or step.method not in KERNELS:
         return
     kernel, mine = KERNELS[step.method], f"{has[0]}.{has[1]}"
     if has < kernel.lowest:
@@ -106,9 +107,13 @@ def _serving_types(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[
     if recipe.serving.dtype == "bfloat16" and has < BFLOAT16[0]:
         message = f"`serving.dtype: bfloat16` needs compute capability 8.0 and {mine}: use float16 or auto."
         yield Reason(rule="compute-capability", message=message, source=BFLOAT16[1])
-    if recipe.serving.kv_cache_dtype == "fp8" and has < FP8_CACHE[0]:
-        message = f"`serving.kv_cache_dtype: fp8` needs compute capability 8.9 and {mine}: use auto."
+    if _fp8_cache(recipe) and has < FP8_CACHE[0]:
+        message = f"An FP8 key-value cache needs compute capability 8.9 and {mine}: leave it out."
         yield Reason(rule="compute-capability", message=message, source=FP8_CACHE[1])
+
+
+def _fp8_cache(recipe: Recipe) -> bool:
+    return recipe.serving.kv_cache_dtype == "fp8" or methods.caches_fp8(recipe.step("quantize"))
 
 
 def _group_size(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
@@ -128,16 +133,35 @@ def _group_size(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Rea
 
 def _method_options(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
     for step in recipe.steps:
-        if not isinstance(step, Quantize):
-            continue
-        if step.method == "w8a8" and (step.bits == 4 or step.group_size or step.symmetric is False):
-            yield Reason(
-                rule="w8a8-options",
-                message="w8a8 is 8 bits, symmetric, per output channel: leave out bits, group_size and symmetric.",
-                source="vLLM, INT8 W8A8 kernels",
-            )
-        if step.method == "awq" and step.bits == 8:
-            yield Reason(rule="awq-options", message="awq is 4 bits: leave `bits` out, or use w8a8.", source="Lin et al. 2023")
+        if isinstance(step, Quantize) and step.method in methods.QUANTIZE:
+            for message in methods.misfits(step):
+                yield Reason(rule=f"{step.method}-options", message=message, source=methods.of(step).source)
+
+
+def _format(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+    step = recipe.step("quantize")
+    if isinstance(step, Quantize) and step.format == "autoawq" and (methods.group(step) is None or methods.bits(step) != 4):
+        message = f"AutoAWQ's format holds 4-bit weights in groups, and {step.method} makes none: leave `format` out, or use awq."
+        yield Reason(rule="autoawq-format", message=message, source="vLLM 0.32.0, layers/quantization/auto_awq.py")
+    elif isinstance(step, Quantize) and step.format == "autoawq" and methods.caches_fp8(step):
+        message = "AutoAWQ's format has no place for scales of the key-value cache: leave `kv_cache` or `format` out."
+        yield Reason(rule="autoawq-format", message=message, source="vLLM 0.32.0, layers/quantization/auto_awq.py")
+
+
+def _cache_scales(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+    if methods.caches_fp8(recipe.step("quantize")) and model.model_type in methods.NO_CACHE_SCALES:
+        yield Reason(
+            rule="cache-scales",
+            message=f"vLLM reads no key-value scales of models of type {model.model_type}: leave `kv_cache` out.",
+            source="vLLM 0.32.0, model_executor/models",
+        )
+
+
+def _pattern(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+    step = recipe.step("prune")
+    if isinstance(step, Prune) and step.pattern != "unstructured" and step.sparsity != 0.5:
+        message = f"The pattern {step.pattern} drops exactly half of the weights: leave `sparsity` out, or use unstructured."
+        yield Reason(rule="pattern", message=message, source="the pattern keeps N of each M weights")
 
 
 def _generates(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
@@ -264,8 +288,8 @@ def _published(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reas
 
 
 _COMMON: tuple[Rule, ...] = (
-    _one_weight_quantization, _once_each, _already_quantized, _group_size, _method_options, _generates, _draft, _eager_compile,
-    _context, _tensor_parallel, _serving_types,
+    _one_weight_quantization, _once_each, _already_quantized, _group_size, _method_options, _format, _cache_scales, _pattern,
+    _generates, _draft, _eager_compile, _context, _tensor_parallel, _serving_types,
 )  # fmt: skip
 _OURS: tuple[Rule, ...] = (_no_engine, *_COMMON, _capabilities, _family, _kernel, _compiler)
 RULES: dict[str, tuple[Rule, ...]] = {

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-GROUP_SIZE = {"awq": 128, "gptq": 128, "rtn": 128}
-"""Default group size of the methods that quantize in groups."""
+from backend.domain.methods import GROUP_SIZE as GROUP_SIZE
+from backend.domain.methods import PRUNE, QUANTIZE, WHY_NOT
 
 NATIVE_FAMILIES = frozenset(
     {
@@ -17,7 +17,7 @@ NATIVE_FAMILIES = frozenset(
         "mixtral", "phi", "phi3", "qwen2", "qwen3", "qwen3_moe",
     }
 )  # fmt: skip
-"""`model_type` of what the native engine can quantize: the rows of engines/native/families.py."""
+"""`model_type` of what the native engine can optimize: the rows of engines/native/families.py."""
 
 
 class Capability(NamedTuple):
@@ -40,12 +40,14 @@ class Kernel(NamedTuple):
 
 
 _SUPPORTED: dict[tuple[str, str | None, str], frozenset[str]] = {
-    ("quantize", "w8a8", "native"): frozenset({"cpu", "cuda"}),
-    ("quantize", "awq", "native"): frozenset({"cpu", "cuda"}),
+    **{("quantize", method, "native"): frozenset({"cpu", "cuda"}) for method in QUANTIZE},
+    **{("prune", method, "native"): frozenset({"cpu", "cuda"}) for method in PRUNE},
     ("speculate", "draft", "native"): frozenset({"cpu", "cuda"}),
     ("speculate", "ngram", "native"): frozenset({"cpu", "cuda"}),
     ("compile", None, "native"): frozenset({"cpu", "cuda"}),
 }
+
+"""Where it can be made. `methods.unserved` says where vLLM cannot serve what was made."""
 
 _SCHEMES = "vLLM 0.32.0, compressed_tensors/schemes"
 _INT8 = Kernel(
@@ -53,16 +55,17 @@ _INT8 = Kernel(
     "vLLM issue 54311: its INT8 kernel is not built for compute capability 10.0 and above",
 )  # fmt: skip
 _WEIGHT_ONLY = Kernel("weight-only INT4 (Marlin)", (7, 5), f"{_SCHEMES}/compressed_tensors_wNa16.py, get_min_capability")
+_WEIGHT_ONLY_8 = Kernel("weight-only INT8 (Marlin)", (7, 5), f"{_SCHEMES}/compressed_tensors_wNa16.py, get_min_capability")
 KERNELS: dict[str, Kernel] = {
     "w8a8": _INT8,
-    "int8": _INT8,
+    "int8": _WEIGHT_ONLY_8,
     "smoothquant": _INT8,
     "awq": _WEIGHT_ONLY,
     "gptq": _WEIGHT_ONLY,
     "rtn": _WEIGHT_ONLY,
     "fp8": Kernel("FP8 W8A8", (8, 9), f"{_SCHEMES}/compressed_tensors_w8a8_fp8.py, get_min_capability"),
 }
-"""By quantization method."""
+"""By quantization method; the others need none of their own."""
 
 BFLOAT16 = ((8, 0), "vLLM 0.32.0, platforms/cuda.py, supported_dtypes")
 FP8_CACHE = ((8, 9), "vLLM 0.32.0, v1/attention/backends/triton_attn.py")
@@ -70,6 +73,9 @@ FP8_CACHE = ((8, 9), "vLLM 0.32.0, v1/attention/backends/triton_attn.py")
 
 def capability(technique: str, method: str | None, engine: str, hardware: str) -> Capability:
     """Whether `engine` can do it here, and if not, why and what can be used instead."""
+    if (technique, method) in WHY_NOT:
+        reason, source = WHY_NOT[technique, str(method)]
+        return Capability(False, f"{reason}.", source)
     label = technique if method is None else f"{technique} with {method}"
     places = _SUPPORTED.get((technique, method, engine))
     if places is None:

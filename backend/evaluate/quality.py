@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from backend.domain.errors import InvalidModel, InvalidWorkload, ModelDamaged, WorkError
 from backend.domain.progress import Progress
 from backend.domain.student_t import quantile
-from backend.evaluate import quality_reference
+from backend.evaluate import quality_awq, quality_reference
 
 if TYPE_CHECKING:
     import torch
@@ -89,6 +89,8 @@ def _load(folder: Path) -> Any:
     try:
         if _method(folder) == "compressed-tensors":
             return quality_reference.load(folder).eval()
+        if quality_awq.is_gemm(folder):
+            return quality_awq.load(folder).eval()
         model = AutoModelForCausalLM.from_pretrained(
             folder, dtype=torch.float32, local_files_only=True, trust_remote_code=False, use_safetensors=True
         )

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from backend.evaluate import quality_cache
+
 if TYPE_CHECKING:
     import torch
 
@@ -19,6 +21,7 @@ Tensors = dict[str, "torch.Tensor"]
 def load(folder: Path) -> Any:
     """The model in `folder`, whose config.json has a `quantization_config` of compressed-tensors.
 
+    Keys and values are rounded too where it has scales for them.
     Raises OSError, ValueError, RuntimeError, KeyError or SafetensorError where it cannot be read.
     """
     import torch
@@ -30,10 +33,12 @@ def load(folder: Path) -> Any:
     del config.quantization_config
     quantized: dict[str, torch.Tensor | None] = {}
     state = dict(_dequantized(folder, quantization, quantized, transposed=config.model_type == "gpt2"))
+    scales = quality_cache.taken(state)
     model = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)].from_pretrained(
         None, config=config, state_dict=state, dtype=torch.float32, trust_remote_code=False
     )
     _round_inputs(model, quantization, quantized)
+    quality_cache.round_cache(model, scales)
     return model
 
 

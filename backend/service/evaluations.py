@@ -67,9 +67,10 @@ def options(**fields: object) -> EvaluateOptions:
 def prepare(workspace: Workspace, sources: list[str], chosen: EvaluateOptions) -> EvaluateSpec:
     """Resolve every variant and read the workload.
 
-    Raises UnknownModel, InvalidModel, NotFound, InvalidWorkload, EngineMissing.
+    Raises UnknownModel, InvalidModel, NotFound, InvalidWorkload, EngineMissing, ImpossibleStack.
     """
     resolved = variants.distinct_names([variants.resolve(workspace, source) for source in sources])
+    variants.check_served(workspace, resolved)
     return of_variants(workspace, resolved, chosen)
 
 

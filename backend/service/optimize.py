@@ -11,7 +11,7 @@ from backend.domain.estimate import Need
 from backend.domain.jobs import OptimizeSpec
 from backend.domain.model import ModelCard, ModelFacts, PublishedModel
 from backend.domain.plan import Plan
-from backend.domain.recipe import Quantize, Recipe
+from backend.domain.recipe import Prune, Quantize, Recipe
 from backend.domain.roofline import Load
 from backend.hardware import engines, probe
 from backend.service import jobs, models, outlook, paths, recipes
@@ -152,12 +152,13 @@ def _check_disk(workspace: Workspace, need: Need) -> None:
 
 
 def _calibration(recipe: Recipe) -> str | None:
-    step = recipe.step("quantize")
-    if not isinstance(step, Quantize) or step.calibration == "bundled":
+    steps = [recipe.step("quantize"), recipe.step("prune")]
+    named = [step.calibration for step in steps if isinstance(step, Quantize | Prune) and step.calibration != "bundled"]
+    if not named:
         return None
-    path = paths.file(step.calibration)
+    path = paths.file(named[0])
     if path is None:
-        shown = step.calibration[:MAX_SHOWN]
+        shown = named[0][:MAX_SHOWN]
         raise InvalidWorkload(f"There is no calibration file `{shown}`: give a text or JSONL file, or leave it out.")
     return str(path)
 

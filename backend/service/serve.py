@@ -44,7 +44,7 @@ def is_address(source: str) -> bool:
 def prepare(workspace: Workspace, sources: Iterable[str], *, idle_minutes: float = IDLE_MINUTES) -> ServeSpec:
     """The specification over the sources that are not addresses, each once.
 
-    Raises UnknownModel, InvalidModel, NotFound, EngineMissing, NotEnoughMemory, and RequestError where nothing is to start;
+    Raises UnknownModel, InvalidModel, NotFound, EngineMissing, ImpossibleStack, NotEnoughMemory, and RequestError where nothing is to start;
     ReadOnly in a demonstration.
     """
     workspace.check_writable()
@@ -54,6 +54,7 @@ def prepare(workspace: Workspace, sources: Iterable[str], *, idle_minutes: float
     resolved = variants.distinct_names([variants.resolve(workspace, source) for source in wanted])
     for variant in resolved:
         _check_files(variant)
+    variants.check_served(workspace, resolved)
     engines.engine_python(workspace.settings, "serve")
     if not holding(workspace):  # else it starts when that has ended and given its memory back
         _check_memory(workspace, resolved)

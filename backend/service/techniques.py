@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict
 
 from backend.domain import catalog, compat
+from backend.domain.methods import PRUNE, QUANTIZE
 from backend.domain.model import ModelFacts
 from backend.domain.recipe import ORIGINAL, Recipe
 from backend.domain.targets import Target
@@ -12,9 +13,9 @@ from backend.domain.techniques import supported
 from backend.service import catalog_sync, targets
 from backend.service.workspace import Workspace
 
-TITLES = {
-    ("quantize", "w8a8"): "INT8 (W8A8)",
-    ("quantize", "awq"): "INT4 (AWQ)",
+TITLES: dict[tuple[str, str | None], str] = {
+    **{("quantize", name): method.title for name, method in QUANTIZE.items()},
+    **{("prune", name): title for name, title in PRUNE.items()},
     ("speculate", "draft"): "Draft model",
     ("speculate", "ngram"): "N-gram speculation",
     ("compile", None): "Ahead-of-time compile",

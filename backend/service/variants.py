@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from backend.domain import methods
 from backend.domain.artifact import Manifest
+from backend.domain.errors import ImpossibleStack
 from backend.domain.evaluation import Speculation, Variant
-from backend.domain.recipe import Serving, Speculate
+from backend.domain.recipe import Recipe, Serving, Speculate
+from backend.hardware import probe
 from backend.service import artifacts, models, paths
 from backend.service.workspace import Workspace
 
@@ -22,6 +25,16 @@ def resolve(workspace: Workspace, source: str, *, serving: Serving | None = None
         name=card.id, source=source, kind="model", model_path=card.path, original_path=card.path,
         serving=serving or Serving(), bytes_on_disk=card.weights_bytes,
     )  # fmt: skip
+
+
+def check_served(workspace: Workspace, found: list[Variant]) -> None:
+    """Raises ImpossibleStack for an artifact that this machine's server cannot read: one made here for a GPU elsewhere."""
+    hardware = "cuda" if probe.has_nvidia() else "cpu"
+    for variant in found:
+        recipe = artifacts.show(workspace, variant.source).manifest.recipe if variant.kind == "artifact" else Recipe()
+        why = methods.unserved(recipe.step("quantize"), hardware)
+        if why is not None:
+            raise ImpossibleStack(f"{variant.name} cannot be served here: {why[0]}.")
 
 
 def distinct_names(variants: list[Variant]) -> list[Variant]:

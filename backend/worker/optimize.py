@@ -15,6 +15,7 @@ from backend.domain.compat import PlannedStep
 from backend.domain.errors import InvalidWorkload, QualityFloorMissed
 from backend.domain.evaluation import Speculation, Variant
 from backend.domain.jobs import OptimizeSpec
+from backend.domain.methods import TUNED
 from backend.domain.recipe import Limits
 from backend.hardware import engines, probe
 from backend.settings import ASSETS
@@ -29,6 +30,8 @@ QUALITY_WINDOWS = (8, 24)
 QUALITY_PARAMETER_WINDOWS = 4_000_000_000
 
 
+TUNING = (*TUNED, "kv_cache", "format")
+"""Options of a planned quantize step that only some methods take."""
 RESUME = "resume"
 """Beside the scratch space, which every attempt begins anew: finished layers, for the next attempt."""
 
@@ -39,39 +42,52 @@ class Optimization:
     def __init__(self, spec: OptimizeSpec, channel: JobChannel) -> None:
         self.spec, self.channel = spec, channel
         self.model = channel.output / "model"
-        weights = {"quantize": 4.0, "speculate": 0.2, "compile": 8.0}
-        expected = 1.0 + sum(weights.get(step.technique, 1.0) for step in spec.plan.steps) + (2.0 if self.quantizes else 0.5)
+        weights = {"prune": 4.0, "quantize": 4.0, "speculate": 0.2, "compile": 8.0}
+        expected = 1.0 + sum(weights.get(step.technique, 1.0) for step in spec.plan.steps) + (2.0 if self.rewrites else 0.5)
         self.progress = ChannelProgress(channel, expected)
         self.facts: dict[str, Any] = {}
 
     @property
-    def quantizes(self) -> bool:
-        return any(step.technique == "quantize" for step in self.spec.plan.steps)
+    def rewrites(self) -> bool:
+        """Whether the weights change."""
+        return any(step.technique in {"prune", "quantize"} for step in self.spec.plan.steps)
 
     def run(self) -> None:
         self.channel.output.mkdir(parents=True)
-        if not self.quantizes:
+        if not self.rewrites:
             self.progress.phase("copy", "Copying the weights", weight=0.5)
             copy_model(Path(self.spec.model.path), self.model)
         for step in self.spec.plan.steps:
             getattr(self, f"_{step.technique}")(step)
-        if self.quantizes:
+        if self.rewrites:
             self._measure_quality()
 
+    def _prune(self, step: PlannedStep) -> None:
+        """Alone. Before a quantization both are one pass over the weights, which `_quantize` makes."""
+        if self._planned("quantize") is None:
+            self._rewrite({}, step)
+
     def _quantize(self, step: PlannedStep) -> None:
-        from backend.engines.base import QuantizeRequest
+        self._rewrite(step.options, self._planned("prune"))
+
+    def _rewrite(self, options: dict[str, Any], pruning: PlannedStep | None) -> None:
+        from backend.engines.base import Pruning, QuantizeRequest
         from backend.engines.native import devices, quantize
 
-        options = step.options
+        named = {name: options[name] for name in ("method", "bits", "group_size", "symmetric") if name in options}
         request = QuantizeRequest(
-            model_dir=Path(self.spec.model.path), out_dir=self.model, method=options["method"], bits=options["bits"],
-            group_size=options.get("group_size"), symmetric=options["symmetric"], seed=self.spec.seed,
+            model_dir=Path(self.spec.model.path), out_dir=self.model, **named, seed=self.spec.seed,
+            tuning={name: value for name, value in options.items() if name in TUNING},
+            pruning=Pruning(**pruning.options) if pruning else None,
             calibration_texts=calibration_texts(self.spec.calibration_path), devices=devices(),
             work_dir=self.channel.folder / RESUME,
         )  # fmt: skip
         made = quantize(request, self.progress)
         calibration = {**made.calibration, "source": self.spec.calibration_path or "bundled"}
         self.facts |= {"layers": made.layers, "calibration": calibration, "versions": made.versions}
+
+    def _planned(self, technique: str) -> PlannedStep | None:
+        return next((step for step in self.spec.plan.steps if step.technique == technique), None)
 
     def _speculate(self, step: PlannedStep) -> None:
         if self.spec.draft is not None:

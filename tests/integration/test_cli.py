@@ -75,7 +75,8 @@ def test_a_corrupt_safetensors_header_is_refused(tmp_path: Path) -> None:
         ("name: r\nsteps:\n  - quantize: {method: w8a8}\n  - quantize: {method: awq}\n", "2 times"),
         ("name: r\nsteps:\n  - quantize: {method: awq, group_size: 96}\n", "Group size 96"),
         ("name: r\nsteps:\n\t- quantize: {method: w8a8}\n", "YAML"),
-        ("name: r\nsteps:\n  - prune: {method: wanda}\n", "not available"),
+        ("name: r\nsteps:\n  - speculate: {method: suffix}\n", "not available"),
+        ("name: r\nsteps:\n  - quantize: {method: awq, act_order: true}\n", "takes no `act_order`"),
     ],
 )
 def test_a_wrong_recipe_is_refused_with_the_reason(tmp_path: Path, text: str, word: str) -> None:
@@ -121,11 +122,11 @@ def test_the_plan_of_a_dry_run_starts_nothing(tmp_path: Path) -> None:
 
 
 def test_recipe_check_answers_with_reasons_and_a_suggestion(tmp_path: Path) -> None:
-    text = "name: r\nsteps:\n  - quantize: {method: gptq}\n  - compile: {}\n"
+    text = "name: r\nsteps:\n  - quantize: {method: llm-int8}\n  - compile: {}\n"
     done = whetstone(tmp_path / "home", "recipe", "check", recipe(tmp_path, text), "--model", "starter", "--json")
     document = json.loads(done.stdout)
     assert done.returncode == 2 and document["valid"] is False and document["reasons"][0]["source"]
-    assert document["suggestion"]["steps"] == [{"quantize": {"method": "awq"}}, {"compile": {}}]
+    assert document["suggestion"]["steps"] == [{"quantize": {"method": "smoothquant"}}, {"compile": {}}]
 
 
 def test_too_little_disk_is_refused_before_the_start(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""vLLM's CPU build loads both kinds of checkpoint and computes what the dequantized reference computes."""
+"""vLLM's CPU build loads the checkpoints and computes what the dequantized reference computes."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from backend.domain.progress import Silent
-from backend.engines.base import QuantizeRequest
+from backend.engines.base import Pruning, QuantizeRequest
 from backend.engines.native import quantize
+from backend.evaluate import quality
 from backend.settings import CHECKOUT
 from tests.tiny import TEXT, tiny_llama
 
@@ -44,22 +45,35 @@ pytestmark = pytest.mark.vllm
 def reference(folder: Path, tokens: list[int]) -> tuple[Any, Any]:
     """Log-probabilities of each token given those before, [length - 1], and all logits [length, vocabulary], in fp32."""
     import torch
-    from transformers import AutoModelForCausalLM
 
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    model = quality._load(folder)
     with torch.inference_mode():
         logits = model(torch.tensor([tokens])).logits[0]
     targets = torch.tensor(tokens[1:])[:, None]
     return logits[:-1].log_softmax(-1).gather(1, targets)[:, 0], logits
 
 
-def quantized(model: Path, out: Path, method: Any) -> Path:
-    options: dict[str, Any] = {"bits": 8, "symmetric": True}
-    if method == "awq":
-        options = {"bits": 4, "symmetric": False, "group_size": 32}
-    request = QuantizeRequest(
-        model_dir=model, out_dir=out, method=method, calibration_texts=[TEXT], samples=8, length=32, **options
-    )
+FOUR_BITS: dict[str, Any] = {"bits": 4, "symmetric": False, "group_size": 32}
+REQUESTS: dict[str, dict[str, Any]] = {
+    "w8a8": {"method": "w8a8", "bits": 8},
+    "awq": {"method": "awq", **FOUR_BITS},
+    "autoawq": {"method": "awq", "tuning": {"clip": True, "format": "autoawq"}, **FOUR_BITS},
+    "rtn symmetric": {"method": "rtn", **FOUR_BITS, "symmetric": True},
+    "gptq in activation order": {"method": "gptq", "tuning": {"act_order": True}, **FOUR_BITS},
+    "pruned gptq": {"method": "gptq", "pruning": Pruning(method="sparsegpt", pattern="2:4"), **FOUR_BITS},
+    "pruned": {"method": None, "pruning": Pruning(method="wanda", pattern="4:8")},
+    "w8a8 static": {"method": "w8a8", "bits": 8, "tuning": {"activations": "static"}},
+    "smoothquant": {"method": "smoothquant", "bits": 8},
+    "fp8": {"method": "fp8", "bits": 8},
+    "kv_cache": {"method": "kv_cache"},
+    "w8a8 and kv_cache": {"method": "w8a8", "bits": 8, "tuning": {"kv_cache": "fp8"}},
+}
+EIGHT_BIT_INPUTS = {"w8a8", "w8a8 static", "smoothquant", "fp8", "kv_cache", "w8a8 and kv_cache"}
+"""Where bfloat16 tips activations, keys or values over 8-bit steps, so that vLLM may differ by as much as the rounding does."""
+
+
+def quantized(model: Path, out: Path, name: str) -> Path:
+    request = QuantizeRequest(model_dir=model, out_dir=out, calibration_texts=[TEXT], samples=8, length=32, **REQUESTS[name])
     quantize(request, Silent())
     return out
 
@@ -73,7 +87,7 @@ def serve(models: list[Path], tokens: list[int]) -> list[tuple[Any, list[int]]]:
         capture_output=True,
         text=True,
         env={**os.environ, **ENVIRONMENT},
-        timeout=280,
+        timeout=840,
         check=False,
     )
     lines = [line.removeprefix("ANSWER ") for line in done.stdout.splitlines() if line.startswith("ANSWER ")]
@@ -88,22 +102,50 @@ def follows(answer: list[int], folder: Path, prompt: list[int]) -> bool:
     return all(bool(row[token] > row.max() - 0.15) for row, token in zip(rows, answer, strict=True))
 
 
-def test_vllm_computes_what_the_dequantized_reference_computes(tmp_path: Path) -> None:
+def agree(tmp_path: Path, names: list[str]) -> None:
+    """vLLM's log-probabilities and greedy answers of each artifact are those of its dequantized reference."""
     from transformers import AutoTokenizer
 
     model = tiny_llama(tmp_path / "model")
-    methods = ["w8a8", "awq"]
-    folders = [quantized(model, tmp_path / method, method) for method in methods]
+    folders = [quantized(model, tmp_path / name.replace(" ", "-"), name) for name in names]
     tokens = list(AutoTokenizer.from_pretrained(model)(TEXT)["input_ids"])[:256]
-    served = dict(zip(["original", *methods], serve([model, *folders], tokens), strict=True))
+    served = dict(zip(["original", *names], serve([model, *folders], tokens), strict=True))
     original, _ = reference(model, tokens)
     noise = (served["original"][0] - original).abs().mean()
-    for method, folder in zip(methods, folders, strict=True):
-        logprobs, answer = served[method]
+    for name, folder in zip(names, folders, strict=True):
+        logprobs, answer = served[name]
         expected, _ = reference(folder, tokens)
         rounding = (expected - original).abs().mean()
-        # bfloat16 tips activations over INT8 steps, so w8a8 may differ by as much as its rounding does; awq may not.
-        allowed = noise + rounding if method == "w8a8" else 2 * noise
-        assert (logprobs - expected).abs().mean() < allowed < expected.std() / 10
-        assert follows(answer, folder, tokens)
-    assert (served["awq"][0] - original).abs().mean() > 5 * noise
+        allowed = 2 * noise + rounding if name in EIGHT_BIT_INPUTS else 2 * noise
+        assert (logprobs - expected).abs().mean() < allowed < expected.std() / 10, name
+        assert follows(answer, folder, tokens), name
+        if REQUESTS[name].get("bits") == 4:
+            assert (logprobs - original).abs().mean() > 5 * noise, name
+
+
+def test_vllm_computes_what_the_dequantized_reference_computes(tmp_path: Path) -> None:
+    agree(tmp_path, ["w8a8", "awq"])
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(900)
+def test_vllm_computes_every_format_that_it_serves_on_a_processor(tmp_path: Path) -> None:
+    agree(tmp_path, list(REQUESTS))
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("request_", "why"),
+    [
+        ({"method": "int8", "bits": 8}, "Failed to find a kernel that can implement the WNA16 linear layer"),
+        ({"method": "fp8", "bits": 8, "tuning": {"activations": "static"}}, "static_scaled_fp8_quant"),
+    ],
+)
+def test_what_the_table_calls_unserved_on_a_processor_is_refused_by_vllm_there(
+    tmp_path: Path, request_: dict[str, Any], why: str
+) -> None:
+    model, out = tiny_llama(tmp_path / "model"), tmp_path / "out"
+    quantize(QuantizeRequest(model_dir=model, out_dir=out, calibration_texts=[TEXT], samples=8, length=32, **request_), Silent())
+    with pytest.raises(AssertionError, match=why):
+        serve([out], list(range(1, 65)))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.domain import compat, estimate, recipe
+from backend.domain import compat, estimate, memory, methods, recipe
 from backend.domain.compat import Facts
 from backend.domain.errors import InvalidRecipe
 from backend.domain.model import ModelCard
@@ -35,6 +35,100 @@ AWQ = {"quantize": {"method": "awq"}}
 DRAFT = {"speculate": {"method": "draft", "draft": "auto"}}
 
 
+def quantize(method: str, **options: Any) -> dict[str, Any]:
+    return {"quantize": {"method": method, **options}}
+
+
+PRUNE = {"prune": {"method": "wanda", "pattern": "2:4"}}
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [quantize("rtn", bits=8)], [quantize("rtn", clip=True)], [quantize("awq", clip=False, format="autoawq")],
+        [quantize("gptq", act_order=False)], [quantize("gptq", bits=8)], [quantize("gptq", awq_scales=True, clip=True)],
+        [quantize("smoothquant", strength=0.8, activations="static")], [quantize("w8a8", activations="static")],
+        [quantize("int8")], [quantize("fp8")], [quantize("fp8", activations="static", kv_cache="fp8")], [quantize("kv_cache")],
+        [PRUNE], [{"prune": {"method": "sparsegpt", "sparsity": 0.7}}], [{"prune": {"method": "magnitude", "pattern": "4:8"}}],
+        [PRUNE, quantize("gptq")], [PRUNE, AWQ, DRAFT],
+    ],
+)  # fmt: skip
+def test_every_technique_of_the_native_engine_is_valid_alone_and_stacked(steps: list[Any]) -> None:
+    assert refusals(card(), steps) == []
+    assert refusals(card(), steps, Facts(draft=card(), hardware="cuda")) == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "steps"),
+    [
+        ("awq-options", [quantize("awq", bits=8)]),
+        ("awq-options", [quantize("awq", act_order=True)]),
+        ("awq-options", [quantize("awq", strength=0.5)]),
+        ("w8a8-options", [quantize("w8a8", clip=True)]),
+        ("int8-options", [quantize("int8", symmetric=False)]),
+        ("gptq-options", [quantize("gptq", bits=8, symmetric=False)]),
+        ("gptq-options", [quantize("gptq", activations="static")]),
+        ("kv_cache-options", [quantize("kv_cache", kv_cache="fp8")]),
+        ("autoawq-format", [quantize("w8a8", format="autoawq")]),
+        ("autoawq-format", [quantize("rtn", bits=8, format="autoawq")]),
+        ("autoawq-format", [quantize("awq", kv_cache="fp8", format="autoawq")]),
+        ("pattern", [{"prune": {"method": "wanda", "pattern": "2:4", "sparsity": 0.6}}]),
+        ("once", [PRUNE, PRUNE]),
+    ],
+)
+def test_options_that_a_method_does_not_take_are_refused(rule: str, steps: list[Any]) -> None:
+    assert refusals(card(), steps) == [rule]
+    verdict = compat.check(card(), recipe.read({"steps": steps}), Facts())
+    assert verdict.suggestion is not None and compat.check(card(), verdict.suggestion, Facts()).valid
+
+
+@pytest.mark.parametrize(
+    ("step", "note"),
+    [
+        (quantize("int8"), "4 bits alone"),
+        (quantize("gptq", bits=8), "4 bits alone"),
+        (quantize("fp8", activations="static"), "static FP8"),
+        (PRUNE, "neither size nor speed gains"),
+    ],
+)
+def test_what_this_machine_cannot_serve_or_gain_from_is_said_in_the_plan(step: dict[str, Any], note: str) -> None:
+    plan = compat.check(card(), recipe.read({"steps": [step]}), Facts(hardware="cpu")).plan
+    assert plan is not None and note in " ".join(plan.notes)
+    there = compat.check(card(), recipe.read({"steps": [step]}), Facts(hardware="cuda")).plan
+    assert there is not None and (note in " ".join(there.notes)) == (step is PRUNE)
+
+
+def test_the_plan_fills_in_what_the_engine_is_asked() -> None:
+    def options(step: dict[str, Any]) -> dict[str, Any]:
+        plan = compat.check(card(), recipe.read({"steps": [step]}), Facts()).plan
+        assert plan is not None
+        return plan.steps[0].options
+
+    assert options(quantize("gptq")) == {
+        "method": "gptq", "bits": 4, "symmetric": False, "group_size": 128, "act_order": True, "awq_scales": False, "clip": False,
+    }  # fmt: skip
+    assert options(quantize("rtn", bits=8)) == {"method": "rtn", "bits": 8, "symmetric": True, "group_size": 128, "clip": False}
+    assert options(quantize("int8")) == {"method": "int8", "bits": 8, "symmetric": True}
+    assert options(quantize("w8a8", kv_cache="fp8")) == {
+        "method": "w8a8", "bits": 8, "symmetric": True, "activations": "dynamic", "kv_cache": "fp8",
+    }  # fmt: skip
+    assert options(PRUNE) == {"method": "wanda", "sparsity": 0.5, "pattern": "2:4"}
+
+
+def test_a_family_whose_cache_scales_no_server_reads_is_refused() -> None:
+    assert refusals(card(model_type="gpt_neox"), [quantize("w8a8", kv_cache="fp8")]) == ["cache-scales"]
+    assert refusals(card(model_type="gpt_neox"), [quantize("kv_cache")]) == ["cache-scales"]
+    assert refusals(card(model_type="gpt_neox"), [quantize("w8a8")]) == []
+
+
+@pytest.mark.parametrize("method", ["llm-int8", "kvquant"])
+def test_techniques_that_no_server_runs_are_refused_with_the_reason_and_what_to_use(method: str) -> None:
+    verdict = compat.check(card(), recipe.read({"steps": [quantize(method)]}), Facts())
+    assert [reason.rule for reason in verdict.reasons] == ["capability"]
+    assert "arXiv" in verdict.reasons[0].source and "vLLM 0.32.0" in verdict.reasons[0].message
+    assert verdict.suggestion is not None and verdict.suggestion.steps[0].method in {"smoothquant", "kv_cache"}  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize("steps", [[], [W8A8], [AWQ], [DRAFT], [W8A8, DRAFT], [AWQ, {"speculate": {"method": "ngram"}}],
                                    [W8A8, {"compile": {}}], [W8A8, DRAFT, {"compile": {}}]])  # fmt: skip
 def test_every_stack_of_this_version_is_valid(steps: list[Any]) -> None:
@@ -45,8 +139,8 @@ def test_every_stack_of_this_version_is_valid(steps: list[Any]) -> None:
     ("rule", "steps", "serving"),
     [
         ("one-weight-quantization", [W8A8, AWQ], {}),
-        ("capability", [{"quantize": {"method": "gptq"}}], {}),
-        ("capability", [{"prune": {"method": "wanda"}}], {}),
+        ("capability", [{"quantize": {"method": "llm-int8"}}], {}),
+        ("capability", [{"quantize": {"method": "kvquant"}}], {}),
         ("capability", [{"quantize": {"method": "awq", "engine": "autoawq"}}], {}),
         ("group-size", [{"quantize": {"method": "awq", "group_size": 96}}], {}),
         ("w8a8-options", [{"quantize": {"method": "w8a8", "group_size": 128}}], {}),
@@ -75,15 +169,21 @@ def test_steps_out_of_order_are_put_in_order_with_a_note() -> None:
     assert [step.technique for step in verdict.plan.steps] == ["quantize", "compile"] and verdict.plan.notes
 
 
+KNOWN = {*methods.QUANTIZE, *(method for _, method in methods.WHY_NOT)}
 STEPS = st.one_of(
     st.fixed_dictionaries(
-        {"quantize": st.fixed_dictionaries({"method": st.sampled_from(["awq", "gptq", "w8a8", "fp8", "rtn", "int8"])},
-                                           optional={"group_size": st.sampled_from([32, 96, 128]), "symmetric": st.booleans(),
+        {"quantize": st.fixed_dictionaries({"method": st.sampled_from(sorted(KNOWN))},
+                                           optional={"bits": st.sampled_from([4, 8]), "clip": st.booleans(),
+                                                     "act_order": st.booleans(), "kv_cache": st.just("fp8"),
+                                                     "activations": st.sampled_from(["dynamic", "static"]),
+                                                     "format": st.sampled_from(["autoawq", "compressed-tensors"]),
+                                                     "group_size": st.sampled_from([32, 96, 128]), "symmetric": st.booleans(),
                                                      "engine": st.sampled_from(["native", "autoawq", "llm-compressor"])})}),
     st.fixed_dictionaries(
         {"speculate": st.fixed_dictionaries({"method": st.sampled_from(["draft", "ngram", "suffix", "eagle3"])})}),
     st.just({"compile": {}}),
-    st.fixed_dictionaries({"prune": st.fixed_dictionaries({"method": st.sampled_from(["wanda", "magnitude"])})}),
+    st.fixed_dictionaries({"prune": st.fixed_dictionaries({"method": st.sampled_from(["wanda", "magnitude"])}, optional={
+            "pattern": st.sampled_from(["2:4", "unstructured"]), "sparsity": st.sampled_from([0.5, 0.6])})}),
 )  # fmt: skip
 RECIPES = st.builds(
     lambda steps, length, eager: recipe.read(
@@ -122,6 +222,20 @@ def test_whatever_is_written_is_read_or_refused_with_a_sentence(document: Any) -
 
 
 def test_the_weights_estimate_follows_the_precision() -> None:
-    sizes = [estimate.optimized_weights(card(), recipe.read({"steps": steps})) for steps in ([], [W8A8], [AWQ])]
-    assert sizes[0] > sizes[1] > sizes[2]
+    stacks: list[list[Any]] = [[], [W8A8], [AWQ], [PRUNE], [quantize("kv_cache")], [quantize("int8")], [quantize("fp8")]]
+    sizes = [estimate.optimized_weights(card(), recipe.read({"steps": steps})) for steps in stacks]
+    assert sizes[0] == sizes[3] == sizes[4] > sizes[1] > sizes[5] > sizes[2]
+    assert sizes[6] == sizes[1]
+
+
+def test_an_fp8_cache_of_the_artifact_halves_the_bytes_of_a_token() -> None:
+    wide, narrow = (
+        memory.kv_bytes(card(), memory.serving_of(recipe.read({"steps": steps})))
+        for steps in ([W8A8], [quantize("w8a8", kv_cache="fp8")])
+    )
+    assert wide == 2 * narrow
+
+
+def test_an_artifact_needs_more_disk_than_its_weights() -> None:
+    sizes = [estimate.optimized_weights(card(), recipe.read({"steps": steps})) for steps in ([], [W8A8])]
     assert estimate.need(card(), recipe.read({"steps": [W8A8]})).disk_bytes > sizes[1]

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backend.engines.base import QuantizeRequest
-from backend.engines.native.rounding import Rounding, compress, in_groups, parameters, rounded, rounding_for
+from backend.engines.native import schemes
+from backend.engines.native.rounding import Rounding, compress, in_groups, parameters, rounded
 
 METHODS = [("w8a8", 8, True), ("awq", 4, False), ("awq", 4, True), ("rtn", 8, False)]
 
@@ -18,17 +17,9 @@ METHODS = [("w8a8", 8, True), ("awq", 4, False), ("awq", 4, True), ("rtn", 8, Fa
 def a_rounding(method: Any, bits: int, symmetric: bool) -> Rounding:
     import torch
 
-    group = None if method == "w8a8" else 32
-    request = QuantizeRequest(
-        model_dir=Path("a"),
-        out_dir=Path("b"),
-        method=method,
-        bits=bits,
-        group_size=group,
-        symmetric=symmetric,
-        calibration_texts=[],
-    )
-    return rounding_for(request, torch.bfloat16)
+    if method == "w8a8":
+        return schemes.int8("dynamic")
+    return schemes.weight_only(bits, 32, symmetric=symmetric, dtype=torch.bfloat16)
 
 
 def a_weight(seed: int, spread: float, kind: str) -> Any:

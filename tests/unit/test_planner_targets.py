@@ -132,7 +132,7 @@ def test_speculation_alone_needs_no_job_there_and_the_plan_says_so() -> None:
         ("ml.p6-b200.48xlarge", AWQ, None),
         ("ml.g4dn.12xlarge", AWQ, None),
         ("ml.g5.12xlarge", FP8, "compute-capability"),
-        ("ml.g6.xlarge", FP8, "capability"),
+        ("ml.g6.xlarge", FP8, None),
         ("ml.inf2.48xlarge", AWQ, "no-engine"),
     ],
 )
@@ -188,8 +188,9 @@ def test_compile_before_quantize_is_put_right_with_a_note() -> None:
 
 
 def test_families_that_the_native_engine_does_not_know_are_refused_here_and_not_there() -> None:
-    assert rules(check("ml.g5.12xlarge", [AWQ], "huggingface-llm-gemma-2b")) == {"family"}
-    assert check(GPU, [AWQ], "huggingface-llm-gemma-2b").valid
+    model, chosen = known(LLAMA).model_copy(update={"model_type": "mamba"}), recipe.read({"steps": [AWQ]})
+    assert rules(compat.check(model, chosen, facts("ml.g5.12xlarge", model))) == {"family"}
+    assert compat.check(model, chosen, facts(GPU, model)).valid
 
 
 @pytest.mark.parametrize("name", ["huggingface-llm-mistral-7b-openorca-gptq", "huggingface-llm-thebloke-mistral-7b-openorca-awq"])

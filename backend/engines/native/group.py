@@ -156,5 +156,5 @@ class Scaler(Protocol):
 
 
 class Rounder(Protocol):
-    def store(self, linear: Linear) -> Stored:
-        """Round `linear.stored()` and say what is written."""
+    def store(self, linears: Sequence[Linear]) -> list[Stored]:
+        """Round `linear.stored()` of each and say what is written. They share an input: one `stats`, one `columns`."""

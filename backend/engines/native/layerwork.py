@@ -125,8 +125,9 @@ class LayerWork:
         if scaler is not None:
             for unit in reversed(self.plan):
                 self._scale(unit)
-        for name, linear in self.linears.items():
-            self.stored[name] = self.pipeline.rounder.store(linear)
+        for names in (names for unit in self.plan for names in unit.inputs):
+            found = self.pipeline.rounder.store([self.linears[name] for name in names])
+            self.stored |= dict(zip(names, found, strict=True))
         return [{"name": self.linears[name].name, **stored.report} for name, stored in self.stored.items()]
 
     def _scale(self, unit: Unit) -> None:

@@ -6,14 +6,16 @@ Knows the algorithms by name and nothing of models, files or tokens.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from backend.domain.errors import ImpossibleStack
-from backend.engines.base import QuantizeRequest
+from backend.engines.base import Pruning, QuantizeRequest
+from backend.engines.native import activations, autoawq, pruning, schemes, smoothquant, sparsegpt
 from backend.engines.native.cache import Extent
-from backend.engines.native.group import Linear, Producer, Pruner, Rounder, Scaler, Stored
-from backend.engines.native.rounding import Rounding, compress, quantization_config, rounded, rounding_for
+from backend.engines.native.group import Linear, Producer, Pruner, Rounder, Scaler
+from backend.engines.native.rounders import Kept, Nearest, Swept, Write
+from backend.engines.native.rounding import Rounding, compress
 from backend.engines.native.scales import search
 
 if TYPE_CHECKING:
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 
 KERNEL_MULTIPLE = 32
 """vLLM's CPU kernels take features in multiples of this; other linears stay 16-bit."""
+TUNING = frozenset({"act_order", "awq_scales", "clip", "activations", "strength", "kv_cache", "format"})
+"""The options of `QuantizeRequest.tuning`."""
 REPORT_SAMPLES = 16
 """Sequences of methods that take nothing from calibration but the reported errors."""
 
@@ -32,31 +36,16 @@ class Pipeline:
 
     rounder: Rounder
     config: Callable[[list[str]], dict[str, Any] | None]
-    """From the names that stay 16-bit to `quantization_config`."""
+    """From the names that stay 16-bit to `quantization_config`; None where there is nothing to say."""
     pruner: Pruner | None = None
     scaler: Scaler | None = None
-    cache: Callable[[Extent], dict[str, torch.Tensor]] | None = None
-    """From the largest key and value of a layer to what is stored with its attention (`k_scale`, `v_scale`)."""
     gram: bool = True
     sequential: bool = False
     multiple: int = KERNEL_MULTIPLE
     samples: int | None = None
     """The most sequences that are of use."""
-
-
-class Nearest:
-    """Rounding to nearest. With `compared`, says too what the error would be without scales."""
-
-    def __init__(self, rounding: Rounding, compared: bool) -> None:
-        self.rounding, self.compared = rounding, compared
-
-    def store(self, linear: Linear) -> Stored:
-        weight = linear.stored()
-        effective = linear.undone(rounded(weight, self.rounding))
-        report = {"relative_error": linear.relative_error(effective)}
-        if self.compared:
-            report["rtn_relative_error"] = linear.relative_error(rounded(linear.weight, self.rounding))
-        return Stored(compress(weight, self.rounding), effective, report)
+    cache: Callable[[Extent], dict[str, torch.Tensor]] | None = None
+    """From the largest key and value of a layer to what is stored with its attention (`k_scale`, `v_scale`)."""
 
 
 class Searched:
@@ -69,26 +58,128 @@ class Searched:
         return search(linears, producer, self.rounding)
 
 
+class Smoothed:
+    """SmoothQuant's scales."""
+
+    def __init__(self, strength: float) -> None:
+        self.strength = strength
+
+    def scales(self, linears: Sequence[Linear], producer: Producer) -> torch.Tensor:
+        return smoothquant.scales(linears, producer, self.strength)
+
+
+class Dropped:
+    """Pruning by a mask, or by SparseGPT."""
+
+    def __init__(self, asked: Pruning) -> None:
+        self.asked = asked
+
+    def prune(self, linear: Linear) -> torch.Tensor:
+        weight, stats, asked = linear.weight, linear.stats, self.asked
+        if asked.method == "sparsegpt":
+            return sparsegpt.prune(weight, stats, asked.sparsity, asked.pattern)
+        if asked.method == "wanda":
+            return weight * pruning.by_wanda(weight, stats, asked.sparsity, asked.pattern)
+        return weight * pruning.by_magnitude(weight, asked.sparsity, asked.pattern)
+
+
 def build(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
-    """The algorithms of `request.method`; `dtype` is the 16-bit type that weights and scales are stored in."""
-    if request.method not in METHODS:
-        raise ImpossibleStack(f"The native engine has no method {request.method!r}: it has {', '.join(METHODS)}.")
-    return METHODS[request.method](request, dtype)
+    """The algorithms of `request`; `dtype` is the 16-bit type that weights and scales are stored in.
+
+    Raises ImpossibleStack for a method or an option that is unknown.
+    """
+    if request.method not in METHODS or request.tuning.keys() - TUNING:
+        known = ", ".join(str(method) for method in METHODS if method)
+        raise ImpossibleStack(f"The native engine cannot do {request.method!r} with {request.tuning}: it has {known}.")
+    found = METHODS[request.method](request, dtype)
+    if _caches(request):
+        found = replace(found, cache=activations.cache_scales, samples=None)
+    if request.pruning is None:
+        return found
+    return replace(found, pruner=Dropped(request.pruning), sequential=True, samples=None)
 
 
-def _w8a8(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
-    rounding = rounding_for(request, dtype)
-    return Pipeline(Nearest(rounding, False), lambda kept: quantization_config(rounding, kept), samples=REPORT_SAMPLES)
+def _caches(request: QuantizeRequest) -> bool:
+    return request.method == "kv_cache" or bool(request.tuning.get("kv_cache"))
 
 
-def _awq(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
-    rounding = rounding_for(request, dtype)
-    return Pipeline(Nearest(rounding, True), lambda kept: quantization_config(rounding, kept), scaler=Searched(rounding))
+def _kept(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
+    def config(ignored: list[str]) -> dict[str, Any] | None:
+        return schemes.quantization_config(None, ignored, kv_cache=True) if _caches(request) else None
+
+    return Pipeline(Kept(dtype), config, multiple=8)
 
 
 def _rtn(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
-    rounding = rounding_for(request, dtype)
-    return Pipeline(Nearest(rounding, True), lambda kept: quantization_config(rounding, kept))
+    rounding, write, config = _grouped(request, dtype)
+    return Pipeline(Nearest(rounding, write, compared=True, clipped=bool(request.tuning.get("clip"))), config)
 
 
-METHODS: dict[str, Callable[[QuantizeRequest, torch.dtype], Pipeline]] = {"w8a8": _w8a8, "awq": _awq, "rtn": _rtn}
+def _awq(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
+    return replace(_rtn(request, dtype), scaler=Searched(_grouped(request, dtype)[0]))
+
+
+def _gptq(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
+    rounding, write, config = _grouped(request, dtype)
+    act_order, clipped = bool(request.tuning.get("act_order")), bool(request.tuning.get("clip"))
+    scaler = Searched(rounding) if request.tuning.get("awq_scales") else None
+    return Pipeline(Swept(rounding, write, act_order=act_order, clipped=clipped), config, scaler=scaler, sequential=True)
+
+
+def _w8a8(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
+    return _eight(request, schemes.int8(request.tuning.get("activations", "dynamic")))
+
+
+def _smoothquant(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
+    strength = float(request.tuning.get("strength", smoothquant.STRENGTH))
+    return replace(_w8a8(request, dtype), scaler=Smoothed(strength), samples=None)
+
+
+def _fp8(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
+    return _eight(request, schemes.fp8(request.tuning.get("activations", "dynamic")))
+
+
+def _int8(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
+    return _eight(request, schemes.weight_only(8, None, symmetric=True, dtype=dtype))
+
+
+def _eight(request: QuantizeRequest, rounding: Rounding) -> Pipeline:
+    inputs = rounding.scheme.input_activations
+    static = inputs is not None and not inputs.dynamic
+    return Pipeline(Nearest(rounding, _plain(rounding)), _config(request, rounding), samples=None if static else REPORT_SAMPLES)
+
+
+def _grouped(request: QuantizeRequest, dtype: torch.dtype) -> tuple[Rounding, Write, Any]:
+    """Integers in groups: how they are rounded, written and described."""
+    reordered = bool(request.tuning.get("act_order"))
+    rounding = schemes.weight_only(
+        request.bits, request.group_size, symmetric=request.symmetric, dtype=dtype, reordered=reordered
+    )
+    if request.tuning.get("format") == "autoawq":
+        return (
+            rounding,
+            lambda values, grid: autoawq.compress(values, grid, dtype),
+            lambda ignored: autoawq.quantization_config(rounding, ignored),
+        )
+    return rounding, _plain(rounding), _config(request, rounding)
+
+
+def _plain(rounding: Rounding) -> Write:
+    return lambda values, grid: compress(values, rounding, grid)
+
+
+def _config(request: QuantizeRequest, rounding: Rounding) -> Callable[[list[str]], dict[str, Any] | None]:
+    return lambda ignored: schemes.quantization_config(rounding, ignored, kv_cache=_caches(request))
+
+
+METHODS: dict[str | None, Callable[[QuantizeRequest, torch.dtype], Pipeline]] = {
+    None: _kept,
+    "kv_cache": _kept,
+    "rtn": _rtn,
+    "awq": _awq,
+    "gptq": _gptq,
+    "w8a8": _w8a8,
+    "smoothquant": _smoothquant,
+    "int8": _int8,
+    "fp8": _fp8,
+}

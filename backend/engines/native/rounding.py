@@ -1,44 +1,48 @@
-"""Rounds weights to integers and writes them in compressed-tensors form, by that library's own arithmetic and packing.
+"""Rounds weights to integers or FP8 and writes them in compressed-tensors form, by that library's own arithmetic and packing.
 
-Knows one weight matrix at a time; nothing of models, calibration or scales.
+Round to nearest (RTN) is `rounded`: every weight goes to the closest point of its grid. Knows one weight matrix at a time;
+nothing of models, calibration or scales.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from backend.engines.base import QuantizeRequest
-
 if TYPE_CHECKING:
     import torch
 
 
 class Rounding(NamedTuple):
-    """How one method rounds: a compressed-tensors scheme and format, and the dtype its scales are stored in."""
+    """How a weight is rounded: a compressed-tensors scheme and format, and the dtype its scales are stored in."""
 
     scheme: Any
     format: str
     scale_dtype: torch.dtype
 
 
-def rounding_for(request: QuantizeRequest, dtype: torch.dtype) -> Rounding:
-    """w8a8: INT8 symmetric per output channel, activations INT8 dynamic per token. awq: integers in groups along the input."""
-    import torch
-    from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
+class Grid(NamedTuple):
+    """The points that weights are rounded to: `scale` fp32 and `zero_point`, both [out, groups], or [1, 1] for one a matrix.
 
-    if request.method == "w8a8":
-        weights = QuantizationArgs(num_bits=8, symmetric=True, strategy="channel")
-        inputs = QuantizationArgs(num_bits=8, symmetric=True, strategy="token", dynamic=True)
-        scheme = QuantizationScheme(targets=["Linear"], weights=weights, input_activations=inputs)
-        return Rounding(scheme, "int-quantized", torch.float32)
-    weights = QuantizationArgs(
-        num_bits=request.bits, symmetric=request.symmetric, strategy="group", group_size=request.group_size
-    )
-    return Rounding(QuantizationScheme(targets=["Linear"], weights=weights), "pack-quantized", dtype)
+    A point is (integer - zero_point) x scale, for FP8 an E4M3 number x scale.
+    """
+
+    scale: torch.Tensor
+    zero_point: torch.Tensor
+
+    def expanded(self, rows: int) -> Grid:
+        """With one row a row of the weight, where there was one for the matrix."""
+        return Grid(self.scale.expand(rows, -1), self.zero_point.expand(rows, -1))
+
+    def where(self, rows: torch.Tensor, other: Grid) -> Grid:
+        """This grid in the rows [out] that are true, `other` in the rest."""
+        import torch
+
+        chosen = rows[:, None]
+        return Grid(torch.where(chosen, self.scale, other.scale), torch.where(chosen, self.zero_point, other.zero_point))
 
 
-def parameters(weight: torch.Tensor, rounding: Rounding) -> tuple[torch.Tensor, torch.Tensor]:
-    """Scale and zero point [out, groups] of `weight` [out, in]: the full range of each group.
+def parameters(weight: torch.Tensor, rounding: Rounding, shrink: torch.Tensor | None = None) -> Grid:
+    """The grid of `weight` [out, in] that covers the full range of each group, or `shrink` [out, groups] of it.
 
     The scale is rounded to the dtype it will be stored in before it is used, so that what is scored is what is saved.
     """
@@ -46,35 +50,46 @@ def parameters(weight: torch.Tensor, rounding: Rounding) -> tuple[torch.Tensor, 
     from compressed_tensors.quantization.utils import calculate_qparams
 
     args = rounding.scheme.weights
-    grouped = in_groups(weight, rounding)
-    low, high = grouped.aminmax(dim=-1)
+    low, high = in_groups(weight, rounding).aminmax(dim=-1)
+    if shrink is not None:
+        low, high = low * shrink, high * shrink
     smallest = torch.finfo(rounding.scale_dtype).smallest_normal * 2**args.num_bits
     high = torch.where(high - low < smallest, low + smallest, high)
     scale, zero_point = calculate_qparams(low, high, args)
-    return scale.to(rounding.scale_dtype).float(), zero_point
+    return Grid(scale.to(rounding.scale_dtype).float(), zero_point)
 
 
 def in_groups(weight: torch.Tensor, rounding: Rounding) -> torch.Tensor:
-    """`weight` [out, in] as [out, groups, group size]: the weights that share a scale."""
-    return weight.view(len(weight), -1, rounding.scheme.weights.group_size or weight.shape[1])
+    """`weight` [out, in] as [out, groups, group size], or [1, 1, out x in]: the weights that share a scale."""
+    args = rounding.scheme.weights
+    if args.strategy == "tensor":
+        return weight.reshape(1, 1, -1)
+    return weight.view(len(weight), -1, args.group_size or weight.shape[1])
 
 
-def rounded(weight: torch.Tensor, rounding: Rounding) -> torch.Tensor:
-    """`weight` [out, in] as it will read after quantization and dequantization."""
+def snapped(weight: torch.Tensor, grid: Grid, rounding: Rounding) -> torch.Tensor:
+    """`weight` [out, in] on the nearest points of `grid`, as it will read after dequantization."""
     import torch
     from compressed_tensors.quantization.lifecycle.forward import fake_quantize
 
-    scale, zero_point = parameters(weight, rounding)
-    result = fake_quantize(weight, scale, zero_point, rounding.scheme.weights)
+    result = fake_quantize(weight, *_shaped(grid, rounding), rounding.scheme.weights)
     assert isinstance(result, torch.Tensor)
     return result
 
 
-def compress(weight: torch.Tensor, rounding: Rounding) -> dict[str, torch.Tensor]:
-    """The stored tensors of one linear by local name (`weight` or `weight_packed`, `weight_scale`...)."""
+def rounded(weight: torch.Tensor, rounding: Rounding) -> torch.Tensor:
+    """`weight` [out, in] rounded to nearest over its full range."""
+    return snapped(weight, parameters(weight, rounding), rounding)
+
+
+def compress(weight: torch.Tensor, rounding: Rounding, grid: Grid | None = None) -> dict[str, torch.Tensor]:
+    """The stored tensors of one linear by local name (`weight` or `weight_packed`, `weight_scale`...).
+
+    A weight that already lies on `grid` is stored as it is.
+    """
     from compressed_tensors.compressors import BaseCompressor
 
-    scale, zero_point = parameters(weight, rounding)
+    scale, zero_point = _shaped(grid or parameters(weight, rounding), rounding)
     compressor = BaseCompressor.get_value_from_registry(rounding.format)
     state = {"weight": weight, "weight_scale": scale, "weight_zero_point": zero_point}
     tensors: dict[str, torch.Tensor] = compressor.compress(state, rounding.scheme)
@@ -82,15 +97,8 @@ def compress(weight: torch.Tensor, rounding: Rounding) -> dict[str, torch.Tensor
     return {name: tensor.contiguous() for name, tensor in tensors.items()}
 
 
-def quantization_config(rounding: Rounding, ignored: list[str]) -> dict[str, Any]:
-    """The `quantization_config` of config.json."""
-    from compressed_tensors.quantization import QuantizationConfig, QuantizationStatus
-
-    config = QuantizationConfig(
-        config_groups={"group_0": rounding.scheme.model_copy(update={"format": rounding.format})},
-        format=rounding.format,
-        quantization_status=QuantizationStatus.COMPRESSED,
-        ignore=ignored,
-    )
-    document: dict[str, Any] = config.model_dump(mode="json", exclude_none=True)
-    return document
+def _shaped(grid: Grid, rounding: Rounding) -> tuple[torch.Tensor, torch.Tensor]:
+    """As the library stores them: one scale a matrix is [1]."""
+    if rounding.scheme.weights.strategy == "tensor":
+        return grid.scale.flatten(), grid.zero_point.flatten()
+    return grid.scale, grid.zero_point

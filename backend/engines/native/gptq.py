@@ -1,0 +1,115 @@
+"""GPTQ: rounds one column after the other and lets the columns not yet rounded make up for the error.
+
+Frantar et al. 2022 (arXiv 2210.17323), section 4 and Algorithm 1, on X'X of the calibration. `act_order`, the columns of largest
+mean square input first, is the authors' code's (`--act-order`), not the paper's; the groups stay where they are, so that serving
+needs no reordering (their `--static-groups`). A mask of pruned weights is kept: those weights round to zero, which is section 3
+of SparseGPT, "Joint Sparsification & Quantization" (arXiv 2301.00774).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from backend.engines.native.group import Stats
+from backend.engines.native.obs import BLOCK, factor_of, sweep
+from backend.engines.native.rounding import Grid, Rounding, parameters, snapped
+
+if TYPE_CHECKING:
+    import torch
+
+
+def quantize(
+    weight: torch.Tensor,
+    stats: Stats,
+    rounding: Rounding,
+    *,
+    act_order: bool = False,
+    grid: Grid | None = None,
+    mask: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, Grid]:
+    """`weight` [out, in] fp32 on its grid [out, in], and that grid. Linears that share an input can be given one under the other.
+
+    A row on which plain rounding loses less, measured on `stats`, is rounded plainly. `grid` where a search has set the ranges;
+    else a group's range is that of its weights when their turn comes, with `act_order` of the original ones. `mask` [out, in] is
+    true where a weight was kept by pruning. With no tokens seen it is plain rounding.
+    """
+    whole = grid or parameters(weight, rounding)
+    plain = snapped(weight, whole, rounding)
+    if stats.tokens == 0:
+        return plain, whole
+    swept, used = _swept(weight, stats, rounding, act_order, grid if not act_order else whole, mask)
+    better = row_errors(weight - swept, stats) <= row_errors(weight - plain, stats)
+    return plain.where(~better[:, None], swept), used.where(better, whole)
+
+
+def row_errors(error: torch.Tensor, stats: Stats) -> torch.Tensor:
+    """||X e||^2 of each row e of `error` [out, in] over the calibration tokens [out]."""
+    if stats.rows is not None:
+        return (stats.rows @ error.T).square().sum(0)
+    return ((error @ stats.matrix()) * error).sum(1)
+
+
+def _swept(
+    weight: torch.Tensor, stats: Stats, rounding: Rounding, act_order: bool, grid: Grid | None, mask: torch.Tensor | None
+) -> tuple[torch.Tensor, Grid]:
+    import torch
+
+    order = _order(stats, act_order, weight.device)
+    decision = _Round(rounding, grid, order, None if mask is None else mask[:, order], weight)
+    swept = sweep(weight[:, order], factor_of(stats, order), decision, _block_size(decision.group))
+    return swept[:, torch.argsort(order)], decision.grid()
+
+
+def _order(stats: Stats, act_order: bool, device: torch.device) -> torch.Tensor:
+    """Columns by falling mean square input, or as they stand [in]."""
+    import torch
+
+    if not act_order:
+        return torch.arange(len(stats.mean_abs), device=device)
+    power = stats.rows.square().sum(0) if stats.rows is not None else stats.matrix().diagonal()
+    return torch.argsort(power, descending=True, stable=True)
+
+
+def _block_size(group: int) -> int:
+    """Whole groups, so that a group's range is taken from weights with all updates made."""
+    return group * (BLOCK // group) if group <= BLOCK else BLOCK
+
+
+class _Round:
+    """Rounds each column on its group's grid, which is made when the group begins unless it was given."""
+
+    def __init__(
+        self, rounding: Rounding, grid: Grid | None, order: torch.Tensor, mask: torch.Tensor | None, weight: torch.Tensor
+    ) -> None:
+        import torch
+
+        args = rounding.scheme.weights
+        self.rounding, self.mask = rounding, mask
+        self.group = args.group_size or weight.shape[1]
+        self.low, self.high = -float(2 ** (args.num_bits - 1)), float(2 ** (args.num_bits - 1) - 1)
+        if grid is None and self.group > BLOCK:
+            grid = parameters(weight, rounding)
+        count = weight.shape[1] // self.group
+        self.given = grid is not None
+        self.scale = grid.scale.T.contiguous() if grid else weight.new_ones(count, len(weight))
+        self.zero = grid.zero_point.T.contiguous().float() if grid else weight.new_zeros(count, len(weight))
+        self.zero_type = grid.zero_point.dtype if grid else torch.int8
+        self.groups = (order // self.group).tolist()
+
+    def block(self, start: int, columns: torch.Tensor, diagonal: torch.Tensor) -> None:
+        self.start, self.columns = start, columns
+
+    def column(self, index: int) -> torch.Tensor:
+        number = self.groups[index]
+        if not self.given and index % self.group == 0:
+            self._begin(index - self.start, number)
+        scale, zero = self.scale[number], self.zero[number]
+        value = (self.columns[index - self.start] / scale).add_(zero).round_().clamp_(self.low, self.high).sub_(zero).mul_(scale)
+        return value if self.mask is None else value * self.mask[:, index]
+
+    def _begin(self, start: int, number: int) -> None:
+        grid = parameters(self.columns[start : start + self.group].T.contiguous(), self.rounding)
+        self.scale[number], self.zero[number] = grid.scale[:, 0], grid.zero_point[:, 0].float()
+
+    def grid(self) -> Grid:
+        return Grid(self.scale.T.contiguous(), self.zero.T.contiguous().to(self.zero_type))

@@ -1,0 +1,37 @@
+"""SmoothQuant: moves the difficulty of quantizing from activations with outliers to weights, before both become INT8.
+
+Xiao et al. 2022 (arXiv 2211.10438), section 4: Y = (X diag(s)^-1)(diag(s) W) with s_j = max|X_j|^a / max|W_j|^(1-a) (equation 4).
+As there, only inputs that come from a norm are smoothed. Knows matrices only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from backend.engines.native.group import Linear, NormProducer, Producer
+
+if TYPE_CHECKING:
+    import torch
+
+STRENGTH = 0.5
+"""The paper's migration strength a, its choice for most models."""
+
+
+def smoothing(max_input: torch.Tensor, max_weight: torch.Tensor, strength: float = STRENGTH) -> torch.Tensor:
+    """s [in] of the largest |input| and the largest |weight| of each input channel [in]; 1 where either is zero."""
+    import torch
+
+    scales = max_input.pow(strength) / max_weight.pow(1 - strength)
+    return torch.where((max_input > 0) & (max_weight > 0), scales, torch.ones_like(scales)).clamp(1e-4, 1e4)
+
+
+def scales(linears: Sequence[Linear], producer: Producer, strength: float = STRENGTH) -> torch.Tensor:
+    """Columns [in] for linears that share an input, ones where that does not come from a norm."""
+    import torch
+
+    if not isinstance(producer, NormProducer):
+        return torch.ones_like(linears[0].columns)
+    max_input = torch.stack([linear.stats.max_abs for linear in linears]).amax(0)
+    max_weight = torch.stack([linear.weight.abs().amax(0) for linear in linears]).amax(0)
+    return producer.exact(smoothing(max_input, max_weight, strength))

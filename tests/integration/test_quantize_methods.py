@@ -1,0 +1,179 @@
+"""Every method of the native engine end to end on a tiny model: function kept, files as promised, patterns and masks held."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backend.domain.progress import Silent
+from backend.engines.base import Pruning, QuantizeRequest, QuantizeResult
+from backend.engines.native import autoawq, pipelines, quantize
+from backend.evaluate.quality import score
+from tests.tiny import TEXT, tiny_llama
+
+GROUPS: dict[str, Any] = {"bits": 4, "group_size": 32, "symmetric": False}
+METHODS: dict[str, tuple[dict[str, Any], float]] = {
+    "rtn": ({"method": "rtn", **GROUPS}, 0.15),
+    "rtn 8 bits": ({"method": "rtn", "bits": 8, "group_size": 32}, 0.001),
+    "awq with clipping": ({"method": "awq", "clip": True, **GROUPS}, 0.15),
+    "gptq": ({"method": "gptq", **GROUPS}, 0.15),
+    "gptq symmetric in activation order": ({"method": "gptq", **GROUPS, "symmetric": True, "act_order": True}, 0.15),
+    "gptq after awq": ({"method": "gptq", "awq_scales": True, "clip": True, "act_order": True, **GROUPS}, 0.15),
+    "w8a8": ({"method": "w8a8", "bits": 8}, 0.01),
+    "w8a8 static": ({"method": "w8a8", "bits": 8, "activations": "static"}, 0.1),
+    "smoothquant": ({"method": "smoothquant", "bits": 8}, 0.01),
+    "smoothquant static": ({"method": "smoothquant", "bits": 8, "activations": "static"}, 0.1),
+    "int8": ({"method": "int8", "bits": 8}, 0.005),
+    "fp8": ({"method": "fp8", "bits": 8}, 0.05),
+    "fp8 static": ({"method": "fp8", "bits": 8, "activations": "static"}, 0.05),
+    "fp8 cache": ({"method": "kv_cache"}, 0.01),
+    "int8 with fp8 cache": ({"method": "w8a8", "bits": 8, "kv_cache": True}, 0.01),
+    "sparsegpt": ({"method": None, "pruning": Pruning(method="sparsegpt", sparsity=0.2)}, 0.5),
+    "wanda then gptq": ({"method": "gptq", "pruning": Pruning(method="wanda", sparsity=0.2), **GROUPS}, 0.5),
+}
+"""Request and the most KL divergence (nats a token) on the text it was calibrated on."""
+
+
+def run(model: Path, out: Path, **options: Any) -> QuantizeResult:
+    tuning = {name: options.pop(name) for name in pipelines.TUNING & options.keys()}
+    asked = {"calibration_texts": [TEXT], "samples": 8, "length": 32, "tuning": tuning, **options}
+    return quantize(QuantizeRequest(model_dir=model, out_dir=out, **asked), Silent())
+
+
+def kl(model: Path, candidate: Path) -> float:
+    return float(score(model, candidate, TEXT, length=64, progress=Silent())["kl_mean"])
+
+
+def config(folder: Path) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads((folder / "config.json").read_text())
+    return document
+
+
+def tensors(folder: Path) -> dict[str, Any]:
+    from safetensors.torch import load_file
+
+    return dict(load_file(folder / "model.safetensors"))
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_llama(tmp_path_factory.mktemp("model") / "llama")
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_function_is_kept(model: Path, tmp_path: Path, name: str) -> None:
+    options, most = METHODS[name]
+    result = run(model, tmp_path / "out", **options)
+    assert len(result.layers) == 14
+    assert all(0 <= layer["relative_error"] < 0.6 for layer in result.layers)
+    assert kl(model, tmp_path / "out") < most
+
+
+def test_gptq_loses_less_than_rounding_in_every_layer(model: Path, tmp_path: Path) -> None:
+    result = run(model, tmp_path / "out", method="gptq", act_order=True, **GROUPS)
+    assert all(layer["relative_error"] <= layer["rtn_relative_error"] * 1.0001 for layer in result.layers)
+    assert sum(layer["relative_error"] / layer["rtn_relative_error"] for layer in result.layers) < 0.9 * 14
+
+
+def test_an_autoawq_checkpoint_holds_what_the_compressed_tensors_one_holds(model: Path, tmp_path: Path) -> None:
+    import torch
+    from compressed_tensors.compressors import BaseCompressor
+
+    from backend.engines.native import schemes
+
+    run(model, tmp_path / "awq", method="awq", clip=True, format="autoawq", **GROUPS)
+    run(model, tmp_path / "ct", method="awq", clip=True, **GROUPS)
+    awq, plain = tensors(tmp_path / "awq"), tensors(tmp_path / "ct")
+    rounding = schemes.weight_only(4, 32, symmetric=False, dtype=torch.bfloat16)
+    decompress = BaseCompressor.get_value_from_registry("pack-quantized").decompress
+    modules = {name.removesuffix(".qweight") for name in awq if name.endswith(".qweight")}
+    assert len(modules) == 14
+    for module in modules:
+        mine = autoawq.decompress({key: awq[f"{module}.{key}"] for key in ("qweight", "qzeros", "scales")})
+        stored = {key: plain[f"{module}.{key}"] for key in ("weight_packed", "weight_zero_point", "weight_shape")}
+        stored["weight_scale"] = plain[f"{module}.weight_scale"].float()
+        assert torch.equal(mine, decompress(stored, rounding.scheme)["weight"])
+    assert config(tmp_path / "awq")["quantization_config"]["quant_method"] == "awq"
+    assert all(torch.equal(awq[name], plain[name]) for name in set(awq) & set(plain))
+
+
+@pytest.mark.parametrize("pattern", ["2:4", "4:8"])
+@pytest.mark.parametrize("method", ["magnitude", "wanda", "sparsegpt"])
+def test_pruned_alone_it_is_a_plain_checkpoint_with_the_pattern_in_every_linear(
+    model: Path, tmp_path: Path, method: Any, pattern: Any
+) -> None:
+    result = run(model, tmp_path / "out", method=None, pruning=Pruning(method=method, pattern=pattern))
+    assert "quantization_config" not in config(tmp_path / "out")
+    keep, of = map(int, pattern.split(":"))
+    stored = {name: tensor for name, tensor in tensors(tmp_path / "out").items() if "_proj" in name}
+    assert len(stored) == 14
+    for tensor in stored.values():
+        assert bool(((tensor != 0).view(len(tensor), -1, of).sum(-1) == keep).all())
+    assert [layer["zeros"] for layer in result.layers] == [0.5] * 14
+    assert result.bytes_after == pytest.approx(result.bytes_before, rel=0.01)
+
+
+@pytest.mark.parametrize("method", ["awq", "gptq", "w8a8"])
+def test_quantization_after_pruning_keeps_the_zeros(model: Path, tmp_path: Path, method: str) -> None:
+    from transformers import AutoModelForCausalLM
+
+    options = {"bits": 8} if method == "w8a8" else {"clip": True, **GROUPS}
+    run(model, tmp_path / "out", method=method, pruning=Pruning(method="wanda", pattern="2:4"), **options)
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
+    loaded(loaded.dummy_inputs["input_ids"])  # the library turns integers back into weights at the first use
+    for layer in loaded.model.layers:
+        for linear in (layer.self_attn.q_proj, layer.self_attn.o_proj, layer.mlp.down_proj):
+            assert bool(((linear.weight == 0).view(len(linear.weight), -1, 4).sum(-1) >= 2).all())
+
+
+def test_cache_scales_are_the_largest_keys_after_rotation_and_the_largest_values(model: Path, tmp_path: Path) -> None:
+    """Against the cache that transformers itself keeps when the whole model runs on the same tokens."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    from backend.engines.native.calibration import sample_tokens
+
+    run(model, tmp_path / "out", method="kv_cache")
+    tokens = sample_tokens(model, [TEXT], 8, 32, 0)
+    reference = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    with torch.inference_mode():
+        cache = reference(tokens, use_cache=True).past_key_values
+    stored = tensors(tmp_path / "out")
+    for number, layer in enumerate(cache.layers):
+        for name, values in (("k_scale", layer.keys), ("v_scale", layer.values)):
+            scale = stored[f"model.layers.{number}.self_attn.{name}"]
+            assert scale.shape == (1,)
+            assert float(scale) == pytest.approx(float(values.abs().max()) / 448, rel=1e-3)
+    assert config(tmp_path / "out")["quantization_config"]["kv_cache_scheme"]["type"] == "float"
+    assert set(stored) - set(tensors(model)) == {f"model.layers.{n}.self_attn.{kind}_scale" for n in (0, 1) for kind in "kv"}
+
+
+@pytest.mark.parametrize("method", ["w8a8", "fp8"])
+def test_static_scales_are_shared_by_linears_of_one_input(model: Path, tmp_path: Path, method: str) -> None:
+    run(model, tmp_path / "out", method=method, bits=8, activations="static")
+    stored = tensors(tmp_path / "out")
+    scales = [float(stored[f"model.layers.0.self_attn.{name}.input_scale"]) for name in ("q_proj", "k_proj", "v_proj")]
+    assert scales[0] == scales[1] == scales[2] > 0
+    if method == "fp8":
+        weights = [float(stored[f"model.layers.0.mlp.{name}.weight_scale"]) for name in ("gate_proj", "up_proj")]
+        assert weights[0] == weights[1]
+
+
+def test_the_rounding_of_an_fp8_cache_is_scored(model: Path, tmp_path: Path) -> None:
+    """E4M3 has three bits of mantissa: half a step is a sixteenth; beyond the largest number values stay there."""
+    import torch
+
+    from backend.evaluate import quality_cache
+
+    run(model, tmp_path / "out", method="kv_cache")
+    assert kl(model, tmp_path / "out") > 1e-6
+    scale = torch.tensor([0.01])
+    keys, values = torch.randn(1, 2, 5, 8), torch.randn(1, 2, 5, 8) * 100
+    rounded = quality_cache._Rounding({"k_scale": scale, "v_scale": scale}).update(keys, values)
+    for before, after in zip((keys, values), rounded, strict=True):
+        inside = before.abs() <= 448 * scale
+        assert ((after - before).abs()[inside] <= before.abs()[inside] / 16 + 0.01 * 2**-10).all()
+        torch.testing.assert_close(after[~inside], before[~inside].sign() * 4.48)
