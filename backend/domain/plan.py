@@ -207,4 +207,5 @@ def _quantize(step: Quantize) -> PlannedStep:
     else:
         title = "Quantize to FP8" if step.method == "fp8" else f"Quantize to INT8 ({step.method.upper()})"
         options = {"method": step.method, "bits": 8, "symmetric": True}
+    options |= {"samples": step.samples, "length": step.length}
     return PlannedStep(technique="quantize", engine=step.engine, title=title, options=options)

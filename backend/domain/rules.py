@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from backend.domain import managed, memory
+from backend.domain import libraries, managed, memory
 from backend.domain.model import ModelFacts, PublishedModel
 from backend.domain.plan import Facts, Reason, cache_tokens
 from backend.domain.recipe import Quantize, Recipe, Speculate
@@ -65,13 +65,21 @@ def _capabilities(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[R
 
 
 def _family(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
-    if recipe.step("quantize") and model.model_type not in NATIVE_FAMILIES:
+    step = recipe.step("quantize")
+    if isinstance(step, Quantize) and step.engine == "native" and model.model_type not in NATIVE_FAMILIES:
         yield Reason(
             rule="family",
             message=f"The native engine cannot quantize models of type {model.model_type} yet: it knows "
             f"{', '.join(sorted(NATIVE_FAMILIES))}.",
             source="engines/native/families.py",
         )
+
+
+def _libraries(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+    for step in recipe.steps:
+        if isinstance(step, Quantize):
+            for message, source in libraries.refusals(step, model.id, model.model_type):
+                yield Reason(rule="library", message=message, source=source)
 
 
 def _no_engine(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
@@ -267,7 +275,7 @@ _COMMON: tuple[Rule, ...] = (
     _one_weight_quantization, _once_each, _already_quantized, _group_size, _method_options, _generates, _draft, _eager_compile,
     _context, _tensor_parallel, _serving_types,
 )  # fmt: skip
-_OURS: tuple[Rule, ...] = (_no_engine, *_COMMON, _capabilities, _family, _kernel, _compiler)
+_OURS: tuple[Rule, ...] = (_no_engine, *_COMMON, _capabilities, _family, _libraries, _kernel, _compiler)
 RULES: dict[str, tuple[Rule, ...]] = {
     "local": _OURS,
     "planned": (*_OURS, _memory),

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from backend.domain import libraries
+
 GROUP_SIZE = {"awq": 128, "gptq": 128, "rtn": 128}
 """Default group size of the methods that quantize in groups."""
 
@@ -40,6 +42,7 @@ _SUPPORTED: dict[tuple[str, str | None, str], frozenset[str]] = {
     ("speculate", "draft", "native"): frozenset({"cpu", "cuda"}),
     ("speculate", "ngram", "native"): frozenset({"cpu", "cuda"}),
     ("compile", None, "native"): frozenset({"cpu", "cuda"}),
+    **libraries.SUPPORTED,
 }
 
 _SCHEMES = "vLLM 0.32.0, compressed_tensors/schemes"
@@ -74,11 +77,11 @@ def capability(technique: str, method: str | None, engine: str, hardware: str) -
     return Capability(True)
 
 
-def supported() -> list[tuple[str, str | None, str, list[str]]]:
-    """Every row: technique, method, engine, kinds of hardware."""
-    return [(*key, sorted(places)) for key, places in _SUPPORTED.items()]
+def supported(engine: str = "native") -> list[tuple[str, str | None, str, list[str]]]:
+    """Every row of one engine: technique, method, engine, kinds of hardware."""
+    return [(*key, sorted(places)) for key, places in _SUPPORTED.items() if key[2] == engine]
 
 
 def _instead(technique: str) -> str:
-    methods = [f"`{method}`" for (name, method, _) in _SUPPORTED if name == technique and method]
+    methods = [f"`{method}`" for (name, method, engine) in _SUPPORTED if name == technique and method and engine == "native"]
     return f"use {' or '.join(methods)} by the native engine" if methods else "leave the step out"

@@ -7,6 +7,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+UNGROUPED = frozenset({"w8a8", "smoothquant", "int8", "fp8"})
+"""Methods with one scale an output channel."""
+
 
 class QuantizeRequest(BaseModel):
     """One quantization. `group_size`, `symmetric` and `bits` as the plan filled them in; w8a8 leaves `group_size` None."""
@@ -16,7 +19,7 @@ class QuantizeRequest(BaseModel):
     model_dir: Path
     out_dir: Path
     """Must not exist yet, or be empty."""
-    method: Literal["w8a8", "awq", "rtn"]
+    method: Literal["w8a8", "awq", "rtn", "gptq", "smoothquant", "int8", "fp8"]
     """rtn, rounding to nearest, is awq without scales: what awq has to beat."""
     bits: int = Field(ge=2, le=8)
     group_size: int | None = Field(None, gt=0)
@@ -30,8 +33,8 @@ class QuantizeRequest(BaseModel):
 
     @model_validator(mode="after")
     def _groups_where_the_method_has_them(self) -> QuantizeRequest:
-        if (self.method == "w8a8") != (self.group_size is None):
-            raise ValueError("group_size goes with awq and rtn, and they need it")
+        if (self.method in UNGROUPED) != (self.group_size is None):
+            raise ValueError("group_size goes with awq, gptq and rtn, and they need it")
         return self
 
 

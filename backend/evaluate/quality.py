@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from backend.domain.errors import InvalidModel, InvalidWorkload, ModelDamaged, WorkError
 from backend.domain.progress import Progress
 from backend.domain.student_t import quantile
+from backend.evaluate import quality_awq
 
 if TYPE_CHECKING:
     import torch
@@ -86,6 +87,8 @@ def _load(folder: Path) -> Any:
 
     logging.disable_progress_bar()
     try:
+        if quality_awq.is_gemm(folder):
+            return quality_awq.load(folder).eval()
         model = AutoModelForCausalLM.from_pretrained(
             folder, dtype=torch.float32, local_files_only=True, trust_remote_code=False, use_safetensors=True
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel
 
-from backend.domain import compat, estimate
+from backend.domain import compat, estimate, libraries
 from backend.domain.choose import Deployment, Goal
 from backend.domain.errors import ImpossibleStack, InvalidWorkload, NotEnoughDisk, UnknownModel
 from backend.domain.estimate import Need
@@ -99,6 +99,8 @@ def prepare(
         raise ImpossibleStack(f"{'The job would run on this machine. ' if deployment else ''}{_sentence(verdict)}")
     if recipe.step("compile"):
         engines.engine_python(workspace.settings, "serve")
+    for environment in {libraries.environment(step.engine) for step in verdict.plan.steps} - {None}:
+        engines.engine_python(workspace.settings, str(environment))
     need = estimate.need(model, recipe, draft)
     _check_disk(workspace, need)
     spec = OptimizeSpec(

@@ -6,21 +6,26 @@ import json
 import shutil
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from backend import settings as configuration
 from backend.artifacts import files
+from backend.domain import libraries
 from backend.domain.artifact import Manifest
 from backend.domain.compat import PlannedStep
 from backend.domain.errors import InvalidWorkload, QualityFloorMissed
 from backend.domain.evaluation import Speculation, Variant
 from backend.domain.jobs import OptimizeSpec
+from backend.domain.progress import Progress
 from backend.domain.recipe import Limits
 from backend.hardware import engines, probe
 from backend.settings import ASSETS
 from backend.worker.channel import JobChannel
 from backend.worker.progress import ChannelProgress
 from backend.worker.resources import PeakMemory
+
+if TYPE_CHECKING:
+    from backend.engines.base import QuantizeRequest, QuantizeResult
 
 CALIBRATION = ASSETS / "text" / "calibration.txt"
 HELD_OUT = ASSETS / "text" / "held_out.txt"
@@ -56,16 +61,16 @@ class Optimization:
 
     def _quantize(self, step: PlannedStep) -> None:
         from backend.engines.base import QuantizeRequest
-        from backend.engines.native import quantize
 
         options = step.options
         request = QuantizeRequest(
             model_dir=Path(self.spec.model.path), out_dir=self.model, method=options["method"], bits=options["bits"],
             group_size=options.get("group_size"), symmetric=options["symmetric"], seed=self.spec.seed,
+            samples=options.get("samples", 64), length=options.get("length", 512),
             calibration_texts=calibration_texts(self.spec.calibration_path),
         )  # fmt: skip
-        made = quantize(request, self.progress)
-        calibration = {**made.calibration, "source": self.spec.calibration_path or "bundled"}
+        made = run_engine(step.engine, request, self.progress)
+        calibration = {**made.calibration, "source": self.spec.calibration_path or "bundled", "seed": self.spec.seed}
         self.facts |= {"layers": made.layers, "calibration": calibration, "versions": made.versions}
 
     def _speculate(self, step: PlannedStep) -> None:
@@ -129,6 +134,18 @@ def run(spec: OptimizeSpec, channel: JobChannel, memory: PeakMemory) -> dict[str
     files.write_manifest(channel.output, manifest)
     document = manifest.model_dump(mode="json", include={"seconds", "peak_rss_bytes", "quality", "bytes_before", "bytes_after"})
     return {**document, "artifact": manifest.id}
+
+
+def run_engine(engine: str, request: QuantizeRequest, progress: Progress) -> QuantizeResult:
+    """The native engine here, a library in its own environment. Raises EngineMissing, and what the engine raises."""
+    environment = libraries.environment(engine)
+    if environment is None:
+        from backend.engines import native
+
+        return native.quantize(request, progress)
+    from backend.engines.libraries import outside
+
+    return outside.quantize(engine, engines.engine_python(configuration.load(), environment), request, progress)
 
 
 def quality_windows(parameters: int) -> int:
