@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal, NamedTuple
 
 from backend.domain import recipe as recipes
+from backend.domain.libraries import ENGINES
 from backend.domain.recipe import Recipe, Step
 from backend.domain.techniques import supported
 
@@ -71,8 +72,20 @@ STEP_OPTIONS: dict[str, tuple[Option, ...]] = {
         ),
         Option("symmetric", "Symmetric", "Whether zero stays exactly zero; empty is the method's own.", "choice", _TRI),
         Option(
-            "calibration", "Calibration text", "`bundled`, or the path of a text or JSONL file like your own traffic.", "text"
+            "engine",
+            "Engine",
+            " ".join(f"**{engine.title}**: {engine.prefer}" for engine in ENGINES.values()),
+            "choice",
+            tuple(ENGINES),
         ),
+        Option(
+            "calibration",
+            "Calibration text",
+            "`bundled`, or the path of a JSONL, Parquet or text file like your own traffic.",
+            "text",
+        ),
+        Option("samples", "Sequences", "Calibration sequences; more take longer and rarely help.", "whole", low=1, high=4096),
+        Option("length", "Tokens a sequence", "Length of a calibration sequence.", "whole", low=8, high=32768),
     ),
     "speculate": (
         Option(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from pydantic import BaseModel
 
+from backend.catalog import calibration_text
 from backend.domain import compat, estimate, libraries
 from backend.domain.choose import Deployment, Goal
 from backend.domain.errors import ImpossibleStack, InvalidWorkload, NotEnoughDisk, UnknownModel
@@ -110,7 +113,7 @@ def prepare(
         target=here,
         deployment=deployment,
         draft=draft if isinstance(draft, ModelCard) else None,
-        calibration_path=_calibration(recipe),
+        calibration_path=_calibration(model, recipe),
         seed=seed,
     )
     return Prepared(spec=spec, need=need)
@@ -153,14 +156,18 @@ def _check_disk(workspace: Workspace, need: Need) -> None:
         )
 
 
-def _calibration(recipe: Recipe) -> str | None:
+def _calibration(model: ModelCard, recipe: Recipe) -> str | None:
     step = recipe.step("quantize")
-    if not isinstance(step, Quantize) or step.calibration == "bundled":
+    if not isinstance(step, Quantize):
+        return None
+    if step.calibration == "bundled":
+        calibration_text.check(None, Path(model.path), step.length)
         return None
     path = paths.file(step.calibration)
     if path is None:
         shown = step.calibration[:MAX_SHOWN]
-        raise InvalidWorkload(f"There is no calibration file `{shown}`: give a text or JSONL file, or leave it out.")
+        raise InvalidWorkload(f"There is no calibration file `{shown}`: give a JSONL, Parquet or text file, or leave it out.")
+    calibration_text.check(str(path), Path(model.path), step.length)
     return str(path)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 from pathlib import Path
@@ -10,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from backend import settings as configuration
 from backend.artifacts import files
+from backend.catalog import calibration_text
 from backend.domain import libraries
 from backend.domain.artifact import Manifest
 from backend.domain.compat import PlannedStep
-from backend.domain.errors import InvalidWorkload, QualityFloorMissed
+from backend.domain.errors import QualityFloorMissed
 from backend.domain.evaluation import Speculation, Variant
 from backend.domain.jobs import OptimizeSpec
 from backend.domain.progress import Progress
 from backend.domain.recipe import Limits
 from backend.hardware import engines, probe
-from backend.settings import ASSETS
 from backend.worker.channel import JobChannel
 from backend.worker.progress import ChannelProgress
 from backend.worker.resources import PeakMemory
@@ -27,8 +26,6 @@ from backend.worker.resources import PeakMemory
 if TYPE_CHECKING:
     from backend.engines.base import QuantizeRequest, QuantizeResult
 
-CALIBRATION = ASSETS / "text" / "calibration.txt"
-HELD_OUT = ASSETS / "text" / "held_out.txt"
 QUALITY_WINDOWS = (8, 24)
 """Fewest and most windows of 512 tokens scored for the artifact's own quality report, and what they may cost:"""
 QUALITY_PARAMETER_WINDOWS = 4_000_000_000
@@ -67,7 +64,7 @@ class Optimization:
             model_dir=Path(self.spec.model.path), out_dir=self.model, method=options["method"], bits=options["bits"],
             group_size=options.get("group_size"), symmetric=options["symmetric"], seed=self.spec.seed,
             samples=options.get("samples", 64), length=options.get("length", 512),
-            calibration_texts=calibration_texts(self.spec.calibration_path),
+            calibration_texts=calibration_text.texts(self.spec.calibration_path),
         )  # fmt: skip
         made = run_engine(step.engine, request, self.progress)
         calibration = {**made.calibration, "source": self.spec.calibration_path or "bundled", "seed": self.spec.seed}
@@ -102,7 +99,7 @@ class Optimization:
     def _measure_quality(self) -> None:
         from backend.evaluate import quality
 
-        text = HELD_OUT.read_text()
+        text = calibration_text.HELD_OUT.read_text()
         scored = quality.score(
             Path(self.spec.model.path),
             self.model,
@@ -164,33 +161,6 @@ def copy_model(source: Path, destination: Path) -> None:
     kept = ("*.safetensors", "*.json", "*.model", "*.txt", "*.jinja")
     for path in sorted({path for pattern in kept for path in source.glob(pattern)}):
         shutil.copyfile(path, destination / path.name)
-
-
-def calibration_texts(path: str | None) -> list[str]:
-    """Documents of the calibration file: JSONL lines with `text` (or `prompt`), else paragraphs of plain text.
-
-    Raises InvalidWorkload where it is empty or does not decode.
-    """
-    source = Path(path) if path else CALIBRATION
-    try:
-        content = source.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise InvalidWorkload(f"{source.name} is not UTF-8 text (byte {error.start}): convert it first.") from None
-    texts = _jsonl(source, content) if source.suffix == ".jsonl" else [content]
-    if not any(text.strip() for text in texts):
-        raise InvalidWorkload(f"The calibration file {source.name} is empty: give a few hundred kilobytes of typical text.")
-    return texts
-
-
-def _jsonl(source: Path, content: str) -> list[str]:
-    texts = []
-    for number, line in enumerate(content.splitlines(), 1):
-        try:
-            document = json.loads(line)
-            texts.append(str(document.get("text") or document["prompt"]))
-        except (ValueError, KeyError, AttributeError):
-            raise InvalidWorkload(f'Line {number} of {source.name} is not an object with "text" or "prompt".') from None
-    return texts
 
 
 def check_limits(limits: Limits, quality: dict[str, Any]) -> None:

@@ -28,10 +28,10 @@ def quantize(request: QuantizeRequest, progress: Progress) -> QuantizeResult:
     tokens = common.begin(request, progress)
     wrapped, tokenizer = _load(request)
     before = common.LayerErrors(wrapped.model, tokens)
-    progress.phase("quantize", "Quantizing with AutoAWQ", total=len(before.seen), unit="layers", weight=0.9)
+    progress.phase("quantize", "Quantizing with AutoAWQ", total=len(before.seen), unit="layers", weight=3.6)
     _quantize(wrapped, tokenizer, request, tokens, progress)
     layers = before.rows(wrapped.model)
-    progress.phase("write", "Writing the checkpoint", weight=0.05)
+    progress.phase("write", "Writing the checkpoint", weight=0.2)
     wrapped.save_quantized(str(request.out_dir))
     return common.finish(request, tokens, layers, ["lm_head", "embedding"], ("autoawq",))
 

@@ -38,7 +38,7 @@ def begin(request: QuantizeRequest, progress: Progress) -> torch.Tensor:
     if len(tokens) < request.samples:
         progress.warn(f"The calibration text gives {len(tokens)} sequences, fewer than {request.samples}.")
     checkpoint.fresh(request.out_dir)
-    progress.phase("load", "Loading the model", weight=0.05)
+    progress.phase("load", "Loading the model", weight=0.2)
     return tokens
 
 

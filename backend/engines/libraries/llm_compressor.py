@@ -31,11 +31,11 @@ def quantize(request: QuantizeRequest, progress: Progress) -> QuantizeResult:
     tokens = common.begin(request, progress)
     model, tokenizer = _load(request)
     before = common.LayerErrors(model, tokens)
-    progress.phase("quantize", "Quantizing with llm-compressor", total=len(before.seen), unit="layers", weight=0.9)
+    progress.phase("quantize", "Quantizing with llm-compressor", total=len(before.seen), unit="layers", weight=3.6)
     _oneshot(model, tokenizer, request, tokens, progress)
     layers = before.rows(model)
     kept = _kept(model)
-    progress.phase("write", "Writing the checkpoint", weight=0.05)
+    progress.phase("write", "Writing the checkpoint", weight=0.2)
     model.save_pretrained(request.out_dir, save_compressed=True)
     return common.finish(request, tokens, layers, kept, ("llmcompressor",))
 
