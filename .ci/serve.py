@@ -1,6 +1,6 @@
 """Installs engine environments, or finds that they are installed: what `make run` and `make test` call before they start.
 
-    serve.py [NAME...]      serve, where none is named
+serve.py [NAME...]      serve, where none is named
 """
 
 from __future__ import annotations
