@@ -24,20 +24,20 @@ class Engine(NamedTuple):
 ENGINES: dict[str, Engine] = {
     "native": Engine(
         "Native",
-        "The studio's own engine: fastest and smallest in memory. Prefer it unless you need what only a library has.",
+        "The studio's own engine. Prefer it unless you need what only a library has.",
         None,
         "",
     ),
     "llm-compressor": Engine(
         "llm-compressor",
-        "The vLLM project's library. Prefer it to reproduce its results, or for a family the native engine does not know; it is "
-        "slower and holds the whole model in memory.",
+        "The vLLM project's library. Prefer it to reproduce its results, or for a family the native engine does not know; it "
+        "holds the whole model in memory.",
         "compress",
         "0.14.0.1",
     ),
     "autoawq": Engine(
         "AutoAWQ (legacy)",
-        "Deprecated by its author. Prefer it only where a pipeline asks for files made by AutoAWQ itself; it is the slowest.",
+        "Deprecated by its author. Prefer it only where a pipeline asks for files made by AutoAWQ itself.",
         "compress",
         "0.2.9",
     ),
@@ -55,6 +55,9 @@ SUPPORTED: dict[tuple[str, str | None, str], frozenset[str]] = {
 }
 """Rows of the capability table."""
 
+NATIVE_ONLY = ("act_order", "awq_scales", "clip", "activations", "strength", "kv_cache")
+"""Options of a quantize step that the libraries are not handed: they keep their own defaults."""
+
 AUTOAWQ_FAMILIES = frozenset({"llama", "mistral", "qwen2"})
 """Those that AutoAWQ 0.2.9 quantizes under transformers 5.17; it names more, whose code has moved on since."""
 
@@ -68,6 +71,9 @@ def refusals(step: Quantize, model_id: str, model_type: str) -> Iterator[tuple[s
     """(sentence, source) of each thing a library cannot do that the step asks of it."""
     if step.engine == "native":
         return
+    for name in NATIVE_ONLY:
+        if getattr(step, name, None) is not None:
+            yield f"`{name}` is an option of the native engine: leave it out, or use `engine: native`.", "engines/libraries"
     if step.bits == 8 and step.method in {"awq", "gptq", "rtn"}:
         yield f"{step.engine} quantizes with {step.method} to 4 bits here: leave `bits` out.", "engines/libraries"
     if step.engine == "llm-compressor" and step.format != "compressed-tensors":

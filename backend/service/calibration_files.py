@@ -10,6 +10,7 @@ from backend.catalog import calibration_text
 from backend.domain.errors import InvalidWorkload, WhetstoneError
 from backend.service.workspace import Workspace
 
+MAX_MB = calibration_text.MAX_BYTES // 1_000_000
 TYPES = ("jsonl", "parquet", "txt")
 
 
