@@ -50,6 +50,7 @@ Case = dict[str, Any]
 
 def main() -> None:
     arguments = _arguments()
+    os.environ["OMP_NUM_THREADS"] = str(arguments.threads)  # of training and scoring here too: torch is not imported yet
     kept = Kept(arguments.again)
     for hidden in arguments.sizes:
         for method in arguments.methods:
