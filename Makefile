@@ -22,7 +22,7 @@ serve: setup ## Install the environment that serves models, from its lock
 test: ## Set up what the tests need and run all but the long ones
 	@.ci/system
 	@.ci/setup test
-	@$(BIN)/python .ci/serve.py
+	@$(BIN)/python .ci/serve.py serve compress
 	@.ci/browser
 	@$(MAKE) --no-print-directory lint
 	@rm -rf build/screenshots
@@ -46,7 +46,7 @@ screenshots: ## Photograph every page in both themes and at both widths, and ren
 campaign: ## The long tests: kills, families, A/A
 	@.ci/system
 	@.ci/setup test
-	@$(BIN)/python .ci/serve.py
+	@$(BIN)/python .ci/serve.py serve compress
 	$(BIN)/pytest -m campaign --timeout 3600
 
 test-gpu: ## The tests that need an NVIDIA GPU

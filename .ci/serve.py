@@ -1,4 +1,7 @@
-"""Installs the serve environment, or finds that it is installed: what `make run` and `make test` call before they start."""
+"""Installs engine environments, or finds that they are installed: what `make run` and `make test` call before they start.
+
+serve.py [NAME...]      serve, where none is named
+"""
 
 from __future__ import annotations
 
@@ -20,17 +23,18 @@ class Spoken(Silent):
         print(message, flush=True)
 
 
-def main() -> int:
+def main(names: list[str]) -> int:
     engines = settings.load().engines
-    if not (engines / "serve" / environments.MARKER).exists():
-        print("The serve environment (vLLM) is installed once; that takes some minutes.", flush=True)
-    try:
-        environments.install("serve", engines, Spoken())
-    except WhetstoneError as error:
-        print(error, file=sys.stderr)
-        return error.exit_code
+    for name in names or ["serve"]:
+        if not (engines / name / environments.MARKER).exists():
+            print(f"The {name} environment is installed once; that takes some minutes.", flush=True)
+        try:
+            environments.install(name, engines, Spoken())
+        except WhetstoneError as error:
+            print(error, file=sys.stderr)
+            return error.exit_code
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -6,18 +6,20 @@ So it survives a refresh, a walk to another page and a shared link; every change
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import streamlit as st
 
-from app import recipe_address
+from app import calibration_upload, recipe_address
 from app import recipe_options as options
 from app.recipe_options import Option
 from app.words import message, plain
 from backend.domain.errors import WhetstoneError
+from backend.domain.libraries import ENGINES
 from backend.domain.model import ModelFacts
-from backend.domain.recipe import Recipe, Step
+from backend.domain.recipe import Quantize, Recipe, Step
 from backend.service import Workspace, recipes
 from backend.service.recipes import Addition
 
@@ -135,7 +137,7 @@ def _bundled(key: str) -> None:
         put(recipes.read_file(Path(name)))
 
 
-def steps(recipe: Recipe) -> None:
+def steps(opened: Workspace, recipe: Recipe) -> None:
     """A card a step, in the order in which they run."""
     if not recipe.steps:
         st.info(
@@ -146,6 +148,13 @@ def steps(recipe: Recipe) -> None:
             _head(recipe, index, step)
             st.caption(options.explained(step))
             _fields(recipe, index, options.shown(step))
+            if isinstance(step, Quantize):
+                st.caption(ENGINES[step.engine].prefer)
+                calibration_upload.upload(opened, widget_key(index, "upload"), partial(_calibrate, index))
+
+
+def _calibrate(index: int, path: str) -> None:
+    _edit(lambda recipe: options.changed(recipe, index, "calibration", path))
 
 
 def _head(recipe: Recipe, index: int, step: Step) -> None:

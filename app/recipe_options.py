@@ -9,6 +9,7 @@ from app.step_words import stack as stack
 from app.step_words import title as title
 from backend.domain import methods
 from backend.domain import recipe as recipes
+from backend.domain.libraries import ENGINES
 from backend.domain.recipe import Prune, Quantize, Recipe, Speculate, Step
 from backend.domain.techniques import supported
 
@@ -107,8 +108,20 @@ STEP_OPTIONS: dict[str, tuple[Option, ...]] = {
             ("compressed-tensors", "autoawq"),
         ),
         Option(
-            "calibration", "Calibration text", "`bundled`, or the path of a text or JSONL file like your own traffic.", "text"
+            "engine",
+            "Engine",
+            " ".join(f"**{engine.title}**: {engine.prefer}" for engine in ENGINES.values()),
+            "choice",
+            tuple(ENGINES),
         ),
+        Option(
+            "calibration",
+            "Calibration text",
+            "`bundled`, or the path of a JSONL, Parquet or text file like your own traffic.",
+            "text",
+        ),
+        Option("samples", "Sequences", "Calibration sequences; more take longer and rarely help.", "whole", low=1, high=4096),
+        Option("length", "Tokens a sequence", "Length of a calibration sequence.", "whole", low=8, high=32768),
     ),
     "speculate": (
         Option(

@@ -37,7 +37,7 @@ with left:
     recipe_form.goals(opened, model, judgement.place)
     if draft.recipe is not None:
         recipe_form.name(draft.recipe)
-        recipe_form.steps(draft.recipe)
+        recipe_form.steps(opened, draft.recipe)
         recipe_form.add(opened, model, draft.recipe, judgement.place)
         recipe_form.serving(draft.recipe)
         recipe_form.limits(draft.recipe)

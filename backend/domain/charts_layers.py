@@ -10,8 +10,11 @@ from backend.domain.charts_theme import Figure, Theme, empty, layout, style, tex
 from backend.domain.wording import figure
 
 TITLE = "Error of each quantized linear"
+TITLE_WHOLE = "Error of each quantized layer"
 MEASURED = "measured on the calibration text while quantizing"
-_NUMBERED = re.compile(r"\.(\d+)\.")
+WHOLE = "decoder layer"
+"""What a row stands for whose name ends in its number: the libraries tell the error of a layer, not of its linears."""
+_NUMBERED = re.compile(r"\.(\d+)(?:\.|$)")
 
 
 def layer_errors(layers: Sequence[Mapping[str, Any]], theme: Theme = "light") -> Figure:
@@ -21,7 +24,7 @@ def layer_errors(layers: Sequence[Mapping[str, Any]], theme: Theme = "light") ->
         return empty(TITLE, "Nothing was quantized: every linear is the original.", theme)
     traces = [_trace(index, kind, rows, theme) for index, (kind, rows) in enumerate(series.items())]
     x, y = {"label": "Layer", "dtick": _tick(layers)}, {"label": "Relative error (%)", "rangemode": "tozero"}
-    drawn = layout(TITLE, x, y, theme, provenance=MEASURED)
+    drawn = layout(TITLE if set(series) != {WHOLE} else TITLE_WHOLE, x, y, theme, provenance=MEASURED)
     return {"data": traces, "layout": drawn}
 
 
@@ -31,7 +34,7 @@ def _series(layers: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[int, Ma
     for place, row in enumerate(layers):
         name = str(row.get("name", ""))
         numbered = _NUMBERED.search(name)
-        kind = name[numbered.end() :] if numbered else name
+        kind = (name[numbered.end() :] or WHOLE) if numbered else name
         found.setdefault(kind, []).append((int(numbered.group(1)) if numbered else place, row))
     return found
 

@@ -28,6 +28,10 @@ class EnvironmentInfo(NamedTuple):
     main: dict[Build, str]
     """The package whose version is the environment's version."""
     unavailable: str | None = None
+    built: tuple[str, ...] = ()
+    """Packages that come as source and are built against the rest of the lock, which is installed first."""
+    loads: tuple[str, ...] = ()
+    """Modules that must load beside the one of `main`."""
 
 
 STUDIO = EnvironmentInfo(
@@ -51,13 +55,15 @@ SERVE = EnvironmentInfo(
 )
 COMPRESS = EnvironmentInfo(
     name="compress",
-    purpose="quantizes with llm-compressor and AutoAWQ",
-    hardware="any processor; an NVIDIA GPU for models beyond 1 B parameters",
-    packages=("llmcompressor", "autoawq"),
-    locks={},
-    removed={},
-    main={},
-    unavailable="this version quantizes with the native engine; llm-compressor and AutoAWQ come with a later one",
+    purpose="quantizes with llm-compressor (AWQ, GPTQ, SmoothQuant, FP8, W8A8) and AutoAWQ (legacy)",
+    hardware="any x86-64 or Arm processor; an NVIDIA GPU for models beyond 1 B parameters",
+    packages=("llmcompressor", "autoawq", "torch", "transformers", "compressed-tensors"),
+    locks={"cpu": "compress-cpu.txt", "gpu": "compress-gpu.txt"},
+    # With triton at hand AutoAWQ imports kernels written for a triton of long ago; neither library needs it to quantize.
+    removed={"cpu": ("triton",), "gpu": ("triton",)},
+    main={"cpu": "llmcompressor", "gpu": "llmcompressor"},
+    built=("autoawq",),
+    loads=("awq",),
 )
 NEURON = EnvironmentInfo(
     name="neuron",

@@ -72,7 +72,7 @@ class OptimizeSpec(_Frozen):
     """Where the result is meant to be served; None for where the job runs. Nothing is started there."""
     draft: ModelCard | None = None
     calibration_path: str | None = None
-    """JSONL or text; None is the bundled calibration text."""
+    """JSONL, Parquet or text; None is the bundled calibration text."""
     seed: int = 0
 
 

@@ -138,7 +138,8 @@ def options(step: Quantize) -> dict[str, Any]:
         found["kv_cache"] = "fp8"
     if step.format != "compressed-tensors":
         found["format"] = step.format
-    return found
+    fields = Quantize.model_fields
+    return found | {name: value for name in ("samples", "length") if (value := getattr(step, name)) != fields[name].default}
 
 
 def caches_fp8(step: Any) -> bool:

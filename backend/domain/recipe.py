@@ -69,6 +69,11 @@ class Quantize(_Step):
     """Store scales for an FP8 key-value cache too; the server then uses one."""
     engine: Literal["native", "llm-compressor", "autoawq"] = "native"
     calibration: str = "bundled"
+    """`bundled`, or a JSONL, Parquet or text file."""
+    samples: int = Field(64, ge=1, le=4096)
+    """Calibration sequences; fewer are used where the text holds fewer."""
+    length: int = Field(512, ge=8, le=32768)
+    """Tokens of a calibration sequence."""
     format: Literal["compressed-tensors", "autoawq"] = "compressed-tensors"
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from backend.domain import managed, memory, methods
+from backend.domain import libraries, managed, memory, methods
 from backend.domain.model import ModelFacts, PublishedModel
 from backend.domain.plan import Facts, Reason, cache_tokens
 from backend.domain.recipe import Prune, Quantize, Recipe, Speculate
@@ -66,13 +66,24 @@ def _capabilities(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[R
 
 
 def _family(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
-    if (recipe.step("quantize") or recipe.step("prune")) and model.model_type not in NATIVE_FAMILIES:
+    steps = [step for step in recipe.steps if isinstance(step, Prune) or (isinstance(step, Quantize) and step.engine == "native")]
+    if steps and model.model_type not in NATIVE_FAMILIES:
         yield Reason(
             rule="family",
             message=f"The native engine cannot optimize models of type {model.model_type} yet: it knows "
             f"{', '.join(sorted(NATIVE_FAMILIES))}.",
             source="engines/native/families.py",
         )
+
+
+def _libraries(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+    for step in recipe.steps:
+        if isinstance(step, Quantize):
+            for message, source in libraries.refusals(step, model.id, model.model_type):
+                yield Reason(rule="library", message=message, source=source)
+            if step.engine != "native" and recipe.step("prune"):
+                message = f"Only the native engine prunes, in one pass with quantization: leave out `engine: {step.engine}`."
+                yield Reason(rule="library", message=message, source="engines/libraries")
 
 
 def _no_engine(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
@@ -291,7 +302,7 @@ _COMMON: tuple[Rule, ...] = (
     _one_weight_quantization, _once_each, _already_quantized, _group_size, _method_options, _format, _cache_scales, _pattern,
     _generates, _draft, _eager_compile, _context, _tensor_parallel, _serving_types,
 )  # fmt: skip
-_OURS: tuple[Rule, ...] = (_no_engine, *_COMMON, _capabilities, _family, _kernel, _compiler)
+_OURS: tuple[Rule, ...] = (_no_engine, *_COMMON, _capabilities, _family, _libraries, _kernel, _compiler)
 RULES: dict[str, tuple[Rule, ...]] = {
     "local": _OURS,
     "planned": (*_OURS, _memory),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from backend.domain import libraries
 from backend.domain.methods import GROUP_SIZE as GROUP_SIZE
 from backend.domain.methods import PRUNE, QUANTIZE, WHY_NOT
 
@@ -45,6 +46,7 @@ _SUPPORTED: dict[tuple[str, str | None, str], frozenset[str]] = {
     ("speculate", "draft", "native"): frozenset({"cpu", "cuda"}),
     ("speculate", "ngram", "native"): frozenset({"cpu", "cuda"}),
     ("compile", None, "native"): frozenset({"cpu", "cuda"}),
+    **libraries.SUPPORTED,
 }
 
 """Where it can be made. `methods.unserved` says where vLLM cannot serve what was made."""
@@ -85,11 +87,11 @@ def capability(technique: str, method: str | None, engine: str, hardware: str) -
     return Capability(True)
 
 
-def supported() -> list[tuple[str, str | None, str, list[str]]]:
-    """Every row: technique, method, engine, kinds of hardware."""
-    return [(*key, sorted(places)) for key, places in _SUPPORTED.items()]
+def supported(engine: str = "native") -> list[tuple[str, str | None, str, list[str]]]:
+    """Every row of one engine: technique, method, engine, kinds of hardware."""
+    return [(*key, sorted(places)) for key, places in _SUPPORTED.items() if key[2] == engine]
 
 
 def _instead(technique: str) -> str:
-    methods = [f"`{method}`" for (name, method, _) in _SUPPORTED if name == technique and method]
+    methods = [f"`{method}`" for (name, method, engine) in _SUPPORTED if name == technique and method and engine == "native"]
     return f"use {' or '.join(methods)} by the native engine" if methods else "leave the step out"

@@ -137,20 +137,36 @@ def _fill(environment: EnvironmentInfo, folder: Path, lock: Path, build: Build, 
     """Install the lock and take out what is to be removed; returns which index answered."""
     total = len(REQUIREMENT.findall(lock.read_text()))
     progress.phase("install", f"Installing {total} packages of {lock.name}", total=total, unit="packages", weight=0.85)
-    command = [*_pip(folder), "install", "--no-deps", "--no-input", "-r", str(lock)]
-    command += ["--find-links", str(source)] if source else []
+    command = [*_pip(folder), "install", "--no-deps", "--no-input", *(["--find-links", str(source)] if source else [])]
+    first = [*command, "-r", str(_without(lock, environment.built, folder))]
     origin = "the configured package index"
-    code, output = _run(command, progress)
+    code, output = _run(first, progress)
     if code and build == "cpu" and re.search(r"No matching distribution found for torch==", output):
         progress.note(f"The configured package index has no CPU build of torch: taking it from {CPU_WHEELS}.")
         origin = CPU_WHEELS
-        code, output = _run([*command, "--extra-index-url", CPU_WHEELS], progress)
+        code, output = _run([*first, "--extra-index-url", CPU_WHEELS], progress)
+    if not code and environment.built:
+        code, output = _run([*command, "--no-build-isolation", *_pinned(lock, environment.built)], progress)
     if code:
         raise _failure(f"installing {lock.name}", output)
     progress.note(f"Installed from {origin}.")
     if environment.removed[build]:
         _run([*_pip(folder), "uninstall", "-y", *environment.removed[build]])
     return origin
+
+
+def _without(lock: Path, names: tuple[str, ...], folder: Path) -> Path:
+    """The lock, or a copy of it in `folder` that leaves out the packages of these names."""
+    if not names:
+        return lock
+    left = [line for line in lock.read_text().splitlines() if _normal(line.partition("==")[0]) not in names]
+    copy = folder / lock.name
+    copy.write_text("\n".join(left) + "\n")
+    return copy
+
+
+def _pinned(lock: Path, names: tuple[str, ...]) -> list[str]:
+    return [f"{name}=={version}" for name, version in REQUIREMENT.findall(lock.read_text()) if _normal(name) in names]
 
 
 def _check(environment: EnvironmentInfo, folder: Path, build: Build) -> None:
@@ -162,10 +178,10 @@ def _check(environment: EnvironmentInfo, folder: Path, build: Build) -> None:
         raise WorkError(
             f"The {environment.name} environment does not fit together ({broken[0]}): remove it and install it again."
         )
-    module = environment.main[build].partition("-")[0]
-    code, output = _run([str(folder / "bin" / "python"), "-c", f"import {module}"])
+    modules = ", ".join((environment.main[build].partition("-")[0], *environment.loads))
+    code, output = _run([str(folder / "bin" / "python"), "-c", f"import {modules}"])
     if code:
-        raise _failure(f"loading {module}", output)
+        raise _failure(f"loading {modules}", output)
 
 
 def _tolerated(line: str, removed: tuple[str, ...]) -> bool:

@@ -11,7 +11,8 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from backend.domain.environments import ENVIRONMENTS, SERVE, STUDIO, EnvironmentInfo, find
+from backend.domain import libraries
+from backend.domain.environments import COMPRESS, ENVIRONMENTS, SERVE, STUDIO, EnvironmentInfo, find
 from backend.domain.errors import EngineMissing
 from backend.domain.techniques import supported
 from backend.hardware import probe
@@ -85,13 +86,24 @@ def _can(environment: EnvironmentInfo) -> str:
     if environment.unavailable is not None:
         return ""
     hardware = "cuda" if probe.accelerators() else "cpu"
-    techniques = {"quantize"} if environment is STUDIO else {"speculate", "compile"}
+    if environment is COMPRESS:
+        return f"{_by_library(hardware)} on {hardware}"
+    techniques = {"prune", "quantize"} if environment is STUDIO else {"speculate", "compile"}
     rows = [
         technique if method is None else f"{technique} {method}"
         for technique, method, _, places in supported()
         if technique in techniques and hardware in places
     ]
     return ", ".join((["serve"] if environment is SERVE else []) + rows) + f" on {hardware}"
+
+
+def _by_library(hardware: str) -> str:
+    """What each library can do there."""
+    said = []
+    for name in (name for name, engine in libraries.ENGINES.items() if engine.environment == COMPRESS.name):
+        methods = [str(method) for _, method, _, places in supported(name) if hardware in places]
+        said.append(f"quantize {', '.join(methods)} by {name}")
+    return "; ".join(said)
 
 
 def _reason(environment: EnvironmentInfo, installed: bool) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from backend.domain import libraries
 from backend.domain.environments import check_installable
 from backend.domain.errors import NotNow
 from backend.domain.jobs import LIVE, InstallSpec, JobKind
@@ -32,10 +33,17 @@ def remove(workspace: Workspace, name: str, *, submission: str | None = None) ->
     """Queue the removal. Raises NotFound for an unknown engine, NotNow while a job runs from it."""
     check_installable(name)
     for job in jobs.active(workspace):
-        if job.state in LIVE and job.kind in USERS.get(name, set()):
+        if job.state in LIVE and (job.kind in USERS.get(name, set()) or name in _environments(workspace, job)):
             raise NotNow(f"The engine {name} is in use by “{job.title}” ({job.id}): wait for its end, or cancel it.")
     spec = InstallSpec(engine=name, action="remove")
     return jobs.submit(workspace, spec, f"Remove the engine {name}", submission=submission)
+
+
+def _environments(workspace: Workspace, job: JobView) -> set[str | None]:
+    """Of the engines in an optimize job's plan."""
+    if job.kind != JobKind.OPTIMIZE:
+        return set()
+    return {libraries.environment(step["engine"]) for step in jobs.specification(workspace, job.id)["plan"]["steps"]}
 
 
 def latest(workspace: Workspace) -> dict[str, JobView]:

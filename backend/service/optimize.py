@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from pydantic import BaseModel
 
-from backend.domain import compat, estimate
+from backend.catalog import calibration_text
+from backend.domain import compat, estimate, libraries
 from backend.domain.choose import Deployment, Goal
 from backend.domain.errors import ImpossibleStack, InvalidWorkload, NotEnoughDisk, UnknownModel
 from backend.domain.estimate import Need
@@ -18,6 +21,9 @@ from backend.service import jobs, models, outlook, paths, recipes
 from backend.service.jobs import JobView
 from backend.service.models import MAX_SHOWN
 from backend.service.workspace import Workspace
+
+CALIBRATION_LENGTH = int(Quantize.model_fields["length"].default)
+"""Tokens a sequence where no step says it."""
 
 
 class Prepared(BaseModel):
@@ -99,6 +105,8 @@ def prepare(
         raise ImpossibleStack(f"{'The job would run on this machine. ' if deployment else ''}{_sentence(verdict)}")
     if recipe.step("compile"):
         engines.engine_python(workspace.settings, "serve")
+    for environment in {libraries.environment(step.engine) for step in verdict.plan.steps} - {None}:
+        engines.engine_python(workspace.settings, str(environment))
     need = estimate.need(model, recipe, draft)
     _check_disk(workspace, need)
     spec = OptimizeSpec(
@@ -108,7 +116,7 @@ def prepare(
         target=here,
         deployment=deployment,
         draft=draft if isinstance(draft, ModelCard) else None,
-        calibration_path=_calibration(recipe),
+        calibration_path=_calibration(model, recipe),
         seed=seed,
     )
     return Prepared(spec=spec, need=need)
@@ -151,15 +159,20 @@ def _check_disk(workspace: Workspace, need: Need) -> None:
         )
 
 
-def _calibration(recipe: Recipe) -> str | None:
-    steps = [recipe.step("quantize"), recipe.step("prune")]
-    named = [step.calibration for step in steps if isinstance(step, Quantize | Prune) and step.calibration != "bundled"]
+def _calibration(model: ModelCard, recipe: Recipe) -> str | None:
+    steps = [step for step in recipe.steps if isinstance(step, Quantize | Prune)]
+    if not steps:
+        return None
+    length = max(step.length if isinstance(step, Quantize) else CALIBRATION_LENGTH for step in steps)
+    named = [step.calibration for step in steps if step.calibration != "bundled"]
     if not named:
+        calibration_text.check(None, Path(model.path), length)
         return None
     path = paths.file(named[0])
     if path is None:
         shown = named[0][:MAX_SHOWN]
-        raise InvalidWorkload(f"There is no calibration file `{shown}`: give a text or JSONL file, or leave it out.")
+        raise InvalidWorkload(f"There is no calibration file `{shown}`: give a JSONL, Parquet or text file, or leave it out.")
+    calibration_text.check(str(path), Path(model.path), length)
     return str(path)
 
 

@@ -44,8 +44,8 @@ def is_address(source: str) -> bool:
 def prepare(workspace: Workspace, sources: Iterable[str], *, idle_minutes: float = IDLE_MINUTES) -> ServeSpec:
     """The specification over the sources that are not addresses, each once.
 
-    Raises UnknownModel, InvalidModel, NotFound, EngineMissing, ImpossibleStack, NotEnoughMemory, and RequestError where nothing is to start;
-    ReadOnly in a demonstration.
+    Raises UnknownModel, InvalidModel, NotFound, EngineMissing, ImpossibleStack, NotEnoughMemory, and RequestError where nothing
+    is to start; ReadOnly in a demonstration.
     """
     workspace.check_writable()
     wanted = [source for source in dict.fromkeys(sources) if not is_address(source)]

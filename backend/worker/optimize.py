@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from backend import settings as configuration
 from backend.artifacts import files
+from backend.catalog import calibration_text
+from backend.domain import libraries
 from backend.domain.artifact import Manifest
 from backend.domain.compat import PlannedStep
-from backend.domain.errors import InvalidWorkload, QualityFloorMissed
+from backend.domain.errors import QualityFloorMissed
 from backend.domain.evaluation import Speculation, Variant
 from backend.domain.jobs import OptimizeSpec
 from backend.domain.methods import TUNED
+from backend.domain.progress import Progress
 from backend.domain.recipe import Limits
 from backend.hardware import engines, probe
-from backend.settings import ASSETS
 from backend.worker.channel import JobChannel
 from backend.worker.progress import ChannelProgress
 from backend.worker.resources import PeakMemory
 
-CALIBRATION = ASSETS / "text" / "calibration.txt"
-HELD_OUT = ASSETS / "text" / "held_out.txt"
+if TYPE_CHECKING:
+    from backend.engines.base import QuantizeRequest, QuantizeResult
+
 QUALITY_WINDOWS = (8, 24)
 """Fewest and most windows of 512 tokens scored for the artifact's own quality report, and what they may cost:"""
 QUALITY_PARAMETER_WINDOWS = 4_000_000_000
@@ -32,6 +34,8 @@ QUALITY_PARAMETER_WINDOWS = 4_000_000_000
 
 TUNING = (*TUNED, "kv_cache", "format")
 """Options of a planned quantize step that only some methods take."""
+ASKED = ("method", "bits", "group_size", "symmetric", "samples", "length")
+"""Options of that step that every method takes."""
 RESUME = "resume"
 """Beside the scratch space, which every attempt begins anew: finished layers, for the next attempt."""
 
@@ -68,22 +72,22 @@ class Optimization:
             self._rewrite({}, step)
 
     def _quantize(self, step: PlannedStep) -> None:
-        self._rewrite(step.options, self._planned("prune"))
+        self._rewrite(step.options, self._planned("prune"), step.engine)
 
-    def _rewrite(self, options: dict[str, Any], pruning: PlannedStep | None) -> None:
+    def _rewrite(self, options: dict[str, Any], pruning: PlannedStep | None, engine: str = "native") -> None:
         from backend.engines.base import Pruning, QuantizeRequest
-        from backend.engines.native import devices, quantize
+        from backend.engines.native import devices
 
-        named = {name: options[name] for name in ("method", "bits", "group_size", "symmetric") if name in options}
+        named = {name: options[name] for name in ASKED if name in options}
         request = QuantizeRequest(
             model_dir=Path(self.spec.model.path), out_dir=self.model, **named, seed=self.spec.seed,
             tuning={name: value for name, value in options.items() if name in TUNING},
             pruning=Pruning(**pruning.options) if pruning else None,
-            calibration_texts=calibration_texts(self.spec.calibration_path), devices=devices(),
+            calibration_texts=calibration_text.texts(self.spec.calibration_path), devices=devices(),
             work_dir=self.channel.folder / RESUME,
         )  # fmt: skip
-        made = quantize(request, self.progress)
-        calibration = {**made.calibration, "source": self.spec.calibration_path or "bundled"}
+        made = run_engine(engine, request, self.progress)
+        calibration = {**made.calibration, "source": self.spec.calibration_path or "bundled", "seed": self.spec.seed}
         self.facts |= {"layers": made.layers, "calibration": calibration, "versions": made.versions}
 
     def _planned(self, technique: str) -> PlannedStep | None:
@@ -118,7 +122,7 @@ class Optimization:
     def _measure_quality(self) -> None:
         from backend.evaluate import quality
 
-        text = HELD_OUT.read_text()
+        text = calibration_text.HELD_OUT.read_text()
         scored = quality.score(
             Path(self.spec.model.path),
             self.model,
@@ -152,6 +156,18 @@ def run(spec: OptimizeSpec, channel: JobChannel, memory: PeakMemory) -> dict[str
     return {**document, "artifact": manifest.id}
 
 
+def run_engine(engine: str, request: QuantizeRequest, progress: Progress) -> QuantizeResult:
+    """The native engine here, a library in its own environment. Raises EngineMissing, and what the engine raises."""
+    environment = libraries.environment(engine)
+    if environment is None:
+        from backend.engines import native
+
+        return native.quantize(request, progress)
+    from backend.engines.libraries import outside
+
+    return outside.quantize(engine, engines.engine_python(configuration.load(), environment), request, progress)
+
+
 def quality_windows(parameters: int) -> int:
     """Windows to score: fewer for a large model; the interval in the report widens with it."""
     fewest, most = QUALITY_WINDOWS
@@ -168,33 +184,6 @@ def copy_model(source: Path, destination: Path) -> None:
     kept = ("*.safetensors", "*.json", "*.model", "*.txt", "*.jinja")
     for path in sorted({path for pattern in kept for path in source.glob(pattern)}):
         shutil.copyfile(path, destination / path.name)
-
-
-def calibration_texts(path: str | None) -> list[str]:
-    """Documents of the calibration file: JSONL lines with `text` (or `prompt`), else paragraphs of plain text.
-
-    Raises InvalidWorkload where it is empty or does not decode.
-    """
-    source = Path(path) if path else CALIBRATION
-    try:
-        content = source.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise InvalidWorkload(f"{source.name} is not UTF-8 text (byte {error.start}): convert it first.") from None
-    texts = _jsonl(source, content) if source.suffix == ".jsonl" else [content]
-    if not any(text.strip() for text in texts):
-        raise InvalidWorkload(f"The calibration file {source.name} is empty: give a few hundred kilobytes of typical text.")
-    return texts
-
-
-def _jsonl(source: Path, content: str) -> list[str]:
-    texts = []
-    for number, line in enumerate(content.splitlines(), 1):
-        try:
-            document = json.loads(line)
-            texts.append(str(document.get("text") or document["prompt"]))
-        except (ValueError, KeyError, AttributeError):
-            raise InvalidWorkload(f'Line {number} of {source.name} is not an object with "text" or "prompt".') from None
-    return texts
 
 
 def check_limits(limits: Limits, quality: dict[str, Any]) -> None:

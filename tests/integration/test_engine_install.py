@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 import zipfile
 from pathlib import Path
@@ -101,6 +103,41 @@ def test_an_environment_made_by_hand_is_adopted_and_one_that_differs_is_made_ane
     (locks / "serve-cpu.txt").write_text(LOCK.replace("0.32.0", "0.33.0"))
     assert environments.install("serve", engines, Silent(), source=wheels, locks=locks, build="cpu")["version"] == "0.33.0"
     assert not mine.exists()
+
+
+BACKEND = """
+import torch, zipfile
+def build_wheel(folder, config_settings=None, metadata_directory=None):
+    name = "autoawq-0.2.9-py3-none-any.whl"
+    info = "autoawq-0.2.9.dist-info"
+    with zipfile.ZipFile(f"{folder}/{name}", "w") as archive:
+        archive.writestr("awq/__init__.py", "")
+        archive.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\\nName: autoawq\\nVersion: 0.2.9\\nRequires-Dist: triton\\n")
+        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\\nGenerator: test\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
+        archive.writestr(f"{info}/RECORD", "")
+    return name
+"""
+
+
+def test_a_package_that_comes_as_source_is_built_against_what_was_installed_before_it(
+    tmp_path: Path, wheels: Path, locks: Path
+) -> None:
+    wheel(wheels, "llmcompressor", "0.14.0.1", "llmcompressor", "import torch\n")
+    with tarfile.open(wheels / "autoawq-0.2.9.tar.gz", "w:gz") as archive:
+        for name, text in {
+            "pyproject.toml": '[build-system]\nrequires = []\nbuild-backend = "build"\nbackend-path = ["."]\n',
+            "build.py": BACKEND,
+            "PKG-INFO": "Metadata-Version: 2.1\nName: autoawq\nVersion: 0.2.9\n",
+        }.items():
+            entry = tarfile.TarInfo(f"autoawq-0.2.9/{name}")
+            entry.size = len(text.encode())
+            archive.addfile(entry, io.BytesIO(text.encode()))
+    (locks / "compress-cpu.txt").write_text("autoawq==0.2.9\nllmcompressor==0.14.0.1\ntorch==2.13.0+cpu\n")
+    engines = tmp_path / "engines"
+    done = environments.install("compress", engines, Silent(), source=wheels, locks=locks, build="cpu")
+    assert done["version"] == "0.14.0.1" and done["packages"]["autoawq"] == "0.2.9"
+    (engines / "compress" / environments.MARKER).unlink()
+    assert environments.install("compress", engines, Silent(), source=wheels, locks=locks, build="cpu")["origin"] == "adopted"
 
 
 def test_a_package_that_does_not_load_is_not_installed(tmp_path: Path, wheels: Path, locks: Path) -> None:

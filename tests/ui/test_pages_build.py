@@ -14,7 +14,8 @@ from streamlit.testing.v1 import AppTest
 from app import recipe_address, recipe_options
 from backend.domain.errors import InvalidRecipe
 from backend.domain.jobs import JobState
-from backend.domain.recipe import Recipe, read
+from backend.domain.libraries import ENGINES
+from backend.domain.recipe import Quantize, Recipe, read
 from backend.service import Workspace, jobs, models, optimize, recipes
 from backend.settings import ASSETS
 from tests import studio
@@ -327,3 +328,44 @@ def test_what_can_be_added_names_the_first_new_reason(home: Workspace) -> None:
     reasons = {(choice.step.technique, getattr(choice.step, "method", None)): choice.reason for choice in found}
     assert reasons["quantize", "w8a8"] is None
     assert "more than once" in str(reasons["speculate", "draft"])
+
+
+def test_the_chosen_engine_says_when_to_prefer_it(home: Workspace) -> None:
+    at = studio.open_page("build", model="starter", recipe=recipe_address.write(W8A8))
+    assert ENGINES["native"].prefer in studio.says(at)
+    at.selectbox(key=field(at, "engine")).select("llm-compressor").run()
+    studio.check(at)
+    assert ENGINES["llm-compressor"].prefer in studio.says(at)
+    (step,) = built(at).steps
+    assert isinstance(step, Quantize) and step.engine == "llm-compressor"
+
+
+def test_an_uploaded_calibration_text_is_kept_and_put_into_the_recipe(home: Workspace) -> None:
+    at = studio.open_page("build", model="starter", recipe=recipe_address.write(W8A8))
+    content = b'{"text": "def add(a, b):"}\n'
+    at.file_uploader(key=field(at, "upload")).set_value(("mine.jsonl", content, "application/jsonl")).run()
+    studio.check(at)
+    (step,) = built(at).steps
+    assert isinstance(step, Quantize) and Path(step.calibration).read_bytes() == content
+    assert Path(step.calibration).parent == home.settings.home / "calibration"
+
+
+def test_a_calibration_text_that_will_not_do_is_refused_and_not_kept(home: Workspace) -> None:
+    at = studio.open_page("build", model="starter", recipe=recipe_address.write(W8A8))
+    at.file_uploader(key=field(at, "upload")).set_value(("mine.txt", b"\xff\xfe\x00", "text/plain")).run()
+    studio.check(at)
+    assert "mine.txt is not UTF-8 text" in studio.says(at)
+    assert list((home.settings.home / "calibration").iterdir()) == []
+    held_out = (ASSETS / "text" / "held_out.txt").read_bytes()
+    at.file_uploader(key=field(at, "upload")).set_value(("mine.txt", held_out, "text/plain")).run()
+    assert "100% of the held-out text" in studio.says(at)
+    (step,) = built(at).steps
+    assert isinstance(step, Quantize) and step.calibration == "bundled"
+
+
+def field(at: AppTest, name: str) -> str:
+    """The key of a field of the first step."""
+    kinds = (at.selectbox, at.file_uploader)
+    return next(
+        str(w.key) for kind in kinds for w in kind if str(w.key).startswith("build-") and str(w.key).endswith(f"-0-{name}")
+    )

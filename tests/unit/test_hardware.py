@@ -81,8 +81,10 @@ def test_every_environment_is_listed_with_what_it_can_or_why_not(tmp_path: Path)
     assert "quantize awq" in found["studio"].can
     assert not found["serve"].installed and "whetstone engines install serve" in str(found["serve"].reason)
     assert "speculate draft" in found["serve"].can
-    for name in ("compress", "neuron"):
-        assert not found[name].installed and str(found[name].reason).startswith("not available: ")
+    assert "whetstone engines install compress" in str(found["compress"].reason)
+    assert "quantize awq by autoawq" in found["compress"].can and "gptq" in found["compress"].can
+    assert "speculate" not in found["compress"].can and "llm-compressor" not in found["studio"].can
+    assert not found["neuron"].installed and str(found["neuron"].reason).startswith("not available: ")
 
 
 def test_a_marker_and_an_interpreter_make_an_engine_installed(tmp_path: Path) -> None:

@@ -31,7 +31,9 @@ ALLOWED: dict[str, set[str]] = {
 }
 """backend package -> backend packages it may import. docs/decisions/ holds two widenings: worker -> hardware, catalog."""
 
-HEAVY = {"torch", "transformers", "vllm", "compressed_tensors", "safetensors", "numpy", "pandas"}
+HEAVY = {
+    "torch", "transformers", "vllm", "compressed_tensors", "safetensors", "numpy", "pandas", "llmcompressor", "awq", "datasets",
+}  # fmt: skip
 HEAVY_PLACES = ("backend/engines/", "backend/serving/", "backend/evaluate/quality", "backend/hardware/")
 ONLY_IN = {
     "streamlit": ("app/", "pages/"),

@@ -1,0 +1,74 @@
+"""AutoAWQ, the library that made AWQ popular: deprecated by its author, kept because people's pipelines still ask for it.
+
+Writes its own format (`quant_method: awq`, GEMM), 4 bits with zero points. Its own defaults are kept, clip search included.
+Knows nothing of jobs and recipes.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from backend.domain.errors import ImpossibleStack
+from backend.domain.progress import Progress
+from backend.engines.base import QuantizeRequest, QuantizeResult
+from backend.engines.libraries import common
+
+if TYPE_CHECKING:
+    import torch
+
+
+def quantize(request: QuantizeRequest, progress: Progress) -> QuantizeResult:
+    """Quantize the model of `request` into `out_dir`. Phases: load, quantize (unit: decoder layer), write.
+
+    Raises ImpossibleStack, InvalidWorkload or RequestError before anything is written; later WorkError and DiskFull.
+    """
+    if request.method != "awq" or request.bits != 4 or request.symmetric:
+        raise ImpossibleStack("AutoAWQ writes 4-bit AWQ with zero points only: use `method: awq`, or engine: llm-compressor.")
+    tokens = common.begin(request, progress)
+    wrapped, tokenizer = _load(request)
+    before = common.LayerErrors(wrapped.model, tokens)
+    progress.phase("quantize", "Quantizing with AutoAWQ", total=len(before.seen), unit="layers", weight=3.6)
+    _quantize(wrapped, tokenizer, request, tokens, progress)
+    layers = before.rows(wrapped.model)
+    progress.phase("write", "Writing the checkpoint", weight=0.2)
+    wrapped.save_quantized(str(request.out_dir))
+    return common.finish(request, tokens, layers, ["lm_head", "embedding"], ("autoawq",))
+
+
+def _load(request: QuantizeRequest) -> tuple[Any, Any]:
+    import torch
+    from transformers import AutoTokenizer
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # its author's farewell, which the builder tells in words
+        from awq import AutoAWQForCausalLM
+    try:
+        wrapped = AutoAWQForCausalLM.from_pretrained(
+            str(request.model_dir), torch_dtype=torch.float16, device_map="cpu", trust_remote_code=False
+        )
+    except TypeError as error:
+        raise ImpossibleStack(f"AutoAWQ does not know this family ({error}): use the native engine or llm-compressor.") from None
+    common.check_finite(wrapped.model)
+    return wrapped, AutoTokenizer.from_pretrained(request.model_dir, local_files_only=True, trust_remote_code=False)
+
+
+def _quantize(wrapped: Any, tokenizer: Any, request: QuantizeRequest, tokens: torch.Tensor, progress: Progress) -> None:
+    from awq.quantize.quantizer import AwqQuantizer
+
+    class Watched(AwqQuantizer):  # type: ignore[misc]
+        """Tells a layer as done when the next one begins."""
+
+        done = 0
+
+        def _get_input_feat(self, layer: Any, named_linears: Any) -> Any:
+            progress.advance(Watched.done)
+            Watched.done += 1
+            return super()._get_input_feat(layer, named_linears)
+
+    settings = {"zero_point": True, "q_group_size": request.group_size, "w_bit": request.bits, "version": "GEMM"}
+    wrapped.quantize(
+        tokenizer, quant_config=settings, calib_data=tokens.tolist(), max_calib_samples=len(tokens),
+        max_calib_seq_len=tokens.shape[1], quantizer_cls=Watched,
+    )  # fmt: skip
+    progress.advance(Watched.done)

@@ -1,0 +1,95 @@
+"""The library engines' process: reads one request on standard input, runs the engine, answers in lines of JSON.
+
+    python -m backend.engines.libraries.inside ENGINE
+
+Runs under the `compress` interpreter: standard library, pydantic and the engine's own libraries. What a library prints goes to
+standard error, which is the job's log. When the other side goes away, so does this process.
+"""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import json
+import os
+import sys
+import threading
+import traceback
+from typing import IO, Any
+
+from backend.domain.errors import DiskFull, WhetstoneError
+from backend.engines.base import QuantizeRequest
+
+ENGINES = {"llm-compressor": "llm_compressor", "autoawq": "autoawq"}
+"""Name in a recipe -> module beside this one."""
+
+
+class Told:
+    """A Progress whose every call is a line."""
+
+    def __init__(self, sink: IO[str]) -> None:
+        self._sink = sink
+
+    def say(self, document: dict[str, Any]) -> None:
+        self._sink.write(json.dumps(document) + "\n")
+        self._sink.flush()
+
+    def phase(self, name: str, message: str, **data: Any) -> None:
+        self._call("phase", name, message, **data)
+
+    def advance(self, done: float, **data: Any) -> None:
+        self._call("advance", done, **data)
+
+    def note(self, message: str, **data: Any) -> None:
+        self._call("note", message, **data)
+
+    def warn(self, message: str, **data: Any) -> None:
+        self._call("warn", message, **data)
+
+    def point(self, **data: Any) -> None:
+        self._call("point", **data)
+
+    def _call(self, call: str, *args: Any, **data: Any) -> None:
+        self.say({"call": call, "args": args, "data": data})
+
+
+def main(engine: str) -> int:
+    """Exit 0 with a result, 1 with an error's sentence."""
+    told = Told(os.fdopen(os.dup(1), "w"))
+    os.dup2(2, 1)
+    request = QuantizeRequest.model_validate_json(sys.stdin.readline())
+    threading.Thread(target=_outlive_nobody, daemon=True).start()
+    try:
+        module = importlib.import_module(f"backend.engines.libraries.{ENGINES[engine]}")
+        told.say({"result": module.quantize(request, told).model_dump(mode="json")})
+        return 0
+    except WhetstoneError as error:
+        told.say({"error": type(error).__name__, "message": str(error)})
+    except Exception as error:  # noqa: BLE001 - a library may raise anything; it must become a sentence
+        traceback.print_exc()
+        told.say(_sentence(engine, error))
+    return 1
+
+
+def _outlive_nobody() -> None:
+    """Standard input ends when the process that started this one is gone, however it went."""
+    while sys.stdin.read(1):
+        continue
+    os._exit(1)
+
+
+def _sentence(engine: str, error: Exception) -> dict[str, str]:
+    if isinstance(error, MemoryError) or "out of memory" in str(error).lower():
+        message = (
+            f"Memory ran out in {engine}: use the native engine, fewer or shorter calibration sequences, or a smaller model."
+        )
+        return {"error": "WorkError", "message": message}
+    if getattr(error, "errno", None) == errno.ENOSPC or "No space left on device" in str(error):
+        return {"error": "DiskFull", "message": str(DiskFull())}
+    first = (str(error).strip() or type(error).__name__).partition("\n")[0].rstrip(".")
+    message = f"{engine} failed ({type(error).__name__}: {first}): the native engine may still do it; the job's log has the rest."
+    return {"error": "WorkError", "message": message}
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

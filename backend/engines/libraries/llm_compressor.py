@@ -1,0 +1,126 @@
+"""llm-compressor (the vLLM project's library): AWQ, GPTQ, SmoothQuant, W8A8, INT8, FP8 and rounding, one `oneshot` call a method.
+
+Its own defaults are kept: what a user of the library would get. Knows nothing of jobs and recipes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from backend.domain.errors import ImpossibleStack
+from backend.domain.progress import Progress
+from backend.engines.base import QuantizeRequest, QuantizeResult
+from backend.engines.libraries import common
+
+if TYPE_CHECKING:
+    import torch
+
+IGNORED = ["lm_head"]
+SCHEMES = {"w8a8": "W8A8", "smoothquant": "W8A8", "int8": "W8A16", "fp8": "FP8_DYNAMIC"}
+"""Method -> preset of compressed-tensors; the others quantize in groups of the request's size."""
+METHODS = ("awq", "gptq", "rtn", *SCHEMES)
+
+
+def quantize(request: QuantizeRequest, progress: Progress) -> QuantizeResult:
+    """Quantize the model of `request` into `out_dir`, as compressed-tensors. Phases: load, quantize (unit: decoder layer), write.
+
+    Raises ImpossibleStack, InvalidWorkload or RequestError before anything is written; later WorkError and DiskFull.
+    """
+    if request.method not in METHODS:
+        raise ImpossibleStack(f"llm-compressor has no `{request.method}` here: it has {', '.join(METHODS)}.")
+    tokens = common.begin(request, progress)
+    model, tokenizer = _load(request)
+    before = common.LayerErrors(model, tokens)
+    progress.phase("quantize", "Quantizing with llm-compressor", total=len(before.seen), unit="layers", weight=3.6)
+    _oneshot(model, tokenizer, request, tokens, progress)
+    layers = before.rows(model)
+    kept = _kept(model)
+    progress.phase("write", "Writing the checkpoint", weight=0.2)
+    model.save_pretrained(request.out_dir, save_compressed=True)
+    return common.finish(request, tokens, layers, kept, ("llmcompressor",))
+
+
+def _load(request: QuantizeRequest) -> tuple[Any, Any]:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    model = AutoModelForCausalLM.from_pretrained(
+        request.model_dir, dtype="auto", local_files_only=True, trust_remote_code=False, use_safetensors=True
+    ).eval()
+    common.check_finite(model)
+    return model, AutoTokenizer.from_pretrained(request.model_dir, local_files_only=True, trust_remote_code=False)
+
+
+def _oneshot(model: Any, tokenizer: Any, request: QuantizeRequest, tokens: torch.Tensor, progress: Progress) -> None:
+    import torch
+    from datasets import Dataset
+    from llmcompressor import oneshot
+    from llmcompressor.pipelines.cache import IntermediatesCache
+
+    if not torch.cuda.is_available() and hasattr(IntermediatesCache, "pin_memory"):
+        IntermediatesCache.pin_memory = lambda *_args, **_kwargs: None  # it asks for a device that is not there
+    rows = tokens.tolist()
+    data = Dataset.from_dict({"input_ids": rows, "attention_mask": [[1] * len(row) for row in rows]})
+    oneshot(
+        model=model, tokenizer=tokenizer, dataset=data, num_calibration_samples=len(rows), max_seq_length=tokens.shape[1],
+        shuffle_calibration_samples=False, recipe=_modifiers(request, _Watch(model, progress)),
+    )  # fmt: skip
+
+
+def _modifiers(request: QuantizeRequest, watch: _Watch) -> list[Any]:
+    from llmcompressor.modifiers.quantization import GPTQModifier, QuantizationModifier
+    from llmcompressor.modifiers.transform.awq import AWQModifier
+    from llmcompressor.modifiers.transform.smoothquant import SmoothQuantModifier
+
+    how: dict[str, Any] = {"ignore": IGNORED}
+    if request.method in SCHEMES:
+        how |= {"targets": ["Linear"], "scheme": SCHEMES[request.method]}
+    else:
+        how["config_groups"] = {"group_0": {"targets": ["Linear"], "weights": _weights(request)}}
+    match request.method:
+        case "awq":
+            return [watch.over(AWQModifier)(duo_scaling="both"), QuantizationModifier(**how)]
+        case "gptq":
+            return [watch.over(GPTQModifier)(**how)]
+        case "smoothquant":
+            return [watch.over(SmoothQuantModifier)(), QuantizationModifier(**how)]
+        case _:
+            return [watch.over(QuantizationModifier)(**how)]
+
+
+def _weights(request: QuantizeRequest) -> dict[str, Any]:
+    """Arguments of compressed-tensors for integers in groups along the input."""
+    return {
+        "num_bits": request.bits, "type": "int", "symmetric": request.symmetric, "strategy": "group",
+        "group_size": request.group_size,
+    }  # fmt: skip
+
+
+class _Watch:
+    """Counts the decoder layers that a modifier has been through: its subclass tells of each, changing nothing."""
+
+    def __init__(self, model: Any, progress: Progress) -> None:
+        self._left = [layer for _, layer in common.decoder_layers(model)]
+        self._total, self._progress = len(self._left), progress
+
+    def over(self, modifier: type[Any]) -> type[Any]:
+        passed = self.passed
+
+        def told(self: Any, state: Any, event: Any, modules: Any, **kwargs: Any) -> None:
+            modifier.on_sequential_epoch_end(self, state, event, modules=modules, **kwargs)
+            passed(modules)
+
+        return type(modifier.__name__, (modifier,), {"on_sequential_epoch_end": told, "__module__": __name__})
+
+    def passed(self, modules: Any) -> None:
+        """`modules` are those of the part that is done: each layer, or all at once where no data is needed."""
+        done = {id(module) for module in modules}
+        self._left = [layer for layer in self._left if not any(id(module) in done for module in layer.modules())]
+        self._progress.advance(self._total - len(self._left))
+
+
+def _kept(model: Any) -> list[str]:
+    """Linears that carry no quantization, and the embedding."""
+    import torch
+
+    linears = {name: module for name, module in model.named_modules() if isinstance(module, torch.nn.Linear)}
+    return [name for name, module in linears.items() if getattr(module, "quantization_scheme", None) is None] + ["embedding"]

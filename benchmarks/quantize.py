@@ -1,0 +1,180 @@
+"""Quantization: the native engine against llm-compressor and AutoAWQ. Same model, same calibration tokens, same threads.
+
+    .venv/bin/python -m benchmarks.quantize [--sizes 256,512,1024] [--methods awq,gptq,smoothquant] [--rounds 3] [--threads 1]
+
+Every measurement is a fresh process under the engine's own interpreter (benchmarks/quantize_run.py); within a round the engines
+take turns, every other round backwards, so that a machine that slows down slows all of them. Models of three widths are trained
+once (benchmarks/quantize_models.py, minutes). Wants the `compress` environment, a quiet machine and, at the largest size, hours:
+--limit stops a run and says so, --engines leaves some out. What was measured is kept in build/quantize.json and not measured
+again unless --again; the report is made of all of it, and refused where engines saw different tokens.
+Writes benchmarks/results/quantize.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from backend import settings as configuration
+from backend.catalog import calibration_text
+from backend.domain import libraries
+from backend.domain.techniques import capability
+from backend.engines.base import QuantizeRequest
+from backend.hardware import engines, probe
+from backend.settings import CHECKOUT
+from benchmarks import quantize_models as models
+from benchmarks import quantize_report as report
+from benchmarks.quantize_quality import window_kls
+
+KEPT = CHECKOUT / "build" / "quantize.json"
+SCRATCH = CHECKOUT / "build" / "quantize-out"
+RESULTS = Path(__file__).parent / "results" / "quantize.md"
+OPTIONS: dict[str, dict[str, Any]] = {
+    "awq": {"bits": 4, "group_size": 128, "symmetric": False},
+    "gptq": {"bits": 4, "group_size": 128, "symmetric": True},
+    "smoothquant": {"bits": 8, "symmetric": True},
+}
+SAMPLES, LENGTH = 64, 512
+GROWTH_HIDDEN = 256
+GROWTH_LAYERS, GROWTH_SAMPLES = (4, 8, 16), (16, 32, 64)
+
+Case = dict[str, Any]
+
+
+def main() -> None:
+    arguments = _arguments()
+    os.environ["OMP_NUM_THREADS"] = str(arguments.threads)  # of training and scoring here too: torch is not imported yet
+    kept = Kept(arguments.again)
+    for hidden in arguments.sizes:
+        for method in arguments.methods:
+            compare(kept, hidden, method, arguments)
+    for engine in arguments.growth:
+        grow(kept, engine, arguments)
+    about = {
+        "hardware": probe.probe(),
+        "threads": arguments.threads,
+        "note": arguments.note,
+        "samples": SAMPLES,
+        "length": LENGTH,
+    }
+    text = report.markdown(kept.rows, about, sorted(arguments.sizes), arguments.methods)
+    RESULTS.write_text(text)
+    print(text)
+
+
+def _arguments() -> argparse.Namespace:
+    def words(text: str) -> list[str]:
+        return [word for word in text.split(",") if word]
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", type=lambda text: [int(word) for word in words(text)], default=list(models.LAYERS))
+    parser.add_argument("--methods", type=words, default=list(OPTIONS))
+    parser.add_argument("--engines", type=words, default=list(libraries.ENGINES))
+    parser.add_argument("--growth", type=words, default=["native"], help="engines whose growth is measured; empty for none")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--limit", type=float, default=7200.0, help="seconds after which a run is stopped")
+    parser.add_argument("--note", default="", help="what else the machine did")
+    parser.add_argument("--again", action="store_true", help="forget what was measured before")
+    return parser.parse_args()
+
+
+class Kept:
+    """What was measured, on disk after every run."""
+
+    def __init__(self, again: bool) -> None:
+        self.rows: list[Case] = [] if again or not KEPT.exists() else json.loads(KEPT.read_text())
+
+    def find(self, case: Case) -> Case | None:
+        return next((row for row in self.rows if all(row.get(name) == value for name, value in case.items())), None)
+
+    def add(self, row: Case) -> None:
+        self.rows.append(row)
+        KEPT.parent.mkdir(exist_ok=True)
+        KEPT.write_text(json.dumps(self.rows, indent=1))
+
+
+def compare(kept: Kept, hidden: int, method: str, arguments: argparse.Namespace) -> None:
+    """All engines that can do the method, in turns; the first round's result is scored."""
+    able = [name for name in arguments.engines if capability("quantize", method, name, "cpu").supported]
+    folder = models.trained(hidden)
+    for turn in range(arguments.rounds):
+        for engine in able if turn % 2 == 0 else reversed(able):
+            case = _case("compare", engine, method, hidden, models.LAYERS[hidden], SAMPLES, arguments, turn)
+            if kept.find(case) is None:
+                kept.add(measured(case, folder, arguments, score=turn == 0))
+
+
+def grow(kept: Kept, engine: str, arguments: argparse.Namespace) -> None:
+    """AWQ of the smallest model over layers and over tokens; the growth in width is read from the comparison."""
+    for layers, samples in sorted({(n, SAMPLES) for n in GROWTH_LAYERS} | {(GROWTH_LAYERS[0], n) for n in GROWTH_SAMPLES}):
+        folder = models.tiled(models.trained(GROWTH_HIDDEN), layers)
+        for turn in range(arguments.rounds):
+            case = _case("growth", engine, "awq", GROWTH_HIDDEN, layers, samples, arguments, turn)
+            if kept.find(case) is None:
+                kept.add(measured(case, folder, arguments, score=False))
+
+
+def _case(
+    part: str, engine: str, method: str, hidden: int, layers: int, samples: int, arguments: argparse.Namespace, turn: int
+) -> Case:
+    return {
+        "part": part, "engine": engine, "method": method, "hidden": hidden, "layers": layers, "samples": samples,
+        "threads": arguments.threads, "round": turn,
+    }  # fmt: skip
+
+
+def measured(case: Case, folder: Path, arguments: argparse.Namespace, *, score: bool) -> Case:
+    """One run: the case with what it took, or why there is no figure."""
+    out = SCRATCH / hashlib.sha256(json.dumps(case).encode()).hexdigest()[:12]
+    shutil.rmtree(out, ignore_errors=True)
+    print(f"{case['part']}: {case['method']} by {case['engine']}, hidden {case['hidden']}, {case['layers']} layers, "
+          f"{case['samples']} x {LENGTH} tokens, round {case['round'] + 1}", file=sys.stderr, flush=True)  # fmt: skip
+    found = _run(case, folder, out, arguments)
+    if score and "seconds" in found:
+        found["kl"], found["perplexity"], found["perplexity_original"] = window_kls(folder, out)
+    shutil.rmtree(out, ignore_errors=True)
+    return {**case, **found}
+
+
+def _run(case: Case, folder: Path, out: Path, arguments: argparse.Namespace) -> Case:
+    request = QuantizeRequest(
+        model_dir=folder, out_dir=out, method=case["method"], samples=case["samples"], length=LENGTH, seed=0,
+        calibration_texts=calibration_text.texts(None), **OPTIONS[case["method"]],
+    )  # fmt: skip
+    SCRATCH.mkdir(parents=True, exist_ok=True)
+    asked = out.with_suffix(".json")
+    asked.write_text(request.model_dump_json())
+    command = [str(_python(case["engine"])), "-m", "benchmarks.quantize_run", case["engine"], str(asked)]
+    threads = {name: str(case["threads"]) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
+    quiet = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "PYTHONPATH": str(CHECKOUT)}
+    log = SCRATCH / "log.txt"
+    try:
+        with log.open("ab") as errors:
+            done = subprocess.run(
+                command, env={**os.environ, **threads, **quiet}, stdout=subprocess.PIPE, stderr=errors, timeout=arguments.limit,
+                check=False, text=True,
+            )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return {"stopped_after": arguments.limit}
+    finally:
+        asked.unlink()
+    if done.returncode:
+        return {"failed": f"exit code {done.returncode}, see {log.relative_to(CHECKOUT)}"}
+    found: Case = json.loads(done.stdout)
+    return found
+
+
+def _python(engine: str) -> Path:
+    return engines.engine_python(configuration.load(), libraries.environment(engine) or "studio")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""One measured quantization for benchmarks/quantize.py, in a process of its own under the engine's interpreter.
+
+    python -m benchmarks.quantize_run ENGINE REQUEST.json
+
+Imports everything the engine will need, notes the resident memory (the import floor), quantizes, and prints one line of JSON:
+`seconds` of the whole call (load, calibrate, quantize, write) and `peak_bytes`, the peak resident memory above the floor.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+from backend.domain.progress import Silent
+from backend.engines.base import QuantizeRequest
+
+NEEDED = {
+    "native": ("torch", "compressed_tensors.quantization", "safetensors.torch"),
+    "llm-compressor": (
+        "llmcompressor", "llmcompressor.modifiers.transform.awq", "llmcompressor.modifiers.quantization", "datasets",
+    ),
+    "autoawq": ("awq", "awq.quantize.quantizer"),
+}  # fmt: skip
+MODULES = {
+    "native": "backend.engines.native", "llm-compressor": "backend.engines.libraries.llm_compressor",
+    "autoawq": "backend.engines.libraries.autoawq",
+}  # fmt: skip
+
+
+def main(engine: str, path: str) -> None:
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what a library prints is not the answer
+    module = _import(engine)
+    request = QuantizeRequest.model_validate_json(Path(path).read_text())
+    Path("/proc/self/clear_refs").write_text("5")  # proc_pid_clear_refs(5): the peak is counted from here
+    floor, began = _status("VmRSS"), time.monotonic()
+    result = module.quantize(request, Silent())
+    seconds = time.monotonic() - began
+    found = {
+        "seconds": seconds, "floor_bytes": floor, "peak_bytes": _status("VmHWM") - floor, "calibration": result.calibration,
+        "versions": result.versions, "bytes_after": result.bytes_after,
+    }  # fmt: skip
+    print(json.dumps(found), file=answers, flush=True)
+
+
+def _import(engine: str) -> object:
+    for name in (*NEEDED[engine], "transformers.models.llama.modeling_llama", "transformers.models.auto.modeling_auto"):
+        importlib.import_module(name)
+    return importlib.import_module(MODULES[engine])
+
+
+def _status(field: str) -> int:
+    """Bytes, from /proc/self/status."""
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(f"{field}:"))
+    return int(line.split()[1]) * 1024
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2])
