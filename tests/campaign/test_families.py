@@ -46,8 +46,15 @@ TECHNIQUES: dict[str, dict[str, Any]] = {
     "awq": {"bits": 4, "group_size": 32, "symmetric": False},
     "w8a8": {"bits": 8, "symmetric": True},
 }
-REFUSED: dict[tuple[str, str], str] = {}
-"""What vLLM 0.32.0 on a processor does not load: by kind and technique, the reason's beginning."""
+_BLOOM = "shape '[4, 3, -1]' is invalid"  # its loader turns the fused projection round, and the shape of packed weights with it
+_MOE = "No WNA16 MoE backend"  # the processor has no kernel for packed experts with zero points; a GPU has
+REFUSED: dict[tuple[str, str], str] = {
+    ("bloom", "awq"): _BLOOM,
+    ("bloom-post-norm", "awq"): _BLOOM,
+    ("mixtral", "awq"): _MOE,
+    ("qwen3-moe", "awq"): _MOE,
+}
+"""What vLLM 0.32.0 on a processor does not load: by kind and technique, what the reason says."""
 
 
 class Row(NamedTuple):
