@@ -47,7 +47,7 @@ TECHNIQUES: dict[str, dict[str, Any]] = {
     "w8a8": {"bits": 8, "symmetric": True},
 }
 _BLOOM = "shape '[4, 3, -1]' is invalid"  # its loader turns the fused projection round, and the shape of packed weights with it
-_MOE = "No WNA16 MoE backend"  # the processor has no kernel for packed experts with zero points; a GPU has
+_MOE = "No WNA16 MoE backend"  # vLLM finds no kernel for packed 4-bit experts on a processor
 REFUSED: dict[tuple[str, str], str] = {
     ("bloom", "awq"): _BLOOM,
     ("bloom-post-norm", "awq"): _BLOOM,
