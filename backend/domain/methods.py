@@ -62,7 +62,7 @@ TUNED = ("act_order", "awq_scales", "clip", "activations", "strength")
 """Fields of a quantize step that only some methods take."""
 
 NO_CACHE_SCALES = frozenset({"gpt2", "gpt_neox", "bloom", "falcon"})
-"""Model types whose loaders in vLLM 0.32.0 know no `k_scale` and `v_scale`."""
+"""Model types whose attention names its cache differently: no served and scored run of theirs is at hand."""
 
 WHY_NOT = {
     ("quantize", "llm-int8"): (

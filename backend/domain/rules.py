@@ -163,8 +163,9 @@ def _cache_scales(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[R
     if methods.caches_fp8(recipe.step("quantize")) and model.model_type in methods.NO_CACHE_SCALES:
         yield Reason(
             rule="cache-scales",
-            message=f"vLLM reads no key-value scales of models of type {model.model_type}: leave `kv_cache` out.",
-            source="vLLM 0.32.0, model_executor/models",
+            message=f"FP8 cache scales of models of type {model.model_type} are not offered, since none were served and scored "
+            "yet: leave `kv_cache` out.",
+            source="capability table",
         )
 
 
