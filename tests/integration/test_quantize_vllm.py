@@ -116,7 +116,9 @@ def agree(tmp_path: Path, names: list[str]) -> None:
         logprobs, answer = served[name]
         expected, _ = reference(folder, tokens)
         rounding = (expected - original).abs().mean()
-        allowed = 2 * noise + rounding if name in EIGHT_BIT_INPUTS else 2 * noise
+        # vLLM's kernel for an FP8 cache on processors strays from the reference by about twice the rounding itself.
+        steps = 3 if "kv_cache" in name else 1
+        allowed = 2 * noise + steps * rounding if name in EIGHT_BIT_INPUTS else 2 * noise
         assert (logprobs - expected).abs().mean() < allowed < expected.std() / 10, name
         assert follows(answer, folder, tokens), name
         if REQUESTS[name].get("bits") == 4:
