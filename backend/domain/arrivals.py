@@ -43,4 +43,8 @@ def _when(number: float, rate: float, rate_to: float, seconds: float | None) -> 
     if slope == 0:
         return number / rate
     under_root = rate * rate + 2 * slope * number
-    return (math.sqrt(under_root) - rate) / slope if under_root >= 0 else None
+    if under_root < 0:
+        return None
+    # The quadratic's root without a difference of nearly equal numbers, which could come out below 0.
+    below = rate + math.sqrt(under_root)
+    return 2 * number / below if below > 0 else 0.0

@@ -107,8 +107,12 @@ def _mend_serving(model: ModelFacts, recipe: Recipe, facts: Facts) -> Serving:
         changes["kv_cache_dtype"] = "auto"
     if any(reason.rule == "tensor-parallel" for reason in rules.reasons(model, recipe, facts)):
         changes["tensor_parallel"] = 1
-    if any(reason.rule == "memory" for reason in rules.reasons(model, recipe, facts)) and serving.max_model_len:
-        changes["max_model_len"] = min(serving.max_model_len, model.max_positions, 2048)
+    so_far = recipe.model_copy(update={"serving": serving.model_copy(update=changes)})  # one reason may hide another
+    if any(reason.rule == "memory" for reason in rules.reasons(model, so_far, facts)):
+        if serving.max_model_len:
+            changes["max_model_len"] = min(serving.max_model_len, model.max_positions, 2048)
+        if serving.dtype == "float32":
+            changes["dtype"] = "auto"
     return serving.model_copy(update=changes) if changes else serving
 
 

@@ -11,7 +11,22 @@ from functools import lru_cache
 from pathlib import Path
 
 from backend.catalog import bundled, published
-from backend.domain import catalog, compat, device, managed, memory, model, nearest, plan, recipe, rules, shapes, techniques
+from backend.domain import (
+    catalog,
+    compat,
+    device,
+    libraries,
+    managed,
+    memory,
+    methods,
+    model,
+    nearest,
+    plan,
+    recipe,
+    rules,
+    shapes,
+    techniques,
+)  # fmt: skip
 from backend.domain.errors import InvalidCatalog, WhetstoneError
 from backend.domain.model import ModelCard, ModelFacts, PublishedModel
 from backend.domain.plan import Facts
@@ -26,7 +41,7 @@ from backend.store.tables import CatalogRow
 
 MAPPING = (catalog, published, table, model)
 """Modules that decide what a row looks like: with another version of them the rows are made again."""
-RULES = (catalog, compat, device, managed, memory, model, nearest, plan, recipe, rules, shapes, techniques)
+RULES = (catalog, compat, device, libraries, managed, memory, methods, model, nearest, plan, recipe, rules, shapes, techniques)
 """Modules that decide what fits."""
 INSTANCES = "instances"
 """The place that stands for every bundled instance, by our engines and by the managed toolkit."""

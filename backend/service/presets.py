@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Literal
@@ -19,7 +20,7 @@ from backend.domain.targets import nearest
 from backend.service import models, planning, preset_figures, preset_text, recipes, targets
 from backend.service.workspace import Workspace
 from backend.store import presets as kept
-from backend.store.database import Store
+from backend.store.database import Store, StoreUnavailable
 from backend.store.tables import PresetRow, now
 
 Outcome = Literal["new", "replaced", "unchanged"]
@@ -100,7 +101,9 @@ def _known(row: PresetRow) -> KnownPreset:
 
 
 def _synced(workspace: Workspace) -> None:
-    if not workspace.read_only:  # a demonstration was filled when it was made
+    if workspace.read_only:  # a demonstration was filled when it was made
+        return
+    with suppress(StoreUnavailable):  # another program writes: what is there is shown, and the next look brings it up to date
         sync(workspace.store)
 
 
