@@ -11,8 +11,9 @@ from backend.cli.optimize import Json
 from backend.cli.output import emit, table
 from backend.domain.footprint import Footprint
 from backend.domain.model import PublishedModel
-from backend.service import catalog, techniques
+from backend.service import catalog, presets, techniques
 from backend.service.catalog import Entry, Line
+from backend.service.presets import KnownPreset
 from backend.service.techniques import TechniqueCheck
 
 app = typer.Typer(no_args_is_help=True)
@@ -111,7 +112,7 @@ def show(
     instance: Annotated[str, typer.Option(help="Where the techniques are checked: local, or an instance.")] = "local",
     json: Json = False,
 ) -> None:
-    """A model's card, its techniques as published and as checked with the reasons, and its memory on each instance."""
+    """A model's card, its techniques as published and as checked with the reasons, its memory on each instance, its presets."""
     workspace = service.open_workspace()
     entry = catalog.show(workspace, model)
     checks = techniques.checks(workspace, entry.model, instance)
@@ -127,7 +128,11 @@ def show(
     }
     document = entry.model.model_dump(mode="json") | _facts(entry) | {"checked_on": instance, "checked": checked}
     document["memory"] = [_memory(each) for each in memory]
-    emit(document, as_json=json, text=_card(entry, checks, memory, instance))
+    known = presets.listing(workspace, presets.Filter(model=entry.source))
+    document["presets"] = [
+        {"id": each.preset.id, "goal": each.preset.goal, "target": each.preset.target, "origin": each.origin} for each in known
+    ]
+    emit(document, as_json=json, text=f"{_card(entry, checks, memory, instance)}\n\n{_presets(known)}")
 
 
 def _memory(each: Footprint) -> dict[str, Any]:
@@ -154,6 +159,13 @@ def _checks(checks: list[TechniqueCheck], instance: str) -> str:
         if check.nearest:
             lines.append(f"  {'':22} nearest that works: {check.nearest}")
     return "\n".join(lines)
+
+
+def _presets(known: list[KnownPreset]) -> str:
+    if not known:
+        return "Presets: none for this model; `whetstone presets list` shows those of others, which can be applied to it."
+    rows = [(each.preset.id, each.preset.goal, each.preset.target) for each in known]
+    return f"Presets (`whetstone presets show ID`):\n{table(('id', 'goal', 'target'), rows)}"
 
 
 def _places(memory: list[Footprint]) -> str:

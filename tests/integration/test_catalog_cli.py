@@ -45,7 +45,9 @@ def test_a_model_is_shown_with_reasons_nearest_and_memory(tmp_path: Path) -> Non
     assert shown["checked"]["awq"]["supported"] is False and "already quantized" in shown["checked"]["awq"]["reason"]
     assert shown["checked"]["awq"]["nearest"] and shown["published"]["quantization"] == "Yes"
     assert any(row["fits"] and "ml.g5.12xlarge" in row["instances"] for row in shown["memory"])
+    assert shown["presets"] == []
     text = whetstone(tmp_path, "catalog", "show", "starter")
+    assert "starter/lower-cost" in text.stdout
     assert text.returncode == 0 and "As checked for this machine" in text.stdout and "(blank)" in text.stdout
 
 
