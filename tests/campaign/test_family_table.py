@@ -31,28 +31,33 @@ ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
 }
 SERVE = """
-import json, sys
+import gc, json, sys
 from vllm import LLM, SamplingParams
-tokens, model = json.load(sys.stdin)
-try:
-    llm = LLM(model, enforce_eager=True, max_model_len=256, max_num_seqs=4, dtype="bfloat16", enable_prefix_caching=False)
-    sampling = SamplingParams(temperature=0, max_tokens=1, prompt_logprobs=0)
-    answer = llm.generate([{"prompt_token_ids": tokens}], sampling)[0]
-    print("ANSWER " + json.dumps([row[token].logprob for token, row in zip(tokens[1:], answer.prompt_logprobs[1:])]))
-except Exception as error:
-    print("REFUSED " + (str(error).strip().splitlines() or [type(error).__name__])[0][:160])
+tokens, models = json.load(sys.stdin)
+sampling = SamplingParams(temperature=0, max_tokens=1, prompt_logprobs=0)
+for model in models:
+    try:
+        llm = LLM(model, enforce_eager=True, max_model_len=256, max_num_seqs=4, dtype="bfloat16", enable_prefix_caching=False)
+        answer = llm.generate([{"prompt_token_ids": tokens}], sampling)[0]
+        print("ANSWER " + json.dumps([row[token].logprob for token, row in zip(tokens[1:], answer.prompt_logprobs[1:])]))
+        del llm
+    except Exception as error:
+        print("REFUSED " + (str(error).strip().splitlines() or [type(error).__name__])[0][:160])
+    gc.collect()
 """
 TECHNIQUES: dict[str, dict[str, Any]] = {
     "awq": {"bits": 4, "group_size": 32, "symmetric": False},
     "w8a8": {"bits": 8, "symmetric": True},
 }
 _BLOOM = "shape '[4, 3, -1]' is invalid"  # its loader turns the fused projection round, and the shape of packed weights with it
-_MOE = "No WNA16 MoE backend"  # vLLM finds no kernel for packed 4-bit experts on a processor
+_MOE, _MOE_8 = "No WNA16 MoE backend", "No Int8 MoE backend"  # vLLM finds no kernel for quantized experts on a processor
 REFUSED: dict[tuple[str, str], str] = {
     ("bloom", "awq"): _BLOOM,
     ("bloom-post-norm", "awq"): _BLOOM,
     ("mixtral", "awq"): _MOE,
+    ("mixtral", "w8a8"): _MOE_8,
     ("qwen3-moe", "awq"): _MOE,
+    ("qwen3-moe", "w8a8"): _MOE_8,
 }
 """What vLLM 0.32.0 on a processor does not load: by kind and technique, what the reason says."""
 
@@ -74,53 +79,63 @@ def expected(model: Any, tokens: list[int]) -> Any:
     return scores.gather(1, torch.tensor(tokens[1:])[:, None])[:, 0]
 
 
-def serve(folder: Path, tokens: list[int]) -> tuple[Any, str]:
-    """vLLM's log-probabilities, or None and why not."""
+def serve(folders: list[Path], tokens: list[int]) -> list[tuple[Any, str]]:
+    """Of each model vLLM's log-probabilities, or None and why not."""
     import torch
 
     done = subprocess.run(
-        [PYTHON, "-c", SERVE], input=json.dumps([tokens, str(folder)]), capture_output=True, text=True,
-        env={**os.environ, **ENVIRONMENT}, timeout=600, check=False,
+        [PYTHON, "-c", SERVE], input=json.dumps([tokens, [str(folder) for folder in folders]]), capture_output=True, text=True,
+        env={**os.environ, **ENVIRONMENT}, timeout=900, check=False,
     )  # fmt: skip
+    found: list[tuple[Any, str]] = []
     for line in done.stdout.splitlines():
-        if line.startswith("ANSWER "):
-            return torch.tensor(json.loads(line.removeprefix("ANSWER "))), ""
-        if line.startswith("REFUSED "):
-            return None, line.removeprefix("REFUSED ")
-    return (
-        None,
-        f"exit code {done.returncode}: {done.stderr.strip().splitlines()[-1][:160] if done.stderr.strip() else 'no word'}",
-    )
+        word, _, rest = line.partition(" ")
+        if word in {"ANSWER", "REFUSED"}:
+            found.append((torch.tensor(json.loads(rest)), "") if word == "ANSWER" else (None, rest))
+    last = (done.stderr.strip().splitlines() or ["no word"])[-1][:160]
+    return found + [(None, f"exit code {done.returncode}: {last}")] * (len(folders) - len(found))
 
 
-def row(folder: Path, kind: str, technique: str) -> Row:
+def of_kind(folder: Path, kind: str) -> list[Row]:
+    """A row a technique. The noise of the served 16-bit original, which bfloat16 alone makes, is what may be apart twice."""
     import torch
 
-    source, out = tiny(folder / "source", kind), folder / "out"
+    source = tiny(folder / "source", kind)
     tokens = torch.randint(1, 256, (96,), generator=torch.Generator().manual_seed(1)).tolist()
-    options = {**TECHNIQUES[technique], "calibration_texts": [TEXT], "samples": 8, "length": 32}
-    quantize(QuantizeRequest(model_dir=source, out_dir=out, method=technique, **options), Silent())
-    served, why = serve(out, tokens)
+    for technique, options in TECHNIQUES.items():
+        asked = {**options, "calibration_texts": [TEXT], "samples": 8, "length": 32}
+        quantize(QuantizeRequest(model_dir=source, out_dir=folder / technique, method=technique, **asked), Silent())
+    original = logits(source, torch.tensor([tokens]))[0, :-1].log_softmax(-1)
+    original = original.gather(1, torch.tensor(tokens[1:])[:, None])[:, 0]
+    (plain, why), *served = serve([source, *(folder / technique for technique in TECHNIQUES)], tokens)
+    assert plain is not None, f"vLLM does not serve the original of {kind}: {why}"
+    noise = (plain - original).abs().mean()
+    return [
+        row(kind, technique, folder / technique, tokens, noise, original, answer)
+        for technique, answer in zip(TECHNIQUES, served, strict=True)
+    ]
+
+
+def row(kind: str, technique: str, out: Path, tokens: list[int], noise: Any, original: Any, answer: tuple[Any, str]) -> Row:
+    served, why = answer
     if served is None:
         return Row(kind, technique, "yes", f"no: {why}", "not served")
     reference = expected(quality_reference.load(out).eval(), tokens)
-    original = logits(source, torch.tensor([tokens]))[0, :-1].log_softmax(-1)
-    original = original.gather(1, torch.tensor(tokens[1:])[:, None])[:, 0]
     apart, rounding = (served - reference).abs().mean(), (reference - original).abs().mean()
-    allowed = 0.02 * reference.std() + (rounding if technique == "w8a8" else 0.0)
+    allowed = 2 * noise + (rounding if technique == "w8a8" else 0.0)  # inputs in 8 bits are rounded anew by each kernel
     return Row(kind, technique, "yes", "yes", "yes" if apart < allowed else f"no: {apart:.4f} nats apart, {allowed:.4f} allowed")
 
 
 def test_the_table_of_families(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = []
     for kind in KINDS:
-        for technique in TECHNIQUES:
-            rows.append(row(tmp_path / f"{kind}-{technique}", kind, technique))
-            with capsys.disabled():
-                print(" | ".join(rows[-1]), flush=True)
-    for found in rows:
-        reason = REFUSED.get((found.kind, found.technique))
+        found = of_kind(tmp_path / kind, kind)
+        rows += found
+        with capsys.disabled():
+            print("\n".join(" | ".join(each) for each in found), flush=True)
+    for each in rows:
+        reason = REFUSED.get((each.kind, each.technique))
         if reason is None:
-            assert (found.loads, found.agree) == ("yes", "yes"), found
+            assert (each.loads, each.agree) == ("yes", "yes"), each
         else:
-            assert reason in found.loads, found
+            assert reason in each.loads, each

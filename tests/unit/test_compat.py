@@ -104,6 +104,21 @@ def test_what_this_machine_cannot_serve_or_gain_from_is_said_in_the_plan(step: d
     assert there is not None and (note in " ".join(there.notes)) == (step is PRUNE)
 
 
+@pytest.mark.parametrize(
+    ("changes", "step", "note"),
+    [
+        ({"model_type": "mixtral", "experts": 8}, W8A8, "quantized experts"),
+        ({"model_type": "bloom"}, AWQ, "packed weights"),
+    ],
+)
+def test_a_model_that_this_machine_cannot_serve_quantized_is_told_in_the_plan(
+    changes: dict[str, Any], step: dict[str, Any], note: str
+) -> None:
+    for hardware in ("cpu", "cuda"):
+        plan = compat.check(card(**changes), recipe.read({"steps": [step]}), Facts(hardware=hardware)).plan
+        assert plan is not None and (note in " ".join(plan.notes)) == (hardware == "cpu")
+
+
 def test_the_plan_fills_in_what_the_engine_is_asked() -> None:
     def options(step: dict[str, Any]) -> dict[str, Any]:
         plan = compat.check(card(), recipe.read({"steps": [step]}), Facts()).plan
