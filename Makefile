@@ -22,7 +22,7 @@ serve: setup ## Install the environment that serves models, from its lock
 test: ## Set up what the tests need and run all but the long ones
 	@.ci/system
 	@.ci/setup test
-	@$(BIN)/python .ci/serve.py serve compress
+	@$(BIN)/python .ci/serve.py
 	@.ci/browser
 	@$(MAKE) --no-print-directory lint
 	@rm -rf build/screenshots

@@ -154,6 +154,7 @@ def made(engine: str, model: Path, out: Path, **changes: Any) -> tuple[dict[str,
     return score(model, out, TEXT * 2, length=64, progress=Silent()), progress
 
 
+@pytest.mark.campaign
 def test_llm_compressor_makes_a_checkpoint_that_scores_well(tmp_path: Path) -> None:
     scored, progress = made("llm-compressor", tiny_llama(tmp_path / "model"), tmp_path / "out")
     assert progress.done == sorted(progress.done) and 1 in progress.done
