@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from backend.domain import libraries, managed, memory, methods
+from backend.domain import managed, memory, methods, rules_methods
 from backend.domain.model import ModelFacts, PublishedModel
 from backend.domain.plan import Facts, Reason, cache_tokens
 from backend.domain.recipe import Prune, Quantize, Recipe, Speculate
@@ -76,16 +76,6 @@ def _family(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]
         )
 
 
-def _libraries(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
-    for step in recipe.steps:
-        if isinstance(step, Quantize):
-            for message, source in libraries.refusals(step, model.id, model.model_type):
-                yield Reason(rule="library", message=message, source=source)
-            if step.engine != "native" and recipe.step("prune"):
-                message = f"Only the native engine prunes, in one pass with quantization: leave out `engine: {step.engine}`."
-                yield Reason(rule="library", message=message, source="engines/libraries")
-
-
 def _no_engine(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
     if facts.hardware == "neuron":
         yield Reason(
@@ -140,40 +130,6 @@ def _group_size(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Rea
                     message=f"Group size {size} does not divide the {name} size {width} of {model.id}: use {divisor(model)}.",
                     source="compressed-tensors, group quantization",
                 )
-
-
-def _method_options(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
-    for step in recipe.steps:
-        if isinstance(step, Quantize) and step.method in methods.QUANTIZE:
-            for message in methods.misfits(step):
-                yield Reason(rule=f"{step.method}-options", message=message, source=methods.of(step).source)
-
-
-def _format(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
-    step = recipe.step("quantize")
-    if isinstance(step, Quantize) and step.format == "autoawq" and (methods.group(step) is None or methods.bits(step) != 4):
-        message = f"AutoAWQ's format holds 4-bit weights in groups, and {step.method} makes none: leave `format` out, or use awq."
-        yield Reason(rule="autoawq-format", message=message, source="vLLM 0.32.0, layers/quantization/auto_awq.py")
-    elif isinstance(step, Quantize) and step.format == "autoawq" and methods.caches_fp8(step):
-        message = "AutoAWQ's format has no place for scales of the key-value cache: leave `kv_cache` or `format` out."
-        yield Reason(rule="autoawq-format", message=message, source="vLLM 0.32.0, layers/quantization/auto_awq.py")
-
-
-def _cache_scales(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
-    if methods.caches_fp8(recipe.step("quantize")) and model.model_type in methods.NO_CACHE_SCALES:
-        yield Reason(
-            rule="cache-scales",
-            message=f"FP8 cache scales of models of type {model.model_type} are not offered, since none were served and scored "
-            "yet: leave `kv_cache` out.",
-            source="capability table",
-        )
-
-
-def _pattern(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
-    step = recipe.step("prune")
-    if isinstance(step, Prune) and step.pattern != "unstructured" and step.sparsity != 0.5:
-        message = f"The pattern {step.pattern} drops exactly half of the weights: leave `sparsity` out, or use unstructured."
-        yield Reason(rule="pattern", message=message, source="the pattern keeps N of each M weights")
 
 
 def _generates(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
@@ -300,10 +256,10 @@ def _published(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reas
 
 
 _COMMON: tuple[Rule, ...] = (
-    _one_weight_quantization, _once_each, _already_quantized, _group_size, _method_options, _format, _cache_scales, _pattern,
-    _generates, _draft, _eager_compile, _context, _tensor_parallel, _serving_types,
+    _one_weight_quantization, _once_each, _already_quantized, _group_size, *rules_methods.COMMON, _generates,
+    _draft, _eager_compile, _context, _tensor_parallel, _serving_types,
 )  # fmt: skip
-_OURS: tuple[Rule, ...] = (_no_engine, *_COMMON, _capabilities, _family, _libraries, _kernel, _compiler)
+_OURS: tuple[Rule, ...] = (_no_engine, *_COMMON, _capabilities, _family, rules_methods.library, _kernel, _compiler)
 RULES: dict[str, tuple[Rule, ...]] = {
     "local": _OURS,
     "planned": (*_OURS, _memory),

@@ -24,6 +24,7 @@ from backend.domain import (
     plan,
     recipe,
     rules,
+    rules_methods,
     shapes,
     techniques,
 )  # fmt: skip
@@ -41,7 +42,10 @@ from backend.store.tables import CatalogRow
 
 MAPPING = (catalog, published, table, model)
 """Modules that decide what a row looks like: with another version of them the rows are made again."""
-RULES = (catalog, compat, device, libraries, managed, memory, methods, model, nearest, plan, recipe, rules, shapes, techniques)
+RULES = (
+    catalog, compat, device, libraries, managed, memory, methods, model, nearest, plan, recipe, rules, rules_methods, shapes,
+    techniques,
+)  # fmt: skip
 """Modules that decide what fits."""
 INSTANCES = "instances"
 """The place that stands for every bundled instance, by our engines and by the managed toolkit."""

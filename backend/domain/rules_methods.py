@@ -1,0 +1,57 @@
+"""The rules that depend on what a method takes and what makes it, whatever the hardware."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from backend.domain import libraries, methods
+from backend.domain.model import ModelFacts
+from backend.domain.plan import Facts, Reason
+from backend.domain.recipe import Prune, Quantize, Recipe
+
+
+def takes_options(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+    for step in recipe.steps:
+        if isinstance(step, Quantize) and step.method in methods.QUANTIZE:
+            for message in methods.misfits(step):
+                yield Reason(rule=f"{step.method}-options", message=message, source=methods.of(step).source)
+
+
+def file_format(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+    step = recipe.step("quantize")
+    if isinstance(step, Quantize) and step.format == "autoawq" and (methods.group(step) is None or methods.bits(step) != 4):
+        message = f"AutoAWQ's format holds 4-bit weights in groups, and {step.method} makes none: leave `format` out, or use awq."
+        yield Reason(rule="autoawq-format", message=message, source="vLLM 0.32.0, layers/quantization/auto_awq.py")
+    elif isinstance(step, Quantize) and step.format == "autoawq" and methods.caches_fp8(step):
+        message = "AutoAWQ's format has no place for scales of the key-value cache: leave `kv_cache` or `format` out."
+        yield Reason(rule="autoawq-format", message=message, source="vLLM 0.32.0, layers/quantization/auto_awq.py")
+
+
+def cache_scales(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+    if methods.caches_fp8(recipe.step("quantize")) and model.model_type in methods.NO_CACHE_SCALES:
+        yield Reason(
+            rule="cache-scales",
+            message=f"FP8 cache scales of models of type {model.model_type} are not offered, since none were served and scored "
+            "yet: leave `kv_cache` out.",
+            source="capability table",
+        )
+
+
+def pattern(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+    step = recipe.step("prune")
+    if isinstance(step, Prune) and step.pattern != "unstructured" and step.sparsity != 0.5:
+        message = f"The pattern {step.pattern} drops exactly half of the weights: leave `sparsity` out, or use unstructured."
+        yield Reason(rule="pattern", message=message, source="the pattern keeps N of each M weights")
+
+
+def library(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+    for step in recipe.steps:
+        if isinstance(step, Quantize):
+            for message, source in libraries.refusals(step, model.id, model.model_type):
+                yield Reason(rule="library", message=message, source=source)
+            if step.engine != "native" and recipe.step("prune"):
+                message = f"Only the native engine prunes, in one pass with quantization: leave out `engine: {step.engine}`."
+                yield Reason(rule="library", message=message, source="engines/libraries")
+
+
+COMMON = (takes_options, file_format, cache_scales, pattern)
