@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from backend.domain.progress import Silent
 from backend.engines.base import QuantizeRequest
 from backend.engines.native import quantize
 from backend.service import Workspace, jobs, optimize, supervisors
-from tests.homes import eventually, open_home, processes_of, until_ended, worker_pid
+from tests.homes import eventually, until_ended, worker_pid
 from tests.tiny import TEXT, tiny_llama
 
 AWQ = recipe.read({"name": "awq", "steps": [{"quantize": {"method": "awq", "group_size": 32}}]})
@@ -84,14 +83,6 @@ def test_another_request_or_damaged_hidden_states_begin_anew(model: Path, tmp_pa
         quantize(request(model, tmp_path / f"out-{attempt}", tmp_path / "work", 0), again)
         assert again.notes == []
         assert weights(tmp_path / f"out-{attempt}") == weights(tmp_path / "whole")
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Iterator[Workspace]:
-    workspace = open_home(tmp_path / "home")
-    yield workspace
-    supervisors.stop(workspace)
-    assert processes_of(workspace) == []
 
 
 def test_a_job_killed_in_layer_3_of_8_resumes_to_the_weights_of_an_uninterrupted_one(home: Workspace, tmp_path: Path) -> None:
