@@ -10,8 +10,8 @@ import pytest
 from backend.domain.progress import Silent
 from backend.engines.base import QuantizeRequest, QuantizeResult
 from backend.engines.native import quantize
-from backend.engines.native.families import FAMILIES
 from backend.evaluate import quality_reference
+from backend.layered.families import FAMILIES
 from tests.families import KINDS, dense, divergence, logits, tiny
 from tests.tiny import TEXT
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from backend.domain.errors import WorkError
-from backend.engines.native.checkpoint import Source
-from backend.engines.native.hidden import Hidden
-from backend.engines.native.outline import Outline
-from backend.engines.native.passes import Passes, Taps
-from backend.engines.native.statistics import Tally
+from backend.engines.native.statistics import Tally, Taps
+from backend.layered.hidden import Hidden
+from backend.layered.outline import Outline
+from backend.layered.passes import Passes
+from backend.layered.source import Source
 from tests.families import HIDDEN, tiny
 
 SEQUENCES, LENGTH = 12, 32

@@ -23,18 +23,20 @@ ALLOWED: dict[str, set[str]] = {
     "artifacts": {"artifacts", "aws"} | EVERYONE,
     "supervisor": {"supervisor", "store", "launchers", "artifacts"} | EVERYONE,
     "launchers": {"launchers", "aws"} | EVERYONE,
-    "worker": {"worker", "engines", "serving", "evaluate", "artifacts", "hardware", "catalog"} | EVERYONE,
-    "engines": {"engines"} | EVERYONE,
+    "worker": {"worker", "engines", "serving", "evaluate", "layered", "artifacts", "hardware", "catalog"} | EVERYONE,
+    "engines": {"engines", "layered"} | EVERYONE,
     "serving": {"serving"} | EVERYONE,
-    "evaluate": {"evaluate"} | EVERYONE,
+    "evaluate": {"evaluate", "layered"} | EVERYONE,
+    "layered": {"layered"} | EVERYONE,
     "aws": {"aws"} | EVERYONE,
 }
-"""backend package -> backend packages it may import. docs/decisions/ holds two widenings: worker -> hardware, catalog."""
+"""backend package -> backend packages it may import. docs/decisions/ holds the widenings: worker -> hardware, catalog (1);
+engines, evaluate -> layered, what both know of a model one layer at a time (15)."""
 
 HEAVY = {
     "torch", "transformers", "vllm", "compressed_tensors", "safetensors", "numpy", "pandas", "llmcompressor", "awq", "datasets",
 }  # fmt: skip
-HEAVY_PLACES = ("backend/engines/", "backend/serving/", "backend/evaluate/quality", "backend/hardware/")
+HEAVY_PLACES = ("backend/engines/", "backend/layered/", "backend/serving/", "backend/evaluate/quality", "backend/hardware/")
 ONLY_IN = {
     "streamlit": ("app/", "pages/"),
     "boto3": ("backend/aws/",),

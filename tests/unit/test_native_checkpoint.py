@@ -10,6 +10,8 @@ import pytest
 
 from backend.domain.errors import DiskFull, ModelDamaged, RequestError, WorkError
 from backend.engines.native import checkpoint, shards
+from backend.layered.disk import write_file
+from backend.layered.source import INDEX, Source
 from tests.tiny import edit_json, tiny_llama
 
 FULL = Path("/dev/full")
@@ -49,10 +51,10 @@ def test_parts_above_the_limit_are_sharded_with_an_index(tmp_path: Path) -> None
     size = shards.join(parts, out, shard_bytes=2 * parts[0].stat().st_size)
     names = [f"model-{number:05d}-of-00003.safetensors" for number in (1, 2, 3)]
     assert sorted(path.name for path in out.glob("*.safetensors")) == names
-    index = json.loads((out / checkpoint.INDEX).read_text())
+    index = json.loads((out / INDEX).read_text())
     assert index["metadata"]["total_size"] == 5 * 128
     assert index["weight_map"]["e"] == names[2]
-    source = checkpoint.Source(out)
+    source = Source(out)
     assert all(torch.equal(tensor, some_tensors()[name]) for name, tensor in source.read("edcba"))
     assert size == source.bytes
 
@@ -60,13 +62,13 @@ def test_parts_above_the_limit_are_sharded_with_an_index(tmp_path: Path) -> None
 def test_a_shard_or_a_tensor_that_is_missing_is_named_before_anything_is_read(tmp_path: Path) -> None:
     parts = parts_of(tmp_path)
     shards.join(parts, tmp_path, shard_bytes=2 * parts[0].stat().st_size)
-    index = json.loads((tmp_path / checkpoint.INDEX).read_text())
-    edit_json(tmp_path / checkpoint.INDEX, weight_map={**index["weight_map"], "f": "model-00001-of-00003.safetensors"})
+    index = json.loads((tmp_path / INDEX).read_text())
+    edit_json(tmp_path / INDEX, weight_map={**index["weight_map"], "f": "model-00001-of-00003.safetensors"})
     with pytest.raises(ModelDamaged, match=r"^f stands in"):
-        checkpoint.Source(tmp_path)
+        Source(tmp_path)
     (tmp_path / "model-00002-of-00003.safetensors").unlink()
     with pytest.raises(ModelDamaged, match=r"model-00002-of-00003\.safetensors cannot be read"):
-        checkpoint.Source(tmp_path)
+        Source(tmp_path)
 
 
 def test_a_full_disk_is_one_sentence_and_leaves_nothing(tmp_path: Path) -> None:
@@ -85,7 +87,7 @@ def test_an_old_file_stays_whole_when_writing_its_successor_fails(tmp_path: Path
         raise PermissionError(13, "Permission denied")
 
     with pytest.raises(WorkError, match="cannot be written"):
-        checkpoint.write_file(path, fail)
+        write_file(path, fail)
     assert path.read_text() == "old"
     assert [each.name for each in tmp_path.iterdir()] == ["config.json"]
 
@@ -100,7 +102,7 @@ def test_a_folder_that_holds_something_is_refused(tmp_path: Path) -> None:
 def test_weights_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"nonsense")
     with pytest.raises(ModelDamaged, match=r"model\.safetensors"):
-        checkpoint.Source(tmp_path)
+        Source(tmp_path)
 
 
 def test_config_and_tokenizer_are_readable_by_transformers_4_and_5(tmp_path: Path) -> None:

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backend.engines.native import activations, smoothquant
-from backend.engines.native.cache import Extent
 from backend.engines.native.group import LinearProducer, NormProducer
 from backend.engines.native.rounding import rounded
 from backend.engines.native.schemes import fp8, int8
+from backend.layered.cache import Extent
 from tests.matrices import linear, randn, skewed, stats_of
 
 

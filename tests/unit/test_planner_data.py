@@ -11,7 +11,7 @@ from backend.catalog import instances, published
 from backend.domain import targets
 from backend.domain.errors import InvalidCatalog, InvalidRecipe
 from backend.domain.techniques import NATIVE_FAMILIES
-from backend.engines.native.families import FAMILIES
+from backend.layered.families import FAMILIES
 
 
 def test_the_73_models_carry_the_published_cells_as_they_are() -> None:

@@ -15,6 +15,7 @@ from backend.domain.errors import ImpossibleStack, WorkError
 from backend.domain.progress import Progress
 from backend.engines.base import QuantizeRequest, QuantizeResult
 from backend.engines.native import calibration, checkpoint
+from backend.layered.source import weight_files
 
 if TYPE_CHECKING:
     import torch
@@ -120,7 +121,7 @@ def finish(
         kept_16bit=[{"name": name, "why": "the library leaves it out: it decides every token"} for name in kept],
         calibration=calibration.describe(tokens),
         versions={name: version(name) for name in (*VERSIONS, *libraries)},
-        bytes_before=sum(path.stat().st_size for path in checkpoint.weight_files(request.model_dir)),
+        bytes_before=sum(path.stat().st_size for path in weight_files(request.model_dir)),
         bytes_after=sum(path.stat().st_size for path in request.out_dir.glob("*.safetensors")),
     )
 

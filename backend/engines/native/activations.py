@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from backend.engines.native.cache import Extent
 from backend.engines.native.rounding import Rounding
+from backend.layered.cache import Extent
 
 if TYPE_CHECKING:
     import torch

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backend.domain.errors import ImpossibleStack
-from backend.engines.native.families import Group, Layout
 from backend.engines.native.group import Linear, LinearProducer, NormProducer, Producer, Stats, Stored
-from backend.engines.native.outline import Outline
 from backend.engines.native.pipelines import Pipeline
+from backend.layered.families import Group, Layout
+from backend.layered.outline import Outline
 
 if TYPE_CHECKING:
     import torch

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 from backend.domain.errors import ImpossibleStack
 from backend.engines.base import Pruning, QuantizeRequest
 from backend.engines.native import activations, autoawq, pruning, schemes, smoothquant, sparsegpt
-from backend.engines.native.cache import Extent
 from backend.engines.native.group import Linear, Producer, Pruner, Rounder, Scaler
 from backend.engines.native.rounders import Kept, Nearest, Swept, Write
 from backend.engines.native.rounding import Rounding, compress
 from backend.engines.native.scales import search
+from backend.layered.cache import Extent
 
 if TYPE_CHECKING:
     import torch

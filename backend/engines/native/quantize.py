@@ -14,13 +14,13 @@ from backend.domain.errors import ImpossibleStack
 from backend.domain.progress import Progress
 from backend.engines.base import QuantizeRequest, QuantizeResult
 from backend.engines.native import calibration, checkpoint, pipelines, shards
-from backend.engines.native.checkpoint import Source
-from backend.engines.native.hidden import Hidden
 from backend.engines.native.layerwork import LayerWork, planned
-from backend.engines.native.outline import Outline
-from backend.engines.native.passes import Passes, Taps
 from backend.engines.native.resume import State, Work, key_of
-from backend.engines.native.statistics import Tally
+from backend.engines.native.statistics import Tally, Taps
+from backend.layered.hidden import Hidden
+from backend.layered.outline import Outline
+from backend.layered.passes import Passes
+from backend.layered.source import Source, weight_files
 
 if TYPE_CHECKING:
     import torch
@@ -82,7 +82,7 @@ class _Run:
     def _begin(self, work: Work) -> tuple[State, Hidden]:
         """What an earlier attempt left, or the embedded calibration text."""
         described = {**self.request.model_dump(exclude={"out_dir", "work_dir"}), "versions": self._versions()}
-        key = key_of({**described, **calibration.describe(self.tokens)}, checkpoint.weight_files(self.request.model_dir))
+        key = key_of({**described, **calibration.describe(self.tokens)}, weight_files(self.request.model_dir))
         shape = (*self.tokens.shape, self.outline.config.get_text_config().hidden_size)
         state = work.load(key)
         if state is not None:

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from backend.domain.errors import DiskFull
-from backend.engines.native.checkpoint import write_file
+from backend.layered.disk import write_file
 
 STATE = "state.json"
 

@@ -11,7 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from backend.engines.native.checkpoint import INDEX, write_file, write_json
+from backend.engines.native.checkpoint import write_json
+from backend.layered.disk import write_file
+from backend.layered.source import INDEX
 
 if TYPE_CHECKING:
     import torch

@@ -1,13 +1,11 @@
 """Collects what algorithms ask about the inputs of linears while a layer runs: the statistics of `group.Stats`.
 
-Hooks on modules only; knows no family, no file and no algorithm.
+Knows no family, no file and no algorithm.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from backend.domain.errors import WorkError
 from backend.engines.native.group import Stats
@@ -89,16 +87,5 @@ class Tally:
         return Stats(self.tokens, self.total_abs / max(1, self.tokens), self.max_abs, self.matrix, rows)
 
 
-@contextmanager
-def tapped(layer: Any, tallies: Mapping[str, Tally]) -> Iterator[None]:
-    """While this lasts, what the module at each path of `layer` reads is added to its tally."""
-
-    def observer(tally: Tally) -> Any:
-        return lambda _module, args: tally.add(args[0].flatten(0, -2).float())
-
-    hooks = [layer.get_submodule(path).register_forward_pre_hook(observer(tally)) for path, tally in tallies.items()]
-    try:
-        yield
-    finally:
-        for hook in hooks:
-            hook.remove()
+Taps = dict[str, Tally]
+"""By the path of a module in a layer."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from backend.engines.native.families import Experts
+from backend.layered.families import Experts
 
 if TYPE_CHECKING:
     import torch

@@ -12,9 +12,9 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backend.domain.errors import ModelDamaged, WorkError
-from backend.engines.native.cache import recorder
-from backend.engines.native.checkpoint import Source
-from backend.engines.native.families import Family, family_of
+from backend.layered.cache import recorder
+from backend.layered.families import Family, family_of
+from backend.layered.source import Source
 
 if TYPE_CHECKING:
     import torch
@@ -70,7 +70,7 @@ class Outline:
         from torch import nn
         from transformers.pytorch_utils import Conv1D
 
-        from backend.engines.native.experts import split
+        from backend.layered.experts import split
 
         names = self.family.experts
         if names is not None:

@@ -1,18 +1,18 @@
-"""Runs calibration sequences through one decoder layer, in batches, on one device or spread over several.
+"""Runs sequences through one decoder layer, in batches, on one device or spread over several.
 
 Knows how a layer is called, and nothing of what is collected or why.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from backend.domain.errors import WorkError
-from backend.engines.native.hidden import Hidden
-from backend.engines.native.outline import Call, Outline, moved
-from backend.engines.native.statistics import Tally, tapped
+from backend.layered.hidden import Hidden
+from backend.layered.outline import Call, Outline, moved
 
 if TYPE_CHECKING:
     import torch
@@ -20,7 +20,18 @@ if TYPE_CHECKING:
 BATCH_TOKENS = {"cpu": 2048, "cuda": 16384}
 """Tokens a batch on each kind of device."""
 
-Taps = dict[str, Tally]
+
+class Tap(Protocol):
+    """Takes in what one module of a layer reads."""
+
+    def add(self, rows: torch.Tensor) -> None:
+        """`rows` [tokens, features] fp32."""
+
+    def merge(self, other: Self) -> None:
+        """Add what was seen on another device."""
+
+
+T = TypeVar("T", bound=Tap)
 
 
 def devices() -> tuple[str, ...]:
@@ -56,11 +67,11 @@ class Passes:
         return self._calls[size][number]
 
     def through(
-        self, number: int, hidden: Hidden, taps: Callable[[str], Taps] | None, keep: bool, tick: Callable[[float], None]
-    ) -> Taps:
+        self, number: int, hidden: Hidden, taps: Callable[[str], dict[str, T]] | None, keep: bool, tick: Callable[[float], None]
+    ) -> dict[str, T]:
         """Run layer `number` (filled, on the first device) over all sequences; return what was tapped, by path.
 
-        `taps` makes fresh tallies for a device; `keep` stores what leaves the layer; `tick` hears the share done. A device that
+        `taps` makes fresh taps for a device; `keep` stores what leaves the layer; `tick` hears the share done. A device that
         runs out of memory gets half the sequences at a time from then on. Raises WorkError when one sequence is too much.
         """
         layers = [self.outline.layers[number], *(self.outline.replica(number, device) for device in self.devices[1:])]
@@ -81,7 +92,13 @@ class Passes:
         self.warn(f"Memory ran out: going on with {self.batch} sequences at a time.")
 
     def _spread(
-        self, number: int, layers: list[Any], hidden: Hidden, tallies: list[Taps], keep: bool, tick: Callable[[float], None]
+        self,
+        number: int,
+        layers: list[Any],
+        hidden: Hidden,
+        tallies: list[dict[str, T]],
+        keep: bool,
+        tick: Callable[[float], None],
     ) -> None:
         spans = [slice(start, start + self.batch) for start in range(0, len(self.tokens), self.batch)]
         for size in {len(self.tokens[span]) for span in spans}:
@@ -121,9 +138,24 @@ def out_of_memory(error: BaseException) -> bool:
     return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
-def _merged(tallies: list[Taps]) -> Taps:
+@contextmanager
+def tapped(layer: Any, taps: Mapping[str, Tap]) -> Iterator[None]:
+    """While this lasts, what the module at each path of `layer` reads goes to its tap."""
+
+    def observer(tap: Tap) -> Any:
+        return lambda _module, args: tap.add(args[0].flatten(0, -2).float())
+
+    hooks = [layer.get_submodule(path).register_forward_pre_hook(observer(tap)) for path, tap in taps.items()]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _merged(tallies: list[dict[str, T]]) -> dict[str, T]:
     first, *rest = tallies
     for other in rest:
-        for path, tally in other.items():
-            first[path].merge(tally)
+        for path, tap in other.items():
+            first[path].merge(tap)
     return first

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backend.domain.errors import DiskFull
-from backend.engines.native.checkpoint import disk_errors, write_file
+from backend.layered.disk import disk_errors, write_file
 
 if TYPE_CHECKING:
     import torch

@@ -1,0 +1,74 @@
+"""A checkpoint's tensors by name, read one at a time from its safetensors files. Knows no model and no quantization."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from backend.domain.errors import ModelDamaged
+
+if TYPE_CHECKING:
+    import torch
+
+INDEX = "model.safetensors.index.json"
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The checkpoint's safetensors files, through the index where there is one."""
+    if (folder / INDEX).is_file():
+        shards = set(json.loads((folder / INDEX).read_bytes())["weight_map"].values())
+        return [folder / shard for shard in sorted(shards)]
+    return [folder / "model.safetensors"]
+
+
+class Source:
+    """A checkpoint's tensors by name, read one at a time; only headers are read at first, no file stays open.
+
+    Raises ModelDamaged where a shard is missing, cannot be read, or lacks a tensor that the index promises.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.files: dict[str, Path] = {}
+        self.dtypes: set[str] = set()
+        """As safetensors writes them (F16, BF16...)."""
+        for path in weight_files(folder):
+            with _opened(path) as file:
+                names = list(file.keys())
+                self.files |= dict.fromkeys(names, path)
+                self.dtypes |= {file.get_slice(name).get_dtype() for name in names}
+        for name in _promised(folder) - self.files.keys():
+            raise ModelDamaged(f"{name} stands in {INDEX} but in no shard: download or export the model again.")
+
+    def read(self, names: Iterable[str]) -> Iterator[tuple[str, torch.Tensor]]:
+        """The tensors of these names, file by file."""
+        by_file: dict[Path, list[str]] = {}
+        for name in names:
+            by_file.setdefault(self.files[name], []).append(name)
+        for path, held in by_file.items():
+            with _opened(path) as file:
+                for name in held:
+                    yield name, file.get_tensor(name)
+
+    @property
+    def bytes(self) -> int:
+        return sum(path.stat().st_size for path in set(self.files.values()))
+
+
+def _promised(folder: Path) -> set[str]:
+    index = folder / INDEX
+    return set(json.loads(index.read_bytes())["weight_map"]) if index.is_file() else set()
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            yield file
+    except (OSError, SafetensorError) as error:
+        raise ModelDamaged(f"{path.name} cannot be read ({error}): download or export the model again.") from None
