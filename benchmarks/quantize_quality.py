@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 
 from backend.catalog import calibration_text
+from backend.domain.progress import Silent
 from backend.evaluate import quality
 
 LENGTH, WINDOWS = 512, 32
@@ -16,7 +17,7 @@ def window_kls(original: Path, candidate: Path) -> tuple[list[float], float, flo
 
     The same windows, evenly spread over the held-out text, for every engine, so that differences can be paired.
     """
-    tokens = quality._windows(original, calibration_text.HELD_OUT.read_text(), LENGTH, WINDOWS)
-    rows = list(quality._score_windows(quality._load(original), quality._load(candidate), tokens))
+    tokens = quality.window_tokens(original, calibration_text.HELD_OUT.read_text(), LENGTH, WINDOWS)
+    rows = quality.window_rows(original, candidate, tokens, Silent())
     before, after, kl = zip(*rows, strict=True)
     return list(kl), math.exp(math.fsum(after) / len(after)), math.exp(math.fsum(before) / len(before))

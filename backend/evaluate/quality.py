@@ -1,21 +1,22 @@
 """How much of the original's output quality a saved variant keeps: perplexity, KL divergence, agreement of greedy answers.
 
-Scores the files as saved: `quality_reference` turns integers back into weights and rounds activations where the checkpoint says
-so (the dequantized reference, in fp32). Knows nothing of engines or servers.
+Scores the files as saved: `quality_states` takes the text through each of them, with integers turned back into weights and
+activations rounded where the checkpoint says so (the dequantized reference, in fp32). Knows nothing of engines or servers.
 """
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterator, Sequence
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backend.domain.errors import InvalidModel, InvalidWorkload, ModelDamaged, WorkError
+from backend.domain.errors import InvalidModel, InvalidWorkload, WorkError
 from backend.domain.progress import Progress
 from backend.domain.student_t import quantile
-from backend.evaluate import quality_awq, quality_reference
+from backend.evaluate.quality_states import HERE, Model, Place, method, opened
 
 if TYPE_CHECKING:
     import torch
@@ -29,35 +30,25 @@ MAX_LOSS = 700.0
 
 
 def score(
-    original_dir: Path, candidate_dir: Path, text: str, *, length: int = 512, windows: int | None = None, progress: Progress
-) -> dict[str, Any]:
+    original_dir: Path, candidate_dir: Path, text: str, *, length: int = 512, windows: int | None = None, progress: Progress,
+    place: Place = HERE,
+) -> dict[str, Any]:  # fmt: skip
     """Score the checkpoint in `candidate_dir` against the one in `original_dir` on held-out `text`.
 
     The text is cut into windows of `length` tokens that do not overlap; `windows` of them, evenly spread, or all are used.
+    One decoder layer of one model is in memory at a time; `place` says where, and where hidden states lie.
     Returns `perplexity`, `perplexity_original`, `kl_mean` (nats a token, KL(original || candidate) over the full vocabulary),
     `kl_ci95` (paired t-interval over windows; None for one window), `scored`, `windows`, `tokens`.
     Raises InvalidWorkload (text too short), InvalidModel (other vocabulary), ModelDamaged (a checkpoint cannot be loaded),
-    WorkError (output not finite).
+    WorkError (weights or output not finite), DiskFull.
     """
-    tokens = _windows(original_dir, text, length, windows)
-    progress.phase("quality", "Scoring quality on held-out text", total=len(tokens), unit="windows")
-    original = _load(original_dir)
-    same = candidate_dir.resolve() == original_dir.resolve()
-    candidate = original if same else _load(candidate_dir)
-    if original.config.vocab_size != candidate.config.vocab_size:
-        raise InvalidModel(
-            f"The variant's vocabulary ({candidate.config.vocab_size}) is not the original's ({original.config.vocab_size}): "
-            "give the model it was made from."
-        )
-    rows = []
-    for done, row in enumerate(_score_windows(original, candidate, tokens), start=1):
-        rows.append(row)
-        progress.advance(done)
-    return _summary(rows, tokens, "dequantized" if _quantized(candidate_dir) else "original")
+    tokens = window_tokens(original_dir, text, length, windows)
+    rows = window_rows(original_dir, candidate_dir, tokens, progress, place)
+    return _summary(rows, tokens, "dequantized" if method(candidate_dir) is not None else "original")
 
 
-def _windows(model_dir: Path, text: str, length: int, count: int | None) -> torch.Tensor:
-    """Token ids [windows, length]."""
+def window_tokens(model_dir: Path, text: str, length: int, count: int | None) -> torch.Tensor:
+    """Token ids [windows, length] of `count` windows of the text, evenly spread, or of all. Raises InvalidWorkload."""
     import torch
 
     stream = tokenize(model_dir, [text])[0]
@@ -79,40 +70,54 @@ def tokenize(model_dir: Path, texts: Sequence[str]) -> list[list[int]]:
     return [list(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]) for text in texts]
 
 
-def _load(folder: Path) -> Any:
-    import torch
-    from safetensors import SafetensorError
-    from transformers import AutoModelForCausalLM
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()
-    try:
-        if _method(folder) == "compressed-tensors":
-            return quality_reference.load(folder).eval()
-        if quality_awq.is_gemm(folder):
-            return quality_awq.load(folder).eval()
-        model = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=torch.float32, local_files_only=True, trust_remote_code=False, use_safetensors=True
+def window_rows(
+    original_dir: Path, candidate_dir: Path, tokens: torch.Tensor, progress: Progress, place: Place = HERE
+) -> list[tuple[float, float, float]]:
+    """Of each window of `tokens` [windows, length]: mean negative log-likelihood of the original and of the candidate, and mean
+    KL, nats a token. Raises what `score` raises."""
+    original = opened(original_dir, place, progress.warn)
+    same = candidate_dir.resolve() == original_dir.resolve()
+    candidate = original if same else opened(candidate_dir, place, progress.warn)
+    if original.vocabulary != candidate.vocabulary:
+        raise InvalidModel(
+            f"The variant's vocabulary ({candidate.vocabulary}) is not the original's ({original.vocabulary}): "
+            "give the model it was made from."
         )
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-        first = str(error).partition("\n")[0]
-        raise ModelDamaged(f"The model in {folder} cannot be loaded for scoring ({first}): make it again.") from None
-    return model.eval()
+    models = [original] if same else [original, candidate]
+    total = sum(model.layers for model in models)
+    progress.phase("quality", "Scoring quality on held-out text, layer by layer", total=total, unit="layers")
+    with tempfile.TemporaryDirectory(prefix="quality-", dir=place.folder) as folder:
+        done, left = 0, []
+        for number, model in enumerate(models):
+            work = Path(folder) / str(number)
+            work.mkdir()
+            left.append(model.run(tokens, work, lambda share, done=done: progress.advance(round(done + share, 2))))  # type: ignore[misc]
+            done += model.layers - 1
+        heads = len(models)
+        return _compared(models, left, tokens, lambda share: progress.advance(round(done + heads * share, 2)))
 
 
-def _score_windows(original: Any, candidate: Any, tokens: torch.Tensor) -> Iterator[tuple[float, float, float]]:
-    """Mean negative log-likelihood of the original and of the candidate, and mean KL, of each window: nats a token."""
+def _compared(
+    models: Sequence[Model], left: Sequence[torch.Tensor], tokens: torch.Tensor, tick: Callable[[float], None]
+) -> list[tuple[float, float, float]]:
+    """The logits of the first model and of the last at the same positions, `ROWS` at a time."""
     import torch
 
-    with torch.inference_mode():
-        for window in tokens:
-            reference = original(window[None], use_cache=False).logits[0, :-1]
-            logits = reference if candidate is original else candidate(window[None], use_cache=False).logits[0, :-1]
-            totals = torch.zeros(3, dtype=torch.float64)
-            for start in range(0, len(reference), ROWS):
-                part = slice(start, start + ROWS)
-                totals += _sums(reference[part], logits[part], window[1:][part])
-            yield tuple((totals / len(reference)).tolist())
+    with ExitStack() as held:
+        head = held.enter_context(models[0].head())
+        other = head if models[-1].shares_head(models[0]) else held.enter_context(models[-1].head())
+        found = []
+        for number, window in enumerate(tokens):
+            totals, count = torch.zeros(3, dtype=torch.float64), len(window) - 1
+            for start in range(0, count, ROWS):
+                part = slice(start, min(start + ROWS, count))
+                reference = head(left[0], number, part)
+                logits = other(left[-1], number, part) if len(models) > 1 else reference
+                totals += _sums(reference, logits, window[1:][part].to(reference.device)).cpu()
+                tick((number + part.stop / count) / len(tokens))
+            before, after, kl = (totals / count).tolist()
+            found.append((before, after, kl))
+    return found
 
 
 def _sums(reference: torch.Tensor, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -152,15 +157,6 @@ def t_interval(values: Sequence[float]) -> tuple[float, float] | None:
     variance = math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
     half = quantile(0.975, len(values) - 1) * math.sqrt(variance / len(values))
     return mean - half, mean + half
-
-
-def _quantized(folder: Path) -> bool:
-    return _method(folder) is not None
-
-
-def _method(folder: Path) -> str | None:
-    quantization = json.loads((folder / "config.json").read_bytes()).get("quantization_config")
-    return str(quantization.get("quant_method")) if quantization else None
 
 
 def greedy_match(baseline: Sequence[Sequence[Any]], variant: Sequence[Sequence[Any]]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Reads a checkpoint in AutoAWQ's GEMM format as an ordinary model, for scoring what was saved: transformers 5 does not.
+"""Reads a checkpoint in AutoAWQ's GEMM format by the names and values of a plain one: transformers 5 does not.
 
 Layout (AutoAWQ 0.2.9, utils/packing_utils.py): `qweight` int32 [in, out / 8], `qzeros` int32 [groups, out / 8] hold eight
 unsigned 4-bit numbers each, the outputs in the order 0 2 4 6 1 3 5 7 from the lowest bits up; `scales` [groups, out]. A weight
@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from backend.domain.errors import ModelDamaged
+from backend.layered.source import Packed
 
 if TYPE_CHECKING:
     import torch
 
 METHOD = "awq"
+PARTS = ("qweight", "qzeros", "scales")
 ORDER = (0, 4, 1, 5, 2, 6, 3, 7)
 """In which four bits, counted from the lowest, each output of eight lies."""
 
@@ -27,33 +28,16 @@ def is_gemm(folder: Path) -> bool:
     return config.get("quant_method") == METHOD and str(config.get("version", "")).lower() == "gemm"
 
 
-def load(folder: Path) -> Any:
-    """The model in fp32 with its linears dequantized. Raises ModelDamaged where tensors are missing."""
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
+class Gemm(Packed):
+    """Each linear's three parts as one `weight` [out, in] fp32. Raises ModelDamaged where one is missing."""
 
-    config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    del config.quantization_config
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-    missing, unexpected = model.load_state_dict(_weights(folder), strict=False)
-    if config.tie_word_embeddings:
-        missing = [name for name in missing if not name.startswith("lm_head")]
-        model.tie_weights()
-    if missing or unexpected:
-        raise ModelDamaged(f"The checkpoint in {folder} lacks {(missing or unexpected)[0]}: make it again.")
-    return model
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        linears = [name.removesuffix(".qweight") for name in self.files if name.endswith(".qweight")]
+        self.named({f"{linear}.weight": [f"{linear}.{part}" for part in PARTS] for linear in linears})
 
-
-def _weights(folder: Path) -> dict[str, torch.Tensor]:
-    from safetensors.torch import load_file
-
-    stored = {name: tensor for path in sorted(folder.glob("*.safetensors")) for name, tensor in load_file(path).items()}
-    plain = {name: tensor.float() for name, tensor in stored.items() if tensor.is_floating_point() and ".scales" not in name}
-    for name in stored:
-        if name.endswith(".qweight"):
-            linear = name.removesuffix(".qweight")
-            plain[f"{linear}.weight"] = dequantized(*(stored[f"{linear}.{part}"] for part in ("qweight", "qzeros", "scales")))
-    return plain
+    def weight(self, name: str, held: dict[str, torch.Tensor]) -> torch.Tensor:
+        return dequantized(*(held[part] for part in self.parts[name]))
 
 
 def dequantized(qweight: torch.Tensor, qzeros: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:

@@ -13,20 +13,27 @@ if TYPE_CHECKING:
 NAMES = ("k_scale", "v_scale")
 FP8_MAX = 448.0
 
-Scales = dict[str, dict[str, "torch.Tensor"]]
-"""By the name of an attention module: `k_scale` and `v_scale`."""
+Scales = dict[str, "torch.Tensor"]
+"""`k_scale` and `v_scale` of one attention module."""
 
 
-def taken(state: dict[str, torch.Tensor]) -> Scales:
-    """The cache's scales, which are taken out of the tensors of a checkpoint."""
-    found: Scales = {}
-    for name in [name for name in state if name.rpartition(".")[2] in NAMES]:
-        module, _, local = name.rpartition(".")
-        found.setdefault(module, {})[local] = state.pop(name).float()
-    return found
+def rounding_cache() -> Any:
+    """A transformers cache that keeps nothing: for layers in its `scales` it returns what came, rounded to E4M3."""
+    from transformers import DynamicCache
+
+    class Rounding(DynamicCache):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.scales: dict[int, Scales] = {}
+
+        def update(self, keys: torch.Tensor, values: torch.Tensor, layer: int, *_: Any, **__: Any) -> Any:
+            scales = self.scales.get(layer)
+            return rounded(keys, values, scales) if scales else (keys, values)
+
+    return Rounding()
 
 
-def round_cache(model: Any, scales: Scales) -> None:
+def round_cache(model: Any, scales: dict[str, Scales]) -> None:
     """From now on the attention modules named in `scales` compute with keys and values as an FP8 cache returns them."""
     for name, module in model.named_modules():
         if name in scales:
@@ -38,16 +45,22 @@ def _hook(cache: _Rounding) -> Any:
 
 
 class _Rounding:
-    """What attention calls a cache: it keeps nothing and returns what came, rounded to E4M3."""
+    """What attention calls a cache: it keeps nothing."""
 
-    def __init__(self, scales: dict[str, torch.Tensor]) -> None:
-        self.key, self.value = scales["k_scale"], scales["v_scale"]
+    def __init__(self, scales: Scales) -> None:
+        self.scales = scales
 
     def update(self, keys: torch.Tensor, values: torch.Tensor, *_: Any, **__: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        return _rounded(keys, self.key), _rounded(values, self.value)
+        return rounded(keys, values, self.scales)
+
+
+def rounded(keys: torch.Tensor, values: torch.Tensor, scales: Scales) -> tuple[torch.Tensor, torch.Tensor]:
+    """As an FP8 cache returns them."""
+    return _rounded(keys, scales["k_scale"]), _rounded(values, scales["v_scale"])
 
 
 def _rounded(values: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
     import torch
 
+    scale = scale.to(values.device)
     return (values / scale).clamp(-FP8_MAX, FP8_MAX).to(torch.float8_e4m3fn).to(values.dtype) * scale

@@ -43,10 +43,12 @@ class Experts(NamedTuple):
 
 
 class Family(NamedTuple):
-    """`layers` is the module path of the list of decoder layers, `head` what checkpoints call the output head."""
+    """`layers` is the module path of the list of decoder layers, `norm` of what stands between the last one and the output head,
+    `head` what checkpoints call that head."""
 
     layers: str
     groups: tuple[Group, ...]
+    norm: str = "model.norm"
     head: str = "lm_head"
     norm_offset: float = 0.0
     """What the norms add to their weight (Gemma: 1)."""
@@ -163,6 +165,7 @@ _QWEN_MOE = Family(
 )
 _PHI = Family(
     layers="model.layers",
+    norm="model.final_layernorm",
     groups=(
         Group((*_QKV, "mlp.fc1"), "input_layernorm"),
         Group(("self_attn.dense",), "self_attn.v_proj", values),
@@ -180,6 +183,7 @@ _PHI_3 = Family(
 )
 _GPT_2 = Family(
     layers="transformer.h",
+    norm="transformer.ln_f",
     groups=(
         Group(("attn.c_attn",), "ln_1"),
         Group(("attn.c_proj",), "attn.c_attn", values_after_queries_and_keys),
@@ -191,6 +195,7 @@ _GPT_2 = Family(
 )
 _NEOX = Family(
     layers="gpt_neox.layers",
+    norm="gpt_neox.final_layer_norm",
     groups=(
         Group(("attention.query_key_value",), "input_layernorm"),
         Group(("attention.dense",), "attention.query_key_value", values_of_each_head),
@@ -206,6 +211,7 @@ def _blocks(before_attention: str | None, before_mlp: str | None, layout: Layout
     """BLOOM and Falcon: one fused projection and a plain feed-forward; None where the norm's output is the residual too."""
     return Family(
         layers="transformer.h",
+        norm="transformer.ln_f",
         attention="self_attention",
         groups=(
             Group(("self_attention.query_key_value",), before_attention),
@@ -220,6 +226,7 @@ def _parallel(layout: Layout) -> Family:
     """Falcon with one norm before attention and feed-forward at once."""
     return Family(
         layers="transformer.h",
+        norm="transformer.ln_f",
         attention="self_attention",
         groups=(
             Group(("self_attention.query_key_value", "mlp.dense_h_to_4h"), "input_layernorm"),

@@ -1,13 +1,13 @@
 """A model without its weights: transformers' modules on the meta device, of which one decoder layer at a time gets storage.
 
 Also runs everything that stands before the first layer, once, and keeps what the model hands to each layer (rotary embeddings,
-masks). Knows families and files, no quantization.
+masks); and what stands after the last one, up to the logits. Knows families and files, no quantization.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -32,12 +32,13 @@ class _Recorded(Exception):
 
 
 class Outline:
-    """`config` is transformers'; `count` the number of decoder layers.
+    """`source` gives plain weights, whatever its config.json says of quantization. `config` is transformers'; `count` the number
+    of decoder layers; `cache` stands in every layer's call, as transformers' caches do (by itself one that keeps nothing).
 
     Raises ImpossibleStack for a family without a row, ModelDamaged for a checkpoint that lacks a tensor of a layer.
     """
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, cache: Any = None) -> None:
         import torch
         from transformers import AutoConfig, AutoModelForCausalLM
         from transformers.utils import logging
@@ -45,19 +46,26 @@ class Outline:
         logging.disable_progress_bar()
         self.source = source
         self.config = AutoConfig.from_pretrained(source.folder, local_files_only=True, trust_remote_code=False)
+        if hasattr(self.config, "quantization_config"):
+            del self.config.quantization_config
         self.family: Family = family_of(self.config.model_type, self.config)
         with torch.device("meta"):
             self.model: Any = AutoModelForCausalLM.from_config(self.config, dtype=torch.float32, trust_remote_code=False).eval()
         self.model.requires_grad_(False)
         self.layers = self.model.get_submodule(self.family.layers)
+        self.tied = bool(self.config.get_text_config().tie_word_embeddings)
+        self._output, self._table = self._path(self.model.get_output_embeddings()), self._path(self.model.get_input_embeddings())
         self.count = len(self.layers)
         for layer in self.layers:
             self._as_stored(layer)
         self.root = self._root()
         for number in range(self.count):
             self._complete(number)
-        self.cache = recorder()
-        """Stands in every layer's call."""
+        self.cache = recorder() if cache is None else cache
+
+    def _path(self, wanted: Any) -> str:
+        path: str = next(path for path, module in self.model.named_modules() if module is wanted)
+        return path + "."
 
     def _complete(self, number: int) -> None:
         """Raises ModelDamaged where the checkpoint lacks a tensor of the layer."""
@@ -117,7 +125,7 @@ class Outline:
         layer = self.layers[number]
         wanted = {name: path for name, path in self.stored_names(number).items() if path in layer.state_dict()}
         self._buffers(layer, device)
-        self._load(layer, wanted, device)
+        self._load(layer, wanted, device, turn=self.family.transposed)
         return layer
 
     def drop(self, number: int) -> None:
@@ -127,7 +135,7 @@ class Outline:
         """A copy of a filled layer on another device."""
         return copy.deepcopy(self.layers[number]).to(device)
 
-    def _load(self, module: Any, wanted: dict[str, str], device: str) -> None:
+    def _load(self, module: Any, wanted: dict[str, str], device: str, *, turn: bool = False) -> None:
         import torch
 
         shapes = {name: tensor.shape for name, tensor in module.state_dict().items()}
@@ -138,7 +146,7 @@ class Outline:
             loaded = tensor.to(device=device, dtype=torch.float32)
             if not bool(loaded.isfinite().all()):
                 raise WorkError(f"{name} holds values that are not finite: the model's weights are damaged.")
-            turned = self.family.transposed and path in linears
+            turned = turn and path in linears
             state[path] = loaded.T.contiguous() if turned else loaded
             if state[path].shape != shapes[path]:
                 raise ModelDamaged(f"{name} has not the shape that config.json asks for: download or export the model again.")
@@ -164,16 +172,10 @@ class Outline:
         import torch
 
         base = self.model.base_model
-        prefix = self.family.layers.partition(".")[0] + "."
-        full = {name: name if name.startswith(prefix) else prefix + name for name in self.outside_names()}
-        inside = {name: path.removeprefix(prefix) for name, path in full.items()}
-        outer = {path for path in base.state_dict() if not f"{prefix}{path}".startswith(f"{self.family.layers}.")}
-        wanted = {name: path for name, path in inside.items() if path in outer}
-        missing = outer - set(wanted.values())
-        if missing:
-            raise ModelDamaged(f"{prefix}{min(missing)} is missing: download or export the model again.")
+        inside = {path for path in self.model.state_dict() if path.startswith(self._base)}
+        wanted = self._stored_outside({path for path in inside if not path.startswith(f"{self.family.layers}.")})
         self._buffers(base, device)
-        self._load(base, wanted, device)
+        self._load(self.model, wanted, device)
         try:
             for batch in batches:
                 with torch.no_grad(), _recording(self.layers) as recorded, suppress(_Recorded):
@@ -183,6 +185,69 @@ class Outline:
             for child in base.children():
                 if child is not self.layers:
                     child.to_empty(device="meta")
+
+    @property
+    def _base(self) -> str:
+        """What the paths of everything but the output head begin with."""
+        return self.family.layers.partition(".")[0] + "."
+
+    def _stored_outside(self, paths: set[str]) -> dict[str, str]:
+        """Of tensors outside the layers: each name in the checkpoint and its path. Raises ModelDamaged where one is missing."""
+        found = {name: path for name in self.outside_names() if (path := self._outside(name, paths))}
+        missing = paths - set(found.values())
+        if missing:
+            raise ModelDamaged(f"{min(missing)} is missing: download or export the model again.")
+        return found
+
+    def _outside(self, name: str, paths: set[str]) -> str | None:
+        """Checkpoints may leave out the name of the base model, and call the head otherwise."""
+        head = self.family.head + "."
+        called = (name, self._base + name, *([self._output + name.removeprefix(head)] if name.startswith(head) else []))
+        return next((path for path in called if path in paths), None)
+
+    def shares_head(self, other: Outline) -> bool:
+        """Whether all that stands after the last layer is the same in the other checkpoint, bit by bit."""
+        import torch
+
+        mine, its = ({path: name for name, path in each._stored_outside(each._head_paths()).items()} for each in (self, other))
+        if mine.keys() != its.keys():
+            return False
+        pairs = ((self.source.one(mine[path]), other.source.one(its[path])) for path in mine)
+        return all(a.dtype == b.dtype and torch.equal(a, b) for a, b in pairs)
+
+    def _head_paths(self) -> set[str]:
+        """The last norm, and the output head or, where it is tied, the embedding."""
+        begins = (self.family.norm + ".", self._table if self.tied else self._output)
+        return {path for path in self.model.state_dict() if path.startswith(begins) or path == f"{self._output}bias"}
+
+    @contextmanager
+    def head(self, device: str) -> Iterator[Callable[[torch.Tensor], torch.Tensor]]:
+        """From what left the last layer [rows, hidden] to logits [rows, vocabulary]: the last norm and the output head, with what
+        the family does to logits (scales, soft caps), by the model's own forward. Loaded for as long as this runs.
+        """
+        import torch
+        from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions, MoeModelOutputWithPast
+
+        left = MoeModelOutputWithPast if self.family.experts else BaseModelOutputWithPastAndCrossAttentions
+        wanted = self._stored_outside(self._head_paths())
+        self._load(self.model, wanted, device)
+        output, table = self.model.get_output_embeddings(), self.model.get_input_embeddings()
+        if self.tied:
+            output.weight = table.weight
+        base, norm = self.model.base_model, self.model.get_submodule(self.family.norm)
+
+        def logits(rows: torch.Tensor) -> torch.Tensor:
+            with torch.no_grad():
+                found: torch.Tensor = self.model(inputs_embeds=rows[None], use_cache=False).logits[0]
+            return found
+
+        base.forward = lambda *_, inputs_embeds, **__: left(last_hidden_state=norm(inputs_embeds))
+        try:
+            yield logits
+        finally:
+            del base.forward
+            for module in (output, table, norm):
+                module.to_empty(device="meta")
 
 
 @contextmanager

@@ -53,9 +53,46 @@ class Source:
                 for name in held:
                     yield name, file.get_tensor(name)
 
+    def one(self, name: str) -> torch.Tensor:
+        """The tensor of this name."""
+        return next(tensor for _, tensor in self.read([name]))
+
     @property
     def bytes(self) -> int:
         return sum(path.stat().st_size for path in set(self.files.values()))
+
+
+class Packed(Source):
+    """A checkpoint that stores weights in parts, under the names and with the values of a plain one as well: subclasses fill
+    `parts`, from the name of a weight to the stored names it is made of, and say how in `weight`."""
+
+    parts: dict[str, list[str]]
+
+    def named(self, parts: dict[str, list[str]]) -> None:
+        """Raises ModelDamaged where a part is missing."""
+        for held in parts.values():
+            for part in held:
+                if part not in self.files:
+                    raise ModelDamaged(f"The checkpoint in {self.folder} lacks {part}: make it again.")
+        self.parts = parts
+        self.files |= {name: self.files[held[0]] for name, held in parts.items()}
+
+    def plain(self) -> list[str]:
+        """Every name that is no mere part."""
+        parts = {part for held in self.parts.values() for part in held} - self.parts.keys()
+        return [name for name in self.files if name not in parts]
+
+    def weight(self, name: str, held: dict[str, torch.Tensor]) -> torch.Tensor:
+        """The weight of this name, as a plain checkpoint would store it, from its parts."""
+        raise NotImplementedError
+
+    def read(self, names: Iterable[str]) -> Iterator[tuple[str, torch.Tensor]]:
+        """The plain tensors of these names."""
+        wanted = list(names)
+        yield from super().read(name for name in wanted if name not in self.parts)
+        for name in wanted:
+            if name in self.parts:
+                yield name, self.weight(name, dict(super().read(self.parts[name])))
 
 
 def _promised(folder: Path) -> set[str]:

@@ -41,15 +41,15 @@ def run(spec: EvaluateSpec, channel: JobChannel, memory: PeakMemory) -> dict[str
         progress.phase("start", "Starting servers", weight=2.0)
         pool.settle()
         measurement.run(pool)
-    qualities = _qualities(spec, measurement, progress) if options.quality else {}
+    qualities = _qualities(spec, measurement, progress, channel.work) if options.quality else {}
     progress.phase("report", "Writing the report", weight=0.5)
     evaluation = _document(measurement, pool, qualities)
     _publish(channel.output, evaluation, measurement)
     return {"peak_rss_bytes": memory.peak, "interleave": pool.mode}
 
 
-def _qualities(spec: EvaluateSpec, measurement: Measurement, progress: ChannelProgress) -> dict[int, Quality]:
-    scores = measure(spec.variants, progress)
+def _qualities(spec: EvaluateSpec, measurement: Measurement, progress: ChannelProgress, folder: Path) -> dict[int, Quality]:
+    scores = measure(spec.variants, progress, folder)
     matches = compare_answers(spec.variants[0], measurement.answers)
     return {index: score.model_copy(update=matches.get(index, {})) for index, score in scores.items()}
 

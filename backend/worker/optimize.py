@@ -121,6 +121,8 @@ class Optimization:
 
     def _measure_quality(self) -> None:
         from backend.evaluate import quality
+        from backend.evaluate.quality_states import Place
+        from backend.layered.passes import devices
 
         text = calibration_text.HELD_OUT.read_text()
         scored = quality.score(
@@ -129,6 +131,7 @@ class Optimization:
             text,
             windows=quality_windows(self.spec.model.parameters),
             progress=self.progress,
+            place=Place(devices(), self.channel.work),
         )
         self.facts["quality"] = {
             "perplexity_before": scored["perplexity_original"],

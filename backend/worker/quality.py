@@ -14,16 +14,18 @@ HELD_OUT = ASSETS / "text" / "held_out.txt"
 WINDOWS = 24
 
 
-def measure(variants: Sequence[Variant], progress: Progress) -> dict[int, Quality]:
-    """Quality by variant index. A URL's weights cannot be scored: `scored` says unavailable.
+def measure(variants: Sequence[Variant], progress: Progress, folder: Path) -> dict[int, Quality]:
+    """Quality by variant index. A URL's weights cannot be scored: `scored` says unavailable. `folder` takes large hidden states.
 
     Speculative decoding and compilation keep the weights, so such a variant has its weights' score; what serving changed
     shows in the greedy match.
     """
     from backend.evaluate import quality
+    from backend.evaluate.quality_states import Place
+    from backend.layered.passes import devices
 
     known: dict[tuple[str, str], dict[str, Any]] = {}
-    found = {}
+    found, place = {}, Place(devices(), folder)
     text = HELD_OUT.read_text()
     for index, variant in enumerate(variants):
         if variant.model_path is None or variant.original_path is None:
@@ -32,7 +34,7 @@ def measure(variants: Sequence[Variant], progress: Progress) -> dict[int, Qualit
         key = (_identity(variant.original_path), _identity(variant.model_path))
         if key not in known:
             paths = Path(variant.original_path), Path(variant.model_path)
-            known[key] = quality.score(*paths, text, windows=WINDOWS, progress=progress)
+            known[key] = quality.score(*paths, text, windows=WINDOWS, progress=progress, place=place)
         found[index] = _quality(known[key], same=key[0] == key[1])
     return found
 

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.domain.errors import InvalidModel, InvalidWorkload, ModelDamaged, WorkError
+from backend.domain.errors import InvalidModel, InvalidWorkload, JobCancelled, ModelDamaged, WorkError
 from backend.domain.progress import Silent
-from backend.evaluate.quality import greedy_match, greedy_match_texts, score, t_interval, tokenize
+from backend.evaluate.quality import greedy_match, greedy_match_texts, score, t_interval, tokenize, window_tokens
+from backend.evaluate.quality_states import Place
 from tests.tiny import TEXT, tiny_llama
 
 SHAPE: dict[str, Any] = {"hidden": 32, "heads": 2, "kv_heads": 1, "intermediate": 64}
@@ -71,20 +72,48 @@ def test_the_mean_is_over_windows_and_lies_in_its_interval(models: tuple[Path, P
     assert result["kl_ci95"][0] < result["kl_mean"] < result["kl_ci95"][1]
 
 
+class Counted(Silent):
+    """`ends` at the first step beyond so many, as a cancelled job does."""
+
+    def __init__(self, ends: float = math.inf) -> None:
+        self.ends, self.steps, self.total = ends, list[float](), 0.0
+
+    def phase(self, name: str, message: str, *, total: float | None = None, unit: str | None = None, weight: float = 1.0) -> None:
+        assert (name, unit) == ("quality", "layers")
+        self.total = total or 0.0
+
+    def advance(self, done: float, **data: Any) -> None:
+        self.steps.append(done)
+        if done > self.ends:
+            raise JobCancelled
+
+
 def test_fewer_windows_are_spread_evenly_over_the_text(models: tuple[Path, Path]) -> None:
-    class Counted(Silent):
-        steps: list[float]
+    tokens, all_of_it = (window_tokens(models[0], TEXT, 16, count) for count in (3, None))
+    step = len(all_of_it) / 3
+    assert tokens.tolist() == [all_of_it[int(number * step)].tolist() for number in range(3)]
 
-        def __init__(self) -> None:
-            self.steps = []
 
-        def advance(self, done: float, **data: Any) -> None:
-            self.steps.append(done)
-
+def test_progress_counts_the_layers_of_both_models_and_their_heads(models: tuple[Path, Path]) -> None:
     progress = Counted()
-    result = score(*models, TEXT, length=16, windows=3, progress=progress)
-    assert result["windows"] == 3
-    assert progress.steps == [1, 2, 3]
+    score(*models, TEXT, length=128, progress=progress)
+    assert progress.total == 6
+    assert progress.steps == sorted(progress.steps)
+    assert {1, 2, 3, 4, 6} <= set(progress.steps)
+    alone = Counted()
+    score(models[0], models[0], TEXT, length=128, progress=alone)
+    assert (alone.total, alone.steps[-1]) == (3, 3)
+
+
+@pytest.mark.parametrize("ends", [1.5, 4.5])
+def test_stopped_in_a_layer_or_in_the_head_it_leaves_nothing_behind(
+    models: tuple[Path, Path], tmp_path: Path, ends: float
+) -> None:
+    place, progress = Place(folder=tmp_path, spill_bytes=0), Counted(ends)
+    with pytest.raises(JobCancelled):
+        score(*models, TEXT * 40, length=128, progress=progress, place=place)
+    assert int(ends) < progress.steps[-1] <= int(ends) + 2
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_interval_agrees_with_scipy() -> None:
