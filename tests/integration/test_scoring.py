@@ -1,4 +1,4 @@
-"""Text through a saved model one layer at a time gives the logits of transformers' own whole model, whatever the format and family."""
+"""A saved model's logits, computed a layer at a time, are those of transformers' whole model, whatever the format and family."""
 
 from __future__ import annotations
 
