@@ -110,6 +110,8 @@ class Streamed:
         shape = (*tokens.shape, self.outline.config.get_text_config().hidden_size)
         hidden = Hidden((shape[0], shape[1], shape[2]), work, spill_bytes=self.place.spill_bytes)
         passes = Passes(self.outline, tokens, self.place.devices, self.warn)
+        if self.place.devices[0] == "cpu":
+            passes.batch = 1  # more at a time gains nothing there, and what a wide layer computes outweighs its weights
         passes.embed(hidden)
         for number in range(self.outline.count):
             self.outline.fill(number, self.place.devices[0])
