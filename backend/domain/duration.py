@@ -1,6 +1,6 @@
 """How long an optimize job runs and what it needs meanwhile: from operations and bytes, as ranges. Knows nothing of serving.
 
-The native engine works on the processor in fp32 with the whole model in memory, whatever accelerator the machine has.
+The native engine is counted on the processor in fp32, whatever accelerator the machine has.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from backend.domain.shapes import linears, sizes
 
 Range = tuple[float, float]
 
-REPORT_TOKENS = 16 * 512
-"""engines/native/pipelines.py, REPORT_SAMPLES, where calibration decides nothing; else engines/base.py's 64 sequences of 512."""
+REPORT_SAMPLES = 16
+"""engines/native/pipelines.py: the most sequences where calibration decides nothing."""
 DEFAULT_TOKENS = 64 * 512
+"""engines/base.py, for pruning alone."""
 FULL_SEARCHES = {"awq": 11, "gptq": 6, "sparsegpt": 2, "rtn": 1}
 """Times that all rows of a matrix meet its Gram matrix beside the report: awq's sample, finalists and clipping, gptq's sweep,
 factor and comparison with rounding, sparsegpt's sweep."""
@@ -62,7 +63,7 @@ def operations(model: ModelFacts, recipe: Recipe) -> float:
     names = [str(step.method) for step in recipe.steps if isinstance(step, Quantize | Prune)]
     if not names:
         return 0.0
-    tokens, parts = _calibration_tokens(recipe), sizes(model)
+    tokens, parts = calibration_tokens(recipe), sizes(model)
     forward = 2.0 * (parts.active_linears + parts.embedding)
     grams = 2.0 * tokens * model.layers * sum(shape.inputs**2 for shape in linears(model))
     searches = sum(FULL_SEARCHES.get(name, 0) for name in names) + REPORT
@@ -72,12 +73,14 @@ def operations(model: ModelFacts, recipe: Recipe) -> float:
     return forward * (passes * tokens + 2 * scored) + grams + search
 
 
-def _calibration_tokens(recipe: Recipe) -> int:
+def calibration_tokens(recipe: Recipe) -> int:
+    """Tokens that go through every layer while it is optimized."""
     step = recipe.step("quantize")
-    if recipe.step("prune") or not isinstance(step, Quantize):
+    if not isinstance(step, Quantize):
         return DEFAULT_TOKENS
     plain = step.method in {"w8a8", "int8", "fp8"} and methods.tuned(step, "activations") != "static" and not step.kv_cache
-    return REPORT_TOKENS if plain else DEFAULT_TOKENS
+    samples = min(step.samples, REPORT_SAMPLES) if plain and not recipe.step("prune") else step.samples
+    return samples * step.length
 
 
 def job_seconds(model: ModelFacts, recipe: Recipe, processor: Processor, moved: int) -> Range:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict
 
-from backend.domain import duration, memory, roofline
+from backend.domain import duration, job_memory, memory, roofline
 from backend.domain.calibration import Calibration
 from backend.domain.duration import Processor
 from backend.domain.model import ModelCard, ModelFacts
@@ -26,7 +26,7 @@ FORMULAS = {
     "weights": "16-bit embeddings, output head and norms + linears x bits / 8 + a 16-bit scale and a zero point a group, or a "
     "32-bit scale a channel",
     "disk": "optimized weights + draft + compile cache (200 MB) + 64 MB margin",
-    "memory": "two fp32 copies of the weights while quantizing",
+    "memory": job_memory.FORMULA,
     "kv_cache": "2 x layers x KV heads x head size x bytes of an element, a token",
     "cache": "device memory x 0.92 (vLLM's share of a GPU) - weights / tensor parallel - activations of one step - 0.1 to 0.8 GB "
     "of runtime",
@@ -112,7 +112,8 @@ def need(model: ModelFacts, recipe: Recipe, draft: ModelFacts | None = None) -> 
     disk = weights + MARGIN_BYTES + (original_bytes(draft) if draft else 0)
     if recipe.step("compile"):
         disk += COMPILE_CACHE_BYTES
-    busy = 4 * model.parameters * 2 if recipe.step("quantize") or recipe.step("prune") else original_bytes(model)
+    original = original_bytes(model)
+    busy = job_memory.needed(model, recipe, original) if recipe.step("quantize") or recipe.step("prune") else original
     formulas = {name: FORMULAS[name] for name in ("weights", "disk", "memory")}
     return Need(weights_bytes=weights, disk_bytes=disk, memory_bytes=busy, formulas=formulas)
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from backend.domain import managed, memory, methods
+from backend.domain import job_memory, managed, memory, methods
 from backend.domain.device import Device, Hardware
 from backend.domain.model import ModelFacts
 from backend.domain.recipe import TECHNIQUES, Compile, Prune, Quantize, Recipe, Speculate
@@ -130,7 +130,7 @@ def _notes(model: ModelFacts, recipe: Recipe, facts: Facts, degree: int) -> list
         notes += _unused(model, recipe, facts, degree)
     notes += _serving_notes(model, recipe, facts)
     notes += _context_note(model, recipe, facts, degree) + _capability_notes(model, recipe, facts)
-    needed = memory.weights(model, Recipe()).total * 4
+    needed = job_memory.needed(model, recipe, memory.weights(model, Recipe()).total)
     if facts.place == "planned" and facts.ram_bytes and recipe.step("quantize") and needed > facts.ram_bytes:
         notes.append(
             f"Quantizing takes about {needed / 1e9:.0f} GB of memory and {facts.where} has {facts.ram_bytes / 1e9:.0f}: "

@@ -21,8 +21,9 @@ from backend.evaluate.quality_states import HERE, Model, Place, method, opened
 if TYPE_CHECKING:
     import torch
 
-ROWS = 128
-"""Positions whose full-vocabulary distributions are held in double precision at a time."""
+ROWS = (16, 128)
+"""Fewest and most positions whose distributions over the vocabulary are held in double precision at a time, and their numbers:"""
+NUMBERS = 1 << 23
 
 
 MAX_LOSS = 700.0
@@ -100,17 +101,18 @@ def window_rows(
 def _compared(
     models: Sequence[Model], left: Sequence[torch.Tensor], tokens: torch.Tensor, tick: Callable[[float], None]
 ) -> list[tuple[float, float, float]]:
-    """The logits of the first model and of the last at the same positions, `ROWS` at a time."""
+    """The logits of the first model and of the last at the same positions, some at a time."""
     import torch
 
     with ExitStack() as held:
         head = held.enter_context(models[0].head())
         other = head if models[-1].shares_head(models[0]) else held.enter_context(models[-1].head())
         found = []
+        rows = max(ROWS[0], min(ROWS[1], NUMBERS // models[0].vocabulary))
         for number, window in enumerate(tokens):
             totals, count = torch.zeros(3, dtype=torch.float64), len(window) - 1
-            for start in range(0, count, ROWS):
-                part = slice(start, min(start + ROWS, count))
+            for start in range(0, count, rows):
+                part = slice(start, min(start + rows, count))
                 reference = head(left[0], number, part)
                 logits = other(left[-1], number, part) if len(models) > 1 else reference
                 totals += _sums(reference, logits, window[1:][part].to(reference.device)).cpu()

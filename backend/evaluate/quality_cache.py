@@ -17,8 +17,9 @@ Scales = dict[str, "torch.Tensor"]
 """`k_scale` and `v_scale` of one attention module."""
 
 
-def rounding_cache() -> Any:
-    """A transformers cache that keeps nothing: for layers in its `scales` it returns what came, rounded to E4M3."""
+def rounding_cache(*, nearest: bool = True) -> Any:
+    """A transformers cache that keeps nothing: for layers in its `scales` it returns what came, rounded to E4M3: to the nearest
+    number as GPUs convert, or toward zero, which vLLM 0.32 does on processors."""
     from transformers import DynamicCache
 
     class Rounding(DynamicCache):  # type: ignore[misc]
@@ -28,7 +29,7 @@ def rounding_cache() -> Any:
 
         def update(self, keys: torch.Tensor, values: torch.Tensor, layer: int, *_: Any, **__: Any) -> Any:
             scales = self.scales.get(layer)
-            return rounded(keys, values, scales) if scales else (keys, values)
+            return rounded(keys, values, scales, nearest=nearest) if scales else (keys, values)
 
     return Rounding()
 
@@ -54,13 +55,20 @@ class _Rounding:
         return rounded(keys, values, self.scales)
 
 
-def rounded(keys: torch.Tensor, values: torch.Tensor, scales: Scales) -> tuple[torch.Tensor, torch.Tensor]:
+def rounded(
+    keys: torch.Tensor, values: torch.Tensor, scales: Scales, *, nearest: bool = True
+) -> tuple[torch.Tensor, torch.Tensor]:
     """As an FP8 cache returns them."""
-    return _rounded(keys, scales["k_scale"]), _rounded(values, scales["v_scale"])
+    return _rounded(keys, scales["k_scale"], nearest), _rounded(values, scales["v_scale"], nearest)
 
 
-def _rounded(values: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+def _rounded(values: torch.Tensor, scale: torch.Tensor, nearest: bool) -> torch.Tensor:
     import torch
 
     scale = scale.to(values.device)
-    return (values / scale).clamp(-FP8_MAX, FP8_MAX).to(torch.float8_e4m3fn).to(values.dtype) * scale
+    wanted = (values / scale).clamp(-FP8_MAX, FP8_MAX)
+    stored = wanted.to(torch.float8_e4m3fn)
+    if not nearest:  # sign and magnitude: one less in the bits is the next number toward zero
+        over = stored.float().abs() > wanted.abs()
+        stored = (stored.view(torch.uint8) - over.to(torch.uint8)).view(torch.float8_e4m3fn)
+    return stored.to(values.dtype) * scale

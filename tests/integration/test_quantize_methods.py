@@ -172,7 +172,7 @@ def test_the_rounding_of_an_fp8_cache_is_scored(model: Path, tmp_path: Path) -> 
     assert kl(model, tmp_path / "out") > 1e-6
     scale = torch.tensor([0.01])
     keys, values = torch.randn(1, 2, 5, 8), torch.randn(1, 2, 5, 8) * 100
-    rounded = quality_cache._Rounding({"k_scale": scale, "v_scale": scale}).update(keys, values)
+    rounded = quality_cache.rounded(keys, values, {"k_scale": scale, "v_scale": scale})
     for before, after in zip((keys, values), rounded, strict=True):
         inside = before.abs() <= 448 * scale
         assert ((after - before).abs()[inside] <= before.abs()[inside] / 16 + 0.01 * 2**-10).all()

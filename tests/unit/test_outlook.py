@@ -141,9 +141,14 @@ def test_what_no_job_can_be_for_is_refused_with_the_way_on(
 
 
 def test_the_job_goes_where_it_costs_least_of_those_with_the_memory_for_it(opened: Workspace) -> None:
-    found = outlook.look(opened, known(LLAMA), AWQ, "auto")
+    """A library engine holds the whole model; the native one a layer at a time, so that the cheapest will do for the job too."""
+    (step,) = AWQ.steps
+    library = AWQ.model_copy(update={"steps": (step.model_copy(update={"engine": "llm-compressor"}),)})
+    found, native = (outlook.look(opened, known(LLAMA), chosen, "auto") for chosen in (library, AWQ))
     assert found.choice is not None and found.choice.job is not None and found.estimate is not None
     assert found.estimate.job_seconds is None, "the cheapest to serve on has too little memory for the job"
+    assert native.estimate is not None and native.estimate.target == found.estimate.target
+    assert native.estimate.job_seconds is not None
     row = targets.hardwares(opened).instances[found.choice.job.target]
     assert row.ram_gib * 2**30 >= found.estimate.memory_bytes
     assert for_job([]) is None and outlook.look(opened, known(LLAMA), Recipe(), "auto").choice.job is None  # type: ignore[union-attr]
