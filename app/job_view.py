@@ -25,6 +25,8 @@ from app.jobs import (
 from app.results import figures, provenance, source, verdicts
 from app.session import frozen
 from app.words import message, plain, seconds
+from backend.domain import layer_words
+from backend.domain.artifact import Manifest
 from backend.domain.charts_layers import layer_errors
 from backend.domain.errors import NotFound
 from backend.domain.jobs import JobKind, JobState
@@ -167,7 +169,14 @@ def optimized(opened: Workspace, job: JobView) -> None:
         pair = playground_pick.address([source(artifact.manifest.parent), artifact.id])
         navigation.link("playground", "Talk to it beside the original", ":material/chat:", **pair)
     if artifact.manifest.layers:
-        charts.show(layer_errors(artifact.manifest.layers, charts.theme()), "layer-errors")
+        _layers(artifact.manifest)
+
+
+def _layers(made: Manifest) -> None:
+    """Which layers suffer, as a chart and in words."""
+    charts.show(layer_errors(made.layers, charts.theme(), layer_words.done(made.recipe)), "layer-errors")
+    for sentence in layer_words.sentences(made.recipe, made.layers, made.kept_16bit):
+        st.markdown(f"- {plain(sentence)}")
 
 
 def measured(opened: Workspace, job: JobView) -> None:

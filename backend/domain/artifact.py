@@ -43,6 +43,8 @@ class Manifest(BaseModel):
     quality: dict[str, Any] | None = None
     layers: list[dict[str, Any]] = []
     """Per-layer relative error of quantized linears."""
+    kept_16bit: list[dict[str, str]] = []
+    """Weights that stayed 16-bit: `name` and `why`."""
     versions: dict[str, str] = {}
     hardware: dict[str, Any] = {}
     compile_key: dict[str, Any] | None = None

@@ -1,30 +1,31 @@
-"""What quantization did to each linear of a model, as a chart: pure data for plotly, after the manifest's per-layer errors."""
+"""What quantization or pruning did to each linear of a model, as a chart: pure data for plotly, after the manifest's errors."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from backend.domain.charts_theme import Figure, Theme, empty, layout, style, text
+from backend.domain.layer_words import NUMBERED
 from backend.domain.wording import figure
 
-TITLE = "Error of each quantized linear"
-TITLE_WHOLE = "Error of each quantized layer"
-MEASURED = "measured on the calibration text while quantizing"
+MEASURED = "measured on the calibration text while it was made"
 WHOLE = "decoder layer"
 """What a row stands for whose name ends in its number: the libraries tell the error of a layer, not of its linears."""
-_NUMBERED = re.compile(r"\.(\d+)(?:\.|$)")
 
 
-def layer_errors(layers: Sequence[Mapping[str, Any]], theme: Theme = "light") -> Figure:
-    """Relative error of each linear's output against its layer number, one series a kind of linear. Percent."""
-    series = _series(layers)
+def layer_errors(layers: Sequence[Mapping[str, Any]], theme: Theme = "light", done: str = "quantized") -> Figure:
+    """Relative error of each linear's output against its layer number, one series a kind of linear. Percent.
+
+    `done` says what was done to them (`layer_words.done`); empty where weights stayed as they were.
+    """
+    series = _series(layers) if done else {}
     if not series:
-        return empty(TITLE, "Nothing was quantized: every linear is the original.", theme)
+        return empty("Error of each linear", "No weight was changed: every linear is the original.", theme)
     traces = [_trace(index, kind, rows, theme) for index, (kind, rows) in enumerate(series.items())]
     x, y = {"label": "Layer", "dtick": _tick(layers)}, {"label": "Relative error (%)", "rangemode": "tozero"}
-    drawn = layout(TITLE if set(series) != {WHOLE} else TITLE_WHOLE, x, y, theme, provenance=MEASURED)
+    title = f"Error of each {done} {'layer' if set(series) == {WHOLE} else 'linear'}"
+    drawn = layout(title, x, y, theme, provenance=MEASURED)
     return {"data": traces, "layout": drawn}
 
 
@@ -33,7 +34,7 @@ def _series(layers: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[int, Ma
     found: dict[str, list[tuple[int, Mapping[str, Any]]]] = {}
     for place, row in enumerate(layers):
         name = str(row.get("name", ""))
-        numbered = _NUMBERED.search(name)
+        numbered = NUMBERED.search(name)
         kind = (name[numbered.end() :] or WHOLE) if numbered else name
         found.setdefault(kind, []).append((int(numbered.group(1)) if numbered else place, row))
     return found
@@ -65,4 +66,5 @@ def _hover(row: Mapping[str, Any]) -> str:
     plain = row.get("rtn_relative_error")
     against = f"<br>plain rounding: {figure(100 * float(plain))} %" if plain is not None else ""
     own = f"<b>{text(row.get('name', ''))}</b><br>relative error: {figure(100 * float(row['relative_error']))} %"
-    return f"{own}{against}<br>{MEASURED}"
+    zeros = f"<br>zeros: {figure(100 * float(row['zeros']))} %" if row.get("zeros") is not None else ""
+    return f"{own}{against}{zeros}<br>{MEASURED}"

@@ -21,9 +21,9 @@ SPILL_BYTES = 2_000_000_000
 """layered/hidden.py: larger hidden states lie on disk."""
 FORMULA = (
     "0.55 GB for the libraries + the largest of 6 fp32 copies of a decoder layer, a layer and what it computes for 2,048 "
-    "tokens, the embedding or the output head in fp32 + Gram matrices (4 bytes x inputs^2 for each input of the layer, or x inputs x "
-    "calibration tokens where these are fewer) + 2 x 4 bytes x calibration tokens x hidden size (at most 2 x 2 GB, else on "
-    "disk); scoring takes less. A library engine: the whole model at its own width besides"
+    "tokens, the embedding or the output head in fp32 + Gram matrices (for each input of the layer 4 bytes x inputs x inputs or "
+    "calibration tokens, the fewer) + 2 x 4 bytes x calibration tokens x hidden size (at most 2 x 2 GB, else on disk); scoring "
+    "takes less. A library engine: the whole model at its own width besides"
 )
 
 

@@ -88,7 +88,8 @@ class Optimization:
         )  # fmt: skip
         made = run_engine(engine, request, self.progress)
         calibration = {**made.calibration, "source": self.spec.calibration_path or "bundled", "seed": self.spec.seed}
-        self.facts |= {"layers": made.layers, "calibration": calibration, "versions": made.versions}
+        self.facts |= {"layers": made.layers, "kept_16bit": made.kept_16bit}
+        self.facts |= {"calibration": calibration, "versions": made.versions}
 
     def _planned(self, technique: str) -> PlannedStep | None:
         return next((step for step in self.spec.plan.steps if step.technique == technique), None)
