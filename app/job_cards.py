@@ -41,6 +41,7 @@ ICONS = {
     "Resume": ":material/resume:",
     "Retry": ":material/replay:",
     "Clone": ":material/content_copy:",
+    "Drop": ":material/delete:",
 }
 
 

@@ -24,15 +24,15 @@ from app.jobs import (
 )
 from app.results import figures, provenance, source, verdicts
 from app.session import frozen
-from app.words import message, plain, seconds
+from app.words import message, plain, seconds, size
 from backend.domain import layer_words
 from backend.domain.artifact import Manifest
 from backend.domain.charts_layers import layer_errors
-from backend.domain.errors import NotFound
+from backend.domain.errors import NotFound, WhetstoneError
 from backend.domain.jobs import JobKind, JobState
 from backend.domain.model import ModelCard
 from backend.domain.recipe import Recipe
-from backend.service import Workspace, artifacts, evaluations, jobs, recipes, serve, watching
+from backend.service import Workspace, artifacts, evaluations, jobs, leftovers, recipes, serve, watching
 from backend.service.jobs import JobView
 
 LOG_TAIL = 200_000
@@ -104,6 +104,24 @@ def change(opened: Workspace, job: JobView, specification: dict[str, Any]) -> No
     elif job.kind == JobKind.EVALUATE:
         sources = [str(variant["source"]) for variant in specification["variants"]]
         navigation.link("evaluate", "Change what is measured", ":material/tune:", variants=navigation.several(*sources))
+
+
+def kept(opened: Workspace, job: JobView) -> None:
+    """What an ended job keeps in the home to go on from, and a way to free the space."""
+    held = leftovers.size(opened, job.id) if job.ended else 0
+    if not held:
+        return
+    with st.container(horizontal=True, vertical_alignment="center", key="kept"):
+        st.caption(f"It keeps {size(held)} of finished work, from which `Resume` goes on.")
+        options = {"help": "Resumed after that, the job begins anew. Its record and its log stay.", **frozen(opened)}
+        st.button(f"Drop {size(held)}", key="job-drop", icon=ICONS["Drop"], on_click=_drop, args=(opened, job.id), **options)
+
+
+def _drop(opened: Workspace, job_id: str) -> None:
+    try:
+        st.toast(f"{size(leftovers.drop(opened, job_id))} freed.", icon=ICONS["Drop"])
+    except WhetstoneError as error:
+        st.toast(message(error), icon=":material/error:")
 
 
 def watch(opened: Workspace, job_id: str) -> str:

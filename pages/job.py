@@ -40,6 +40,7 @@ with st.container(horizontal=True, vertical_alignment="center"):
     if job.parent:
         navigation.link("job", f"Made from {job.parent}", ":material/account_tree:", id=job.parent)
     navigation.link("jobs", "All jobs", ":material/list:")
+job_view.kept(opened, job)
 
 if job.state is JobState.SUCCEEDED and job.kind == JobKind.OPTIMIZE:
     job_view.optimized(opened, job)

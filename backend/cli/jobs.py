@@ -10,7 +10,7 @@ import typer
 from backend import service
 from backend.cli.optimize import Json
 from backend.cli.output import describe, emit, table
-from backend.service import Workspace, jobs
+from backend.service import Workspace, jobs, leftovers
 from backend.service.jobs import JobView
 
 app = typer.Typer(no_args_is_help=True)
@@ -43,9 +43,20 @@ def show(job: JobId, json: Json = False) -> None:
     names = ("id", "kind", "state", "phase", "progress", "eta_s", "error", "parent", "attempt", "result")
     document = {name: getattr(found, name) for name in names}
     document |= {"spec": jobs.specification(workspace, job), "events": events}
+    kept = leftovers.size(workspace, found.id)
+    document["kept_bytes"] = kept
     lines = [describe(found), *([found.error] if found.error else [])]
+    if kept and found.ended:
+        lines.append(f"Keeps {kept / 1e6:.3g} MB to go on from: `whetstone jobs resume` uses it, `whetstone jobs drop` frees it.")
     lines += [f"  {event['at'][11:19]}  {event['message']}" for event in events if event.get("message")]
     emit(document, as_json=json, text="\n".join(lines))
+
+
+@app.command()
+def drop(job: JobId, json: Json = False) -> None:
+    """Free the space of what an ended job keeps to go on from; its record and its log stay."""
+    freed = leftovers.drop(service.open_workspace(), job)
+    emit({"id": job, "freed_bytes": freed}, as_json=json, text=f"{freed / 1e6:.3g} MB freed." if freed else "It kept nothing.")
 
 
 @app.command()

@@ -16,6 +16,8 @@ EVENTS = "events"
 WORK = "work"
 OUTPUT = "output"
 """Inside WORK: what the job publishes; nothing of it counts until the supervisor has verified and moved it."""
+RESUME = "resume"
+"""Beside WORK, which every attempt begins anew: finished layers, for the next attempt."""
 
 
 def segment_name(number: int) -> str:

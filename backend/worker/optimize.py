@@ -12,6 +12,7 @@ from backend.artifacts import files
 from backend.catalog import calibration_text
 from backend.domain import libraries
 from backend.domain.artifact import Manifest
+from backend.domain.channel import RESUME
 from backend.domain.compat import PlannedStep
 from backend.domain.errors import QualityFloorMissed
 from backend.domain.evaluation import Speculation, Variant
@@ -36,8 +37,6 @@ TUNING = (*TUNED, "kv_cache", "format")
 """Options of a planned quantize step that only some methods take."""
 ASKED = ("method", "bits", "group_size", "symmetric", "samples", "length")
 """Options of that step that every method takes."""
-RESUME = "resume"
-"""Beside the scratch space, which every attempt begins anew: finished layers, for the next attempt."""
 
 
 class Optimization:

@@ -264,6 +264,19 @@ def test_the_next_step_of_a_job_that_did_not_succeed_is_to_resume_it(home: Works
     assert jobs.show(home, job.id).state is JobState.QUEUED
 
 
+def test_what_a_cancelled_job_keeps_is_shown_and_can_be_dropped(home: Workspace) -> None:
+    job = studio.optimize_job(home, JobState.CANCELLED)
+    assert "It keeps" not in studio.says(studio.open_page("job", id=job.id))
+    folder = home.settings.jobs / job.id / "resume"
+    folder.mkdir(parents=True)
+    (folder / "part-00000.safetensors").write_bytes(b"1" * 40_960)
+    at = studio.open_page("job", id=job.id)
+    assert "It keeps 41 kB of finished work" in studio.says(at)
+    at.button(key="job-drop").click().run()
+    studio.check(at)
+    assert "It keeps" not in studio.says(at) and not folder.exists()
+
+
 def test_the_specification_can_be_copied_and_downloaded(home: Workspace) -> None:
     job = studio.optimize_job(home, JobState.FAILED)
     at = studio.open_page("job", id=job.id)
