@@ -18,6 +18,12 @@ from backend.domain.techniques import KERNELS
 Place = Literal["local", "planned", "managed"]
 """`local`: this machine. `planned`: our engines on hardware that is not here. `managed`: the SageMaker toolkit."""
 
+CUT_CACHE = (
+    "vLLM 0.32 on processors cuts off what an FP8 cache cannot hold, where GPUs round to the nearest number: the rounding is "
+    "about twice that of the quality report."
+)
+"""Measured: docs/decisions/0015."""
+
 
 class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -146,6 +152,8 @@ def _serving_notes(model: ModelFacts, recipe: Recipe, facts: Facts) -> list[str]
     step, experts = recipe.step("quantize"), bool(model.experts)
     found = methods.unserved(step, facts.hardware, model_type=model.model_type, experts=experts)
     notes = [f"{found[0]}."] if found else []
+    if facts.hardware == "cpu" and methods.caches_fp8(step):
+        notes.append(CUT_CACHE)
     if recipe.step("prune"):
         notes.append("Pruned weights are stored as zeros: no server here skips them, so neither size nor speed gains.")
     return notes

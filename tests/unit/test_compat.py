@@ -48,6 +48,16 @@ def quantize(method: str, **options: Any) -> dict[str, Any]:
 PRUNE = {"prune": {"method": "wanda", "pattern": "2:4"}}
 
 
+def test_only_a_processor_is_said_to_cut_off_an_fp8_cache() -> None:
+    def told(step: dict[str, Any], hardware: str) -> bool:
+        plan = compat.check(card(), recipe.read({"name": "r", "steps": [step]}), Facts(hardware=hardware)).plan  # type: ignore[arg-type]
+        assert plan is not None
+        return any("cuts off what an FP8 cache cannot hold" in note for note in plan.notes)
+
+    assert told(quantize("kv_cache"), "cpu") and told(quantize("w8a8", kv_cache="fp8"), "cpu")
+    assert not told(quantize("kv_cache"), "cuda") and not told(AWQ, "cpu")
+
+
 @pytest.mark.parametrize(
     "steps",
     [
