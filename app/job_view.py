@@ -192,7 +192,8 @@ def optimized(opened: Workspace, job: JobView) -> None:
 
 def _layers(made: Manifest) -> None:
     """Which layers suffer, as a chart and in words."""
-    charts.show(layer_errors(made.layers, charts.theme(), layer_words.done(made.recipe)), "layer-errors")
+    if verbs := layer_words.done(made.recipe):
+        charts.show(layer_errors(made.layers, charts.theme(), verbs), "layer-errors")
     for sentence in layer_words.sentences(made.recipe, made.layers, made.kept_16bit):
         st.markdown(f"- {plain(sentence)}")
 

@@ -35,7 +35,7 @@ def sentences(recipe: Recipe, layers: Rows, kept: Rows) -> list[str]:
         return [
             "No weight was changed: keys and values are rounded while serving, and what that costs is in the divergence above."
         ]
-    return [*_suffering(layers), *_zeros(layers), *_kept(kept)]
+    return [*_suffering(layers), *_zeros(layers), *_kept(kept, "Kept in 16 bit" if "quantized" in verbs else "Not pruned")]
 
 
 def _suffering(layers: Rows) -> list[str]:
@@ -71,13 +71,13 @@ def _zeros(layers: Rows) -> list[str]:
     return [f"{_percent(fmean(shares))} of each pruned linear's weights are zeros{range_}; they are stored and save no space."]
 
 
-def _kept(kept: Rows) -> list[str]:
+def _kept(kept: Rows, how: str) -> list[str]:
     """By reason; of several linears with the same reason the first is named."""
     reasons: dict[str, list[str]] = {}
     for row in kept:
         reasons.setdefault(str(row["why"]), []).append(str(row["name"]))
     told = [f"{names[0]}{_others(len(names) - 1)} ({why})" for why, names in reasons.items()]
-    return [f"Kept in 16 bit: {'; '.join(told)}."] if told else []
+    return [f"{how}: {'; '.join(told)}."] if told else []
 
 
 def _others(count: int) -> str:

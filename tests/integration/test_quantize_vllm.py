@@ -151,7 +151,7 @@ def with_cache(folder: Path, tokens: list[int], work: Path, *, nearest: bool) ->
 @pytest.mark.timeout(600)
 def test_vllm_computes_an_fp8_cache_as_the_reference_does_toward_zero(tmp_path: Path) -> None:
     """Its kernel for processors cuts off what E4M3 cannot hold, where GPUs round to the nearest number. With the same cut the
-    reference is within the noise that bfloat16 alone makes of the served original; without it, it is further away."""
+    reference is about as near as bfloat16 lets it be; without it, several times as far away."""
     from transformers import AutoTokenizer
 
     model = tiny_llama(tmp_path / "model")
@@ -164,20 +164,11 @@ def test_vllm_computes_an_fp8_cache_as_the_reference_does_toward_zero(tmp_path: 
     assert names
     for folder, (logprobs, _) in zip(folders, served, strict=True):
         cut, nearest = (with_cache(folder, tokens, tmp_path / f"{folder.name}-{n}", nearest=n) for n in (False, True))
-        print(
-            folder.name,
-            *(
-                f"{float(each):.5f}"
-                for each in (
-                    noise,
-                    (logprobs - cut).abs().mean(),
-                    (logprobs - nearest).abs().mean(),
-                    (cut - original).abs().mean(),
-                )
-            ),
-        )
-        assert (logprobs - cut).abs().mean() < (logprobs - nearest).abs().mean()
-        assert (logprobs - cut).abs().mean() < 2 * noise + (nearest - original).abs().mean()
+        apart, otherwise = (logprobs - cut).abs().mean(), (logprobs - nearest).abs().mean()
+        assert apart < 2 * noise + (cut - original).abs().mean()
+        assert apart < (
+            otherwise / 2 if folder.name == "kv_cache" else otherwise
+        )  # eight-bit inputs are rounded anew by its kernel
 
 
 @pytest.mark.campaign

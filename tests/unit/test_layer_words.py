@@ -71,6 +71,8 @@ def test_zeros_and_what_stayed_in_16_bit_are_told_with_reasons() -> None:
         "Kept in 16 bit: lm_head (shared with the embedding); "
         "model.layers.0.mlp.gate and 1 other (decides which experts see a token)."
     )
+    pruned = layer_words.sentences(recipe(PRUNE), rows(0.2, 0.2, zeros=0.5), [HEAD])
+    assert pruned[2] == "Not pruned: lm_head (shared with the embedding)."
     uneven = rows(0.2, zeros=0.4) + rows(0.2, zeros=0.6)
     assert "(40.0 % to 60.0 %)" in " ".join(layer_words.sentences(recipe(PRUNE), uneven, []))
 
