@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backend.domain.errors import ModelDamaged, WorkError
+from backend.engines.native import attention
 from backend.engines.native.cache import recorder
 from backend.engines.native.checkpoint import Source
 from backend.engines.native.families import Family, family_of
@@ -49,6 +50,7 @@ class Outline:
         with torch.device("meta"):
             self.model: Any = AutoModelForCausalLM.from_config(self.config, dtype=torch.float32, trust_remote_code=False).eval()
         self.model.requires_grad_(False)
+        attention.install(self.model)
         self.layers = self.model.get_submodule(self.family.layers)
         self.count = len(self.layers)
         for layer in self.layers:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from backend.domain.errors import WorkError
 from backend.engines.native.hidden import Hidden
 from backend.engines.native.outline import Call, Outline, moved
-from backend.engines.native.statistics import Tally, tapped
+from backend.engines.native.products import half_precision
+from backend.engines.native.statistics import AllSeen, Tally, tapped
 
 if TYPE_CHECKING:
     import torch
@@ -90,11 +92,12 @@ class Passes:
 
         def work(place: int) -> None:
             device, layer, tally = places[place]
-            with tapped(layer, tally):
+            with tapped(layer, tally, stop=not keep and not self.outline.cache.recording):
                 for done, span in enumerate(spans[place :: len(places)], start=1):
-                    leaving = self._run(number, layer, hidden.entering[span].to(device))
-                    if keep:
-                        hidden.leaving[span] = leaving.cpu()
+                    with suppress(AllSeen):
+                        leaving = self._run(number, layer, hidden.entering[span].to(device))
+                        if keep:
+                            hidden.leaving[span] = leaving.cpu()
                     if place == 0:
                         tick(min(1.0, done * len(places) / len(spans)))
 
@@ -110,7 +113,7 @@ class Passes:
         call = self.calls(len(entering), number)
         if len(self.devices) > 1:
             call = moved(call, str(entering.device))
-        with torch.no_grad():
+        with torch.no_grad(), half_precision(str(entering.device)):
             left: torch.Tensor | tuple[torch.Tensor, ...] = layer(entering, *call.args, **call.kwargs)
         return left[0] if isinstance(left, tuple) else left
 
