@@ -26,7 +26,8 @@ test: ## Set up what the tests need and run all but the long ones
 	@.ci/browser
 	@$(MAKE) --no-print-directory lint
 	@rm -rf build/screenshots
-	$(BIN)/pytest -m "not campaign and not gpu"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m "not campaign and not gpu" -n 2 --dist worksteal tests/unit tests/ui
+	$(BIN)/pytest -m "not campaign and not gpu" tests/integration tests/browser
 
 lint: ## Style, format and types
 	@.ci/setup test

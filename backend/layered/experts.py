@@ -43,5 +43,5 @@ def combined(
         if len(token):
             seen = hidden[token]
             inner = activation(expert[names.gate](seen)) * expert[names.up](seen)
-            result.index_add_(0, token, expert[names.down](inner) * weights[token, place, None])
+            result.index_add_(0, token, (expert[names.down](inner) * weights[token, place, None]).to(result))
     return result

@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backend.domain.errors import ModelDamaged, WorkError
+from backend.layered import attention
 from backend.layered.cache import recorder
 from backend.layered.families import Family, family_of
 from backend.layered.source import Source
@@ -52,6 +53,7 @@ class Outline:
         with torch.device("meta"):
             self.model: Any = AutoModelForCausalLM.from_config(self.config, dtype=torch.float32, trust_remote_code=False).eval()
         self.model.requires_grad_(False)
+        attention.install(self.model)
         self.layers = self.model.get_submodule(self.family.layers)
         self.tied = bool(self.config.get_text_config().tie_word_embeddings)
         self._output, self._table = self._path(self.model.get_output_embeddings()), self._path(self.model.get_input_embeddings())

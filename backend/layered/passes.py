@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from backend.domain.errors import WorkError
 from backend.layered.hidden import Hidden
 from backend.layered.outline import Call, Outline, moved
+from backend.layered.products import half_precision
 
 if TYPE_CHECKING:
     import torch
@@ -42,9 +43,15 @@ def devices() -> tuple[str, ...]:
 
 
 class Passes:
-    """`tokens` [sequences, length] are embedded by `embed`, then `through` takes them from layer to layer."""
+    """`tokens` [sequences, length] are embedded by `embed`, then `through` takes them from layer to layer.
 
-    def __init__(self, outline: Outline, tokens: torch.Tensor, devices: Sequence[str], warn: Callable[[str], None]) -> None:
+    `half`: in bfloat16 where the hardware has it, the residual stream and norms in fp32; else all in fp32.
+    """
+
+    def __init__(
+        self, outline: Outline, tokens: torch.Tensor, devices: Sequence[str], warn: Callable[[str], None], *, half: bool = False
+    ) -> None:
+        self.half = half
         self.outline, self.tokens, self.devices, self.warn = outline, tokens, tuple(devices), warn
         kind = self.devices[0].partition(":")[0]
         self.batch = max(1, BATCH_TOKENS.get(kind, BATCH_TOKENS["cuda"]) // tokens.shape[1])
@@ -107,11 +114,12 @@ class Passes:
 
         def work(place: int) -> None:
             device, layer, tally = places[place]
-            with tapped(layer, tally):
+            with tapped(layer, tally, stop=not keep and not self.outline.cache.recording):
                 for done, span in enumerate(spans[place :: len(places)], start=1):
-                    leaving = self._run(number, layer, hidden.entering[span].to(device))
-                    if keep:
-                        hidden.leaving[span] = leaving.cpu()
+                    with suppress(AllSeen):
+                        leaving = self._run(number, layer, hidden.entering[span].to(device))
+                        if keep:
+                            hidden.leaving[span] = leaving.cpu()
                     if place == 0:
                         tick(min(1.0, done * len(places) / len(spans)))
 
@@ -127,7 +135,7 @@ class Passes:
         call = self.calls(len(entering), number)
         if len(self.devices) > 1:
             call = moved(call, str(entering.device))
-        with torch.no_grad():
+        with torch.no_grad(), half_precision(str(entering.device), self.half):
             left: torch.Tensor | tuple[torch.Tensor, ...] = layer(entering, *call.args, **call.kwargs)
         return left[0] if isinstance(left, tuple) else left
 
@@ -138,14 +146,29 @@ def out_of_memory(error: BaseException) -> bool:
     return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
+class AllSeen(Exception):
+    """Every tap of a layer was read: what the layer would still compute is not needed."""
+
+
 @contextmanager
-def tapped(layer: Any, taps: Mapping[str, Tap]) -> Iterator[None]:
-    """While this lasts, what the module at each path of `layer` reads goes to its tap."""
+def tapped(layer: Any, taps: Mapping[str, Tap], *, stop: bool = False) -> Iterator[None]:
+    """While this lasts, what the module at each path of `layer` reads goes to its tap.
 
-    def observer(tap: Tap) -> Any:
-        return lambda _module, args: tap.add(args[0].flatten(0, -2).float())
+    With `stop` a call of the layer ends by AllSeen as soon as every one of them was called.
+    """
+    seen: set[str] = set()
 
-    hooks = [layer.get_submodule(path).register_forward_pre_hook(observer(tap)) for path, tap in taps.items()]
+    def observer(path: str) -> Any:
+        def observe(_module: Any, args: tuple[torch.Tensor, ...]) -> None:
+            taps[path].add(args[0].flatten(0, -2).float())
+            seen.add(path)
+            if stop and len(seen) == len(taps):
+                raise AllSeen
+
+        return observe
+
+    hooks = [layer.get_submodule(path).register_forward_pre_hook(observer(path)) for path in taps]
+    hooks.append(layer.register_forward_pre_hook(lambda *_: seen.clear()))
     try:
         yield
     finally:

@@ -19,6 +19,10 @@ SEQUENCES, LENGTH = 12, 32
 WIDE = "mlp.down_proj"
 
 
+ROUNDING: dict[str, float] = {"rtol": 0.02, "atol": 0.01}
+"""Calibration runs in bfloat16 where the processor has it, and the size of a batch decides how sums are rounded."""
+
+
 class Bench:
     """One layer of a tiny model, its calibration sequences and what was warned of."""
 
@@ -28,7 +32,7 @@ class Bench:
         self.outline = Outline(Source(tiny(folder, kind)))
         tokens = torch.randint(1, 256, (SEQUENCES, LENGTH), generator=torch.Generator().manual_seed(0))
         self.warnings: list[str] = []
-        self.passes = Passes(self.outline, tokens, devices, self.warnings.append)
+        self.passes = Passes(self.outline, tokens, devices, self.warnings.append, half=True)
         self.passes.batch = 3
         self.hidden = Hidden((SEQUENCES, LENGTH, HIDDEN), folder)
         self.passes.embed(self.hidden)
@@ -49,7 +53,7 @@ def test_several_devices_see_all_that_one_sees(tmp_path: Path) -> None:
 
     alone = Bench(tmp_path / "one", ("cpu",)).run()
     together = Bench(tmp_path / "two", ("cpu", "cpu")).run()
-    torch.testing.assert_close(together, alone)
+    torch.testing.assert_close(together, alone, **ROUNDING)
 
 
 def limited(bench: Bench, most: int) -> None:
@@ -70,7 +74,7 @@ def test_a_device_that_runs_out_of_memory_gets_half_and_says_so(tmp_path: Path) 
     bench = Bench(tmp_path / "two", ("cpu",))
     bench.passes.batch = 6
     limited(bench, 2)
-    torch.testing.assert_close(bench.run(), alone)
+    torch.testing.assert_close(bench.run(), alone, **ROUNDING)
     assert bench.warnings == [
         "Memory ran out: going on with 3 sequences at a time.",
         "Memory ran out: going on with 1 sequences at a time.",
@@ -94,4 +98,4 @@ def test_calls_for_another_batch_size_are_made_when_they_are_needed(tmp_path: Pa
     whole = alone.hidden.leaving.clone()
     alone.passes.batch = 5
     assert alone.passes.through(0, alone.hidden, None, True, lambda _: None) == first == {}
-    torch.testing.assert_close(alone.hidden.leaving, whole)
+    torch.testing.assert_close(alone.hidden.leaving, whole, **ROUNDING)

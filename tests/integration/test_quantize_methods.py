@@ -146,7 +146,7 @@ def test_cache_scales_are_the_largest_keys_after_rotation_and_the_largest_values
         for name, values in (("k_scale", layer.keys), ("v_scale", layer.values)):
             scale = stored[f"model.layers.{number}.self_attn.{name}"]
             assert scale.shape == (1,)
-            assert float(scale) == pytest.approx(float(values.abs().max()) / 448, rel=1e-3)
+            assert float(scale) == pytest.approx(float(values.abs().max()) / 448, rel=1e-2)
     assert config(tmp_path / "out")["quantization_config"]["kv_cache_scheme"]["type"] == "float"
     assert set(stored) - set(tensors(model)) == {f"model.layers.{n}.self_attn.{kind}_scale" for n in (0, 1) for kind in "kv"}
 

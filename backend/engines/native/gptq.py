@@ -86,13 +86,13 @@ class _Round:
         args = rounding.scheme.weights
         self.rounding, self.mask = rounding, mask
         self.group = args.group_size or weight.shape[1]
-        self.low, self.high = -float(2 ** (args.num_bits - 1)), float(2 ** (args.num_bits - 1) - 1)
+        self.low, self.high = -(2 ** (args.num_bits - 1)), 2 ** (args.num_bits - 1) - 1
         if grid is None and self.group > BLOCK:
             grid = parameters(weight, rounding)
         count = weight.shape[1] // self.group
         self.given = grid is not None
         self.scale = grid.scale.T.contiguous() if grid else weight.new_ones(count, len(weight))
-        self.zero = grid.zero_point.T.contiguous().float() if grid else weight.new_zeros(count, len(weight))
+        self.zero = (grid.zero_point.T.contiguous() if grid else weight.new_zeros(count, len(weight))).int()
         self.zero_type = grid.zero_point.dtype if grid else torch.int8
         self.groups = (order // self.group).tolist()
 
@@ -100,16 +100,18 @@ class _Round:
         self.start, self.columns = start, columns
 
     def column(self, index: int) -> torch.Tensor:
+        import torch
+
         number = self.groups[index]
         if not self.given and index % self.group == 0:
             self._begin(index - self.start, number)
-        scale, zero = self.scale[number], self.zero[number]
-        value = (self.columns[index - self.start] / scale).add_(zero).round_().clamp_(self.low, self.high).sub_(zero).mul_(scale)
+        column, scale, zero = self.columns[index - self.start], self.scale[number], self.zero[number]
+        value: torch.Tensor = torch.fake_quantize_per_channel_affine(column, scale, zero, 0, self.low, self.high)
         return value if self.mask is None else value * self.mask[:, index]
 
     def _begin(self, start: int, number: int) -> None:
         grid = parameters(self.columns[start : start + self.group].T.contiguous(), self.rounding)
-        self.scale[number], self.zero[number] = grid.scale[:, 0], grid.zero_point[:, 0].float()
+        self.scale[number], self.zero[number] = grid.scale[:, 0], grid.zero_point[:, 0].int()
 
     def grid(self) -> Grid:
         return Grid(self.scale.T.contiguous(), self.zero.T.contiguous().to(self.zero_type))

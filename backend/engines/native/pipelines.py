@@ -26,7 +26,7 @@ KERNEL_MULTIPLE = 32
 TUNING = frozenset({"act_order", "awq_scales", "clip", "activations", "strength", "kv_cache", "format"})
 """The options of `QuantizeRequest.tuning`."""
 REPORT_SAMPLES = 16
-"""Sequences of methods that take nothing from calibration but the reported errors."""
+"""Sequences that reported errors are measured on where nothing else is made of them."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,8 @@ class Pipeline:
     multiple: int = KERNEL_MULTIPLE
     samples: int | None = None
     """The most sequences that are of use."""
+    gram_samples: int | None = None
+    """Of how many sequences X'X is collected, where it serves the reported errors only."""
     cache: Callable[[Extent], dict[str, torch.Tensor]] | None = None
     """From the largest key and value of a layer to what is stored with its attention (`k_scale`, `v_scale`)."""
 
@@ -96,7 +98,7 @@ def build(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
         found = replace(found, cache=activations.cache_scales, samples=None)
     if request.pruning is None:
         return found
-    return replace(found, pruner=Dropped(request.pruning), sequential=True, samples=None)
+    return replace(found, pruner=Dropped(request.pruning), sequential=True, samples=None, gram_samples=None)
 
 
 def _caches(request: QuantizeRequest) -> bool:
@@ -123,7 +125,7 @@ def _gptq(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
     rounding, write, config = _grouped(request, dtype)
     act_order, clipped = bool(request.tuning.get("act_order")), bool(request.tuning.get("clip"))
     scaler = Searched(rounding) if request.tuning.get("awq_scales") else None
-    return Pipeline(Swept(rounding, write, act_order=act_order, clipped=clipped), config, scaler=scaler, sequential=True)
+    return Pipeline(Swept(rounding, write, act_order=act_order, clipped=clipped), config, scaler=scaler)
 
 
 def _w8a8(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
@@ -146,7 +148,8 @@ def _int8(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
 def _eight(request: QuantizeRequest, rounding: Rounding) -> Pipeline:
     inputs = rounding.scheme.input_activations
     static = inputs is not None and not inputs.dynamic
-    return Pipeline(Nearest(rounding, _plain(rounding)), _config(request, rounding), samples=None if static else REPORT_SAMPLES)
+    samples = None if static else REPORT_SAMPLES
+    return Pipeline(Nearest(rounding, _plain(rounding)), _config(request, rounding), samples=samples, gram_samples=REPORT_SAMPLES)
 
 
 def _grouped(request: QuantizeRequest, dtype: torch.dtype) -> tuple[Rounding, Write, Any]:

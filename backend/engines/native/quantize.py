@@ -20,6 +20,7 @@ from backend.engines.native.statistics import Tally, Taps
 from backend.layered.hidden import Hidden
 from backend.layered.outline import Outline
 from backend.layered.passes import Passes
+from backend.layered.products import fast_products
 from backend.layered.source import Source, weight_files
 
 if TYPE_CHECKING:
@@ -39,11 +40,12 @@ def quantize(request: QuantizeRequest, progress: Progress) -> QuantizeResult:
     if config.get("quantization_config"):
         raise ImpossibleStack("The model is already quantized: start from its 16-bit original.")
     progress.phase("load", "Reading the model's outline", weight=0.1)
-    run = _Run(request, progress)
-    checkpoint.fresh(request.out_dir)
-    folder = request.work_dir or request.out_dir.with_name(request.out_dir.name + ".work")
-    with Work(folder, kept=request.work_dir is not None) as work:
-        return run.run(work)
+    with fast_products():
+        run = _Run(request, progress)
+        checkpoint.fresh(request.out_dir)
+        folder = request.work_dir or request.out_dir.with_name(request.out_dir.name + ".work")
+        with Work(folder, kept=request.work_dir is not None) as work:
+            return run.run(work)
 
 
 class _Run:
@@ -61,7 +63,7 @@ class _Run:
         self.tokens = calibration.sample_tokens(request.model_dir, texts, wanted, length, seed)
         if len(self.tokens) < wanted:
             progress.warn(f"The calibration text gives {len(self.tokens)} sequences, fewer than {wanted}.")
-        self.passes = Passes(self.outline, self.tokens, request.devices, progress.warn)
+        self.passes = Passes(self.outline, self.tokens, request.devices, progress.warn, half=True)
 
     def run(self, work: Work) -> QuantizeResult:
         state, hidden = self._begin(work)
@@ -120,10 +122,12 @@ class _Run:
     def _taps(self, device: str) -> Taps:
         """A tally for each input of the plan."""
         layer, total, made = self.outline.layers[0], self.tokens.numel(), {}
+        samples, places = self.pipeline.gram_samples, len(self.request.devices)
+        counted = None if samples is None else -(-samples // places) * self.tokens.shape[1]
         for unit in self.plan:
             for names in unit.inputs:
                 coming = 0 if self._is_expert(names[0]) else total
-                made[names[0]] = Tally(layer.get_submodule(names[0]).in_features, coming, self.pipeline.gram, device)
+                made[names[0]] = Tally(layer.get_submodule(names[0]).in_features, coming, self.pipeline.gram, device, counted)
         return made
 
     def _is_expert(self, path: str) -> bool:

@@ -7,7 +7,7 @@ output error over the calibration tokens. Knows no model: matrices in, scales ou
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from backend.engines.native.group import Linear, Producer
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 GRID = 20
 """Steps of the exponent over [0, 1], the paper's."""
+
+STRIDES = (4, 2, 1)
+"""The grid is walked in these: all points at the first stride, then the neighbours of the best so far at each finer one."""
 
 SAMPLED_ROWS = 256
 """Output rows of a group that rank the candidates."""
@@ -41,24 +44,38 @@ def search(linears: Sequence[Linear], producer: Producer, rounding: Rounding) ->
     The loss is a sum over output rows, so an even sample of rows ranks the candidates; the first few are then held against
     plain rounding on all rows.
     """
-    step = max(1, sum(len(linear.weight) for linear in linears) // SAMPLED_ROWS)
-    sampled = [linear.part(step) for linear in linears]
-    plain, *candidates = _candidates(linears, producer, rounding)
-    candidates.sort(key=lambda columns: group_loss(sampled, columns, rounding))
-    return min([plain, *candidates[:FINALISTS]], key=lambda columns: group_loss(linears, columns, rounding))
-
-
-def _candidates(linears: Sequence[Linear], producer: Producer, rounding: Rounding) -> Iterator[torch.Tensor]:
-    """Ones; activation^a; and activation^a / weight^(1-a), the form of the authors' code and AutoAWQ."""
     import torch
 
-    activation = producer.tie(_activation_statistic(linears))
-    weight = producer.tie(_weight_statistic(linears, rounding))
-    yield producer.exact(torch.ones_like(activation))
-    for step in range(1, GRID):
-        power = activation.clamp(min=1e-30).log() * (step / GRID)
-        yield producer.exact(_centred(power))
-        yield producer.exact(_centred(power - weight.clamp(min=1e-30).log() * (1 - step / GRID)))
+    step = max(1, sum(len(linear.weight) for linear in linears) // SAMPLED_ROWS)
+    sampled = [linear.part(step) for linear in linears]
+    ranked = []
+    for candidate in _candidates(linears, producer, rounding):
+        ranked += _walked(candidate, lambda columns: group_loss(sampled, columns, rounding))
+    finalists = [columns for _, columns in sorted(ranked, key=lambda pair: pair[0])[:FINALISTS]]
+    plain = producer.exact(torch.ones_like(linears[0].columns))
+    return min([plain, *finalists], key=lambda columns: group_loss(linears, columns, rounding))
+
+
+def _walked(
+    candidate: Callable[[float], torch.Tensor], loss: Callable[[torch.Tensor], float]
+) -> list[tuple[float, torch.Tensor]]:
+    """The losses and scales of the exponents that were tried."""
+    found: dict[int, tuple[float, torch.Tensor]] = {}
+    for stride in STRIDES:
+        best = min(found, key=lambda step: found[step][0]) if found else None
+        for step in range(stride, GRID, stride) if best is None else (best - stride, best + stride):
+            if 0 < step < GRID and step not in found:
+                columns = candidate(step / GRID)
+                found[step] = (loss(columns), columns)
+    return list(found.values())
+
+
+def _candidates(linears: Sequence[Linear], producer: Producer, rounding: Rounding) -> Iterator[Callable[[float], torch.Tensor]]:
+    """From the exponent a to scales: activation^a; and activation^a / weight^(1-a), the form of the authors' code and AutoAWQ."""
+    activation = producer.tie(_activation_statistic(linears)).clamp(min=1e-30).log()
+    weight = producer.tie(_weight_statistic(linears, rounding)).clamp(min=1e-30).log()
+    yield lambda power: producer.exact(_centred(activation * power))
+    yield lambda power: producer.exact(_centred(activation * power - weight * (1 - power)))
 
 
 def _centred(logs: torch.Tensor) -> torch.Tensor:

@@ -14,13 +14,18 @@ if TYPE_CHECKING:
     import torch
 
 
+BLOCKS, SMALLEST = 8, 128
+"""Blocks of columns that a Gram matrix is made in, and the fewest columns that are worth a product of their own."""
+
+
 class Tally:
     """The running statistics of one input. `tokens_to_come` decides the form: fewer than features, and the tokens are kept.
 
     Of an expert nobody knows it beforehand (0): tokens are kept until there are more than features, then folded.
     """
 
-    def __init__(self, features: int, tokens_to_come: int, gram: bool, device: str) -> None:
+    def __init__(self, features: int, tokens_to_come: int, gram: bool, device: str, gram_tokens: int | None = None) -> None:
+        """`gram_tokens`: how many tokens the Gram matrix is of, where not of all."""
         import torch
 
         self.features, self.tokens = features, 0
@@ -28,7 +33,8 @@ class Tally:
         self.max_abs = torch.zeros(features, device=device)
         self.kept: list[torch.Tensor] = []
         self.matrix: torch.Tensor | None = None
-        self.asked = gram
+        """X'X, of which only blocks on and below the diagonal are kept until the end."""
+        self.asked, self.left = gram, gram_tokens
         if gram and tokens_to_come > features:
             self.matrix = torch.zeros(features, features, device=device)
 
@@ -41,19 +47,21 @@ class Tally:
         self.total_abs.add_(magnitude.sum(0))
         if len(rows):
             torch.maximum(self.max_abs, magnitude.amax(0), out=self.max_abs)
-        if not self.asked:
+        if self.left is not None:
+            rows, self.left = rows[: self.left], self.left - min(self.left, len(rows))
+        if not self.asked or not len(rows):
             return
         if self.matrix is not None:
-            self.matrix.addmm_(rows.T, rows)
+            _add_gram(self.matrix, rows)
             return
         self.kept.append(rows.clone())
-        if self.tokens > self.features:
+        if sum(map(len, self.kept)) > self.features:
             self._fold()
 
     def _fold(self) -> None:
         self.matrix = self.total_abs.new_zeros(self.features, self.features)
         for rows in self.kept:
-            self.matrix.addmm_(rows.T, rows)
+            _add_gram(self.matrix, rows)
         self.kept = []
 
     def merge(self, other: Tally) -> None:
@@ -69,7 +77,7 @@ class Tally:
             self._fold()
         if self.matrix is not None:
             for rows in self.kept:
-                self.matrix.addmm_(rows.T, rows)
+                _add_gram(self.matrix, rows)
             self.kept = []
             if other.matrix is not None:
                 self.matrix.add_(other.matrix.to(device))
@@ -84,7 +92,25 @@ class Tally:
         seen = self.max_abs if self.matrix is None else self.matrix
         if not bool(seen.isfinite().all()):
             raise WorkError(f"The input of {name} is not finite on the calibration text: check the model's weights.")
+        if self.matrix is not None:
+            _mirror(self.matrix)
         return Stats(self.tokens, self.total_abs / max(1, self.tokens), self.max_abs, self.matrix, rows)
+
+
+def _blocks(features: int) -> Iterator[slice]:
+    size = max(SMALLEST, features // BLOCKS)
+    return (slice(start, start + size) for start in range(0, features, size))
+
+
+def _add_gram(matrix: torch.Tensor, rows: torch.Tensor) -> None:
+    """Add X'X to the blocks on and below the diagonal: it is symmetric, and the other half costs as much."""
+    for block in _blocks(len(matrix)):
+        matrix[block, : block.stop].addmm_(rows[:, block].T, rows[:, : block.stop])
+
+
+def _mirror(matrix: torch.Tensor) -> None:
+    for block in _blocks(len(matrix)):
+        matrix[: block.start, block] = matrix[block, : block.start].T
 
 
 Taps = dict[str, Tally]

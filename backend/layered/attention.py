@@ -1,0 +1,67 @@
+"""Causal attention for calibration on a processor: blocks of queries against the keys they may see, in 16 bit.
+
+torch's own kernel computes 16-bit attention on processors several times slower than the products it is made of. Where anything
+but a plain causal mask is asked, torch's kernel is called as before. Knows tensors and transformers' interface only.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+NAME = "whetstone_blocked"
+BLOCK = 128
+"""Queries of a block: what lies above the diagonal inside it is computed for nothing."""
+
+
+def install(model: Any) -> None:
+    """Let `model` use it where the family lets attention be chosen, and has torch's kernel now."""
+    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers.masking_utils import sdpa_mask
+
+    if model.config.get_text_config()._attn_implementation != "sdpa" or not model._can_set_attn_implementation():
+        return
+    AttentionInterface.register(NAME, _attend)
+    AttentionMaskInterface.register(NAME, sdpa_mask)
+    model.set_attn_implementation(NAME)
+
+
+def _attend(
+    module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, **options: Any
+) -> tuple[torch.Tensor, None]:
+    """transformers' attention function: `query` [batch, heads, tokens, head size]; returns [batch, tokens, heads, head size]."""
+    from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
+
+    if mask is not None or not _plain(module, query, key, options):
+        found: tuple[torch.Tensor, None] = sdpa_attention_forward(module, query, key, value, mask, **options)
+        return found
+    scale = options.get("scaling") or query.shape[-1] ** -0.5
+    query, key, value = ((query * scale).bfloat16(), key.bfloat16(), value.bfloat16())
+    groups = query.shape[1] // key.shape[1]
+    return causal(query, repeat_kv(key, groups), repeat_kv(value, groups)).transpose(1, 2).contiguous(), None
+
+
+def _plain(module: Any, query: torch.Tensor, key: torch.Tensor, options: dict[str, Any]) -> bool:
+    import torch
+
+    asked = options.get("is_causal")
+    causal = asked if asked is not None else getattr(module, "is_causal", True)
+    special = any(options.get(name) is not None for name in ("position_bias", "softcap", "s_aux")) or options.get("dropout")
+    on_processor = query.device.type == "cpu" and torch.is_autocast_enabled("cpu")
+    return bool(on_processor and causal and not special and query.shape[2] == key.shape[2])
+
+
+def causal(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """softmax(Q K' + causal mask) V for Q, K, V [batch, heads, tokens, head size], Q scaled already."""
+    import torch
+
+    keys, out = key.transpose(-1, -2), torch.empty_like(query)
+    above = torch.full((BLOCK, BLOCK), -torch.inf, dtype=query.dtype).triu(1)
+    for start in range(0, query.shape[2], BLOCK):
+        stop = min(start + BLOCK, query.shape[2])
+        scores = query[:, :, start:stop] @ keys[..., :stop]
+        scores[..., start:] += above[: stop - start, : stop - start]
+        out[:, :, start:stop] = torch.softmax(scores, -1, dtype=scores.dtype) @ value[:, :, :stop]
+    return out

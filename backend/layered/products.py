@@ -1,0 +1,60 @@
+"""How matrices are multiplied: fp32 by the fastest library that is exact, calibration in bfloat16 where the hardware has it.
+
+A model is served in 16 bit, so its calibration may run in 16 bit: weights and inputs of linears and attention are, the residual
+stream, norms and statistics stay fp32. Knows no model and no algorithm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+EXACT = 1e-5
+"""Largest relative error of a product that still counts as fp32; bfloat16 has 4e-3."""
+
+
+@contextmanager
+def fast_products() -> Iterator[None]:
+    """While this lasts, fp32 products on the processor are oneDNN's where those are exact.
+
+    MKL, torch's own choice, reaches half of oneDNN's speed on processors that are not Intel's. torch hands fp32 products to
+    oneDNN only where bfloat16 arithmetic is allowed, and oneDNN uses that only on processors with matrix tiles (AMX). Which of
+    the two happens is tried, not assumed.
+    """
+    import torch
+
+    matmul: Any = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
+    before = matmul.fp32_precision
+    matmul.fp32_precision = "bf16"
+    if not _exact():
+        matmul.fp32_precision = before
+    try:
+        yield
+    finally:
+        matmul.fp32_precision = before
+
+
+def _exact() -> bool:
+    import torch
+
+    left, right = torch.rand(2, 256, 256, generator=torch.Generator().manual_seed(0))
+    true = left.double() @ right.double()
+    return float((left @ right - true).norm() / true.norm()) < EXACT
+
+
+def half_precision(device: str, wanted: bool = True) -> Any:
+    """A context in which linears and attention run in bfloat16 on `device`; none where the hardware would emulate it."""
+    import torch
+
+    kind = device.partition(":")[0]
+    return torch.autocast(kind, dtype=torch.bfloat16, enabled=wanted and _has_bfloat16(kind))
+
+
+def _has_bfloat16(kind: str) -> bool:
+    import torch
+
+    if kind == "cuda":
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    able = torch.cpu.get_capabilities()
+    return bool(able.get("avx512_bf16") or able.get("amx_bf16") or able.get("bf16"))

@@ -1,0 +1,67 @@
+"""Products and attention for calibration: exact where they say so, and the same as torch's own where they are not."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from backend.engines.native.statistics import Tally
+from backend.layered.attention import causal
+from backend.layered.passes import AllSeen, tapped
+from backend.layered.products import fast_products, half_precision
+
+
+def test_fast_products_keep_fp32_accuracy_and_leave_no_trace() -> None:
+    before = torch.backends.mkldnn.matmul.fp32_precision
+    left, right = torch.randn(300, 200), torch.randn(200, 100)
+    with fast_products():
+        found = left @ right
+    true = left.double() @ right.double()
+    assert float((found - true).norm() / true.norm()) < 1e-5
+    assert torch.backends.mkldnn.matmul.fp32_precision == before
+
+
+@pytest.mark.parametrize("tokens", [1, 127, 128, 129, 300])
+def test_blocked_attention_is_causal_attention(tokens: int) -> None:
+    query, key, value = torch.randn(3, 2, 4, tokens, 16)
+    expected = torch.nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+    torch.testing.assert_close(causal(query * 16**-0.5, key, value), expected)
+
+
+@pytest.mark.parametrize("features", [5, 128, 200, 1100])
+def test_a_gram_matrix_of_half_the_products_is_whole(features: int) -> None:
+    rows = torch.randn(2 * features, features)
+    tally = Tally(features, len(rows), True, "cpu")
+    tally.add(rows[:7])
+    tally.add(rows[7:])
+    torch.testing.assert_close(tally.stats("x").matrix(), rows.T @ rows, rtol=1e-4, atol=1e-2)
+
+
+def test_a_gram_matrix_may_be_of_the_first_tokens_only() -> None:
+    rows = torch.randn(60, 8)
+    tally = Tally(8, 60, True, "cpu", gram_tokens=25)
+    for part in rows.split(20):
+        tally.add(part)
+    stats = tally.stats("x")
+    assert stats.tokens == 60
+    torch.testing.assert_close(stats.mean_abs, rows.abs().mean(0))
+    torch.testing.assert_close(stats.matrix(), rows[:25].T @ rows[:25])
+
+
+def test_a_layer_stops_once_all_was_seen_and_not_before() -> None:
+    layer = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
+    tallies = {path: Tally(4, 6, True, "cpu") for path in ("0", "1")}
+    with torch.no_grad(), tapped(layer, tallies, stop=True):
+        for _ in range(2):
+            with pytest.raises(AllSeen):
+                layer(torch.randn(3, 4))
+    assert [tally.tokens for tally in tallies.values()] == [6, 6]
+    with torch.no_grad(), tapped(layer, {"0": Tally(4, 6, True, "cpu")}):
+        assert layer(torch.randn(3, 4)).shape == (3, 4)
+
+
+def test_half_precision_is_bfloat16_or_nothing() -> None:
+    with half_precision("cpu"):
+        found = torch.nn.functional.linear(torch.randn(2, 3), torch.randn(4, 3)).dtype
+    able = torch.cpu.get_capabilities()
+    assert found == (torch.bfloat16 if able.get("avx512_bf16") or able.get("amx_bf16") else torch.float32)
