@@ -259,16 +259,7 @@ _COMMON: tuple[Rule, ...] = (
     _one_weight_quantization, _once_each, _already_quantized, _group_size, *rules_methods.COMMON, _generates,
     _draft, _eager_compile, _context, _tensor_parallel, _serving_types,
 )  # fmt: skip
-_OURS: tuple[Rule, ...] = (
-    _no_engine,
-    *_COMMON,
-    _capabilities,
-    _family,
-    rules_methods.library,
-    rules_methods.one_pass,
-    _kernel,
-    _compiler,
-)
+_OURS: tuple[Rule, ...] = (_no_engine, *_COMMON, _capabilities, _family, *rules_methods.LIBRARY, _kernel, _compiler)
 RULES: dict[str, tuple[Rule, ...]] = {
     "local": _OURS,
     "planned": (*_OURS, _memory),

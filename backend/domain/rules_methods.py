@@ -62,3 +62,4 @@ def library(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]
 
 
 COMMON = (takes_options, file_format, cache_scales, pattern)
+LIBRARY = (library, one_pass)

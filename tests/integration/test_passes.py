@@ -95,3 +95,23 @@ def test_calls_for_another_batch_size_are_made_when_they_are_needed(tmp_path: Pa
     alone.passes.batch = 5
     assert alone.passes.through(0, alone.hidden, None, True, lambda _: None) == first == {}
     torch.testing.assert_close(alone.hidden.leaving, whole)
+
+
+def test_when_a_pass_is_given_up_no_device_goes_on(tmp_path: Path) -> None:
+    """Else a cancelled job would wait for all that the other devices still had to do."""
+    bench = Bench(tmp_path / "one", ("cpu", "cpu"))
+    bench.passes.batch = 1
+    others: list[int] = []
+
+    def wait(module: Any, args: tuple[Any, ...]) -> None:
+        if module is not bench.outline.layers[0]:
+            others.append(len(args[0]))
+            assert bench.passes.given_up.wait(60)
+
+    def give_up(_done: float) -> None:
+        raise KeyboardInterrupt
+
+    bench.outline.layers[0].register_forward_pre_hook(wait)
+    with pytest.raises(KeyboardInterrupt):
+        bench.passes.through(0, bench.hidden, bench.taps, True, give_up)
+    assert len(others) <= 1

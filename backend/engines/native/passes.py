@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 from backend.domain.errors import WorkError
@@ -38,6 +39,8 @@ class Passes:
         kind = self.devices[0].partition(":")[0]
         self.batch = max(1, BATCH_TOKENS.get(kind, BATCH_TOKENS["cuda"]) // tokens.shape[1])
         self._calls: dict[int, list[Call]] = {}
+        self.given_up = Event()
+        """Set when a pass is over for one device, by an error or a cancel: the others begin no further batch."""
 
     def embed(self, hidden: Hidden) -> None:
         """Fill what enters the first layer."""
@@ -88,10 +91,14 @@ class Passes:
             self.calls(size, number)
         places = list(zip(self.devices, layers, tallies, strict=True))
 
+        self.given_up.clear()
+
         def work(place: int) -> None:
             device, layer, tally = places[place]
             with tapped(layer, tally):
                 for done, span in enumerate(spans[place :: len(places)], start=1):
+                    if self.given_up.is_set():
+                        return
                     leaving = self._run(number, layer, hidden.entering[span].to(device))
                     if keep:
                         hidden.leaving[span] = leaving.cpu()
@@ -102,7 +109,10 @@ class Passes:
             work(0)
             return
         with ThreadPoolExecutor(len(places)) as pool:
-            list(pool.map(work, range(len(places))))
+            try:
+                list(pool.map(work, range(len(places))))
+            finally:
+                self.given_up.set()  # a cancelled job waits for the batches at hand, not for all
 
     def _run(self, number: int, layer: Any, entering: torch.Tensor) -> torch.Tensor:
         import torch
