@@ -11,7 +11,7 @@ from backend.domain.errors import WorkError
 from backend.engines.native.checkpoint import Source
 from backend.engines.native.hidden import Hidden
 from backend.engines.native.outline import Outline
-from backend.engines.native.passes import Passes, Taps
+from backend.engines.native.passes import Passes, Taps, memory_errors
 from backend.engines.native.statistics import Tally
 from tests.families import HIDDEN, tiny
 
@@ -82,6 +82,15 @@ def test_a_single_sequence_that_is_too_much_is_one_sentence(tmp_path: Path) -> N
     limited(bench, 0)
     with pytest.raises(WorkError, match="Memory ran out on a single sequence"):
         bench.run()
+
+
+def test_memory_that_runs_out_where_nothing_can_be_halved_is_one_sentence() -> None:
+    import torch
+
+    with pytest.raises(WorkError, match="Memory ran out on the matrices of one layer: use a device"), memory_errors():
+        torch.empty(1 << 60)
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"), memory_errors():
+        torch.empty(2, 3) @ torch.empty(2, 3)
 
 
 def test_calls_for_another_batch_size_are_made_when_they_are_needed(tmp_path: Path) -> None:

@@ -5,8 +5,9 @@ Knows how a layer is called, and nothing of what is collected or why.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
@@ -129,6 +130,19 @@ def out_of_memory(error: BaseException) -> bool:
     import torch
 
     return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+
+
+@contextmanager
+def memory_errors() -> Iterator[None]:
+    """Turn memory that runs out, where there is no batch left to halve, into WorkError."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not out_of_memory(error):
+            raise
+        raise WorkError(
+            "Memory ran out on the matrices of one layer: use a device with more memory, or fewer calibration sequences."
+        ) from None
 
 
 def _merged(tallies: list[Taps]) -> Taps:

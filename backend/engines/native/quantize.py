@@ -18,7 +18,7 @@ from backend.engines.native.checkpoint import Source
 from backend.engines.native.hidden import Hidden
 from backend.engines.native.layerwork import LayerWork, planned
 from backend.engines.native.outline import Outline
-from backend.engines.native.passes import Passes, Taps
+from backend.engines.native.passes import Passes, Taps, memory_errors
 from backend.engines.native.resume import State, Work, key_of
 from backend.engines.native.statistics import Tally
 
@@ -42,7 +42,7 @@ def quantize(request: QuantizeRequest, progress: Progress) -> QuantizeResult:
     run = _Run(request, progress)
     checkpoint.fresh(request.out_dir)
     folder = request.work_dir or request.out_dir.with_name(request.out_dir.name + ".work")
-    with Work(folder, kept=request.work_dir is not None) as work:
+    with Work(folder, kept=request.work_dir is not None) as work, memory_errors():
         return run.run(work)
 
 

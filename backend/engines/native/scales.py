@@ -49,7 +49,7 @@ def search(linears: Sequence[Linear], producer: Producer, rounding: Rounding) ->
 
 
 def _candidates(linears: Sequence[Linear], producer: Producer, rounding: Rounding) -> Iterator[torch.Tensor]:
-    """Ones; activation^a; and activation^a / weight^(1-a), the form of the authors' code and AutoAWQ."""
+    """Ones; activation^a, the paper's (equation 5) and its code's; activation^a / weight^(1-a), AutoAWQ's `duo_scaling`."""
     import torch
 
     activation = producer.tie(_activation_statistic(linears))
