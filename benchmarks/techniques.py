@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 from backend import service, settings
 from backend.catalog import calibration_text
 from backend.cli.output import table
+from backend.domain import methods
 from backend.domain.errors import WhetstoneError
 from backend.domain.recipe import Prune, Quantize, Recipe
 from backend.evaluate import quality
@@ -150,21 +151,27 @@ def judge(workspace: Workspace, every: Sequence[Made], lock: Path | None) -> tup
         folders = [each.folder for each in asked[start : start + BATCH]]
         answered += answers(python, [STARTER, *folders] if start == 0 else folders, tokens, ANSWER, lock)
     noise = reference.apart(answered[0].logged, exact)
-    said = {
-        each.name: judged(each.folder, tokens, exact, noise, answer) for each, answer in zip(asked, answered[1:], strict=True)
-    }
+    said = {each.name: judged(each, tokens, exact, noise, answer) for each, answer in zip(asked, answered[1:], strict=True)}
     return [row(each, said.get(each.name, Judged(served=each.unserved))) for each in every], noise
 
 
-def judged(folder: Path, tokens: list[int], exact: list[float], noise: float, answer: Answer) -> Judged:
-    """Allowed is twice what bfloat16 makes of the original, plus what the technique itself does: each kernel rounds anew."""
+def judged(each: Made, tokens: list[int], exact: list[float], noise: float, answer: Answer) -> Judged:
+    """Allowed is twice what bfloat16 makes of the original; where inputs or the cache are 8 bits, which kernels round anew, what
+    the technique itself does is added."""
     if answer.refused:
         return Judged(served=f"no: {answer.refused}")
-    model = reference.load(folder)
+    model = reference.load(each.folder)
     expected = reference.log_probabilities(model, tokens)
-    off, allowed = reference.apart(answer.logged, expected), 2 * noise + reference.apart(expected, exact)
+    off, allowed = reference.apart(answer.logged, expected), 2 * noise
+    if rounds_anew(recipes.read_file(Path(each.name))):
+        allowed += reference.apart(expected, exact)
     follow = reference.follows(model, tokens, answer.tokens)
     return Judged(off, allowed, follow, "yes" if off <= allowed else "differs")
+
+
+def rounds_anew(recipe: Recipe) -> bool:
+    step = recipe.step("quantize")
+    return isinstance(step, Quantize) and (methods.of(step).activations or methods.caches_fp8(step))
 
 
 def row(each: Made, found: Judged) -> tuple[Any, ...]:
@@ -188,15 +195,21 @@ def markdown(rows: list[tuple[Any, ...]], noise: float) -> str:
 - s: the whole job, its quality report included, with other work on the machine. peak MB: of the worker and its processes.
 - perplexity and mean KL (nats a token): of the artifact's own report, on held-out text.
 - off: mean |difference| of the log-probabilities of {PROMPT} held-out tokens between vLLM (bfloat16) and the dequantized weights
-  in fp32, nats; the unchanged model's is {noise:.3g}. allowed: twice that, plus how far the reference is from the original.
+  in fp32, nats; the unchanged model's is {noise:.3g}. allowed: twice that; where inputs or the cache
+  are 8 bits, plus how far the reference is from the original, since each kernel rounds them anew.
 - follow: of {ANSWER} greedy tokens, those that are the reference's best within {reference.HAIR} logits.
 
 ```
 {table(HEADER, rows)}
 ```
 
-{sum(each[-1] == "yes" for each in rows)} of {len(rows)} are loaded by vLLM and agree.
+{sum(each[-1] == "yes" for each in rows)} of {len(rows)} are loaded by vLLM and agree.{_left_out(rows)}
 """
+
+
+def _left_out(rows: list[tuple[Any, ...]]) -> str:
+    left = [name for name in chosen() if name not in {each[0] for each in rows}]
+    return f" Not in this run: {', '.join(left)}." if left else ""
 
 
 if __name__ == "__main__":

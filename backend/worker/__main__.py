@@ -6,6 +6,7 @@ One of the two places where a broad `except` is right: a failure nobody foresaw 
 from __future__ import annotations
 
 import errno
+import os
 import shutil
 import signal
 import sys
@@ -93,4 +94,7 @@ def _end(channel: JobChannel, outcome: str, error: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    ended = main(sys.argv[1])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(ended)  # all is written: whoever waits need not wait for large libraries to be taken down

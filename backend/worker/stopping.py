@@ -11,7 +11,7 @@ import signal
 import threading
 from collections.abc import Callable
 
-PATIENCE_S = 3.0
+PATIENCE_S = 2.0
 """How long one call may go on after the signal."""
 EXIT_CODE = 130
 
