@@ -19,7 +19,7 @@ from app.words import message, plain
 from backend.domain.errors import WhetstoneError
 from backend.domain.libraries import ENGINES
 from backend.domain.model import ModelFacts
-from backend.domain.recipe import Quantize, Recipe, Step
+from backend.domain.recipe import Prune, Quantize, Recipe, Step
 from backend.service import Workspace, recipes
 from backend.service.recipes import Addition
 
@@ -113,7 +113,7 @@ def goals(opened: Workspace, model: ModelFacts, target: str) -> None:
     names = recipes.bundled_names()
     st.selectbox(
         "Or start from a bundled recipe", names, index=None, placeholder="Choose one", key=widget_key("bundled"),
-        on_change=_bundled, args=(widget_key("bundled"),),
+        format_func=lambda name: f"{name}: {recipes.about(name)}", on_change=_bundled, args=(widget_key("bundled"),),
     )  # fmt: skip
 
 
@@ -148,8 +148,9 @@ def steps(opened: Workspace, recipe: Recipe) -> None:
             _head(recipe, index, step)
             st.caption(options.explained(step))
             _fields(recipe, index, options.shown(step))
-            if isinstance(step, Quantize):
+            if isinstance(step, Prune | Quantize):
                 st.caption(ENGINES[step.engine].prefer)
+            if isinstance(step, Quantize):
                 calibration_upload.upload(opened, widget_key(index, "upload"), partial(_calibrate, index))
 
 

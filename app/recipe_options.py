@@ -153,6 +153,13 @@ STEP_OPTIONS: dict[str, tuple[Option, ...]] = {
             "choice",
             ("unstructured", "2:4", "4:8"),
         ),
+        Option(
+            "engine",
+            "Engine",
+            "Another library can prune, for comparison; only the native engine prunes and quantizes in one pass.",
+            "choice",
+            ("native", "llm-compressor"),
+        ),
     ),
     "compile": (),
 }

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from backend.catalog import token_lengths
-from backend.domain import overlap
+from backend.domain import overlap, vocabulary
 from backend.domain.errors import InvalidWorkload
 from backend.settings import ASSETS
 
@@ -48,15 +48,19 @@ def texts(path: str | None) -> list[str]:
 def check(path: str | None, model_dir: Path, length: int) -> list[str]:
     """`texts`, if they are good for calibrating the model in `model_dir` with sequences of `length` tokens.
 
-    Raises InvalidWorkload as `texts` does, and where they are shorter than one sequence or overlap the held-out text.
+    Raises InvalidWorkload as `texts` does, and where they are shorter than one sequence or overlap the held-out text;
+    InvalidModel where the tokenizer is another model's.
     """
     found = texts(path)
     name = Path(path).name if path else "the bundled calibration text"
     counted = _tokens(model_dir, found, length)
-    if counted is not None and counted < length:
-        raise InvalidWorkload(
-            f"{name} is only {counted} tokens, shorter than one sequence of {length}: give more text, or a smaller `length`."
-        )
+    if counted is not None:
+        total, largest = counted
+        vocabulary.check(json.loads((model_dir / "config.json").read_bytes()), largest)
+        if total < length:
+            raise InvalidWorkload(
+                f"{name} is only {total} tokens, shorter than one sequence of {length}: give more text, or a smaller `length`."
+            )
     if path is not None:
         check_unseen(name, found)
     return found
@@ -127,14 +131,15 @@ def _parquet(source: Path) -> list[str]:
     return [row for row in rows if row is not None]
 
 
-def _tokens(model_dir: Path, found: list[str], enough: int) -> int | None:
-    """Tokens of the texts, counted until there are `enough`; None where the model has no tokenizer.json."""
-    total = 0
+def _tokens(model_dir: Path, found: list[str], enough: int) -> tuple[int, int] | None:
+    """Tokens of the texts, counted until there are `enough`, and the largest; None where the model has no tokenizer.json."""
+    total, largest = 0, -1
     for start in range(0, len(found), COUNTED):
-        counted = token_lengths.lengths(model_dir, [text[: enough * COUNTED] for text in found[start : start + COUNTED]])
-        if counted is None:
+        encoded = token_lengths.encoded(model_dir, [text[: enough * COUNTED] for text in found[start : start + COUNTED]])
+        if encoded is None:
             return None
-        total += sum(counted)
+        total += sum(map(len, encoded))
+        largest = max([largest, *(max(ids) for ids in encoded if ids)])
         if total >= enough:
             break
-    return total
+    return total, largest

@@ -8,13 +8,15 @@ from typing import Annotated
 import typer
 
 from backend import service
-from backend.cli.optimize import Json
+from backend.cli.optimize import Json, queued
 from backend.cli.output import describe, emit, table
+from backend.cli.run import finish
 from backend.service import Workspace, jobs, leftovers
 from backend.service.jobs import JobView
 
 app = typer.Typer(no_args_is_help=True)
 JobId = Annotated[str, typer.Argument(help="A job id, as `whetstone jobs list` shows it.")]
+Wait = Annotated[bool, typer.Option("--wait/--detach", help="Wait for the end, or leave it to the supervisor.")]
 
 
 @app.command("list")
@@ -73,8 +75,23 @@ def _verb(name: str, help_text: str, act: Callable[[Workspace, str], JobView]) -
     app.command(name, help=help_text)(command)
 
 
+def _again(name: str, help_text: str, act: Callable[[Workspace, str], JobView]) -> None:
+    """A verb after which a job is queued."""
+
+    def command(job: JobId, wait: Wait = False, json: Json = False) -> None:
+        workspace = service.open_workspace()
+        found = act(workspace, job)
+        if not wait:
+            queued(workspace, found, as_json=json)
+            return
+        ended = finish(workspace, found)
+        emit(ended, as_json=json, text=describe(ended))
+
+    app.command(name, help=help_text)(command)
+
+
 _verb("cancel", "Stop a job; nothing half-written remains.", jobs.cancel)
-_verb("retry", "Run a job that did not succeed again, as a new job.", jobs.retry)
-_verb("clone", "Run the same specification again, as a new job.", jobs.clone)
-_verb("resume", "Carry on a failed, cancelled or lost job under its id.", jobs.resume)
+_again("retry", "Run a job that did not succeed again, as a new job.", jobs.retry)
+_again("clone", "Run the same specification again, as a new job.", jobs.clone)
+_again("resume", "Carry on a failed, cancelled or lost job under its id.", jobs.resume)
 _verb("move-to-front", "Put a queued job first.", jobs.move_to_front)

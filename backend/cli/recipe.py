@@ -10,7 +10,7 @@ import typer
 from backend import service
 from backend.cli import estimates, goals
 from backend.cli.optimize import Json
-from backend.cli.output import emit
+from backend.cli.output import emit, table
 from backend.domain.compat import PlannedStep, Verdict
 from backend.domain.roofline import Load
 from backend.service import models, planning, recipes
@@ -29,9 +29,16 @@ Target = Annotated[
 
 @app.command("list")
 def list_recipes(json: Json = False) -> None:
-    """The bundled recipes, as YAML."""
+    """The bundled recipes, a sentence each; `recipe show NAME` prints one as YAML to copy."""
     found = {name: recipes.read_file(Path(name)) for name in recipes.bundled_names()}
-    emit(found, as_json=json, text="\n".join(f"# {name}\n{recipes.write_text(chosen)}" for name, chosen in found.items()))
+    emit(found, as_json=json, text=table(("name", "what it is"), [(name, recipes.about(name)) for name in found]))
+
+
+@app.command("show")
+def show_recipe(recipe: File, json: Json = False) -> None:
+    """One recipe as YAML, to copy or to see what a file is read as."""
+    chosen = recipes.read_file(recipe)
+    emit(chosen, as_json=json, text=recipes.write_text(chosen).rstrip())
 
 
 @app.command()

@@ -52,6 +52,8 @@ SUPPORTED: dict[tuple[str, str | None, str], frozenset[str]] = {
     ("quantize", "fp8", "llm-compressor"): PLACES,
     ("quantize", "rtn", "llm-compressor"): PLACES,
     ("quantize", "awq", "autoawq"): PLACES,
+    ("prune", "wanda", "llm-compressor"): PLACES,
+    ("prune", "sparsegpt", "llm-compressor"): PLACES,
 }
 """Rows of the capability table."""
 

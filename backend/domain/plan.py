@@ -227,4 +227,4 @@ def _quantize(step: Quantize) -> PlannedStep:
 
 def _prune(step: Prune) -> PlannedStep:
     options = {"method": step.method, "sparsity": step.sparsity, "pattern": step.pattern}
-    return PlannedStep(technique="prune", engine="native", title=methods.prune_title(step), options=options)
+    return PlannedStep(technique="prune", engine=step.engine, title=methods.prune_title(step), options=options)

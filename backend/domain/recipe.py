@@ -45,6 +45,7 @@ class Prune(_Step):
     method: Literal["magnitude", "wanda", "sparsegpt"]
     sparsity: float = Field(0.5, gt=0, lt=1)
     pattern: Literal["unstructured", "2:4", "4:8"] = "unstructured"
+    engine: Literal["native", "llm-compressor"] = "native"
     calibration: str = "bundled"
     """As that of a quantize step; where both name a file, the quantize step's is taken."""
 

@@ -59,14 +59,14 @@ def _already_quantized(model: ModelFacts, recipe: Recipe, facts: Facts) -> Itera
 def _capabilities(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
     for step in recipe.steps:
         method = getattr(step, "method", None)
-        engine = step.engine if isinstance(step, Quantize) else "native"
+        engine = getattr(step, "engine", "native")
         row = capability(step.technique, method, engine, facts.hardware)
         if not row.supported:
             yield Reason(rule="capability", message=row.reason, source=row.source)
 
 
 def _family(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
-    steps = [step for step in recipe.steps if isinstance(step, Prune) or (isinstance(step, Quantize) and step.engine == "native")]
+    steps = [step for step in recipe.steps if isinstance(step, Prune | Quantize) and step.engine == "native"]
     if steps and model.model_type not in NATIVE_FAMILIES:
         yield Reason(
             rule="family",
@@ -259,7 +259,7 @@ _COMMON: tuple[Rule, ...] = (
     _one_weight_quantization, _once_each, _already_quantized, _group_size, *rules_methods.COMMON, _generates,
     _draft, _eager_compile, _context, _tensor_parallel, _serving_types,
 )  # fmt: skip
-_OURS: tuple[Rule, ...] = (_no_engine, *_COMMON, _capabilities, _family, rules_methods.library, _kernel, _compiler)
+_OURS: tuple[Rule, ...] = (_no_engine, *_COMMON, _capabilities, _family, *rules_methods.LIBRARY, _kernel, _compiler)
 RULES: dict[str, tuple[Rule, ...]] = {
     "local": _OURS,
     "planned": (*_OURS, _memory),

@@ -44,14 +44,22 @@ def pattern(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]
         yield Reason(rule="pattern", message=message, source="the pattern keeps N of each M weights")
 
 
+def one_pass(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+    """Pruned and quantized weights are made together."""
+    prune, quantize = recipe.step("prune"), recipe.step("quantize")
+    if not isinstance(prune, Prune) or not isinstance(quantize, Quantize):
+        return
+    for engine in dict.fromkeys(step.engine for step in (prune, quantize) if step.engine != "native"):
+        message = f"Only the native engine prunes and quantizes in one pass: leave out `engine: {engine}`, or one of the steps."
+        yield Reason(rule="library", message=message, source="engines/libraries")
+
+
 def library(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
     for step in recipe.steps:
         if isinstance(step, Quantize):
             for message, source in libraries.refusals(step, model.id, model.model_type):
                 yield Reason(rule="library", message=message, source=source)
-            if step.engine != "native" and recipe.step("prune"):
-                message = f"Only the native engine prunes, in one pass with quantization: leave out `engine: {step.engine}`."
-                yield Reason(rule="library", message=message, source="engines/libraries")
 
 
 COMMON = (takes_options, file_format, cache_scales, pattern)
+LIBRARY = (library, one_pass)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from threading import Event
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from backend.domain.errors import WorkError
@@ -56,6 +57,8 @@ class Passes:
         kind = self.devices[0].partition(":")[0]
         self.batch = max(1, BATCH_TOKENS.get(kind, BATCH_TOKENS["cuda"]) // tokens.shape[1])
         self._calls: dict[int, list[Call]] = {}
+        self.given_up = Event()
+        """Set when a pass is over for one device, by an error or a cancel: the others begin no further batch."""
 
     def embed(self, hidden: Hidden) -> None:
         """Fill what enters the first layer."""
@@ -112,10 +115,14 @@ class Passes:
             self.calls(size, number)
         places = list(zip(self.devices, layers, tallies, strict=True))
 
+        self.given_up.clear()
+
         def work(place: int) -> None:
             device, layer, tally = places[place]
             with tapped(layer, tally, stop=not keep and not self.outline.cache.recording):
                 for done, span in enumerate(spans[place :: len(places)], start=1):
+                    if self.given_up.is_set():
+                        return
                     with suppress(AllSeen):
                         leaving = self._run(number, layer, hidden.entering[span].to(device))
                         if keep:
@@ -127,7 +134,10 @@ class Passes:
             work(0)
             return
         with ThreadPoolExecutor(len(places)) as pool:
-            list(pool.map(work, range(len(places))))
+            try:
+                list(pool.map(work, range(len(places))))
+            finally:
+                self.given_up.set()  # a cancelled job waits for the batches at hand, not for all
 
     def _run(self, number: int, layer: Any, entering: torch.Tensor) -> torch.Tensor:
         import torch
@@ -174,6 +184,19 @@ def tapped(layer: Any, taps: Mapping[str, Tap], *, stop: bool = False) -> Iterat
     finally:
         for hook in hooks:
             hook.remove()
+
+
+@contextmanager
+def memory_errors() -> Iterator[None]:
+    """Turn memory that runs out, where there is no batch left to halve, into WorkError."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not out_of_memory(error):
+            raise
+        raise WorkError(
+            "Memory ran out on the matrices of one layer: use a device with more memory, or fewer calibration sequences."
+        ) from None
 
 
 def _merged(tallies: list[dict[str, T]]) -> dict[str, T]:

@@ -6,10 +6,12 @@ One of the two places where a broad `except` is right: a failure nobody foresaw 
 from __future__ import annotations
 
 import errno
+import os
 import shutil
 import signal
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from pydantic import TypeAdapter
 
 from backend.domain.errors import DiskFull, JobCancelled, WhetstoneError
 from backend.domain.jobs import Event, JobSpec
+from backend.worker import stopping
 from backend.worker.channel import JobChannel
 from backend.worker.resources import PeakMemory
 
@@ -24,7 +27,8 @@ from backend.worker.resources import PeakMemory
 def main(folder: str) -> int:
     """Exit 0 succeeded, 1 failed, 130 cancelled; the result document says the same."""
     channel = JobChannel(Path(folder))
-    signal.signal(signal.SIGTERM, _cancelled)
+    seen = stopping.watch()
+    signal.signal(signal.SIGTERM, lambda *_: _cancelled(seen))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         with PeakMemory(lambda rss, cores: _used(channel, rss, cores)) as memory:
@@ -43,7 +47,8 @@ def main(folder: str) -> int:
         return _end(channel, "failed", f"An error nobody foresaw ({type(error).__name__}: {error}); the job's log has the rest.")
 
 
-def _cancelled(_number: int, _frame: object) -> None:
+def _cancelled(seen: Callable[[], None]) -> None:
+    seen()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise JobCancelled
 
@@ -89,4 +94,7 @@ def _end(channel: JobChannel, outcome: str, error: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    ended = main(sys.argv[1])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(ended)  # all is written: whoever waits need not wait for large libraries to be taken down

@@ -68,7 +68,7 @@ class Optimization:
     def _prune(self, step: PlannedStep) -> None:
         """Alone. Before a quantization both are one pass over the weights, which `_quantize` makes."""
         if self._planned("quantize") is None:
-            self._rewrite({}, step)
+            self._rewrite({}, step, step.engine)
 
     def _quantize(self, step: PlannedStep) -> None:
         self._rewrite(step.options, self._planned("prune"), step.engine)

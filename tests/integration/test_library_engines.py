@@ -18,7 +18,7 @@ import pytest
 
 from backend.domain.errors import EngineMissing, ImpossibleStack, JobCancelled, WorkError
 from backend.domain.progress import Silent
-from backend.engines.base import QuantizeRequest
+from backend.engines.base import Pruning, QuantizeRequest
 from backend.engines.libraries import outside
 from backend.evaluate.quality import score
 from backend.hardware.engines import engine_python
@@ -67,6 +67,12 @@ def test_an_engines_refusal_arrives_as_what_it_was(tmp_path: Path) -> None:
         outside.quantize("llm-compressor", HERE, asked(model, tmp_path / "out"), Silent())
     with pytest.raises(ImpossibleStack, match="AutoAWQ writes 4-bit AWQ with zero points only"):
         outside.quantize("autoawq", HERE, asked(model, tmp_path / "out"), Silent())
+    pruned = asked(model, tmp_path / "out", pruning=Pruning(method="wanda"))
+    with pytest.raises(ImpossibleStack, match="prune or quantize, not both"):
+        outside.quantize("llm-compressor", HERE, pruned.model_copy(update={"method": "w8a8"}), Silent())
+    with pytest.raises(ImpossibleStack, match="has no `magnitude` here: it has wanda, sparsegpt"):
+        magnitude = {"method": None, "pruning": Pruning(method="magnitude")}
+        outside.quantize("llm-compressor", HERE, pruned.model_copy(update=magnitude), Silent())
     assert not (tmp_path / "out").exists()
 
 
@@ -105,7 +111,7 @@ def test_an_engine_ends_with_the_process_that_started_it(tmp_path: Path) -> None
     request.write_text(asked(held(tmp_path / "model"), tmp_path / "out").model_dump_json())
     code = (
         "import sys; from pathlib import Path; from backend.domain.progress import Silent;"
-        "from backend.engines.base import QuantizeRequest; from backend.engines.libraries import outside;"
+        "from backend.engines.base import Pruning, QuantizeRequest; from backend.engines.libraries import outside;"
         "outside.quantize('llm-compressor', Path(sys.executable),"
         " QuantizeRequest.model_validate_json(Path(sys.argv[1]).read_text()), Silent())"
     )
@@ -180,6 +186,34 @@ def test_without_the_environment_the_sentence_says_how_to_get_it(tmp_path: Path)
 def test_every_row_of_the_capability_table_works(engine: str, changes: dict[str, Any], tmp_path: Path) -> None:
     scored, _ = made(engine, tiny_llama(tmp_path / "model"), tmp_path / "out", **changes)
     assert 0 < scored["kl_mean"] < 0.5
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize(("method", "pattern"), [("wanda", "unstructured"), ("sparsegpt", "unstructured"), ("sparsegpt", "2:4")])
+def test_llm_compressor_prunes_every_linear_and_nothing_else(tmp_path: Path, method: Any, pattern: Any) -> None:
+    from safetensors.torch import load_file
+
+    model, out, progress = tiny_llama(tmp_path / "model"), tmp_path / "out", Recorded()
+    request = QuantizeRequest(
+        model_dir=model,
+        out_dir=out,
+        pruning=Pruning(method=method, pattern=pattern),
+        calibration_texts=[TEXT],
+        samples=4,
+        length=32,
+    )
+    result = outside.quantize("llm-compressor", engine_python(load(), "compress"), request, progress)
+    assert progress.phases == ["load", "prune", "write"] and max(progress.done) == 2
+    assert all(0 < layer["relative_error"] < 1 for layer in result.layers) and len(result.layers) == 2
+    assert "quantization_config" not in json.loads((out / "config.json").read_text())
+    before, after = load_file(model / "model.safetensors"), load_file(out / "model.safetensors")
+    assert before.keys() == after.keys()
+    zeros = {name: float((tensor == 0).float().mean()) for name, tensor in after.items() if "_proj" in name}
+    assert len(zeros) == 14 and all(abs(share - 0.5) < 0.01 for share in zeros.values())
+    if pattern == "2:4":
+        kept = [(after[name] != 0).view(len(after[name]), -1, 4).sum(-1) for name in zeros]
+        assert all(bool((each <= 2).all()) for each in kept)
+    assert all(bool((before[name] == after[name]).all()) for name in before.keys() - zeros.keys())
 
 
 @pytest.mark.campaign

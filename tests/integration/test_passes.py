@@ -11,7 +11,7 @@ from backend.domain.errors import WorkError
 from backend.engines.native.statistics import Tally, Taps
 from backend.layered.hidden import Hidden
 from backend.layered.outline import Outline
-from backend.layered.passes import Passes
+from backend.layered.passes import Passes, memory_errors
 from backend.layered.source import Source
 from tests.families import HIDDEN, tiny
 
@@ -88,6 +88,15 @@ def test_a_single_sequence_that_is_too_much_is_one_sentence(tmp_path: Path) -> N
         bench.run()
 
 
+def test_memory_that_runs_out_where_nothing_can_be_halved_is_one_sentence() -> None:
+    import torch
+
+    with pytest.raises(WorkError, match="Memory ran out on the matrices of one layer: use a device"), memory_errors():
+        torch.empty(1 << 60)
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"), memory_errors():
+        torch.empty(2, 3) @ torch.empty(2, 3)
+
+
 def test_calls_for_another_batch_size_are_made_when_they_are_needed(tmp_path: Path) -> None:
     """BLOOM's bias by position has one row a sequence and head: it cannot stand in for another number of sequences."""
     import torch
@@ -99,3 +108,23 @@ def test_calls_for_another_batch_size_are_made_when_they_are_needed(tmp_path: Pa
     alone.passes.batch = 5
     assert alone.passes.through(0, alone.hidden, None, True, lambda _: None) == first == {}
     torch.testing.assert_close(alone.hidden.leaving, whole, **ROUNDING)
+
+
+def test_when_a_pass_is_given_up_no_device_goes_on(tmp_path: Path) -> None:
+    """Else a cancelled job would wait for all that the other devices still had to do."""
+    bench = Bench(tmp_path / "one", ("cpu", "cpu"))
+    bench.passes.batch = 1
+    others: list[int] = []
+
+    def wait(module: Any, args: tuple[Any, ...]) -> None:
+        if module is not bench.outline.layers[0]:
+            others.append(len(args[0]))
+            assert bench.passes.given_up.wait(60)
+
+    def give_up(_done: float) -> None:
+        raise KeyboardInterrupt
+
+    bench.outline.layers[0].register_forward_pre_hook(wait)
+    with pytest.raises(KeyboardInterrupt):
+        bench.passes.through(0, bench.hidden, bench.taps, True, give_up)
+    assert len(others) <= 1

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from backend.catalog.card import read_card
-from backend.domain.errors import ImpossibleStack, InvalidWorkload, ModelDamaged, RequestError, WorkError
+from backend.domain.errors import ImpossibleStack, InvalidModel, InvalidWorkload, ModelDamaged, RequestError, WorkError
 from backend.domain.progress import Silent
 from backend.engines.base import QuantizeRequest, QuantizeResult
 from backend.engines.native import quantize
 from backend.evaluate.quality import score
 from backend.settings import ASSETS, CHECKOUT
-from tests.tiny import TEXT, edit_json, tiny_llama
+from tests.tiny import TEXT, byte_tokenizer, edit_json, tiny_llama
 
 STARTER = ASSETS / "starter" / "target"
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -74,6 +74,7 @@ def test_a_quantized_model_of_each_family_keeps_its_function(tmp_path: Path, fam
     source = tiny_llama(tmp_path / "source", family=family)
     result = run(source, tmp_path / "out", method)
     assert len(result.layers) == 14
+    assert result.kept_16bit[0] == {"name": "lm_head", "why": "shared with the embedding"}
     assert kl(source, tmp_path / "out") < (0.01 if method == "w8a8" else 0.1)
     card = read_card(tmp_path / "out")
     assert card.quantization == "compressed-tensors"
@@ -235,6 +236,17 @@ def test_a_wrong_request_is_one_sentence(model: Path, tmp_path: Path, changes: A
     with pytest.raises(error, match=words):
         run(model, tmp_path / "out", "awq", **changes)
     assert not (tmp_path / "out" / "config.json").exists()
+
+
+def test_a_tokenizer_of_another_model_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    source = tiny_llama(tmp_path / "source", layers=1)
+    byte_tokenizer(source, 400)
+    text = TEXT + "".join(f"<unused{number}>" for number in range(60))
+    with pytest.raises(
+        InvalidModel, match=r"gives token \d+ and the model knows 320 \(0 to 319\): its tokenizer files are another"
+    ):
+        run(source, tmp_path / "out", "w8a8", calibration_texts=[text])
+    assert not (tmp_path / "out").exists()
 
 
 def test_an_unknown_family_an_integer_model_and_a_full_folder_are_refused(model: Path, tmp_path: Path) -> None:

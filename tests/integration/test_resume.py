@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -101,9 +104,11 @@ def test_a_job_killed_in_layer_3_of_8_resumes_to_the_weights_of_an_uninterrupted
     eventually("layer 3", in_layer_3)
     os.kill(worker_pid(home), signal.SIGKILL)
     assert until_ended(home, job).state is JobState.FAILED
-    jobs.resume(home, job)
-    supervisors.ensure(home)
-    resumed, whole = until_ended(home, job), until_ended(home, submitted())
+    command = [sys.executable, "-m", "backend.cli.main", "jobs", "resume", job, "--wait", "--json"]
+    environment = {**os.environ, "WHETSTONE_HOME": str(home.settings.home)}
+    said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=240)
+    assert json.loads(said.stdout)["state"] == "succeeded"
+    resumed, whole = jobs.show(home, job), until_ended(home, submitted())
     assert (resumed.state, resumed.attempt, whole.state) == (JobState.SUCCEEDED, 2, JobState.SUCCEEDED), resumed.error
     assert any("layers were done before" in (event.message or "") for event in jobs.timeline(home, job))
     found = [home.settings.artifacts / str(view.result["artifact"]) / "model" for view in (resumed, whole)]

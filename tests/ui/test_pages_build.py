@@ -340,6 +340,19 @@ def test_the_chosen_engine_says_when_to_prefer_it(home: Workspace) -> None:
     assert isinstance(step, Quantize) and step.engine == "llm-compressor"
 
 
+def test_a_bundled_recipe_is_offered_with_its_sentence_and_taken(home: Workspace) -> None:
+    at = studio.open_page("build", model="starter")
+    box = next(box for box in at.selectbox if box.label == "Or start from a bundled recipe")
+    assert box.options == [f"{name}: {recipes.about(name)}" for name in recipes.bundled_names()]
+    box.select(f"sparsegpt-2-4: {recipes.about('sparsegpt-2-4')}").run()
+    studio.check(at)
+    assert built(at) == recipes.read_file(Path("sparsegpt-2-4"))
+    at.selectbox(key=field(at, "engine")).select("llm-compressor").run()
+    studio.check(at)
+    assert ENGINES["llm-compressor"].prefer in studio.says(at)
+    assert built(at).steps == recipes.read_file(Path("sparsegpt-2-4-llm-compressor")).steps
+
+
 def test_an_uploaded_calibration_text_is_kept_and_put_into_the_recipe(home: Workspace) -> None:
     at = studio.open_page("build", model="starter", recipe=recipe_address.write(W8A8))
     content = b'{"text": "def add(a, b):"}\n'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,9 @@ import pytest
 from pyarrow import parquet
 
 from backend.catalog import calibration_text
-from backend.domain.errors import InvalidWorkload
+from backend.domain.errors import InvalidModel, InvalidWorkload
 from backend.settings import ASSETS
+from tests.tiny import edit_json
 
 STARTER = ASSETS / "starter" / "target"
 MANY = "\n".join(f"def function_{number}(value):\n    return value + {number}" for number in range(200))
@@ -80,6 +82,15 @@ def test_text_shorter_than_one_sequence_is_refused_with_its_tokens(tmp_path: Pat
     assert len(calibration_text.check(short, STARTER, 8)) == 3
     with pytest.raises(InvalidWorkload, match="the bundled calibration text is only"):
         calibration_text.check(None, STARTER, 10_000_000)
+
+
+def test_a_tokenizer_of_another_model_is_told_before_a_job_begins(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(STARTER, folder, ignore=shutil.ignore_patterns("*.safetensors"))
+    assert calibration_text.check(None, folder, 64)
+    edit_json(folder / "config.json", vocab_size=100)
+    with pytest.raises(InvalidModel, match=r"^The tokenizer gives token \d+ and the model knows 100 .* beside config.json\.$"):
+        calibration_text.check(None, folder, 64)
 
 
 def test_text_that_holds_the_held_out_text_is_refused(tmp_path: Path) -> None:

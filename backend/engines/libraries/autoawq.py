@@ -23,7 +23,7 @@ def quantize(request: QuantizeRequest, progress: Progress) -> QuantizeResult:
 
     Raises ImpossibleStack, InvalidWorkload or RequestError before anything is written; later WorkError and DiskFull.
     """
-    if request.method != "awq" or request.bits != 4 or request.symmetric:
+    if request.method != "awq" or request.pruning or request.bits != 4 or request.symmetric:
         raise ImpossibleStack("AutoAWQ writes 4-bit AWQ with zero points only: use `method: awq`, or engine: llm-compressor.")
     tokens = common.begin(request, progress)
     wrapped, tokenizer = _load(request)

@@ -30,8 +30,8 @@ def begin(request: QuantizeRequest, progress: Progress) -> torch.Tensor:
 
     The same tokens as the native engine takes from the same request. Raises ImpossibleStack, InvalidWorkload, RequestError.
     """
-    if getattr(request, "pruning", None) is not None:
-        raise ImpossibleStack("The library engines do not prune here: leave the prune step out, or use the native engine.")
+    if request.pruning is not None and request.method is not None:
+        raise ImpossibleStack("The library engines prune or quantize, not both: use the native engine, or one of the steps.")
     config = json.loads((request.model_dir / "config.json").read_bytes())
     if config.get("quantization_config"):
         raise ImpossibleStack("The model is already quantized: start from its 16-bit original.")

@@ -1,4 +1,5 @@
-"""llm-compressor (the vLLM project's library): AWQ, GPTQ, SmoothQuant, W8A8, INT8, FP8 and rounding, one `oneshot` call a method.
+"""llm-compressor (the vLLM project's library): AWQ, GPTQ, SmoothQuant, W8A8, INT8, FP8, rounding, and pruning by Wanda and
+SparseGPT, one `oneshot` call a method.
 
 Its own defaults are kept: what a user of the library would get. Knows nothing of jobs and recipes.
 """
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from backend.domain.errors import ImpossibleStack
 from backend.domain.progress import Progress
-from backend.engines.base import QuantizeRequest, QuantizeResult
+from backend.engines.base import Pruning, QuantizeRequest, QuantizeResult
 from backend.engines.libraries import common
 
 if TYPE_CHECKING:
@@ -19,25 +20,37 @@ IGNORED = ["lm_head"]
 SCHEMES = {"w8a8": "W8A8", "smoothquant": "W8A8", "int8": "W8A16", "fp8": "FP8_DYNAMIC"}
 """Method -> preset of compressed-tensors; the others quantize in groups of the request's size."""
 METHODS = ("awq", "gptq", "rtn", *SCHEMES)
+PRUNERS = ("wanda", "sparsegpt")
 
 
 def quantize(request: QuantizeRequest, progress: Progress) -> QuantizeResult:
-    """Quantize the model of `request` into `out_dir`, as compressed-tensors. Phases: load, quantize (unit: decoder layer), write.
+    """Quantize the model of `request` into `out_dir`, as compressed-tensors, or prune it, stored dense.
 
+    Phases: load, quantize or prune (unit: decoder layer), write.
     Raises ImpossibleStack, InvalidWorkload or RequestError before anything is written; later WorkError and DiskFull.
     """
-    if request.method not in METHODS:
-        raise ImpossibleStack(f"llm-compressor has no `{request.method}` here: it has {', '.join(METHODS)}.")
+    _check(request)
     tokens = common.begin(request, progress)
     model, tokenizer = _load(request)
     before = common.LayerErrors(model, tokens)
-    progress.phase("quantize", "Quantizing with llm-compressor", total=len(before.seen), unit="layers", weight=3.6)
+    name, doing = ("prune", "Pruning") if request.pruning else ("quantize", "Quantizing")
+    progress.phase(name, f"{doing} with llm-compressor", total=len(before.seen), unit="layers", weight=3.6)
     _oneshot(model, tokenizer, request, tokens, progress)
     layers = before.rows(model)
-    kept = _kept(model)
+    kept = _kept(model, request)
     progress.phase("write", "Writing the checkpoint", weight=0.2)
     model.save_pretrained(request.out_dir, save_compressed=True)
     return common.finish(request, tokens, layers, kept, ("llmcompressor",))
+
+
+def _check(request: QuantizeRequest) -> None:
+    """Raises ImpossibleStack for what it cannot do, or cannot do here."""
+    if request.pruning is None:
+        asked, known = str(request.method), METHODS
+    else:
+        asked, known = request.pruning.method, PRUNERS
+    if asked not in known:
+        raise ImpossibleStack(f"llm-compressor has no `{asked}` here: it has {', '.join(known)}.")
 
 
 def _load(request: QuantizeRequest) -> tuple[Any, Any]:
@@ -67,6 +80,8 @@ def _oneshot(model: Any, tokenizer: Any, request: QuantizeRequest, tokens: torch
 
 
 def _modifiers(request: QuantizeRequest, watch: _Watch) -> list[Any]:
+    if request.pruning is not None:
+        return [_pruner(request.pruning, watch)]
     from llmcompressor.modifiers.quantization import GPTQModifier, QuantizationModifier
     from llmcompressor.modifiers.transform.awq import AWQModifier
     from llmcompressor.modifiers.transform.smoothquant import SmoothQuantModifier
@@ -85,6 +100,15 @@ def _modifiers(request: QuantizeRequest, watch: _Watch) -> list[Any]:
             return [watch.over(SmoothQuantModifier)(), QuantizationModifier(**how)]
         case _:
             return [watch.over(QuantizationModifier)(**how)]
+
+
+def _pruner(asked: Pruning, watch: _Watch) -> Any:
+    """An N:M mask is named by what of M weights is dropped, an unstructured one 0:0."""
+    from llmcompressor.modifiers.pruning import SparseGPTModifier, WandaPruningModifier
+
+    modifier = {"wanda": WandaPruningModifier, "sparsegpt": SparseGPTModifier}[asked.method]
+    structure = {"unstructured": "0:0"}.get(asked.pattern, asked.pattern)
+    return watch.over(modifier)(sparsity=asked.sparsity, mask_structure=structure, ignore=[f"re:.*{name}" for name in IGNORED])
 
 
 def _weights(request: QuantizeRequest) -> dict[str, Any]:
@@ -118,9 +142,11 @@ class _Watch:
         self._progress.advance(self._total - len(self._left))
 
 
-def _kept(model: Any) -> list[str]:
-    """Linears that carry no quantization, and the embedding."""
+def _kept(model: Any, request: QuantizeRequest) -> list[str]:
+    """Linears that were left as they were, and the embedding."""
     import torch
 
+    if request.pruning is not None:
+        return [*IGNORED, "embedding"]
     linears = {name: module for name, module in model.named_modules() if isinstance(module, torch.nn.Linear)}
     return [name for name, module in linears.items() if getattr(module, "quantization_scheme", None) is None] + ["embedding"]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from backend.domain import vocabulary
 from backend.domain.errors import InvalidWorkload
 
 if TYPE_CHECKING:
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 def sample_tokens(model_dir: Path, texts: Iterable[str], samples: int, length: int, seed: int) -> torch.Tensor:
     """Up to `samples` windows [samples, length] of token ids that do not overlap, drawn from all texts joined end to end.
 
-    Raises InvalidWorkload when the text is shorter than one window.
+    Raises InvalidWorkload when the text is shorter than one window, InvalidModel when the tokenizer is another model's.
     """
     import torch
     from transformers import AutoTokenizer
@@ -30,6 +32,7 @@ def sample_tokens(model_dir: Path, texts: Iterable[str], samples: int, length: i
         raise InvalidWorkload(
             f"The calibration text is only {len(stream)} tokens, shorter than one sequence of {length}: give more text."
         )
+    vocabulary.check(json.loads((model_dir / "config.json").read_bytes()), int(stream.max()))
     chosen = torch.randperm(windows, generator=torch.Generator().manual_seed(seed))[:samples].sort().values
     return stream[: windows * length].view(windows, length)[chosen]
 

@@ -1,8 +1,8 @@
 """Clip search of AWQ: a smaller range for each group of weights where that lowers the output error.
 
 Lin et al. 2023 (arXiv 2306.00978) clip after scaling to lower the mean squared error; the grid is that of the authors' code
-(`auto_clip.py`: twenty steps, at most half the range cut away). They measure a group's output on sampled tokens; here its error e
-costs e'H e with H the group's block of X'X, the same over all tokens.
+(`auto_clip.py`): steps of a twentieth of the range, of which at most half is cut away (theirs ends one step before). They measure
+a group's output on sampled tokens; here its error e costs e'H e with H the group's block of X'X, the same over all tokens.
 """
 
 from __future__ import annotations

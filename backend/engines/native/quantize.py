@@ -19,7 +19,7 @@ from backend.engines.native.resume import State, Work, key_of
 from backend.engines.native.statistics import Tally, Taps
 from backend.layered.hidden import Hidden
 from backend.layered.outline import Outline
-from backend.layered.passes import Passes
+from backend.layered.passes import Passes, memory_errors
 from backend.layered.products import fast_products
 from backend.layered.source import Source, weight_files
 
@@ -44,7 +44,7 @@ def quantize(request: QuantizeRequest, progress: Progress) -> QuantizeResult:
         run = _Run(request, progress)
         checkpoint.fresh(request.out_dir)
         folder = request.work_dir or request.out_dir.with_name(request.out_dir.name + ".work")
-        with Work(folder, kept=request.work_dir is not None) as work:
+        with Work(folder, kept=request.work_dir is not None) as work, memory_errors():
             return run.run(work)
 
 

@@ -71,7 +71,8 @@ def _walked(
 
 
 def _candidates(linears: Sequence[Linear], producer: Producer, rounding: Rounding) -> Iterator[Callable[[float], torch.Tensor]]:
-    """From the exponent a to scales: activation^a; and activation^a / weight^(1-a), the form of the authors' code and AutoAWQ."""
+    """From the exponent a to scales: activation^a, the paper's (equation 5) and its code's; activation^a /
+    weight^(1-a), AutoAWQ's `duo_scaling`."""
     activation = producer.tie(_activation_statistic(linears)).clamp(min=1e-30).log()
     weight = producer.tie(_weight_statistic(linears, rounding)).clamp(min=1e-30).log()
     yield lambda power: producer.exact(_centred(activation * power))

@@ -5,6 +5,7 @@ Knows no family, no file and no algorithm.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from backend.domain.errors import WorkError

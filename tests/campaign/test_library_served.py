@@ -1,0 +1,54 @@
+"""What the library engines write is loaded by vLLM, which computes what the dequantized weights compute."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backend.domain.progress import Silent
+from backend.engines.base import Pruning, QuantizeRequest
+from backend.engines.libraries import outside
+from backend.hardware.engines import engine_python
+from backend.settings import load
+from tests.integration.test_quantize_vllm import follows, reference, serve
+from tests.tiny import TEXT, tiny_llama
+
+pytestmark = [pytest.mark.campaign, pytest.mark.vllm]
+
+FOUR: dict[str, Any] = {"bits": 4, "symmetric": False, "group_size": 32}
+EIGHT: dict[str, Any] = {"bits": 8}
+MADE: dict[str, tuple[str, dict[str, Any]]] = {
+    "awq": ("llm-compressor", {"method": "awq", **FOUR}),
+    "gptq": ("llm-compressor", {"method": "gptq", **FOUR}),
+    "rtn": ("llm-compressor", {"method": "rtn", **FOUR}),
+    "autoawq": ("autoawq", {"method": "awq", **FOUR}),
+    "wanda": ("llm-compressor", {"pruning": Pruning(method="wanda", pattern="2:4")}),
+    "sparsegpt": ("llm-compressor", {"pruning": Pruning(method="sparsegpt")}),
+    "smoothquant": ("llm-compressor", {"method": "smoothquant", **EIGHT}),
+    "w8a8": ("llm-compressor", {"method": "w8a8", **EIGHT}),
+    "fp8": ("llm-compressor", {"method": "fp8", **EIGHT}),
+}
+
+
+@pytest.mark.timeout(1800)
+def test_vllm_computes_what_the_libraries_wrote(tmp_path: Path) -> None:
+    from transformers import AutoTokenizer
+
+    model = tiny_llama(tmp_path / "model")
+    for name, (engine, options) in MADE.items():
+        asked = {"calibration_texts": [TEXT], "samples": 8, "length": 32, **options}
+        request = QuantizeRequest(model_dir=model, out_dir=tmp_path / name, **asked)
+        outside.quantize(engine, engine_python(load(), "compress"), request, Silent())
+    tokens = list(AutoTokenizer.from_pretrained(model)(TEXT)["input_ids"])[:256]
+    (plain, _), *served = serve([model, *(tmp_path / name for name in MADE)], tokens)
+    original, _ = reference(model, tokens)
+    noise = (plain - original).abs().mean()
+    for name, (logged, answer) in zip(MADE, served, strict=True):
+        expected, _ = reference(tmp_path / name, tokens)
+        rounding = (expected - original).abs().mean()
+        allowed = 2 * noise + (rounding if MADE[name][1].get("bits") == 8 else 0.0)  # 8-bit inputs are rounded anew
+        assert (logged - expected).abs().mean() < allowed, name
+        assert follows(answer, tmp_path / name, tokens), name
+        assert rounding > 0, name
