@@ -22,12 +22,11 @@ class Choice(NamedTuple):
 
 
 class _Step(NamedTuple):
-    """From one corner of a group's hull to the next: what it saves, what it costs, whose it is, and the choice it ends at."""
+    """From one corner of a group's hull to the next: what it saves, what it costs, whose it is."""
 
     saved: float
     cost: int
     group: int
-    index: int
 
     @property
     def rate(self) -> float:
@@ -109,7 +108,7 @@ def _hull(choices: Sequence[Choice], group: int) -> list[_Step]:
     for index in _front(choices):
         while corners:
             before = choices[corners[-1]]
-            step = _Step(before.loss - choices[index].loss, choices[index].cost - before.cost, group, index)
+            step = _Step(before.loss - choices[index].loss, choices[index].cost - before.cost, group)
             if not steps or step.rate < steps[-1].rate:
                 steps.append(step)
                 break

@@ -1,4 +1,4 @@
-"""The precisions that groups of linears may get in one checkpoint, what each costs in bits, and what a group was measured to lose.
+"""The precisions that groups of linears may get in one checkpoint, what each costs in bits, and what was measured to be lost.
 
 A group is what serving engines fuse or what shares an input: all its linears get one precision. Pure; knows no model and no
 arithmetic of rounding.

@@ -2,3 +2,4 @@
 
 from backend.engines.native.passes import devices as devices
 from backend.engines.native.quantize import quantize as quantize
+from backend.engines.native.sensitivity import measure as measure

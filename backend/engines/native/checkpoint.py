@@ -66,6 +66,13 @@ class Source:
         return sum(path.stat().st_size for path in set(self.files.values()))
 
 
+def storage_dtype(source: Source) -> torch.dtype:
+    """What the result stores 16-bit values in: the original's dtype where it is a 16-bit one, else bfloat16."""
+    import torch
+
+    return torch.float16 if source.dtypes == {"F16"} else torch.bfloat16
+
+
 def _promised(folder: Path) -> set[str]:
     index = folder / INDEX
     return set(json.loads(index.read_bytes())["weight_map"]) if index.is_file() else set()

@@ -37,6 +37,8 @@ class Passes:
         self.outline, self.tokens, self.devices, self.warn = outline, tokens, tuple(devices), warn
         kind = self.devices[0].partition(":")[0]
         self.batch = max(1, BATCH_TOKENS.get(kind, BATCH_TOKENS["cuda"]) // tokens.shape[1])
+        self.as_tuple = False
+        """Whether the layers return a tuple, known after the first."""
         self._calls: dict[int, list[Call]] = {}
 
     def embed(self, hidden: Hidden) -> None:
@@ -92,7 +94,7 @@ class Passes:
             device, layer, tally = places[place]
             with tapped(layer, tally):
                 for done, span in enumerate(spans[place :: len(places)], start=1):
-                    leaving = self._run(number, layer, hidden.entering[span].to(device))
+                    leaving = self.run(number, layer, hidden.entering[span].to(device))
                     if keep:
                         hidden.leaving[span] = leaving.cpu()
                     if place == 0:
@@ -104,7 +106,8 @@ class Passes:
         with ThreadPoolExecutor(len(places)) as pool:
             list(pool.map(work, range(len(places))))
 
-    def _run(self, number: int, layer: Any, entering: torch.Tensor) -> torch.Tensor:
+    def run(self, number: int, layer: Any, entering: torch.Tensor) -> torch.Tensor:
+        """What leaves a filled layer [sequences, length, hidden] where `entering` enters it, on the device of that."""
         import torch
 
         call = self.calls(len(entering), number)
@@ -112,6 +115,7 @@ class Passes:
             call = moved(call, str(entering.device))
         with torch.no_grad():
             left: torch.Tensor | tuple[torch.Tensor, ...] = layer(entering, *call.args, **call.kwargs)
+        self.as_tuple = isinstance(left, tuple)
         return left[0] if isinstance(left, tuple) else left
 
 
