@@ -47,9 +47,10 @@ def _plain(document: Any) -> dict[str, Any]:
     return {key: value for key, value in fields.items() if key not in {"dequantize", "use_optimized_inference", "run_compressed"}}
 
 
-def _scheme(quantization: Any) -> Any:
-    """The one scheme of a checkpoint; None where only the key-value cache is quantized."""
-    return next(iter(quantization.config_groups.values()), None)
+def _scheme(quantization: Any, module: str) -> Any:
+    """The scheme of a quantized module by its name in the checkpoint: that of the group which names it, else of all linears."""
+    groups = list(quantization.config_groups.values())
+    return next((group for group in groups if module in group.targets), groups[0])
 
 
 def _dequantized(
@@ -61,7 +62,6 @@ def _dequantized(
     """
     from safetensors import safe_open
 
-    scheme = _scheme(quantization)
     for path in sorted(folder.glob("*.safetensors")):
         with safe_open(path, framework="pt") as file:
             modules: dict[str, list[str]] = {}
@@ -71,7 +71,7 @@ def _dequantized(
                 held = {name.rpartition(".")[2]: file.get_tensor(name) for name in names}
                 if "weight_scale" in held:
                     quantized[module] = held.pop("input_scale", None)
-                    held = _weight(held, scheme, quantization.format, transposed)
+                    held = _weight(held, _scheme(quantization, module), quantization.format, transposed)
                 yield from ((f"{module}.{local}", _float(tensor)) for local, tensor in held.items())
 
 
@@ -99,12 +99,8 @@ def _round_inputs(model: Any, quantization: Any, quantized: dict[str, torch.Tens
     from compressed_tensors.quantization.lifecycle.forward import fake_quantize
     from compressed_tensors.quantization.utils import compute_dynamic_scales_and_zp
 
-    scheme = _scheme(quantization)
-    args = scheme.input_activations if scheme is not None else None
-    if args is None:
-        return
 
-    def rounding(static: torch.Tensor | None) -> Any:
+    def rounding(args: Any, static: torch.Tensor | None) -> Any:
         def hook(module: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
             scale, zero = (static, None) if static is not None else compute_dynamic_scales_and_zp(inputs[0], args, module)
             return fake_quantize(inputs[0], scale, zero, args), *inputs[1:]
@@ -113,6 +109,7 @@ def _round_inputs(model: Any, quantization: Any, quantized: dict[str, torch.Tens
 
     for name, module in model.named_modules():
         stored = next((each for each in (name, name.partition(".")[2]) if each in quantized), None)
-        if stored is not None:
+        args = None if stored is None else _scheme(quantization, stored).input_activations
+        if stored is not None and args is not None:
             static = quantized[stored]
-            module.register_forward_pre_hook(rounding(None if static is None else static.float()))
+            module.register_forward_pre_hook(rounding(args, None if static is None else static.float()))

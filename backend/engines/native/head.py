@@ -1,7 +1,6 @@
 """What stands behind the last layer: from hidden states to logits, through the model's own forward.
 
-The layers only pass on what is put into the first, so that norms, scales and caps of a family need no code here. Knows nothing of
-quantization.
+The layers only return what is put in, so that a family's norms, scales and caps need no code here. Knows no quantization.
 """
 
 from __future__ import annotations
@@ -16,47 +15,54 @@ if TYPE_CHECKING:
     import torch
 
 Logits = Callable[["torch.Tensor"], "torch.Tensor"]
-"""From what leaves the last layer [sequences, length, hidden] to logits [sequences, length, vocabulary], both fp32."""
+"""From what leaves the last layer [rows, hidden] to logits [rows, vocabulary], both fp32."""
 
 
 @contextmanager
-def head(outline: Outline, tokens: torch.Tensor, as_tuple: bool, device: str) -> Iterator[Logits]:
-    """The head, with its weights loaded for as long as this lasts. `tokens` [1, length] are any of the text's, of which only the
-    length counts; `as_tuple` says that the model's layers return a tuple. Raises ModelDamaged where a weight is missing.
+def head(outline: Outline, as_tuple: bool, device: str) -> Iterator[Logits]:
+    """The head of one sequence, with all weights outside the layers loaded for as long as this lasts.
+
+    `as_tuple`: the model's layers return a tuple.
     """
     import torch
 
-    with outline.outside(device) as base, _output(outline, base, device):
-
-        def logits(states: torch.Tensor) -> torch.Tensor:
-            with torch.no_grad(), _injected(outline.layers, states.to(device), as_tuple):
-                shaped = tokens.expand(len(states), -1).to(device)
-                found: torch.Tensor = outline.model(shaped, past_key_values=outline.cache, use_cache=True).logits
-            return found.float()
-
-        yield logits
-
-
-@contextmanager
-def _output(outline: Outline, base: Any, device: str) -> Iterator[None]:
-    module = outline.model.get_output_embeddings()
-    stored = [name for name in outline.source.files if name.rpartition(".")[0] == outline.family.head]
+    base, output = outline.model.base_model, outline.model.get_output_embeddings()
+    path = next(path for path, module in outline.model.named_modules() if module is output)
+    outline._buffers(base, device)
+    outline._load(outline.model, dict(_wanted(outline, path)), device)
     if outline.config.get_text_config().tie_word_embeddings:
-        module.weight = base.get_input_embeddings().weight
-    else:
-        outline.load(module, {name: name.rpartition(".")[2] for name in stored}, device)
+        output.weight = base.get_input_embeddings().weight
+
+    def logits(rows: torch.Tensor) -> torch.Tensor:
+        states = rows[None].to(device)
+        tokens = torch.ones(states.shape[:2], dtype=torch.long, device=device)
+        with torch.no_grad(), _returning((states, None) if as_tuple else states, outline.layers):
+            found: torch.Tensor = outline.model(tokens, past_key_values=outline.cache, use_cache=True).logits[0]
+        return found.float()
+
     try:
-        yield
+        yield logits
     finally:
-        module.to_empty(device="meta")
+        for module in [child for child in base.children() if child is not outline.layers] + [output]:
+            module.to_empty(device="meta")
+
+
+def _wanted(outline: Outline, output: str) -> Iterator[tuple[str, str]]:
+    """The names of tensors outside the layers in the checkpoint, and their paths: checkpoints may leave out the name of the base
+    model, and call the head otherwise."""
+    paths = outline.model.state_dict().keys()
+    prefix, called = outline.family.layers.partition(".")[0] + ".", outline.family.head + "."
+    for name in outline.outside_names():
+        every = (name, prefix + name, *([f"{output}.{name.removeprefix(called)}"] if name.startswith(called) else []))
+        yield from ((name, path) for path in every if path in paths)
 
 
 @contextmanager
-def _injected(layers: Any, states: torch.Tensor, as_tuple: bool) -> Iterator[None]:
-    """Every layer returns `states`, whatever enters it."""
+def _returning(value: Any, layers: Any) -> Iterator[None]:
+    """Every layer returns `value`, whatever enters it."""
 
     def forward(*_: Any, **__: Any) -> Any:
-        return (states, None) if as_tuple else states
+        return value
 
     for layer in layers:
         layer.forward = forward

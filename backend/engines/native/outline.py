@@ -117,7 +117,7 @@ class Outline:
         layer = self.layers[number]
         wanted = {name: path for name, path in self.stored_names(number).items() if path in layer.state_dict()}
         self._buffers(layer, device)
-        self.load(layer, wanted, device)
+        self._load(layer, wanted, device)
         return layer
 
     def drop(self, number: int) -> None:
@@ -127,8 +127,7 @@ class Outline:
         """A copy of a filled layer on another device."""
         return copy.deepcopy(self.layers[number]).to(device)
 
-    def load(self, module: Any, wanted: dict[str, str], device: str) -> None:
-        """Give the parameters of `module` their storage: `wanted` has the path in it of each name in the checkpoint."""
+    def _load(self, module: Any, wanted: dict[str, str], device: str) -> None:
         import torch
 
         shapes = {name: tensor.shape for name, tensor in module.state_dict().items()}
@@ -158,18 +157,12 @@ class Outline:
                 self.model._init_weights(each)  # parameters are without storage yet: only buffers get values
 
     def embed(self, batches: Iterable[torch.Tensor], device: str) -> Iterator[tuple[torch.Tensor, list[Call]]]:
-        """What enters the first layer [sequences, length, hidden] for each batch of token ids, and every layer's call."""
+        """What enters the first layer [sequences, length, hidden] for each batch of token ids, and every layer's call.
+
+        The weights outside the layers are loaded for as long as this runs.
+        """
         import torch
 
-        with self.outside(device) as base:
-            for batch in batches:
-                with torch.no_grad(), _recording(self.layers) as recorded, suppress(_Recorded):
-                    base(batch.to(device), past_key_values=self.cache, use_cache=True)
-                yield recorded[0][0], [call for _, call in recorded]
-
-    @contextmanager
-    def outside(self, device: str) -> Iterator[Any]:
-        """The base model, with its weights outside the layers loaded for as long as this lasts."""
         base = self.model.base_model
         prefix = self.family.layers.partition(".")[0] + "."
         full = {name: name if name.startswith(prefix) else prefix + name for name in self.outside_names()}
@@ -180,9 +173,12 @@ class Outline:
         if missing:
             raise ModelDamaged(f"{prefix}{min(missing)} is missing: download or export the model again.")
         self._buffers(base, device)
-        self.load(base, wanted, device)
+        self._load(base, wanted, device)
         try:
-            yield base
+            for batch in batches:
+                with torch.no_grad(), _recording(self.layers) as recorded, suppress(_Recorded):
+                    base(batch.to(device), past_key_values=self.cache, use_cache=True)
+                yield recorded[0][0], [call for _, call in recorded]
         finally:
             for child in base.children():
                 if child is not self.layers:

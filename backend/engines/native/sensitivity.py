@@ -51,8 +51,8 @@ class Slot(NamedTuple):
 def measure(request: QuantizeRequest, candidates: Sequence[Precision], progress: Progress) -> list[Measured]:
     """The groups of the model of `request`, in order, with what each loses at each candidate. Phase: sensitivity (unit: layer).
 
-    What was found is kept beside `request.work_dir`, and read from there by a later call that asks the same; a stopped run goes on
-    at the next layer. On the first device. Raises what `quantize` raises.
+    What was found is kept beside `request.work_dir` and read from there when the same is asked again; a stopped run goes on at
+    the next layer. Works on the first device. Raises what `quantize` raises.
     """
     progress.phase("sensitivity", "Measuring what each group of linears costs", weight=2.0)
     probe = _Probe(request, candidates, progress)
@@ -194,12 +194,12 @@ class _Probe:
 
         windows = len(self.tokens)
         totals = torch.zeros(len(self.slots), dtype=torch.float64)
-        with head(self.outline, self.tokens[:1], self.passes.as_tuple, self.device) as logits:
+        with head(self.outline, self.passes.as_tuple, self.device) as logits:
             for window in range(windows):
-                reference = logits(hidden.entering[window : window + 1])[0]
+                reference = logits(hidden.entering[window])
                 for place in range(len(self.slots)):
                     row = (1 + place) * windows + window
-                    totals[place] += _kl(reference, logits(hidden.entering[row : row + 1])[0])
+                    totals[place] += _kl(reference, logits(hidden.entering[row]))
         return [max(0.0, float(total)) for total in totals / self.tokens.numel()]
 
     def _found(self, losses: Sequence[float]) -> list[Measured]:
