@@ -99,7 +99,6 @@ def _round_inputs(model: Any, quantization: Any, quantized: dict[str, torch.Tens
     from compressed_tensors.quantization.lifecycle.forward import fake_quantize
     from compressed_tensors.quantization.utils import compute_dynamic_scales_and_zp
 
-
     def rounding(args: Any, static: torch.Tensor | None) -> Any:
         def hook(module: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
             scale, zero = (static, None) if static is not None else compute_dynamic_scales_and_zp(inputs[0], args, module)
