@@ -43,6 +43,9 @@ class Manifest(BaseModel):
     quality: dict[str, Any] | None = None
     layers: list[dict[str, Any]] = []
     """Per-layer relative error of quantized linears."""
+    bits: dict[str, Any] | None = None
+    """Where groups of linears differ: `average_bits`, each group's precision with what it was measured to lose at each, and the
+    attempts that a quality floor took (`domain.fallback.record`)."""
     versions: dict[str, str] = {}
     hardware: dict[str, Any] = {}
     compile_key: dict[str, Any] | None = None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from backend import settings as configuration
 from backend.artifacts import files
 from backend.catalog import calibration_text
-from backend.domain import libraries
+from backend.domain import fallback, libraries
 from backend.domain.artifact import Manifest
 from backend.domain.compat import PlannedStep
 from backend.domain.errors import QualityFloorMissed
@@ -21,6 +21,7 @@ from backend.domain.progress import Progress
 from backend.domain.recipe import Limits
 from backend.hardware import engines, probe
 from backend.worker.channel import JobChannel
+from backend.worker.fitting import Fitting
 from backend.worker.progress import ChannelProgress
 from backend.worker.resources import PeakMemory
 
@@ -38,6 +39,8 @@ ASKED = ("method", "bits", "group_size", "symmetric", "samples", "length")
 """Options of that step that every method takes."""
 RESUME = "resume"
 """Beside the scratch space, which every attempt begins anew: finished layers, for the next attempt."""
+FITTING = "resume-bits"
+"""Beside it: what groups of linears were measured to lose, and attempts that missed the floor."""
 
 
 class Optimization:
@@ -86,9 +89,19 @@ class Optimization:
             calibration_texts=calibration_text.texts(self.spec.calibration_path), devices=devices(),
             work_dir=self.channel.folder / RESUME,
         )  # fmt: skip
-        made = run_engine(engine, request, self.progress)
+        made = self._fitted(request, options) or run_engine(engine, request, self.progress)
         calibration = {**made.calibration, "source": self.spec.calibration_path or "bundled", "seed": self.spec.seed}
         self.facts |= {"layers": made.layers, "calibration": calibration, "versions": made.versions}
+
+    def _fitted(self, request: QuantizeRequest, options: dict[str, Any]) -> QuantizeResult | None:
+        """With a precision for each group of linears, where the plan says so."""
+        if "eight_bits" not in options:
+            return None
+        folder = self.channel.folder / FITTING
+        fitting = Fitting(request, options, self.spec.recipe.limits, folder, self.progress)
+        made, self.facts["bits"] = fitting.run(self._score)
+        shutil.rmtree(folder, ignore_errors=True)
+        return made
 
     def _planned(self, technique: str) -> PlannedStep | None:
         return next((step for step in self.spec.plan.steps if step.technique == technique), None)
@@ -120,6 +133,11 @@ class Optimization:
         )  # fmt: skip
 
     def _measure_quality(self) -> None:
+        if "quality" not in self.facts:
+            self._score()
+        check_limits(self.spec.recipe.limits, self.facts["quality"])
+
+    def _score(self) -> dict[str, Any]:
         from backend.evaluate import quality
 
         text = calibration_text.HELD_OUT.read_text()
@@ -130,13 +148,14 @@ class Optimization:
             windows=quality_windows(self.spec.model.parameters),
             progress=self.progress,
         )
-        self.facts["quality"] = {
+        found = {
             "perplexity_before": scored["perplexity_original"],
             "perplexity_after": scored["perplexity"],
             "kl_mean": scored["kl_mean"],
             "kl_ci95": scored["kl_ci95"],
         }
-        check_limits(self.spec.recipe.limits, self.facts["quality"])
+        self.facts["quality"] = found
+        return found
 
 
 def run(spec: OptimizeSpec, channel: JobChannel, memory: PeakMemory) -> dict[str, Any]:
@@ -188,13 +207,5 @@ def copy_model(source: Path, destination: Path) -> None:
 
 def check_limits(limits: Limits, quality: dict[str, Any]) -> None:
     """Raises QualityFloorMissed naming the limit and what was measured."""
-    if limits.max_kl is not None and quality["kl_mean"] > limits.max_kl:
-        raise QualityFloorMissed(
-            f"Mean KL divergence is {quality['kl_mean']:.4f}, above the recipe's max_kl {limits.max_kl}: nothing was registered."
-        )
-    rise = quality["perplexity_after"] / quality["perplexity_before"] - 1
-    if limits.max_perplexity_increase is not None and rise > limits.max_perplexity_increase:
-        raise QualityFloorMissed(
-            f"Perplexity rose by {rise:.2%}, above the recipe's max_perplexity_increase "
-            f"{limits.max_perplexity_increase:.2%}: nothing was registered."
-        )
+    if missed := fallback.missed(limits, quality):
+        raise QualityFloorMissed(f"{missed[:1].upper()}{missed[1:]}: nothing was registered.")
