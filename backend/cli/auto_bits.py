@@ -20,8 +20,8 @@ AutoBits = Annotated[
         metavar="target_bits=BITS[,eight_bits=int8|w8a8]",
         help="Give each group of linears (q, k and v; gate and up; ...) 4, 8 or 16 bits by what it was measured to lose, at most "
         "BITS bits a weight on average, scales counted. Put into the recipe's quantize step (method rtn, awq or gptq), where "
-        "`target_bits: 4.5` says the same; without --recipe into awq. eight_bits says what 8 bits are: weights only (int8, served "
-        "by GPUs) or activations too (w8a8, served by processors as well).",
+        "`target_bits: 4.5` says the same; without --recipe into awq. eight_bits says what 8 bits are: weights only (int8, for "
+        "GPUs) or activations too (w8a8, also for processors).",
     ),
 ]
 

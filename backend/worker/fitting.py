@@ -13,8 +13,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import TypeAdapter, ValidationError
-
 from backend.domain import fallback, precision
 from backend.domain.errors import QualityFloorMissed
 from backend.domain.fallback import MOST_TRIES, Attempt, Chosen
@@ -25,7 +23,6 @@ from backend.domain.recipe import Limits
 if TYPE_CHECKING:
     from backend.engines.base import QuantizeRequest, QuantizeResult
 
-_ATTEMPTS = TypeAdapter(list[tuple[Attempt, float]])
 Score = Callable[[], Mapping[str, Any]]
 """Scores what lies in the request's `out_dir`: `kl_mean`, `perplexity_before`, `perplexity_after`."""
 
@@ -39,8 +36,7 @@ class Fitting:
         self.request, self.limits, self.folder, self.progress = request, limits, folder, progress
         self.target: float | None = options.get("target_bits")
         self.candidates = precision.candidates(options, options["eight_bits"])
-        self.missed: list[tuple[Attempt, float]] = []
-        """With the factor by which the floor was missed."""
+        self.missed: list[Attempt] = []
         self._groups: list[Measured] | None = None
 
     def run(self, score: Score) -> tuple[QuantizeResult, dict[str, Any] | None]:
@@ -48,22 +44,18 @@ class Fitting:
 
         Raises QualityFloorMissed where a floor to fall back from holds at no attempt, and what the engine raises.
         """
-        earlier, chosen = self._earlier(), self._first()
-        for each in earlier:
-            self.missed.append(each)
-            chosen = self._next(chosen)
+        chosen = self._first()
+        for earlier in self._earlier():
+            chosen = self._next(chosen, earlier)
         while True:
             made = self._quantize(chosen)
             if not self.limits.fall_back:
                 return made, self._told(chosen, [])
             quality = score()
-            said = fallback.missed(self.limits, quality)
-            if said is None:
-                return made, self._told(chosen, [] if chosen is None else [self._attempt(chosen, quality, None)])
-            attempt = self._attempt(self._spelled(chosen), quality, said)
-            self.missed.append((attempt, fallback.excess(self.limits, quality)))
-            self._keep()
-            chosen = self._next(chosen)
+            if fallback.missed(self.limits, quality) is None:
+                return made, self._told(chosen, [] if chosen is None else [self._attempt(chosen, quality)])
+            self._keep(quality)
+            chosen = self._next(chosen, quality)
 
     @property
     def groups(self) -> list[Measured]:
@@ -83,14 +75,13 @@ class Fitting:
         self.progress.note(f"{bits:.2f} bits a weight on average in {kinds} precisions, at most {self.target:g} were asked for.")
         return chosen
 
-    def _spelled(self, chosen: Chosen | None) -> Chosen:
-        return [self.candidates[0]] * len(self.groups) if chosen is None else chosen
-
-    def _next(self, last: Chosen | None) -> Chosen:
+    def _next(self, last: Chosen | None, quality: Mapping[str, Any]) -> Chosen:
         """What to try after the last attempt missed. Raises QualityFloorMissed where there is nothing more to try."""
-        tries, (attempt, excess) = len(self.missed), self.missed[-1]
-        more = tries < MOST_TRIES
-        chosen = fallback.raised(self.groups, self.candidates, self._spelled(last), excess) if more else None
+        before = [self.candidates[0]] * len(self.groups) if last is None else last
+        attempt, excess = self._attempt(before, quality), fallback.excess(self.limits, quality)
+        self.missed.append(attempt)
+        tries = len(self.missed)
+        chosen = fallback.raised(self.groups, self.candidates, before, excess) if tries < MOST_TRIES else None
         if chosen is None:
             said = str(attempt.missed)
             raise QualityFloorMissed(
@@ -116,18 +107,17 @@ class Fitting:
         pairs = zip(self.groups, chosen, strict=True)
         return {group.name: each for group, each in pairs if each != self.candidates[0]}
 
-    def _attempt(self, chosen: Chosen, quality: Mapping[str, Any], missed: str | None) -> Attempt:
+    def _attempt(self, chosen: Chosen, quality: Mapping[str, Any]) -> Attempt:
         return Attempt(
             average_bits=precision.average(self.groups, chosen), kl_mean=quality["kl_mean"],
-            perplexity_increase=fallback.increase(quality), missed=missed,
+            perplexity_increase=fallback.increase(quality), missed=fallback.missed(self.limits, quality),
             raised={name: each.name for name, each in self._others(chosen).items()},
         )  # fmt: skip
 
     def _told(self, chosen: Chosen | None, kept: list[Attempt]) -> dict[str, Any] | None:
         if chosen is None:
             return None
-        attempts = [attempt for attempt, _ in self.missed] + kept
-        return fallback.record(self.groups, chosen, self.target, attempts)
+        return fallback.record(self.groups, chosen, self.target, self.missed + kept)
 
     @property
     def _path(self) -> Path:
@@ -139,16 +129,18 @@ class Fitting:
         described = [asked, self.limits.model_dump(), [each.model_dump() for each in self.candidates], self.target]
         return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()
 
-    def _keep(self) -> None:
+    def _keep(self, quality: Mapping[str, Any]) -> None:
+        """Before anything else is done, so that a stopped job does not make this attempt again."""
         from backend.engines.native.checkpoint import write_json
 
         self.folder.mkdir(parents=True, exist_ok=True)
-        write_json(self._path, {"key": self._key, "attempts": _ATTEMPTS.dump_python(self.missed, mode="json")})
+        wanted = {name: quality[name] for name in ("kl_mean", "perplexity_before", "perplexity_after")}
+        write_json(self._path, {"key": self._key, "missed": [*self._earlier(), wanted]})
 
-    def _earlier(self) -> list[tuple[Attempt, float]]:
-        """The attempts that missed before the job was stopped."""
+    def _earlier(self) -> list[dict[str, float]]:
+        """The quality of each attempt that missed, those before the job was stopped with them."""
         try:
             document = json.loads(self._path.read_bytes())
-            return _ATTEMPTS.validate_python(document["attempts"]) if document["key"] == self._key else []
-        except (OSError, ValueError, KeyError, ValidationError):
+            return list(document["missed"]) if document["key"] == self._key else []
+        except (OSError, ValueError, KeyError):
             return []

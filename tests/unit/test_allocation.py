@@ -64,7 +64,7 @@ def test_a_model_of_eighty_layers_is_allocated_at_once() -> None:
     """Many groups of few different sizes, as models have them, with losses that no two share."""
     sizes = [(4, 8, 16), (3, 6, 12), (20, 41, 80), (11, 20, 40)]
     groups = [
-        [Choice(cost * 1024, loss / (1 + layer % 17 + number * 0.13) ** 1.5) for cost, loss in zip(row, (1.0, 0.02, 0.0), strict=True)]
+        [Choice(row[n] * 1024, loss / (1 + layer % 17 + number * 0.13) ** 1.5) for n, loss in enumerate((1.0, 0.02, 0.0))]
         for layer in range(80)
         for number, row in enumerate(sizes)
     ]  # fmt: skip
