@@ -77,7 +77,7 @@ def queued(workspace: Workspace, job: JobView, *, as_json: bool) -> None:
 def outcome(job: JobView) -> dict[str, Any]:
     """The document other tools may rely on."""
     result = job.result
-    names = ("artifact", "path", "seconds", "peak_rss_bytes", "quality", "bytes_before", "bytes_after")
+    names = ("artifact", "path", "seconds", "peak_rss_bytes", "quality", "bytes_before", "bytes_after", "average_bits")
     return {"job": job.id, "state": str(job.state), **{name: result.get(name) for name in names}}
 
 
@@ -88,6 +88,8 @@ def _text(document: dict[str, Any]) -> str:
         f"{document['artifact']} is ready in {document['path']}",
         f"  weights {before:.1f} -> {after:.1f} MB in {document['seconds']:.0f} s",
     ]
+    if document["average_bits"] is not None:
+        lines.append(f"  {document['average_bits']:.2f} bits a weight of the quantized linears, scales counted")
     if quality.get("kl_mean") is not None:
         change = f"{quality['perplexity_before']:.2f} -> {quality['perplexity_after']:.2f}"
         lines.append(f"  perplexity {change}, mean KL divergence {quality['kl_mean']:.5f}")

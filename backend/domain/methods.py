@@ -135,6 +135,8 @@ def misfits(step: Quantize) -> list[str]:
         found.append(f"{step.method} makes all linears alike and takes no `{mixed[0]}`, which is for {takers}: use one of them.")
     elif mixed:
         found += _outside(step)
+    if step.eight_bits and known.group_size and bits(step) == 8:
+        found.append("`eight_bits` says what stands beside 4 bits, and the step makes 8: leave it out.")
     if step.method == "kv_cache" and step.kv_cache:
         found.append("kv_cache is the method already: leave the option of that name out.")
     return found

@@ -152,6 +152,8 @@ def _mend_step(model: ModelFacts, step: Any, facts: Facts) -> Any:
     changes |= {"bits": None} if step.method == "awq" else {}
     changes |= {"symmetric": None} if step.bits == 8 else {}
     mended = step.model_copy(update=changes | {"group_size": step.group_size if divides else rules.divisor(model)})
+    if methods.bits(mended) == 8 or mended.target_bits is None:
+        mended = mended.model_copy(update={"eight_bits": None})
     if mended.target_bits is None:
         return mended
     inside = min(max(mended.target_bits, methods.lowest(mended)), float(methods.ORIGINAL_BITS))

@@ -47,7 +47,11 @@ def pattern(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]
 def mixed(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
     """What `target_bits` and a floor to fall back from need."""
     step, fall_back = recipe.step("quantize"), recipe.limits.fall_back
-    if not fall_back and getattr(step, "target_bits", None) is None:
+    asked = getattr(step, "target_bits", None) is not None
+    if not fall_back and not asked:
+        if getattr(step, "eight_bits", None):
+            message = "`eight_bits` says what 8 bits are beside 4: give `target_bits` too, or leave it out."
+            yield Reason(rule="mixed-precision", message=message, source="backend/domain/precision.py")
         return
     name = "limits.fall_back" if fall_back else "target_bits"
     if fall_back and recipe.limits.max_kl is None and recipe.limits.max_perplexity_increase is None:

@@ -172,7 +172,7 @@ def run(spec: OptimizeSpec, channel: JobChannel, memory: PeakMemory) -> dict[str
     )  # fmt: skip
     files.write_manifest(channel.output, manifest)
     document = manifest.model_dump(mode="json", include={"seconds", "peak_rss_bytes", "quality", "bytes_before", "bytes_after"})
-    return {**document, "artifact": manifest.id}
+    return {**document, "artifact": manifest.id, "average_bits": (manifest.bits or {}).get("average_bits")}
 
 
 def run_engine(engine: str, request: QuantizeRequest, progress: Progress) -> QuantizeResult:
