@@ -14,7 +14,7 @@ from backend.domain.model import ModelFacts
 from backend.domain.plan import Facts
 from backend.domain.recipe import TECHNIQUES, Compile, Prune, Quantize, QuantizeMethod, Recipe, Serving, Speculate
 from backend.domain.shapes import linears
-from backend.domain.techniques import BFLOAT16, FP8_CACHE, GROUP_SIZE
+from backend.domain.techniques import BFLOAT16, FP8_CACHE, GROUP_SIZE, KERNELS
 
 LIKE: dict[str, tuple[QuantizeMethod, ...]] = {
     "awq": ("w8a8", "fp8"),
@@ -152,7 +152,9 @@ def _mend_step(model: ModelFacts, step: Any, facts: Facts) -> Any:
     changes |= {"bits": None} if step.method == "awq" else {}
     changes |= {"symmetric": None} if step.bits == 8 else {}
     mended = step.model_copy(update=changes | {"group_size": step.group_size if divides else rules.divisor(model)})
-    if methods.bits(mended) == 8 or mended.target_bits is None:
+    has = facts.device.capability if facts.device else None
+    unbuilt = mended.eight_bits is not None and has is not None and not KERNELS[mended.eight_bits].serves(has)
+    if methods.bits(mended) == 8 or mended.target_bits is None or unbuilt:
         mended = mended.model_copy(update={"eight_bits": None})
     if mended.target_bits is None:
         return mended

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.domain import compat, estimate, memory, methods, recipe
+from backend.domain import compat, duration, estimate, memory, methods, recipe
 from backend.domain.compat import Facts
 from backend.domain.errors import InvalidRecipe
 from backend.domain.model import ModelCard
@@ -117,6 +117,10 @@ def test_average_bits_are_planned_for_the_target_and_sized() -> None:
         assert plan is not None and plan.steps[0].options["eight_bits"] == served
         assert plan.steps[0].title == "Quantize to INT4 (AWQ), 5 bits on average"
     stored, plain = (memory.weights(card(), each) for each in (chosen, recipe.read({"steps": [AWQ]})))
+    work = [duration.operations(card(), each) for each in (recipe.read({"steps": [AWQ]}), chosen)]
+    assert work[1] > work[0] == duration.most_operations(card(), recipe.read({"steps": [AWQ]}))
+    floored = recipe.read({"steps": [AWQ], "limits": {"max_kl": 0.01, "fall_back": True}})
+    assert duration.most_operations(card(), floored) > 6 * work[0] == 6 * duration.operations(card(), floored)
     assert stored.linears + stored.scales == sizes(card()).linears * 5 // 8 > plain.linears + plain.scales
 
 

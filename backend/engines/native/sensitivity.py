@@ -49,12 +49,13 @@ class Slot(NamedTuple):
 
 
 def measure(request: QuantizeRequest, candidates: Sequence[Precision], progress: Progress) -> list[Measured]:
-    """The groups of the model of `request`, in order, with what each loses at each candidate. Phase: sensitivity (unit: layer).
+    """The groups of the model of `request`, in order, with what each loses at each candidate. Phases: load, sensitivity (unit:
+    layer).
 
     What was found is kept beside `request.work_dir` and read from there when the same is asked again; a stopped run goes on at
     the next layer. Works on the first device. Raises what `quantize` raises.
     """
-    progress.phase("sensitivity", "Measuring what each group of linears costs", weight=2.0)
+    progress.phase("load", "Reading the model's outline", weight=0.1)
     probe = _Probe(request, candidates, progress)
     kept = request.work_dir is not None
     folder = request.work_dir or request.out_dir.with_name(request.out_dir.name + ".probe")
