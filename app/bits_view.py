@@ -18,8 +18,9 @@ def summary(bits: Mapping[str, Any]) -> str:
     asked = f", of at most {bits['target_bits']:g} asked for" if bits["target_bits"] else ""
     return (
         f"{bits['average_bits']:.2f} bits a weight on average over the quantized linears, scales and zero points counted{asked}. "
-        "Each group is what servers fuse or what reads the same input. Its loss is the mean KL divergence from the original with "
-        "only that group rounded, measured on the calibration text."
+        f"Each group is what servers fuse or what reads the same input. Its loss is the mean KL divergence in {UNIT} of the "
+        "model with only that group rounded, measured on the calibration text; of all allocations within these bits this has the "
+        "least sum of losses."
     )
 
 
@@ -30,20 +31,15 @@ def rows(bits: Mapping[str, Any]) -> list[dict[str, Any]]:
             "Group": group["name"],
             "Linears": group["linears"],
             "Precision": group["words"],
-            f"Loss as kept ({UNIT})": figure(group["losses"][group["precision"]]),
-            "Why": why(group),
+            "Loss": figure(group["losses"][group["precision"]]),
+            "As the method makes it": _own(group, bits["own"]),
         }
         for group in bits["groups"]
     ]
 
 
-def why(group: Mapping[str, Any]) -> str:
-    """Against the step's own precision, which stands first among the losses but that of 16 bits."""
-    losses = {name: loss for name, loss in group["losses"].items() if name != "16-bit"}
-    cheapest, most = next(iter(losses.items()))
-    if group["precision"] == cheapest:
-        return f"Loses {figure(most)} as the method makes it; bits save more elsewhere."
-    return f"Would lose {figure(most)} as {cheapest}, the method's own."
+def _own(group: Mapping[str, Any], name: str) -> str:
+    return "kept so" if group["precision"] == name else f"{figure(group['losses'][name])} at {name}"
 
 
 def attempts(bits: Mapping[str, Any]) -> list[dict[str, Any]]:

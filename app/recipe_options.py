@@ -210,7 +210,7 @@ LIMIT_OPTIONS = (
         "max_perplexity_increase", "Most perplexity increase (share)", "0.01 allows 1 %; empty is no limit.", "number", low=0.0
     ),
     Option(
-        "fall_back", "Fall back to higher precision", "Instead of failing, raises the groups of linears that lose most, in a few "
+        "fall_back", "Fall back", "Instead of failing, raises the groups of linears that lose most, in a few "
         "tries, until the floor holds.", "flag",
     ),
 )  # fmt: skip

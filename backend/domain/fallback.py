@@ -93,16 +93,17 @@ def missed(limits: Limits, quality: Mapping[str, Any]) -> str | None:
 
 
 def record(
-    groups: Sequence[Measured], chosen: Sequence[Precision], target_bits: float | None, attempts: Sequence[Attempt]
+    groups: Sequence[Measured], chosen: Sequence[Precision], own: Precision, target: float | None, attempts: Sequence[Attempt]
 ) -> dict[str, Any]:
-    """What an artifact says of its precisions."""
+    """What an artifact says of its precisions; `own` is what the method makes of a group by itself."""
     rows = [
         {"name": group.name, "linears": len(group.linears), "weights": group.weights, "precision": each.name, "bits": each.bits,
          "words": each.words, "losses": group.losses}
         for group, each in zip(groups, chosen, strict=True)
     ]  # fmt: skip
     return {
-        "target_bits": target_bits,
+        "target_bits": target,
+        "own": own.name,
         "average_bits": precision.average(groups, chosen),
         "predicted_kl": predicted(groups, chosen),
         "groups": rows,

@@ -117,7 +117,7 @@ class Fitting:
     def _told(self, chosen: Chosen | None, kept: list[Attempt]) -> dict[str, Any] | None:
         if chosen is None:
             return None
-        return fallback.record(self.groups, chosen, self.target, self.missed + kept)
+        return fallback.record(self.groups, chosen, self.candidates[0], self.target, self.missed + kept)
 
     @property
     def _path(self) -> Path:

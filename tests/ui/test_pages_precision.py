@@ -29,7 +29,7 @@ MISSED = "mean KL divergence is 0.0032, above the recipe's max_kl 0.002"
 
 
 def bits(*attempts: Attempt, target: float | None = None) -> dict[str, object]:
-    return record(GROUPS, [CANDIDATES[2], CANDIDATES[0]], target, attempts)
+    return record(GROUPS, [CANDIDATES[2], CANDIDATES[0]], CANDIDATES[0], target, attempts)
 
 
 def attempt(average: float, kl: float, missed: str | None) -> Attempt:
@@ -39,8 +39,8 @@ def attempt(average: float, kl: float, missed: str | None) -> Attempt:
 def test_each_group_says_why_it_has_its_precision() -> None:
     first, second = bits_view.rows(bits())
     assert first["Precision"] == "8 bits with 8-bit activations" and first["Linears"] == 3
-    assert first["Why"] == "Would lose 0.000940 as int4-g128, the method's own."
-    assert second["Why"].startswith("Loses 0.0000200 as the method makes it")
+    assert (first["Loss"], first["As the method makes it"]) == ("0.0000313", "0.000940 at int4-g128")
+    assert (second["Loss"], second["As the method makes it"]) == ("0.0000200", "kept so")
     assert "6.11 bits a weight" in bits_view.summary(bits()) and "asked for" not in bits_view.summary(bits())
     assert "of at most 6.2 asked for" in bits_view.summary(bits(target=6.2))
 
@@ -68,7 +68,7 @@ def test_build_takes_average_bits_and_a_fall_back(home: Workspace) -> None:
     next(field for field in at.number_input if field.label == "Average bits").set_value(4.5).run()
     studio.check(at)
     assert "target_bits: 4.5" in str(at.query_params["recipe"]) and "What 8 bits are" in [box.label for box in at.selectbox]
-    next(box for box in at.checkbox if box.label == "Fall back to higher precision").check().run()
+    next(box for box in at.checkbox if box.label == "Fall back").check().run()
     assert any("needs a floor to fall back from" in error.value.replace("\\", "") for error in at.error)
     next(field for field in at.number_input if field.label.startswith("Most KL")).set_value(0.002).run()
     studio.check(at)

@@ -47,7 +47,7 @@ def test_what_loses_most_is_raised_first() -> None:
     groups = [group(0, 1, (1e-4, 1e-5, 1e-6)), group(1, 1, (9e-3, 5e-3, 1e-5))]
     chosen = fallback.raised(groups, CANDIDATES, [CANDIDATES[0]] * 2, 5.0)
     assert chosen is not None and [each.name for each in chosen] == ["int4-g128", "w8a8"]
-    record = fallback.record(groups, chosen, None, [])
+    record = fallback.record(groups, chosen, CANDIDATES[0], None, [])
     assert record["groups"][1] | {"losses": {}} == {
         "name": "g1", "linears": 1, "weights": 128 * 256, "precision": "w8a8", "bits": 8, "words": chosen[1].words, "losses": {},
     }  # fmt: skip
