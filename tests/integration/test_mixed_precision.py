@@ -205,7 +205,7 @@ def test_a_floor_is_reached_by_raising_what_loses_most_and_a_stopped_job_goes_on
     resumed = Said()
     _, same = fitting(model, other, tmp_path / "again", limits, resumed).run(lambda: scored(model, other))
     assert same == bits and weights(other) == weights(out)
-    assert resumed.phases[0] == "sensitivity", "the first attempt had missed before and is not made again"
+    assert resumed.phases.index("sensitivity") < resumed.phases.index("optimize"), "the attempt that missed is not made again"
 
 
 def test_a_floor_that_cannot_be_met_fails_and_says_how_often_it_was_tried(model: Path, tmp_path: Path) -> None:
