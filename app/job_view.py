@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import streamlit as st
 
-from app import charts, navigation, playground_pick, shell
+from app import bits_view, charts, navigation, playground_pick, shell
 from app.job_cards import HELPS, ICONS, act
 from app.jobs import (
     elapsed,
@@ -186,6 +186,7 @@ def optimized(opened: Workspace, job: JobView) -> None:
     if not opened.read_only:
         pair = playground_pick.address([source(artifact.manifest.parent), artifact.id])
         navigation.link("playground", "Talk to it beside the original", ":material/chat:", **pair)
+    bits_view.show(artifact.manifest.bits)
     if artifact.manifest.layers:
         _layers(artifact.manifest)
 

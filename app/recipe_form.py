@@ -206,7 +206,9 @@ def serving(recipe: Recipe) -> None:
 
 def limits(recipe: Recipe) -> None:
     with st.expander("Quality floor"):
-        st.caption("The job fails, and nothing is registered, where the result loses more quality than this.")
+        st.caption(
+            "The job fails, and nothing is registered, where the result loses more quality than this and may not fall back."
+        )
         _fields(recipe, "limits", options.LIMIT_OPTIONS)
 
 
@@ -238,9 +240,9 @@ def _field(option: Option, value: Any, key: str, where: int | str) -> None:
         case "whole":
             high = int(option.high) if option.high else None
             st.number_input(option.label, min_value=int(option.low or 0), max_value=high, value=value, step=1, **common)
-        case "share" | "number":
-            step = 0.05 if option.kind == "share" else 0.001
-            shape = "%.2f" if option.kind == "share" else "%.4f"
+        case "share" | "number" | "bits":
+            step = {"share": 0.05, "bits": 0.25}.get(option.kind, 0.001)
+            shape = "%.4f" if option.kind == "number" else "%.2f"
             st.number_input(
                 option.label, min_value=option.low, max_value=option.high, value=value, step=step, format=shape, **common
             )

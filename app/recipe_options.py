@@ -13,7 +13,7 @@ from backend.domain.libraries import ENGINES
 from backend.domain.recipe import Prune, Quantize, Recipe, Speculate, Step
 from backend.domain.techniques import supported
 
-Kind = Literal["choice", "whole", "share", "number", "text", "flag"]
+Kind = Literal["choice", "whole", "share", "number", "bits", "text", "flag"]
 
 
 class Option(NamedTuple):
@@ -94,6 +94,14 @@ STEP_OPTIONS: dict[str, tuple[Option, ...]] = {
             high=1.0,
         ),
         Option(
+            "target_bits", "Average bits", "At most so many bits a weight, scales counted: each group of linears gets 4, 8 or 16 "
+            "by what it was measured to lose. Empty makes all alike.", "bits", low=2.0, high=16.0,
+        ),
+        Option(
+            "eight_bits", "What 8 bits are", "int8 is weights only, for GPUs; w8a8 activations too, for processors too. Empty "
+            "is what the target serves.", "choice", (None, "int8", "w8a8"),
+        ),
+        Option(
             "kv_cache",
             "Key-value cache",
             "fp8 stores scales for a cache of half the size, which the server then uses.",
@@ -162,7 +170,7 @@ STEP_OPTIONS: dict[str, tuple[Option, ...]] = {
         ),
     ),
     "compile": (),
-}
+}  # fmt: skip
 SERVING_OPTIONS = (
     Option(
         "dtype",
@@ -208,7 +216,11 @@ LIMIT_OPTIONS = (
     Option(
         "max_perplexity_increase", "Most perplexity increase (share)", "0.01 allows 1 %; empty is no limit.", "number", low=0.0
     ),
-)
+    Option(
+        "fall_back", "Fall back", "Instead of failing, raises the groups of linears that lose most, in a few "
+        "tries, until the floor holds.", "flag",
+    ),
+)  # fmt: skip
 
 
 def value(recipe: Recipe, where: int | str, name: str) -> Any:
@@ -232,7 +244,9 @@ def _not_taken(step: Quantize) -> set[str]:
     method = methods.of(step)
     hidden = set(methods.TUNED) - method.defaults.keys()
     if method.group_size is None:
-        hidden |= {"group_size", "symmetric", "format"}
+        hidden |= {"group_size", "symmetric", "format", *methods.MIXED}
+    if step.target_bits is None and step.eight_bits is None:
+        hidden |= {"eight_bits"}
     if len(method.bits) == 1:
         hidden |= {"bits"}
     return hidden | ({"kv_cache"} if step.method == "kv_cache" else set())
@@ -263,6 +277,7 @@ def _kept(step: Step, method: str, options: dict[str, Any]) -> dict[str, Any]:
         return {**kept, "draft": "auto"} if method == "draft" else kept
     dropped = {"bits", "group_size", "symmetric", "format", *methods.TUNED} if step.technique == "quantize" else set()
     dropped |= {"kv_cache"} if method == "kv_cache" else set()
+    dropped |= set(methods.MIXED) if method not in methods.GROUP_SIZE else set()
     return {k: v for k, v in options.items() if k not in dropped}
 
 

@@ -9,11 +9,12 @@ from typing import Annotated, Any
 import typer
 
 from backend import service
+from backend.cli import auto_bits as bits
 from backend.cli import estimates, goals
 from backend.cli.output import emit
 from backend.cli.run import finish
 from backend.domain.roofline import Load
-from backend.service import Workspace, optimize, recipes, supervisors
+from backend.service import Workspace, optimize, supervisors
 from backend.service.jobs import JobView
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output and nothing else there.")]
@@ -25,7 +26,8 @@ def register(app: typer.Typer) -> None:
 
 def command(
     model: Annotated[str, typer.Argument(help="A model id such as `starter`, or a folder.")],
-    recipe: Annotated[Path, typer.Option(help="A recipe file, or the name of a bundled recipe.")],
+    recipe: Annotated[Path | None, typer.Option(help="A recipe file, or the name of a bundled recipe.")] = None,
+    auto_bits: bits.AutoBits = None,
     target: Annotated[
         str,
         typer.Option(
@@ -47,7 +49,7 @@ def command(
     json: Json = False,
 ) -> None:
     """Optimize a model with a recipe: a watched job that ends in a verified artifact."""
-    workspace, chosen = service.open_workspace(), recipes.read_file(recipe)
+    workspace, chosen = service.open_workspace(), bits.chosen(recipe, auto_bits)
     limits = {"max_ttft_ms": max_ttft_ms, "max_tpot_ms": max_tpot_ms, "min_output_tokens_per_s": min_tokens_per_s}
     wanted = goals.read(wanted=goal, min_context=min_context, **limits)
     load = Load(input_tokens=input_tokens, output_tokens=output_tokens, concurrency=concurrency)
@@ -75,7 +77,7 @@ def queued(workspace: Workspace, job: JobView, *, as_json: bool) -> None:
 def outcome(job: JobView) -> dict[str, Any]:
     """The document other tools may rely on."""
     result = job.result
-    names = ("artifact", "path", "seconds", "peak_rss_bytes", "quality", "bytes_before", "bytes_after")
+    names = ("artifact", "path", "seconds", "peak_rss_bytes", "quality", "bytes_before", "bytes_after", "average_bits")
     return {"job": job.id, "state": str(job.state), **{name: result.get(name) for name in names}}
 
 
@@ -86,6 +88,8 @@ def _text(document: dict[str, Any]) -> str:
         f"{document['artifact']} is ready in {document['path']}",
         f"  weights {before:.1f} -> {after:.1f} MB in {document['seconds']:.0f} s",
     ]
+    if document["average_bits"] is not None:
+        lines.append(f"  {document['average_bits']:.2f} bits a weight of the quantized linears, scales counted")
     if quality.get("kl_mean") is not None:
         change = f"{quality['perplexity_before']:.2f} -> {quality['perplexity_after']:.2f}"
         lines.append(f"  perplexity {change}, mean KL divergence {quality['kl_mean']:.5f}")

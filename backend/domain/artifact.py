@@ -45,6 +45,9 @@ class Manifest(BaseModel):
     """Per-layer relative error of quantized linears."""
     kept_16bit: list[dict[str, str]] = []
     """Weights that stayed 16-bit: `name` and `why`."""
+    bits: dict[str, Any] | None = None
+    """Where groups of linears differ: `average_bits`, each group's precision with what it was measured to lose at each, and the
+    attempts that a quality floor took (`domain.fallback.record`)."""
     versions: dict[str, str] = {}
     hardware: dict[str, Any] = {}
     compile_key: dict[str, Any] | None = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from backend.domain import methods
+from backend.domain.fallback import MOST_TRIES
 from backend.domain.model import ModelFacts
 from backend.domain.recipe import Prune, Quantize, Recipe
 from backend.domain.shapes import linears, sizes
@@ -24,6 +25,8 @@ factor and comparison with rounding, sparsegpt's sweep."""
 SEQUENTIAL = frozenset({"gptq", "magnitude", "wanda", "sparsegpt"})
 """Each layer runs twice: before it is changed and after."""
 REPORT = 1
+PROBED, PROBED_GROUPS, PROBE_WINDOWS, PROBE_SEQUENCES = 3, 4, 4, 512
+"""engines/native/sensitivity.py: candidates below 16 bits, groups of a layer, windows and sequences."""
 WINDOW_TOKENS, WINDOWS, WINDOW_PARAMETERS = 512, (8, 24), 4_000_000_000
 """worker/optimize.py: what is scored of the original and of the result."""
 FP32_SHARE: Range = (1.0, 0.05)
@@ -58,19 +61,44 @@ def of_instance(vcpu: int) -> Processor:
 
 
 def operations(model: ModelFacts, recipe: Recipe) -> float:
-    """Of calibration (2 x parameters x tokens), Gram matrices (2 x tokens x width^2), the search (2 x out x in^2 a matrix and
-    time) and two models scored."""
+    """Of one attempt: calibration (2 x parameters x tokens), Gram matrices (2 x tokens x width^2), the search (2 x out x in^2 a
+    matrix and time) and two models scored; before it, where an average of bits is asked for, what measuring the groups takes."""
+    step = recipe.step("quantize")
+    measured = isinstance(step, Quantize) and step.target_bits is not None
+    return _attempt(model, recipe) + (_sensitivity(model, recipe) if measured else 0.0)
+
+
+def most_operations(model: ModelFacts, recipe: Recipe) -> float:
+    """Where a quality floor may be fallen back from: of every attempt that is made at most."""
+    if not recipe.limits.fall_back:
+        return operations(model, recipe)
+    return MOST_TRIES * _attempt(model, recipe) + _sensitivity(model, recipe)
+
+
+def _sensitivity(model: ModelFacts, recipe: Recipe) -> float:
+    """Copies under way through half of the layers on average, the head for each, and the candidates' searches."""
+    copies = model.layers * PROBED_GROUPS * PROBED
+    tokens = copies * max(1, min(PROBE_WINDOWS, PROBE_SEQUENCES // max(1, copies))) * WINDOW_TOKENS
+    parts = sizes(model)
+    return 2.0 * tokens * (parts.active_linears / 2 + parts.embedding) + PROBED * _searching(model, recipe)
+
+
+def _searching(model: ModelFacts, recipe: Recipe) -> float:
+    names = [str(step.method) for step in recipe.steps if isinstance(step, Quantize | Prune)]
+    searches = sum(FULL_SEARCHES.get(name, 0) for name in names) + REPORT
+    return 2.0 * searches * model.layers * sum(shape.parameters * shape.inputs for shape in linears(model))
+
+
+def _attempt(model: ModelFacts, recipe: Recipe) -> float:
     names = [str(step.method) for step in recipe.steps if isinstance(step, Quantize | Prune)]
     if not names:
         return 0.0
     tokens, parts = calibration_tokens(recipe), sizes(model)
     forward = 2.0 * (parts.active_linears + parts.embedding)
     grams = 2.0 * tokens * model.layers * sum(shape.inputs**2 for shape in linears(model))
-    searches = sum(FULL_SEARCHES.get(name, 0) for name in names) + REPORT
-    search = 2.0 * searches * model.layers * sum(shape.parameters * shape.inputs for shape in linears(model))
     passes = 2 if SEQUENTIAL & set(names) else 1
     scored = max(WINDOWS[0], min(WINDOWS[1], WINDOW_PARAMETERS // max(model.parameters, 1))) * WINDOW_TOKENS
-    return forward * (passes * tokens + 2 * scored) + grams + search
+    return forward * (passes * tokens + 2 * scored) + grams + _searching(model, recipe)
 
 
 def calibration_tokens(recipe: Recipe) -> int:
@@ -85,9 +113,9 @@ def calibration_tokens(recipe: Recipe) -> int:
 
 def job_seconds(model: ModelFacts, recipe: Recipe, processor: Processor, moved: int) -> Range:
     """(least, most). `moved` are the bytes read and written."""
-    work = operations(model, recipe)
+    work = (operations(model, recipe), most_operations(model, recipe))
     compiling = 1 if recipe.step("compile") else 0
-    ends = (work / processor.flops[end] + moved / DISK[end] + START[end] + compiling * COMPILE[end] for end in (0, 1))
+    ends = (work[end] / processor.flops[end] + moved / DISK[end] + START[end] + compiling * COMPILE[end] for end in (0, 1))
     least, most = ends
     return least, most
 

@@ -40,6 +40,8 @@ class Format(NamedTuple):
     scale_bytes: int
     activations: bool
     """Activations are integers too, so the matrix product runs at the 8-bit rate."""
+    average: float | None = None
+    """Where groups of linears differ: bits a weight over all of them, scales and zero points counted."""
 
 
 class Weights(NamedTuple):
@@ -72,14 +74,16 @@ def _made(step: Quantize) -> Format | None:
     if step.method == "kv_cache":
         return None
     active = methods.of(step).activations
-    return Format(methods.bits(step), methods.group(step), not methods.symmetric(step), 4 if active else 2, activations=active)
+    group, zero_point = methods.group(step), not methods.symmetric(step)
+    width = 4 if active else 2
+    return Format(methods.bits(step), group, zero_point, width, activations=active, average=step.target_bits)
 
 
 def weights(model: ModelFacts, recipe: Recipe) -> Weights:
     """Embeddings, output head, norms and biases at the model's width; linears at the recipe's, with scales and zero points.
 
     A scale a group (2 bytes) and a zero point of the same bits, or a 4-byte scale an output channel: the compressed-tensors
-    formats `pack-quantized` and `int-quantized`.
+    formats `pack-quantized` and `int-quantized`. With `target_bits` the linears take that on average, scales included.
     """
     return _stored(sizes(model), format_of(model, recipe), BYTES.get(model.dtype, 2))
 
@@ -88,6 +92,10 @@ def weights(model: ModelFacts, recipe: Recipe) -> Weights:
 def _stored(parts: Sizes, chosen: Format | None, width: int) -> Weights:
     if chosen is None:
         return Weights(parts.embedding * width, parts.head * width, parts.linears * width, 0, parts.other * width)
+    if chosen.average is not None:
+        width = min(width, 2)
+        mixed = int(parts.linears * chosen.average / 8)
+        return Weights(parts.embedding * width, parts.head * width, mixed, 0, parts.other * width)
     if chosen.group:
         scales = parts.linears // chosen.group * chosen.scale_bytes
         scales += parts.linears // chosen.group * chosen.bits // 8 if chosen.zero_point else 0

@@ -5,8 +5,10 @@ Where the result can be served is here too, as far as it depends on the method a
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
+from backend.domain import precision
 from backend.domain.recipe import Prune, Quantize
 
 
@@ -48,6 +50,7 @@ QUANTIZE: dict[str, Method] = {
 }  # fmt: skip
 """In the order in which screens list them. Every method but `kv_cache` also takes `kv_cache: fp8`."""
 
+ORIGINAL_BITS = 16
 _REFUSED = Method("", (8,), None, {}, "")
 PRUNE = {
     "magnitude": "Pruning by magnitude",
@@ -60,6 +63,9 @@ GROUP_SIZE = {name: method.group_size for name, method in QUANTIZE.items() if me
 
 TUNED = ("act_order", "awq_scales", "clip", "activations", "strength")
 """Fields of a quantize step that only some methods take."""
+
+MIXED = ("target_bits", "eight_bits")
+"""Fields of a quantize step that only methods which quantize in groups take: they can stand beside higher precisions."""
 
 NO_CACHE_SCALES = frozenset({"gpt2", "gpt_neox", "bloom", "falcon"})
 """Model types whose attention names its cache differently: no served and scored run of theirs is at hand."""
@@ -123,9 +129,33 @@ def misfits(step: Quantize) -> list[str]:
     if strange:
         takers = ", ".join(name for name, method in QUANTIZE.items() if strange[0] in method.defaults)
         found.append(f"{step.method} takes no `{strange[0]}`, which is for {takers}: leave it out.")
+    mixed = [name for name in MIXED if getattr(step, name) is not None]
+    if mixed and known.group_size is None:
+        takers = ", ".join(GROUP_SIZE)
+        found.append(f"{step.method} makes all linears alike and takes no `{mixed[0]}`, which is for {takers}: use one of them.")
+    elif mixed:
+        found += _outside(step)
+    if step.eight_bits and known.group_size and bits(step) == 8:
+        found.append("`eight_bits` says what stands beside 4 bits, and the step makes 8: leave it out.")
     if step.method == "kv_cache" and step.kv_cache:
         found.append("kv_cache is the method already: leave the option of that name out.")
     return found
+
+
+def _outside(step: Quantize) -> list[str]:
+    """What is wrong with the average that is asked for, with the nearest that can be."""
+    low, asked = lowest(step), step.target_bits
+    if asked is not None and asked < low:
+        made = precision.own(options(step)).words
+        return [f"`target_bits: {asked:g}` is below {low:g}, what {made} take with their scales: use {low:g} or more."]
+    if asked is not None and asked > ORIGINAL_BITS:
+        return [f"`target_bits: {asked:g}` is above {ORIGINAL_BITS}, what the original has: use {ORIGINAL_BITS} or less."]
+    return []
+
+
+def lowest(step: Quantize) -> float:
+    """The lowest average that the step can be asked for, rounded up to hundredths."""
+    return math.ceil(precision.own(options(step)).least_average * 100) / 100
 
 
 def options(step: Quantize) -> dict[str, Any]:
@@ -138,6 +168,7 @@ def options(step: Quantize) -> dict[str, Any]:
         found["kv_cache"] = "fp8"
     if step.format != "compressed-tensors":
         found["format"] = step.format
+    found |= {name: value for name in MIXED if (value := getattr(step, name)) is not None}
     fields = Quantize.model_fields
     return found | {name: value for name in ("samples", "length") if (value := getattr(step, name)) != fields[name].default}
 
@@ -157,7 +188,8 @@ def title(step: Quantize) -> str:
     extra = [word for name, word in (("awq_scales", "AWQ scales"), ("act_order", "activation order")) if tuned(step, name)]
     extra += ["static activations"] if known.activations and tuned(step, "activations") == "static" else []
     extra += ["FP8 key-value cache"] if step.kv_cache else []
-    return f"Quantize to {made}" + (f" with {', '.join(extra)}" if extra else "")
+    made += f", {step.target_bits:g} bits on average," if step.target_bits else ""
+    return f"Quantize to {made}" + f" with {', '.join(extra)}" if extra else f"Quantize to {made.removesuffix(',')}"
 
 
 def prune_title(step: Prune) -> str:
@@ -180,7 +212,7 @@ def unserved(step: Any, hardware: str, *, model_type: str = "", experts: bool = 
             "vLLM 0.32.0, models/bloom.py; tests/campaign/test_family_table.py",
         )
     weights_only = of(step).group_size is not None or step.method == "int8"
-    if weights_only and bits(step) == 8:
+    if (weights_only and bits(step) == 8) or step.eight_bits == "int8":
         return (
             "vLLM on a processor reads weight-only formats of 4 bits alone: the artifact is for a GPU",
             "vLLM 0.32.0, kernels/linear/mixed_precision/cpu.py",

@@ -14,7 +14,7 @@ from backend.domain.model import ModelFacts
 from backend.domain.plan import Facts
 from backend.domain.recipe import TECHNIQUES, Compile, Prune, Quantize, QuantizeMethod, Recipe, Serving, Speculate
 from backend.domain.shapes import linears
-from backend.domain.techniques import BFLOAT16, FP8_CACHE, GROUP_SIZE
+from backend.domain.techniques import BFLOAT16, FP8_CACHE, GROUP_SIZE, KERNELS
 
 LIKE: dict[str, tuple[QuantizeMethod, ...]] = {
     "awq": ("w8a8", "fp8"),
@@ -55,10 +55,10 @@ def _managed_instead(model: ModelFacts, recipe: Recipe, facts: Facts) -> tuple[R
 def candidates(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Recipe]:
     """Every change of the recipe that could make it valid, cheapest first; the original at the very end."""
     serving = _mend_serving(model, recipe, facts)
-    kept: dict[str, Any] = {step.technique: _mend_step(model, step) for step in reversed(recipe.steps)}
+    kept: dict[str, Any] = {step.technique: _mend_step(model, step, facts) for step in reversed(recipe.steps)}
     choices = [list(_choices(technique, kept.get(technique))) for technique in TECHNIQUES]
     for _, steps in sorted((_cost(row) for row in itertools.product(*choices)), key=lambda pair: pair[0]):
-        mended = recipe.model_copy(update={"steps": steps, "serving": serving})
+        mended = _mend_limits(recipe.model_copy(update={"steps": steps, "serving": serving}), facts)
         yield mended
         if any(step.technique == "shard" for step in steps) and facts.device is not None and facts.device.units > 1:
             yield from _with_degrees(model, mended, facts)
@@ -118,13 +118,23 @@ def _mend_serving(model: ModelFacts, recipe: Recipe, facts: Facts) -> Serving:
     return serving.model_copy(update=changes) if changes else serving
 
 
+def _mend_limits(recipe: Recipe, facts: Facts) -> Recipe:
+    """Without a fall-back that has nothing to fall back from or to."""
+    limits, step = recipe.limits, recipe.step("quantize")
+    floor = limits.max_kl is not None or limits.max_perplexity_increase is not None
+    raised = isinstance(step, Quantize) and step.method != "kv_cache" and step.engine == "native"
+    if not limits.fall_back or (floor and raised and facts.place != "managed"):
+        return recipe
+    return recipe.model_copy(update={"limits": limits.model_copy(update={"fall_back": False})})
+
+
 def _with_degrees(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Recipe]:
     assert facts.device is not None
     for degree in memory.degrees(model, recipe, facts.device)[1:]:
         yield recipe.model_copy(update={"serving": recipe.serving.model_copy(update={"tensor_parallel": degree})})
 
 
-def _mend_step(model: ModelFacts, step: Any) -> Any:
+def _mend_step(model: ModelFacts, step: Any, facts: Facts) -> Any:
     if isinstance(step, Prune):
         return step if step.pattern == "unstructured" else step.model_copy(update={"sparsity": 0.5})
     if not isinstance(step, Quantize):
@@ -135,10 +145,20 @@ def _mend_step(model: ModelFacts, step: Any) -> Any:
         changes["kv_cache"] = None
     if step.format == "autoawq" and (step.method not in GROUP_SIZE or methods.bits(step) != 4 or step.kv_cache):
         changes["format"] = "compressed-tensors"
+    if step.method not in GROUP_SIZE or facts.place == "managed":
+        changes |= dict.fromkeys(methods.MIXED)
     if step.method not in GROUP_SIZE:
         return step.model_copy(update=changes | {"bits": None, "group_size": None, "symmetric": None})
     size = step.group_size or GROUP_SIZE[step.method]
     divides = all(shape.inputs % size == 0 for shape in linears(model))
     changes |= {"bits": None} if step.method == "awq" else {}
     changes |= {"symmetric": None} if step.bits == 8 else {}
-    return step.model_copy(update=changes | {"group_size": step.group_size if divides else rules.divisor(model)})
+    mended = step.model_copy(update=changes | {"group_size": step.group_size if divides else rules.divisor(model)})
+    has = facts.device.capability if facts.device else None
+    unbuilt = mended.eight_bits is not None and has is not None and not KERNELS[mended.eight_bits].serves(has)
+    if methods.bits(mended) == 8 or mended.target_bits is None or unbuilt:
+        mended = mended.model_copy(update={"eight_bits": None})
+    if mended.target_bits is None:
+        return mended
+    inside = min(max(mended.target_bits, methods.lowest(mended)), float(methods.ORIGINAL_BITS))
+    return mended.model_copy(update={"target_bits": inside, "engine": "native", "format": "compressed-tensors"})

@@ -102,7 +102,7 @@ def plan(model: ModelFacts, recipe: Recipe, facts: Facts) -> Plan:
     notes = [f"Steps run in the order {', '.join(step.technique for step in ordered)}."] if moved else []
     degree = tensor_parallel(model, recipe, facts)
     notes += _notes(model, recipe, facts, degree)
-    steps = tuple(_planned(step, facts) for step in ordered)
+    steps = tuple(_mixed(_planned(step, facts), recipe, facts) for step in ordered)
     return Plan(hardware=facts.hardware, steps=steps, notes=tuple(notes), tensor_parallel=degree)
 
 
@@ -199,6 +199,14 @@ def _planned(step: Any, facts: Facts) -> PlannedStep:
     if facts.hardware == "cuda" and isinstance(step, Quantize) and step.method in KERNELS:
         return found.model_copy(update={"kernel": KERNELS[step.method].title})
     return found
+
+
+def _mixed(step: PlannedStep, recipe: Recipe, facts: Facts) -> PlannedStep:
+    """With the 8-bit form that this target serves, where groups of linears may differ."""
+    if step.technique != "quantize" or not (step.options.get("target_bits") or recipe.limits.fall_back):
+        return step
+    served = "w8a8" if facts.hardware == "cpu" else "int8"
+    return step.model_copy(update={"options": {"eight_bits": served, **step.options}})
 
 
 def _own(step: Any) -> PlannedStep:

@@ -68,6 +68,12 @@ class Quantize(_Step):
     """smoothquant: how much of the difficulty moves from activations to weights."""
     kv_cache: Literal["fp8"] | None = None
     """Store scales for an FP8 key-value cache too; the server then uses one."""
+    target_bits: float | None = Field(None, gt=0, allow_inf_nan=False)
+    """rtn, awq, gptq: bits a weight on average over the quantized linears, scales and zero points counted. Each group of linears
+    gets a precision by what it was measured to lose at each (docs/decisions/0013)."""
+    eight_bits: Literal["int8", "w8a8"] | None = None
+    """What groups of 8 bits become beside 4-bit ones: weights only, served by GPUs, or activations too, which a processor serves
+    as well. Empty: what the target serves."""
     engine: Literal["native", "llm-compressor", "autoawq"] = "native"
     calibration: str = "bundled"
     """`bundled`, or a JSONL, Parquet or text file."""
@@ -120,11 +126,14 @@ class Serving(_Frozen):
 
 
 class Limits(_Frozen):
-    """The quality floor. The optimize job fails when a limit is passed."""
+    """The quality floor. The optimize job fails when a limit is passed, unless it may fall back."""
 
     max_kl: float | None = Field(None, gt=0)
     max_perplexity_increase: float | None = Field(None, gt=0)
     """Relative: 0.01 allows 1 %."""
+    fall_back: bool = Field(False, exclude_if=lambda value: not value)
+    """Raise the precision of the groups of linears that lose most, try after try, until the limits hold. Left out of the written
+    form where false, so that recipes from before it keep their hash."""
 
 
 class Recipe(_Frozen):

@@ -91,6 +91,10 @@ def _kernel(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]
     step = recipe.step("quantize")
     if has is None or not isinstance(step, Quantize) or step.method not in KERNELS:
         return
+    beside = KERNELS[step.eight_bits] if step.eight_bits else None
+    if beside is not None and beside.below and has >= beside.below:
+        message = f"`eight_bits: {step.eight_bits}` is not built for the compute capability {has[0]}.{has[1]} of {facts.where}"
+        yield Reason(rule="compute-capability", message=f"{message}: use int8, or leave it out.", source=beside.below_source)
     kernel, mine = KERNELS[step.method], f"{has[0]}.{has[1]}"
     if has < kernel.lowest:
         message = f"{step.method} needs compute capability {kernel.lowest[0]}.{kernel.lowest[1]} and {facts.where} has {mine}"

@@ -54,6 +54,33 @@ def one_pass(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason
         yield Reason(rule="library", message=message, source="engines/libraries")
 
 
+def mixed(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+    """What `target_bits` and a floor to fall back from need."""
+    step, fall_back = recipe.step("quantize"), recipe.limits.fall_back
+    asked = getattr(step, "target_bits", None) is not None
+    if not fall_back and not asked:
+        if getattr(step, "eight_bits", None):
+            message = "`eight_bits` says what 8 bits are beside 4: give `target_bits` too, or leave it out."
+            yield Reason(rule="mixed-precision", message=message, source="backend/domain/precision.py")
+        return
+    name = "limits.fall_back" if fall_back else "target_bits"
+    if fall_back and recipe.limits.max_kl is None and recipe.limits.max_perplexity_increase is None:
+        message = "`limits.fall_back` needs a floor to fall back from: give `max_kl` or `max_perplexity_increase`."
+        yield Reason(rule="no-floor", message=message, source="recipe limits")
+    if facts.place == "managed":
+        message = f"The SageMaker toolkit gives every linear the same precision: leave `{name}` out."
+        yield Reason(rule="mixed-precision", message=message, source="aws/sagemaker-python-sdk a248126")
+    elif not isinstance(step, Quantize) or step.method == "kv_cache":
+        message = f"`{name}` raises the precision of quantized weights, and the recipe quantizes none: leave it out."
+        yield Reason(rule="mixed-precision", message=message, source="backend/domain/precision.py")
+    elif step.engine != "native":
+        message = f"Only the native engine gives groups of linears their own precision: leave `{name}` or `engine` out."
+        yield Reason(rule="mixed-precision", message=message, source="engines/native/mix.py")
+    elif step.format == "autoawq":
+        message = f"AutoAWQ's format has one precision for all linears: leave `{name}` or `format` out."
+        yield Reason(rule="mixed-precision", message=message, source="vLLM 0.32.0, layers/quantization/auto_awq.py")
+
+
 def library(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
     for step in recipe.steps:
         if isinstance(step, Quantize):
@@ -61,5 +88,5 @@ def library(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]
                 yield Reason(rule="library", message=message, source=source)
 
 
-COMMON = (takes_options, file_format, cache_scales, pattern)
+COMMON = (takes_options, file_format, cache_scales, pattern, mixed)
 LIBRARY = (library, one_pass)

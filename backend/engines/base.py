@@ -7,6 +7,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from backend.domain.precision import Precision
+
 QuantizeMethod = Literal["w8a8", "awq", "rtn", "gptq", "smoothquant", "int8", "fp8", "kv_cache"]
 
 
@@ -40,6 +42,8 @@ class QuantizeRequest(BaseModel):
     tuning: dict[str, Any] = {}
     """Options that only some methods take: `act_order`, `clip`..."""
     pruning: Pruning | None = None
+    precisions: dict[str, Precision] = {}
+    """What groups become in place of the request's own, by the names that `native.measure` gives them."""
     calibration_texts: list[str]
     samples: int = Field(64, ge=1)
     """Sequences; fewer are used where the text holds fewer."""
@@ -68,7 +72,7 @@ class QuantizeResult(BaseModel):
 
     layers: list[dict[str, Any]]
     """`name`, `relative_error` (of the output under the calibration's Gram matrix, weights only) of each quantized linear;
-    awq and rtn add `rtn_relative_error`, the same without scales."""
+    awq and rtn add `rtn_relative_error`, the same without scales; `precision` is there where the request names several."""
     kept_16bit: list[dict[str, str]]
     """`name` and `why` of each linear and embedding that was not quantized."""
     calibration: dict[str, Any]

@@ -124,7 +124,7 @@ class Passes:
                     if self.given_up.is_set():
                         return
                     with suppress(AllSeen):
-                        leaving = self._run(number, layer, hidden.entering[span].to(device))
+                        leaving = self.run(number, layer, hidden.entering[span].to(device))
                         if keep:
                             hidden.leaving[span] = leaving.cpu()
                     if place == 0:
@@ -139,7 +139,8 @@ class Passes:
             finally:
                 self.given_up.set()  # a cancelled job waits for the batches at hand, not for all
 
-    def _run(self, number: int, layer: Any, entering: torch.Tensor) -> torch.Tensor:
+    def run(self, number: int, layer: Any, entering: torch.Tensor) -> torch.Tensor:
+        """What leaves a filled layer [sequences, length, hidden] where `entering` enters it, on the device of that."""
         import torch
 
         call = self.calls(len(entering), number)

@@ -60,7 +60,7 @@ def write_text(chosen: Recipe) -> str:
     document = chosen.model_dump(mode="json")
     for section in ("serving", "limits"):
         defaults = type(getattr(chosen, section))().model_dump(mode="json")
-        document[section] = {k: v for k, v in document[section].items() if v != defaults[k]}
+        document[section] = {k: v for k, v in document[section].items() if k not in defaults or v != defaults[k]}
         if not document[section]:
             del document[section]
     text = _dump(document, unicode=True)

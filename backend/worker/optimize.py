@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from backend import settings as configuration
 from backend.artifacts import files
 from backend.catalog import calibration_text
-from backend.domain import libraries
+from backend.domain import fallback, libraries
 from backend.domain.artifact import Manifest
 from backend.domain.channel import RESUME
 from backend.domain.compat import PlannedStep
@@ -22,6 +22,7 @@ from backend.domain.progress import Progress
 from backend.domain.recipe import Limits
 from backend.hardware import engines, probe
 from backend.worker.channel import JobChannel
+from backend.worker.fitting import Fitting
 from backend.worker.progress import ChannelProgress
 from backend.worker.resources import PeakMemory
 
@@ -37,6 +38,8 @@ TUNING = (*TUNED, "kv_cache", "format")
 """Options of a planned quantize step that only some methods take."""
 ASKED = ("method", "bits", "group_size", "symmetric", "samples", "length")
 """Options of that step that every method takes."""
+FITTING = "resume-bits"
+"""Beside the scratch space: what groups of linears were measured to lose, and attempts that missed the floor."""
 
 
 class Optimization:
@@ -85,10 +88,20 @@ class Optimization:
             calibration_texts=calibration_text.texts(self.spec.calibration_path), devices=devices(),
             work_dir=self.channel.folder / RESUME,
         )  # fmt: skip
-        made = run_engine(engine, request, self.progress)
+        made = self._fitted(request, options) or run_engine(engine, request, self.progress)
         calibration = {**made.calibration, "source": self.spec.calibration_path or "bundled", "seed": self.spec.seed}
         self.facts |= {"layers": made.layers, "kept_16bit": made.kept_16bit}
         self.facts |= {"calibration": calibration, "versions": made.versions}
+
+    def _fitted(self, request: QuantizeRequest, options: dict[str, Any]) -> QuantizeResult | None:
+        """With a precision for each group of linears, where the plan says so."""
+        if "eight_bits" not in options:
+            return None
+        folder = self.channel.folder / FITTING
+        fitting = Fitting(request, options, self.spec.recipe.limits, folder, self.progress)
+        made, self.facts["bits"] = fitting.run(self._score)
+        shutil.rmtree(folder, ignore_errors=True)
+        return made
 
     def _planned(self, technique: str) -> PlannedStep | None:
         return next((step for step in self.spec.plan.steps if step.technique == technique), None)
@@ -120,6 +133,11 @@ class Optimization:
         )  # fmt: skip
 
     def _measure_quality(self) -> None:
+        if "quality" not in self.facts:
+            self._score()
+        check_limits(self.spec.recipe.limits, self.facts["quality"])
+
+    def _score(self) -> dict[str, Any]:
         from backend.evaluate import quality
         from backend.evaluate.quality_states import Place
         from backend.layered.passes import devices
@@ -133,13 +151,14 @@ class Optimization:
             progress=self.progress,
             place=Place(devices(), self.channel.work),
         )
-        self.facts["quality"] = {
+        found = {
             "perplexity_before": scored["perplexity_original"],
             "perplexity_after": scored["perplexity"],
             "kl_mean": scored["kl_mean"],
             "kl_ci95": scored["kl_ci95"],
         }
-        check_limits(self.spec.recipe.limits, self.facts["quality"])
+        self.facts["quality"] = found
+        return found
 
 
 def run(spec: OptimizeSpec, channel: JobChannel, memory: PeakMemory) -> dict[str, Any]:
@@ -156,7 +175,7 @@ def run(spec: OptimizeSpec, channel: JobChannel, memory: PeakMemory) -> dict[str
     )  # fmt: skip
     files.write_manifest(channel.output, manifest)
     document = manifest.model_dump(mode="json", include={"seconds", "peak_rss_bytes", "quality", "bytes_before", "bytes_after"})
-    return {**document, "artifact": manifest.id}
+    return {**document, "artifact": manifest.id, "average_bits": (manifest.bits or {}).get("average_bits")}
 
 
 def run_engine(engine: str, request: QuantizeRequest, progress: Progress) -> QuantizeResult:
@@ -191,13 +210,5 @@ def copy_model(source: Path, destination: Path) -> None:
 
 def check_limits(limits: Limits, quality: dict[str, Any]) -> None:
     """Raises QualityFloorMissed naming the limit and what was measured."""
-    if limits.max_kl is not None and quality["kl_mean"] > limits.max_kl:
-        raise QualityFloorMissed(
-            f"Mean KL divergence is {quality['kl_mean']:.4f}, above the recipe's max_kl {limits.max_kl}: nothing was registered."
-        )
-    rise = quality["perplexity_after"] / quality["perplexity_before"] - 1
-    if limits.max_perplexity_increase is not None and rise > limits.max_perplexity_increase:
-        raise QualityFloorMissed(
-            f"Perplexity rose by {rise:.2%}, above the recipe's max_perplexity_increase "
-            f"{limits.max_perplexity_increase:.2%}: nothing was registered."
-        )
+    if missed := fallback.missed(limits, quality):
+        raise QualityFloorMissed(f"{missed[:1].upper()}{missed[1:]}: nothing was registered.")

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from backend.domain.precision import Precision
 from backend.domain.progress import Silent
 from backend.engines.base import Pruning, QuantizeRequest
 from backend.engines.native import quantize
@@ -54,6 +55,12 @@ def reference(folder: Path, tokens: list[int]) -> tuple[Any, Any]:
 
 
 FOUR_BITS: dict[str, Any] = {"bits": 4, "symmetric": False, "group_size": 32}
+MIXED = {
+    "model.layers.0.self_attn.q_proj": Precision(method="w8a8", bits=8),
+    "model.layers.0.mlp.gate_proj": Precision(method="awq", bits=4, group_size=32, symmetric=False),
+    "model.layers.1.mlp.down_proj": Precision(method=None, bits=16),
+}
+"""Four precisions in one checkpoint, the request's own among them; each is one for all that vLLM fuses."""
 REQUESTS: dict[str, dict[str, Any]] = {
     "w8a8": {"method": "w8a8", "bits": 8},
     "awq": {"method": "awq", **FOUR_BITS},
@@ -66,6 +73,7 @@ REQUESTS: dict[str, dict[str, Any]] = {
     "smoothquant": {"method": "smoothquant", "bits": 8},
     "fp8": {"method": "fp8", "bits": 8},
     "kv_cache": {"method": "kv_cache"},
+    "mixed": {"method": "awq", **FOUR_BITS, "group_size": 64, "precisions": MIXED},
     "w8a8 and kv_cache": {"method": "w8a8", "bits": 8, "tuning": {"kv_cache": "fp8"}},
 }
 EIGHT_BIT_INPUTS = {"w8a8", "w8a8 static", "smoothquant", "fp8", "kv_cache", "w8a8 and kv_cache"}

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.domain import compat, estimate, memory, methods, recipe
+from backend.domain import compat, duration, estimate, memory, methods, recipe
 from backend.domain.compat import Facts
 from backend.domain.errors import InvalidRecipe
 from backend.domain.model import ModelCard
 from backend.domain.recipe import Recipe
+from backend.domain.shapes import sizes
 
 
 def card(**changes: Any) -> ModelCard:
@@ -88,6 +89,13 @@ def test_every_technique_of_the_native_engine_is_valid_alone_and_stacked(steps: 
         ("autoawq-format", [quantize("w8a8", format="autoawq")]),
         ("autoawq-format", [quantize("rtn", bits=8, format="autoawq")]),
         ("autoawq-format", [quantize("awq", kv_cache="fp8", format="autoawq")]),
+        ("awq-options", [quantize("awq", target_bits=4)]),
+        ("gptq-options", [quantize("gptq", target_bits=16.5)]),
+        ("w8a8-options", [quantize("w8a8", target_bits=5)]),
+        ("rtn-options", [quantize("rtn", bits=8, target_bits=10, eight_bits="w8a8")]),
+        ("mixed-precision", [quantize("awq", eight_bits="w8a8")]),
+        ("mixed-precision", [quantize("awq", target_bits=5, format="autoawq")]),
+        ("mixed-precision", [quantize("awq", target_bits=5, engine="llm-compressor")]),
         ("pattern", [{"prune": {"method": "wanda", "pattern": "2:4", "sparsity": 0.6}}]),
         ("once", [PRUNE, PRUNE]),
     ],
@@ -98,10 +106,61 @@ def test_options_that_a_method_does_not_take_are_refused(rule: str, steps: list[
     assert verdict.suggestion is not None and compat.check(card(), verdict.suggestion, Facts()).valid
 
 
+def test_average_bits_out_of_reach_name_the_nearest() -> None:
+    def said(**options: Any) -> str:
+        verdict = compat.check(card(), recipe.read({"steps": [quantize("awq", **options)]}), Facts())
+        assert verdict.suggestion is not None
+        return f"{verdict.reasons[0].message} {verdict.suggestion.steps[0].model_dump()['quantize']['target_bits']}"
+
+    assert said(target_bits=4) == (
+        "`target_bits: 4` is below 4.16, what 4 bits in groups of 128 take with their scales: use 4.16 or more. 4.16"
+    )
+    assert said(target_bits=4.2, group_size=32).endswith("use 4.63 or more. 4.63")
+    assert said(target_bits=4.1, symmetric=True).endswith("use 4.13 or more. 4.13")
+    assert said(target_bits=20) == "`target_bits: 20` is above 16, what the original has: use 16 or less. 16.0"
+
+
+def test_average_bits_are_planned_for_the_target_and_sized() -> None:
+    chosen = recipe.read({"steps": [quantize("awq", target_bits=5)]})
+    for hardware, served in (("cpu", "w8a8"), ("cuda", "int8")):
+        plan = compat.check(card(), chosen, Facts(hardware=hardware)).plan  # type: ignore[arg-type]
+        assert plan is not None and plan.steps[0].options["eight_bits"] == served
+        assert plan.steps[0].title == "Quantize to INT4 (AWQ), 5 bits on average"
+    stored, plain = (memory.weights(card(), each) for each in (chosen, recipe.read({"steps": [AWQ]})))
+    work = [duration.operations(card(), each) for each in (recipe.read({"steps": [AWQ]}), chosen)]
+    assert work[1] > work[0] == duration.most_operations(card(), recipe.read({"steps": [AWQ]}))
+    floored = recipe.read({"steps": [AWQ], "limits": {"max_kl": 0.01, "fall_back": True}})
+    assert duration.most_operations(card(), floored) > 6 * work[0] == 6 * duration.operations(card(), floored)
+    assert stored.linears + stored.scales == sizes(card()).linears * 5 // 8 > plain.linears + plain.scales
+
+
+@pytest.mark.parametrize(
+    ("rule", "steps", "floor"),
+    [
+        (None, [AWQ], {"max_kl": 0.01}), (None, [W8A8], {"max_perplexity_increase": 0.01}), ("no-floor", [AWQ], {}),
+        ("mixed-precision", [], {"max_kl": 0.01}), ("mixed-precision", [quantize("kv_cache")], {"max_kl": 0.01}),
+        ("mixed-precision", [quantize("awq", engine="llm-compressor")], {"max_kl": 0.01}),
+    ],
+)  # fmt: skip
+def test_falling_back_needs_a_floor_and_something_to_raise(rule: str | None, steps: list[Any], floor: dict[str, Any]) -> None:
+    chosen = recipe.read({"steps": steps, "limits": {**floor, "fall_back": True}})
+    verdict = compat.check(card(), chosen, Facts())
+    assert [reason.rule for reason in verdict.reasons] == ([rule] if rule else [])
+    if verdict.plan is not None:
+        assert verdict.plan.steps[0].options["eight_bits"] == "w8a8"
+    else:
+        assert verdict.suggestion is not None and compat.check(card(), verdict.suggestion, Facts()).valid
+
+
+def test_recipes_without_a_fall_back_keep_the_hash_they_had() -> None:
+    assert recipe.read({"steps": [AWQ]}).hash == "b441d1920cf30d5160ac72e78731664fc5acbd7da561cd9913bcc49a1366e162"
+
+
 @pytest.mark.parametrize(
     ("step", "note"),
     [
         (quantize("int8"), "4 bits alone"),
+        (quantize("awq", target_bits=5, eight_bits="int8"), "4 bits alone"),
         (quantize("gptq", bits=8), "4 bits alone"),
         (quantize("fp8", activations="static"), "static FP8"),
         (PRUNE, "neither size nor speed gains"),
@@ -213,6 +272,8 @@ STEPS = st.one_of(
                                            optional={"bits": st.sampled_from([4, 8]), "clip": st.booleans(),
                                                      "act_order": st.booleans(), "kv_cache": st.just("fp8"),
                                                      "activations": st.sampled_from(["dynamic", "static"]),
+                                                     "target_bits": st.sampled_from([3.0, 4.2, 5.0, 17.0]),
+                                                     "eight_bits": st.sampled_from(["int8", "w8a8"]),
                                                      "format": st.sampled_from(["autoawq", "compressed-tensors"]),
                                                      "group_size": st.sampled_from([32, 96, 128]), "symmetric": st.booleans(),
                                                      "engine": st.sampled_from(["native", "autoawq", "llm-compressor"])})}),
@@ -223,10 +284,11 @@ STEPS = st.one_of(
             "pattern": st.sampled_from(["2:4", "unstructured"]), "sparsity": st.sampled_from([0.5, 0.6])})}),
 )  # fmt: skip
 RECIPES = st.builds(
-    lambda steps, length, eager: recipe.read(
-        {"name": "any", "steps": steps, "serving": {"max_model_len": length, "enforce_eager": eager}}
+    lambda steps, length, eager, limits: recipe.read(
+        {"name": "any", "steps": steps, "serving": {"max_model_len": length, "enforce_eager": eager}, "limits": limits}
     ),
     st.lists(STEPS, max_size=4), st.sampled_from([None, 512, 4096]), st.booleans(),
+    st.sampled_from([{}, {"max_kl": 0.01}, {"max_kl": 0.01, "fall_back": True}, {"fall_back": True}]),
 )  # fmt: skip
 
 

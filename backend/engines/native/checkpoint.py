@@ -8,13 +8,24 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from backend.domain.errors import RequestError
 from backend.layered.disk import disk_errors, write_file
+from backend.layered.source import Source
+
+if TYPE_CHECKING:
+    import torch
 
 COPIED = ("tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab.*", "merges.txt", "*.model", "chat_template*")
 COPIED_TOO = ("generation_config.json", "LICENSE*", "NOTICE*")
+
+
+def storage_dtype(source: Source) -> torch.dtype:
+    """What the result stores 16-bit values in: the original's dtype where it is a 16-bit one, else bfloat16."""
+    import torch
+
+    return torch.float16 if source.dtypes == {"F16"} else torch.bfloat16
 
 
 def fresh(folder: Path) -> None:

@@ -25,6 +25,8 @@ class Unit(NamedTuple):
     producer: str | None
     layout: Layout | None
     others: tuple[str, ...]
+    group: str
+    """What it is called for in allocations: the first linear, or the module of all experts, which vLLM fuses into one."""
 
     @property
     def linears(self) -> list[str]:
@@ -36,18 +38,18 @@ class Refused(NamedTuple):
     why: str
 
 
-def units(group: Group, experts: int) -> list[Unit]:
-    """One unit; or one an expert, where each is fed by a linear of its own."""
+def units(group: Group, experts: int, module: str = "") -> list[Unit]:
+    """One unit; or one an expert, where each is fed by a linear of its own. `module` holds the experts."""
 
     def named(number: int) -> tuple[str, ...]:
         return tuple(name.replace("*", str(number)) for name in group.linears)
 
     if "*" not in group.linears[0]:
-        return [Unit((group.linears,), group.producer, group.layout, group.others)]
+        return [Unit((group.linears,), group.producer, group.layout, group.others, group.linears[0])]
     if group.producer is None or "*" not in group.producer:
-        return [Unit(tuple(map(named, range(experts))), group.producer, group.layout, group.others)]
+        return [Unit(tuple(map(named, range(experts))), group.producer, group.layout, group.others, module)]
     own = [group.producer.replace("*", str(number)) for number in range(experts)]
-    return [Unit((named(number),), own[number], group.layout, group.others) for number in range(experts)]
+    return [Unit((named(number),), own[number], group.layout, group.others, module) for number in range(experts)]
 
 
 def planned(outline: Outline, pipeline: Pipeline, group_size: int | None) -> tuple[list[Unit], list[Refused]]:
@@ -58,7 +60,8 @@ def planned(outline: Outline, pipeline: Pipeline, group_size: int | None) -> tup
     layer = outline.layers[0]
     names = outline.family.experts
     experts = len(layer.get_submodule(names.path)) if names else 0
-    every = [unit for group in outline.family.groups for unit in units(group, experts)]
+    module = names.path if names else ""
+    every = [unit for group in outline.family.groups for unit in units(group, experts, module)]
     taken, kept = [], []
     for unit in every:
         why = _unfit(layer, unit, pipeline.multiple)
@@ -97,7 +100,10 @@ class LayerWork:
         pipeline: Pipeline,
         stats: Mapping[str, Stats],
         dtype: torch.dtype,
+        others: Mapping[str, Pipeline] | None = None,
     ) -> None:
+        self.others = others or {}
+        """In place of `pipeline` for the groups of these names."""
         self.outline, self.number, self.plan, self.pipeline, self.dtype = outline, number, plan, pipeline, dtype
         self.layer = outline.layers[number]
         self.linears = {name: self._linear(name, stats[names[0]]) for unit in plan for names in unit.inputs for name in names}
@@ -118,24 +124,26 @@ class LayerWork:
 
         Groups fed by a linear are scaled first, so that their scales are in that linear's rows when its own group is searched.
         """
-        pruner, scaler = self.pipeline.pruner, self.pipeline.scaler
+        pruner = self.pipeline.pruner
         if pruner is not None:
             for linear in self.linears.values():
                 linear.weight = pruner.prune(linear)
-        if scaler is not None:
-            for unit in reversed(self.plan):
-                self._scale(unit)
-        for names in (names for unit in self.plan for names in unit.inputs):
-            found = self.pipeline.rounder.store([self.linears[name] for name in names])
+        for unit in reversed(self.plan):
+            self._scale(unit)
+        for owner, names in ((unit, names) for unit in self.plan for names in unit.inputs):
+            found = self._of(owner).rounder.store([self.linears[name] for name in names])
             self.stored |= dict(zip(names, found, strict=True))
         return [{"name": self.linears[name].name, **stored.report} for name, stored in self.stored.items()]
 
+    def _of(self, unit: Unit) -> Pipeline:
+        return self.others.get(unit.group, self.pipeline)
+
     def _scale(self, unit: Unit) -> None:
-        producer = self._producer(unit)
-        if producer is None or self.pipeline.scaler is None:
+        producer, scaler = self._producer(unit), self._of(unit).scaler
+        if producer is None or scaler is None:
             return
         members = [self.linears[name] for name in unit.linears]
-        columns = self.pipeline.scaler.scales(members, producer)
+        columns = scaler.scales(members, producer)
         for member in members:
             member.columns = columns
         if isinstance(producer, LinearProducer):

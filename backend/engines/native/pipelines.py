@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from backend.domain.errors import ImpossibleStack
+from backend.domain.precision import Precision
 from backend.engines.base import Pruning, QuantizeRequest
 from backend.engines.native import activations, autoawq, pruning, schemes, smoothquant, sparsegpt
 from backend.engines.native.group import Linear, Producer, Pruner, Rounder, Scaler
@@ -29,14 +30,19 @@ REPORT_SAMPLES = 16
 """Sequences that reported errors are measured on where nothing else is made of them."""
 
 
+Config = Callable[[list[str], Sequence[schemes.Other]], dict[str, Any] | None]
+"""From the names that stay 16-bit and the modules rounded otherwise to `quantization_config`; None where nothing need be said."""
+
+
 @dataclass(frozen=True)
 class Pipeline:
     """`sequential`: each layer sees what the optimized layers before it compute, at the price of a second pass; else each
     layer sees what the original computes."""
 
     rounder: Rounder
-    config: Callable[[list[str]], dict[str, Any] | None]
-    """From the names that stay 16-bit to `quantization_config`; None where there is nothing to say."""
+    config: Config
+    rounding: Rounding | None = None
+    """None where weights stay 16-bit."""
     pruner: Pruner | None = None
     scaler: Scaler | None = None
     gram: bool = True
@@ -101,20 +107,27 @@ def build(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
     return replace(found, pruner=Dropped(request.pruning), sequential=True, samples=None, gram_samples=None)
 
 
+def variant(request: QuantizeRequest, precision: Precision, dtype: torch.dtype) -> Pipeline:
+    """The algorithms of `request` at another precision, or at its own."""
+    own = {"method": precision.method, "bits": precision.bits, "group_size": precision.group_size}
+    return build(request.model_copy(update={**own, "symmetric": precision.symmetric}), dtype)
+
+
 def _caches(request: QuantizeRequest) -> bool:
     return request.method == "kv_cache" or bool(request.tuning.get("kv_cache"))
 
 
 def _kept(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
-    def config(ignored: list[str]) -> dict[str, Any] | None:
-        return schemes.quantization_config(None, ignored, kv_cache=True) if _caches(request) else None
+    def config(ignored: list[str], others: Sequence[schemes.Other]) -> dict[str, Any] | None:
+        cached = _caches(request)
+        return schemes.quantization_config(None, ignored, kv_cache=cached, others=others) if cached or others else None
 
     return Pipeline(Kept(dtype), config, multiple=8)
 
 
 def _rtn(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
     rounding, write, config = _grouped(request, dtype)
-    return Pipeline(Nearest(rounding, write, compared=True, clipped=bool(request.tuning.get("clip"))), config)
+    return Pipeline(Nearest(rounding, write, compared=True, clipped=bool(request.tuning.get("clip"))), config, rounding)
 
 
 def _awq(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
@@ -125,7 +138,7 @@ def _gptq(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
     rounding, write, config = _grouped(request, dtype)
     act_order, clipped = bool(request.tuning.get("act_order")), bool(request.tuning.get("clip"))
     scaler = Searched(rounding) if request.tuning.get("awq_scales") else None
-    return Pipeline(Swept(rounding, write, act_order=act_order, clipped=clipped), config, scaler=scaler)
+    return Pipeline(Swept(rounding, write, act_order=act_order, clipped=clipped), config, rounding, scaler=scaler)
 
 
 def _w8a8(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
@@ -149,7 +162,13 @@ def _eight(request: QuantizeRequest, rounding: Rounding) -> Pipeline:
     inputs = rounding.scheme.input_activations
     static = inputs is not None and not inputs.dynamic
     samples = None if static else REPORT_SAMPLES
-    return Pipeline(Nearest(rounding, _plain(rounding)), _config(request, rounding), samples=samples, gram_samples=REPORT_SAMPLES)
+    return Pipeline(
+        Nearest(rounding, _plain(rounding)),
+        _config(request, rounding),
+        rounding,
+        samples=samples,
+        gram_samples=REPORT_SAMPLES,
+    )
 
 
 def _grouped(request: QuantizeRequest, dtype: torch.dtype) -> tuple[Rounding, Write, Any]:
@@ -162,7 +181,7 @@ def _grouped(request: QuantizeRequest, dtype: torch.dtype) -> tuple[Rounding, Wr
         return (
             rounding,
             lambda values, grid: autoawq.compress(values, grid, dtype),
-            lambda ignored: autoawq.quantization_config(rounding, ignored),
+            lambda ignored, _others: autoawq.quantization_config(rounding, ignored),
         )
     return rounding, _plain(rounding), _config(request, rounding)
 
@@ -171,8 +190,8 @@ def _plain(rounding: Rounding) -> Write:
     return lambda values, grid: compress(values, rounding, grid)
 
 
-def _config(request: QuantizeRequest, rounding: Rounding) -> Callable[[list[str]], dict[str, Any] | None]:
-    return lambda ignored: schemes.quantization_config(rounding, ignored, kv_cache=_caches(request))
+def _config(request: QuantizeRequest, rounding: Rounding) -> Config:
+    return lambda ignored, others: schemes.quantization_config(rounding, ignored, kv_cache=_caches(request), others=others)
 
 
 METHODS: dict[str | None, Callable[[QuantizeRequest, torch.dtype], Pipeline]] = {

@@ -7,15 +7,16 @@ serving.
 from __future__ import annotations
 
 import json
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from backend.domain.errors import ImpossibleStack
 from backend.domain.progress import Progress
 from backend.engines.base import QuantizeRequest, QuantizeResult
 from backend.engines.native import calibration, checkpoint, pipelines, shards
+from backend.engines.native.checkpoint import storage_dtype
 from backend.engines.native.layerwork import LayerWork, planned
-from backend.engines.native.resume import State, Work, key_of
+from backend.engines.native.mix import Mix
+from backend.engines.native.resume import State, Work, key_of, versions
 from backend.engines.native.statistics import Tally, Taps
 from backend.layered.hidden import Hidden
 from backend.layered.outline import Outline
@@ -25,8 +26,6 @@ from backend.layered.source import Source, weight_files
 
 if TYPE_CHECKING:
     import torch
-
-VERSIONS = ("torch", "transformers", "compressed-tensors", "safetensors")
 
 
 def quantize(request: QuantizeRequest, progress: Progress) -> QuantizeResult:
@@ -54,10 +53,12 @@ class _Run:
     def __init__(self, request: QuantizeRequest, progress: Progress) -> None:
         self.request, self.progress = request, progress
         self.source = Source(request.model_dir)
-        self.dtype = _storage_dtype(self.source)
+        self.dtype = storage_dtype(self.source)
         self.pipeline = pipelines.build(request, self.dtype)
         self.outline = Outline(self.source)
         self.plan, self.refused = planned(self.outline, self.pipeline, request.group_size)
+        self.mix = Mix(request, self.outline, self.plan, self.dtype)
+        self.sequential = self.pipeline.sequential or self.mix.sequential
         wanted = min(request.samples, self.pipeline.samples or request.samples)
         texts, length, seed = request.calibration_texts, request.length, request.seed
         self.tokens = calibration.sample_tokens(request.model_dir, texts, wanted, length, seed)
@@ -83,7 +84,7 @@ class _Run:
 
     def _begin(self, work: Work) -> tuple[State, Hidden]:
         """What an earlier attempt left, or the embedded calibration text."""
-        described = {**self.request.model_dump(exclude={"out_dir", "work_dir"}), "versions": self._versions()}
+        described = {**self.request.model_dump(exclude={"out_dir", "work_dir"}), "versions": versions()}
         key = key_of({**described, **calibration.describe(self.tokens)}, weight_files(self.request.model_dir))
         shape = (*self.tokens.shape, self.outline.config.get_text_config().hidden_size)
         state = work.load(key)
@@ -103,14 +104,14 @@ class _Run:
 
     def _layer(self, number: int, hidden: Hidden, work: Work) -> list[dict[str, Any]]:
         """Everything that happens to one layer; its part is written at the end."""
-        outline, sequential, last = self.outline, self.pipeline.sequential, number + 1 == self.outline.count
+        outline, sequential, last = self.outline, self.sequential, number + 1 == self.outline.count
         outline.fill(number, self.request.devices[0])
         outline.cache.recording = self.pipeline.cache is not None
         share = 0.25 if sequential else 0.5
         tallies = self.passes.through(number, hidden, self._taps, not sequential and not last, self._tick(number, 0.0, share))
         stats = {path: tally.stats(outline.stored_name(number, path)) for path, tally in tallies.items()}
-        work_on = LayerWork(outline, number, self.plan, self.pipeline, stats, self.dtype)
-        reports = work_on.run()
+        work_on = LayerWork(outline, number, self.plan, self.pipeline, stats, self.dtype, self.mix.of_layer(number))
+        reports = self.mix.told(number, work_on.run())
         outline.cache.recording = False
         shards.write_part(work.part(number + 1), dict(work_on.tensors()))
         if sequential and not last:
@@ -144,18 +145,16 @@ class _Run:
         checkpoint.write_companions(source, folder)
         kept = self._kept()
         dtype = str(self.dtype).removeprefix("torch.")
-        checkpoint.write_config(source, folder, dtype, self.pipeline.config(self._ignored()))
+        quantization = self.mix.config(self.pipeline, self._ignored())
+        checkpoint.write_config(source, folder, dtype, quantization)
         return QuantizeResult(
             layers=state.layers,
             kept_16bit=kept,
             calibration=calibration.describe(self.tokens),
-            versions=self._versions(),
+            versions=versions(),
             bytes_before=self.source.bytes,
             bytes_after=after,
         )
-
-    def _versions(self) -> dict[str, str]:
-        return {name: version(name) for name in VERSIONS}
 
     def _kept(self) -> list[dict[str, str]]:
         tied = self.outline.config.get_text_config().tie_word_embeddings
@@ -163,17 +162,11 @@ class _Run:
         head = {"name": self.outline.family.head, "why": why}
         every = range(self.outline.count)
         linears = [{"name": self.outline.stored_name(n, each.name), "why": each.why} for n in every for each in self.refused]
-        return [head, {"name": "embedding", "why": "a table look-up, not a matrix product"}, *linears]
+        asked = [{"name": name, "why": "kept at 16 bits by the allocation"} for name in self.mix.kept()]
+        return [head, {"name": "embedding", "why": "a table look-up, not a matrix product"}, *linears, *asked]
 
     def _ignored(self) -> list[str]:
         """What `quantization_config` excepts: names as checkpoints have them, and as transformers calls the modules."""
         names = [entry["name"] for entry in self._kept() if entry["name"] != "embedding"]
         inside = [f"{self.outline.family.layers}.{n}.{each.name}" for n in range(self.outline.count) for each in self.refused]
-        return list(dict.fromkeys([*names, "lm_head", *inside]))
-
-
-def _storage_dtype(source: Source) -> torch.dtype:
-    """The original's dtype where it is a 16-bit one, else bfloat16."""
-    import torch
-
-    return torch.float16 if source.dtypes == {"F16"} else torch.bfloat16
+        return list(dict.fromkeys([*names, "lm_head", *inside, *self.mix.kept(inside=True)]))

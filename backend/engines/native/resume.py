@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from backend.domain.errors import DiskFull
 from backend.layered.disk import write_file
 
 STATE = "state.json"
+VERSIONS = ("torch", "transformers", "compressed-tensors", "safetensors")
 
 
 class State(BaseModel):
@@ -47,13 +49,13 @@ class Work:
     def parts(self, count: int) -> list[Path]:
         return [self.part(number) for number in range(count + 1)]
 
-    def load(self, key: str) -> State | None:
-        """The state of an earlier attempt at the same run, where all it promises is there."""
+    def load(self, key: str, *, parts: bool = True) -> State | None:
+        """The state of an earlier attempt at the same run, where all it promises is there. `parts`: that it wrote any."""
         try:
             state = State.model_validate_json((self.folder / STATE).read_bytes())
         except (OSError, ValidationError):
             return None
-        whole = all(self.part(number).is_file() for number in range(state.done + 1))
+        whole = not parts or all(self.part(number).is_file() for number in range(state.done + 1))
         return state if state.key == key and whole else None
 
     def save(self, state: State) -> None:
@@ -78,3 +80,8 @@ def key_of(described: dict[str, Any], files: list[Path]) -> str:
     """Of the request, the calibration data and versions as `described`, and the checkpoint's files by size and time."""
     stamps = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in sorted(files)]
     return hashlib.sha256(json.dumps([described, stamps], sort_keys=True, default=str).encode()).hexdigest()
+
+
+def versions() -> dict[str, str]:
+    """Of the libraries that the bytes depend on."""
+    return {name: version(name) for name in VERSIONS}

@@ -7,6 +7,7 @@ and activation ordering by group, so pruned weights are stored dense and GPTQ ke
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from backend.engines.native.rounding import Rounding
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     import torch
 
 Activations = Literal["dynamic", "static"]
+Other = tuple[Rounding, list[str]]
+"""A rounding, and the names of the modules that it is for."""
 
 
 def weight_only(bits: int, group_size: int | None, *, symmetric: bool, dtype: torch.dtype, reordered: bool = False) -> Rounding:
@@ -54,14 +57,25 @@ def _eight_bits(kind: str, strategy: str, activations: Activations, form: str) -
     return Rounding(QuantizationScheme(targets=["Linear"], weights=weights, input_activations=inputs), form, torch.float32)
 
 
-def quantization_config(rounding: Rounding | None, ignored: list[str], *, kv_cache: bool = False) -> dict[str, Any]:
-    """The `quantization_config` of config.json; without `rounding` the weights stay 16-bit and only the cache has scales."""
+def quantization_config(
+    rounding: Rounding | None, ignored: list[str], *, kv_cache: bool = False, others: Sequence[Other] = ()
+) -> dict[str, Any]:
+    """The `quantization_config` of config.json: `rounding` for every linear but those ignored and those of `others`.
+
+    Each has a config group and a format of its own, which vLLM prefers to the common one (compressed_tensors.py,
+    get_scheme_dict). Without any the weights stay 16-bit and only the cache has scales.
+    """
     from compressed_tensors.quantization import QuantizationConfig, QuantizationStatus
 
-    groups = {"group_0": rounding.scheme.model_copy(update={"format": rounding.format})} if rounding else {}
+    every = [(each, names) for each, names in [(rounding, ["Linear"]), *others] if each is not None]
+    groups = {
+        f"group_{number}": each.scheme.model_copy(update={"format": each.format, "targets": names})
+        for number, (each, names) in enumerate(every)
+    }
+    formats = {each.format for each, _ in every}
     config = QuantizationConfig(
         config_groups=groups,
-        format=rounding.format if rounding else "dense",
+        format="mixed-precision" if len(formats) > 1 else min(formats, default="dense"),
         quantization_status=QuantizationStatus.COMPRESSED,
         ignore=ignored,
         kv_cache_scheme=_cache_scheme() if kv_cache else None,

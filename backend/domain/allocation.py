@@ -1,0 +1,148 @@
+"""Which of several choices each group gets, so that the sum of losses is least within a budget. Exact. Pure arithmetic.
+
+The multiple-choice knapsack problem (Sinha and Zoltners 1979, Operations Research 27:503; Kellerer, Pferschy and Pisinger 2004,
+Knapsack Problems, chapter 11): non-dominated partial sums group by group, cut off by the bound of the linear relaxation, which
+is the greedy walk along the groups' convex hulls. Knows nothing of bits and models.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+HAIR = 1e-12
+"""Relative: a bound this near to the best is no reason to stop looking."""
+
+
+class Choice(NamedTuple):
+    cost: int
+    loss: float
+
+
+class _Step(NamedTuple):
+    """From one corner of a group's hull to the next: what it saves, what it costs, whose it is."""
+
+    saved: float
+    cost: int
+    group: int
+
+    @property
+    def rate(self) -> float:
+        return self.saved / self.cost
+
+
+class _Rest:
+    """The groups that are still to be chosen: their cheapest, and the best that any budget beyond could save."""
+
+    def __init__(self, groups: Sequence[Sequence[Choice]], steps: Sequence[_Step]) -> None:
+        cheapest = [min(choices, key=lambda choice: (choice.cost, choice.loss)) for choices in groups]
+        self.cost = sum(choice.cost for choice in cheapest)
+        self.loss = sum(choice.loss for choice in cheapest)
+        self.steps = steps
+        self.costs = list(accumulate((step.cost for step in steps), initial=0))
+        self.saved = list(accumulate((step.saved for step in steps), initial=0.0))
+
+    def bound(self, budget: int) -> float:
+        """No choice of these groups within `budget` loses less."""
+        spare = budget - self.cost
+        whole = bisect_right(self.costs, spare) - 1
+        part = self.steps[whole].rate * (spare - self.costs[whole]) if whole < len(self.steps) else 0.0
+        return self.loss - self.saved[whole] - part
+
+
+def allocate(groups: Sequence[Sequence[Choice]], budget: int) -> list[int]:
+    """The number of each group's choice: the least sum of losses whose costs add up to at most `budget`, the cheapest of those.
+
+    Costs are whole and not negative. Raises ValueError where the cheapest choices together cost more than the budget.
+    """
+    order = sorted(range(len(groups)), key=lambda number: -_spread(groups[number]))
+    placed = [groups[number] for number in order]
+    steps = sorted((step for number, choices in enumerate(placed) for step in _hull(choices, number)), key=lambda s: -s.rate)
+    rests = [_Rest(placed[n:], [step for step in steps if step.group >= n]) for n in range(len(placed) + 1)]
+    if rests[0].cost > budget:
+        raise ValueError(f"a budget of {budget} is below {rests[0].cost}, which the cheapest choices cost")
+    best = _greedy(placed, steps, budget)
+    states: list[tuple[int, float, tuple[int, ...]]] = [(0, 0.0, ())]
+    for number, choices in enumerate(placed):
+        states = _extended(states, choices, rests[number + 1], budget, best)
+    chosen = min(states, key=lambda state: (state[1], state[0]))[2]
+    return [index for _, index in sorted(zip(order, chosen, strict=True))]
+
+
+def least_budget(groups: Sequence[Sequence[Choice]], most_loss: float) -> int | None:
+    """The smallest budget whose allocation loses at most `most_loss`; None where none does."""
+    low = sum(min(choice.cost for choice in choices) for choices in groups)
+    high = sum(max(choice.cost for choice in choices) for choices in groups)
+
+    def loss(budget: int) -> float:
+        chosen = allocate(groups, budget)
+        return sum(choices[index].loss for choices, index in zip(groups, chosen, strict=True))
+
+    if loss(high) > most_loss:
+        return None
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if loss(middle) <= most_loss else (middle + 1, high)
+    return low
+
+
+def _spread(choices: Sequence[Choice]) -> float:
+    return max(choice.loss for choice in choices) - min(choice.loss for choice in choices)
+
+
+def _front(choices: Sequence[Choice]) -> list[int]:
+    """The choices that no other undercuts in both, by rising cost and falling loss."""
+    found: list[int] = []
+    for index in sorted(range(len(choices)), key=lambda n: (choices[n].cost, choices[n].loss, n)):
+        if not found or choices[index].loss < choices[found[-1]].loss:
+            found.append(index)
+    return found
+
+
+def _hull(choices: Sequence[Choice], group: int) -> list[_Step]:
+    """The steps along the lower convex hull, the best rate first."""
+    steps: list[_Step] = []
+    corners: list[int] = []
+    for index in _front(choices):
+        while corners:
+            before = choices[corners[-1]]
+            step = _Step(before.loss - choices[index].loss, choices[index].cost - before.cost, group)
+            if not steps or step.rate < steps[-1].rate:
+                steps.append(step)
+                break
+            steps.pop()
+            corners.pop()
+        corners.append(index)
+    return steps
+
+
+def _greedy(groups: Sequence[Sequence[Choice]], steps: Sequence[_Step], budget: int) -> float:
+    """The loss after all steps that fit, the best rate first: something to beat. A group whose step did not fit stays there."""
+    rest = _Rest(groups, steps)
+    spare, loss, stuck = budget - rest.cost, rest.loss, set[int]()
+    for step in steps:
+        if step.group in stuck or step.cost > spare:
+            stuck.add(step.group)
+            continue
+        spare, loss = spare - step.cost, loss - step.saved
+    return loss
+
+
+def _extended(
+    states: Sequence[tuple[int, float, tuple[int, ...]]], choices: Sequence[Choice], rest: _Rest, budget: int, best: float
+) -> list[tuple[int, float, tuple[int, ...]]]:
+    """Every partial sum with every choice, without those that cost too much, that another undercuts, or that cannot win."""
+    longer = [
+        (cost + choices[index].cost, loss + choices[index].loss, (*taken, index))
+        for cost, loss, taken in states
+        for index in _front(choices)
+        if cost + choices[index].cost + rest.cost <= budget
+    ]
+    kept: list[tuple[int, float, tuple[int, ...]]] = []
+    limit = best + HAIR * max(1.0, abs(best))
+    for state in sorted(longer):
+        if (not kept or state[1] < kept[-1][1]) and state[1] + rest.bound(budget - state[0]) <= limit:
+            kept.append(state)
+    return kept

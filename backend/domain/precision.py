@@ -1,0 +1,115 @@
+"""The precisions that groups of linears may get in one checkpoint, what each costs in bits, and what was measured to be lost.
+
+A group is what serving engines fuse or what shares an input: all its linears get one precision. Pure; knows no model and no
+arithmetic of rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+FINER = 32
+"""Group size of the candidate between 4 bits in larger groups and 8 bits."""
+WEIGHT_SCALE, ACTIVE_SCALE = 16, 32
+"""Bits of a scale: of weight-only formats in the model's 16-bit type, of those with 8-bit activations in fp32."""
+
+Eight = Literal["int8", "w8a8"]
+"""Which 8-bit form stands beside 4 bits: weights only, which GPUs serve, or activations too, which a processor serves as well."""
+
+
+class Precision(BaseModel):
+    """`method` makes it (None keeps 16 bits); `group_size` weights share a scale, None where an output channel does."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    method: str | None
+    bits: int
+    group_size: int | None = None
+    symmetric: bool = True
+
+    @property
+    def name(self) -> str:
+        """Short and unique among the candidates of a run."""
+        if self.method is None:
+            return "16-bit"
+        if self.group_size:
+            return f"int{self.bits}-g{self.group_size}"
+        return self.method
+
+    @property
+    def words(self) -> str:
+        if self.group_size:
+            return f"{self.bits} bits in groups of {self.group_size}"
+        return {"w8a8": "8 bits with 8-bit activations", "int8": "8 bits, weights only"}.get(self.name, f"{self.bits} bits")
+
+    def stored_bits(self, outputs: int, inputs: int) -> int:
+        """Of a matrix [outputs, inputs] with its scales and zero points, as compressed-tensors stores them."""
+        weights = outputs * inputs * self.bits
+        if self.method is None:
+            return weights
+        if self.group_size:
+            zero = 0 if self.symmetric else self.bits
+            return weights + outputs * -(-inputs // self.group_size) * (WEIGHT_SCALE + zero)
+        return weights + outputs * (WEIGHT_SCALE if self.method in {"int8", "gptq"} else ACTIVE_SCALE)
+
+    @property
+    def least_average(self) -> float:
+        """Bits a weight, those of scales an output channel left out: the lowest average whatever the matrix."""
+        if not self.group_size or self.method is None:
+            return float(self.bits)
+        return self.bits + (WEIGHT_SCALE + (0 if self.symmetric else self.bits)) / self.group_size
+
+
+SIXTEEN = Precision(method=None, bits=16)
+
+
+class Measured(BaseModel):
+    """A group: its linears' names and shapes [outputs, inputs], and what it alone loses at each precision, by its name.
+
+    `losses` are nats a token: the mean KL divergence from the original of the model with only this group rounded.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    linears: list[str]
+    shapes: list[tuple[int, int]]
+    losses: dict[str, float]
+
+    @property
+    def weights(self) -> int:
+        return sum(outputs * inputs for outputs, inputs in self.shapes)
+
+    def stored_bits(self, precision: Precision) -> int:
+        return sum(precision.stored_bits(*shape) for shape in self.shapes)
+
+
+def own(options: Mapping[str, Any]) -> Precision:
+    """What a planned quantize step makes of every linear by itself."""
+    return Precision(
+        method=options["method"], bits=options["bits"], group_size=options.get("group_size"), symmetric=options["symmetric"]
+    )
+
+
+def candidates(options: Mapping[str, Any], eight: Eight) -> tuple[Precision, ...]:
+    """What a group may become, cheapest first: the step's own, smaller groups, 8 bits, 16 bits.
+
+    vLLM 0.32.0 reads each from a config group of its own (compressed_tensors.py, get_scheme_dict) and needs one for all linears
+    that it fuses.
+    """
+    mine = own(options)
+    found = [mine]
+    if mine.bits == 4:
+        if (mine.group_size or FINER) > FINER:
+            found.append(mine.model_copy(update={"group_size": FINER}))
+        found.append(Precision(method=eight, bits=8))
+    return (*found, SIXTEEN)
+
+
+def average(groups: Sequence[Measured], chosen: Sequence[Precision]) -> float:
+    """Bits a weight over all groups, scales and zero points counted."""
+    total = sum(group.stored_bits(precision) for group, precision in zip(groups, chosen, strict=True))
+    return total / sum(group.weights for group in groups)
