@@ -43,6 +43,8 @@ class Manifest(BaseModel):
     quality: dict[str, Any] | None = None
     layers: list[dict[str, Any]] = []
     """Per-layer relative error of quantized linears."""
+    recovery: dict[str, Any] | None = None
+    """Of the fine-tune after pruning: what was asked, the loss curve, the quality before and after (worker/recovery.py)."""
     versions: dict[str, str] = {}
     hardware: dict[str, Any] = {}
     compile_key: dict[str, Any] | None = None

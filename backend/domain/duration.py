@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from backend.domain import methods
+from backend.domain import methods, recovery_need
 from backend.domain.model import ModelFacts
 from backend.domain.recipe import Prune, Quantize, Recipe
 from backend.domain.shapes import linears, sizes
@@ -69,7 +69,8 @@ def operations(model: ModelFacts, recipe: Recipe) -> float:
     search = 2.0 * searches * model.layers * sum(shape.parameters * shape.inputs for shape in linears(model))
     passes = 2 if SEQUENTIAL & set(names) else 1
     scored = max(WINDOWS[0], min(WINDOWS[1], WINDOW_PARAMETERS // max(model.parameters, 1))) * WINDOW_TOKENS
-    return forward * (passes * tokens + 2 * scored) + grams + search
+    scorings = 3 if recovery_need.asked(recipe) else 2
+    return forward * (passes * tokens + scorings * scored) + grams + search + recovery_need.operations(model, recipe)
 
 
 def _calibration_tokens(recipe: Recipe) -> int:

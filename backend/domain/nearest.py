@@ -80,6 +80,8 @@ def _choices(technique: str, step: Any) -> Iterator[Choice]:
     yield 0, step
     if isinstance(step, Quantize):
         yield from _quantize_choices(step)
+    if isinstance(step, Prune) and step.recover:
+        yield 1, step.model_copy(update={"recover": None})
     if isinstance(step, Speculate):
         yield from ((EXCHANGED, Speculate(method=method, tokens=step.tokens)) for method in ("ngram", "draft"))
     yield LEFT_OUT, None

@@ -40,6 +40,8 @@ class QuantizeRequest(BaseModel):
     tuning: dict[str, Any] = {}
     """Options that only some methods take: `act_order`, `clip`..."""
     pruning: Pruning | None = None
+    keep_zeros: bool = False
+    """The model was pruned before: what is zero stays zero."""
     calibration_texts: list[str]
     samples: int = Field(64, ge=1)
     """Sequences; fewer are used where the text holds fewer."""

@@ -1,0 +1,57 @@
+"""The options of a recovery: the short fine-tune after pruning that wins back some of what pruning cost.
+
+What is asked, and in words. Knows nothing of models (`recovery_need` does) and of how it is done (engines/native/recovery.py).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, model_serializer
+
+SPARE_SEQUENCES = 12
+"""The least that must be left of the calibration text beside what calibrates: most of it to learn from, some to stop by."""
+
+
+class Recover(BaseModel):
+    """Written as `true` where nothing differs from the defaults, which docs/decisions/0014-recovery.md explains."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    rank: int = Field(8, ge=1, le=256)
+    """Of the two factors that are learned beside each pruned matrix."""
+    steps: int = Field(200, ge=1, le=10_000)
+    """At most; fewer where the validation loss stops falling."""
+    learning_rate: float = Field(2e-4, gt=0, le=1)
+    """At its highest: it rises at first and falls to zero at the last step."""
+    batch: int = Field(4, ge=1, le=256)
+    """Sequences a step."""
+    patience: int = Field(5, ge=1, le=1000)
+    """Validations without a better loss after which it stops; there are about twenty in all."""
+    teacher: bool = True
+    """Learn what the original model says of each next token, rather than the text alone."""
+
+    @model_serializer(mode="plain")
+    def _written(self) -> Any:
+        defaults = {name: info.default for name, info in type(self).model_fields.items()}
+        changed = {name: getattr(self, name) for name, default in defaults.items() if getattr(self, name) != default}
+        return changed or True
+
+    def asked(self) -> dict[str, Any]:
+        """Every option, as an engine is asked."""
+        return {name: getattr(self, name) for name in type(self).model_fields}
+
+
+def read(value: Any) -> Any:
+    """`recover:` as written: true for the defaults, false for none. Raises ValueError for what is neither that nor a mapping."""
+    if isinstance(value, bool):
+        return Recover() if value else None
+    if value is not None and not isinstance(value, dict | Recover):
+        raise ValueError("`recover` is true, or a mapping such as {rank: 8, steps: 200}")
+    return value
+
+
+def title(step: Recover) -> str:
+    """What plans say of it."""
+    taught = "taught by the original" if step.teacher else "from text alone"
+    return f"then recovery in at most {step.steps} steps of rank {step.rank}, {taught}"
