@@ -237,9 +237,8 @@ def _field(option: Option, value: Any, key: str, where: int | str) -> None:
         case "whole":
             high = int(option.high) if option.high else None
             st.number_input(option.label, min_value=int(option.low or 0), max_value=high, value=value, step=1, **common)
-        case "share" | "number":
-            step = 0.05 if option.kind == "share" else 0.001
-            shape = "%.2f" if option.kind == "share" else "%.4f"
+        case "share" | "number" | "rate":
+            step, shape = {"share": (0.05, "%.2f"), "number": (0.001, "%.4f"), "rate": (0.0001, "%.6f")}[option.kind]
             st.number_input(
                 option.label, min_value=option.low, max_value=option.high, value=value, step=step, format=shape, **common
             )

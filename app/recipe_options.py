@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
+from app import recipe_recovery as recovering
 from app.step_words import explained as explained
 from app.step_words import stack as stack
 from app.step_words import title as title
@@ -13,7 +14,7 @@ from backend.domain.libraries import ENGINES
 from backend.domain.recipe import Prune, Quantize, Recipe, Speculate, Step
 from backend.domain.techniques import supported
 
-Kind = Literal["choice", "whole", "share", "number", "text", "flag"]
+Kind = Literal["choice", "whole", "share", "number", "rate", "text", "flag"]
 
 
 class Option(NamedTuple):
@@ -153,9 +154,14 @@ STEP_OPTIONS: dict[str, tuple[Option, ...]] = {
             "choice",
             ("unstructured", "2:4", "4:8"),
         ),
+        Option(recovering.SWITCH, "Recover afterwards", recovering.HELP, "flag"),
     ),
     "compile": (),
 }
+RECOVERY_OPTIONS = tuple(
+    Option(f"{recovering.SWITCH}.{name}", label, words, kind, low=low, high=high)
+    for name, label, words, kind, low, high in recovering.FIELDS
+)
 SERVING_OPTIONS = (
     Option(
         "dtype",
@@ -206,6 +212,8 @@ LIMIT_OPTIONS = (
 
 def value(recipe: Recipe, where: int | str, name: str) -> Any:
     """What is set now. `where`: the number of a step, `serving` or `limits`."""
+    if name.partition(".")[0] == recovering.SWITCH and isinstance(where, int):
+        return recovering.value(recipe.steps[where], name)
     return getattr(recipe.steps[where] if isinstance(where, int) else getattr(recipe, where), name)
 
 
@@ -218,7 +226,8 @@ def shown(step: Step) -> tuple[Option, ...]:
         hidden = {"sparsity"}
     if isinstance(step, Speculate) and step.method != "draft":
         hidden = {"draft"}
-    return tuple(option for option in STEP_OPTIONS[step.technique] if option.name not in hidden)
+    own = tuple(option for option in STEP_OPTIONS[step.technique] if option.name not in hidden)
+    return own + (RECOVERY_OPTIONS if recovering.asks(step) else ())
 
 
 def _not_taken(step: Quantize) -> set[str]:
@@ -244,6 +253,8 @@ def changed(recipe: Recipe, where: int | str, name: str, new: Any) -> Recipe:
             options = _kept(step, new, options)
         if name == "pattern" and new != "unstructured":
             options = {key: value for key, value in options.items() if key != "sparsity"}
+        if isinstance(step, Prune) and name.partition(".")[0] == recovering.SWITCH:
+            name, new = recovering.SWITCH, recovering.changed(step, name, new)
         document["steps"][where] = {technique: {**options, name: new}}
     else:
         document[where][name] = new

@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from app import job_view, navigation, resources, shell
+from app import job_recovery, job_view, navigation, resources, shell
 from app.job_cards import cancel_button
 from app.jobs import status
 from app.session import workspace
@@ -48,6 +48,7 @@ elif job.state is JobState.SUCCEEDED and job.kind == JobKind.EVALUATE:
 elif job.state is JobState.SUCCEEDED and job.kind == JobKind.SERVE:
     st.info(plain(str(job.result.get("summary"))), icon=":material/stop_circle:")
 shell.live("job", lambda: job_view.watch(opened, job.id), active=not job.ended)
+job_recovery.panel(opened, job, specification)
 st.subheader("Log")
 shell.live("log", lambda: job_view.log(opened, job.id), active=not job.ended)
 st.subheader("Resources")

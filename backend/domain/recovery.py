@@ -1,10 +1,12 @@
 """The options of a recovery: the short fine-tune after pruning that wins back some of what pruning cost.
 
-What is asked, and in words. Knows nothing of models (`recovery_need` does) and of how it is done (engines/native/recovery.py).
+What is asked, and what came of it in words. Knows nothing of models (`recovery_need` does) and of how it is done
+(engines/native/recovery.py).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_serializer
@@ -55,3 +57,26 @@ def title(step: Recover) -> str:
     """What plans say of it."""
     taught = "taught by the original" if step.teacher else "from text alone"
     return f"then recovery in at most {step.steps} steps of rank {step.rank}, {taught}"
+
+
+def gained(quality: Mapping[str, Mapping[str, float]]) -> str:
+    """What it gained; `quality` has the `perplexity` of the `original`, the `pruned` and the `recovered` weights."""
+    before, pruned, after = (quality[name]["perplexity"] for name in ("original", "pruned", "recovered"))
+    found = f"Perplexity is {before:.2f} before pruning, {pruned:.2f} after pruning and {after:.2f} after recovery"
+    if pruned <= before:
+        return f"{found}."
+    share = (pruned - after) / (pruned - before)
+    return f"{found}: recovery won back {share:.0%} of what pruning cost." if share > 0 else f"{found}: recovery did not help."
+
+
+def ended(document: Mapping[str, Any]) -> str:
+    """Why and when it ended, and what is kept; `document` is the manifest's `recovery`."""
+    done, asked = document["steps"], document["asked"]["steps"]
+    why = {
+        "steps": f"It made all {asked} steps",
+        "patience": f"It stopped early, at step {done} of {asked}, since the validation loss no longer fell",
+        "not finite": f"It stopped at step {done} of {asked}, since the loss was no longer finite",
+    }[str(document["stopped"])]
+    if not document["improved"]:
+        return f"{why}. No step was better than the pruned model, so the pruned weights are kept as they were."
+    return f"{why}; the weights of step {document['best_step']}, which had the lowest validation loss, are kept."

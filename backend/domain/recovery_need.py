@@ -62,5 +62,9 @@ def operations(model: ModelFacts, recipe: Recipe) -> float:
 
 def note(model: ModelFacts, recipe: Recipe) -> str:
     """For the plan."""
-    needed = memory_bytes(model, recipe) / 1e9
-    return f"Recovery holds the whole model in memory, about {needed:.2g} GB: the other steps read it layer by layer."
+    return f"Recovery holds the whole model in memory, about {size(memory_bytes(model, recipe))}: other steps read it by layers."
+
+
+def size(value: float) -> str:
+    """Rounded, with its unit."""
+    return f"{value / 1e6:,.0f} MB" if value < 1e9 else f"{value / 1e9:,.1f} GB"

@@ -21,7 +21,7 @@ def fits(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
     needed = need.memory_bytes(model, recipe)
     if held is not None and needed > held:
         smaller = "`teacher: false`, a smaller `batch`" if step.teacher else "a smaller `batch`"
-        message = f"Recovery holds the whole model in memory, about {needed / 1e9:.0f} GB, and {where} has {held / 1e9:.0f} GB"
+        message = f"Recovery holds the whole model in memory, about {need.size(needed)}, and {where} has {need.size(held)}"
         yield Reason(
             rule="recovery-memory", message=f"{message}: use {smaller}, or leave `recover` out.", source="domain/recovery_need.py"
         )

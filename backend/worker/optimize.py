@@ -20,7 +20,7 @@ from backend.domain.jobs import OptimizeSpec
 from backend.domain.methods import TUNED
 from backend.domain.progress import Progress
 from backend.domain.recipe import Limits
-from backend.domain.recovery import Recover
+from backend.domain.recovery import Recover, gained
 from backend.hardware import engines, probe
 from backend.worker import recovery
 from backend.worker.channel import JobChannel
@@ -149,7 +149,7 @@ class Optimization:
             folder, quantized = self.channel.folder / RESUME, self._planned("quantize") is not None
             found = recovery.scored(folder, self.facts["quality"], self._scored, quantized=quantized)
             self.facts["recovery"]["quality"] = found
-            self.progress.note(recovery.sentence(found))
+            self.progress.note(gained(found))
         check_limits(self.spec.recipe.limits, self.facts["quality"])
 
 

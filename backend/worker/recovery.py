@@ -124,11 +124,6 @@ def scored(
     }
 
 
-def sentence(quality: dict[str, dict[str, float]]) -> str:
-    before, pruned, recovered = (quality[name]["perplexity"] for name in ("original", PRUNED, RECOVERED))
-    return f"Perplexity: {before:.2f} before pruning, {pruned:.2f} after pruning, {recovered:.2f} after recovery."
-
-
 @contextmanager
 def stages(folder: Path) -> Iterator[None]:
     """What lies between the steps goes when the job has succeeded, and where it would only stay in the way of another attempt."""
