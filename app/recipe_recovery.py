@@ -14,7 +14,14 @@ Kind = Literal["whole", "rate", "flag"]
 FIELDS: tuple[tuple[str, str, str, Kind, float | None, float | None], ...] = (
     ("rank", "Recovery rank", "Of the two factors learned beside each matrix; higher can win back more.", "whole", 1, 256),
     ("steps", "Recovery steps", "At most; it stops earlier where the validation loss no longer falls.", "whole", 1, 10_000),
-    ("learning_rate", "Learning rate", "At its highest; lower it for large models, or where the loss rises.", "rate", 1e-6, 1.0),
+    (
+        "learning_rate",
+        "Learning rate",
+        "At its highest, 1.5 / hidden size where empty; lower it where the loss rises.",
+        "rate",
+        1e-6,
+        1.0,
+    ),
     ("batch", "Sequences a step", "More make steps steadier, slower, and need more memory.", "whole", 1, 256),
     ("patience", "Patience", "Validations without a lower loss after which it stops.", "whole", 1, 1000),
     (

@@ -83,7 +83,7 @@ def case(tmp_path_factory: pytest.TempPathFactory) -> Case:
     return Case.of(tiny_llama(tmp_path_factory.mktemp("model") / "llama", hidden=64, intermediate=128))
 
 
-def _same_but_for_the_kept_weights(case: Case, out: Path) -> None:
+def same_but_for_the_kept_weights(case: Case, out: Path) -> None:
     import torch
 
     before, after = tensors(case.pruned), tensors(out)
@@ -106,7 +106,7 @@ def test_it_lowers_the_loss_and_changes_only_weights_that_were_kept(case: Case, 
     assert result.loss_after < result.loss_before
     assert [point["step"] for point in told.points] == list(range(7))
     assert [point.model_dump() for point in result.curve] == told.points
-    _same_but_for_the_kept_weights(case, tmp_path / "out")
+    same_but_for_the_kept_weights(case, tmp_path / "out")
     assert {path.name for path in (tmp_path / "out").iterdir()} == {path.name for path in case.pruned.iterdir()}
 
 
@@ -114,7 +114,7 @@ def test_it_lowers_the_loss_and_changes_only_weights_that_were_kept(case: Case, 
 def test_matrices_of_other_modules_than_linears_keep_their_zeros_too(tmp_path: Path, kind: str) -> None:
     case = Case.of(families.tiny(tmp_path / kind, kind, layers=1))
     assert case.recover(tmp_path / "out", FAST.model_copy(update={"steps": 2})).improved
-    _same_but_for_the_kept_weights(case, tmp_path / "out")
+    same_but_for_the_kept_weights(case, tmp_path / "out")
 
 
 def test_a_stopped_run_goes_on_to_the_same_bytes(case: Case, tmp_path: Path) -> None:
@@ -176,6 +176,12 @@ def test_only_the_factors_have_gradients_and_at_first_they_change_nothing(case: 
     assert torch.equal(model(tokens).logits, before)
     assert {id(each) for each in model.parameters() if each.requires_grad} == {id(each) for each in adapters.parameters()}
     assert len(adapters.parameters()) == 2 * 14
+
+
+def test_without_a_rate_of_its_own_it_is_by_the_width_of_the_model(case: Case, tmp_path: Path) -> None:
+    result = case.recover(tmp_path / "out", Recover(steps=1))
+    assert result.learning_rate == pytest.approx(1.5 / 64)
+    assert case.recover(tmp_path / "other", Recover(steps=1, learning_rate=1e-4)).learning_rate == 1e-4
 
 
 def test_too_little_text_and_experts_are_refused(case: Case, tmp_path: Path) -> None:

@@ -67,8 +67,8 @@ def test_the_form_switches_it_and_sets_what_is_below() -> None:
     assert recover_of(changed) == Recover(rank=16)
     assert recipe_options.value(changed, 0, "recover") is True
     assert recover_of(recipe_options.changed(changed, 0, "recover", False)) is None
-    with pytest.raises(InvalidRecipe, match=r"recover\.learning_rate"):
-        recipe_options.changed(on, 0, "recover.learning_rate", None)
+    with pytest.raises(InvalidRecipe, match=r"recover\.steps"):
+        recipe_options.changed(on, 0, "recover.steps", None)
 
 
 @pytest.mark.parametrize(

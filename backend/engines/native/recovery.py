@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from backend.domain.errors import WorkError
 from backend.domain.progress import Progress
-from backend.domain.recovery import Recover
+from backend.domain.recovery import WIDE_RATE, Recover
 from backend.engines.native import calibration, checkpoint, recovery_data, recovery_state
 from backend.engines.native.passes import out_of_memory
 from backend.engines.native.recovery_adapters import Adapters
@@ -72,6 +72,8 @@ class RecoverResult(BaseModel):
 
     improved: bool
     """Whether `out_dir` differs from the pruned checkpoint."""
+    learning_rate: float
+    """At its highest."""
     best_step: int
     steps: int
     """Made, of those that were asked for."""
@@ -113,7 +115,9 @@ class _Run:
         self.model, self.paths = load(request.pruned_dir, request.device, request.linears)
         self.adapters = Adapters(self.model, self.paths.values(), self.options.rank, request.seed)
         self.teacher = load(request.original_dir, request.device)[0] if self.options.teacher else None
-        self.optimizer = torch.optim.AdamW(self.adapters.parameters(), lr=self.options.learning_rate, weight_decay=0.0)
+        width: int = self.model.config.get_text_config().hidden_size
+        self.highest = self.options.learning_rate or WIDE_RATE / width
+        self.optimizer = torch.optim.AdamW(self.adapters.parameters(), lr=self.highest, weight_decay=0.0)
         self.every = max(1, self.options.steps // VALIDATIONS)
         self.saved = time.monotonic()
         self.state, self.best = self._begin()
@@ -155,7 +159,8 @@ class _Run:
 
     def _told(self) -> dict[str, Any]:
         data = {name: calibration.describe(tokens) for name, tokens in self.split._asdict().items()}
-        return {"data": data, "versions": {name: version(name) for name in VERSIONS}}
+        versions = {name: version(name) for name in VERSIONS}
+        return {"data": data, "versions": versions, "learning_rate": self.highest}
 
     def _step(self) -> None:
         """One step; after every so many a validation, and at times the state to disk."""
@@ -163,7 +168,7 @@ class _Run:
 
         state = self.state
         for group in self.optimizer.param_groups:
-            group["lr"] = self.options.learning_rate * rate(state.step, self.options.steps)
+            group["lr"] = self.highest * rate(state.step, self.options.steps)
         loss = self._loss(recovery_data.batch(self.split.training, state.step, self.options.batch, self.request.seed))
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
