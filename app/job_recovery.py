@@ -22,18 +22,19 @@ ROWS = {"original": "before pruning", "pruned": "after pruning", "recovered": "a
 
 def panel(opened: Workspace, job: JobView, specification: dict[str, Any]) -> None:
     """Nothing for a job whose recipe has no recovery."""
-    asked = asked_of(Recipe.model_validate(specification["recipe"])) if job.kind == "optimize" else None
-    if asked is None:
+    recipe = Recipe.model_validate(specification["recipe"]) if job.kind == "optimize" else None
+    asked = asked_of(recipe) if recipe else None
+    if recipe is None or asked is None:
         return
     st.subheader("Recovery")
     document = job.result.get("recovery")
     if document:
-        _ended(document)
+        _ended(document, quantized=recipe.step("quantize") is not None)
     else:
         shell.live("recovery", lambda: _watch(opened, job.id, asked), active=not job.ended)
 
 
-def _ended(document: dict[str, Any]) -> None:
+def _ended(document: dict[str, Any], *, quantized: bool) -> None:
     quality = document["quality"]
     st.markdown(f"{plain(recovery.gained(quality))} {plain(recovery.ended(document))}")
     shell.figures(
@@ -45,7 +46,8 @@ def _ended(document: dict[str, Any]) -> None:
     st.caption(
         f"Quality measured on held-out text, of the weights in 16 bit. It learned from {data['training']['tokens']:,} tokens of "
         f"the calibration text and was stopped by {data['validation']['tokens']:,} others, none of which calibrated; "
-        f"it took {seconds(document['seconds'])}."
+        f"it took {seconds(document['seconds'])}. The errors of single linears above are "
+        + ("those of quantizing the recovered weights." if quantized else "those of pruning, before recovery.")
     )
 
 

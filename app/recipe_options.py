@@ -154,7 +154,7 @@ STEP_OPTIONS: dict[str, tuple[Option, ...]] = {
             "choice",
             ("unstructured", "2:4", "4:8"),
         ),
-        Option(recovering.SWITCH, "Recover afterwards", recovering.HELP, "flag"),
+        Option(recovering.SWITCH, "Recover", recovering.HELP, "flag"),
     ),
     "compile": (),
 }

@@ -62,7 +62,8 @@ def operations(model: ModelFacts, recipe: Recipe) -> float:
 
 def note(model: ModelFacts, recipe: Recipe) -> str:
     """For the plan."""
-    return f"Recovery holds the whole model in memory, about {size(memory_bytes(model, recipe))}: other steps read it by layers."
+    needed = size(memory_bytes(model, recipe))
+    return f"Recovery holds the whole model in memory, about {needed}; other steps read it layer by layer."
 
 
 def size(value: float) -> str:

@@ -84,7 +84,7 @@ def test_before_it_has_begun_the_place_is_kept_and_other_jobs_have_none(home: Wo
 def test_build_switches_recovery_on_and_shows_its_options(home: Workspace) -> None:
     at = studio.open_page("build", model="starter", recipe="name: r\nsteps:\n- prune: {method: wanda}\n")
     assert not [field for field in at.number_input if field.label == "Recovery steps"]
-    next(box for box in at.checkbox if box.label == "Recover afterwards").check().run()
+    next(box for box in at.checkbox if box.label == "Recover").check().run()
     studio.check(at)
     held = at.query_params["recipe"]
     text = held if isinstance(held, str) else held[0]

@@ -25,7 +25,9 @@ def load(folder: Path, device: str, linears: Collection[str] = ()) -> tuple[Any,
     import torch
     from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM
+    from transformers.utils import logging
 
+    logging.disable_progress_bar()
     paths = _paths(folder, linears) if linears else {}
     try:
         model = AutoModelForCausalLM.from_pretrained(
