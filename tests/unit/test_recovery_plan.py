@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import plotly.graph_objects as graph
 import pytest
 
 from app import recipe_options
@@ -124,6 +125,8 @@ def test_the_curve_has_its_words_and_rings_what_is_kept() -> None:
     lines = charts_words.csv(figure).splitlines()
     assert len(lines) == 1 + 3 + 2 + 1
     assert loss_curve([], "kl")["data"] == []
+    for drawn in (figure, loss_curve([], "kl")):  # with plotly's own check of every property, which screens leave out
+        assert graph.Figure(drawn).layout.title.text == "Loss during recovery"
     assert "Next-token loss" in charts_words.alt(loss_curve(POINTS[:1], "next token", "dark"))
 
 
