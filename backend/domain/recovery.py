@@ -14,6 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_serializer
 SPARE_SEQUENCES = 12
 """The least that must be left of the calibration text beside what calibrates: most of it to learn from, some to stop by."""
 
+VALIDATIONS, MOST_VALIDATION = 20, 16
+"""How often it validates after the start, and on how many sequences at most: what that costs beside the steps."""
 WIDE_RATE = 1.5
 """Measured on the starter, 3e-3 at its hidden size of 512, and from there by 1 / width, as Adam's rate for a hidden matrix goes
 (Yang et al. 2022, arXiv 2203.03466): 3.7e-4 at 4096, where LoRA is usually trained with 1e-4 to 3e-4."""

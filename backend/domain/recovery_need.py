@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from backend.domain.model import ModelFacts
 from backend.domain.recipe import Prune, Quantize, Recipe
-from backend.domain.recovery import Recover
+from backend.domain.recovery import MOST_VALIDATION, VALIDATIONS, Recover
 from backend.domain.shapes import linears, sizes
 
 SAMPLES, LENGTH = (int(Quantize.model_fields[name].default) for name in ("samples", "length"))
@@ -19,7 +19,7 @@ VOCABULARY_VALUES = 6
 TRAINED_VALUES = 4
 """Of each factor's parameter: itself, its gradient and Adam's two moments."""
 TRAINED_PASSES = 3
-"""A forward and a backward pass, in forward passes; a teacher is one more, validation about a sixth of all."""
+"""A forward and a backward pass, in forward passes; a teacher is one more."""
 FORMULA = (
     "the whole model in fp32: 4 bytes a parameter, 5 more for each pruned weight (its mask, and the sum with its adapter), 4 "
     "more a parameter for the teacher, and the activations and logits of one batch"
@@ -56,8 +56,9 @@ def operations(model: ModelFacts, recipe: Recipe) -> float:
     step = asked(recipe)
     if step is None:
         return 0.0
-    parts, passes = sizes(model), TRAINED_PASSES + (1 if step.teacher else 0)
-    return 2.0 * (parts.active_linears + parts.embedding) * step.steps * step.batch * calibration(recipe)[1] * passes * 7 / 6
+    parts, teacher = sizes(model), 1 if step.teacher else 0
+    sequences = step.steps * step.batch * (TRAINED_PASSES + teacher) + (VALIDATIONS + 1) * MOST_VALIDATION * (1 + teacher)
+    return 2.0 * (parts.active_linears + parts.embedding) * sequences * calibration(recipe)[1]
 
 
 def note(model: ModelFacts, recipe: Recipe) -> str:

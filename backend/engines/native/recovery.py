@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from backend.domain.errors import WorkError
 from backend.domain.progress import Progress
-from backend.domain.recovery import WIDE_RATE, Recover
+from backend.domain.recovery import VALIDATIONS, WIDE_RATE, Recover
 from backend.engines.native import calibration, checkpoint, recovery_data, recovery_state
 from backend.engines.native.passes import out_of_memory
 from backend.engines.native.recovery_adapters import Adapters
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     import torch
 
 VERSIONS = ("torch", "transformers", "safetensors")
-VALIDATIONS = 20
-"""Beside the one before the first step."""
 WARM_UP = 0.05
 """The share of the steps over which the learning rate rises."""
 MOST_GRADIENT = 1.0

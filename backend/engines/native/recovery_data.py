@@ -8,13 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from backend.domain.errors import InvalidWorkload
-from backend.domain.recovery import SPARE_SEQUENCES
+from backend.domain.recovery import MOST_VALIDATION, SPARE_SEQUENCES
 
 if TYPE_CHECKING:
     import torch
 
-VALIDATION_SHARE, MOST_VALIDATION = 6, 16
-"""One sequence of so many validates, and no more than this: a validation must stay cheap beside the steps."""
+VALIDATION_SHARE = 6
+"""One sequence of so many validates."""
 
 
 class Split(NamedTuple):
