@@ -43,12 +43,14 @@ with st.container(horizontal=True, vertical_alignment="center"):
 
 if job.state is JobState.SUCCEEDED and job.kind == JobKind.OPTIMIZE:
     job_view.optimized(opened, job)
+    job_recovery.panel(opened, job, specification)
 elif job.state is JobState.SUCCEEDED and job.kind == JobKind.EVALUATE:
     job_view.measured(opened, job)
 elif job.state is JobState.SUCCEEDED and job.kind == JobKind.SERVE:
     st.info(plain(str(job.result.get("summary"))), icon=":material/stop_circle:")
 shell.live("job", lambda: job_view.watch(opened, job.id), active=not job.ended)
-job_recovery.panel(opened, job, specification)
+if job.state is not JobState.SUCCEEDED:
+    job_recovery.panel(opened, job, specification)
 st.subheader("Log")
 shell.live("log", lambda: job_view.log(opened, job.id), active=not job.ended)
 st.subheader("Resources")

@@ -9,7 +9,7 @@ from backend.domain.charts_theme import Figure, Theme, empty, layout, style
 from backend.domain.wording import figure
 
 TITLE = "Loss during recovery"
-LOSSES = {"kl": "KL divergence from the original", "next token": "Next-token loss"}
+LOSSES = {"kl": "KL divergence", "next token": "Next-token loss"}
 """By the manifest's `objective`."""
 MEASURED = "measured while recovering, on calibration text that neither calibrates nor scores"
 TRAINING, VALIDATION, KEPT = "Training, mean since the point before", "Validation", "Kept"
@@ -30,7 +30,7 @@ def loss_curve(
     traces = [_trace(VALIDATION, 1, points, "validation", loss, theme)]
     traces += [_trace(TRAINING, 2, trained, "training", loss, theme)] if trained else []
     traces += [_mark(kept, loss, theme)] if kept else []
-    x, y = {"label": "Step", "rangemode": "tozero"}, {"label": f"{loss} (nats a token)", "rangemode": "tozero"}
+    x, y = {"label": "Step", "rangemode": "tozero"}, {"label": f"{loss} (nats/token)", "rangemode": "tozero"}
     return {"data": traces, "layout": layout(TITLE, x, y, theme, provenance=MEASURED)}
 
 

@@ -119,7 +119,7 @@ def test_the_curve_has_its_words_and_rings_what_is_kept() -> None:
     figure = loss_curve(POINTS, "kl", best_step=5)
     assert [trace["name"] for trace in figure["data"]] == [VALIDATION, TRAINING, KEPT]
     said = charts_words.alt(figure)
-    assert "KL divergence from the original (nats a token)" in said
+    assert "KL divergence (nats/token)" in said
     assert "Validation: 3 points from 0.100 at step 5 to 0.200 at step 0" in said
     assert "Kept: 0.100 at step 5" in said
     lines = charts_words.csv(figure).splitlines()
