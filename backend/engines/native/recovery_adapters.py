@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import torch
 
 SCALE = 2.0
-"""s: alpha over rank of LoRA, the ratio that PERP and the pruning tutorials take too."""
+"""s: alpha over rank of LoRA; the learning rate was chosen with it."""
 
 
 class Adapters:
