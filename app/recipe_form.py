@@ -240,9 +240,9 @@ def _field(option: Option, value: Any, key: str, where: int | str) -> None:
         case "whole":
             high = int(option.high) if option.high else None
             st.number_input(option.label, min_value=int(option.low or 0), max_value=high, value=value, step=1, **common)
-        case "share" | "number" | "bits":
-            step = {"share": 0.05, "bits": 0.25}.get(option.kind, 0.001)
-            shape = "%.4f" if option.kind == "number" else "%.2f"
+        case "share" | "number" | "bits" | "rate":
+            kinds = {"share": (0.05, "%.2f"), "bits": (0.25, "%.2f"), "number": (0.001, "%.4f"), "rate": (0.0001, "%.6f")}
+            step, shape = kinds[option.kind]
             st.number_input(
                 option.label, min_value=option.low, max_value=option.high, value=value, step=step, format=shape, **common
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
+from app import recipe_recovery as recovering
 from app.step_words import explained as explained
 from app.step_words import stack as stack
 from app.step_words import title as title
@@ -13,7 +14,7 @@ from backend.domain.libraries import ENGINES
 from backend.domain.recipe import Prune, Quantize, Recipe, Speculate, Step
 from backend.domain.techniques import supported
 
-Kind = Literal["choice", "whole", "share", "number", "bits", "text", "flag"]
+Kind = Literal["choice", "whole", "share", "number", "bits", "rate", "text", "flag"]
 
 
 class Option(NamedTuple):
@@ -94,12 +95,20 @@ STEP_OPTIONS: dict[str, tuple[Option, ...]] = {
             high=1.0,
         ),
         Option(
-            "target_bits", "Average bits", "At most so many bits a weight, scales counted: each group of linears gets 4, 8 or 16 "
-            "by what it was measured to lose. Empty makes all alike.", "bits", low=2.0, high=16.0,
+            "target_bits",
+            "Average bits",
+            "At most so many bits a weight, scales counted: each group of linears gets 4, 8 or 16 "
+            "by what it was measured to lose. Empty makes all alike.",
+            "bits",
+            low=2.0,
+            high=16.0,
         ),
         Option(
-            "eight_bits", "What 8 bits are", "int8 is weights only, for GPUs; w8a8 activations too, for processors too. Empty "
-            "is what the target serves.", "choice", (None, "int8", "w8a8"),
+            "eight_bits",
+            "What 8 bits are",
+            "int8 is weights only, for GPUs; w8a8 activations too, for processors too. Empty is what the target serves.",
+            "choice",
+            (None, "int8", "w8a8"),
         ),
         Option(
             "kv_cache",
@@ -168,9 +177,14 @@ STEP_OPTIONS: dict[str, tuple[Option, ...]] = {
             "choice",
             ("native", "llm-compressor"),
         ),
+        Option(recovering.SWITCH, "Recover", recovering.HELP, "flag"),
     ),
     "compile": (),
-}  # fmt: skip
+}
+RECOVERY_OPTIONS = tuple(
+    Option(f"{recovering.SWITCH}.{name}", label, words, kind, low=low, high=high)
+    for name, label, words, kind, low, high in recovering.FIELDS
+)
 SERVING_OPTIONS = (
     Option(
         "dtype",
@@ -211,20 +225,22 @@ LIMIT_OPTIONS = (
         "Most KL divergence (nats a token)",
         "The job fails where the result strays further; empty is no limit.",
         "number",
-        low=0.0,
+        low=0.0
     ),
     Option(
         "max_perplexity_increase", "Most perplexity increase (share)", "0.01 allows 1 %; empty is no limit.", "number", low=0.0
     ),
     Option(
         "fall_back", "Fall back", "Instead of failing, raises the groups of linears that lose most, in a few "
-        "tries, until the floor holds.", "flag",
+        "tries, until the floor holds.", "flag"
     ),
 )  # fmt: skip
 
 
 def value(recipe: Recipe, where: int | str, name: str) -> Any:
     """What is set now. `where`: the number of a step, `serving` or `limits`."""
+    if name.partition(".")[0] == recovering.SWITCH and isinstance(where, int):
+        return recovering.value(recipe.steps[where], name)
     return getattr(recipe.steps[where] if isinstance(where, int) else getattr(recipe, where), name)
 
 
@@ -237,7 +253,8 @@ def shown(step: Step) -> tuple[Option, ...]:
         hidden = {"sparsity"}
     if isinstance(step, Speculate) and step.method != "draft":
         hidden = {"draft"}
-    return tuple(option for option in STEP_OPTIONS[step.technique] if option.name not in hidden)
+    own = tuple(option for option in STEP_OPTIONS[step.technique] if option.name not in hidden)
+    return own + (RECOVERY_OPTIONS if recovering.asks(step) else ())
 
 
 def _not_taken(step: Quantize) -> set[str]:
@@ -265,6 +282,8 @@ def changed(recipe: Recipe, where: int | str, name: str, new: Any) -> Recipe:
             options = _kept(step, new, options)
         if name == "pattern" and new != "unstructured":
             options = {key: value for key, value in options.items() if key != "sparsity"}
+        if isinstance(step, Prune) and name.partition(".")[0] == recovering.SWITCH:
+            name, new = recovering.SWITCH, recovering.changed(step, name, new)
         document["steps"][where] = {technique: {**options, name: new}}
     else:
         document[where][name] = new

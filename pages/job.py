@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from app import job_view, navigation, resources, shell
+from app import job_recovery, job_view, navigation, resources, shell
 from app.job_cards import cancel_button
 from app.jobs import status
 from app.session import workspace
@@ -44,11 +44,14 @@ job_view.kept(opened, job)
 
 if job.state is JobState.SUCCEEDED and job.kind == JobKind.OPTIMIZE:
     job_view.optimized(opened, job)
+    job_recovery.panel(opened, job, specification)
 elif job.state is JobState.SUCCEEDED and job.kind == JobKind.EVALUATE:
     job_view.measured(opened, job)
 elif job.state is JobState.SUCCEEDED and job.kind == JobKind.SERVE:
     st.info(plain(str(job.result.get("summary"))), icon=":material/stop_circle:")
 shell.live("job", lambda: job_view.watch(opened, job.id), active=not job.ended)
+if job.state is not JobState.SUCCEEDED:
+    job_recovery.panel(opened, job, specification)
 st.subheader("Log")
 shell.live("log", lambda: job_view.log(opened, job.id), active=not job.ended)
 st.subheader("Resources")

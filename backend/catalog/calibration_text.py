@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from backend.catalog import token_lengths
-from backend.domain import overlap, vocabulary
+from backend.domain import overlap, recovery, vocabulary
 from backend.domain.errors import InvalidWorkload
 from backend.settings import ASSETS
 
@@ -64,6 +64,18 @@ def check(path: str | None, model_dir: Path, length: int) -> list[str]:
     if path is not None:
         check_unseen(name, found)
     return found
+
+
+def check_spare(path: str | None, found: list[str], model_dir: Path, samples: int, length: int) -> None:
+    """Raises InvalidWorkload where the texts leave too little for a recovery beside `samples` sequences of `length` tokens."""
+    needed = (samples + recovery.SPARE_SEQUENCES) * length
+    counted = _tokens(model_dir, found, needed)
+    if counted is not None and counted[0] < needed:
+        name = Path(path).name if path else "the bundled calibration text"
+        raise InvalidWorkload(
+            f"{name} is {counted[0]:,} tokens, and recovery needs {needed:,}: {samples} sequences of {length} to calibrate with "
+            f"and {recovery.SPARE_SEQUENCES} that it did not see: give more text, or fewer `samples` or a smaller `length`."
+        )
 
 
 def check_unseen(name: str, found: list[str]) -> None:

@@ -13,6 +13,7 @@ from backend.cli import auto_bits as bits
 from backend.cli import estimates, goals
 from backend.cli.output import emit
 from backend.cli.run import finish
+from backend.domain.recovery import gained
 from backend.domain.roofline import Load
 from backend.service import Workspace, optimize, supervisors
 from backend.service.jobs import JobView
@@ -77,7 +78,9 @@ def queued(workspace: Workspace, job: JobView, *, as_json: bool) -> None:
 def outcome(job: JobView) -> dict[str, Any]:
     """The document other tools may rely on."""
     result = job.result
-    names = ("artifact", "path", "seconds", "peak_rss_bytes", "quality", "bytes_before", "bytes_after", "average_bits")
+    names = (
+        "artifact", "path", "seconds", "peak_rss_bytes", "quality", "bytes_before", "bytes_after", "average_bits", "recovery",
+    )  # fmt: skip
     return {"job": job.id, "state": str(job.state), **{name: result.get(name) for name in names}}
 
 
@@ -93,4 +96,6 @@ def _text(document: dict[str, Any]) -> str:
     if quality.get("kl_mean") is not None:
         change = f"{quality['perplexity_before']:.2f} -> {quality['perplexity_after']:.2f}"
         lines.append(f"  perplexity {change}, mean KL divergence {quality['kl_mean']:.5f}")
+    if document["recovery"]:
+        lines.append(f"  {gained(document['recovery']['quality'])}")
     return "\n".join(lines + [f"Next: whetstone evaluate starter {document['artifact']}"])

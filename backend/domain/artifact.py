@@ -48,6 +48,8 @@ class Manifest(BaseModel):
     bits: dict[str, Any] | None = None
     """Where groups of linears differ: `average_bits`, each group's precision with what it was measured to lose at each, and the
     attempts that a quality floor took (`domain.fallback.record`)."""
+    recovery: dict[str, Any] | None = None
+    """Of the fine-tune after pruning: what was asked, the loss curve, the quality before and after (worker/recovery.py)."""
     versions: dict[str, str] = {}
     hardware: dict[str, Any] = {}
     compile_key: dict[str, Any] | None = None

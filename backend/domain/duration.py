@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from backend.domain import methods
+from backend.domain import methods, recovery_need
 from backend.domain.fallback import MOST_TRIES
 from backend.domain.model import ModelFacts
 from backend.domain.recipe import Prune, Quantize, Recipe
@@ -22,7 +22,7 @@ DEFAULT_TOKENS = 64 * 512
 FULL_SEARCHES = {"awq": 11, "gptq": 6, "sparsegpt": 2, "rtn": 1}
 """Times that all rows of a matrix meet its Gram matrix beside the report: awq's sample, finalists and clipping, gptq's sweep,
 factor and comparison with rounding, sparsegpt's sweep."""
-SEQUENTIAL = frozenset({"gptq", "magnitude", "wanda", "sparsegpt"})
+SEQUENTIAL = frozenset({"magnitude", "wanda", "sparsegpt"})
 """Each layer runs twice: before it is changed and after."""
 REPORT = 1
 PROBED, PROBED_GROUPS, PROBE_WINDOWS, PROBE_SEQUENCES = 3, 4, 4, 512
@@ -98,7 +98,13 @@ def _attempt(model: ModelFacts, recipe: Recipe) -> float:
     grams = 2.0 * tokens * model.layers * sum(shape.inputs**2 for shape in linears(model))
     passes = 2 if SEQUENTIAL & set(names) else 1
     scored = max(WINDOWS[0], min(WINDOWS[1], WINDOW_PARAMETERS // max(model.parameters, 1))) * WINDOW_TOKENS
-    return forward * (passes * tokens + 2 * scored) + grams + _searching(model, recipe)
+    scorings = 3 if recovery_need.asked(recipe) else 2
+    return (
+        forward * (passes * tokens + scorings * scored)
+        + grams
+        + _searching(model, recipe)
+        + recovery_need.operations(model, recipe)
+    )
 
 
 def calibration_tokens(recipe: Recipe) -> int:

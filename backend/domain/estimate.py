@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict
 
-from backend.domain import duration, job_memory, memory, roofline
+from backend.domain import duration, job_memory, memory, recovery_need, roofline
 from backend.domain.calibration import Calibration
 from backend.domain.duration import Processor
 from backend.domain.model import ModelCard, ModelFacts
@@ -114,8 +114,18 @@ def need(model: ModelFacts, recipe: Recipe, draft: ModelFacts | None = None) -> 
         disk += COMPILE_CACHE_BYTES
     original = original_bytes(model)
     busy = job_memory.needed(model, recipe, original) if recipe.step("quantize") or recipe.step("prune") else original
-    formulas = {name: FORMULAS[name] for name in ("weights", "disk", "memory")}
-    return Need(weights_bytes=weights, disk_bytes=disk, memory_bytes=busy, formulas=formulas)
+    recovering = recovery_need.memory_bytes(model, recipe)
+    disk += 2 * original_bytes(model) if recovering else 0
+    formulas = {name: _told(recipe)[name] for name in ("weights", "disk", "memory")}
+    return Need(weights_bytes=weights, disk_bytes=disk, memory_bytes=max(busy, recovering), formulas=formulas)
+
+
+def _told(recipe: Recipe) -> dict[str, str]:
+    """FORMULAS as far as they depend on the recipe."""
+    if recovery_need.asked(recipe) is None:
+        return FORMULAS
+    disk = FORMULAS["disk"] + " + the pruned and the recovered weights in 16 bit"
+    return FORMULAS | {"memory": f"{FORMULAS['memory']}; in recovery {recovery_need.FORMULA}", "disk": disk}
 
 
 class Context(_Frozen):
@@ -162,7 +172,7 @@ def estimate(model: ModelFacts, recipe: Recipe, context: Context, degree: int) -
         price_note=context.price_note,
         job_seconds=job, job_cost=_cost(context, job), disk_bytes=wanted.disk_bytes, memory_bytes=wanted.memory_bytes,
         load=context.load,
-        unknown=tuple(unknown), calibration=context.calibration, formulas=_formulas(facts),
+        unknown=tuple(unknown), calibration=context.calibration, formulas=_formulas(facts, recipe),
     )  # fmt: skip
 
 
@@ -219,17 +229,17 @@ def _cost(context: Context, job: Range | None) -> Range | None:
     return job[0] / 3600 * context.price_per_hour, job[1] / 3600 * context.price_per_hour
 
 
-def _formulas(facts: Facts) -> dict[str, str]:
+def _formulas(facts: Facts, recipe: Recipe) -> dict[str, str]:
     """FORMULAS with the efficiencies that were taken."""
     if facts.device is None:
-        return FORMULAS
+        return _told(recipe)
     shares = roofline.efficiency(facts.device)
     of = "of what was measured here" if facts.device.measured else "of the nominal peak, assumed"
     rates = {
         "arithmetic": f"{shares.arithmetic[1]:g} to {shares.arithmetic[0]:g} {of}",
         "bandwidth": f"{shares.bandwidth[1]:g} to {shares.bandwidth[0]:g} {of}",
     }
-    return FORMULAS | rates
+    return _told(recipe) | rates
 
 
 def _price(per_hour: float | None, rate: Range | None) -> Range | None:

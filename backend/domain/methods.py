@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-from backend.domain import precision
+from backend.domain import precision, recovery
 from backend.domain.recipe import Prune, Quantize
 
 
@@ -194,7 +194,8 @@ def title(step: Quantize) -> str:
 
 def prune_title(step: Prune) -> str:
     share = "" if step.pattern != "unstructured" else f", {step.sparsity:.0%} of the weights"
-    return f"{PRUNE[step.method]}{share}" + ("" if step.pattern == "unstructured" else f", {step.pattern}")
+    pattern = "" if step.pattern == "unstructured" else f", {step.pattern}"
+    return f"{PRUNE[step.method]}{share}{pattern}" + (f", {recovery.title(step.recover)}" if step.recover else "")
 
 
 def unserved(step: Any, hardware: str, *, model_type: str = "", experts: bool = False) -> tuple[str, str] | None:

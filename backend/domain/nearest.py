@@ -82,6 +82,8 @@ def _choices(technique: str, step: Any) -> Iterator[Choice]:
         yield from _quantize_choices(step)
     if isinstance(step, Prune) and step.engine != "native":
         yield 1, step.model_copy(update={"engine": "native"})
+    if isinstance(step, Prune) and step.recover:
+        yield 1, step.model_copy(update={"recover": None})
     if isinstance(step, Speculate):
         yield from ((EXCHANGED, Speculate(method=method, tokens=step.tokens)) for method in ("ngram", "draft"))
     yield LEFT_OUT, None

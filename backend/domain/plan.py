@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from backend.domain import job_memory, managed, memory, methods
+from backend.domain import job_memory, managed, memory, methods, recovery_need
 from backend.domain.device import Device, Hardware
 from backend.domain.model import ModelFacts
 from backend.domain.recipe import TECHNIQUES, Compile, Prune, Quantize, Recipe, Speculate
@@ -156,6 +156,8 @@ def _serving_notes(model: ModelFacts, recipe: Recipe, facts: Facts) -> list[str]
         notes.append(CUT_CACHE)
     if recipe.step("prune"):
         notes.append("Pruned weights are stored as zeros: no server here skips them, so neither size nor speed gains.")
+    if recovery_need.asked(recipe):
+        notes.append(recovery_need.note(model, recipe))
     return notes
 
 
@@ -234,5 +236,6 @@ def _quantize(step: Quantize) -> PlannedStep:
 
 
 def _prune(step: Prune) -> PlannedStep:
-    options = {"method": step.method, "sparsity": step.sparsity, "pattern": step.pattern}
+    options: dict[str, Any] = {"method": step.method, "sparsity": step.sparsity, "pattern": step.pattern}
+    options |= {"recover": step.recover.asked()} if step.recover else {}
     return PlannedStep(technique="prune", engine=step.engine, title=methods.prune_title(step), options=options)

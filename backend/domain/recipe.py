@@ -10,8 +10,9 @@ import hashlib
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_serializer, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_serializer, model_validator
 
+from backend.domain import recovery
 from backend.domain.errors import InvalidRecipe
 
 TECHNIQUES = ("prune", "quantize", "speculate", "compile", "shard")
@@ -48,6 +49,13 @@ class Prune(_Step):
     engine: Literal["native", "llm-compressor"] = "native"
     calibration: str = "bundled"
     """As that of a quantize step; where both name a file, the quantize step's is taken."""
+    recover: recovery.Recover | None = None
+    """A short fine-tune afterwards; `true` for its defaults."""
+
+    @field_validator("recover", mode="before")
+    @classmethod
+    def _read_recover(cls, value: Any) -> Any:
+        return recovery.read(value)
 
 
 class Quantize(_Step):

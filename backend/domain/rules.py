@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from backend.domain import managed, memory, methods, rules_methods
+from backend.domain import managed, memory, methods, rules_methods, rules_recovery
 from backend.domain.model import ModelFacts, PublishedModel
 from backend.domain.plan import Facts, Reason, cache_tokens
 from backend.domain.recipe import Prune, Quantize, Recipe, Speculate
@@ -263,7 +263,9 @@ _COMMON: tuple[Rule, ...] = (
     _one_weight_quantization, _once_each, _already_quantized, _group_size, *rules_methods.COMMON, _generates,
     _draft, _eager_compile, _context, _tensor_parallel, _serving_types,
 )  # fmt: skip
-_OURS: tuple[Rule, ...] = (_no_engine, *_COMMON, _capabilities, _family, *rules_methods.LIBRARY, _kernel, _compiler)
+_OURS: tuple[Rule, ...] = (
+    _no_engine, *_COMMON, _capabilities, _family, *rules_methods.LIBRARY, rules_recovery.fits, _kernel, _compiler,
+)  # fmt: skip
 RULES: dict[str, tuple[Rule, ...]] = {
     "local": _OURS,
     "planned": (*_OURS, _memory),

@@ -44,6 +44,8 @@ class QuantizeRequest(BaseModel):
     pruning: Pruning | None = None
     precisions: dict[str, Precision] = {}
     """What groups become in place of the request's own, by the names that `native.measure` gives them."""
+    keep_zeros: bool = False
+    """The model was pruned before: what is zero stays zero."""
     calibration_texts: list[str]
     samples: int = Field(64, ge=1)
     """Sequences; fewer are used where the text holds fewer."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from backend.catalog import calibration_text
-from backend.domain import compat, estimate, libraries
+from backend.domain import compat, estimate, libraries, recovery_need
 from backend.domain.choose import Deployment, Goal
 from backend.domain.errors import ImpossibleStack, InvalidWorkload, NotEnoughDisk, UnknownModel
 from backend.domain.estimate import Need
@@ -165,15 +165,15 @@ def _calibration(model: ModelCard, recipe: Recipe) -> str | None:
         return None
     length = max(step.length if isinstance(step, Quantize) else CALIBRATION_LENGTH for step in steps)
     named = [step.calibration for step in steps if step.calibration != "bundled"]
-    if not named:
-        calibration_text.check(None, Path(model.path), length)
-        return None
-    path = paths.file(named[0])
-    if path is None:
+    path = paths.file(named[0]) if named else None
+    if named and path is None:
         shown = named[0][:MAX_SHOWN]
         raise InvalidWorkload(f"There is no calibration file `{shown}`: give a JSONL, Parquet or text file, or leave it out.")
-    calibration_text.check(str(path), Path(model.path), length)
-    return str(path)
+    given = str(path) if path else None
+    found = calibration_text.check(given, Path(model.path), length)
+    if recovery_need.asked(recipe):
+        calibration_text.check_spare(given, found, Path(model.path), *recovery_need.calibration(recipe))
+    return given
 
 
 def model_card(workspace: Workspace, source: str) -> ModelCard:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 import time
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +22,9 @@ from backend.domain.jobs import OptimizeSpec
 from backend.domain.methods import TUNED
 from backend.domain.progress import Progress
 from backend.domain.recipe import Limits
+from backend.domain.recovery import Recover, gained
 from backend.hardware import engines, probe
+from backend.worker import recovery
 from backend.worker.channel import JobChannel
 from backend.worker.fitting import Fitting
 from backend.worker.progress import ChannelProgress
@@ -38,6 +42,8 @@ TUNING = (*TUNED, "kv_cache", "format")
 """Options of a planned quantize step that only some methods take."""
 ASKED = ("method", "bits", "group_size", "symmetric", "samples", "length")
 """Options of that step that every method takes."""
+RESULT = {"seconds", "peak_rss_bytes", "quality", "bytes_before", "bytes_after", "recovery"}
+"""Of the manifest, what the job's own result says too."""
 FITTING = "resume-bits"
 """Beside the scratch space: what groups of linears were measured to lose, and attempts that missed the floor."""
 
@@ -48,7 +54,9 @@ class Optimization:
     def __init__(self, spec: OptimizeSpec, channel: JobChannel) -> None:
         self.spec, self.channel = spec, channel
         self.model = channel.output / "model"
-        weights = {"prune": 4.0, "quantize": 4.0, "speculate": 0.2, "compile": 8.0}
+        pruning = self._planned("prune")
+        self.recovers = pruning is not None and "recover" in pruning.options
+        weights = {"prune": 14.0 if self.recovers else 4.0, "quantize": 4.0, "speculate": 0.2, "compile": 8.0}
         expected = 1.0 + sum(weights.get(step.technique, 1.0) for step in spec.plan.steps) + (2.0 if self.rewrites else 0.5)
         self.progress = ChannelProgress(channel, expected)
         self.facts: dict[str, Any] = {}
@@ -81,17 +89,27 @@ class Optimization:
         from backend.engines.native import devices
 
         named = {name: options[name] for name in ASKED if name in options}
+        dropped = {name: value for name, value in pruning.options.items() if name != "recover"} if pruning else None
         request = QuantizeRequest(
             model_dir=Path(self.spec.model.path), out_dir=self.model, **named, seed=self.spec.seed,
             tuning={name: value for name, value in options.items() if name in TUNING},
-            pruning=Pruning(**pruning.options) if pruning else None,
+            pruning=Pruning(**dropped) if dropped else None,
             calibration_texts=calibration_text.texts(self.spec.calibration_path), devices=devices(),
             work_dir=self.channel.folder / RESUME,
         )  # fmt: skip
-        made = self._fitted(request, options) or run_engine(engine, request, self.progress)
+        make = partial(self._changed, engine, options)
+        if pruning and self.recovers:
+            asked = Recover(**pruning.options["recover"])
+            made, self.facts["recovery"] = recovery.rewrite(request, asked, self.progress, make)
+        else:
+            made = make(request)
         calibration = {**made.calibration, "source": self.spec.calibration_path or "bundled", "seed": self.spec.seed}
         self.facts |= {"layers": made.layers, "kept_16bit": made.kept_16bit}
         self.facts |= {"calibration": calibration, "versions": made.versions}
+
+    def _changed(self, engine: str, options: dict[str, Any], request: QuantizeRequest) -> QuantizeResult:
+        """The weights of the request's model rewritten by the engine, with a precision for each group where the plan says so."""
+        return self._fitted(request, options) or run_engine(engine, request, self.progress)
 
     def _fitted(self, request: QuantizeRequest, options: dict[str, Any]) -> QuantizeResult | None:
         """With a precision for each group of linears, where the plan says so."""
@@ -132,39 +150,46 @@ class Optimization:
             speculation=speculation,
         )  # fmt: skip
 
-    def _measure_quality(self) -> None:
-        if "quality" not in self.facts:
-            self._score()
-        check_limits(self.spec.recipe.limits, self.facts["quality"])
-
-    def _score(self) -> dict[str, Any]:
+    def _scored(self, folder: Path) -> dict[str, Any]:
         from backend.evaluate import quality
         from backend.evaluate.quality_states import Place
         from backend.layered.passes import devices
 
-        text = calibration_text.HELD_OUT.read_text()
-        scored = quality.score(
-            Path(self.spec.model.path),
-            self.model,
-            text,
-            windows=quality_windows(self.spec.model.parameters),
-            progress=self.progress,
-            place=Place(devices(), self.channel.work),
-        )
-        found = {
+        text, windows = calibration_text.HELD_OUT.read_text(), quality_windows(self.spec.model.parameters)
+        original, place = Path(self.spec.model.path), Place(devices(), self.channel.work)
+        return quality.score(original, folder, text, windows=windows, progress=self.progress, place=place)
+
+    def _score(self) -> dict[str, Any]:
+        scored = self._scored(self.model)
+        self.facts["quality"] = {
             "perplexity_before": scored["perplexity_original"],
             "perplexity_after": scored["perplexity"],
             "kl_mean": scored["kl_mean"],
             "kl_ci95": scored["kl_ci95"],
         }
-        self.facts["quality"] = found
+        found: dict[str, Any] = self.facts["quality"]
         return found
+
+    def _measure_quality(self) -> None:
+        if "quality" not in self.facts:
+            self._score()
+        if self.recovers:
+            folder, quantized = self.channel.folder / RESUME, self._planned("quantize") is not None
+            found = recovery.scored(folder, self.facts["quality"], self._scored, quantized=quantized)
+            self.facts["recovery"]["quality"] = found
+            self.progress.note(gained(found))
+        check_limits(self.spec.recipe.limits, self.facts["quality"])
 
 
 def run(spec: OptimizeSpec, channel: JobChannel, memory: PeakMemory) -> dict[str, Any]:
     """Fill the channel's output with an artifact; the result document's own part."""
-    began = time.monotonic()
     work = Optimization(spec, channel)
+    with recovery.stages(channel.folder / RESUME) if work.recovers else nullcontext():
+        return _made(work, spec, channel, memory)
+
+
+def _made(work: Optimization, spec: OptimizeSpec, channel: JobChannel, memory: PeakMemory) -> dict[str, Any]:
+    began = time.monotonic()
     work.run()
     work.progress.phase("manifest", "Hashing every file", weight=0.5)
     described = files.describe(channel.output)
@@ -174,7 +199,7 @@ def run(spec: OptimizeSpec, channel: JobChannel, memory: PeakMemory) -> dict[str
         seed=spec.seed, peak_rss_bytes=memory.peak, seconds=round(time.monotonic() - began, 2), **work.facts,
     )  # fmt: skip
     files.write_manifest(channel.output, manifest)
-    document = manifest.model_dump(mode="json", include={"seconds", "peak_rss_bytes", "quality", "bytes_before", "bytes_after"})
+    document = manifest.model_dump(mode="json", include=RESULT)
     return {**document, "artifact": manifest.id, "average_bits": (manifest.bits or {}).get("average_bits")}
 
 

@@ -20,6 +20,18 @@ def sample_tokens(model_dir: Path, texts: Iterable[str], samples: int, length: i
 
     Raises InvalidWorkload when the text is shorter than one window, InvalidModel when the tokenizer is another model's.
     """
+    windows, order = _shuffled(model_dir, texts, length, seed)
+    return windows[order[:samples].sort().values]
+
+
+def spare_tokens(model_dir: Path, texts: Iterable[str], samples: int, length: int, seed: int) -> torch.Tensor:
+    """The windows [rest, length] that `sample_tokens` leaves, in random order; possibly none. Raises as it does."""
+    windows, order = _shuffled(model_dir, texts, length, seed)
+    return windows[order[samples:]]
+
+
+def _shuffled(model_dir: Path, texts: Iterable[str], length: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """All windows [windows, length] of the text, and their numbers in random order [windows]."""
     import torch
     from transformers import AutoTokenizer
 
@@ -33,8 +45,8 @@ def sample_tokens(model_dir: Path, texts: Iterable[str], samples: int, length: i
             f"The calibration text is only {len(stream)} tokens, shorter than one sequence of {length}: give more text."
         )
     vocabulary.check(json.loads((model_dir / "config.json").read_bytes()), int(stream.max()))
-    chosen = torch.randperm(windows, generator=torch.Generator().manual_seed(seed))[:samples].sort().values
-    return stream[: windows * length].view(windows, length)[chosen]
+    order = torch.randperm(windows, generator=torch.Generator().manual_seed(seed))
+    return stream[: windows * length].view(windows, length), order
 
 
 def describe(tokens: torch.Tensor) -> dict[str, Any]:

@@ -91,6 +91,13 @@ class Dropped:
         return weight * pruning.by_magnitude(weight, asked.sparsity, asked.pattern)
 
 
+class Held:
+    """Zeros that are there already: nothing more is dropped, and what rounds knows where they are."""
+
+    def prune(self, linear: Linear) -> torch.Tensor:
+        return linear.weight.clone()
+
+
 def build(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
     """The algorithms of `request`; `dtype` is the 16-bit type that weights and scales are stored in.
 
@@ -102,6 +109,8 @@ def build(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
     found = METHODS[request.method](request, dtype)
     if _caches(request):
         found = replace(found, cache=activations.cache_scales, samples=None)
+    if request.keep_zeros:
+        return replace(found, pruner=Held(), sequential=True, samples=None)
     if request.pruning is None:
         return found
     return replace(found, pruner=Dropped(request.pruning), sequential=True, samples=None, gram_samples=None)

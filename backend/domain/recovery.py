@@ -1,0 +1,88 @@
+"""The options of a recovery: the short fine-tune after pruning that wins back some of what pruning cost.
+
+What is asked, and what came of it in words. Knows nothing of models (`recovery_need` does) and of how it is done
+(engines/native/recovery.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, model_serializer
+
+SPARE_SEQUENCES = 12
+"""The least that must be left of the calibration text beside what calibrates: most of it to learn from, some to stop by."""
+
+VALIDATIONS, MOST_VALIDATION = 20, 16
+"""How often it validates after the start, and on how many sequences at most: what that costs beside the steps."""
+WIDE_RATE = 1.5
+"""Measured on the starter, 3e-3 at its hidden size of 512, and from there by 1 / width, as Adam's rate for a hidden matrix goes
+(Yang et al. 2022, arXiv 2203.03466): 3.7e-4 at 4096, where LoRA is usually trained with 1e-4 to 3e-4."""
+
+
+class Recover(BaseModel):
+    """Written as `true` where nothing differs from the defaults, which docs/decisions/0014-recovery.md explains."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    rank: int = Field(8, ge=1, le=256)
+    """Of the two factors that are learned beside each pruned matrix."""
+    steps: int = Field(100, ge=1, le=10_000)
+    """At most; fewer where the validation loss stops falling."""
+    learning_rate: float | None = Field(None, gt=0, le=1)
+    """At its highest: it rises at first and falls to zero at the last step. Empty is `WIDE_RATE` / the model's hidden size."""
+    batch: int = Field(4, ge=1, le=256)
+    """Sequences a step."""
+    patience: int = Field(5, ge=1, le=1000)
+    """Validations without a better loss after which it stops; there are about twenty in all."""
+    teacher: bool = True
+    """Learn what the original model says of each next token, rather than the text alone."""
+
+    @model_serializer(mode="plain")
+    def _written(self) -> Any:
+        defaults = {name: info.default for name, info in type(self).model_fields.items()}
+        changed = {name: getattr(self, name) for name, default in defaults.items() if getattr(self, name) != default}
+        return changed or True
+
+    def asked(self) -> dict[str, Any]:
+        """Every option, as an engine is asked."""
+        return {name: getattr(self, name) for name in type(self).model_fields}
+
+
+def read(value: Any) -> Any:
+    """`recover:` as written: true for the defaults, false for none. Raises ValueError for what is neither that nor a mapping."""
+    if isinstance(value, bool):
+        return Recover() if value else None
+    if value is not None and not isinstance(value, dict | Recover):
+        raise ValueError("`recover` is true, or a mapping such as {rank: 8, steps: 200}")
+    return value
+
+
+def title(step: Recover) -> str:
+    """What plans say of it."""
+    taught = "taught by the original" if step.teacher else "from text alone"
+    return f"then recovery in at most {step.steps} steps of rank {step.rank}, {taught}"
+
+
+def gained(quality: Mapping[str, Mapping[str, float]]) -> str:
+    """What it gained; `quality` has the `perplexity` of the `original`, the `pruned` and the `recovered` weights."""
+    before, pruned, after = (quality[name]["perplexity"] for name in ("original", "pruned", "recovered"))
+    found = f"Perplexity is {before:.2f} before pruning, {pruned:.2f} after pruning and {after:.2f} after recovery"
+    if pruned <= before:
+        return f"{found}."
+    share = (pruned - after) / (pruned - before)
+    return f"{found}: recovery won back {share:.0%} of what pruning cost." if share > 0 else f"{found}: recovery did not help."
+
+
+def ended(document: Mapping[str, Any]) -> str:
+    """Why and when it ended, and what is kept; `document` is the manifest's `recovery`."""
+    done, asked = document["steps"], document["asked"]["steps"]
+    why = {
+        "steps": f"It made all {asked} steps",
+        "patience": f"It stopped early, at step {done} of {asked}, since the validation loss no longer fell",
+        "not finite": f"It stopped at step {done} of {asked}, since the loss was no longer finite",
+    }[str(document["stopped"])]
+    if not document["improved"]:
+        return f"{why}. No step was better than the pruned model, so the pruned weights are kept as they were."
+    return f"{why}; the weights of step {document['best_step']}, which had the lowest validation loss, are kept."

@@ -1,0 +1,36 @@
+"""The rule that a recovery must be possible: no experts, and memory for the whole model where the job runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from backend.domain import recovery_need as need
+from backend.domain.model import ModelFacts
+from backend.domain.plan import Facts, Reason
+from backend.domain.recipe import Recipe
+
+
+def fits(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+    step = need.asked(recipe)
+    if step is None:
+        return
+    if model.experts:
+        message = "Recovery has no adapters for models made of experts: leave `recover` out."
+        yield Reason(rule="recovery-experts", message=message, source="engines/native/recovery_model.py")
+    held, where = _memory(facts)
+    needed = need.memory_bytes(model, recipe)
+    if held is not None and needed > held:
+        smaller = "`teacher: false`, a smaller `batch`" if step.teacher else "a smaller `batch`"
+        message = f"Recovery holds the whole model in memory, about {need.size(needed)}, and {where} has {need.size(held)}"
+        yield Reason(
+            rule="recovery-memory", message=f"{message}: use {smaller}, or leave `recover` out.", source="domain/recovery_need.py"
+        )
+
+
+def _memory(facts: Facts) -> tuple[int | None, str]:
+    """Of the one device that would hold it; None where that is not known."""
+    if facts.hardware == "cuda" and facts.device is not None:
+        return facts.device.memory_bytes, f"one accelerator of {facts.where}"
+    if facts.hardware == "cpu" and facts.ram_bytes is None and facts.device is not None:
+        return facts.device.memory_bytes or None, facts.where
+    return facts.ram_bytes, facts.where

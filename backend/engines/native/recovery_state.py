@@ -1,0 +1,82 @@
+"""How far a recovery is, in a folder: factors, optimizer and curve, so that a later attempt goes on to the same bytes.
+
+A file of tensors a step at which it was saved, and a small one that names the last and is replaced as a whole. Knows no model.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from backend.layered.disk import disk_errors, write_file
+
+NAME = "state.json"
+
+
+class Point(BaseModel):
+    """Of the loss curve, nats a token. `training` is the mean over the steps since the point before; None at the start."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    step: int
+    validation: float
+    training: float | None = None
+
+
+class State(BaseModel):
+    """`key` names the run: only one with the same goes on from here. `worse` counts validations since the best one."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    key: str
+    step: int = 0
+    """Steps done."""
+    curve: list[Point] = []
+    best_step: int = 0
+    worse: int = 0
+    summed: float = 0.0
+    """Training losses since the last point, and their number."""
+    counted: int = 0
+    stopped: str = ""
+    """Why no further step is made; empty while there are any."""
+
+    @property
+    def best(self) -> Point:
+        """Raises StopIteration before the first validation."""
+        return next(point for point in self.curve if point.step == self.best_step)
+
+
+def save(folder: Path, state: State, tensors: dict[str, Any]) -> None:
+    """`tensors` is what torch.save takes. Raises DiskFull or WorkError."""
+    import torch
+
+    with disk_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    kept = _tensors(folder, state.step)
+    write_file(kept, lambda aside: torch.save(tensors, aside))
+    write_file(folder / NAME, lambda aside: aside.write_text(state.model_dump_json()))
+    for old in folder.glob("step-*.pt"):
+        if old != kept:
+            old.unlink()
+
+
+def load(folder: Path, key: str) -> tuple[State, dict[str, Any]] | None:
+    """What an earlier attempt at the same run left; None where there is none, or it cannot be read."""
+    import pickle
+
+    import torch
+
+    try:
+        state = State.model_validate_json((folder / NAME).read_bytes())
+        if state.key != key:
+            return None
+        tensors: dict[str, Any] = torch.load(_tensors(folder, state.step), weights_only=True)
+    except (OSError, ValidationError, RuntimeError, EOFError, pickle.UnpicklingError):
+        return None
+    return state, tensors
+
+
+def _tensors(folder: Path, step: int) -> Path:
+    return folder / f"step-{step:06d}.pt"

@@ -1,0 +1,21 @@
+"""Recovery for every family and layout of the native engine: adapters found by name, zeros kept, the loss lowered."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests import families
+from tests.unit.test_native_recovery import FAST, Case, same_but_for_the_kept_weights
+
+DENSE = [kind for kind, (_, own) in families.KINDS.items() if "num_experts_per_tok" not in own]
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("kind", DENSE)
+def test_every_dense_family_recovers(tmp_path: Path, kind: str) -> None:
+    case = Case.of(families.tiny(tmp_path / kind, kind))
+    result = case.recover(tmp_path / "out", FAST.model_copy(update={"steps": 4, "learning_rate": 0.002}))
+    assert result.loss_after < result.loss_before
+    same_but_for_the_kept_weights(case, tmp_path / "out")
