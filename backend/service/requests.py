@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -85,7 +87,7 @@ def pairs(view: EvaluationView, variant: str, asked: Asked) -> list[Pair]:
     """Measured requests that both answered, those whose answers differ most first. Raises NotFound."""
     baseline = view.document.variants[0].name
     columns = [*HEAD, "index", "prompt", "warm", "status", "text", "sent", "end"]
-    of = [("variant", "in", [baseline, variant])]
+    of = [("variant", "in", (baseline, variant))]
     rows = [row for row in _read(view, columns, asked, of) if not row["warm"] and row["status"] == "ok"]
     own = {(row["block"], row["index"]): row for row in rows if row["variant"] == variant}
     against = {(row["block"], row["index"]): row for row in rows if row["variant"] == baseline}
@@ -134,16 +136,24 @@ def _prompts(view: EvaluationView) -> list[str]:
     return [prompt.prompt for prompt in found.prompts]
 
 
-def _read(view: EvaluationView, columns: list[str], asked: Asked, also: list[tuple[str, str, Any]]) -> list[dict[str, Any]]:
-    name, value = ("concurrency", asked.concurrency) if asked.rate is None else ("rate", asked.rate)
-    chosen = [(name, "==", value), *also]
-    rows: list[dict[str, Any]] = _table(view, columns, chosen).to_pylist()
-    return rows
+Condition = tuple[str, str, Any]
+"""(column, comparison, value) as Parquet filters have it."""
 
 
-def _table(view: EvaluationView, columns: list[str], chosen: list[tuple[str, str, Any]]) -> Any:
+def _read(view: EvaluationView, columns: Sequence[str], asked: Asked, also: Sequence[Condition]) -> Sequence[dict[str, Any]]:
+    load: Condition = ("concurrency", "==", asked.concurrency) if asked.rate is None else ("rate", "==", asked.rate)
+    file = latencies.file_of(view)
+    status = file.stat()
+    return _rows(str(file), status.st_mtime_ns, status.st_size, tuple(columns), (load, *also))
+
+
+@lru_cache(maxsize=16)
+def _rows(
+    file: str, _changed: int, _size: int, columns: tuple[str, ...], chosen: tuple[Condition, ...]
+) -> tuple[dict[str, Any], ...]:
+    """Of a file as it is now. Nobody may change a row: a page asks for the same ones at every click."""
     import pyarrow.parquet
 
-    file = latencies.file_of(view)
     known = set(pyarrow.parquet.read_schema(file).names)  # evaluations of earlier versions have no rate
-    return pyarrow.parquet.read_table(file, columns=[name for name in columns if name in known], filters=chosen or None)
+    table = pyarrow.parquet.read_table(file, columns=[name for name in columns if name in known], filters=list(chosen))
+    return tuple(table.to_pylist())
