@@ -18,7 +18,7 @@ from tests.browser.running import Studio
 from tests.browser.test_loop import asked
 from tests.browser.visit import Visit, visiting
 
-pytestmark = [pytest.mark.vllm, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 LONG_MS = 300_000
 LINES = "".join(f'{{"wording": "def function_{number}(a, b):", "longest": 8}}\n' for number in range(40))
 VERDICT = re.compile(r"At 2 streams .*")
