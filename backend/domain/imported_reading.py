@@ -29,12 +29,13 @@ def read(files: Sequence[tuple[str, bytes]]) -> ImportedResult:
                 "import those of one tool and model at a time."
             )
     digest = hashlib.sha256(b"".join(sorted(hashlib.sha256(content).digest() for _, content in files))).hexdigest()
+    levels = tuple(sorted((level for contents in found for level in contents.levels), key=_order))
     moments = sorted(contents.measured_at for contents in found if contents.measured_at)
     return ImportedResult(
         id=f"b-{digest[:10]}", name=f"{first.model} ({first.tool})", tool=first.tool, version=first.version, model=first.model,
         measured_at=moments[0] if moments else None, files=tuple(PurePath(name).name for name, _ in files), sha256=digest,
-        levels=tuple(sorted((level for contents in found for level in contents.levels), key=_order)),
-        definitions=_once([each for contents in found for each in contents.definitions]),
+        levels=levels,
+        definitions=_held([each for contents in found for each in contents.definitions], levels),
         notes=tuple(dict.fromkeys(note for contents in found for note in contents.notes)),
     )  # fmt: skip
 
@@ -47,8 +48,9 @@ def _order(level: ImportedLevel) -> tuple[str, float]:
     return level.mode, level.rate or level.concurrency or 0.0
 
 
-def _once(definitions: Sequence[Definition]) -> tuple[Definition, ...]:
-    return tuple(dict.fromkeys(definitions))
+def _held(definitions: Sequence[Definition], levels: Sequence[ImportedLevel]) -> tuple[Definition, ...]:
+    """Each once, of the metrics that some level has."""
+    return tuple(each for each in dict.fromkeys(definitions) if any(getattr(level, each.metric) is not None for level in levels))
 
 
 def _contents(name: str, content: bytes) -> list[Contents]:

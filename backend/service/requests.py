@@ -78,6 +78,14 @@ def times(view: EvaluationView, asked: Asked, block: int | None = None) -> list[
     return [(str(row["variant"]), RequestRecord.model_validate({name: row[name] for name in TIMES})) for row in rows]
 
 
+def whole(view: EvaluationView, variant: str, asked: Asked) -> list[RequestRecord]:
+    """The records of one variant at one level, with their chunks and without texts, over all blocks. Raises NotFound."""
+    name, value = ("concurrency", asked.concurrency) if asked.rate is None else ("rate", asked.rate)
+    columns = [*TIMES, "clock", "streamed", "chunk_times", "chunk_tokens"]
+    rows = _table(view, columns, [("variant", "==", variant), (name, "==", value)]).to_pylist()
+    return [RequestRecord.model_validate(row) for row in rows]
+
+
 def pairs(view: EvaluationView, variant: str, asked: Asked) -> list[Pair]:
     """Measured requests that both answered, those whose answers differ most first. Raises NotFound."""
     baseline = view.document.variants[0].name
