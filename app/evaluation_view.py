@@ -6,11 +6,12 @@ from typing import Any
 
 import streamlit as st
 
-from app import chart_grid, charts, cost_view, requests_view
+from app import chart_grid, charts, cost_view, evaluation_tables, goodput_view, requests_view, shown_variants
 from app.words import plain
 from backend.domain import charts as drawn
 from backend.domain.charts_parts import is_sound
 from backend.domain.comparison import has_many_errors
+from backend.domain.configuration import configuration_hash
 from backend.domain.evaluation import Evaluation, Level, VariantResult
 from backend.domain.wording import INTERLEAVE, Verdict, figure, hardware_line, quality_cost, scored, verdicts, versions_line
 from backend.service import Workspace, evaluations
@@ -37,8 +38,8 @@ def say_sentences(document: Evaluation) -> None:
     found: list[Verdict] = verdicts(document)
     if not found:
         st.info("One variant was measured, so there is nothing to compare: add another for a verdict.", icon=":material/info:")
-    for verdict in found:
-        st.markdown(f"{verdict_icon(verdict.text)} {verdict.text}")
+    if found:  # one element: a browser is slow with hundreds
+        st.markdown("\n\n".join(f"{verdict_icon(verdict.text)} {verdict.text}" for verdict in found))
 
 
 def say_warnings(document: Evaluation) -> None:
@@ -91,17 +92,6 @@ def draw_quality(document: Evaluation, key: str) -> None:
     st.table(rows, border="horizontal", hide_index=True, alt="Quality of each variant")
 
 
-def table(document: Evaluation, key: str) -> None:
-    """The documentation page's metrics under its own names."""
-    st.dataframe(
-        drawn.table(document),
-        hide_index=True,
-        key=f"{key}-table",
-        placeholder="not measured",
-        alt="Every metric, one row a variant and concurrency",
-    )
-
-
 def validity(document: Evaluation) -> list[dict[str, Any]]:
     """One row a variant and level: whether its figures are the server's, and why not."""
     return [_audited(result, level) for result in document.variants for level in result.levels]
@@ -148,7 +138,8 @@ def say_validity(document: Evaluation) -> None:
     workload = document.workload.get("sha256")
     told = f"Workload SHA-256 `{str(workload)[:16]}…`" if workload else "The workload's hash was not recorded"
     st.caption(
-        f"{told}. {document.options.repeats} repeats. Order: {plain(INTERLEAVE.get(document.interleave, document.interleave))}."
+        f"Configuration SHA-256 `{configuration_hash(document)[:16]}…`: load, variants and workload. {told}. "
+        f"{document.options.repeats} repeats. Order: {plain(INTERLEAVE.get(document.interleave, document.interleave))}."
     )
 
 
@@ -180,23 +171,28 @@ def say_glance(document: Evaluation) -> None:
 
 
 def show(opened: Workspace, view: EvaluationView) -> None:
-    """The whole of it."""
-    say_glance(view.document)
-    first = drawn.pareto(view.document, charts.theme())
+    """The whole of it. Charts and sentences are of the variants that are shown, tables of all."""
+    document = view.document
+    shown = shown_variants.choose(document, "shown")
+    names = [result.name for result in shown.variants]
+    say_glance(shown)
+    first = drawn.pareto(document, charts.theme(), names)
     charts.show({**first, "layout": {**first["layout"], "height": FIRST}}, "evaluation-pareto")
     with st.expander("Full verdicts, with every latency", icon=":material/balance:"):
-        say_sentences(view.document)
-    say_warnings(view.document)
-    say_provenance(view.document)
-    draw_speed(view.document, "evaluation")
+        say_sentences(shown)
+    say_warnings(document)
+    say_provenance(document)
+    draw_speed(shown, "evaluation")
     st.subheader("Figures")
-    table(view.document, view.id)
+    evaluation_tables.show(document, view.id)
     downloads(opened, view)
+    st.subheader("What keeps your limits?")
+    goodput_view.show(view, document, shown)
     st.subheader("What would it cost?")
-    cost_view.show(opened, view.document)
+    cost_view.show(opened, document)
     st.subheader("Quality")
-    draw_quality(view.document, view.id)
+    draw_quality(shown, view.id)
     st.subheader("Requests and answers")
-    requests_view.show(view)
+    requests_view.show(view, names)
     st.subheader("Validity")
-    say_validity(view.document)
+    say_validity(document)

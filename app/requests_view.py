@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import streamlit as st
@@ -14,7 +15,7 @@ from backend.domain.charts_parts import provenance
 from backend.domain.errors import NotFound
 from backend.domain.load import RequestRecord
 from backend.domain.wording import figure
-from backend.service import requests
+from backend.service import latencies, requests
 from backend.service.evaluations import EvaluationView
 from backend.service.requests import Asked, Pair
 
@@ -22,8 +23,8 @@ SHOWN = 25
 """Pairs of answers in the list; one is opened at a time."""
 
 
-def show(view: EvaluationView) -> None:
-    """Drawn only when asked for: it reads every record of a level."""
+def show(view: EvaluationView, shown: Sequence[str]) -> None:
+    """Drawn only when asked for: it reads the records of a level. `shown`: the variants on the charts."""
     if not st.toggle("Show single requests and answers", key="requests", bind="query-params"):
         st.caption("A run on the clock with every request, how latencies are spread, and the answers that changed most.")
         return
@@ -34,7 +35,7 @@ def show(view: EvaluationView) -> None:
         )
         chosen = asked[at or next(iter(asked))]
         _answers(view, chosen)
-        _runs(view, chosen)
+        _runs(view, chosen, shown)
     except NotFound as error:
         st.info(plain(str(error)), icon=":material/info:")
 
@@ -88,21 +89,22 @@ def _side_by_side(pair: Pair, baseline: str, variant: str) -> None:
             st.html(markup(pieces))
 
 
-def _runs(view: EvaluationView, asked: Asked) -> None:
+def _runs(view: EvaluationView, asked: Asked, shown: Sequence[str]) -> None:
     document, theme = view.document, charts.theme()
     names = [result.name for result in document.variants]
     where = provenance(document)
-    records = requests.times(view, asked)
-    by_name: dict[str, list[RequestRecord]] = {name: [record for own, record in records if own == name] for name in names}
-    left, right = st.columns(2)
-    for column, metric in zip((left, right), charts_requests.LATENCIES, strict=True):
-        with column:
-            charts.show(charts_requests.distribution(metric, asked.words, by_name, where, theme), f"ecdf-{metric}")
+    known = charts_requests.LATENCIES
+    metric = st.segmented_control(
+        "Spread of", list(known), default="ttft_ms", required=True, format_func=lambda name: known[name], key="requests_spread",
+        bind="query-params",
+    ) or "ttft_ms"  # fmt: skip
+    spread = {own: latencies.spread(view, own, asked.concurrency, asked.rate, metric) for own in shown}
+    charts.show(charts_requests.distribution(metric, asked.words, spread, where, theme), "ecdf")
     repeats = [str(number + 1) for number in range(document.options.repeats)]
     first, second = st.columns(2)
     name = first.selectbox("Run of", names, key="requests_run", bind="query-params")
     block = second.selectbox("Repeat", repeats, key="requests_block", bind="query-params")
-    run = [record for own, record in requests.times(view, asked, int(block) - 1) if own == name]
+    run = requests.times(view, asked, name, int(block) - 1)
     charts.show(charts_requests.timeline(name, asked.words, run, where, theme), "timeline", words(name, run))
     st.caption("A bar is a request; between the dotted lines every stream is past its warm-up and none is done.")
 

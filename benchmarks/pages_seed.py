@@ -21,6 +21,7 @@ from backend.domain.artifact import ArtifactFile, Manifest
 from backend.domain.comparison import compare
 from backend.domain.evaluation import (
     LATENCY_METRICS,
+    Comparison,
     EvaluateOptions,
     Evaluation,
     Level,
@@ -87,7 +88,7 @@ def seed(home: Path, size: Size) -> Workspace:
             (_events(size), EventRow),
             (_artifacts(home, size, cards), ArtifactRow),
             (_evaluations(home, size, documents, cards), EvaluationRow),
-            ([_supervisor()], SupervisorRow),
+            ([supervisor()], SupervisorRow),
         ):
             for chunk in _chunks(rows):
                 session.execute(insert(table), chunk)
@@ -249,17 +250,22 @@ def _evaluations(home: Path, size: Size, documents: list[str], cards: list[Model
 
 def _document(number: int) -> Evaluation:
     rng = random.Random(number)
-    results = [_measured("starter", 1.0, rng), *(_measured(name, speed, rng) for name, speed in SPEEDS.items())]
+    results = [measured("starter", 1.0, rng), *(measured(name, speed, rng) for name, speed in SPEEDS.items())]
+    return document(results, compare(results), EvaluateOptions(concurrency=LEVELS, repeats=REPEATS, price_per_hour=1.2))
+
+
+def document(results: list[VariantResult], comparison: list[Comparison], options: EvaluateOptions) -> Evaluation:
+    """As if measured on one made-up machine."""
     return Evaluation(
-        variants=results, comparison=compare(results), interleave="resident", measured_at=EPOCH.isoformat(),
+        variants=results, comparison=comparison, interleave="resident", measured_at=EPOCH.isoformat(),
         workload={"name": "starter-code", "sha256": "0" * 64, "prompts": 160},
         hardware={"cpu": "Simulated", "cores": 2, "memory_bytes": 2**34, "accelerators": []},
         versions={"python": "3.11.7", "vllm": "0.32.0", "torch": "2.13.0", "transformers": "5.19.0"},
-        options=EvaluateOptions(concurrency=LEVELS, repeats=REPEATS, price_per_hour=1.2),
+        options=options,
     )  # fmt: skip
 
 
-def _measured(name: str, speed: float, rng: random.Random) -> VariantResult:
+def measured(name: str, speed: float, rng: random.Random) -> VariantResult:
     kl = 0.0004 if "w8a8" in name else 0.0
     quality = Quality(perplexity=44.9 + kl, perplexity_original=44.9, kl_mean=kl, kl_ci95=(kl, kl * 1.1), greedy_match=0.98)
     levels = [_level(concurrency, speed, rng) for concurrency in LEVELS]
@@ -304,7 +310,7 @@ def _block(latencies: dict[str, float], throughput: float, rng: random.Random) -
     return block
 
 
-def _supervisor() -> dict[str, Any]:
+def supervisor() -> dict[str, Any]:
     """This process, with a heartbeat that stays fresh, so that pages look as they do in use."""
     own = psutil.Process()
     return {

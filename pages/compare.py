@@ -12,11 +12,12 @@ from app import (
     evaluation_view,
     imported_view,
     navigation,
+    shown_variants,
 )
 from app.session import workspace
 from app.words import plain
 from backend.domain import charts as drawn
-from backend.domain import slo
+from backend.domain import foremost, slo
 
 opened = workspace()
 head = st.container(horizontal=True, vertical_alignment="bottom")
@@ -42,12 +43,13 @@ documents = compare_form.what_if(views)
 whole = compare.merged(views, documents)
 theme = charts.theme()
 with top:
+    shown = shown_variants.choose(whole, "shown")
     chart = st.container()
     limits = compare_slo.choose(documents)
     best = slo.best(whole, limits)
     with chart:
-        limited = limits != slo.Slo()
-        charts.show(compare_slo.ringed(drawn.pareto(whole, theme), best if limited else [], theme), "compare-pareto")
+        limited, names = limits != slo.Slo(), [result.name for result in shown.variants]
+        charts.show(compare_slo.ringed(drawn.pareto(whole, theme, names), best if limited else [], theme), "compare-pareto")
         st.caption("Up and to the right is better. The number at a mark is its concurrency; marks off the front are pale.")
     st.dataframe(compare_slo.rows(best), hide_index=True, alt="The best measured level of each variant within the limits")
     st.caption(
@@ -55,9 +57,9 @@ with top:
     )
 left, right = st.columns(2)
 with left:
-    charts.show(drawn.price(whole, "per_million_output", theme), "compare-price")
+    charts.show(drawn.price(shown, "per_million_output", theme), "compare-price")
 with right:
-    charts.show(drawn.latency(whole, "ttft_ms", "p50", theme), "compare-ttft")
+    charts.show(drawn.latency(shown, "ttft_ms", "p50", theme), "compare-ttft")
 if sentence := compare.cheapest(whole):
     st.markdown(sentence)
 
@@ -78,7 +80,7 @@ imported_view.show(opened, whole)
 st.subheader("Verdicts")
 for view in views:
     st.markdown(f"**{plain(view.title)}**")
-    evaluation_view.say_verdicts(view.document)
+    evaluation_view.say_verdicts(foremost.only(view.document, foremost.foremost(view.document)))
     evaluation_view.say_provenance(view.document)
     navigation.link("evaluate", "Open the evaluation", ":material/open_in_new:", id=view.id)
     evaluation_view.downloads(opened, view)

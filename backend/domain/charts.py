@@ -36,6 +36,7 @@ PERCENTILES = ("p50", "p90", "p95", "p99")
 LATENCIES = {
     "ttft_ms": "Time to first token",
     "tpot_ms": "Inter-token latency",
+    "chunk_gap_ms": "Time between chunks",
     "client_latency_ms": "Client latency",
 }
 THROUGHPUTS = {
@@ -69,7 +70,7 @@ class _Line(NamedTuple):
 
     @property
     def axis(self) -> str:
-        return "Price (currency of the hourly price)" if self.unit == CURRENCY else self.heading
+        return "Price (hourly price's currency)" if self.unit == CURRENCY else self.heading
 
     @property
     def better(self) -> str:

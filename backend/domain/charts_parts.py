@@ -31,6 +31,11 @@ def legend_name(name: str) -> str:
     return text(name if len(name) <= LEGEND_WIDTH else f"{name[: LEGEND_WIDTH - 1]}…")
 
 
+def inert(words: str) -> str:
+    """Text inside a hover template, where plotly would put a figure for `%{`."""
+    return words.replace("%{", "&#37;{")
+
+
 def finite(value: float | None) -> float | None:
     """None for what cannot be drawn."""
     return value if value is not None and math.isfinite(value) else None

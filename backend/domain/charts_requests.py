@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from backend.domain.charts_theme import COLOURS, Figure, Theme, empty, layout, style, text
+from backend.domain.charts_parts import inert, legend_name
+from backend.domain.charts_theme import COLOURS, Figure, Theme, empty, layout, legend_at, pale, style, text
 from backend.domain.load import RequestRecord
 from backend.domain.metrics import steady_window
 from backend.domain.wording import figure
 
 Records = Sequence[RequestRecord]
-MOST_POINTS = 400
-"""Of one distribution: beyond that, quantiles evenly apart, the ends kept."""
-
-
-class Latency(NamedTuple):
-    """`seconds` of a good record; None where it has none."""
-
-    title: str
-    seconds: Callable[[RequestRecord], float | None]
+MOST_POINTS, LEAST_POINTS = 1600, 100
+"""Of all distributions on a chart together, and of each: beyond that, quantiles evenly apart, the ends kept."""
 
 
 LATENCIES = {
-    "ttft_ms": Latency("Time to first token", lambda r: _span(r.sent, r.first_content)),
-    "client_latency_ms": Latency("Client latency", lambda r: _span(r.sent, r.end)),
+    "ttft_ms": "Time to first token",
+    "tpot_ms": "Inter-token latency",
+    "client_latency_ms": "Client latency",
 }
 
 
@@ -34,7 +29,7 @@ def timeline(name: str, at: str, records: Records, provenance: str, theme: Theme
     `at` is the load in words. Warm-up is shaded; the steady window lies between the dotted lines. A request that failed has a
     mark of its own.
     """
-    title = f"Requests of {name} at {at}"
+    title = f"Requests at {at}: {legend_name(name)}"
     sent = [record for record in records if record.sent is not None]
     if not sent:
         return empty(title, "No request was sent.", theme)
@@ -60,9 +55,10 @@ def timeline(name: str, at: str, records: Records, provenance: str, theme: Theme
     drawn = layout(title, x, y, theme, mark="Sent after (s)", provenance=provenance)
     height = min(720, 220 + 12 * streams)
     shapes = _window(records, start, colours.muted)
+    legend = {**drawn["legend"], "y": legend_at(height, drawn["margin"]["t"])}
     return {
         "data": [trace for trace in traces if trace["x"]],
-        "layout": {**drawn, "barmode": "overlay", "bargap": 0.2, "height": height, "shapes": shapes},
+        "layout": {**drawn, "barmode": "overlay", "bargap": 0.2, "height": height, "shapes": shapes, "legend": legend},
     }
 
 
@@ -102,51 +98,54 @@ def _window(records: Records, start: float, colour: str) -> list[dict[str, Any]]
     window = steady_window(records)
     if window is None:
         return []
+    shade = {
+        "type": "rect", "xref": "x", "yref": "paper", "x0": 0, "x1": window[0] - start, "y0": 0, "y1": 1, "layer": "below",
+        "fillcolor": pale(colour), "line": {"width": 0}, "opacity": 0.4,
+    }  # fmt: skip
     line = {"type": "line", "yref": "paper", "y0": 0, "y1": 1, "line": {"color": colour, "dash": "dot", "width": 1}}
-    return [{**line, "x0": at - start, "x1": at - start} for at in window]
+    return [shade, *({**line, "x0": at - start, "x1": at - start} for at in window)]
 
 
-def distribution(metric: str, at: str, records: Mapping[str, Records], provenance: str, theme: Theme = "light") -> Figure:
-    """Empirical distribution of a latency, one step line a variant: the share of requests that took at most so long."""
-    chosen = LATENCIES[metric]
-    title = f"{chosen.title} of every request at {at}"
+def distribution(
+    metric: str, at: str, latencies: Mapping[str, Sequence[float]], provenance: str, theme: Theme = "light"
+) -> Figure:
+    """Empirical distribution of a latency, one step line a variant: the share of requests that took at most so long.
+
+    `latencies`: milliseconds of each good request by variant, rising. Of many variants each has fewer points.
+    """
+    name = LATENCIES[metric]
+    title = f"{name} at {at}"
+    most = max(LEAST_POINTS, MOST_POINTS // max(1, len(latencies)))
     traces = [
-        trace
-        for index, (name, own) in enumerate(records.items())
-        if (trace := _steps(name, index, own, chosen, provenance, theme))["x"]
+        _steps(variant, index, values, most, provenance, theme)
+        for index, (variant, values) in enumerate(latencies.items())
+        if values
     ]
     if not traces:
         return empty(title, "No request gave this latency.", theme)
-    x = {"label": f"{chosen.title} (ms)", "rangemode": "tozero"}
+    x = {"label": f"{name} (ms)", "rangemode": "tozero"}
     y = {"label": "Share of requests", "range": [0, 1.02], "tickformat": ".0%"}
     return {"data": traces, "layout": layout(title, x, y, theme, provenance=provenance)}
 
 
-def _steps(name: str, index: int, records: Records, chosen: Latency, provenance: str, theme: Theme) -> dict[str, Any]:
-    found = sorted(1000 * taken for record in _good(records) if (taken := chosen.seconds(record)) is not None)
-    points = [(found[place], (place + 1) / len(found)) for place in _places(len(found))]
+def _steps(name: str, index: int, values: Sequence[float], most: int, provenance: str, theme: Theme) -> dict[str, Any]:
+    points = [(values[place], (place + 1) / len(values)) for place in _places(len(values), most)]
     look = style(index, theme)
+    said = f"<b>{inert(text(name))}</b><br>%{{y:.1%}} took at most %{{x:.4~g}} ms<br>{inert(provenance)}"
     return {
         "type": "scatter",
         "mode": "lines",
-        "name": text(name),
+        "name": legend_name(name),
         "customdata": [text(name)] * len(points),
         "x": [value for value, _ in points],
         "y": [share for _, share in points],
-        "hovertext": [
-            f"<b>{text(name)}</b><br>{share:.1%} took at most {figure(value)} ms<br>{provenance}" for value, share in points
-        ],
-        "hoverinfo": "text",
+        "hovertemplate": f"{said}<extra></extra>",
         "line": {"color": look.colour, "dash": look.dash, "width": 2, "shape": "hv"},
         "marker": {"color": look.colour},
     }
 
 
-def _places(count: int) -> list[int]:
-    if count <= MOST_POINTS:
+def _places(count: int, most: int) -> list[int]:
+    if count <= most:
         return list(range(count))
-    return sorted({round(step * (count - 1) / (MOST_POINTS - 1)) for step in range(MOST_POINTS)})
-
-
-def _span(start: float | None, end: float | None) -> float | None:
-    return None if start is None or end is None else end - start
+    return sorted({round(step * (count - 1) / (most - 1)) for step in range(most)})

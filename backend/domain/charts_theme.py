@@ -41,6 +41,10 @@ COLOURS: dict[str, Colours] = {
 }
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "star", "hexagon", "triangle-down")
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
+TITLE_WIDTH = 42
+"""Letters."""
+HEIGHT = 380
+"""Pixels."""
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 
 
@@ -69,19 +73,33 @@ def text(value: object) -> str:
     return str(value).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
+def broken(title: str) -> str:
+    """A long title over two lines: a phone shows some forty letters beside the camera."""
+    if len(title) <= TITLE_WIDTH or " " not in title:
+        return title
+    place = title.rfind(" ", 0, TITLE_WIDTH + 1)
+    place = place if place > 0 else title.find(" ")
+    return f"{title[:place]}<br>{title[place + 1 :]}"
+
+
+def unbroken(title: str) -> str:
+    return title.replace("<br>", " ")
+
+
 def layout(title: str, x: dict[str, Any], y: dict[str, Any], theme: Theme, **meta: Any) -> dict[str, Any]:
     """`meta` is what `charts_words` says of it besides: provenance, which way is better, what marks and whiskers are."""
-    colours = COLOURS[theme]
+    colours, title = COLOURS[theme], broken(title)
+    top = 72 if "<br>" in title else 52
     return {
         "title": {"text": title, "x": 0.0, "xref": "container", "xanchor": "left", "pad": {"l": 12}, "font": {"size": 15}},
         "font": {"family": FONT, "size": 12, "color": colours.ink},
         "paper_bgcolor": colours.panel,
         "plot_bgcolor": colours.panel,
-        "margin": {"l": 64, "r": 20, "t": 52, "b": 64},
-        "height": 360,
+        "margin": {"l": 64, "r": 20, "t": top, "b": 64},
+        "height": HEIGHT,
         "hovermode": "closest",
         "hoverlabel": {"align": "left", "bgcolor": colours.panel, "font": {"color": colours.ink, "family": FONT}},
-        "legend": {"orientation": "h", "x": 0, "y": -0.24, "yanchor": "top", "font": {"color": colours.ink}},
+        "legend": {"orientation": "h", "x": 0, "y": legend_at(HEIGHT, top), "yanchor": "top", "font": {"color": colours.ink}},
         "showlegend": True,
         "xaxis": _axis(x, colours),
         "yaxis": _axis(y, colours),
@@ -89,6 +107,11 @@ def layout(title: str, x: dict[str, Any], y: dict[str, Any], theme: Theme, **met
         # An empty template: plotly's own would add seven kilobytes to each figure and is overruled by the above.
         "template": {},
     }
+
+
+def legend_at(height: int, top: int = 52) -> float:
+    """Just below the title of the x axis, in shares of the height that is left for the marks."""
+    return round(-58 / max(60, height - top - 64), 3)
 
 
 def _axis(changes: dict[str, Any], colours: Colours) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from html import unescape
 from typing import Any, NamedTuple
 
@@ -12,10 +13,14 @@ from backend.domain.evaluation import Evaluation, Level, Quality
 from backend.domain.wording import figure, streams
 
 PARETO = "Speed per user against total throughput"
+PRICE = "Price per million output tokens"
 
 
-def pareto(evaluation: Evaluation, theme: Theme = "light") -> Figure:
-    """Speed for one user against what the machine gives in all, tokens/s both; the front is drawn, the dominated dimmed."""
+def pareto(evaluation: Evaluation, theme: Theme = "light", shown: Sequence[str] | None = None) -> Figure:
+    """Speed for one user against what the machine gives in all, tokens/s both; the front is drawn, the dominated dimmed.
+
+    `shown`: the variants with a colour and labels of their own, all by default; the others are small marks in one colour.
+    """
     points = pareto_points(evaluation)
     if not points:
         return empty(PARETO, "No throughput was measured.", theme)
@@ -23,7 +28,12 @@ def pareto(evaluation: Evaluation, theme: Theme = "light") -> Figure:
     line = {"color": COLOURS[theme].muted, "width": 1, "dash": "dot", "shape": "linear"}
     edge: dict[str, Any] = {"type": "scatter", "mode": "lines", "name": "Pareto front", "hoverinfo": "skip", "line": line}
     edge |= {"x": [p.total for p in front], "y": [p.per_user for p in front]}
-    marks = [_pareto_trace(evaluation, index, points, theme) for index in range(len(evaluation.variants))]
+    names = [result.name for result in evaluation.variants]
+    own = [names.index(name) for name in shown if name in names] if shown is not None else list(range(len(names)))
+    marks = [_others(evaluation, [p for p in points if p.variant not in own], theme)]
+    marks += [
+        _pareto_trace(evaluation, number, [p for p in points if p.variant == index], theme) for number, index in enumerate(own)
+    ]
     axes = (
         {"label": "Output tokens/s, all streams", "rangemode": "tozero"},
         {"label": "Output tokens/s per user", "rangemode": "tozero"},
@@ -51,46 +61,77 @@ def pareto_points(evaluation: Evaluation) -> list[ParetoPoint]:
         if level.output_tokens_per_s_per_request is not None
         and math.isfinite(level.output_tokens_per_s_per_request + level.output_tokens_per_s)
     ]
-    sound = [point for point in found if is_sound(point.level)]
-    return [
-        point._replace(on_front=is_sound(point.level) and not any(_dominates(other, point) for other in sound)) for point in found
-    ]
+    front = _front([(point.total, point.per_user) for point in found if is_sound(point.level)])
+    return [point._replace(on_front=is_sound(point.level) and (point.total, point.per_user) in front) for point in found]
 
 
-def _dominates(a: ParetoPoint, b: ParetoPoint) -> bool:
-    return a.total >= b.total and a.per_user >= b.per_user and (a.total > b.total or a.per_user > b.per_user)
+def _front(points: Iterable[tuple[float, float]]) -> set[tuple[float, float]]:
+    """Those that no other point is at least as good as in both and better than in one: by falling total, each the best so far."""
+    found: set[tuple[float, float]] = set()
+    best = -math.inf
+    for total, per_user in sorted(points, reverse=True):
+        if per_user > best:
+            found.add((total, per_user))
+            best = per_user
+    return found
 
 
-def _pareto_trace(evaluation: Evaluation, index: int, points: list[ParetoPoint], theme: Theme) -> dict[str, Any]:
-    result = evaluation.variants[index]
+def _pareto_trace(evaluation: Evaluation, number: int, points: list[ParetoPoint], theme: Theme) -> dict[str, Any]:
+    """One variant in the look of `number`."""
+    look = style(number, theme).colour
     # The legend takes the colour of the first mark: a variant with a level on the front is not pale there.
-    own = sorted((point for point in points if point.variant == index), key=lambda point: not point.on_front)
-    where = provenance(evaluation)
-    mark = marker(index, theme, [point.level for point in own])
-    colours = [style(index, theme).colour if point.on_front else pale(style(index, theme).colour) for point in own]
+    own = sorted(points, key=lambda point: not point.on_front)
+    name = evaluation.variants[own[0].variant].name if own else ""
+    colours = [look if point.on_front else pale(look) for point in own]
     return {
-        "type": "scatter",
+        **_marks(evaluation, own),
         "mode": "markers+text",
-        "cliponaxis": False,
-        "name": legend_name(result.name),
-        "customdata": [text(result.name)] * len(own),
-        "x": [point.total for point in own],
-        "y": [point.per_user for point in own],
-        "text": [str(point.level.concurrency) for point in own],
+        "name": legend_name(name),
         "textposition": "top center",
         "textfont": {"color": COLOURS[theme].muted, "size": 11},
+        "marker": {
+            **marker(number, theme, [point.level for point in own]),
+            "size": 11,
+            "color": colours,
+            "line": {"color": colours, "width": 2},
+        },
+    }
+
+
+def _others(evaluation: Evaluation, points: list[ParetoPoint], theme: Theme) -> dict[str, Any]:
+    """The variants without a colour of their own: small, without labels."""
+    symbols = ["circle" if is_sound(point.level) else "circle-open" for point in points]
+    colours = [COLOURS[theme].muted if point.on_front else pale(COLOURS[theme].muted) for point in points]
+    count = len({point.variant for point in points})
+    return {
+        **_marks(evaluation, points),
+        "mode": "markers",
+        "name": f"{count} other{'' if count == 1 else 's'}",
+        "marker": {"symbol": symbols, "size": 6, "color": colours, "line": {"color": colours, "width": 1}},
+    }
+
+
+def _marks(evaluation: Evaluation, points: list[ParetoPoint]) -> dict[str, Any]:
+    where = provenance(evaluation)
+    return {
+        "type": "scatter",
+        "cliponaxis": False,
+        "customdata": [text(evaluation.variants[point.variant].name) for point in points],
+        "x": [point.total for point in points],
+        "y": [point.per_user for point in points],
+        "text": [str(point.level.concurrency) for point in points],
         "hovertext": [
-            f"{at(result, point.level)}<br>{figure(point.per_user)} tokens/s per user, {figure(point.total)} in all"
-            f"{flags(point.level)}<br>{where}"
-            for point in own
+            f"{at(evaluation.variants[point.variant], point.level)}<br>{figure(point.per_user)} tokens/s per user, "
+            f"{figure(point.total)} in all{flags(point.level)}<br>{where}"
+            for point in points
         ],
         "hoverinfo": "text",
-        "marker": {**mark, "size": 11, "color": colours, "line": {"color": colours, "width": 2}},
     }
 
 
 def quality_speed(evaluation: Evaluation, concurrency: int | None = None, theme: Theme = "light") -> Figure:
-    """What speed costs in quality at one level (the highest by default): mean KL, nats a token, against output tokens/s."""
+    """What speed costs in quality and money at one level (the highest by default): mean KL, nats a token, against output
+    tokens/s; beside each mark its price per million output tokens, where an hourly price was given."""
     at = concurrency if concurrency is not None else max(levels(evaluation), default=1)
     title = f"Quality against speed at {streams(at)}"
     marks = [trace for index in range(len(evaluation.variants)) if (trace := _quality_trace(evaluation, index, at, theme))]
@@ -98,7 +139,7 @@ def quality_speed(evaluation: Evaluation, concurrency: int | None = None, theme:
         return empty(title, "Quality was not measured.", theme)
     highest = max(trace["x"][0] + trace["error_x"]["array"][0] for trace in marks) or 1.0
     x = {"label": "Mean KL divergence (nats a token)", "range": [-0.06 * highest, 1.08 * highest], "exponentformat": "e"}
-    meta = {"interval": ["95% from", "95% to"], "provenance": provenance(evaluation)}
+    meta = {"interval": ["95% from", "95% to"], "label": PRICE, "provenance": provenance(evaluation)}
     figure = layout(title, x, {"label": "Output tokens/s", "rangemode": "tozero"}, theme, **meta)
     return {
         "data": marks,
@@ -123,9 +164,13 @@ def _quality_trace(evaluation: Evaluation, index: int, concurrency: int, theme: 
         return None
     interval = (result.quality and result.quality.kl_ci95) or (kl, kl)
     said = f"{at(result, level)}<br>KL {figure(kl)} nats a token, {figure(level.output_tokens_per_s)} tokens/s{flags(level)}"
+    price = finite(level.price.per_million_output) if level.price else None
+    if price is not None:
+        said = f"{said}<br>{PRICE}: {figure(price)}"
     return {
         "type": "scatter",
-        "mode": "markers",
+        "mode": "markers" if price is None else "markers+text",
+        **({} if price is None else {"text": [figure(price)], "textposition": "top center"}),
         "cliponaxis": False,
         "name": legend_name(result.name),
         "customdata": [text(result.name)],

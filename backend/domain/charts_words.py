@@ -13,7 +13,7 @@ from html import unescape
 from typing import Any
 
 from backend.domain.charts_table import Row, inert
-from backend.domain.charts_theme import Figure
+from backend.domain.charts_theme import Figure, unbroken
 from backend.domain.wording import figure as number
 
 INTERVAL = ("from", "to")
@@ -22,7 +22,7 @@ INTERVAL = ("from", "to")
 def alt(figure: Figure) -> str:
     """Its title and axes, then each series with its lowest and highest point, and which series leads where one way is better."""
     drawn = figure["layout"]
-    title = drawn["title"]["text"]
+    title = unbroken(drawn["title"]["text"])
     if not figure["data"]:
         return f"{title}: {drawn['annotations'][0]['text']}"
     traces = _series(figure)
@@ -48,7 +48,8 @@ def _axes(traces: list[dict[str, Any]], drawn: dict[str, Any]) -> str:
 
 
 def _series_words(trace: dict[str, Any], drawn: dict[str, Any]) -> str:
-    name, ys = unescape(trace["customdata"][0]), trace["y"]
+    one = len(set(trace["customdata"])) == 1
+    name, ys = unescape(trace["customdata"][0] if one else trace["name"]), trace["y"]
     if len(ys) == 1:
         return f"{name}: {_point(trace, 0, drawn)}"
     low, high = ys.index(min(ys)), ys.index(max(ys))
@@ -59,8 +60,8 @@ def _series_words(trace: dict[str, Any], drawn: dict[str, Any]) -> str:
 
 def _point(trace: dict[str, Any], place: int, drawn: dict[str, Any]) -> str:
     """`240 at concurrency 16`."""
-    marks, mark = trace.get("text"), drawn.get("meta", {}).get("mark", "")
-    where = (mark, marks[place]) if marks else (drawn["xaxis"]["title"]["text"], _along(trace["x"][place]))
+    marks, mark = trace.get("text"), drawn.get("meta", {}).get("mark")
+    where = (mark, marks[place]) if marks and mark else (drawn["xaxis"]["title"]["text"], _along(trace["x"][place]))
     return f"{number(trace['y'][place])} at {_unitless(where[0])} {where[1]}"
 
 
@@ -105,7 +106,7 @@ def _row(trace: dict[str, Any], place: int, drawn: dict[str, Any]) -> Row:
     meta = drawn.get("meta", {})
     found: Row = {"Series": unescape(trace["customdata"][place])}
     if trace.get("text"):
-        found[meta["mark"]] = trace["text"][place]
+        found[meta.get("mark") or meta["label"]] = trace["text"][place]
     for axis in ("x", "y"):
         title = drawn[_axis(trace, axis)]["title"]["text"]
         found |= {title: trace[axis][place], **_interval(trace, axis, place, title, meta.get("interval", INTERVAL))}
@@ -145,4 +146,4 @@ def _cells(found: list[Row]) -> Iterable[list[Any]]:
 
 def file_name(figure: Figure) -> str:
     """Of the title, for a download, without its ending: `time-to-first-token-p50-ms`."""
-    return re.sub(r"[^a-z0-9]+", "-", figure["layout"]["title"]["text"].lower()).strip("-")[:60] or "chart"
+    return re.sub(r"[^a-z0-9]+", "-", unbroken(figure["layout"]["title"]["text"]).lower()).strip("-")[:60] or "chart"

@@ -33,6 +33,8 @@ from backend.domain.order_statistics import summary
 from backend.domain.prices import Pricing, price
 
 Records = Sequence[RequestRecord]
+LIMITED = ("ttft_ms", "tpot_ms", "client_latency_ms")
+"""What a request has one figure of, so that a limit can be set for it."""
 
 
 def summarise(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 from backend.domain.evaluation import Comparison, Evaluation, Level, VariantResult
@@ -9,6 +10,7 @@ from backend.domain.wording import (
     NO_DIFFERENCE,
     NOT_COMPARABLE,
     better_factor,
+    by_level,
     direction,
     figure,
     is_decided,
@@ -39,7 +41,8 @@ class GridRow(NamedTuple):
 
 def grid(evaluation: Evaluation) -> list[GridRow]:
     """One row a variant, the baseline first with its own output tokens/s."""
-    return [_row(evaluation, index, result) for index, result in enumerate(evaluation.variants)]
+    compared = by_level(evaluation)
+    return [_row(compared, index, result) for index, result in enumerate(evaluation.variants)]
 
 
 def keys(evaluation: Evaluation) -> list[int | str]:
@@ -48,10 +51,10 @@ def keys(evaluation: Evaluation) -> list[int | str]:
     return sorted(found, key=found.__getitem__)
 
 
-def _row(evaluation: Evaluation, index: int, result: VariantResult) -> GridRow:
+def _row(compared: Mapping[tuple[str, int | str], list[Comparison]], index: int, result: VariantResult) -> GridRow:
     cells = {}
     for level in result.levels:
-        rows = [row for row in evaluation.comparison if (row.variant, row.key) == (result.name, level.key)]
+        rows = compared.get((result.name, level.key))
         cells[level.key] = _cell(rows) if rows and index else _own(level, index)
     return GridRow(result.name, cells, quality_cost(result.quality))
 

@@ -189,12 +189,20 @@ class Verdict(NamedTuple):
     text: str
 
 
+def by_level(evaluation: Evaluation) -> dict[tuple[str, int | str], list[Comparison]]:
+    """The comparisons of each variant and level."""
+    found: dict[tuple[str, int | str], list[Comparison]] = {}
+    for row in evaluation.comparison:
+        found.setdefault((row.variant, row.key), []).append(row)
+    return found
+
+
 def verdicts(evaluation: Evaluation) -> list[Verdict]:
     """One a variant and level that was compared with the baseline, in the order of variants, then levels."""
-    found = []
+    found, compared = [], by_level(evaluation)
     for result in evaluation.variants[1:]:
         for level in result.levels:
-            rows = [r for r in evaluation.comparison if r.variant == result.name and r.key == level.key]
+            rows = compared.get((result.name, level.key))
             if rows:
                 found.append(Verdict(result.name, level.concurrency, sentence(rows, result.quality)))
     return found

@@ -56,7 +56,7 @@ def palette() -> dict[str, str]:
     light, dark = COLOURS["light"], COLOURS["dark"]
     pairs = [(light.ink, dark.ink), (light.muted, dark.muted), (light.grid, dark.grid), (light.panel, dark.panel)]
     series = list(zip(light.series, dark.series, strict=True))
-    return dict([*pairs, *series, *((pale(a), pale(b)) for a, b in series)])
+    return dict([*pairs, *series, *((pale(a), pale(b)) for a, b in [*pairs, *series])])
 
 
 def table(found: Sequence[AnyRow], first: str = "Variant") -> dict[str, Any]:

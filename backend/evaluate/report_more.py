@@ -80,7 +80,7 @@ def _timeline(name: str, at: str, run: Run, where: str, theme: Theme) -> Figure:
     """The steady window is that of all requests, also where some are drawn."""
     drawn = charts_requests.timeline(name, at, run.records, where, theme)
     sent = [record.sent for record in run.records if record.sent is not None]
-    if not drawn["data"] or run.window is None:
+    if not drawn["data"] or run.window is None or len(run.records) == run.requests:
         return drawn
     line = {"type": "line", "yref": "paper", "y0": 0, "y1": 1, "line": {"color": COLOURS[theme].muted, "dash": "dot", "width": 1}}
     shapes = [{**line, "x0": moment - min(sent), "x1": moment - min(sent)} for moment in run.window]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,9 @@ from backend.service.jobs import JobView
 from backend.service.workspace import Workspace
 from backend.store import history
 from backend.store.tables import EvaluationRow
+
+DOCUMENTS_KEPT = 16
+"""As many as a comparison shows, and some. One of fifty variants at twenty levels takes about 50 MB."""
 
 
 class InvalidOptions(RequestError):
@@ -110,7 +114,13 @@ def submit(workspace: Workspace, spec: EvaluateSpec, *, submission: str | None =
 
 def _view(row: EvaluationRow) -> EvaluationView:
     fields = {name: getattr(row, name) for name in EvaluationView.model_fields if name != "document"}
-    return EvaluationView(**fields, document=Evaluation.model_validate_json(row.document))
+    return EvaluationView(**fields, document=_read(row.document))
+
+
+@lru_cache(maxsize=DOCUMENTS_KEPT)
+def _read(document: str) -> Evaluation:
+    """The same text is the same frozen document: a page of it runs anew at every click."""
+    return Evaluation.model_validate_json(document)
 
 
 def show(workspace: Workspace, evaluation_id: str) -> EvaluationView:

@@ -14,9 +14,10 @@ from pathlib import Path
 
 from backend.domain.errors import NotFound, WorkError
 from backend.domain.evaluation import Level
+from backend.domain.goodput import Limits
 from backend.domain.load import RequestRecord
-from backend.domain.report_extras import Extras, Pair, Requests, Spread, WhatIf, Within, gather, load_of, spreads
-from backend.service import evaluations, imported, requests
+from backend.domain.report_extras import LATENCIES, Extras, Pair, Requests, Spread, WhatIf, Within, gather, load_of, spread_of
+from backend.service import evaluations, imported, latencies, requests
 from backend.service.evaluations import EvaluationView
 from backend.service.requests import Asked
 from backend.service.workspace import Workspace
@@ -62,10 +63,14 @@ class _Stored:
         self._view = view
 
     def spreads(self, level: Level, names: Sequence[str]) -> dict[str, dict[str, Spread]]:
-        return spreads({name: requests.whole(self._view, name, _asked(level)) for name in names})
+        at = (level.concurrency, load_of(level)[0])
+        return {
+            metric: {name: spread_of(own) for name in names if (own := latencies.spread(self._view, name, *at, metric))}
+            for metric in LATENCIES
+        }
 
     def run(self, level: Level, name: str) -> Sequence[RequestRecord]:
-        return [record for own, record in requests.times(self._view, _asked(level), 0) if own == name]
+        return requests.times(self._view, _asked(level), name, 0)
 
     def pairs(self, level: Level, name: str) -> Iterable[Pair]:
         found = requests.pairs(self._view, name, _asked(level))
@@ -77,4 +82,11 @@ def _asked(level: Level) -> Asked:
 
 
 def _goodput(view: EvaluationView, asked: WhatIf) -> tuple[Within, ...]:
-    return ()
+    """Of every level, where each request must keep limits; none without limits, or where the file is gone."""
+    if not asked.request_limits:
+        return ()
+    try:
+        counts = latencies.counts(view, Limits.model_validate(asked.request_limits))
+    except NotFound:
+        return ()
+    return tuple(Within(variant=name, key=key, within=found.within, of=found.of) for (name, key), found in counts.items())

@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 
 from backend.domain import rotation, workload
 from backend.domain.agreement import exact, token_f1
-from backend.domain.errors import NotFound, WhetstoneError
+from backend.domain.errors import WhetstoneError
 from backend.domain.load import RequestRecord
 from backend.domain.wording import streams
+from backend.service import latencies
 from backend.service.evaluations import EvaluationView
 
 HEAD = ("variant", "block")
@@ -25,6 +26,7 @@ TIMES = (
     "end",
     "status",
     "output_tokens",
+    "clock",
 )
 
 
@@ -65,32 +67,26 @@ def loads(view: EvaluationView) -> list[Asked]:
 
     Raises NotFound.
     """
-    table = _table(view, ["concurrency", "rate"], [])
-    rows = table.group_by(table.column_names).aggregate([]).to_pylist()
-    found = {(row.get("rate"), row["concurrency"] if row.get("rate") is None else 0): row for row in rows}
-    asked = [Asked(row["concurrency"], row.get("rate")) for row in found.values()]
-    return sorted(asked, key=lambda each: (each.rate or 0.0, each.concurrency))
+    latencies.file_of(view)
+    found: dict[tuple[float | None, int], Asked] = {}
+    for level in (level for result in view.document.variants for level in result.levels):
+        rate = latencies.rate_of(level)
+        found.setdefault((rate, level.concurrency if rate is None else 0), Asked(level.concurrency, rate))
+    return sorted(found.values(), key=lambda each: (each.rate or 0.0, each.concurrency))
 
 
-def times(view: EvaluationView, asked: Asked, block: int | None = None) -> list[tuple[str, RequestRecord]]:
-    """(variant, record) of one level, warm-up too, without chunks and texts; of one block or all. Raises NotFound."""
-    rows = _read(view, [*HEAD, *TIMES], asked, block=block)
-    return [(str(row["variant"]), RequestRecord.model_validate({name: row[name] for name in TIMES})) for row in rows]
-
-
-def whole(view: EvaluationView, variant: str, asked: Asked) -> list[RequestRecord]:
-    """The records of one variant at one level, with their chunks and without texts, over all blocks. Raises NotFound."""
-    name, value = ("concurrency", asked.concurrency) if asked.rate is None else ("rate", asked.rate)
-    columns = [*TIMES, "clock", "streamed", "chunk_times", "chunk_tokens"]
-    rows = _table(view, columns, [("variant", "==", variant), (name, "==", value)]).to_pylist()
-    return [RequestRecord.model_validate(row) for row in rows]
+def times(view: EvaluationView, asked: Asked, variant: str, block: int) -> list[RequestRecord]:
+    """The records of one run, warm-up too, without chunks and texts. Raises NotFound."""
+    rows = _read(view, [*HEAD, *TIMES], asked, [("variant", "==", variant), ("block", "==", block)])
+    return [RequestRecord.model_validate({name: row[name] for name in TIMES if name in row}) for row in rows]
 
 
 def pairs(view: EvaluationView, variant: str, asked: Asked) -> list[Pair]:
     """Measured requests that both answered, those whose answers differ most first. Raises NotFound."""
     baseline = view.document.variants[0].name
     columns = [*HEAD, "index", "prompt", "warm", "status", "text", "sent", "end"]
-    rows = [row for row in _read(view, columns, asked) if not row["warm"] and row["status"] == "ok"]
+    of = [("variant", "in", [baseline, variant])]
+    rows = [row for row in _read(view, columns, asked, of) if not row["warm"] and row["status"] == "ok"]
     own = {(row["block"], row["index"]): row for row in rows if row["variant"] == variant}
     against = {(row["block"], row["index"]): row for row in rows if row["variant"] == baseline}
     lines = _Lines(view, asked)
@@ -138,9 +134,9 @@ def _prompts(view: EvaluationView) -> list[str]:
     return [prompt.prompt for prompt in found.prompts]
 
 
-def _read(view: EvaluationView, columns: list[str], asked: Asked, block: int | None = None) -> list[dict[str, Any]]:
+def _read(view: EvaluationView, columns: list[str], asked: Asked, also: list[tuple[str, str, Any]]) -> list[dict[str, Any]]:
     name, value = ("concurrency", asked.concurrency) if asked.rate is None else ("rate", asked.rate)
-    chosen = [(name, "==", value), *([("block", "==", block)] if block is not None else [])]
+    chosen = [(name, "==", value), *also]
     rows: list[dict[str, Any]] = _table(view, columns, chosen).to_pylist()
     return rows
 
@@ -148,8 +144,6 @@ def _read(view: EvaluationView, columns: list[str], asked: Asked, block: int | N
 def _table(view: EvaluationView, columns: list[str], chosen: list[tuple[str, str, Any]]) -> Any:
     import pyarrow.parquet
 
-    file = Path(view.path) / "records.parquet"
-    if not file.is_file():
-        raise NotFound(f"The requests of {view.id} are no longer at {file}: its figures are still here.")
+    file = latencies.file_of(view)
     known = set(pyarrow.parquet.read_schema(file).names)  # evaluations of earlier versions have no rate
     return pyarrow.parquet.read_table(file, columns=[name for name in columns if name in known], filters=chosen or None)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
+from streamlit.testing.v1 import AppTest
 
 from app import cost_view, requests_view
 from backend.domain import charts_requests, charts_words, rotation, workload
@@ -93,7 +95,7 @@ def test_a_workload_that_has_changed_gives_no_prompt(home: Workspace, tmp_path: 
 def test_warm_up_and_failures_are_no_pairs_but_stand_on_the_clock(home: Workspace, stored: str) -> None:
     view = evaluations.show(home, stored)
     assert len(requests.pairs(view, "w8a8", Asked(2))) == BLOCKS * (REQUESTS - 1)
-    one = [own for name, own in requests.times(view, Asked(2), 0) if name == "original"]
+    one = requests.times(view, Asked(2), "original", 0)
     figure = charts_requests.timeline("original", "2 streams", one, "here")
     counts = {trace["name"]: len(trace["x"]) for trace in figure["data"]}
     assert counts == {"Warm-up": 2, "Waiting for the first token": 3, "Answering": 3, "Failed": 1}
@@ -103,13 +105,10 @@ def test_warm_up_and_failures_are_no_pairs_but_stand_on_the_clock(home: Workspac
 
 
 def test_the_distribution_ends_at_one_and_keeps_its_ends(home: Workspace) -> None:
-    many = [
-        record(number, 0, number * 0.1, "x").model_copy(update={"end": number * 0.1 + 0.1 + number / 1e4})
-        for number in range(1000)
-    ]
-    (trace,) = charts_requests.distribution("client_latency_ms", "1 stream", {"a": many}, "here")["data"]
+    many = {"a": [100 + number / 10 for number in range(10_000)]}
+    (trace,) = charts_requests.distribution("client_latency_ms", "1 stream", many, "here")["data"]
     assert len(trace["x"]) <= charts_requests.MOST_POINTS
-    assert trace["x"][0] == pytest.approx(100.0) and trace["x"][-1] == pytest.approx(199.9) and trace["y"][-1] == 1
+    assert trace["x"][0] == pytest.approx(100.0) and trace["x"][-1] == pytest.approx(1099.9) and trace["y"][-1] == 1
     assert trace["y"] == sorted(trace["y"])
     assert charts_requests.distribution("ttft_ms", "1 stream", {"a": []}, "here")["data"] == []
     assert charts_requests.timeline("a", "1 stream", [], "here")["data"] == []
@@ -135,9 +134,20 @@ def test_requests_are_read_only_when_asked_for(home: Workspace, stored: str) -> 
     assert "Answers that changed most" not in studio.says(studio.open_page("evaluate", id=stored))
 
 
+def costs(at: AppTest) -> list[dict[str, str]]:
+    return table(at, "Highest load within the limits")
+
+
+def table(at: AppTest, column: str) -> list[dict[str, str]]:
+    """The rows of the table with that column."""
+    (found,) = [frame.value for frame in at.dataframe if column in frame.value.columns]
+    rows: list[dict[str, str]] = found.to_dict("records")
+    return rows
+
+
 def test_cost_fields_live_in_the_url_and_change_the_figures(home: Workspace, stored: str) -> None:
     at = studio.open_page("evaluate", id=stored, cost_hour="3.6", cost_api_in="0", cost_api_out="4", cost_requests="1000000")
-    rows = at.dataframe[1].value.to_dict("records")
+    rows = costs(at)
     level = evaluations.show(home, stored).document.variants[0].levels[-1]
     assert rows[0]["Output tokens/s"] == cost_view.figure(level.output_tokens_per_s)
     assert float(rows[0]["Price, million output tokens"]) == pytest.approx(1000 / level.output_tokens_per_s, rel=0.01)
@@ -147,7 +157,7 @@ def test_cost_fields_live_in_the_url_and_change_the_figures(home: Workspace, sto
 
 def test_a_limit_that_nothing_keeps_says_so(home: Workspace, stored: str) -> None:
     at = studio.open_page("evaluate", id=stored, cost_ttft="0.001")
-    assert {row["Highest load within the limits"] for row in at.dataframe[1].value.to_dict("records")} == {cost_view.NEVER}
+    assert {row["Highest load within the limits"] for row in costs(at)} == {cost_view.NEVER}
 
 
 def test_the_price_of_an_instance_is_named_with_its_day(home: Workspace, stored: str) -> None:
@@ -158,5 +168,26 @@ def test_the_price_of_an_instance_is_named_with_its_day(home: Workspace, stored:
 
 def test_without_a_price_it_says_that_none_was_given(home: Workspace) -> None:
     identity = studio.evaluation(home, simulated.evaluation(per_hour=None))
-    rows = studio.open_page("evaluate", id=identity).dataframe[1].value.to_dict("records")
+    rows = costs(studio.open_page("evaluate", id=identity))
     assert {row["Price, million output tokens"] for row in rows} == {"no price given"}
+
+
+def test_goodput_is_counted_again_when_a_limit_moves(home: Workspace, stored: str) -> None:
+    at = studio.open_page("evaluate", id=stored)
+    at.slider(key="slo_latency").set_value(150.0).run()
+    studio.check(at)
+    assert {row["Within the limits"].partition(" ")[0] for row in table(at, "Highest goodput at")} == {"0.0%"}
+    at.slider(key="slo_latency").set_value(250.0).run()
+    (first, _) = table(at, "Highest goodput at")
+    level = evaluations.show(home, stored).document.variants[0].levels[0]
+    assert first["Highest goodput at"] == "concurrency 1"
+    assert first["Goodput (requests/s)"] == cost_view.figure(BLOCKS * REQUESTS / level.duration_s)
+    assert "of them within the limits" in json.loads(at.get("plotly_chart")[4].proto.spec)["data"][0]["hovertext"][0]
+
+
+def test_servers_and_percentiles_stand_beside_the_figures(home: Workspace, stored: str) -> None:
+    at = studio.open_page("evaluate", id=stored, percentiles="true")
+    (first, _) = table(at, "Peak memory")
+    assert (first["Ready in"], first["Peak memory"], first["Acceptance rate"]) == ("24 s", "2.15 GB", "no speculation")
+    assert {row["Latency (ms)"] for row in table(at, "p99")} >= {"Time to first token", "Chunk gap"}
+    assert "Configuration SHA-256" in studio.says(at)

@@ -14,7 +14,7 @@ from backend.evaluate.report import write_report
 from tests.simulated import evaluation
 
 HOSTILE = "<script>window.owned=1</script><img src=x onerror='window.owned=1'>"
-PLOTS = 9
+PLOTS = 10
 
 
 @pytest.fixture

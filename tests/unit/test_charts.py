@@ -23,6 +23,7 @@ from backend.domain.charts_table import distribution_table
 from backend.domain.charts_theme import COLOURS, Figure, layout, style, text
 from backend.domain.charts_tradeoffs import pareto_points
 from backend.domain.evaluation import Evaluation
+from backend.domain.foremost import MOST, foremost, only
 from backend.domain.wording import figure as number
 from tests.simulated import evaluation, level, result
 
@@ -345,3 +346,17 @@ def test_marks_off_the_front_are_pale_and_the_first_mark_which_the_legend_takes_
     for index, trace in enumerate(_marked(charts.pareto(measured))):
         on_front = sorted((point.on_front for point in points if point.variant == index), reverse=True)
         assert [not colour.startswith("rgba") for colour in trace["marker"]["color"]] == on_front
+
+
+def test_of_many_variants_the_foremost_have_looks_and_the_others_are_one_series() -> None:
+    names = [f"v{number:02d}" for number in range(20)]
+    document = evaluation(names, [1 + number / 10 for number in range(20)])
+    shown = foremost(document)
+    assert len(shown) == MOST and shown[0] == "v00" and shown[-1] == "v19"
+    figure = charts.pareto(document, shown=shown)
+    assert [trace["name"] for trace in figure["data"]] == ["Pareto front", "12 others", *shown]
+    assert len(charts_words.rows(figure)) == 20 * len(document.variants[0].levels)
+    assert "12 others: " in charts.alt(figure)
+    drawn = only(document, shown)
+    assert {row.variant for row in drawn.comparison} == set(shown[1:])
+    assert only(document, names) is document

@@ -94,7 +94,7 @@ def test_the_report_loads_nothing_from_anywhere(page: _Page) -> None:
 
 def test_every_chart_has_words_for_who_cannot_see_it(page: _Page) -> None:
     plots = [attributes for _, attributes in page.tags if "data-chart" in attributes]
-    assert len(plots) == 9
+    assert len(plots) == 10
     for plot in plots:
         assert plot["role"] == "figure"
         assert "w8a8: " in (plot["aria-label"] or "")

@@ -112,7 +112,7 @@ def test_every_chart_of_it_has_words_and_a_figure(page: _Page, extras: Extras) -
     names = [attributes["data-chart"] for _, attributes in page.tags if "data-chart" in attributes]
     found = content(evaluation(), extras)["charts"]
     assert set(names) == set(found)
-    assert len(names) == 9 + 3 + 4 + 4
+    assert len(names) == 10 + 3 + 4 + 4
     assert set(found["spread_ttft_ms"]["choices"]) == {"1 stream", "4 streams", "16 streams"}
 
 
