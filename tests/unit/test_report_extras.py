@@ -69,6 +69,11 @@ def requests(document: Evaluation, *, answers: Sequence[str] = ("the same words"
 
 @pytest.fixture(scope="module")
 def extras() -> Extras:
+    return whole()
+
+
+def whole() -> Extras:
+    """Everything that can stand in a report."""
     document = evaluation()
     asked = WhatIf(
         limits=Slo(ttft_p95_ms=200), request_limits={"ttft_ms": 60.0}, per_hour=2.0, discount=0.25, price_source="a list",
