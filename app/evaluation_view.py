@@ -6,7 +6,17 @@ from typing import Any
 
 import streamlit as st
 
-from app import chart_grid, charts, cost_view, evaluation_tables, goodput_view, report_download, requests_view, shown_variants
+from app import (
+    chart_grid,
+    charts,
+    cost_view,
+    energy_view,
+    evaluation_tables,
+    goodput_view,
+    report_download,
+    requests_view,
+    shown_variants,
+)
 from app.words import plain
 from backend.domain import charts as drawn
 from backend.domain.charts_parts import is_sound
@@ -196,3 +206,4 @@ def show(opened: Workspace, view: EvaluationView) -> None:
     requests_view.show(view, names)
     st.subheader("Validity")
     say_validity(document)
+    energy_view.show(view.document)

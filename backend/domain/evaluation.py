@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from backend.domain.energy import Energy
 from backend.domain.load import Mode
 from backend.domain.recipe import Serving
 
@@ -174,6 +175,8 @@ class Level(_Frozen):
     """Answers without error a second of the level's duration."""
     slo: SloCheck | None = None
     """In a sweep: whether this level keeps the objectives."""
+    energy: Energy | None = None
+    """None where the machine reports none, in a sweep, and for an endpoint that was not started here."""
 
     @property
     def key(self) -> int | str:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from backend.domain import energy
 from backend.domain.charts_table import (
     MORE_COLUMNS,
     MORE_PRICE_COLUMNS,
     PRICE_COLUMNS,
     THROUGHPUT_COLUMNS,
+    Columns,
     Row,
     distribution_table,
     latency_columns,
@@ -28,12 +30,13 @@ def found(evaluation: Evaluation) -> dict[str, list[Row]]:
     """Name -> rows with figures as figures."""
     return {
         "latency": rows(evaluation, latency_columns()),
-        "throughput": rows(evaluation, {**THROUGHPUT_COLUMNS, **MORE_COLUMNS}),
+        "throughput": rows(evaluation, {**THROUGHPUT_COLUMNS, **_more(evaluation)}),
         "price": rows(evaluation, {**PRICE_COLUMNS, **_more_prices(evaluation)}),
         "comparison": _comparison(evaluation),
         "distributions": distribution_table(evaluation),
         "quality": [_quality(result) for result in evaluation.variants],
         "sweep": _sweep(evaluation),
+        "energy": [*energy.rows(evaluation)],
         "validity": [_validity(result, level) for result in evaluation.variants for level in result.levels],
     }
 
@@ -41,6 +44,12 @@ def found(evaluation: Evaluation) -> dict[str, list[Row]]:
 def tables(evaluation: Evaluation) -> dict[str, dict[str, Any]]:
     """Name -> {columns, rows}: columns of {text, number}, rows of {starts, cells}; `starts` where another variant begins."""
     return {name: table(listed) for name, listed in found(evaluation).items()}
+
+
+def _more(evaluation: Evaluation) -> Columns:
+    """Energy only where the machine reports it."""
+    reported = any(level.energy for result in evaluation.variants for level in result.levels)
+    return {name: read for name, read in MORE_COLUMNS.items() if reported or not name.startswith("Energy")}
 
 
 def _more_prices(evaluation: Evaluation) -> dict[str, Any]:
