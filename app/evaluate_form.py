@@ -3,26 +3,39 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass
 from typing import Any
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from app import navigation, once
-from app.words import between, message, short, when
+from app import evaluate_command, evaluate_load, navigation, once
+from app.evaluate_load import RAMP, RATE, SEARCH, STREAMS, TRACE
+from app.words import between, message, when
+from app.workload_form import Chosen
 from backend.domain.errors import WhetstoneError
 from backend.domain.eta import Range
 from backend.domain.evaluation import EvaluateOptions
 from backend.domain.jobs import EvaluateSpec
+from backend.domain.wording import streams
 from backend.service import Workspace, artifacts, evaluations, models, watching
 
 PURPOSE = "evaluate"
 BLOCKS_FOR_VERDICT = 5
 MOST_VARIANTS = 16
-CLOSED = "when an answer has ended"
-PROCESSES = {CLOSED: "constant", "by the clock, evenly": "constant", "by the clock, at random moments": "poisson"}
 INTERLEAVE = ("auto", "resident", "restart")
+FLAG = re.compile(r"(?<![\w-])--[a-z]+(?:-[a-z]+)*")
+FIELDS = {
+    "--requests": "Requests a run", "--seconds": "Seconds a run", "--ramp": "the ramp", "--trace": "a trace",
+    "--sweep": "the search", "--sweep-to": "Up to", "--rate": "requests a second",
+    "--no-stream": "an answer that is not streamed",
+    "--price-per-hour": "price per hour",
+}  # fmt: skip
+
+
+TYPED = ("concurrency", "rate")
+"""Fields of words, which `evaluate_load` reads."""
 
 
 @dataclass(frozen=True)
@@ -38,18 +51,9 @@ def names_in(values: list[str]) -> list[str]:
     return list(dict.fromkeys(name for value in values for name in navigation.parts(value)))
 
 
-def levels_in(words: str) -> tuple[int, ...]:
-    """`1, 4, 16` as numbers. Raises InvalidOptions."""
-    try:
-        return tuple(int(part) for part in words.replace(" ", ",").split(",") if part)
-    except ValueError:
-        shown = short(words, 60)
-        raise evaluations.InvalidOptions(f"Concurrency is wrong: `{shown}` is not a list such as 1, 4, 16.") from None
-
-
 def sentence(error: WhetstoneError) -> str:
-    """The service's sentence without the command line's dashes."""
-    words = str(error).removeprefix("--")
+    """The service's sentence with the names of the fields for those of the command line."""
+    words = FLAG.sub(lambda found: FIELDS.get(found[0], found[0].removeprefix("--").replace("-", " ")), str(error))
     return words[:1].upper() + words[1:]
 
 
@@ -79,133 +83,130 @@ def _write_variants() -> None:
 
 def load() -> dict[str, Any]:
     """How much load, how often, at what price: fields of the options, not yet checked."""
-    left, middle, right = st.columns(3)
     url: dict[str, Any] = {"bind": "query-params"}
-    found: dict[str, Any] = {
-        **_levels(left, url),
-        "repeats": middle.number_input(
+    found = evaluate_load.choose()
+    left, middle, right = st.columns(3)
+    if found["way"] != SEARCH:
+        found["repeats"] = left.number_input(
             "Repeats", 1, 100, 5, key="repeats", help="Times each level runs; a verdict takes five or more.", **url
-        ),
-        "max_tokens": right.number_input("Longest answer (tokens)", 1, 32768, 64, key="max_tokens", **url),
-        "price_per_hour": left.number_input(
-            "Price per hour",
-            0.0,
-            value=None,
-            format="%.4f",
-            key="price",
-            placeholder="none",
-            **url,
-            help="What an hour of the machine costs, in your currency; empty leaves prices out.",
-        ),
-        "discount": middle.number_input("Discount (%)", 0.0, 99.0, 0.0, key="discount", help="Off the hourly price.", **url)
-        / 100,
-        "requests": right.number_input(
-            "Requests a run",
-            1,
-            value=None,
-            key="requests",
-            placeholder="four a stream" if _is_closed() else "ten seconds of the rate",
-            **url,
+        )
+    found["max_tokens"] = middle.number_input("Longest answer (tokens)", 1, 32768, 64, key="max_tokens", **url)
+    if found["way"] != RAMP:
+        found["requests"] = right.number_input(
+            "Requests a run", 1, value=None, key="requests", placeholder=_usual(found["way"]), **url,
             help="Without the warm-up; empty is what stands here, at least eight, or as many as the seconds allow.",
-        ),
-    }
+        )  # fmt: skip
+    found["price_per_hour"] = left.number_input(
+        "Price per hour", 0.0, value=None, format="%.4f", key="price", placeholder="none", **url,
+        help="What an hour of the machine costs, in your currency; empty leaves prices out.",
+    )  # fmt: skip
+    found["discount"] = (
+        middle.number_input("Discount (%)", 0.0, 99.0, 0.0, key="discount", help="Off the hourly price.", **url) / 100
+    )
     quality = st.checkbox("Measure quality too", True, key="quality", help="Perplexity, KL divergence, greedy match.", **url)
     with st.expander("More of the load"):
-        more = _more(url)
-    if found["repeats"] < BLOCKS_FOR_VERDICT:
+        more = _more(url, found["way"])
+    if found.get("repeats", BLOCKS_FOR_VERDICT) < BLOCKS_FOR_VERDICT:
         st.caption(f"With fewer than {BLOCKS_FOR_VERDICT} repeats there are figures but no verdict.")
     return {**found, **more, "quality": quality}
 
 
-def _levels(place: DeltaGenerator, url: dict[str, Any]) -> dict[str, Any]:
-    """The levels, in words that `ask` reads; what they mean is chosen among what is rarely changed, further down."""
-    if _is_closed():
-        help_ = "Levels, such as 1, 4, 16."
-        return {"concurrency": place.text_input("Concurrency (streams)", "1, 4", key="concurrency", help=help_, **url)}
-    help_ = "Levels, such as 2, 8. Latency counts from the moment a request was due."
-    return {"rate": place.text_input("Requests a second", "2, 8", key="rate", help=help_, **url)}
+def _usual(way: str) -> str:
+    return {STREAMS: "four a stream", RATE: "ten seconds of the rate", TRACE: "all lines"}.get(way, "as many as it takes")
 
 
-def _is_closed() -> bool:
-    """What was chosen further down, as the address has it."""
-    return st.query_params.get("sent", CLOSED) not in set(PROCESSES) - {CLOSED}
-
-
-def rates_in(words: str) -> tuple[float, ...]:
-    """`2, 8` as numbers. Raises InvalidOptions."""
-    try:
-        found = tuple(float(part) for part in words.replace(" ", ",").split(",") if part)
-    except ValueError:
-        found = ()
-    if not found:
-        raise evaluations.InvalidOptions(f"Requests a second is wrong: `{short(words, 60)}` is not a list such as 2, 8.")
-    return found
-
-
-def _more(url: dict[str, Any]) -> dict[str, Any]:
+def _more(url: dict[str, Any], way: str) -> dict[str, Any]:
     """What is rarely changed, at the options' own defaults."""
     default = EvaluateOptions()
     left, middle, right = st.columns(3)
-    return {
-        "seconds": left.number_input(
-            "Seconds a run", 1.0, 3600.0, value=None, step=1.0, key="seconds", placeholder="no limit", **url,
-            help="A run ends after so much steady load, or after its requests, whichever comes first.",
-        ),
-        "warmup_requests": middle.number_input(
-            "Warm-up requests a stream", 0, 100, default.warmup_requests, key="warmup", **url,
-            help="Before each run; not counted.",
-        ),
-        "timeout_s": right.number_input(
+    found: dict[str, Any] = {
+        "timeout_s": left.number_input(
             "Longest wait for an answer (s)", 1.0, 3600.0, default.timeout_s, step=1.0, key="timeout", **url,
             help="An answer that takes longer counts as an error.",
         ),
-        "temperature": left.number_input(
+        "temperature": middle.number_input(
             "Temperature", 0.0, 2.0, default.temperature, 0.1, key="temperature", **url,
             help="0 is greedy: the same answer each time.",
         ),
-        "seed": middle.number_input("Seed", 0, 2**31 - 1, default.seed, key="seed", **url, help="The same for every variant."),
         "input_output_ratio": right.number_input(
             "Input tokens an output token", 0.01, 1000.0, default.input_output_ratio, key="ratio", **url,
             help="For the blended price.",
         ),
-        "process": PROCESSES[
-            left.selectbox(
-                "Requests are sent", list(PROCESSES), key="sent", **url,
-                help="When an answer has ended: a fixed number of streams. By the clock: at a rate, however slow the server is.",
-            )
-        ],
-        "endpoint": middle.selectbox("Endpoint", ("completions", "chat"), key="endpoint", **url),
-        "interleave": st.selectbox(
+        "endpoint": left.selectbox(
+            "Endpoint", ("completions", "chat"), key="endpoint", **url,
+            help="chat: the model's own template is put around each turn.",
+        ),
+        "interleave": middle.selectbox(
             "Servers", INTERLEAVE, key="interleave", **url,
             help="resident: all servers up, one loaded at a time. restart: one after another. auto: resident if they fit.",
         ),
     }  # fmt: skip
+    found |= _warmup(right, url, way)
+    if way in {STREAMS, RATE, SEARCH}:
+        found["seconds"] = left.number_input(
+            "Seconds a run", 1.0, 3600.0, value=None, step=1.0, key="seconds", placeholder="no limit", **url,
+            help="A run ends after so much steady load, or after its requests, whichever comes first.",
+        )  # fmt: skip
+    if way != STREAMS:
+        found["connections"] = middle.number_input(
+            "Most connections at once", 1, 4096, default.connections, key="connections", **url,
+            help="By the clock only: requests beyond it wait, which is counted.",
+        )  # fmt: skip
+    found["stream"] = st.checkbox(
+        "Stream the answers", True, key="stream", **url,
+        help="Without it only whole answers have a time: no TTFT, no inter-token latency.",
+    )  # fmt: skip
+    return found
 
 
-def ask(opened: Workspace, sources: list[str], workload_source: str, fields: dict[str, Any]) -> Asked:
+def _warmup(place: DeltaGenerator, url: dict[str, Any], way: str) -> dict[str, Any]:
+    default = EvaluateOptions()
+    if way == RATE:
+        return {
+            "warmup_seconds": place.number_input(
+                "Warm-up (seconds)",
+                0.0,
+                600.0,
+                default.warmup_seconds,
+                key="warmup_seconds",
+                **url,
+                help="At the start; not counted.",
+            )
+        }
+    if way in {RAMP, TRACE}:
+        return {}
+    return {
+        "warmup_requests": place.number_input(
+            "Warm-up requests a stream",
+            0,
+            100,
+            default.warmup_requests,
+            key="warmup",
+            help="Before each run; not counted.",
+            **url,
+        )
+    }
+
+
+def ask(opened: Workspace, sources: list[str], workload: Chosen, fields: dict[str, Any]) -> Asked:
     """All that can be checked before the start."""
     if not sources:
         return Asked(obstacle="Choose at least one variant; with two or more there is a verdict.")
     if len(sources) > MOST_VARIANTS:
         return Asked(obstacle=f"{len(sources)} variants are too many for one evaluation: choose at most {MOST_VARIANTS}.")
     try:
-        chosen = evaluations.options(**{**fields, **_numbers(fields), "workload": workload_source})
+        asked = {name: value for name, value in fields.items() if name in EvaluateOptions.model_fields and name not in TYPED}
+        asked |= evaluate_load.options_of(fields)
+        chosen = evaluations.options(**asked, workload=workload.source, seed=workload.seed)
         return Asked(spec=evaluations.prepare(opened, sources, chosen))
     except WhetstoneError as error:
         return Asked(obstacle=sentence(error))
 
 
-def _numbers(fields: dict[str, Any]) -> dict[str, Any]:
-    """The levels as numbers, and how requests are spread. Raises InvalidOptions."""
-    if "rate" in fields:
-        return {"rate": rates_in(fields["rate"])}
-    return {"concurrency": levels_in(fields["concurrency"]), "process": "constant"}
-
-
 def outlook(opened: Workspace, asked: Asked, sources: list[str]) -> None:
     """What will happen on the click, or why it cannot: in the first screenful."""
     if asked.spec:
-        took = watching.expected_evaluation(opened, asked.spec)
+        took = None if asked.spec.options.sweep else watching.expected_evaluation(opened, asked.spec)
         st.success(f"{extent(asked.spec)} {duration(asked.spec, took)}", icon=":material/check_circle:")
     elif sources:
         st.error(message(asked.obstacle), icon=":material/block:")
@@ -216,15 +217,32 @@ def outlook(opened: Workspace, asked: Asked, sources: list[str]) -> None:
 def extent(spec: EvaluateSpec) -> str:
     """How much work that is, in words."""
     chosen: EvaluateOptions = spec.options
-    variants_, levels = len(spec.variants), len(chosen.rate or chosen.concurrency)
-    runs = variants_ * levels * chosen.repeats
-    each = [(variants_, "variant"), (levels, "level"), (chosen.repeats, "repeat")]
-    parts = " x ".join(f"{number} {name}{'' if number == 1 else 's'}" for number, name in each)
-    return f"{parts} = {runs} run{'' if runs == 1 else 's'}. It runs alone on the machine."
+    variants_ = _counted(len(spec.variants), "variant")
+    if chosen.sweep:
+        first = f"{chosen.rate[0]:g} requests/s" if chosen.rate else streams(chosen.concurrency[0])
+        kept = " and ".join(chosen.sweep)
+        return f"{variants_}, searched from {first} for the highest load with {kept}. It runs alone on the machine."
+    levels = 1 if chosen.ramp or chosen.trace else len(chosen.rate or chosen.concurrency)
+    runs = len(spec.variants) * levels * chosen.repeats
+    parts = f"{variants_} x {_counted(levels, 'level')} x {_counted(chosen.repeats, 'repeat')}"
+    return f"{parts} = {_counted(runs, 'run')}. It runs alone on the machine."
+
+
+def _counted(number: int, name: str) -> str:
+    return f"{number} {name}{'' if number == 1 else 's'}"
+
+
+def command(asked: Asked, sources: list[str]) -> None:
+    """The same for a terminal."""
+    if asked.spec:
+        with st.expander("The same as a command", icon=":material/terminal:"):
+            st.code(evaluate_command.command(sources, asked.spec.options), language="bash", wrap_lines=True)
 
 
 def duration(spec: EvaluateSpec, took: Range | None) -> str:
     """How long about; what is not known is said."""
+    if spec.options.sweep:
+        return "How long a search takes depends on where it ends."
     if took is None:
         return "How long it takes is unknown: nothing has been evaluated here yet."
     words = between(took.low, took.high)

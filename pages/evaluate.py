@@ -42,3 +42,4 @@ else:
         evaluate_form.outlook(opened, asked, sources)
     with action:
         evaluate_form.submit_button(opened, asked)
+    evaluate_form.command(asked, sources)

@@ -46,11 +46,13 @@ def bench_command(
     chat: load.Chat = False,
     stream: load.Streaming = True,
     connections: load.Connections = 1024,
+    warmup: load.Warmup = 2,
     warmup_seconds: load.WarmupSeconds = 2.0,
     timeout: load.Timeout = 120.0,
     seed: load.Seed = 0,
     price_per_hour: load.Price = None,
     discount: load.Discount = 0.0,
+    ratio: load.Ratio = 3.0,
     bearer_env: Annotated[str | None, typer.Option(help="Environment variable that holds the bearer token.")] = None,
     json: Json = False,
 ) -> None:
@@ -65,8 +67,9 @@ def bench_command(
         **load.shape(concurrency=concurrency, rate=rate, poisson=poisson, ramp=ramp, trace=trace, sweep=sweep, sweep_to=sweep_to,
                      chat=chat),
         workload=trace or workload, columns=load.columns(column), requests=requests, seconds=seconds, repeats=repeats,
-        max_tokens=max_tokens, temperature=temperature, stream=stream, connections=connections, warmup_seconds=warmup_seconds,
-        timeout_s=timeout, seed=seed, price_per_hour=price_per_hour, discount=discount, quality=False,
+        max_tokens=max_tokens, temperature=temperature, stream=stream, connections=connections, warmup_requests=warmup,
+        warmup_seconds=warmup_seconds, timeout_s=timeout, seed=seed, price_per_hour=price_per_hour, discount=discount,
+        input_output_ratio=ratio, quality=False,
     )  # fmt: skip
     outcome = bench.run(workspace, url, model, chosen, bearer_env=bearer_env, tokenizer=tokenizer)
     if outcome.levels or outcome.failure is None:

@@ -39,12 +39,14 @@ def evaluate(
     chat: load.Chat = False,
     stream: load.Streaming = True,
     connections: load.Connections = 1024,
+    warmup: load.Warmup = 2,
     warmup_seconds: load.WarmupSeconds = 2.0,
     timeout: load.Timeout = 120.0,
     seed: load.Seed = 0,
     quality: Annotated[bool, typer.Option(help="Perplexity, KL divergence and greedy match beside the speed.")] = True,
     price_per_hour: load.Price = None,
     discount: load.Discount = 0.0,
+    ratio: load.Ratio = 3.0,
     bearer_env: Annotated[
         str | None, typer.Option(help="Environment variable that holds the bearer token of variants that are URLs.")
     ] = None,
@@ -62,9 +64,9 @@ def evaluate(
         **load.shape(concurrency=concurrency, rate=rate, poisson=poisson, ramp=ramp, trace=trace, sweep=sweep, sweep_to=sweep_to,
                      chat=chat),
         workload=trace or workload, columns=load.columns(column), requests=requests, seconds=seconds, repeats=repeats,
-        max_tokens=max_tokens, temperature=temperature, stream=stream, connections=connections, warmup_seconds=warmup_seconds,
-        timeout_s=timeout, seed=seed, quality=quality, price_per_hour=price_per_hour, discount=discount, interleave=interleave,
-        bearer_env=bearer_env,
+        max_tokens=max_tokens, temperature=temperature, stream=stream, connections=connections, warmup_requests=warmup,
+        warmup_seconds=warmup_seconds, timeout_s=timeout, seed=seed, quality=quality, price_per_hour=price_per_hour,
+        discount=discount, input_output_ratio=ratio, interleave=interleave, bearer_env=bearer_env,
     )  # fmt: skip
     conditions = evaluations.conditions(fail_if or [], chosen, waits=wait)
     job = evaluations.submit(workspace, evaluations.prepare(workspace, variants, chosen))

@@ -47,6 +47,8 @@ Sweep = Annotated[
 SweepTo = Annotated[float | None, typer.Option(help="Highest level the sweep tries: 256 streams, or 256 times the first rate.")]
 Connections = Annotated[int, typer.Option(help="Open loop: the most connections at once.")]
 WarmupSeconds = Annotated[float, typer.Option(help="With --rate: seconds at the start that are not counted.")]
+Warmup = Annotated[int, typer.Option(help="Closed loop: requests a stream at the start of each run that are not counted.")]
+Ratio = Annotated[float, typer.Option(help="Input tokens an output token, for the blended price.")]
 Chat = Annotated[bool, typer.Option("--chat/--completions", help="Which endpoint is asked.")]
 Streaming = Annotated[bool, typer.Option("--stream/--no-stream", help="Without streaming only whole answers are timed.")]
 Workload = Annotated[str, typer.Option(help="A built-in workload's name, or a JSONL, JSON, CSV or Parquet file.")]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -37,15 +37,35 @@ def from_json(name: str, content: bytes, columns: Mapping[str, str]) -> bytes:
 
 def from_csv(content: bytes, columns: Mapping[str, str]) -> bytes:
     """A table with a first row of names. Raises InvalidWorkload."""
+    return from_table(csv_rows(content), columns)
+
+
+def csv_rows(content: bytes) -> Iterator[dict[str, Any]]:
+    """Row by row. Raises InvalidWorkload."""
     try:
         text = content.decode("utf-8-sig")
         csv.field_size_limit(2**30)
-        rows = list(csv.DictReader(io.StringIO(text, newline=""), strict=True))
+        yield from csv.DictReader(io.StringIO(text, newline=""), strict=True)
     except UnicodeDecodeError as error:
         raise InvalidWorkload(f"The table is not UTF-8 text (byte {error.start + 1}): convert the file.") from None
     except csv.Error as error:
         raise InvalidWorkload(f"The table is not CSV ({error}): check its quotes.") from None
-    return from_table(rows, columns)
+
+
+def objects(content: bytes) -> Iterator[dict[str, Any]]:
+    """The objects of JSON lines or of a JSON list. Raises InvalidWorkload."""
+    return (row for _, row in _rows(content) if isinstance(row, dict))
+
+
+def unknown_fields(content: bytes) -> list[str]:
+    """The fields of the first object, where no known format says which of them is the prompt; none where one does.
+
+    Raises InvalidWorkload where it is not JSON.
+    """
+    first = next(objects(content), {})
+    body = first["body"] if isinstance(first.get("body"), dict) else first
+    known = {"prompt", "turns", "messages", "conversations", "conversation"}
+    return [] if known & body.keys() else [name for name in first if isinstance(first[name], str | int | float)]
 
 
 def names(first_line: str) -> list[str]:

@@ -64,7 +64,10 @@ def expected_evaluation(workspace: Workspace, spec: EvaluateSpec) -> Range | Non
 
 
 def _runs(variants: int, options: dict[str, object]) -> int:
-    levels, repeats = options.get("concurrency"), options.get("repeats")
+    if options.get("sweep"):
+        return 0
+    one = options.get("ramp") or options.get("trace")
+    levels, repeats = [1] if one else options.get("rate") or options.get("concurrency"), options.get("repeats")
     return variants * len(levels) * repeats if isinstance(levels, list | tuple) and isinstance(repeats, int) else 0
 
 

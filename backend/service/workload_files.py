@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from backend.service.workspace import Workspace
 MAX_BYTES = 200_000_000
 SUFFIXES = (".jsonl", ".json", ".csv", ".parquet")
 BY_HASH = "by-hash"
+SHOWN_ROWS = 5
 
 
 def read(file: Path) -> bytes:
@@ -51,14 +53,28 @@ def own_lines(name: str, content: bytes, columns: Mapping[str, str]) -> bytes:
 
 
 def columns_of(name: str, content: bytes) -> list[str]:
-    """The columns of a table, in order; none of other files. Raises InvalidWorkload where it cannot be read."""
+    """The columns of a table, in order, or the fields of JSON in no known format; none of other files.
+
+    Raises InvalidWorkload where it cannot be read.
+    """
     suffix = Path(name).suffix.lower()
     if suffix == ".parquet":
         return list(_table(name, content).column_names)
     if suffix != ".csv":
-        return []
+        return workload_formats.unknown_fields(content)
     first = content.decode("utf-8-sig", "replace").partition("\n")[0].strip("\r")
     return [column for column in workload_formats.names(first) if column]
+
+
+def first_rows(name: str, content: bytes) -> list[dict[str, Any]]:
+    """The first rows of a file that has columns, to be shown. Raises InvalidWorkload where it cannot be read."""
+    suffix = Path(name).suffix.lower()
+    if suffix == ".parquet":
+        rows: list[dict[str, Any]] = _table(name, content).slice(0, SHOWN_ROWS).to_pylist()
+        return rows
+    if suffix == ".csv":
+        return list(islice(workload_formats.csv_rows(content), SHOWN_ROWS))
+    return list(islice(workload_formats.objects(content), SHOWN_ROWS))
 
 
 def keep(workspace: Workspace, name: str, content: bytes) -> Path:

@@ -18,13 +18,14 @@ from backend.domain.order_statistics import percentile
 from backend.domain.workload import Prompt, Workload
 from backend.domain.workload_formats import PROMPT_COLUMNS
 from backend.service import paths, variants, workload_files
-from backend.service.workload_files import MAX_BYTES, SUFFIXES
+from backend.service.workload_files import MAX_BYTES, SUFFIXES, first_rows
+from backend.service.workload_files import columns_of as columns
 from backend.service.workspace import Workspace
 from backend.settings import ASSETS
 
 __all__ = [
-    "MAX_BYTES", "PROMPT_COLUMNS", "SUFFIXES", "TokenLengths", "WorkloadFacts", "columns", "facts", "facts_for", "names", "path",
-    "read", "save", "saved", "token_lengths",
+    "MAX_BYTES", "PROMPT_COLUMNS", "SUFFIXES", "TokenLengths", "WorkloadFacts", "columns", "facts", "facts_for",
+    "first_rows", "names", "path", "read", "save", "saved", "token_lengths",
 ]  # fmt: skip
 MAX_SHOWN = 200
 PREVIEWED = 20
@@ -45,6 +46,10 @@ class WorkloadFacts(BaseModel):
     prompts: int
     characters_p50: int
     characters_max: int
+    conversations: int
+    """Prompts of several turns."""
+    timed: bool
+    """Every line has a time: it can be replayed."""
     first: tuple[Prompt, ...]
     sample: tuple[str, ...]
 
@@ -58,7 +63,8 @@ class TokenLengths(BaseModel):
     counted: int
     p50: int
     largest: int
-    first: tuple[int, ...]
+    lengths: tuple[int, ...]
+    """In the workload's order."""
 
 
 class Asked(NamedTuple):
@@ -109,18 +115,13 @@ def facts(source: str) -> WorkloadFacts:
     return _facts(asked_by(EvaluateOptions(workload=source), []))
 
 
-def facts_for(workspace: Workspace, source: str, variant: str | None) -> WorkloadFacts:
+def facts_for(workspace: Workspace, source: str, variant: str | None, seed: int = 0) -> WorkloadFacts:
     """The same, a generated one as measured by the tokenizer and bounded by the context of that variant, where they are here."""
     try:
         of = [variants.resolve(workspace, variant)] if variant else []
     except WhetstoneError:
         of = []
-    return _facts(asked_by(EvaluateOptions(workload=source), of))
-
-
-def columns(name: str, content: bytes) -> list[str]:
-    """The columns of a table that is to be uploaded; none of other files. Raises InvalidWorkload."""
-    return workload_files.columns_of(name, content)
+    return _facts(asked_by(EvaluateOptions(workload=source, seed=seed), of))
 
 
 def check(chosen: EvaluateOptions, of: Sequence[Variant]) -> None:
@@ -192,7 +193,7 @@ def token_lengths(workspace: Workspace, found: WorkloadFacts, source: str) -> To
         return None
     return TokenLengths(
         model=variant.name, counted=len(counted), p50=round(percentile(sorted(counted), 50)), largest=max(counted),
-        first=counted[:PREVIEWED],
+        lengths=counted,
     )  # fmt: skip
 
 
@@ -260,7 +261,8 @@ def _facts(asked: Asked) -> WorkloadFacts:
     about = found.about()
     return WorkloadFacts(
         name=found.name, sha256=found.sha256, prompts=len(found.prompts), characters_p50=about["prompt_characters_p50"],
-        characters_max=about["prompt_characters_max"], first=found.prompts[:PREVIEWED], sample=_sample(found),
+        characters_max=about["prompt_characters_max"], conversations=sum(bool(p.turns) for p in found.prompts),
+        timed=all(p.timestamp is not None for p in found.prompts), first=found.prompts[:PREVIEWED], sample=_sample(found),
     )  # fmt: skip
 
 

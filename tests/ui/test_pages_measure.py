@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from app import charts, compare, evaluate_form, evaluation_view, navigation
+from app import charts, compare, evaluate_form, evaluate_load, evaluation_view, navigation
 from backend.domain.errors import InvalidWorkload, NotFound, RequestError
 from backend.domain.evaluation import EvaluateOptions, Evaluation, Variant
 from backend.domain.jobs import EvaluateSpec, Event, JobState
@@ -466,10 +466,10 @@ def test_the_live_chart_takes_the_mean_of_the_runs() -> None:
 
 def test_words_of_the_url_are_read_in_order_and_once() -> None:
     assert evaluate_form.names_in(["a,b", "b, c ,"]) == ["a", "b", "c"]
-    assert evaluate_form.levels_in("1, 4 16") == (1, 4, 16)
+    assert evaluate_load.levels_in("1, 4 16") == (1, 4, 16)
     assert compare.prices_in("1,,2", 4) == [1.0, None, 2.0, None]
     with pytest.raises(RequestError):
-        evaluate_form.levels_in("four")
+        evaluate_load.levels_in("four")
 
 
 def test_merged_documents_keep_every_provenance(home: Workspace) -> None:
@@ -511,7 +511,7 @@ def test_a_built_in_workload_is_previewed_by_the_first_variants_tokenizer(home: 
 
 
 def test_requests_by_the_clock_ask_for_a_rate_instead_of_streams(home: Workspace) -> None:
-    at = studio.open_page("evaluate", variants=URL_A, sent="by the clock, at random moments")
+    at = studio.open_page("evaluate", variants=URL_A, load="Rate", arrivals="at random moments")
     studio.check(at)
     assert [field.key for field in at.text_input if field.key in {"rate", "concurrency"}] == ["rate"]
     at.text_input(key="rate").set_value("fast").run()
