@@ -42,7 +42,7 @@ def _row(result: VariantResult, pricing: Pricing | None, asked: WhatIf) -> Row:
         return {"Variant": result.name, "Highest load within the limits": NEVER}
     found: Row = {
         "Variant": result.name,
-        "Highest load within the limits": _load(at),
+        "Highest load within the limits": load_words(at),
         "Output tokens/s": at.output_tokens_per_s,
         "Requests/s": at.requests_per_s,
     }
@@ -59,7 +59,7 @@ def _row(result: VariantResult, pricing: Pricing | None, asked: WhatIf) -> Row:
 
 def _prices(result: VariantResult, pricing: Pricing, at: Operating) -> Row:
     """Input, output and total from the load's own rates; the blended ones only where that load was measured."""
-    level = next((each for each in result.levels if not at.interpolated and each.concurrency == at.concurrency), None)
+    level = next((each for each in result.levels if not at.interpolated and costs.load_of(each) == at.concurrency), None)
     exact = _exact(pricing, level) if level else {}
     total = at.input_tokens_per_s + at.output_tokens_per_s
     return {
@@ -83,10 +83,11 @@ def _exact(pricing: Pricing, level: Level) -> dict[str, float | None]:
     return {"blended": found.blended_3_to_1, "sagemaker": found.blended_sagemaker} if found else {}
 
 
-def _load(at: Operating) -> str:
+def load_words(at: Operating) -> str:
+    """Where on the curve it is, and whether that was measured."""
     if at.interpolated:
-        return f"about {at.concurrency:.1f} streams, read between measured levels"
-    return f"{at.concurrency:.0f} streams, measured{'; more may fit' if at.at_the_end else ''}"
+        return f"about {at.concurrency:.1f} {at.unit}, read between measured levels"
+    return f"{at.concurrency:g} {at.unit}, measured{'; more may fit' if at.at_the_end else ''}"
 
 
 def break_even(pricing: Pricing, at: Operating, api: ApiPrice) -> str:

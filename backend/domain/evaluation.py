@@ -88,7 +88,7 @@ class EvaluateOptions(_Frozen):
     """The most an open loop may open."""
     stream: bool = True
     endpoint: Literal["completions", "chat"] = "completions"
-    bearer_env: str | None = None
+    bearer_env: str | None = Field(None, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
     """Name of the environment variable with the bearer token for variants that are URLs; the token is never stored."""
     seed: int = 0
     timeout_s: float = Field(120.0, gt=0)

@@ -11,7 +11,7 @@ from backend.cli.main import main
 from backend.domain.errors import NotFound
 from backend.domain.report_extras import WhatIf
 from backend.domain.slo import Slo
-from backend.service import Workspace, imported, reports
+from backend.service import Workspace, evaluations, imported, reports
 from backend.store import history
 from backend.worker.records import Measured, write_records
 from tests import simulated, studio
@@ -102,3 +102,17 @@ def test_the_command_says_what_is_wrong(
         main()
     assert ended.value.code == code
     assert says in capsys.readouterr().err
+
+
+def test_an_endpoint_asks_for_the_name_of_the_tokens_variable_and_never_for_the_token(home: Workspace) -> None:
+    at = studio.open_page("evaluate", variants="http://127.0.0.1:9/v1#model")
+    at.text_input(key="bearer_env").set_value("sk-live-123").run()
+    studio.check(at)
+    assert "never the token itself" in at.error[0].value
+    at.text_input(key="bearer_env").set_value("MY_TOKEN").run()
+    assert "--bearer-env MY_TOKEN" in studio.says(at)
+    with pytest.raises(evaluations.InvalidOptions, match="bearer-env is wrong") as refused:
+        evaluations.options(bearer_env="sk-live-123")
+    assert "sk-live" not in str(refused.value)
+    models = studio.open_page("evaluate", variants="starter")
+    assert not [field for field in models.text_input if field.key == "bearer_env"]
