@@ -20,7 +20,7 @@ ADDRESS = "imported"
 def show(opened: Workspace, document: Evaluation | None) -> None:
     """The section: `document` are the evaluations on the page, None where there is none."""
     st.subheader("Measured by other tools")
-    st.caption("GuideLLM 0.8 and vLLM's bench as JSON. Their figures stand beside ours with open marks; nothing is tested.")
+    st.caption("GuideLLM 0.8 and vLLM's bench as JSON. Their figures stand beside ours with open marks and get no verdict.")
     _upload(opened)
     chosen = _choose(opened)
     if chosen:
