@@ -10,7 +10,7 @@ import plotly.graph_objects as graph
 import streamlit as st
 
 from backend.domain import charts_words
-from backend.domain.charts_theme import Figure, Theme, concurrency_axis, empty, layout, style, text
+from backend.domain.charts_theme import Figure, Theme, concurrency_axis, empty, layout, legend_at, style, text
 from backend.domain.wording import figure as number
 from backend.domain.wording import streams
 
@@ -34,6 +34,13 @@ def show(figure: Figure, key: str, words: str | None = None) -> None:
             "CSV", lambda: charts_words.csv(figure), f"{name}.csv", "text/csv", type="tertiary", icon=":material/download:",
             on_click="ignore", key=f"{key}-csv", help="The points of this chart. The camera above it saves a PNG.",
         )  # fmt: skip
+
+
+def of_height(figure: Figure, height: int) -> Figure:
+    """The same, so many pixels high, its legend where it belongs."""
+    drawn = figure["layout"]
+    legend = {**drawn["legend"], "y": legend_at(height, drawn["margin"]["t"])}
+    return {**figure, "layout": {**drawn, "height": height, "legend": legend}}
 
 
 def trusted(figure: Figure) -> graph.Figure:

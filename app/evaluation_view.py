@@ -95,6 +95,8 @@ def draw_quality(document: Evaluation, key: str) -> None:
         st.info("Quality was not measured here: evaluate again with quality on.", icon=":material/info:")
         return
     charts.show(drawn.quality_speed(document, None, charts.theme()), f"{key}-quality")
+    if document.options.price_per_hour is not None:
+        st.caption("The figure at a mark is its price per million output tokens at this load.")
     rows = [
         {"Variant": f"**{plain(result.name)}**", "Cost": quality_cost(result.quality), "Scored on": plain(scored(result))}
         for result in document.variants
@@ -187,7 +189,7 @@ def show(opened: Workspace, view: EvaluationView) -> None:
     names = [result.name for result in shown.variants]
     say_glance(shown)
     first = drawn.pareto(document, charts.theme(), names)
-    charts.show({**first, "layout": {**first["layout"], "height": FIRST}}, "evaluation-pareto")
+    charts.show(charts.of_height(first, FIRST), "evaluation-pareto")
     with st.expander("Full verdicts, with every latency", icon=":material/balance:"):
         say_sentences(shown)
     say_warnings(document)

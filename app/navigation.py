@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import streamlit as st
 
+HERE = "page"
 PAGES = Path(__file__).resolve().parent.parent / "pages"
 
 
@@ -57,7 +58,9 @@ def present() -> dict[str, list[Entry]]:
 
 def menu() -> Any:
     """Draw the menu and answer with the page that the URL means."""
-    return st.navigation({section: [_page(entry) for entry in entries] for section, entries in present().items()})
+    found = st.navigation({section: [_page(entry) for entry in entries] for section, entries in present().items()})
+    st.session_state[HERE] = found.url_path or "home"
+    return found
 
 
 def _page(entry: Entry) -> Any:
@@ -79,8 +82,20 @@ def parts(words: str) -> list[str]:
 
 def link(name: str, label: str, icon: str | None = None, **params: str) -> None:
     """A link to a page with its place in the URL; nothing where this installation has no such page."""
-    if exists(name):
+    if not exists(name):
+        return
+    if st.session_state.get(HERE) == name:
+        _here(label, icon, params)
+    else:
         st.page_link(str(file(name)), label=label, icon=icon, query_params=params or None)
+
+
+def _here(label: str, icon: str | None, params: dict[str, str]) -> None:
+    """A step within the page one is on. Streamlit's link would leave the browser's address as it was (1.67), and the next field
+    that is typed in, or a refresh, would bring back what was shown before."""
+    if st.button(label, icon=icon, type="tertiary", key=f"here-{label}-{several(*params.values())}"):
+        st.query_params.from_dict(params)
+        st.rerun()
 
 
 def go(name: str, **params: str) -> None:

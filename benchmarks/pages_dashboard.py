@@ -34,10 +34,10 @@ from backend.settings import Settings  # noqa: E402
 from backend.store.tables import EvaluationRow, SupervisorRow  # noqa: E402
 from backend.worker.records import Measured, write_records  # noqa: E402
 from benchmarks import pages_seed  # noqa: E402
+from benchmarks.pages import DASHBOARD, about  # noqa: E402
 from benchmarks.pages_server import Server, Visitor  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results"
-HEADING = "## The dashboard of one large evaluation"
 BAR_MS = 500.0
 WARM_ROUNDS = 2
 IDENTITY = "e-dashboard"
@@ -165,7 +165,7 @@ def lines(size: Size, found: dict[str, tuple[float, list[float]]]) -> list[str]:
     rounds = len(next(iter(found.values()))[1])
     count = math.prod(size)
     made = [
-        HEADING,
+        DASHBOARD,
         "",
         f"One evaluation of {size.variants} variants x {size.levels} levels x {size.repeats} repeats, {count:,} requests.",
         f"Server time of a page's script, ms, warm, over {rounds} rounds; its first opening in this server stands beside it.",
@@ -181,8 +181,6 @@ def lines(size: Size, found: dict[str, tuple[float, list[float]]]) -> list[str]:
 
 
 def main() -> None:
-    from benchmarks.pages import about
-
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--requests", type=int, default=Size().requests, help="a run, for a quick try")
@@ -208,7 +206,7 @@ def main() -> None:
 def _write(text: str, document: dict[str, Any]) -> None:
     """Below what benchmarks/pages.py wrote, in the place of an earlier run."""
     page, data = RESULTS / "pages.md", RESULTS / "pages.json"
-    before = page.read_text().partition(HEADING)[0].rstrip("\n") if page.is_file() else ""
+    before = page.read_text().partition(DASHBOARD)[0].rstrip("\n") if page.is_file() else ""
     page.write_text(f"{before}\n\n{text}")
     held = json.loads(data.read_text()) if data.is_file() else {}
     data.write_text(json.dumps({**held, "dashboard": document}, indent=1) + "\n")

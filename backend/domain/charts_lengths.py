@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from backend.domain.charts_theme import Figure, Theme, empty, layout, legend_at, style, text
+from backend.domain.charts_theme import COLOURS, Figure, Theme, empty, layout, style, text
 
 BINS = 20
 
@@ -33,11 +33,9 @@ def token_histogram(lengths: Sequence[int], workload: str, model: str, theme: Th
         "width": [width] * len(bars),
         "hovertext": [f"{words}<br>{where}" for words in said],
         "hoverinfo": "text",
-        "marker": {"color": style(1, theme).colour, "line": {"width": 0}},
+        "marker": {"color": style(1, theme).colour, "line": {"width": 1, "color": COLOURS[theme].panel}},
     }
-    height = 260
-    legend = {**drawn["legend"], "y": legend_at(height)}
-    return {"data": [series], "layout": {**drawn, "height": height, "bargap": 0.05, "legend": legend}}
+    return {"data": [series], "layout": {**drawn, "height": 240, "margin": {**drawn["margin"], "b": 52}, "showlegend": False}}
 
 
 def histogram(lengths: Sequence[int], bins: int = BINS) -> list[tuple[int, int, int]]:

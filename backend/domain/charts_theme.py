@@ -45,6 +45,8 @@ TITLE_WIDTH = 42
 """Letters."""
 HEIGHT = 380
 """Pixels."""
+MOST_TICKS = 16
+"""Of concurrency, over the width of a phone."""
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 
 
@@ -129,16 +131,25 @@ def _axis(changes: dict[str, Any], colours: Colours) -> dict[str, Any]:
 
 
 def concurrency_axis(levels: Sequence[int]) -> dict[str, Any]:
-    """Logarithmic, with a tick at each measured level and nowhere else."""
+    """Logarithmic, with a tick at each measured level and nowhere else; of many, at those far enough apart to be read."""
     ends = (math.log10(min(levels)) - 0.12, math.log10(max(levels)) + 0.12) if levels else (0.0, 1.0)
     return {
         "label": "Concurrency (streams)",
         "type": "log",
         "tickmode": "array",
-        "tickvals": list(levels),
-        "ticktext": [str(level) for level in levels],
+        "tickvals": (ticks := _apart(levels, (ends[1] - ends[0]) / MOST_TICKS)),
+        "ticktext": [str(level) for level in ticks],
         "range": list(ends),
     }
+
+
+def _apart(levels: Sequence[int], least: float) -> list[int]:
+    """The first, and each that is at least so many decades above the one before it."""
+    found: list[int] = []
+    for level in sorted(levels):
+        if not found or len(levels) <= MOST_TICKS // 2 or math.log10(level / found[-1]) >= least:
+            found.append(level)
+    return found
 
 
 def empty(title: str, message: str, theme: Theme) -> Figure:

@@ -13,6 +13,8 @@ from backend.domain.evaluation import Evaluation, Level, Quality
 from backend.domain.wording import figure, streams
 
 PARETO = "Speed per user against total throughput"
+UNSEEN = "rgba(0,0,0,0)"
+MOST_LABELS = 48
 PRICE = "Price per million output tokens"
 
 
@@ -30,9 +32,11 @@ def pareto(evaluation: Evaluation, theme: Theme = "light", shown: Sequence[str] 
     edge |= {"x": [p.total for p in front], "y": [p.per_user for p in front]}
     names = [result.name for result in evaluation.variants]
     own = [names.index(name) for name in shown if name in names] if shown is not None else list(range(len(names)))
+    few = sum(p.variant in own for p in points) <= MOST_LABELS
     marks = [_others(evaluation, [p for p in points if p.variant not in own], theme)]
     marks += [
-        _pareto_trace(evaluation, number, [p for p in points if p.variant == index], theme) for number, index in enumerate(own)
+        _pareto_trace(evaluation, number, [p for p in points if p.variant == index], theme, few)
+        for number, index in enumerate(own)
     ]
     axes = (
         {"label": "Output tokens/s, all streams", "rangemode": "tozero"},
@@ -76,19 +80,20 @@ def _front(points: Iterable[tuple[float, float]]) -> set[tuple[float, float]]:
     return found
 
 
-def _pareto_trace(evaluation: Evaluation, number: int, points: list[ParetoPoint], theme: Theme) -> dict[str, Any]:
-    """One variant in the look of `number`."""
+def _pareto_trace(evaluation: Evaluation, number: int, points: list[ParetoPoint], theme: Theme, few: bool) -> dict[str, Any]:
+    """One variant in the look of `number`. Every mark of a few has its label, of many those on the front."""
     look = style(number, theme).colour
     # The legend takes the colour of the first mark: a variant with a level on the front is not pale there.
     own = sorted(points, key=lambda point: not point.on_front)
     name = evaluation.variants[own[0].variant].name if own else ""
     colours = [look if point.on_front else pale(look) for point in own]
+    ink = COLOURS[theme].muted
     return {
         **_marks(evaluation, own),
         "mode": "markers+text",
         "name": legend_name(name),
         "textposition": "top center",
-        "textfont": {"color": COLOURS[theme].muted, "size": 11},
+        "textfont": {"color": ink if few else [ink if point.on_front else UNSEEN for point in own], "size": 11},
         "marker": {
             **marker(number, theme, [point.level for point in own]),
             "size": 11,

@@ -322,6 +322,15 @@ def test_a_result_says_its_verdicts_first_then_draws(home: Workspace) -> None:
     assert links_to(at, "Compare")
 
 
+def test_measuring_again_writes_the_address_that_a_refresh_opens(home: Workspace) -> None:
+    at = studio.open_page("evaluate", id=studio.evaluation(home, simulated.evaluation()), slo_ttft="5.0")
+    (again,) = [button for button in at.button if button.label == "Measure again"]
+    again.click().run()
+    studio.check(at)
+    assert evaluate_form.names_in([param(at, "variants")]) == ["original", "w8a8", "draft", "w8a8-draft"]
+    assert "id" not in at.query_params and at.multiselect(key="evaluate_variants").value[0] == "original"
+
+
 def links_to(at: AppTest, label: str) -> bool:
     return label in studio.links(at)
 

@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Callable
 from html import unescape
+from itertools import pairwise
 from typing import Any
 
 import plotly.graph_objects as graph
@@ -20,7 +21,7 @@ from app import charts as screen
 from backend.domain import charts, charts_words
 from backend.domain.charts_layers import layer_errors
 from backend.domain.charts_table import distribution_table
-from backend.domain.charts_theme import COLOURS, Figure, layout, style, text
+from backend.domain.charts_theme import COLOURS, Figure, concurrency_axis, layout, style, text
 from backend.domain.charts_tradeoffs import pareto_points
 from backend.domain.evaluation import Evaluation
 from backend.domain.foremost import MOST, foremost, only
@@ -360,3 +361,11 @@ def test_of_many_variants_the_foremost_have_looks_and_the_others_are_one_series(
     drawn = only(document, shown)
     assert {row.variant for row in drawn.comparison} == set(shown[1:])
     assert only(document, names) is document
+
+
+def test_ticks_of_many_levels_are_far_enough_apart_and_those_of_few_all_there() -> None:
+    few, many = concurrency_axis([1, 4, 5, 6]), concurrency_axis(range(1, 101))
+    assert few["tickvals"] == [1, 4, 5, 6]
+    gaps = [math.log10(b / a) for a, b in pairwise(many["tickvals"])]
+    assert min(gaps) >= (many["range"][1] - many["range"][0]) / 16 and len(gaps) > 6
+    assert many["ticktext"] == [str(level) for level in many["tickvals"]]

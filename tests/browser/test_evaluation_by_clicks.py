@@ -1,0 +1,129 @@
+"""An evaluation by clicks alone: a workload of one's own, three variants, limits and prices afterwards, and a report to keep.
+
+The original is served for it; the other two variants are two addresses of the one vLLM server that all tests share, so their
+verdicts are known beforehand to be about nothing but chance.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Locator, expect
+
+from backend.service import evaluations, workloads
+from backend.serving.vllm import VllmServer
+from tests.browser.running import Studio
+from tests.browser.test_loop import asked
+from tests.browser.visit import Visit, visiting
+
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(600)]
+LONG_MS = 300_000
+LINES = "".join(f'{{"wording": "def function_{number}(a, b):", "longest": 8}}\n' for number in range(40))
+VERDICT = re.compile(r"At 2 streams .*")
+
+
+def upload(visit: Visit, studio: Studio) -> None:
+    """Lines in no known format: their fields are shown and named."""
+    visit.main.get_by_text("Upload a workload").click()
+    file = {"name": "mine.jsonl", "mimeType": "application/json", "buffer": LINES.encode()}
+    visit.main.get_by_test_id("stFileUploaderDropzoneInput").set_input_files(file)  # type: ignore[arg-type]
+    for label, column in (("Column of the prompts", "wording"), ("Column of the longest answers", "longest")):
+        pick(visit, label, column)
+    visit.button("Use these columns").click()
+    visit.page.wait_for_url(re.compile(r"[?&]workload=mine-"))
+    assert asked(visit, "workload") in workloads.saved(studio.workspace)
+
+
+def pick(visit: Visit, label: str, choice: str) -> None:
+    """Of a list: type it, take it."""
+    field = visit.field(label)
+    field.click()
+    field.fill(choice)
+    visit.page.get_by_role("option", name=choice, exact=True).click()
+
+
+def evaluate(visit: Visit, sources: list[str]) -> str:
+    """The form -> the verdict; the evaluation's id."""
+    for words, value in (("Concurrency (streams)", "2"), ("Requests a run", "8")):
+        visit.fill(words, value)
+    visit.main.get_by_text("Measure quality too").click()
+    expect(visit.main.get_by_text("3 variants x 1 level x 5 repeats = 15 runs")).to_be_visible()
+    visit.main.get_by_text("The same as a command").click()
+    expect(visit.main.get_by_text(f"whetstone evaluate {' '.join(sources)}")).to_be_visible()
+    visit.button("Evaluate").click()
+    visit.page.wait_for_url(re.compile(r"[?&]id=e-"), timeout=LONG_MS)
+    visit.drawn()
+    return asked(visit, "id")
+
+
+def verdicts(place: Locator) -> list[str]:
+    """The sentences as they are read, without the sign before them."""
+    expect(place.get_by_text(VERDICT).first).to_be_visible()
+    found = [VERDICT.search(" ".join(words.split())) for words in place.get_by_text(VERDICT).all_inner_texts()]
+    return [sentence[0] for sentence in found if sentence]
+
+
+def move_the_limit(visit: Visit) -> None:
+    """The slider all the way to the left: nothing is within, and the address says so."""
+    visit.main.get_by_role("slider", name="Whole answer, at most (ms)").press("Home")
+    visit.page.wait_for_url(re.compile(r"[?&]slo_latency=0"))
+    expect(
+        visit.main.get_by_role("figure", name=re.compile("^Goodput: .* to 0 at concurrency 2|^Goodput: .*: 0 at"))
+    ).to_be_visible()
+
+
+def choose_an_instance(visit: Visit) -> None:
+    pick(visit, "Price of", "ml.g5.xlarge")
+    visit.page.wait_for_url(re.compile(r"[?&]cost_instance=ml\.g5\.xlarge"))
+    expect(visit.main.get_by_text(re.compile("on demand, as of 20"))).to_be_visible()
+
+
+def read_offline(browser: Browser, report: Path) -> list[str]:
+    """The verdicts of the report on the disk, with the network off."""
+    context = browser.new_context(offline=True)
+    context.route(re.compile("^https?:"), lambda route: route.abort())
+    page = context.new_page()
+    page.goto(report.as_uri())
+    found = verdicts(page.locator("body"))
+    context.close()
+    return found
+
+
+def again(visit: Visit, sources: list[str]) -> None:
+    """A person who types as soon as the form is there keeps the variants that the step before chose."""
+    visit.button("Measure again").click()
+    visit.fill("Concurrency (streams)", "1, 2")
+    visit.page.wait_for_url(re.compile(r"[?&]concurrency=1"))
+    expect(visit.main.get_by_text("3 variants x 2 levels x 5 repeats = 30 runs")).to_be_visible()
+    assert asked(visit, "variants") == ",".join(sources)
+    visit.reload()
+    expect(visit.main.get_by_text("3 variants x 2 levels x 5 repeats = 30 runs")).to_be_visible()
+
+
+def by_clicks(chromium: Browser, studio: Studio, sources: list[str], report: Path) -> None:
+    with visiting(chromium, studio.url) as visit:
+        visit.open(f"/evaluate?variants={','.join(sources)}")
+        upload(visit, studio)
+        evaluation = evaluate(visit, sources)
+        document = evaluations.show(studio.workspace, evaluation).document
+        assert document.workload["name"].startswith("mine-")
+        visit.main.get_by_text("Full verdicts, with every latency").click()
+        read = verdicts(visit.main)
+        assert len(read) == 2
+        move_the_limit(visit)
+        choose_an_instance(visit)
+        assert verdicts(visit.main) == read
+        with visit.page.expect_download() as saving:
+            visit.button("Report (HTML)").click()
+        saving.value.save_as(report)
+        again(visit, sources)
+    assert read_offline(chromium, report) == read
+
+
+def test_from_an_uploaded_workload_to_a_report_read_offline(
+    chromium: Browser, studio: Studio, vllm_server: VllmServer, tmp_path: Path
+) -> None:
+    same = vllm_server.url.replace("127.0.0.1", "localhost")
+    by_clicks(chromium, studio, ["starter", vllm_server.url, same], tmp_path / "report.html")
