@@ -9,6 +9,7 @@ import streamlit as st
 
 from app.words import plain
 from backend.domain import costs
+from backend.domain.cost_words import load_words
 from backend.domain.costs import ApiPrice, Monthly, Operating
 from backend.domain.evaluation import Evaluation, VariantResult
 from backend.domain.prices import Pricing
@@ -98,7 +99,7 @@ def _row(result: VariantResult, at: Operating | None, asked: Asked) -> dict[str,
         return {"Variant": result.name, "Highest load within the limits": NEVER}
     found = {
         "Variant": result.name,
-        "Highest load within the limits": _load(at),
+        "Highest load within the limits": load_words(at),
         "Output tokens/s": figure(at.output_tokens_per_s),
         "Requests/s": figure(at.requests_per_s),
     }
@@ -111,12 +112,6 @@ def _row(result: VariantResult, at: Operating | None, asked: Asked) -> dict[str,
         month = costs.monthly(asked.pricing, at, asked.requests, asked.peak)
         found["A month"] = _month(month) if month else "nothing was answered"
     return found
-
-
-def _load(at: Operating) -> str:
-    if at.interpolated:
-        return f"about {at.concurrency:.1f} streams, read between measured levels"
-    return f"{at.concurrency:.0f} streams, measured{'; more may fit' if at.at_the_end else ''}"
 
 
 def break_even_words(pricing: Pricing, at: Operating, api: ApiPrice) -> str:

@@ -6,7 +6,17 @@ from typing import Any
 
 import streamlit as st
 
-from app import chart_grid, charts, cost_view, evaluation_tables, goodput_view, requests_view, shown_variants
+from app import (
+    chart_grid,
+    charts,
+    cost_view,
+    energy_view,
+    evaluation_tables,
+    goodput_view,
+    report_download,
+    requests_view,
+    shown_variants,
+)
 from app.words import plain
 from backend.domain import charts as drawn
 from backend.domain.charts_parts import is_sound
@@ -14,7 +24,7 @@ from backend.domain.comparison import has_many_errors
 from backend.domain.configuration import configuration_hash
 from backend.domain.evaluation import Evaluation, Level, VariantResult
 from backend.domain.wording import INTERLEAVE, Verdict, figure, hardware_line, quality_cost, scored, verdicts, versions_line
-from backend.service import Workspace, evaluations
+from backend.service import Workspace
 from backend.service.evaluations import EvaluationView
 
 FIRST = 320
@@ -149,7 +159,7 @@ def downloads(opened: Workspace, view: EvaluationView) -> None:
     """The report, the document and the table, as files."""
     with st.container(horizontal=True):
         st.download_button(
-            "Report (HTML)", lambda: evaluations.report(opened, view.id), f"{view.id}.html", "text/html",
+            "Report (HTML)", report_download.page(opened, view), f"{view.id}.html", "text/html",
             icon=":material/description:", on_click="ignore", key=f"html-{view.id}",
         )  # fmt: skip
         st.download_button(
@@ -198,3 +208,4 @@ def show(opened: Workspace, view: EvaluationView) -> None:
     requests_view.show(view, names)
     st.subheader("Validity")
     say_validity(document)
+    energy_view.show(view.document)

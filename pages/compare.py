@@ -10,6 +10,7 @@ from app import (
     compare_presets,
     compare_slo,
     evaluation_view,
+    imported_view,
     navigation,
     shown_variants,
 )
@@ -30,10 +31,10 @@ presets = compare_presets.choose(opened)
 if presets:
     compare_presets.show(presets, views)
     st.caption("This page's address holds the selection: share it as it is.")
-if not views and presets:
-    st.stop()
 if not views:
-    st.caption("The charts will stand here: speed for one user against what the machine gives in all comes first.")
+    if not presets:
+        st.caption("The charts will stand here: speed for one user against what the machine gives in all comes first.")
+    imported_view.show(opened, None)
     st.stop()
 
 compare_address.follow()
@@ -73,6 +74,8 @@ st.subheader("Figures")
 st.dataframe(compare.table(whole, only=only), hide_index=True, alt="Every metric, one row a variant and concurrency")
 if len(views) > 1:
     st.caption("Evaluations were measured apart, so nothing is tested between them: a verdict holds within one.")
+
+imported_view.show(opened, whole)
 
 st.subheader("Verdicts")
 for view in views:

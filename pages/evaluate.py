@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from app import evaluate_form, evaluate_live, evaluation_view, navigation, shell, workload_form
+from app import endpoint_form, evaluate_form, evaluate_live, evaluation_view, imported_view, navigation, shell, workload_form
 from app.session import workspace
 from app.words import plain, short
 from backend.domain.errors import NotFound
@@ -29,13 +29,14 @@ if wanted:
         sources = navigation.several(*(result.variant.source for result in view.document.variants))
         navigation.link("evaluate", "Measure again", ":material/refresh:", variants=sources)
     evaluation_view.show(opened, view)
+    imported_view.show(opened, view.document)
 elif job_id:
     evaluate_live.show(opened, job_id)
 else:
     outlook = st.container()
     sources = evaluate_form.variants(opened)
     workload = workload_form.choose(opened, sources[0] if sources else None)
-    fields = evaluate_form.load()
+    fields = evaluate_form.load() | endpoint_form.bearer(sources)
     asked = evaluate_form.ask(opened, sources, workload, fields)
     with outlook:
         evaluate_form.outlook(opened, asked, sources)

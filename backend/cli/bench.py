@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from backend import service
+from backend.cli import bench_import
 from backend.cli import load_options as load
 from backend.cli.levels import levels_table
 from backend.cli.optimize import Json
@@ -16,7 +17,10 @@ from backend.service import bench, evaluations
 
 
 def register(app: typer.Typer) -> None:
-    app.command("bench")(bench_command)
+    group = typer.Typer(cls=bench_import.UrlOrVerb)
+    group.command(bench_import.RUN)(bench_command)
+    bench_import.register(group)
+    app.add_typer(group, name="bench", help="Run the load generator alone, or import what another one wrote.")
 
 
 def bench_command(
@@ -55,6 +59,8 @@ def bench_command(
     """Run the load generator alone against any OpenAI-compatible endpoint.
 
     Levels that were done are printed even where the server ended before the rest; the exit code then is 1.
+    `whetstone bench import FILE...` instead imports a result of GuideLLM or vLLM's bench; `bench imported` lists those, `bench
+    forget ID` drops one.
     """
     workspace = service.open_workspace()
     chosen = evaluations.options(

@@ -19,6 +19,7 @@ from backend.cli import (
     presets,
     prices,
     recipe,
+    report,
     studio,
 )
 from backend.domain.errors import WhetstoneError
@@ -32,7 +33,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for module in (studio, optimize, evaluate, bench, doctor):
+for module in (studio, optimize, evaluate, report, bench, doctor):
     module.register(app)
 app.add_typer(jobs.app, name="jobs", help="List, watch, cancel, retry, clone and resume jobs.")
 app.add_typer(artifacts.app, name="artifacts", help="List, show, verify and delete what optimize jobs made.")

@@ -10,6 +10,7 @@ import io
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from backend.domain.energy import per_token
 from backend.domain.evaluation import Evaluation, Level, Summary, VariantResult
 
 Cell = str | int | float | None
@@ -64,6 +65,8 @@ MORE_COLUMNS: Columns = {
     "Steady output tokens/sec": lambda level: level.steady_output_tokens_per_s,
     "Tokens per chunk": lambda level: level.tokens_per_chunk,
     "Acceptance rate": lambda level: level.acceptance_rate,
+    "Energy per output token (J)": per_token,
+    "Requests/s": lambda level: level.requests_per_s,
     "Looping outputs (count)": lambda level: level.looping_outputs,
     "Client limited": lambda level: "yes" if level.client_limited else "no",
     "Repeats": lambda level: level.repeats,
@@ -121,11 +124,34 @@ def csv(evaluation: Evaluation) -> str:
         for name in ("mean", "p50", "p90", "p95", "p99")
     }
     columns = {**latency_columns(), **THROUGHPUT_COLUMNS, **PRICE_COLUMNS, **MORE_PRICE_COLUMNS, **MORE_COLUMNS, **tails}
+    found = [{**row, **own} for row, own in zip(rows(evaluation, columns), _variant_cells(evaluation), strict=True)]
     out = io.StringIO()
-    writer = csv_format.DictWriter(out, ["Variant", "Concurrency", *columns])
+    writer = csv_format.DictWriter(out, ["Variant", "Concurrency", *columns, *VARIANT_COLUMNS])
     writer.writeheader()
-    writer.writerows({name: inert(cell) for name, cell in row.items()} for row in rows(evaluation, columns))
+    writer.writerows({name: inert(cell) for name, cell in row.items()} for row in found)
     return out.getvalue()
+
+
+def _variant_cells(evaluation: Evaluation) -> list[Row]:
+    """Of each level's variant, in the order of `rows`."""
+    return [{name: read(result) for name, read in VARIANT_COLUMNS.items()} for result, _ in _measured(evaluation)]
+
+
+def _quality(name: str) -> Callable[[VariantResult], Cell]:
+    return lambda result: getattr(result.quality, name) if result.quality else None
+
+
+VARIANT_COLUMNS: dict[str, Callable[[VariantResult], Cell]] = {
+    "Perplexity": _quality("perplexity"),
+    "Perplexity of the original": _quality("perplexity_original"),
+    "Mean KL (nats a token)": _quality("kl_mean"),
+    "Greedy match": _quality("greedy_match"),
+    "Answers with the same words": _quality("exact_match"),
+    "Token F1 of answers": _quality("token_f1"),
+    "Ready after (s)": lambda result: result.ready_seconds,
+    "Peak memory (bytes)": lambda result: result.peak_rss_bytes,
+}
+"""The same for every level of a variant."""
 
 
 def inert(cell: Any) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -30,6 +31,8 @@ class Operating(_Frozen):
     """One machine at the highest load within the limits, read off a curve: `concurrency` need not be whole."""
 
     concurrency: float
+    """Streams; where requests were sent by the clock, requests a second."""
+    unit: Literal["streams", "requests/s"] = "streams"
     output_tokens_per_s: float
     input_tokens_per_s: float
     requests_per_s: float
@@ -68,25 +71,35 @@ class Monthly(_Frozen):
 
 def within(result: VariantResult, limits: Slo) -> Operating | None:
     """Where the variant runs best under the limits; None where none of its sound levels, nor a curve between them, keeps them."""
-    levels = sorted((level for level in result.levels if is_sound(level)), key=lambda level: level.concurrency)
+    levels = _rising([level for level in result.levels if is_sound(level)])
     highest = _highest(levels, limits)
     if highest is None:
         return None
     return _operating(levels, highest)
 
 
+def _rising(levels: Sequence[Level]) -> list[Level]:
+    """By their load, one a load: at low rates several levels come to the same number of requests under way."""
+    return [found for _, found in sorted({load_of(level): level for level in levels}.items())]
+
+
+def load_of(level: Level) -> float:
+    """What its curve is drawn over: streams, or the rate of an open loop."""
+    return level.rate if level.mode == "rate" and level.rate else float(level.concurrency)
+
+
 def _highest(levels: Sequence[Level], limits: Slo) -> float | None:
-    """The logarithm of the highest concurrency at which every limited latency is within its limit."""
+    """The logarithm of the highest load at which every limited latency is within its limit."""
     if not levels:
         return None
-    found = [math.log(levels[-1].concurrency)]
+    found = [math.log(load_of(levels[-1]))]
     for name, limit in (("ttft_ms", limits.ttft_p95_ms), ("tpot_ms", limits.tpot_p95_ms)):
         if limit is None:
             continue
         measured = [(level, getattr(level, name)) for level in levels]
         if any(summary is None for _, summary in measured):
             return None
-        x, y = [math.log(level.concurrency) for level, _ in measured], [summary.p95 for _, summary in measured]
+        x, y = [math.log(load_of(level)) for level, _ in measured], [summary.p95 for _, summary in measured]
         at = monotone.last_at_most(x, y, limit)
         if at is None:
             return None
@@ -95,7 +108,7 @@ def _highest(levels: Sequence[Level], limits: Slo) -> float | None:
 
 
 def _operating(levels: Sequence[Level], at: float) -> Operating:
-    x = [math.log(level.concurrency) for level in levels]
+    x = [math.log(load_of(level)) for level in levels]
     exact = next((level for level, place in zip(levels, x, strict=True) if math.isclose(place, at, abs_tol=1e-9)), None)
 
     def read(values: Sequence[float]) -> float:
@@ -104,7 +117,8 @@ def _operating(levels: Sequence[Level], at: float) -> Operating:
         return found
 
     return Operating(
-        concurrency=exact.concurrency if exact else math.exp(at),
+        concurrency=load_of(exact) if exact else math.exp(at),
+        unit="requests/s" if levels[0].mode == "rate" else "streams",
         output_tokens_per_s=read([level.output_tokens_per_s for level in levels]),
         input_tokens_per_s=read([level.input_tokens_per_s for level in levels]),
         requests_per_s=read([_requests_per_s(level) for level in levels]),

@@ -68,6 +68,10 @@ class InvalidWorkload(RequestError):
     """The workload cannot be used: every line must be a JSON object with a "prompt"."""
 
 
+class InvalidImport(RequestError):
+    """The file is no result that can be imported: give what GuideLLM or `vllm bench serve --save-result` writes as JSON."""
+
+
 class NotFound(RequestError):
     """No such job, artifact, evaluation or engine; the matching `list` command shows what exists."""
 

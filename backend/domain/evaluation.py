@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from backend.domain.energy import Energy
 from backend.domain.load import Mode
 from backend.domain.recipe import Serving
 
@@ -87,7 +88,7 @@ class EvaluateOptions(_Frozen):
     """The most an open loop may open."""
     stream: bool = True
     endpoint: Literal["completions", "chat"] = "completions"
-    bearer_env: str | None = None
+    bearer_env: str | None = Field(None, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
     """Name of the environment variable with the bearer token for variants that are URLs; the token is never stored."""
     seed: int = 0
     timeout_s: float = Field(120.0, gt=0)
@@ -174,6 +175,8 @@ class Level(_Frozen):
     """Answers without error a second of the level's duration."""
     slo: SloCheck | None = None
     """In a sweep: whether this level keeps the objectives."""
+    energy: Energy | None = None
+    """None where the machine reports none, in a sweep, and for an endpoint that was not started here."""
 
     @property
     def key(self) -> int | str:

@@ -1,19 +1,23 @@
 """Writes an evaluation as one self-contained HTML file that needs no network, ever. What it says is `report_content`'s job.
 
 The charting script is the one that the plotly package brings; a policy in the page forbids it every connection.
+`python -m backend.evaluate.report FOLDER` reads FOLDER/request.json (`evaluation`, `extras`) and writes FOLDER/report.html.
 """
 
 from __future__ import annotations
 
 import errno
+import json
 import os
 import re
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backend.domain.errors import DiskFull, WorkError
 from backend.domain.evaluation import Evaluation
+from backend.domain.report_extras import Extras
 from backend.evaluate.report_content import content
 from backend.settings import ASSETS
 
@@ -24,15 +28,15 @@ TEMPLATES = ASSETS / "report"
 REPORT = "report.html"
 
 
-def write_report(evaluation: Evaluation, folder: Path) -> Path:
-    """Write `folder`/report.html, about 5 MB, and give its path. An older one stays whole until the new one is.
+def write_report(evaluation: Evaluation, folder: Path, extras: Extras | None = None) -> Path:
+    """Write `folder`/report.html, 5 to 8 MB, and give its path. An older one stays whole until the new one is.
 
     Raises WorkError where plotly is not installed, DiskFull where the file does not fit.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / REPORT
     aside = folder / f".{REPORT}.{os.getpid()}"
-    page = render(evaluation).encode()
+    page = render(evaluation, extras).encode()
     try:
         with aside.open("wb") as file:
             file.write(page)
@@ -50,7 +54,7 @@ def write_report(evaluation: Evaluation, folder: Path) -> Path:
     return path
 
 
-def render(evaluation: Evaluation) -> str:
+def render(evaluation: Evaluation, extras: Extras | None = None) -> str:
     """The page. Every text of the user's is escaped by the template; scripts and styles come from this package alone."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
@@ -63,7 +67,7 @@ def render(evaluation: Evaluation) -> str:
         "style": Markup((TEMPLATES / "report.css").read_text("utf-8")),
         "script": Markup((TEMPLATES / "report.js").read_text("utf-8")),
     }
-    return template.render(**parts, **content(evaluation))
+    return template.render(**parts, **content(evaluation, extras or Extras()))
 
 
 def _plotly_script() -> str:
@@ -80,3 +84,12 @@ def _code(sentence: str) -> Markup:
     from markupsafe import Markup, escape
 
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(sentence))))
+
+
+def main(folder: Path) -> None:
+    request = json.loads((folder / "request.json").read_bytes())
+    write_report(Evaluation.model_validate(request["evaluation"]), folder, Extras.model_validate(request["extras"]))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
+import json
 from functools import partial
 from typing import Any
 
-from backend.domain import charts
-from backend.domain.charts_theme import Figure, Theme
+from backend.domain import charts, energy
 from backend.domain.evaluation import Evaluation
+from backend.domain.imported import definition_rows, figure_rows
+from backend.domain.report_extras import Extras
 from backend.domain.wording import hardware_line
+from backend.evaluate import report_more as more
+from backend.evaluate import report_tables
+from backend.evaluate.report_draw import Draw, Plot, one, palette, table
 from backend.evaluate.report_facts import facts, moment, variant_facts
-from backend.evaluate.report_tables import tables
 from backend.evaluate.report_verdicts import cards, headline
 
-THEMES: tuple[Theme, ...] = ("light", "dark")
 REPORT_PERCENTILES = ("p50", "p90", "p99")
 THROUGHPUTS = ("output_tokens_per_s", "output_tokens_per_s_per_request")
 PRICES = ("per_million_input", "per_million_output")
 
 
-def content(evaluation: Evaluation) -> dict[str, Any]:
+def content(evaluation: Evaluation, extras: Extras) -> dict[str, Any]:
     """Everything that the template names."""
-    drawn = _charts(evaluation)
+    shown, at_load, beside = _charts(evaluation), _requests(evaluation, extras), more.imported_plots(evaluation, extras.imported)
+    rows = report_tables.found(evaluation)
+    costs, goodput = more.costs(evaluation, extras), more.goodput(evaluation, extras)
     return {
         "title": headline(evaluation),
         "measured_at": moment(evaluation.measured_at),
@@ -31,24 +35,46 @@ def content(evaluation: Evaluation) -> dict[str, Any]:
         "cards": cards(evaluation),
         "warnings": evaluation.warnings,
         "percentiles": REPORT_PERCENTILES,
-        "sections": _sections(drawn),
-        "charts": drawn,
-        "tables": tables(evaluation),
+        "sections": _sections(shown),
+        "request_plots": _listed(at_load),
+        "loads": [load.words for load in extras.requests.loads] if extras.requests else [],
+        "no_requests": more.NO_REQUESTS,
+        "answers": more.answers(extras.requests),
+        "costs": costs,
+        "goodput": goodput,
+        "imported": more.imported(extras.imported),
+        "imported_plots": _listed(beside),
+        "charts": {name: plot.embedded() for name, plot in {**shown, **at_load, **beside}.items()},
+        "palette": palette(),
+        "tables": {name: table(listed) for name, listed in rows.items()},
+        "energy": energy.basis(evaluation),
         "price_given": evaluation.options.price_per_hour is not None,
         "options": evaluation.options,
         "facts": facts(evaluation),
         "variants": [variant_facts(result) for result in evaluation.variants],
-        "json_data": _encoded(evaluation.model_dump_json(indent=2)),
+        "json_data": _encoded(evaluation.model_dump_json()),
         "csv_data": _encoded(charts.csv(evaluation)),
+        "figures_data": _encoded(_figures(extras, {"costs": costs["rows"], "goodput": goodput["rows"]})),
     }
+
+
+def _figures(extras: Extras, rows: dict[str, Any]) -> str:
+    """What the report shows that is not in the evaluation document: the what-if, changed answers, other tools."""
+    answers = extras.requests.changed if extras.requests else {}
+    told = {
+        "what_if": extras.what_if.model_dump(mode="json"),
+        **rows,
+        "answers": {name: each.model_dump(mode="json") for name, each in answers.items()},
+        "imported": {"figures": figure_rows(extras.imported), "definitions": definition_rows(extras.imported)},
+    }
+    return json.dumps(told)
 
 
 def _encoded(document: str) -> str:
     return base64.b64encode(document.encode()).decode()
 
 
-def _charts(evaluation: Evaluation) -> dict[str, dict[str, Any]]:
-    """Chart name -> title and choices; a choice (a percentile, or `any`) -> words, and a figure for each theme."""
+def _charts(evaluation: Evaluation) -> dict[str, Plot]:
     found = {metric: _latency(evaluation, metric) for metric in charts.LATENCIES}
     for metric in THROUGHPUTS:
         found[metric] = _single(partial(charts.throughput, evaluation, metric))
@@ -59,21 +85,21 @@ def _charts(evaluation: Evaluation) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _latency(evaluation: Evaluation, metric: str) -> dict[str, Any]:
-    choices = {percentile: _choice(partial(charts.latency, evaluation, metric, percentile)) for percentile in REPORT_PERCENTILES}
-    return {"title": f"{charts.LATENCIES[metric]} (ms)", "choices": choices}
+def _requests(evaluation: Evaluation, extras: Extras) -> dict[str, Plot]:
+    return more.request_plots(evaluation, extras.requests)
 
 
-def _single(draw: Callable[[Theme], Figure]) -> dict[str, Any]:
-    choice = _choice(draw)
-    return {"title": choice["light"]["layout"]["title"]["text"], "choices": {"any": choice}}
+def _latency(evaluation: Evaluation, metric: str) -> Plot:
+    choices = {percentile: one(partial(charts.latency, evaluation, metric, percentile)) for percentile in REPORT_PERCENTILES}
+    return Plot(f"{charts.LATENCIES[metric]} (ms)", choices)
 
 
-def _choice(draw: Callable[[Theme], Figure]) -> dict[str, Any]:
-    return {"alt": charts.alt(draw("light")), **{theme: draw(theme) for theme in THEMES}}
+def _single(draw: Draw) -> Plot:
+    choice = one(draw)
+    return Plot(choice["figure"]["layout"]["title"]["text"], {"any": choice})
 
 
-def _sections(drawn: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+def _sections(drawn: dict[str, Plot]) -> list[dict[str, Any]]:
     return [
         _section("latency", "Latency", tuple(charts.LATENCIES), drawn),
         _section("throughput", "Throughput", THROUGHPUTS, drawn),
@@ -82,8 +108,10 @@ def _sections(drawn: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def _section(anchor: str, title: str, names: tuple[str, ...], drawn: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    plots = [
-        {"name": name, "title": drawn[name]["title"], "alt": next(iter(drawn[name]["choices"].values()))["alt"]} for name in names
-    ]
-    return {"anchor": anchor, "title": title, "plots": plots}
+def _section(anchor: str, title: str, names: tuple[str, ...], drawn: dict[str, Plot]) -> dict[str, Any]:
+    return {"anchor": anchor, "title": title, "plots": _listed({name: drawn[name] for name in names})}
+
+
+def _listed(plots: dict[str, Plot]) -> list[dict[str, str]]:
+    """Name, title and words of each, as the page has them before its script runs."""
+    return [{"name": name, "title": plot.title, "alt": next(iter(plot.choices.values()))["alt"]} for name, plot in plots.items()]

@@ -4,35 +4,52 @@ from __future__ import annotations
 
 from typing import Any
 
+from backend.domain import energy
 from backend.domain.charts_table import (
     MORE_COLUMNS,
     MORE_PRICE_COLUMNS,
     PRICE_COLUMNS,
     THROUGHPUT_COLUMNS,
-    Cell,
+    Columns,
     Row,
     distribution_table,
     latency_columns,
     rows,
 )
+from backend.domain.comparison import has_many_errors
 from backend.domain.evaluation import Evaluation, Level, Quality, VariantResult
-from backend.domain.wording import direction, figure, scored, times
+from backend.domain.slo import is_sound
+from backend.domain.wording import direction, scored, streams, times
+from backend.evaluate.report_draw import table
 
 TOKEN_TIMES = {"continuous": "server", "final": "spread", "none": "none"}
 """Where the moment of each token is known from."""
 
 
+def found(evaluation: Evaluation) -> dict[str, list[Row]]:
+    """Name -> rows with figures as figures."""
+    return {
+        "latency": rows(evaluation, latency_columns()),
+        "throughput": rows(evaluation, {**THROUGHPUT_COLUMNS, **_more(evaluation)}),
+        "price": rows(evaluation, {**PRICE_COLUMNS, **_more_prices(evaluation)}),
+        "comparison": _comparison(evaluation),
+        "distributions": distribution_table(evaluation),
+        "quality": [_quality(result) for result in evaluation.variants],
+        "sweep": _sweep(evaluation),
+        "energy": [*energy.rows(evaluation)],
+        "validity": [_validity(result, level) for result in evaluation.variants for level in result.levels],
+    }
+
+
 def tables(evaluation: Evaluation) -> dict[str, dict[str, Any]]:
     """Name -> {columns, rows}: columns of {text, number}, rows of {starts, cells}; `starts` where another variant begins."""
-    return {
-        "latency": _table(rows(evaluation, latency_columns())),
-        "throughput": _table(rows(evaluation, {**THROUGHPUT_COLUMNS, **MORE_COLUMNS})),
-        "price": _table(rows(evaluation, {**PRICE_COLUMNS, **_more_prices(evaluation)})),
-        "comparison": _table(_comparison(evaluation)),
-        "distributions": _table(distribution_table(evaluation)),
-        "quality": _table([_quality(result) for result in evaluation.variants]),
-        "validity": _table([_validity(result, level) for result in evaluation.variants for level in result.levels]),
-    }
+    return {name: table(listed) for name, listed in found(evaluation).items()}
+
+
+def _more(evaluation: Evaluation) -> Columns:
+    """Energy only where the machine reports it."""
+    reported = any(level.energy for result in evaluation.variants for level in result.levels)
+    return {name: read for name, read in MORE_COLUMNS.items() if reported or not name.startswith("Energy")}
 
 
 def _more_prices(evaluation: Evaluation) -> dict[str, Any]:
@@ -67,38 +84,61 @@ def _quality(result: VariantResult) -> Row:
         "KL, 95% from": low,
         "KL, 95% to": high,
         "Greedy match": _share(quality.greedy_match),
+        "Answers with the same words": _share(quality.exact_match),
+        "Token F1 of answers": quality.token_f1,
         "First divergences / tokens": _share(quality.first_divergence_share, 2),
         "Scored on": scored(result),
     }
 
 
+def _sweep(evaluation: Evaluation) -> list[Row]:
+    """Of a search: how each level kept the objectives."""
+    return [
+        {
+            "Variant": result.name,
+            "Load": streams(level.key),
+            "Objectives": " and ".join(level.slo.objectives),
+            "Verdict": level.slo.verdict,
+            "Share within": ", ".join(f"{share:.1%}" for share in level.slo.shares),
+            "95% interval": ", ".join(f"{low:.1%} to {high:.1%}" for low, high in level.slo.intervals),
+            "Mark": ", ".join(word for word, is_it in (("highest", level.slo.highest), ("knee", level.slo.knee)) if is_it),
+        }
+        for result in evaluation.variants
+        for level in result.levels
+        if level.slo is not None
+    ]
+
+
 def _validity(result: VariantResult, level: Level) -> Row:
     audit = level.audit
     errors = ", ".join(f"{kind} {count}" for kind, count in level.errors.items())
+    used = _used(audit)
     return {
         "Variant": result.name,
         "Requested concurrency": level.key,
+        "Valid": "yes" if is_sound(level) else "no",
+        "Why not": "; ".join(_reasons(level)),
         "Achieved concurrency": _number(audit.get("achieved_concurrency")),
-        "Client limited": _limited(level),
+        "Client headroom": None if used is None else _share(max(0.0, 1 - used)),
         "Errors": f"{level.invocation_errors}" + (f" ({errors})" if errors else ""),
         "Looping outputs": f"{level.looping_outputs} of {level.requests}",
-        "Client CPU": _share(_headroom(audit)),
         "Loop lag p99 (ms)": _number(audit.get("loop_lag_ms_p99")),
         "Coalesced reads": _share(_number(audit.get("coalesced_share"))),
+        "Other programs (cores)": _number((audit.get("disturbance") or {}).get("others")),
         "Warm-up errors": _number(audit.get("warmup_errors")),
         "Token times": ", ".join(TOKEN_TIMES.get(name, name) for name in audit.get("token_times") or ()),
         "Repeats kept": f"{len(level.blocks)} of {level.repeats}",
     }
 
 
-def _limited(level: Level) -> str:
-    if not level.client_limited:
-        return "no"
-    reasons = "; ".join(level.audit.get("reasons") or ())
-    return f"yes: {reasons}" if reasons else "yes"
+def _reasons(level: Level) -> list[str]:
+    """Why its figures are not the server's."""
+    limited = list(map(str, level.audit.get("reasons") or ())) or ["the load generator held it back"] * level.client_limited
+    failed = [f"{level.invocation_errors} of {level.invocations} requests failed"] if has_many_errors(level) else []
+    return limited + failed
 
 
-def _headroom(audit: dict[str, Any]) -> float | None:
+def _used(audit: dict[str, Any]) -> float | None:
     """The share of one core that the load generator took while the level ran."""
     cpu, wall = _number(audit.get("cpu_s")), _number(audit.get("wall_s"))
     return cpu / wall if cpu is not None and wall else None
@@ -110,24 +150,3 @@ def _number(value: Any) -> float | None:
 
 def _share(value: float | None, decimals: int = 1) -> str | None:
     return None if value is None else f"{value:.{decimals}%}"
-
-
-def _table(found: list[Row]) -> dict[str, Any]:
-    names = list(found[0]) if found else []
-    columns = [{"text": name, "number": all(_is_figure(row[name]) for row in found)} for name in names]
-    variants = [None, *(row["Variant"] for row in found)]
-    cells = [[_written(row[name]) for name in names] for row in found]
-    starts = [before != row["Variant"] for before, row in zip(variants, found, strict=False)]
-    return {"columns": columns, "rows": [{"starts": start, "cells": row} for start, row in zip(starts, cells, strict=True)]}
-
-
-def _is_figure(value: Cell) -> bool:
-    return not isinstance(value, str) or (value[:1].isdigit() and value.endswith("%"))
-
-
-def _written(value: Cell) -> str:
-    if value is None or value == "":
-        return "–"
-    if isinstance(value, float):
-        return min(figure(value, 4), f"{value:,.15g}", key=len)
-    return f"{value:,}" if isinstance(value, int) else value

@@ -29,12 +29,19 @@ def headline(evaluation: Evaluation) -> str:
 
 def cards(evaluation: Evaluation) -> list[dict[str, Any]]:
     """One a variant, the baseline first with its own figures."""
-    return [_card(evaluation, index, result) for index, result in enumerate(evaluation.variants)]
+    said: dict[str, list[str]] = {}
+    for verdict in verdicts(evaluation):
+        said.setdefault(verdict.variant, []).append(verdict.text)
+    rows: dict[str, dict[int | str, Comparison]] = {}
+    for row in filter(_is_throughput, evaluation.comparison):
+        rows.setdefault(row.variant, {})[row.key] = row
+    return [
+        _card(index, result, rows.get(result.name, {}), said.get(result.name, []))
+        for index, result in enumerate(evaluation.variants)
+    ]
 
 
-def _card(evaluation: Evaluation, index: int, result: VariantResult) -> dict[str, Any]:
-    rows = {row.key: row for row in evaluation.comparison if row.variant == result.name and _is_throughput(row)}
-    said = [verdict.text for verdict in verdicts(evaluation) if verdict.variant == result.name]
+def _card(index: int, result: VariantResult, rows: dict[int | str, Comparison], said: list[str]) -> dict[str, Any]:
     tiles = [
         {
             "level": streams(level.key),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from backend.domain import methods
 from backend.domain.artifact import Manifest
-from backend.domain.errors import ImpossibleStack
+from backend.domain.errors import ImpossibleStack, RequestError
 from backend.domain.evaluation import Speculation, Variant
 from backend.domain.recipe import Serving, Speculate
 from backend.hardware import probe
@@ -15,9 +16,9 @@ from backend.service.workspace import Workspace
 
 
 def resolve(workspace: Workspace, source: str, *, serving: Serving | None = None) -> Variant:
-    """Raises UnknownModel, InvalidModel, NotFound."""
+    """Raises UnknownModel, InvalidModel, NotFound, RequestError for an address that cannot be one."""
     if source.startswith(("http://", "https://")):
-        return Variant(name=source, source=source, kind="url", url=source.rstrip("/"))
+        return _endpoint(source)
     if source.startswith("a-") and paths.folder(source) is None:
         return _artifact(workspace, source)
     card = models.resolve(workspace, source)
@@ -25,6 +26,26 @@ def resolve(workspace: Workspace, source: str, *, serving: Serving | None = None
         name=card.id, source=source, kind="model", model_path=card.path, original_path=card.path,
         serving=serving or Serving(), bytes_on_disk=card.weights_bytes,
     )  # fmt: skip
+
+
+def _endpoint(source: str) -> Variant:
+    """`URL` or `URL#MODEL`; without a model the first one that the endpoint lists is asked for."""
+    try:
+        parts = urlsplit(source)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        host = None
+    if host is None:
+        raise RequestError(f"`{source[:120]}` is not an address: write http://HOST[:PORT] or https://HOST[:PORT].")
+    if parts.username or parts.password:
+        raise RequestError(
+            f"Leave user and password out of the address of {host}: name an environment variable that holds the token "
+            "with --bearer-env."
+        )
+    if parts.query:
+        raise RequestError(f"Leave out the part from ? on of the address of {host}: an endpoint ends with its path, such as /v1.")
+    url = parts._replace(fragment="").geturl().rstrip("/")
+    return Variant(name=source, source=source, kind="url", url=url, served_name=unquote(parts.fragment) or None)
 
 
 def check_served(workspace: Workspace, found: list[Variant]) -> None:

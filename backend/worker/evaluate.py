@@ -109,9 +109,10 @@ def _versions() -> dict[str, str]:
 
 def _publish(output: Path, evaluation: Evaluation, measurement: Measurement) -> None:
     from backend.evaluate.report import write_report
+    from backend.worker.report_data import extras
 
     output.mkdir(parents=True)
     (output / "evaluation.json").write_text(json.dumps(evaluation.model_dump(mode="json"), indent=1))
     names = [variant.name for variant in measurement.spec.variants]
     write_records(output / "records.parquet", names, measurement.rows())
-    write_report(evaluation, output)
+    write_report(evaluation, output, extras(evaluation, measurement))

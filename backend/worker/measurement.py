@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from backend.domain import rotation, schedule
+from backend.domain.energy import added
 from backend.domain.errors import EndpointUnreachable, ServerFailed
 from backend.domain.evaluation import EvaluateOptions, Level
 from backend.domain.jobs import EvaluateSpec
@@ -16,6 +17,7 @@ from backend.domain.prices import Pricing
 from backend.domain.workload import Workload
 from backend.evaluate import loads
 from backend.evaluate.loads import Found, Load
+from backend.hardware import energy
 from backend.worker import neighbours
 from backend.worker.answers import GREEDY_PROMPTS
 from backend.worker.channel import JobChannel
@@ -37,6 +39,8 @@ class Measurement:
         self.records: dict[Key, list[list[RequestRecord]]] = {}
         self.audits: dict[Key, list[Audit]] = {}
         self.disturbances: dict[Key, list[neighbours.Disturbance]] = {}
+        self.energy: dict[Key, list[tuple[dict[str, float], int]]] = {}
+        """(joules by counter, output tokens) of each run of a server here."""
         self.speculation: dict[Key, tuple[int, int]] = {}
         """(accepted, drafted) tokens."""
         self.answers: dict[int, list[str]] = {}
@@ -142,7 +146,8 @@ class Measurement:
             streams, self.records[key], self.audits[key], pricing=pricing(self.spec.options), acceptance=self.speculation.get(key)
         )
         worst = neighbours.worst(self.disturbances[key])
-        return made.model_copy(update={"audit": {**made.audit, "disturbance": worst._asdict() if worst else None}})
+        audit = {**made.audit, "disturbance": worst._asdict() if worst else None}
+        return made.model_copy(update={"audit": audit, "energy": added(self.energy.get(key, []))})
 
     def disturbed(self) -> str | None:
         """One sentence where the machine was not quiet. Not of a URL: its server may be what the others are."""
@@ -171,9 +176,12 @@ class Measurement:
         before = endpoint.accepted_drafted()
         load = self.loads[slot.level]
         offset = 0 if load.mode == "trace" else rotation.first_line(len(self.loads), slot.block, slot.level)
-        watch = neighbours.Watch()
+        watch, counters = neighbours.Watch(), energy.read()
         records, audit = self._load(endpoint, self._plan(endpoint, load, self._prompts(offset)))
         self.disturbances.setdefault(key, []).append(watch.disturbance())
+        if endpoint.server is not None:
+            spent = energy.used(counters, energy.read())
+            self.energy.setdefault(key, []).append((spent, sum(record.output_tokens or 0 for record in records)))
         after = endpoint.accepted_drafted()
         self.records.setdefault(key, []).append(records)
         self.audits.setdefault(key, []).append(audit)
@@ -231,7 +239,10 @@ class Measurement:
         from backend.evaluate.load import models, run_level
 
         if not plan.model:
-            plan = plan.model_copy(update={"model": models(plan.url, plan.bearer_env)[0]})
+            listed = models(plan.url, plan.bearer_env)
+            if not listed:
+                raise EndpointUnreachable(f"{plan.url} lists no model: name it yourself, as {plan.url}#MODEL.")
+            plan = plan.model_copy(update={"model": listed[0]})
         self._slots += 1
         return run_level(plan, self.channel.work / f"slot-{self._slots}")
 

@@ -11,10 +11,12 @@ from playwright.sync_api import Browser, Page, expect
 
 from backend.domain.evaluation import Evaluation
 from backend.evaluate.report import write_report
+from tests.browser.accessibility import violations
 from tests.simulated import evaluation
+from tests.unit.test_report_extras import whole
 
 HOSTILE = "<script>window.owned=1</script><img src=x onerror='window.owned=1'>"
-PLOTS = 9
+PLOTS = 10
 
 
 @pytest.fixture
@@ -30,7 +32,9 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Visit:
     """One page opened from file:// in an offline context, with what it asked for and complained of."""
 
-    def __init__(self, browser: Browser, path: Path, width: int = 1280, theme: Literal["light", "dark"] = "light") -> None:
+    def __init__(
+        self, browser: Browser, path: Path, width: int = 1280, theme: Literal["light", "dark"] = "light", plots: int = 0
+    ) -> None:
         self.requests: list[str] = []
         self.complaints: list[str] = []
         self.context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=theme, accept_downloads=True)
@@ -42,7 +46,7 @@ class Visit:
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.goto(path.as_uri())
         # Locators alone: the page's policy forbids it to evaluate the strings that wait_for_function polls.
-        expect(self.page.locator(".plot .plot-container")).to_have_count(PLOTS)
+        expect(self.page.locator(".plot .plot-container")).to_have_count(plots or PLOTS)
 
     def __enter__(self) -> Visit:
         return self
@@ -65,6 +69,22 @@ def test_the_report_draws_every_chart_offline_and_asks_for_nothing(
         assert [url for url in visit.requests if url.startswith("file:")] == [report.as_uri()]
         assert visit.complaints == []
         assert visit.page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_everything_that_it_can_show_is_drawn_and_accessible(browser: Browser, tmp_path: Path) -> None:
+    extras, width = whole(), 390
+    more = len(extras.requests.runs) + 3 + 4 if extras.requests else 0
+    with Visit(browser, write_report(evaluation(), tmp_path, extras), width, "dark", PLOTS + more) as visit:
+        assert visit.complaints == []
+        assert visit.page.evaluate("document.documentElement.scrollWidth") <= width
+        spread = visit.page.locator("[data-chart=spread_ttft_ms]")
+        assert "at 1 stream" in (spread.get_attribute("aria-label") or "")
+        visit.page.get_by_role("button", name="16 streams").click()
+        assert "at 16 streams" in (spread.get_attribute("aria-label") or "")
+        assert "p50" in (visit.page.locator("[data-chart=ttft_ms]").get_attribute("aria-label") or "")
+        colour = visit.page.evaluate("document.querySelector('[data-chart=spread_ttft_ms]').layout.paper_bgcolor")
+        assert colour == "#171c23"
+        assert violations(visit.page) == []
 
 
 def test_the_verdicts_are_on_the_first_screen(browser: Browser, report: Path) -> None:

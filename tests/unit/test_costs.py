@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.domain import costs
+from backend.domain.cost_words import load_words
 from backend.domain.costs import ApiPrice, Operating
 from backend.domain.prices import Pricing
 from backend.domain.slo import Slo
@@ -97,3 +98,15 @@ def test_the_machines_serve_the_peak_and_one_fewer_would_not(requests: float, pe
 def test_nothing_answered_costs_nothing_that_can_be_told() -> None:
     assert costs.monthly(Pricing(per_hour=1.0), ONE.model_copy(update={"requests_per_s": 0.0}), 1000) is None
     assert costs.output_price(Pricing(per_hour=1.0), ONE) == pytest.approx(1 / 3.6)
+
+
+def test_levels_by_the_clock_are_read_by_their_rate_even_where_they_come_to_one_concurrency() -> None:
+    slow = [simulated.level(1, speed, mode="rate", rate=rate) for rate, speed in ((2.0, 1.0), (8.0, 0.9), (32.0, 0.5))]
+    at = costs.within(simulated.result("clocked", slow), Slo())
+    assert at is not None
+    assert (at.concurrency, at.unit, at.interpolated, at.at_the_end) == (32.0, "requests/s", False, True)
+    assert load_words(at) == "32 requests/s, measured; more may fit"
+    tpot = slow[1].tpot_ms
+    assert tpot is not None
+    between = costs.within(simulated.result("clocked", slow), Slo(tpot_p95_ms=tpot.p95 * 1.2))
+    assert between is not None and 8 < between.concurrency < 32

@@ -95,7 +95,8 @@ def models(url: str, bearer_env: str | None = None) -> list[str]:
         raise unreachable(place, error) from None
     except (ValueError, TypeError, KeyError):
         raise EndpointUnreachable(
-            f"{place} answers, but not with a list of models at {place.prefix}/models: name the model yourself with --model."
+            f"{place} answers, but not with a list of models at {place.prefix}/models: "
+            "name the model yourself (`bench` with --model, `evaluate` as URL#MODEL)."
         ) from None
     finally:
         connection.close()

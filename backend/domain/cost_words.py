@@ -1,0 +1,151 @@
+"""What serving would cost, as rows of written cells: the price within limits, against an API, for a month. Pure.
+
+`costs` has the formulas; here is only how they are said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from backend.domain import costs
+from backend.domain.costs import ApiPrice, Monthly, Operating
+from backend.domain.evaluation import Evaluation, Level, VariantResult
+from backend.domain.prices import Pricing, per_million, price
+from backend.domain.report_extras import WhatIf
+from backend.domain.slo import Slo
+from backend.domain.wording import figure
+
+NEVER = "no measured load keeps these limits"
+Row = dict[str, str | int | float | None]
+FORMULA = "SageMaker-compatible (the announcement's formula)"
+
+
+def pricing_of(evaluation: Evaluation, asked: WhatIf) -> Pricing | None:
+    """The price chosen afterwards, else the one given with the evaluation; None without either."""
+    stored = evaluation.options
+    hour = asked.per_hour if asked.per_hour is not None else stored.price_per_hour
+    if hour is None:
+        return None
+    discount = stored.discount if asked.discount is None else asked.discount
+    return Pricing(per_hour=hour, discount=discount, input_output_ratio=stored.input_output_ratio)
+
+
+def rows(evaluation: Evaluation, asked: WhatIf) -> list[Row]:
+    """One a variant, in the evaluation's order. Prices in the currency of the hourly price; what cannot be told says so."""
+    pricing = pricing_of(evaluation, asked)
+    return [_row(result, pricing, asked) for result in evaluation.variants]
+
+
+def _row(result: VariantResult, pricing: Pricing | None, asked: WhatIf) -> Row:
+    at = costs.within(result, asked.limits)
+    if at is None:
+        return {"Variant": result.name, "Highest load within the limits": NEVER}
+    found: Row = {
+        "Variant": result.name,
+        "Highest load within the limits": load_words(at),
+        "Output tokens/s": at.output_tokens_per_s,
+        "Requests/s": at.requests_per_s,
+    }
+    if pricing is None:
+        return {**found, "Price, million output tokens": "no price given"}
+    found |= _prices(result, pricing, at)
+    if asked.api is not None:
+        found["Cheaper than the hosted API from"] = break_even(pricing, at, asked.api)
+    if asked.requests_a_month:
+        month = costs.monthly(pricing, at, asked.requests_a_month, asked.peak)
+        found[f"{asked.requests_a_month:,.0f} requests a month"] = _month(month) if month else "nothing was answered"
+    return found
+
+
+def _prices(result: VariantResult, pricing: Pricing, at: Operating) -> Row:
+    """Input, output and total from the load's own rates; the blended ones only where that load was measured."""
+    level = next((each for each in result.levels if not at.interpolated and costs.load_of(each) == at.concurrency), None)
+    exact = _exact(pricing, level) if level else {}
+    total = at.input_tokens_per_s + at.output_tokens_per_s
+    return {
+        "Price, million input tokens": per_million(pricing.hour, at.input_tokens_per_s),
+        "Price, million output tokens": per_million(pricing.hour, at.output_tokens_per_s),
+        "Price, million tokens, total": per_million(pricing.hour, total),
+        f"Blended {pricing.input_output_ratio:g}:1": exact.get("blended"),
+        f"{FORMULA} {pricing.input_output_ratio:g}:1": exact.get("sagemaker"),
+    }
+
+
+def _exact(pricing: Pricing, level: Level) -> dict[str, float | None]:
+    found = price(
+        pricing,
+        concurrency=level.concurrency,
+        input_tokens_per_s=level.input_tokens_per_s or None,
+        output_tokens_per_s=level.output_tokens_per_s or None,
+        tpot_p50_ms=level.tpot_ms.p50 if level.tpot_ms else None,
+        prefill_share=level.audit.get("prefill_share"),
+    )
+    return {"blended": found.blended_3_to_1, "sagemaker": found.blended_sagemaker} if found else {}
+
+
+def load_words(at: Operating) -> str:
+    """Where on the curve it is, and whether that was measured."""
+    if at.interpolated:
+        return f"about {at.concurrency:.1f} {at.unit}, read between measured levels"
+    return f"{at.concurrency:g} {at.unit}, measured{'; more may fit' if at.at_the_end else ''}"
+
+
+def break_even(pricing: Pricing, at: Operating, api: ApiPrice) -> str:
+    """From which share of its full load the machine is the cheaper one."""
+    found = costs.break_even(pricing, at, api)
+    if found.share is None:
+        return "the API is free"
+    if found.requests_per_hour is None:
+        return f"never: at full load the API asks {figure(found.api_per_hour)} an hour"
+    return f"{found.share:.0%} of full load ({figure(found.requests_per_hour)} requests an hour)"
+
+
+def _month(month: Monthly) -> str:
+    machines = "1 machine" if month.machines == 1 else f"{month.machines:,} machines"
+    return f"{figure(month.cost)} on {machines}, {month.utilisation:.0%} used, {figure(month.cost_per_request)} a request"
+
+
+def limits_words(limits: Slo) -> str:
+    """`TTFT p95 at most 300 ms and TPOT p95 at most 40 ms`, or `no limit`."""
+    given = (("TTFT", limits.ttft_p95_ms), ("TPOT", limits.tpot_p95_ms))
+    found = [f"{name} p95 at most {figure(limit)} ms" for name, limit in given if limit is not None]
+    return " and ".join(found) or "no limit"
+
+
+def basis(evaluation: Evaluation, asked: WhatIf) -> list[str]:
+    """What the rows rest on, as sentences."""
+    pricing = pricing_of(evaluation, asked)
+    if pricing is None:
+        hour = "No hourly price is known."
+    else:
+        source = f" ({asked.price_source})" if asked.price_source else ""
+        off = f", less {pricing.discount:.0%}" if pricing.discount else ""
+        hour = f"An hour costs {pricing.per_hour:g}{source}{off}. The speed is that of the machine that was measured."
+    return [
+        f"Limits: {limits_words(asked.limits)}.",
+        hour,
+        *_api(asked.api),
+        *_busy(asked),
+        _read(evaluation.variants, asked.limits),
+    ]
+
+
+def _api(api: ApiPrice | None) -> list[str]:
+    if api is None:
+        return []
+    asks = f"{api.per_million_input:g} for a million input and {api.per_million_output:g} for a million output tokens"
+    return [f"The hosted API asks {asks}, as entered."]
+
+
+def _busy(asked: WhatIf) -> list[str]:
+    if not asked.requests_a_month:
+        return []
+    hours = f"A month is {costs.HOURS_A_MONTH:.0f} hours; machines are whole and always on"
+    return [f"{hours}; the peak is {asked.peak:g} times the mean load."]
+
+
+def _read(variants: Sequence[VariantResult], limits: Slo) -> str:
+    found = [costs.within(result, limits) for result in variants]
+    if any(at is not None and at.interpolated for at in found):
+        return "Between measured levels a monotone curve is read; beyond them nothing."
+    return "Only levels that were measured are read."

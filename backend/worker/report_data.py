@@ -1,0 +1,61 @@
+"""The single requests that the report shows, from what the evaluation still has in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from backend.domain import rotation
+from backend.domain.evaluation import EvaluateOptions, Evaluation, Level
+from backend.domain.load import RequestRecord
+from backend.domain.report_extras import Extras, Pair, Spread, gather, load_of, spreads
+from backend.domain.workload import Workload
+from backend.worker.measurement import Measurement
+from backend.worker.records import Measured
+
+Runs = Sequence[Sequence[RequestRecord]]
+
+
+def extras(evaluation: Evaluation, measurement: Measurement) -> Extras:
+    names = [variant.name for variant in measurement.spec.variants]
+    return Extras(
+        requests=gather(evaluation, InMemory(names, list(measurement.rows()), measurement.workload, evaluation.options))
+    )
+
+
+class InMemory:
+    """A `Source` over the runs of an evaluation."""
+
+    def __init__(self, names: Sequence[str], rows: Sequence[Measured], workload: Workload, options: EvaluateOptions) -> None:
+        self._names, self._workload, self._options = names, workload, options
+        self._runs = {(names[row.variant], _load(row)): row.runs for row in rows}
+
+    def spreads(self, level: Level, names: Sequence[str]) -> dict[str, dict[str, Spread]]:
+        return spreads({name: [record for run in self._of(name, level) for record in run] for name in names})
+
+    def run(self, level: Level, name: str) -> Sequence[RequestRecord]:
+        return next(iter(self._of(name, level)), ())
+
+    def pairs(self, level: Level, name: str) -> Iterator[Pair]:
+        for block, (ours, theirs) in enumerate(zip(self._of(self._names[0], level), self._of(name, level), strict=False)):
+            own = {record.index: record for record in theirs if record.ok and not record.warm}
+            for record in ours:
+                other = own.get(record.index)
+                if other is not None and record.ok and not record.warm:
+                    yield block, self._prompt(level, block, record.prompt), record.text, other.text
+
+    def _of(self, name: str, level: Level) -> Runs:
+        return self._runs.get((name, load_of(level)), ())
+
+    def _prompt(self, level: Level, block: int, prompt: int) -> str | None:
+        """None of a search, a ramp or a trace, where lines are not turned."""
+        options = self._options
+        levels: list[float] = [*options.rate] if options.rate else [*options.concurrency]
+        value = level.rate if options.rate else level.concurrency
+        if options.sweep or options.trace or options.ramp or value not in levels:
+            return None
+        lines = self._workload.prompts
+        return lines[rotation.line(len(levels), block, levels.index(value), prompt, len(lines))].prompt
+
+
+def _load(row: Measured) -> tuple[float | None, int]:
+    return (None, row.concurrency) if row.rate is None else (row.rate, 0)

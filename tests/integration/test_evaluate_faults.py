@@ -1,0 +1,108 @@
+"""An evaluation of endpoints that misbehave, each in its own way, beside a sound one: counted, said, never a silent zero."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from backend.domain.errors import RequestError
+from backend.domain.evaluation import Evaluation, VariantResult
+from backend.domain.jobs import JobState
+from backend.service import Workspace, evaluations, supervisors, variants
+from tests.fakes.running import running
+from tests.homes import open_home, until_ended
+
+FAULTS = {
+    "reset_midway": "reset", "malformed_event": "malformed", "html": "malformed",
+    "http_429": "http_429", "http_503": "http_503", "hang": "timeout",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workspace]:
+    opened = open_home(tmp_path_factory.mktemp("faults") / "home")
+    yield opened
+    supervisors.stop(opened)
+
+
+@pytest.fixture(scope="module")
+def measured(home: Workspace) -> tuple[Evaluation, str]:
+    """Every fault as a variant of one evaluation, and its report."""
+    options = evaluations.options(
+        concurrency=(1,), requests=2, repeats=1, max_tokens=8, quality=False, timeout_s=0.5, warmup_requests=0
+    )
+    with running("broken_server.py") as url:
+        sources = [f"{url}#ok", *(f"{url}#{fault}" for fault in FAULTS), f"{url}#no_usage"]
+        job = evaluations.submit(home, evaluations.prepare(home, sources, options))
+        supervisors.ensure(home)
+        ended = until_ended(home, job.id)
+    assert ended.state is JobState.SUCCEEDED, ended.error
+    shown = evaluations.show(home, str(ended.result["evaluation"]))
+    return shown.document, (Path(shown.path) / "report.html").read_text()
+
+
+def of(document: Evaluation, fault: str) -> VariantResult:
+    return next(result for result in document.variants if result.name.endswith(f"#{fault}"))
+
+
+def test_every_fault_is_counted_under_its_kind_and_has_no_figures(measured: tuple[Evaluation, str]) -> None:
+    for fault, kind in FAULTS.items():
+        level = of(measured[0], fault).levels[0]
+        assert level.errors == {kind: 2}, fault
+        assert level.ttft_ms is level.tpot_ms is level.client_latency_ms is None
+        assert level.output_tokens is None
+    sound = of(measured[0], "ok").levels[0]
+    assert sound.errors == {} and sound.ttft_ms is not None
+
+
+def test_answers_without_a_count_are_so_counted(measured: tuple[Evaluation, str]) -> None:
+    level = of(measured[0], "no_usage").levels[0]
+    assert (level.invocation_errors, level.tokenizer_failed, level.empty_responses) == (0, 2, 2)
+    assert level.ttft_ms is not None and level.tpot_ms is None
+
+
+def test_no_verdict_is_given_on_them_and_the_report_names_the_errors(measured: tuple[Evaluation, str]) -> None:
+    document, report = measured
+    failed = {result.name for result in document.variants if result.levels[0].invocation_errors}
+    rows = [row for row in document.comparison if row.variant in failed]
+    assert rows and all("not comparable" in row.verdict or row.ratio is None for row in rows)
+    for kind in set(FAULTS.values()):
+        assert f"2 ({kind} 2)" in report
+    assert "2 of 2 requests failed" in report
+
+
+def test_an_endpoint_where_nobody_listens_fails_with_one_sentence(home: Workspace) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        options = evaluations.options(concurrency=(1,), requests=2, repeats=1, quality=False)
+        source = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        job = evaluations.submit(home, evaluations.prepare(home, [source], options))
+        supervisors.ensure(home)
+        ended = until_ended(home, job.id)
+    assert ended.state is JobState.FAILED
+    assert "cannot be reached (connection refused)" in str(ended.error)
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        ("http://me:secret@host:1/v1", "Leave user and password out"),
+        ("http://host/v1?key=1", "Leave out the part from ?"),
+        ("http://", "is not an address"),
+        ("http://host:port", "is not an address"),
+    ],
+)
+def test_an_address_that_cannot_be_one_is_refused_before_anything_starts(home: Workspace, source: str, says: str) -> None:
+    with pytest.raises(RequestError, match=r"\w") as refused:
+        variants.resolve(home, source)
+    assert says in str(refused.value)
+    assert "secret" not in str(refused.value)
+
+
+def test_the_model_of_an_endpoint_is_named_after_the_address(home: Workspace) -> None:
+    found = variants.resolve(home, "https://api.example/v1/#org/a%20model")
+    assert (found.url, found.served_name) == ("https://api.example/v1", "org/a model")
+    assert variants.resolve(home, "https://api.example/v1").served_name is None
