@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from app import recipe_recovery as recovering
+from app.recipe_option import TRI
+from app.recipe_option import Option as Option
+from app.recipe_serving import LIMIT_OPTIONS as LIMIT_OPTIONS
+from app.recipe_serving import SERVING_OPTIONS as SERVING_OPTIONS
 from app.step_words import explained as explained
 from app.step_words import stack as stack
 from app.step_words import title as title
@@ -13,20 +17,6 @@ from backend.domain import recipe as recipes
 from backend.domain.libraries import ENGINES
 from backend.domain.recipe import Prune, Quantize, Recipe, Speculate, Step
 from backend.domain.techniques import supported
-
-Kind = Literal["choice", "whole", "share", "number", "bits", "rate", "text", "flag"]
-
-
-class Option(NamedTuple):
-    """One setting: its field, its words, and what it takes. A None among the choices stands for the default."""
-
-    name: str
-    label: str
-    help: str
-    kind: Kind
-    choices: tuple[Any, ...] = ()
-    low: float | None = None
-    high: float | None = None
 
 
 class Goal(NamedTuple):
@@ -57,7 +47,6 @@ def _methods(technique: str) -> tuple[str, ...]:
     return tuple(method for name, method, _, _ in supported() if name == technique and method)
 
 
-_TRI: tuple[Any, ...] = (None, True, False)
 STEP_OPTIONS: dict[str, tuple[Option, ...]] = {
     "quantize": (
         Option(
@@ -75,10 +64,10 @@ STEP_OPTIONS: dict[str, tuple[Option, ...]] = {
             "choice",
             (None, 32, 64, 128),
         ),
-        Option("symmetric", "Symmetric", "Yes leaves out zero points: a little smaller and a little less true.", "choice", _TRI),
-        Option("act_order", "Activation order", "Rounds the columns with the largest inputs first.", "choice", _TRI),
-        Option("awq_scales", "AWQ scales first", "Searches AWQ's scales before GPTQ rounds; takes longer.", "choice", _TRI),
-        Option("clip", "Search ranges", "Cuts the range of each group where that lowers the output error.", "choice", _TRI),
+        Option("symmetric", "Symmetric", "Yes leaves out zero points: a little smaller and a little less true.", "choice", TRI),
+        Option("act_order", "Activation order", "Rounds the columns with the largest inputs first.", "choice", TRI),
+        Option("awq_scales", "AWQ scales first", "Searches AWQ's scales before GPTQ rounds; takes longer.", "choice", TRI),
+        Option("clip", "Search ranges", "Cuts the range of each group where that lowers the output error.", "choice", TRI),
         Option(
             "activations",
             "Activations",
@@ -185,56 +174,6 @@ RECOVERY_OPTIONS = tuple(
     Option(f"{recovering.SWITCH}.{name}", label, words, kind, low=low, high=high)
     for name, label, words, kind, low, high in recovering.FIELDS
 )
-SERVING_OPTIONS = (
-    Option(
-        "dtype",
-        "Number format",
-        "Of activations and unquantized weights; auto is the model's own.",
-        "choice",
-        ("auto", "bfloat16", "float16", "float32"),
-    ),
-    Option(
-        "max_model_len",
-        "Longest context (tokens)",
-        "Prompt and answer together; empty is the model's own limit.",
-        "whole",
-        low=16,
-    ),
-    Option("max_num_seqs", "Requests at once", "How many requests the server batches; empty is vLLM's default.", "whole", low=1),
-    Option("tensor_parallel", "Accelerators to split over", "1 keeps the model on one.", "whole", low=1),
-    Option("kv_cache_dtype", "Key-value cache", "fp8 halves the cache where the hardware has it.", "choice", ("auto", "fp8")),
-    Option(
-        "prefix_caching",
-        "Prefix caching",
-        "Reuses the work of prompts that begin alike; empty is vLLM's default.",
-        "choice",
-        _TRI,
-    ),
-    Option(
-        "chunked_prefill",
-        "Chunked prefill",
-        "Long prompts no longer hold up running answers; empty is vLLM's default.",
-        "choice",
-        _TRI,
-    ),
-    Option("enforce_eager", "Skip compilation at start", "Starts sooner, answers slower; cannot go with a compile step.", "flag"),
-)
-LIMIT_OPTIONS = (
-    Option(
-        "max_kl",
-        "Most KL divergence (nats a token)",
-        "The job fails where the result strays further; empty is no limit.",
-        "number",
-        low=0.0
-    ),
-    Option(
-        "max_perplexity_increase", "Most perplexity increase (share)", "0.01 allows 1 %; empty is no limit.", "number", low=0.0
-    ),
-    Option(
-        "fall_back", "Fall back", "Instead of failing, raises the groups of linears that lose most, in a few "
-        "tries, until the floor holds.", "flag"
-    ),
-)  # fmt: skip
 
 
 def value(recipe: Recipe, where: int | str, name: str) -> Any:
