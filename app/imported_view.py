@@ -35,7 +35,7 @@ def chosen_ids() -> list[str]:
 def _upload(opened: Workspace) -> None:
     files = st.file_uploader(
         "Result of another tool", type=["json", "jsonl"], accept_multiple_files=True, key=UPLOADED,
-        help="vLLM's bench writes a file a level: give those of one run together.", **frozen(opened),
+        **{"help": "vLLM's bench writes a file a level: give those of one run together.", **frozen(opened)},
     )  # fmt: skip
     if not files:
         return

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from backend.domain import recovery_need as need
+from backend.domain import recovery_need
 from backend.domain.model import ModelFacts
 from backend.domain.plan import Facts, Reason
 from backend.domain.recipe import Recipe
 
 
 def fits(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
-    step = need.asked(recipe)
+    step = recovery_need.asked(recipe)
     if step is None:
         return
     if model.experts:
         message = "Recovery has no adapters for models made of experts: leave `recover` out."
         yield Reason(rule="recovery-experts", message=message, source="engines/native/recovery_model.py")
     held, where = _memory(facts)
-    needed = need.memory_bytes(model, recipe)
+    needed = recovery_need.memory_bytes(model, recipe)
     if held is not None and needed > held:
         smaller = "`teacher: false`, a smaller `batch`" if step.teacher else "a smaller `batch`"
-        message = f"Recovery holds the whole model in memory, about {need.size(needed)}, and {where} has {need.size(held)}"
+        sizes = f"about {recovery_need.size(needed)}, and {where} has {recovery_need.size(held)}"
+        message = f"Recovery holds the whole model in memory, {sizes}"
         yield Reason(
             rule="recovery-memory", message=f"{message}: use {smaller}, or leave `recover` out.", source="domain/recovery_need.py"
         )

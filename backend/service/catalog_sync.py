@@ -12,9 +12,13 @@ from pathlib import Path
 
 from backend.catalog import bundled, published
 from backend.domain import (
+    allocation,
     catalog,
     compat,
     device,
+    duration,
+    fallback,
+    job_memory,
     libraries,
     managed,
     memory,
@@ -22,9 +26,13 @@ from backend.domain import (
     model,
     nearest,
     plan,
+    precision,
     recipe,
+    recovery,
+    recovery_need,
     rules,
     rules_methods,
+    rules_recovery,
     shapes,
     techniques,
 )  # fmt: skip
@@ -43,8 +51,8 @@ from backend.store.tables import CatalogRow
 MAPPING = (catalog, published, table, model)
 """Modules that decide what a row looks like: with another version of them the rows are made again."""
 RULES = (
-    catalog, compat, device, libraries, managed, memory, methods, model, nearest, plan, recipe, rules, rules_methods, shapes,
-    techniques,
+    allocation, catalog, compat, device, duration, fallback, job_memory, libraries, managed, memory, methods, model, nearest,
+    plan, precision, recipe, recovery, recovery_need, rules, rules_methods, rules_recovery, shapes, techniques,
 )  # fmt: skip
 """Modules that decide what fits."""
 INSTANCES = "instances"

@@ -40,7 +40,7 @@ def test_a_model_without_weights_is_planned_and_its_import_is_one_click_away(hom
     for row in ("Time to first token", "Time per output token", "Output tokens/s", "USD per million output", "Longest context"):
         assert f"| {row} |" in said
     assert "36–73 ms" in said and "7.09 USD an hour" in said and "leviathan" in said.lower()
-    assert "Unknown: job duration" in said and "run elsewhere" in said
+    assert "memory 27.3 GB, estimated between" in said
 
 
 @pytest.mark.parametrize(
