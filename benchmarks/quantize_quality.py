@@ -9,7 +9,7 @@ from backend.catalog import calibration_text
 from backend.domain.progress import Silent
 from backend.evaluate import quality
 
-LENGTH, WINDOWS = 512, 32
+LENGTH, WINDOWS = 512, 96
 
 
 def window_kls(original: Path, candidate: Path) -> tuple[list[float], float, float]:

@@ -15,7 +15,7 @@ from backend.domain.shapes import linears, sizes
 
 Range = tuple[float, float]
 
-REPORT_SAMPLES = 16
+REPORT_SAMPLES = 8
 """engines/native/pipelines.py: the most sequences where calibration decides nothing."""
 DEFAULT_TOKENS = 64 * 512
 """engines/base.py, for pruning alone."""

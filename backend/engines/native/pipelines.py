@@ -26,7 +26,7 @@ KERNEL_MULTIPLE = 32
 """vLLM's CPU kernels take features in multiples of this; other linears stay 16-bit."""
 TUNING = frozenset({"act_order", "awq_scales", "clip", "activations", "strength", "kv_cache", "format"})
 """The options of `QuantizeRequest.tuning`."""
-REPORT_SAMPLES = 16
+REPORT_SAMPLES = 8
 """Sequences that reported errors are measured on where nothing else is made of them."""
 
 

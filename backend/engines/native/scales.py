@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 GRID = 20
 """Steps of the exponent over [0, 1], the paper's."""
 
-STRIDES = (4, 2, 1)
+STRIDES = (2, 1)
 """The grid is walked in these: all points at the first stride, then the neighbours of the best so far at each finer one."""
 
 SAMPLED_ROWS = 256
