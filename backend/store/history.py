@@ -131,7 +131,7 @@ def evaluation(session: Session, evaluation_id: str) -> EvaluationRow:
     """The row. Raises NotFound."""
     row = session.get(EvaluationRow, evaluation_id)
     if row is None:
-        raise NotFound(f"There is no evaluation {evaluation_id}: `whetstone evaluations list` shows those that exist.")
+        raise NotFound(f"There is no evaluation {evaluation_id}: the studio's Evaluate page lists those that exist.")
     return row
 
 
