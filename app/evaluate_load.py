@@ -36,7 +36,7 @@ LIMITS = {"ttft": "Time to first token", "tpot": "Inter-token latency", "latency
 
 def choose() -> dict[str, Any]:
     """Draw the way and its fields: `way` and what was typed, not yet checked."""
-    chosen = st.segmented_control("Load", list(WAYS), default=STREAMS, required=True, key="load", **URL)
+    chosen = st.radio("Load", list(WAYS), horizontal=True, key="load", **URL)
     way = chosen or STREAMS
     st.caption(WAYS[way])
     draw = {STREAMS: _streams, RATE: _rate, RAMP: _ramp, SEARCH: _search, TRACE: dict}

@@ -7,10 +7,11 @@ verdicts are known beforehand to be about nothing but chance.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Locator, expect
+from playwright.sync_api import Browser, Locator, TimeoutError, expect
 
 from backend.service import evaluations, workloads
 from backend.serving.vllm import VllmServer
@@ -20,6 +21,7 @@ from tests.browser.visit import Visit, visiting
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 LONG_MS = 300_000
+TRIES, SHUT_MS = 5, 4_000
 LINES = "".join(f'{{"wording": "def function_{number}(a, b):", "longest": 8}}\n' for number in range(40))
 VERDICT = re.compile(r"At 2 streams .*")
 
@@ -37,11 +39,16 @@ def upload(visit: Visit, studio: Studio) -> None:
 
 
 def pick(visit: Visit, label: str, choice: str) -> None:
-    """Of a list: type it, take it."""
-    field = visit.field(label)
-    field.click()
-    field.fill(choice)
-    visit.page.get_by_role("option", name=choice, exact=True).click()
+    """Of a list: type it, take it; once more where the page was drawn anew meanwhile, which shuts the list."""
+    option = visit.page.get_by_role("option", name=choice, exact=True)
+    for _ in range(TRIES):
+        visit.drawn()
+        visit.field(label).click()
+        visit.field(label).fill(choice)
+        with suppress(TimeoutError):
+            option.click(timeout=SHUT_MS)
+            return
+    option.click()
 
 
 def evaluate(visit: Visit, sources: list[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from backend.domain.errors import InvalidWorkload
 from backend.domain.progress import Silent
 from backend.domain.recovery import Recover
+from backend.engines import native
 from backend.engines.base import Pruning, QuantizeRequest
 from backend.service import artifacts, jobs, optimize, recipes
 from backend.worker import recovery
@@ -61,7 +63,8 @@ def test_stopped_in_any_part_it_goes_on_to_the_same_bytes_and_does_no_part_twice
             model_dir=model, out_dir=tmp_path / name, method="w8a8", bits=8, pruning=Pruning(method="wanda", pattern="2:4"),
             calibration_texts=[TEXT * 3], samples=4, length=16, work_dir=tmp_path / f"{name}-work",
         )  # fmt: skip
-        return recovery.rewrite(request, Recover(steps=4, learning_rate=0.005), progress)[1]
+        quantize = partial(native.quantize, progress=progress)
+        return recovery.rewrite(request, Recover(steps=4, learning_rate=0.005), progress, quantize)[1]
 
     whole = made("whole", Silent())
     for stop in (StoppingAt("optimize", 1, 1), StoppingAt("recover", 1, 2), StoppingAt("optimize", 1, 1)):

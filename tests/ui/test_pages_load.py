@@ -52,7 +52,7 @@ def opened(home: Workspace, query: dict[str, str]) -> AppTest:
 def test_the_command_beside_the_form_asks_the_very_same(home: Workspace, query: dict[str, str]) -> None:
     at = opened(home, query)
     assert not at.error, [error.value for error in at.error]
-    assert at.button_group(key="load").value == query.get("load", "Streams")
+    assert at.radio(key="load").value == query.get("load", "Streams")
     (command,) = [code.value for code in at.code if code.value.startswith("whetstone evaluate")]
     at.button(key="evaluate").click().run()
     clicked = spec_of_the_newest(home)
@@ -86,7 +86,7 @@ def test_what_does_not_go_together_is_one_sentence_before_any_work(home: Workspa
 def test_each_way_says_when_to_use_it(home: Workspace) -> None:
     at = opened(home, {})
     for name, use in evaluate_load.WAYS.items():
-        at.button_group(key="load").set_value(name).run()
+        at.radio(key="load").set_value(name).run()
         studio.check(at)
         assert use in studio.says(at)
 
