@@ -5,17 +5,24 @@ Knows no server and no recipe.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
-from backend.evaluate import quality
+from backend.evaluate import quality_reference
 
 HAIR = 0.15
 """Logits: what bfloat16 may tip."""
 
 
 def load(folder: Path) -> Any:
-    return quality._load(folder)
+    """The whole model in fp32, dequantized where it is quantized."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    if "quantization_config" in json.loads((folder / "config.json").read_bytes()):
+        return quality_reference.load(folder).eval()
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True).eval()
 
 
 def log_probabilities(model: Any, tokens: list[int]) -> list[float]:

@@ -18,6 +18,7 @@ from backend.engines.base import QuantizeRequest
 from backend.engines.native import measure, quantize
 from backend.evaluate import quality
 from backend.worker.fitting import Fitting
+from benchmarks import techniques_reference
 from tests.families import logits, tiny
 from tests.tiny import TEXT, tiny_llama
 
@@ -85,13 +86,13 @@ def test_a_measured_loss_is_that_of_a_checkpoint_with_only_that_group_rounded(
     assert [group.name for group in groups][:2] == ["model.layers.0.self_attn.q_proj", "model.layers.0.self_attn.o_proj"]
     assert groups[0].linears == [f"model.layers.0.self_attn.{name}_proj" for name in "qkv"]
     tokens = sample_tokens(model, [TEXT], 4, 32, 0)
-    original = quality._load(model)(tokens).logits.double().log_softmax(-1)
+    original = techniques_reference.load(model)(tokens).logits.double().log_softmax(-1)
     for number, chosen in ((0, CANDIDATES[0]), (5, CANDIDATES[2])):
         others = {group.name: SIXTEEN for group in groups if group != groups[number]} | {groups[number].name: chosen}
         out = tmp_path / str(number)
         quantize(request(model, out, precisions=others), Silent())
         with torch.no_grad():
-            found = quality._load(out)(tokens).logits.double().log_softmax(-1)
+            found = techniques_reference.load(out)(tokens).logits.double().log_softmax(-1)
         kl = (original.exp() * (original - found)).sum(-1).mean().detach()
         assert float(kl) == pytest.approx(groups[number].losses[chosen.name], rel=0.05)
 
@@ -153,7 +154,7 @@ def test_families_are_measured_to_the_end_and_mixed(kind: str, tmp_path: Path) -
     quantize(request(source, tmp_path / "mixed", group_size=32, precisions=mix), Silent())
     tokens = torch.randint(1, 256, (1, 24), generator=torch.Generator().manual_seed(1))
     original = logits(source, tokens).log_softmax(-1)
-    mixed = quality._load(tmp_path / "mixed")(tokens).logits.detach().log_softmax(-1)
+    mixed = techniques_reference.load(tmp_path / "mixed")(tokens).logits.detach().log_softmax(-1)
     strayed = (mixed - original).abs().mean()
     assert strayed > 0 and strayed < original.std() / 4
 
