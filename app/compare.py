@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from backend.domain import charts
+from backend.domain.cost_words import level_price
 from backend.domain.evaluation import Evaluation, Level, VariantResult
-from backend.domain.prices import Pricing, price
+from backend.domain.prices import Pricing
 from backend.domain.slo import is_sound
 from backend.domain.wording import figure, hardware_line, load_asked
 from backend.service.evaluations import EvaluationView
@@ -61,15 +62,7 @@ def repriced(document: Evaluation, per_hour: float | None, discount: float) -> E
 
 
 def _priced(level: Level, pricing: Pricing) -> Level:
-    found = price(
-        pricing,
-        concurrency=level.concurrency,
-        input_tokens_per_s=level.input_tokens_per_s or None,
-        output_tokens_per_s=level.output_tokens_per_s or None,
-        tpot_p50_ms=level.tpot_ms.p50 if level.tpot_ms else None,
-        prefill_share=level.audit.get("prefill_share"),
-    )
-    return level.model_copy(update={"price": found})
+    return level.model_copy(update={"price": level_price(pricing, level)})
 
 
 def merged(views: Sequence[EvaluationView], documents: Sequence[Evaluation]) -> Evaluation:

@@ -9,8 +9,8 @@ import streamlit as st
 
 from app.words import plain
 from backend.domain import costs
-from backend.domain.cost_words import load_words
-from backend.domain.costs import ApiPrice, Monthly, Operating
+from backend.domain.cost_words import break_even_words, load_words, month_words
+from backend.domain.costs import ApiPrice, Operating
 from backend.domain.evaluation import Evaluation, VariantResult
 from backend.domain.prices import Pricing
 from backend.domain.slo import Slo
@@ -110,23 +110,8 @@ def _row(result: VariantResult, at: Operating | None, asked: Asked) -> dict[str,
         found["Cheaper than the API from"] = break_even_words(asked.pricing, at, asked.api)
     if asked.requests:
         month = costs.monthly(asked.pricing, at, asked.requests, asked.peak)
-        found["A month"] = _month(month) if month else "nothing was answered"
+        found["A month"] = month_words(month) if month else "nothing was answered"
     return found
-
-
-def break_even_words(pricing: Pricing, at: Operating, api: ApiPrice) -> str:
-    """From which share of its full load the machine is the cheaper one."""
-    found = costs.break_even(pricing, at, api)
-    if found.share is None:
-        return "the API is free"
-    if found.requests_per_hour is None:
-        return f"never: at full load the API asks {figure(found.api_per_hour)} an hour"
-    return f"{found.share:.0%} of full load ({figure(found.requests_per_hour)} requests an hour)"
-
-
-def _month(month: Monthly) -> str:
-    machines = "1 machine" if month.machines == 1 else f"{month.machines:,} machines"
-    return f"{figure(month.cost)} on {machines}, {month.utilisation:.0%} used, {figure(month.cost_per_request)} a request"
 
 
 def _read(variants: Sequence[VariantResult], asked: Asked) -> str:

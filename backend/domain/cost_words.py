@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from backend.domain import costs
 from backend.domain.costs import ApiPrice, Monthly, Operating
-from backend.domain.evaluation import Evaluation, Level, VariantResult
+from backend.domain.evaluation import Evaluation, Level, Price, VariantResult
 from backend.domain.prices import Pricing, per_million, price
 from backend.domain.report_extras import WhatIf
 from backend.domain.slo import Slo
@@ -50,10 +50,10 @@ def _row(result: VariantResult, pricing: Pricing | None, asked: WhatIf) -> Row:
         return {**found, "Price, million output tokens": "no price given"}
     found |= _prices(result, pricing, at)
     if asked.api is not None:
-        found["Cheaper than the hosted API from"] = break_even(pricing, at, asked.api)
+        found["Cheaper than the hosted API from"] = break_even_words(pricing, at, asked.api)
     if asked.requests_a_month:
         month = costs.monthly(pricing, at, asked.requests_a_month, asked.peak)
-        found[f"{asked.requests_a_month:,.0f} requests a month"] = _month(month) if month else "nothing was answered"
+        found[f"{asked.requests_a_month:,.0f} requests a month"] = month_words(month) if month else "nothing was answered"
     return found
 
 
@@ -72,7 +72,13 @@ def _prices(result: VariantResult, pricing: Pricing, at: Operating) -> Row:
 
 
 def _exact(pricing: Pricing, level: Level) -> dict[str, float | None]:
-    found = price(
+    found = level_price(pricing, level)
+    return {"blended": found.blended_3_to_1, "sagemaker": found.blended_sagemaker} if found else {}
+
+
+def level_price(pricing: Pricing, level: Level) -> Price | None:
+    """What a measured level costs; None without a price an hour or a throughput."""
+    return price(
         pricing,
         concurrency=level.concurrency,
         input_tokens_per_s=level.input_tokens_per_s or None,
@@ -80,7 +86,6 @@ def _exact(pricing: Pricing, level: Level) -> dict[str, float | None]:
         tpot_p50_ms=level.tpot_ms.p50 if level.tpot_ms else None,
         prefill_share=level.audit.get("prefill_share"),
     )
-    return {"blended": found.blended_3_to_1, "sagemaker": found.blended_sagemaker} if found else {}
 
 
 def load_words(at: Operating) -> str:
@@ -90,7 +95,7 @@ def load_words(at: Operating) -> str:
     return f"{at.concurrency:g} {at.unit}, measured{'; more may fit' if at.at_the_end else ''}"
 
 
-def break_even(pricing: Pricing, at: Operating, api: ApiPrice) -> str:
+def break_even_words(pricing: Pricing, at: Operating, api: ApiPrice) -> str:
     """From which share of its full load the machine is the cheaper one."""
     found = costs.break_even(pricing, at, api)
     if found.share is None:
@@ -100,7 +105,8 @@ def break_even(pricing: Pricing, at: Operating, api: ApiPrice) -> str:
     return f"{found.share:.0%} of full load ({figure(found.requests_per_hour)} requests an hour)"
 
 
-def _month(month: Monthly) -> str:
+def month_words(month: Monthly) -> str:
+    """Of a month at a number of requests: its cost, machines and use."""
     machines = "1 machine" if month.machines == 1 else f"{month.machines:,} machines"
     return f"{figure(month.cost)} on {machines}, {month.utilisation:.0%} used, {figure(month.cost_per_request)} a request"
 
