@@ -61,9 +61,9 @@ def put(recipe: Recipe, *, redraw: bool = True) -> None:
     if after != before:
         st.session_state.setdefault(UNDO, []).append(before)
         del st.session_state[UNDO][:-50]
-    _keep(after)
-    if redraw:
+    if redraw:  # before the address, whose change a waiting rerun may interrupt: new text is never drawn by the old widgets
         _redraw()
+    _keep(after)
 
 
 def _keep(text: str) -> None:
@@ -82,9 +82,9 @@ def _redraw() -> None:
 def undo() -> None:
     """Back to the recipe before the last change."""
     if st.session_state.get(UNDO):
-        _keep(st.session_state[UNDO].pop())
         st.session_state.pop(ERROR, None)
         _redraw()
+        _keep(st.session_state[UNDO].pop())
 
 
 def widget_key(*parts: object) -> str:
