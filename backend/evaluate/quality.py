@@ -17,6 +17,7 @@ from backend.domain.errors import InvalidModel, InvalidWorkload, WorkError
 from backend.domain.progress import Progress
 from backend.domain.student_t import quantile
 from backend.evaluate.quality_states import HERE, Model, Place, method, opened
+from backend.layered.products import fast_products
 
 if TYPE_CHECKING:
     import torch
@@ -87,7 +88,7 @@ def window_rows(
     models = [original] if same else [original, candidate]
     total = sum(model.layers for model in models)
     progress.phase("quality", "Scoring quality on held-out text, layer by layer", total=total, unit="layers")
-    with tempfile.TemporaryDirectory(prefix="quality-", dir=place.folder) as folder:
+    with tempfile.TemporaryDirectory(prefix="quality-", dir=place.folder) as folder, fast_products():
         done, left = 0, []
         for number, model in enumerate(models):
             work = Path(folder) / str(number)

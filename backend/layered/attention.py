@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 NAME = "whetstone_blocked"
 BLOCK = 128
 """Queries of a block: what lies above the diagonal inside it is computed for nothing."""
+NEAR = 1 << 20
+"""Bytes of scores in work at a time: what a processor core keeps near itself. More, and softmax waits for memory."""
 
 
 def install(model: Any) -> None:
@@ -57,11 +59,22 @@ def causal(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch
     """softmax(Q K' + causal mask) V for Q, K, V [batch, heads, tokens, head size], Q scaled already."""
     import torch
 
-    keys, out = key.transpose(-1, -2), torch.empty_like(query)
+    queries, keys, values = (each.flatten(0, 1) for each in (query, key, value))
+    out = torch.empty_like(queries)
     above = torch.full((BLOCK, BLOCK), -torch.inf, dtype=query.dtype).triu(1)
-    for start in range(0, query.shape[2], BLOCK):
-        stop = min(start + BLOCK, query.shape[2])
-        scores = query[:, :, start:stop] @ keys[..., :stop]
+    size = max(1, NEAR // (BLOCK * query.shape[2] * query.element_size()))
+    for start in range(0, len(out), size):
+        heads = slice(start, start + size)
+        _causal(queries[heads], keys[heads], values[heads], out[heads], above)
+    return out.view(query.shape)
+
+
+def _causal(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, out: torch.Tensor, above: torch.Tensor) -> None:
+    """Fill `out`; all [heads, tokens, head size]. `above` [block, block] is the mask inside a block on the diagonal."""
+    import torch
+
+    for start in range(0, query.shape[1], BLOCK):
+        stop = min(start + BLOCK, query.shape[1])
+        scores = torch.bmm(query[:, start:stop], key[:, :stop].transpose(1, 2))
         scores[..., start:] += above[: stop - start, : stop - start]
-        out[:, :, start:stop] = torch.softmax(scores, -1, dtype=scores.dtype) @ value[:, :, :stop]
-    return out
+        out[:, start:stop] = torch.bmm(torch.softmax(scores, -1, dtype=scores.dtype), value[:, :stop])

@@ -48,10 +48,11 @@ def half_precision(device: str, wanted: bool = True) -> Any:
     import torch
 
     kind = device.partition(":")[0]
-    return torch.autocast(kind, dtype=torch.bfloat16, enabled=wanted and _has_bfloat16(kind))
+    return torch.autocast(kind, dtype=torch.bfloat16, enabled=wanted and has_bfloat16(kind))
 
 
-def _has_bfloat16(kind: str) -> bool:
+def has_bfloat16(kind: str) -> bool:
+    """Whether the hardware multiplies bfloat16 itself; `kind` as in `torch.device.type`."""
     import torch
 
     if kind == "cuda":

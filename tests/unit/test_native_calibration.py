@@ -1,10 +1,12 @@
-"""The two forms of the calibration loss: Gram matrix and the tokens themselves."""
+"""The calibration tokens, and the two forms of the calibration loss: Gram matrix and the tokens themselves."""
 
 from __future__ import annotations
 
 import torch
 
+from backend.engines.native import calibration
 from backend.engines.native.group import Stats
+from backend.settings import ASSETS
 
 
 def test_the_token_form_is_the_same_loss_as_the_gram_form() -> None:
@@ -16,3 +18,15 @@ def test_the_token_form_is_the_same_loss_as_the_gram_form() -> None:
     torch.testing.assert_close(gram.matrix(), tokens.matrix())
     columns = torch.rand(24, generator=generator) + 0.5
     assert abs(gram.scaled(columns).squared(error * columns) / tokens.squared(error) - 1) < 1e-4
+
+
+def test_the_tokens_are_those_of_the_models_own_tokenizer() -> None:
+    from transformers import AutoTokenizer
+
+    folder, texts = ASSETS / "starter" / "target", ["def f(x):\n    return x + 1  # naïve ✓\n", "<|endoftext|> again"]
+    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    expected = [
+        token for text in texts for token in [*tokenizer(text, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
+    ]
+    found = calibration.sample_tokens(folder, texts, len(expected), 1, 0)
+    assert found.flatten().tolist() == expected

@@ -156,6 +156,17 @@ def test_the_factor_is_the_cholesky_factor_of_the_inverse() -> None:
     torch.testing.assert_close(GramFactor(gram).rows(0, 20), expected)
 
 
+@pytest.mark.parametrize("features", [129, 300])
+def test_a_factor_that_is_inverted_by_halves_is_the_inverse(features: int) -> None:
+    import torch
+
+    inputs = randn(2 * features, features).double()
+    gram = inputs.T @ inputs
+    upper = GramFactor(gram, damping=1e-12).rows(0, features)
+    assert torch.equal(upper, upper.triu())
+    torch.testing.assert_close(upper.T @ upper @ gram, torch.eye(features, dtype=torch.float64), rtol=1e-6, atol=1e-6)
+
+
 def test_dead_inputs_and_no_tokens_at_all_are_rounded_plainly() -> None:
     import torch
 

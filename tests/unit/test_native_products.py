@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
+from backend.engines.native.group import Stats
 from backend.engines.native.statistics import Tally
+from backend.layered import attention
 from backend.layered.attention import causal
+from backend.layered.memory import kept_memory
 from backend.layered.passes import AllSeen, tapped
 from backend.layered.products import fast_products, half_precision
 
@@ -26,6 +29,29 @@ def test_blocked_attention_is_causal_attention(tokens: int) -> None:
     query, key, value = torch.randn(3, 2, 4, tokens, 16)
     expected = torch.nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
     torch.testing.assert_close(causal(query * 16**-0.5, key, value), expected)
+
+
+def test_blocked_attention_takes_a_few_heads_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    query, key, value = torch.randn(3, 2, 3, 150, 16)
+    together = causal(query, key, value)
+    monkeypatch.setattr(attention, "NEAR", 4 * attention.BLOCK * 150 * query.element_size())
+    torch.testing.assert_close(causal(query, key, value), together)
+
+
+@pytest.mark.parametrize("form", ["gram", "rows"])
+def test_rough_statistics_rank_as_exact_ones_do(form: str) -> None:
+    rows, errors = torch.randn(96, 128) * torch.rand(128).exp(), torch.randn(20, 32, 128)
+    held = {"gram": rows.T @ rows} if form == "gram" else {"rows": rows}
+    stats = Stats(len(rows), rows.abs().mean(0), rows.abs().amax(0), **held)
+    for error in errors:
+        assert stats.rough().squared(error) == pytest.approx(stats.squared(error), rel=3e-3)
+    assert {each.dtype for each in (stats.gram, stats.rows) if each is not None} == {torch.float32}
+
+
+def test_memory_that_is_kept_is_usable_and_given_back() -> None:
+    with kept_memory():
+        assert float(sum(torch.ones(1 << 20).sum() for _ in range(3))) == 3 << 20
+    assert float(torch.ones(1 << 20).sum()) == 1 << 20
 
 
 @pytest.mark.parametrize("features", [5, 128, 200, 1100])

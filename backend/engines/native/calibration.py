@@ -37,8 +37,7 @@ def _shuffled(model_dir: Path, texts: Iterable[str], length: int, seed: int) -> 
 
     tokenizer = AutoTokenizer.from_pretrained(model_dir, local_files_only=True, trust_remote_code=False)
     end = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
-    encoded = (tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"] for text in texts)
-    stream = torch.tensor([token for ids in encoded for token in [*ids, *end]], dtype=torch.long)
+    stream = torch.tensor([token for text in texts for token in [*_encoded(tokenizer, text), *end]], dtype=torch.long)
     windows = len(stream) // length
     if windows == 0:
         raise InvalidWorkload(
@@ -47,6 +46,18 @@ def _shuffled(model_dir: Path, texts: Iterable[str], length: int, seed: int) -> 
     vocabulary.check(json.loads((model_dir / "config.json").read_bytes()), int(stream.max()))
     order = torch.randperm(windows, generator=torch.Generator().manual_seed(seed))
     return stream[: windows * length].view(windows, length), order
+
+
+def _encoded(tokenizer: Any, text: str) -> list[int]:
+    """Token ids without special tokens; a fast tokenizer need not say where in the text each stands."""
+    fast = getattr(tokenizer, "backend_tokenizer", None)
+    if fast is None:
+        ids: list[int] = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+        return ids
+    fast.no_truncation()
+    fast.no_padding()
+    found: list[int] = fast.encode_batch_fast([text], add_special_tokens=False)[0].ids
+    return found
 
 
 def describe(tokens: torch.Tensor) -> dict[str, Any]:

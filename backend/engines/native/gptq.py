@@ -93,11 +93,12 @@ class _Round:
         self.given = grid is not None
         self.scale = grid.scale.T.contiguous() if grid else weight.new_ones(count, len(weight))
         self.zero = (grid.zero_point.T.contiguous() if grid else weight.new_zeros(count, len(weight))).int()
+        self.scales, self.zeros = self.scale.unbind(), self.zero.unbind()
         self.zero_type = grid.zero_point.dtype if grid else torch.int8
         self.groups = (order // self.group).tolist()
 
     def block(self, start: int, columns: torch.Tensor, diagonal: torch.Tensor) -> None:
-        self.start, self.columns = start, columns
+        self.start, self.columns, self.each = start, columns, columns.unbind()
 
     def column(self, index: int) -> torch.Tensor:
         import torch
@@ -105,8 +106,10 @@ class _Round:
         number = self.groups[index]
         if not self.given and index % self.group == 0:
             self._begin(index - self.start, number)
-        column, scale, zero = self.columns[index - self.start], self.scale[number], self.zero[number]
-        value: torch.Tensor = torch.fake_quantize_per_channel_affine(column, scale, zero, 0, self.low, self.high)
+        column = self.each[index - self.start]
+        value: torch.Tensor = torch.fake_quantize_per_channel_affine(
+            column, self.scales[number], self.zeros[number], 0, self.low, self.high
+        )
         return value if self.mask is None else value * self.mask[:, index]
 
     def _begin(self, start: int, number: int) -> None:

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from backend.layered.products import has_bfloat16
 
 if TYPE_CHECKING:
     import torch
@@ -32,8 +35,9 @@ class Stats:
     def squared(self, error: torch.Tensor) -> float:
         """||X E'||^2 for a weight error E [out, in]: the sum of squared output errors over the calibration tokens."""
         if self.rows is not None:
-            return float((self.rows @ error.T).square().sum())
-        return float(((error @ self.matrix()) * error).sum())
+            return float((self.rows @ error.T.to(self.rows.dtype)).float().square().sum())
+        matrix = self.matrix()
+        return float(((error.to(matrix.dtype) @ matrix) * error).sum())
 
     def matrix(self) -> torch.Tensor:
         """X'X [in, in]. Raises ValueError where the pipeline did not ask for it."""
@@ -42,6 +46,15 @@ class Stats:
         if self.gram is None:
             raise ValueError("this pipeline collects no Gram matrices")
         return self.gram
+
+    def rough(self) -> Stats:
+        """In bfloat16 where the hardware multiplies it itself. `squared` is then off by about 1e-4 of its value: it may rank."""
+        import torch
+
+        if not has_bfloat16(self.mean_abs.device.type):
+            return self
+        halves = {name: each.to(torch.bfloat16) for name in ("gram", "rows") if (each := getattr(self, name)) is not None}
+        return replace(self, **halves)
 
     def scaled(self, columns: torch.Tensor) -> Stats:
         """The statistics of X / columns, `columns` [in]."""
@@ -79,8 +92,12 @@ class Linear:
 
     def relative_error(self, effective: torch.Tensor) -> float:
         """||X (W - effective)'|| / ||X W'||, W the original, `effective` [out, in] in its units."""
-        whole = max(self.stats.squared(self.original), 1e-30)
-        return float((max(self.stats.squared(self.original - effective), 0.0) / whole) ** 0.5)
+        return float((max(self.stats.squared(self.original - effective), 0.0) / max(self._output, 1e-30)) ** 0.5)
+
+    @cached_property
+    def _output(self) -> float:
+        """||X W'||^2."""
+        return self.stats.squared(self.original)
 
     def part(self, step: int) -> Linear:
         """Every `step`-th output row, same input."""

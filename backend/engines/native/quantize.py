@@ -19,6 +19,7 @@ from backend.engines.native.mix import Mix
 from backend.engines.native.resume import State, Work, key_of, versions
 from backend.engines.native.statistics import Tally, Taps
 from backend.layered.hidden import Hidden
+from backend.layered.memory import kept_memory
 from backend.layered.outline import Outline
 from backend.layered.passes import Passes, memory_errors
 from backend.layered.products import fast_products
@@ -39,7 +40,7 @@ def quantize(request: QuantizeRequest, progress: Progress) -> QuantizeResult:
     if config.get("quantization_config"):
         raise ImpossibleStack("The model is already quantized: start from its 16-bit original.")
     progress.phase("load", "Reading the model's outline", weight=0.1)
-    with fast_products():
+    with fast_products(), kept_memory():
         run = _Run(request, progress)
         checkpoint.fresh(request.out_dir)
         folder = request.work_dir or request.out_dir.with_name(request.out_dir.name + ".work")

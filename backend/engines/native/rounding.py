@@ -50,7 +50,8 @@ def parameters(weight: torch.Tensor, rounding: Rounding, shrink: torch.Tensor | 
     from compressed_tensors.quantization.utils import calculate_qparams
 
     args = rounding.scheme.weights
-    low, high = in_groups(weight, rounding).aminmax(dim=-1)
+    grouped = in_groups(weight, rounding)
+    low, high = grouped.amin(-1), grouped.amax(-1)  # torch's `aminmax` of a dimension takes ten times as long
     if shrink is not None:
         low, high = low * shrink, high * shrink
     smallest = torch.finfo(rounding.scale_dtype).smallest_normal * 2**args.num_bits

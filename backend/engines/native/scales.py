@@ -8,6 +8,7 @@ output error over the calibration tokens. Knows no model: matrices in, scales ou
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from backend.engines.native.group import Linear, Producer
@@ -41,13 +42,14 @@ def group_loss(linears: Sequence[Linear], columns: torch.Tensor, rounding: Round
 def search(linears: Sequence[Linear], producer: Producer, rounding: Rounding) -> torch.Tensor:
     """The candidate scales [in] of least loss, never worse than plain rounding, whose scales are ones.
 
-    The loss is a sum over output rows, so an even sample of rows ranks the candidates; the first few are then held against
-    plain rounding on all rows.
+    The loss is a sum over output rows, so an even sample of rows ranks the candidates, in bfloat16 where that is faster; the
+    first few are then held against plain rounding on all rows in fp32.
     """
     import torch
 
     step = max(1, sum(len(linear.weight) for linear in linears) // SAMPLED_ROWS)
-    sampled = [linear.part(step) for linear in linears]
+    rough = {id(linear.stats): linear.stats.rough() for linear in linears}
+    sampled = [replace(linear.part(step), stats=rough[id(linear.stats)]) for linear in linears]
     ranked = []
     for candidate in _candidates(linears, producer, rounding):
         ranked += _walked(candidate, lambda columns: group_loss(sampled, columns, rounding))
