@@ -1,0 +1,175 @@
+"""One live vLLM server, loaded by our generator and by GuideLLM in turns: do the two report the same?
+
+    .venv/bin/python -m benchmarks.load_agreement --guidellm DIR/bin/guidellm [--rounds 5] [--times 8] [--note "..."]
+
+GuideLLM lives in an environment of its own (`python -m venv DIR && DIR/bin/pip install guidellm==0.8.1`). Same prompts, same
+number of tokens (`ignore_eos`), same streams, ABBA over the rounds, after a pass of each that is thrown away; prefix caching is
+off. Three things keep apart what a difference comes from: GuideLLM's formulas applied to our own records of the same run
+(what the definition does), the server's own account of each run from /metrics (what the tool's clock does), and how many
+requests were under way (what the tool's pauses between requests do). Writes benchmarks/results/load_agreement.md and .json;
+about seven minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import fmean, median, stdev
+from typing import Any
+
+from backend.cli.output import table
+from backend.domain import student_t
+from backend.hardware import engines, probe
+from backend.settings import ASSETS, load
+from benchmarks import starter_server
+from benchmarks.load_agreement_runs import OURS, THEIRS, Bench, Run, run
+
+RESULTS = Path(__file__).parent / "results"
+WORKLOAD = ASSETS / "workloads" / "starter-code.jsonl"
+STREAMS = (1, 4)
+CHARACTERS = 160
+"""Of each prompt: with little to prefill, the streams do not wait for each other's first token."""
+BAR = 0.03
+ALIKE = {
+    "output_tokens_per_s": "yes: all tokens over the time from the first request sent to the last answer ended (GuideLLM's "
+    "window without its warm-up and cool-down, which are off by default)",
+    "tpot_ms_mean": "yes where the first chunk holds one token: its inter-token latency is (last - first) / (tokens - 1), ours "
+    "takes off all tokens of the first chunk; it weighs requests by their tokens, which are as many in each here",
+    "tpot_ms_p50": "yes, as above",
+    "ttft_ms_p50": "yes: from the headers written to the first chunk with text; ours is stamped at the socket's read, its own "
+    "when its loop has come to the line",
+    "client_latency_ms_p50": "nearly: both to the end of the answer; its own also until the connection is given back",
+}
+"""Metric -> whether the definitions coincide, after guidellm 0.8.1: schemas/base/request_stats.py, backends/openai/http.py."""
+COMPARED = (
+    "streams", "figure", "ours", "GuideLLM", "ours / GuideLLM (95 %)", f"within {BAR:.0%}", "its formula on our records / ours",
+)  # fmt: skip
+REFEREED = ("streams", "tool", "server's TPOT ms", "tool's / server's TPOT", "TTFT: tool - server ms", "tokens: tool / server")
+BARRED = ("output_tokens_per_s", "tpot_ms_mean", "tpot_ms_p50")
+
+
+def measure(arguments: argparse.Namespace, folder: Path) -> list[Run]:
+    """Every level of every round, ours first in even rounds, GuideLLM first in odd ones; the pass before them is not kept."""
+    lines = WORKLOAD.read_text().splitlines()[: arguments.requests]
+    prompts = [json.loads(line)["prompt"][:CHARACTERS] for line in lines]
+    file = folder / "prompts.jsonl"
+    rows = [{"prompt": prompt, "output_tokens_count": arguments.tokens} for prompt in prompts]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = []
+    with starter_server.serving(folder, arguments.times) as server:
+        bench = Bench(server, arguments.guidellm.resolve(), folder, file, len(prompts), arguments.tokens)
+        for number in range(-1, arguments.rounds):
+            for streams in STREAMS if number >= 0 else STREAMS[-1:]:
+                for tool in (OURS, THEIRS) if number % 2 == 0 else (THEIRS, OURS):
+                    made = run(bench, tool, streams, number)
+                    print(number, streams, tool, {name: round(value, 3) for name, value in made.figures.items()}, flush=True)
+                    found += [made] if number >= 0 else []
+    return found
+
+
+def ratio(runs: Sequence[Run], streams: int, metric: str) -> tuple[float, float, float]:
+    """Ours / GuideLLM's and its 95 % interval, a paired t-interval on the rounds' log ratios; no spread for one round."""
+    pairs = zip(_values(runs, OURS, streams, metric), _values(runs, THEIRS, streams, metric), strict=True)
+    logs = [math.log(a / b) for a, b in pairs]
+    half = student_t.quantile(0.975, len(logs) - 1) * stdev(logs) / math.sqrt(len(logs)) if len(logs) > 1 else 0.0
+    return math.exp(fmean(logs)), math.exp(fmean(logs) - half), math.exp(fmean(logs) + half)
+
+
+def _values(runs: Sequence[Run], tool: str, streams: int, metric: str) -> list[float]:
+    return [each.figures[metric] for each in runs if (each.tool, each.streams) == (tool, streams)]
+
+
+def _spread(values: Sequence[float]) -> str:
+    return f"{median(values):.4g} ({min(values):.4g} to {max(values):.4g})"
+
+
+def _compared(runs: Sequence[Run]) -> list[tuple[object, ...]]:
+    rows: list[tuple[object, ...]] = []
+    for streams in STREAMS:
+        for metric in (*ALIKE, "under_way"):
+            middle, low, high = ratio(runs, streams, metric)
+            own = [each for each in runs if each.streams == streams and metric in each.by_their_formulas]
+            formula = [each.by_their_formulas[metric] / each.figures[metric] for each in own]
+            within = ("yes" if abs(middle - 1) <= BAR else "no") if metric in BARRED else ""
+            spreads = [_spread(_values(runs, tool, streams, metric)) for tool in (OURS, THEIRS)]
+            rows.append((streams, metric, *spreads, f"{middle:.3f} ({low:.3f} to {high:.3f})", within,
+                         f"{median(formula):.4f}" if formula else ""))  # fmt: skip
+    return rows
+
+
+def _refereed(runs: Sequence[Run]) -> list[tuple[object, ...]]:
+    """Each tool against what the server counted of the very same requests."""
+    rows: list[tuple[object, ...]] = []
+    for streams in STREAMS:
+        for tool in (OURS, THEIRS):
+            own = [each for each in runs if (each.streams, each.tool) == (streams, tool)]
+            rows.append((
+                streams, tool, _spread([each.server["tpot_ms_mean"] for each in own]),
+                _spread([each.figures["tpot_ms_mean"] / each.server["tpot_ms_mean"] for each in own]),
+                _spread([each.figures["ttft_ms_mean"] - each.server["ttft_ms_mean"] for each in own]),
+                _spread([each.figures["tokens"] / each.server["tokens"] for each in own]),
+            ))  # fmt: skip
+    return rows
+
+
+def markdown(runs: Sequence[Run], about: dict[str, Any]) -> str:
+    lines = [
+        "# Agreement with GuideLLM on one live server",
+        "",
+        *(f"- {name}: {value}" for name, value in about.items() if value),
+    ]
+    lines += ["", "Medians over the rounds, least and most in brackets.", "", "```", table(COMPARED, _compared(runs)), "```", ""]
+    lines += ["Against the server's own account of the same requests (/metrics):", ""]
+    lines += ["```", table(REFEREED, _refereed(runs)), "```", "", "Do the definitions coincide?", ""]
+    lines += [f"- {metric}: {said}." for metric, said in ALIKE.items()]
+    lines += ["- GuideLLM's `time_per_output_token_ms` is another figure: it has the time to first token in it, (last token - "
+              "request sent) / tokens. It is not compared."]  # fmt: skip
+    return "\n".join([*lines, ""])
+
+
+def _about(arguments: argparse.Namespace) -> dict[str, Any]:
+    machine = probe.probe()
+    asked = subprocess.run([str(arguments.guidellm), "--version"], capture_output=True, text=True, check=False)
+    vllm = (engines.marker(load().engines, "serve") or {}).get("version")
+    return {
+        "date": f"{datetime.now(UTC):%Y-%m-%d}",
+        "hardware": f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_bytes'] / 2**30:.0f} GiB",
+        "versions": f"vLLM {vllm}, GuideLLM {asked.stdout.split()[-1]}, python {sys.version.split()[0]}",
+        "load": f"the first {CHARACTERS} characters of {arguments.requests} prompts of {WORKLOAD.stem}, {arguments.tokens} "
+        f"tokens each, /v1/completions, temperature 0, {arguments.rounds} rounds, the starter model made "
+        f"{arguments.times} times as wide",
+        "note": arguments.note,
+    }  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--guidellm", type=Path, required=True, help="the guidellm command of an environment of its own")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--requests", type=int, default=24)
+    parser.add_argument("--tokens", type=int, default=48)
+    parser.add_argument("--times", type=int, default=8, help="how many times as wide as the starter; a power of two")
+    parser.add_argument("--note", default="")
+    arguments = parser.parse_args()
+    if not arguments.guidellm.is_file():
+        raise SystemExit(f"{arguments.guidellm} is not there: make an environment with guidellm==0.8.1 and give its command.")
+    about = _about(arguments)
+    with tempfile.TemporaryDirectory(prefix="whetstone-agreement-") as folder:
+        runs = measure(arguments, Path(folder))
+    text = markdown(runs, about)
+    (RESULTS / "load_agreement.md").write_text(text)
+    (RESULTS / "load_agreement.json").write_text(
+        json.dumps({**about, "runs": [each._asdict() for each in runs]}, indent=1) + "\n"
+    )
+    print(text)
+
+
+if __name__ == "__main__":
+    main()
