@@ -51,7 +51,8 @@ ALIKE = {
 COMPARED = (
     "streams", "figure", "ours", "GuideLLM", "ours / GuideLLM (95 %)", f"within {BAR:.0%}", "its formula on our records / ours",
 )  # fmt: skip
-REFEREED = ("streams", "tool", "server's TPOT ms", "tool's / server's TPOT", "TTFT: tool - server ms", "tokens: tool / server")
+REFEREED = ("streams", "figure", "ours / server", "GuideLLM / server", "ours / GuideLLM (95 %)", f"within {BAR:.0%}")
+SERVERS = ("streams", "under", "server's TPOT ms", "server's TTFT ms", "tool's TTFT - server's ms", "core taken by the tool")
 BARRED = ("output_tokens_per_s", "tpot_ms_mean", "tpot_ms_p50")
 
 
@@ -74,12 +75,15 @@ def measure(arguments: argparse.Namespace, folder: Path) -> list[Run]:
     return found
 
 
-def ratio(runs: Sequence[Run], streams: int, metric: str) -> tuple[float, float, float]:
+def paired(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, float, float]:
     """Ours / GuideLLM's and its 95 % interval, a paired t-interval on the rounds' log ratios; no spread for one round."""
-    pairs = zip(_values(runs, OURS, streams, metric), _values(runs, THEIRS, streams, metric), strict=True)
-    logs = [math.log(a / b) for a, b in pairs]
+    logs = [math.log(a / b) for a, b in zip(ours, theirs, strict=True)]
     half = student_t.quantile(0.975, len(logs) - 1) * stdev(logs) / math.sqrt(len(logs)) if len(logs) > 1 else 0.0
     return math.exp(fmean(logs)), math.exp(fmean(logs) - half), math.exp(fmean(logs) + half)
+
+
+def _interval(middle: float, low: float, high: float) -> str:
+    return f"{middle:.3f} ({low:.3f} to {high:.3f})"
 
 
 def _values(runs: Sequence[Run], tool: str, streams: int, metric: str) -> list[float]:
@@ -94,28 +98,54 @@ def _compared(runs: Sequence[Run]) -> list[tuple[object, ...]]:
     rows: list[tuple[object, ...]] = []
     for streams in STREAMS:
         for metric in (*ALIKE, "under_way"):
-            middle, low, high = ratio(runs, streams, metric)
+            middle, low, high = paired(*(_values(runs, tool, streams, metric) for tool in (OURS, THEIRS)))
             own = [each for each in runs if each.streams == streams and metric in each.by_their_formulas]
             formula = [each.by_their_formulas[metric] / each.figures[metric] for each in own]
             within = ("yes" if abs(middle - 1) <= BAR else "no") if metric in BARRED else ""
             spreads = [_spread(_values(runs, tool, streams, metric)) for tool in (OURS, THEIRS)]
-            rows.append((streams, metric, *spreads, f"{middle:.3f} ({low:.3f} to {high:.3f})", within,
+            rows.append((streams, metric, *spreads, _interval(middle, low, high), within,
                          f"{median(formula):.4f}" if formula else ""))  # fmt: skip
     return rows
 
 
+def against_server(run: Run) -> dict[str, float]:
+    """What the tool says over what the server says of the very same requests; 1 is agreement.
+
+    TPOT: both means. Throughput: over that of streams which are never idle, by the server's times: streams x tokens of a
+    request / (its time to first token + its time per token x the tokens after the first).
+    """
+    tokens = run.server["tokens"] / run.server["requests"]
+    each_s = (run.server["ttft_ms_mean"] + run.server["tpot_ms_mean"] * (tokens - 1)) / 1000
+    return {
+        "tpot_ms_mean": run.figures["tpot_ms_mean"] / run.server["tpot_ms_mean"],
+        "output_tokens_per_s": run.figures["output_tokens_per_s"] / (run.streams * tokens / each_s),
+        "tokens": run.figures["tokens"] / run.server["tokens"],
+    }
+
+
 def _refereed(runs: Sequence[Run]) -> list[tuple[object, ...]]:
-    """Each tool against what the server counted of the very same requests."""
+    rows: list[tuple[object, ...]] = []
+    for streams in STREAMS:
+        for metric in ("tpot_ms_mean", "output_tokens_per_s", "tokens"):
+            of = {
+                tool: [against_server(run)[metric] for run in runs if (run.streams, run.tool) == (streams, tool)]
+                for tool in (OURS, THEIRS)
+            }
+            middle, low, high = paired(of[OURS], of[THEIRS])
+            within = "yes" if abs(middle - 1) <= BAR else "no"
+            rows.append((streams, metric, _spread(of[OURS]), _spread(of[THEIRS]), _interval(middle, low, high), within))
+    return rows
+
+
+def _servers(runs: Sequence[Run]) -> list[tuple[object, ...]]:
+    """What the server itself did under each tool: where this differs, the tools measured different things."""
     rows: list[tuple[object, ...]] = []
     for streams in STREAMS:
         for tool in (OURS, THEIRS):
-            own = [each for each in runs if (each.streams, each.tool) == (streams, tool)]
-            rows.append((
-                streams, tool, _spread([each.server["tpot_ms_mean"] for each in own]),
-                _spread([each.figures["tpot_ms_mean"] / each.server["tpot_ms_mean"] for each in own]),
-                _spread([each.figures["ttft_ms_mean"] - each.server["ttft_ms_mean"] for each in own]),
-                _spread([each.figures["tokens"] / each.server["tokens"] for each in own]),
-            ))  # fmt: skip
+            own = [run for run in runs if (run.streams, run.tool) == (streams, tool)]
+            later = [run.figures["ttft_ms_mean"] - run.server["ttft_ms_mean"] for run in own]
+            rows.append((streams, tool, *(_spread([run.server[f"{name}_ms_mean"] for run in own]) for name in ("tpot", "ttft")),
+                         _spread(later), _spread([run.figures["core_share"] for run in own])))  # fmt: skip
     return rows
 
 
@@ -126,8 +156,9 @@ def markdown(runs: Sequence[Run], about: dict[str, Any]) -> str:
         *(f"- {name}: {value}" for name, value in about.items() if value),
     ]
     lines += ["", "Medians over the rounds, least and most in brackets.", "", "```", table(COMPARED, _compared(runs)), "```", ""]
-    lines += ["Against the server's own account of the same requests (/metrics):", ""]
-    lines += ["```", table(REFEREED, _refereed(runs)), "```", "", "Do the definitions coincide?", ""]
+    lines += ["The same, each over the server's own account (/metrics) of the very requests it measured:", ""]
+    lines += ["```", table(REFEREED, _refereed(runs)), "```", "", "What the server itself did meanwhile:", ""]
+    lines += ["```", table(SERVERS, _servers(runs)), "```", "", "Do the definitions coincide?", ""]
     lines += [f"- {metric}: {said}." for metric, said in ALIKE.items()]
     lines += ["- GuideLLM's `time_per_output_token_ms` is another figure: it has the time to first token in it, (last token - "
               "request sent) / tokens. It is not compared."]  # fmt: skip

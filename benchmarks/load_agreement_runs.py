@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
+import psutil
+
 from backend.domain import imported_guidellm
 from backend.domain.load import LoadPlan, RequestRecord
 from backend.domain.metrics import summarise
 from backend.evaluate.load import run_level
 from backend.serving.vllm import VllmServer
-from benchmarks import wide
+from benchmarks import load_peers, wide
 
 OURS, THEIRS = "ours", "GuideLLM"
-TIMEOUT_S = 300
 HISTOGRAMS = {"tpot_ms": "vllm:request_time_per_output_token_seconds", "ttft_ms": "vllm:time_to_first_token_seconds"}
 """The server's own, a request: from its arrival to its first token, and each token after it."""
 
@@ -69,7 +69,7 @@ def ours(bench: Bench, streams: int) -> tuple[dict[str, float], dict[str, float]
         "output_tokens_per_s": level.output_tokens_per_s, "tpot_ms_mean": tpot.mean, "tpot_ms_p50": tpot.p50,
         "ttft_ms_p50": ttft.p50, "client_latency_ms_p50": latency.p50, "ttft_ms_mean": ttft.mean,
         "tokens": sum(record.output_tokens or 0 for record in records),
-        "under_way": latency.mean * len(records) / 1000 / level.duration_s,
+        "under_way": latency.mean * len(records) / 1000 / level.duration_s, "core_share": audit.cpu_s / audit.wall_s,
     }  # fmt: skip
     return figures, by_their_formulas(records)
 
@@ -99,26 +99,28 @@ def theirs(bench: Bench, streams: int) -> dict[str, float]:
         "--disable-console",
     ]  # fmt: skip
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(bench.folder / "hf"), "PYTHONPATH": ""}
-    done = subprocess.run(
-        command, env=environment, cwd=bench.folder, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
-    )
+    with (bench.folder / "guidellm.log").open("w") as log:
+        used = load_peers.cpu_of(psutil.Popen(command, stdout=log, stderr=log, env=environment, cwd=bench.folder))
     if not report.is_file():
-        raise SystemExit(f"GuideLLM wrote no report: {(done.stderr or done.stdout).strip()[-2000:]}")
-    return _theirs(json.loads(report.read_text()))
+        raise SystemExit(f"GuideLLM wrote no report: {(bench.folder / 'guidellm.log').read_text().strip()[-2000:]}")
+    return _theirs(json.loads(report.read_text()), used)
 
 
-def _theirs(document: dict[str, Any]) -> dict[str, float]:
+def _theirs(document: dict[str, Any], used: list[tuple[float, float]]) -> dict[str, float]:
+    """`used` is (moment, CPU seconds so far) of its processes; what counts is between the first request and the last answer."""
     level = imported_guidellm.read("report.json", document).levels[0]
     rows = document["benchmarks"][0]["requests"]["successful"]
     ttft, tpot, latency = level.ttft_ms, level.tpot_ms, level.client_latency_ms
     if level.failed or not (ttft and tpot and latency):
         raise SystemExit("GuideLLM had failed requests, or no times")
-    window = max(row["request_end_time"] for row in rows) - min(row["request_start_time"] for row in rows)
+    start, end = min(row["request_start_time"] for row in rows), max(row["request_end_time"] for row in rows)
+    before, after = (max((cpu for moment, cpu in used if moment <= until), default=0.0) for until in (start, end))
     held = {
         "output_tokens_per_s": level.output_tokens_per_s, "tpot_ms_mean": tpot.mean, "tpot_ms_p50": tpot.p50,
         "ttft_ms_p50": ttft.p50, "client_latency_ms_p50": latency.p50, "ttft_ms_mean": ttft.mean,
         "tokens": sum(row["output_tokens"] for row in rows),
-        "under_way": sum(row["request_latency"] for row in rows) / window,
+        "under_way": sum(row["request_latency"] for row in rows) / (end - start),
+        "core_share": (after - before) / (end - start),
     }  # fmt: skip
     return {name: float(value) for name, value in held.items() if value is not None}
 
@@ -139,4 +141,5 @@ def totals(server: VllmServer) -> dict[str, float]:
 def _between(before: dict[str, float], after: dict[str, float]) -> dict[str, float]:
     grown = {name: after[name] - before[name] for name in after}
     means = {f"{ours}_mean": grown[f"{name}_sum"] / grown[f"{name}_count"] * 1000 for ours, name in HISTOGRAMS.items()}
-    return {**means, "tokens": grown["vllm:generation_tokens_total"]}
+    requests = grown[f"{HISTOGRAMS['ttft_ms']}_count"]
+    return {**means, "tokens": grown["vllm:generation_tokens_total"], "requests": requests}
