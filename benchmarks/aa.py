@@ -12,6 +12,7 @@ seconds a run on 2 cores.
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
 import os
 import tempfile
@@ -19,17 +20,19 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 from scipy import stats
 
 from backend import service
 from backend.cli.output import table
-from backend.domain.comparison import HEADLINE
+from backend.domain.comparison import HEADLINE, holm
 from backend.domain.evaluation import Comparison, Evaluation
 from backend.domain.jobs import JobState
-from backend.domain.wording import is_significant
+from backend.domain.wording import SIGNIFICANCE, is_significant
 from backend.service import Workspace, evaluations, jobs, supervisors
 from backend.settings import Settings
 from benchmarks import starter_server
@@ -91,13 +94,30 @@ def _workspace(home: Path) -> Iterator[Workspace]:
         supervisors.stop(workspace)
 
 
-def uncorrected(run: Run, row: Comparison) -> float:
-    """The p-value of that row by itself, by scipy from the stored blocks: what Holm's correction starts from."""
-    found = [
-        next(level for level in result.levels if level.key == row.key).blocks for result in run.document.variants
-    ]  # fmt: skip
-    logs = [math.log(b[row.metric] / a[row.metric]) for a, b in zip(*found, strict=True)]
-    return float(stats.ttest_1samp(logs, 0.0).pvalue)
+def log_ratios(run: Run) -> npt.NDArray[np.float64]:
+    """[tested, blocks], from the stored blocks."""
+    rows = []
+    for row in run.tested:
+        pair = [next(level for level in result.levels if level.key == row.key).blocks for result in run.document.variants]
+        rows.append([math.log(b[row.metric] / a[row.metric]) for a, b in zip(*pair, strict=True)])
+    return np.array(rows)
+
+
+def uncorrected(run: Run) -> npt.NDArray[np.float64]:
+    """The p-value of each tested row by itself, by scipy: what Holm's correction starts from."""
+    return np.asarray(stats.ttest_1samp(log_ratios(run), 0.0, axis=1).pvalue)
+
+
+def by_chance(run: Run) -> float:
+    """Of all ways to exchange the two names in some of the blocks, the share that would name a difference.
+
+    Each is as likely as the one that happened, were blocks independent: so this is the rate to expect with these very figures,
+    and an observed rate well above it would say that neighbouring blocks are alike.
+    """
+    logs = log_ratios(run)
+    signs = [(1, *rest) for rest in itertools.product((1, -1), repeat=logs.shape[1] - 1)]
+    tried = (stats.ttest_1samp(logs * np.array(each), 0.0, axis=1).pvalue for each in signs)
+    return fmean(any(found.p_adjusted <= SIGNIFICANCE for found in holm(list(p))) for p in tried)
 
 
 def markdown(done: Sequence[Run], note: str, load: tuple[float, float, float]) -> str:
@@ -114,6 +134,8 @@ def markdown(done: Sequence[Run], note: str, load: tuple[float, float, float]) -
         f"blocks, {REQUESTS} requests of {TOKENS} tokens a level and block. `python -m benchmarks.aa`.", "",
         f"**Runs that named a difference: {named} of {len(done)}** ({named / len(done):.0%}, 95 % {low:.0%} to {high:.0%}; "
         "at most 10 % allowed, 5 % intended).", "",
+        "With the two names exchanged in every possible way among each run's blocks, as good as the way it happened if blocks "
+        f"are independent: {fmean(by_chance(run) for run in done if run.tested):.1%}.", "",
         "Each comparison by itself, before Holm's correction: where the intervals' assumptions hold, 5 % are below 0.05.", "",
         "```", table(*_by_metric(done)), "", table(*_by_run(done)), "```", "",
     ])  # fmt: skip
@@ -125,17 +147,23 @@ def _exact_interval(named: int, of: int) -> tuple[float, float]:
     return found.low, found.high
 
 
+def _tested(done: Sequence[Run]) -> Iterator[tuple[Run, Comparison, float]]:
+    for run in done:
+        if run.tested:
+            yield from ((run, row, float(p)) for row, p in zip(run.tested, uncorrected(run), strict=True))
+
+
 def _by_metric(done: Sequence[Run]) -> tuple[tuple[str, ...], list[tuple[object, ...]]]:
     rows: list[tuple[object, ...]] = []
     for server in dict.fromkeys(run.server for run in done):
         for headline in HEADLINE:
-            held = [(run, row) for run in done if run.server == server for row in run.tested if row.metric.startswith(headline)]
+            held = [each for each in _tested(done) if each[0].server == server and each[1].metric.startswith(headline)]
             if not held:
                 continue
-            below = sum(uncorrected(run, row) < 0.05 for run, row in held)
-            off = median(abs((row.ratio or 1) - 1) for _, row in held)
-            half = median((row.ci95[1] / row.ci95[0]) ** 0.5 - 1 for _, row in held if row.ci95)
-            named = sum(is_significant(row) for _, row in held)
+            below = sum(p < SIGNIFICANCE for _, _, p in held)
+            off = median(abs((row.ratio or 1) - 1) for _, row, _ in held)
+            half = median((row.ci95[1] / row.ci95[0]) ** 0.5 - 1 for _, row, _ in held if row.ci95)
+            named = sum(is_significant(row) for _, row, _ in held)
             rows.append((server, headline, len(held), f"{below} ({below / len(held):.0%})", named, f"{off:.1%}", f"{half:.1%}"))
     header = ("server", "metric", "tested", "p < 0.05 by itself", "named", "median off 1.00", "half-width of the interval")
     return header, rows

@@ -11,7 +11,7 @@ from backend.service import evaluations
 opened = workspace()
 head = st.container(horizontal=True, vertical_alignment="bottom")
 head.title("Evaluate", width="stretch")
-action = head.container(width="content", horizontal=True)
+action = head.container(width="content", horizontal=True, vertical_alignment="center")
 wanted, job_id = st.query_params.get("id"), st.query_params.get("job")
 
 if wanted:
