@@ -155,8 +155,23 @@ def markdown(runs: Sequence[Run], about: dict[str, Any]) -> str:
         "",
         *(f"- {name}: {value}" for name, value in about.items() if value),
     ]
-    lines += ["", "Medians over the rounds, least and most in brackets.", "", "```", table(COMPARED, _compared(runs)), "```", ""]
-    lines += ["The same, each over the server's own account (/metrics) of the very requests it measured:", ""]
+    lines += [
+        "",
+        "As reported. Medians over the rounds, least and most in brackets. The tools ask at different moments, so these "
+        "ratios also hold what the machine did in between; an interval that holds 1 shows no difference.",
+        "",
+        "```",
+        table(COMPARED, _compared(runs)),
+        "```",
+        "",
+    ]
+    lines += [
+        "The same, each over the server's own account (/metrics) of the very requests it measured: this compares the tools.",
+        "",
+        "Throughput is over what never idle streams would have given at the server's own times, so a pause of the tool "
+        "between two requests shows here.",
+        "",
+    ]
     lines += ["```", table(REFEREED, _refereed(runs)), "```", "", "What the server itself did meanwhile:", ""]
     lines += ["```", table(SERVERS, _servers(runs)), "```", "", "Do the definitions coincide?", ""]
     lines += [f"- {metric}: {said}." for metric, said in ALIKE.items()]
