@@ -7,7 +7,8 @@ number of tokens (`ignore_eos`), same streams, ABBA over the rounds, after a pas
 off. Three things keep apart what a difference comes from: GuideLLM's formulas applied to our own records of the same run
 (what the definition does), the server's own account of each run from /metrics (what the tool's clock does), and how many
 requests were under way (what the tool's pauses between requests do). Writes benchmarks/results/load_agreement.md and .json;
-about seven minutes.
+about seven minutes. With `--exact` the server is tests/fakes/exact_server.py, at a pace that nothing else on the machine
+changes, and the results are load_agreement_exact.md and .json: there the reported figures can be compared as they stand.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ import math
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import fmean, median, stdev
@@ -27,13 +29,17 @@ from typing import Any
 from backend.cli.output import table
 from backend.domain import student_t
 from backend.hardware import engines, probe
+from backend.serving.vllm import VllmServer
 from backend.settings import ASSETS, load
 from benchmarks import starter_server
-from benchmarks.load_agreement_runs import OURS, THEIRS, Bench, Run, run
+from benchmarks.load_agreement_runs import OURS, THEIRS, Bench, Fixed, Run, run
+from tests.fakes.running import running
 
 RESULTS = Path(__file__).parent / "results"
 WORKLOAD = ASSETS / "workloads" / "starter-code.jsonl"
 STREAMS = (1, 4)
+EXACT = ("--rate", 120, "--ttft-ms", 40)
+"""About the pace of the vLLM server here when nothing else runs."""
 CHARACTERS = 160
 """Of each prompt: with little to prefill, the streams do not wait for each other's first token."""
 BAR = 0.03
@@ -56,6 +62,16 @@ SERVERS = ("streams", "under", "server's TPOT ms", "server's TTFT ms", "tool's T
 BARRED = ("output_tokens_per_s", "tpot_ms_mean", "tpot_ms_p50")
 
 
+@contextmanager
+def served(arguments: argparse.Namespace, folder: Path) -> Iterator[VllmServer | Fixed]:
+    if arguments.exact:
+        with running("exact_server.py", *EXACT) as url:
+            yield Fixed(url)
+    else:
+        with starter_server.serving(folder, arguments.times) as server:
+            yield server
+
+
 def measure(arguments: argparse.Namespace, folder: Path) -> list[Run]:
     """Every level of every round, ours first in even rounds, GuideLLM first in odd ones; the pass before them is not kept."""
     lines = WORKLOAD.read_text().splitlines()[: arguments.requests]
@@ -64,7 +80,7 @@ def measure(arguments: argparse.Namespace, folder: Path) -> list[Run]:
     rows = [{"prompt": prompt, "output_tokens_count": arguments.tokens} for prompt in prompts]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     found = []
-    with starter_server.serving(folder, arguments.times) as server:
+    with served(arguments, folder) as server:
         bench = Bench(server, arguments.guidellm.resolve(), folder, file, len(prompts), arguments.tokens)
         for number in range(-1, arguments.rounds):
             for streams in STREAMS if number >= 0 else STREAMS[-1:]:
@@ -181,16 +197,18 @@ def markdown(runs: Sequence[Run], about: dict[str, Any]) -> str:
 
 
 def _about(arguments: argparse.Namespace) -> dict[str, Any]:
+    vllm = (engines.marker(load().engines, "serve") or {}).get("version")
+    server, what = f"vLLM {vllm}, ", f"the starter model made {arguments.times} times as wide"
+    if arguments.exact:
+        server, what = "", f"a server of fixed pace ({' '.join(map(str, EXACT))}), whose own account is its log of sends"
     machine = probe.probe()
     asked = subprocess.run([str(arguments.guidellm), "--version"], capture_output=True, text=True, check=False)
-    vllm = (engines.marker(load().engines, "serve") or {}).get("version")
     return {
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
         "hardware": f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_bytes'] / 2**30:.0f} GiB",
-        "versions": f"vLLM {vllm}, GuideLLM {asked.stdout.split()[-1]}, python {sys.version.split()[0]}",
+        "versions": f"{server}GuideLLM {asked.stdout.split()[-1]}, python {sys.version.split()[0]}",
         "load": f"the first {CHARACTERS} characters of {arguments.requests} prompts of {WORKLOAD.stem}, {arguments.tokens} "
-        f"tokens each, /v1/completions, temperature 0, {arguments.rounds} rounds, the starter model made "
-        f"{arguments.times} times as wide",
+        f"tokens each, /v1/completions, temperature 0, {arguments.rounds} rounds, {what}",
         "note": arguments.note,
     }  # fmt: skip
 
@@ -202,6 +220,7 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=24)
     parser.add_argument("--tokens", type=int, default=48)
     parser.add_argument("--times", type=int, default=8, help="how many times as wide as the starter; a power of two")
+    parser.add_argument("--exact", action="store_true", help="ask tests/fakes/exact_server.py instead of vLLM")
     parser.add_argument("--note", default="")
     arguments = parser.parse_args()
     if not arguments.guidellm.is_file():
@@ -210,10 +229,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="whetstone-agreement-") as folder:
         runs = measure(arguments, Path(folder))
     text = markdown(runs, about)
-    (RESULTS / "load_agreement.md").write_text(text)
-    (RESULTS / "load_agreement.json").write_text(
-        json.dumps({**about, "runs": [each._asdict() for each in runs]}, indent=1) + "\n"
-    )
+    name = "load_agreement_exact" if arguments.exact else "load_agreement"
+    (RESULTS / f"{name}.md").write_text(text)
+    (RESULTS / f"{name}.json").write_text(json.dumps({**about, "runs": [each._asdict() for each in runs]}, indent=1) + "\n")
     print(text)
 
 

@@ -18,6 +18,7 @@ from backend.domain.metrics import summarise
 from backend.evaluate.load import run_level
 from backend.serving.vllm import VllmServer
 from benchmarks import load_peers, wide
+from tests.fakes.running import ask
 
 OURS, THEIRS = "ours", "GuideLLM"
 HISTOGRAMS = {"tpot_ms": "vllm:request_time_per_output_token_seconds", "ttft_ms": "vllm:time_to_first_token_seconds"}
@@ -36,10 +37,17 @@ class Run(NamedTuple):
     """Of our records: what GuideLLM would have made of them; empty for GuideLLM's own."""
 
 
+class Fixed(NamedTuple):
+    """tests/fakes/exact_server.py, whose speed no other work on the machine can change."""
+
+    url: str
+    served_name: str = "exact"
+
+
 class Bench(NamedTuple):
     """What every run needs. `prompts` is read by both tools."""
 
-    server: VllmServer
+    server: VllmServer | Fixed
     guidellm: Path
     folder: Path
     prompts: Path
@@ -125,8 +133,10 @@ def _theirs(document: dict[str, Any], used: list[tuple[float, float]]) -> dict[s
     return {name: float(value) for name, value in held.items() if value is not None}
 
 
-def totals(server: VllmServer) -> dict[str, float]:
-    """Sums and counts of the server's histograms, and tokens generated, since its start."""
+def totals(server: VllmServer | Fixed) -> dict[str, float]:
+    """Sums and counts of the server's histograms, and tokens generated, since its start; of the fixed one, made from its log."""
+    if isinstance(server, Fixed):
+        return _logged(ask(f"{server.url}/sent"))
     with urllib.request.urlopen(f"{server.url.removesuffix('/v1')}/metrics", timeout=10) as answer:
         lines = answer.read().decode().splitlines()
     wanted = {f"{name}_{part}" for name in HISTOGRAMS.values() for part in ("sum", "count")} | {"vllm:generation_tokens_total"}
@@ -135,6 +145,16 @@ def totals(server: VllmServer) -> dict[str, float]:
         name = line.partition("{")[0].partition(" ")[0]
         if name in wanted:
             found[name] += float(line.rpartition(" ")[2])
+    return found
+
+
+def _logged(sent: list[dict[str, Any]]) -> dict[str, float]:
+    """One token a chunk."""
+    firsts = [row["sends"][0] - row["received"] for row in sent]
+    each = [(row["sends"][-1] - row["sends"][0]) / (len(row["sends"]) - 1) for row in sent]
+    found = {"vllm:generation_tokens_total": float(sum(len(row["sends"]) for row in sent))}
+    for name, values in ((HISTOGRAMS["ttft_ms"], firsts), (HISTOGRAMS["tpot_ms"], each)):
+        found |= {f"{name}_sum": sum(values), f"{name}_count": float(len(values))}
     return found
 
 
