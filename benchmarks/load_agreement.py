@@ -185,7 +185,8 @@ def markdown(runs: Sequence[Run], about: dict[str, Any]) -> str:
         "The same, each over the server's own account (/metrics) of the very requests it measured: this compares the tools.",
         "",
         "Throughput is over what never idle streams would have given at the server's own times, so a pause of the tool "
-        "between two requests shows here.",
+        "between two requests shows here: where throughput "
+        "is apart, `under_way` above says how many requests each kept under way.",
         "",
     ]
     lines += ["```", table(REFEREED, _refereed(runs)), "```", "", "What the server itself did meanwhile:", ""]
