@@ -16,7 +16,7 @@ from app.words import between, message, when
 from app.workload_form import Chosen
 from backend.domain.errors import WhetstoneError
 from backend.domain.eta import Range
-from backend.domain.evaluation import EvaluateOptions
+from backend.domain.evaluation import EvaluateOptions, Evaluation
 from backend.domain.jobs import EvaluateSpec
 from backend.domain.wording import streams
 from backend.service import Workspace, artifacts, evaluations, models, watching
@@ -73,6 +73,12 @@ def variants(opened: Workspace) -> list[str]:
     return list(st.session_state["evaluate_variants"])
 
 
+def again(document: Evaluation) -> dict[str, str]:
+    """The address's parameters for the same variants, the check included."""
+    sources = [result.variant.source for result in document.variants]
+    return {"variants": navigation.several(*sources)} | ({"twice": "true"} if sources[1:2] == sources[:1] else {})
+
+
 def _write_variants() -> None:
     chosen = st.session_state["evaluate_variants"]
     if chosen:
@@ -105,11 +111,22 @@ def load() -> dict[str, Any]:
         middle.number_input("Discount (%)", 0.0, 99.0, 0.0, key="discount", help="Off the hourly price.", **url) / 100
     )
     quality = st.checkbox("Measure quality too", True, key="quality", help="Perplexity, KL divergence, greedy match.", **url)
+    if found["way"] != SEARCH:
+        found["twice"] = st.checkbox(
+            "Measure the baseline twice, as a check", False, key="twice", **url,
+            help="Once more under a second name. It should show no significant difference to itself: if it does, this machine "
+            "was too restless to trust small differences.",
+        )  # fmt: skip
     with st.expander("More of the load"):
         more = _more(url, found["way"])
     if found.get("repeats", BLOCKS_FOR_VERDICT) < BLOCKS_FOR_VERDICT:
         st.caption(f"With fewer than {BLOCKS_FOR_VERDICT} repeats there are figures but no verdict.")
     return {**found, **more, "quality": quality}
+
+
+def measured(sources: list[str], fields: dict[str, Any]) -> list[str]:
+    """The variants as they are measured: with the check, the baseline is the second one too (A/A)."""
+    return [*sources[:1], *sources] if fields.get("twice") else sources
 
 
 def _usual(way: str) -> str:

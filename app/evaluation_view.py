@@ -98,7 +98,7 @@ def draw_quality(document: Evaluation, key: str) -> None:
     if document.options.price_per_hour is not None:
         st.caption("The figure at a mark is its price per million output tokens at this load.")
     rows = [
-        {"Variant": f"**{plain(result.name)}**", "Cost": quality_cost(result.quality), "Scored on": plain(scored(result))}
+        {"Variant": f"**{plain(result.name)}**", "Quality": quality_cost(result.quality), "Scored on": plain(scored(result))}
         for result in document.variants
     ]
     st.table(rows, border="horizontal", hide_index=True, alt="Quality of each variant")

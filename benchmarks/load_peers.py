@@ -58,7 +58,7 @@ def guidellm(command: Path, streams: int, tokens_per_s: float, tokens: int, seco
         ]  # fmt: skip
         with (Path(out) / "log").open("w+") as log:
             environment = {**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONPATH": ""}
-            used = _cpu_of(psutil.Popen(arguments, stdout=log, stderr=log, env=environment, cwd=out))
+            used = cpu_of(psutil.Popen(arguments, stdout=log, stderr=log, env=environment, cwd=out))
             log.seek(0)
             if not report.is_file():
                 return {"not_run": (log.read().strip().splitlines() or ["no output"])[-1][:200]}
@@ -90,7 +90,7 @@ def _cost(found: dict[str, Any]) -> dict[str, float]:
     return {"cpu_s_per_1k_tokens": found["cpu_s"] / max(1, found["tokens"]) * 1000, "failed": found["failed"]}
 
 
-def _cpu_of(process: psutil.Popen) -> list[tuple[float, float]]:
+def cpu_of(process: psutil.Popen) -> list[tuple[float, float]]:
     """(moment, CPU seconds so far) of it and its children, until it ends; killed where it does not."""
     seen: list[tuple[float, float]] = []
     deadline = time() + TIMEOUT_S

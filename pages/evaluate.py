@@ -11,7 +11,7 @@ from backend.service import evaluations
 opened = workspace()
 head = st.container(horizontal=True, vertical_alignment="bottom")
 head.title("Evaluate", width="stretch")
-action = head.container(width="content")
+action = head.container(width="content", horizontal=True, vertical_alignment="center")
 wanted, job_id = st.query_params.get("id"), st.query_params.get("job")
 
 if wanted:
@@ -26,8 +26,7 @@ if wanted:
     st.subheader(plain(view.title), help=view.id)
     with action:
         navigation.link("compare", "Compare", ":material/compare_arrows:", ids=view.id)
-        sources = navigation.several(*(result.variant.source for result in view.document.variants))
-        navigation.link("evaluate", "Measure again", ":material/refresh:", variants=sources)
+        navigation.link("evaluate", "Measure again", ":material/refresh:", **evaluate_form.again(view.document))
     evaluation_view.show(opened, view)
     imported_view.show(opened, view.document)
 elif job_id:
@@ -37,6 +36,7 @@ else:
     sources = evaluate_form.variants(opened)
     workload = workload_form.choose(opened, sources[0] if sources else None)
     fields = evaluate_form.load() | endpoint_form.bearer(sources)
+    sources = evaluate_form.measured(sources, fields)
     asked = evaluate_form.ask(opened, sources, workload, fields)
     with outlook:
         evaluate_form.outlook(opened, asked, sources)

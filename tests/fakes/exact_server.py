@@ -3,7 +3,7 @@
 A process of its own: `python tests/fakes/exact_server.py --rate 47 --ttft-ms 100` prints its port, then serves completions
 and chat until it is killed. Every answer's text begins with `r<N> `, N being its number in the log that `GET /sent` gives:
 `[{"number", "received", "sends": [seconds of each content chunk]}]`. Sends bypass the event loop's write queue (os.write), so the
-stamp is that of the system call.
+stamp is that of the system call. `--jitter` and `--wander` make its pauses vary as a real server's do.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ import asyncio
 import contextlib
 import gc
 import json
+import math
 import os
+import random
 import signal
 from collections import deque
 from time import perf_counter
@@ -23,10 +25,27 @@ import uvloop
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 PROMPT_TOKENS = 7
+WANDER_S = 2.0
+"""After so many seconds a wandering speed has forgotten all but 1/e of what it was."""
 
 
 def chunk(data: bytes) -> bytes:
     return b"%x\r\n%s\r\n" % (len(data), data)
+
+
+class Pace:
+    """What every pause is multiplied by: noise of its own (lognormal), and a speed that wanders slowly (Ornstein-Uhlenbeck)."""
+
+    def __init__(self, jitter: float, wander: float) -> None:
+        self.jitter, self.wander = jitter, wander
+        self.at, self.drift = perf_counter(), random.gauss(0, wander)
+
+    def factor(self) -> float:
+        now = perf_counter()
+        kept = math.exp((self.at - now) / WANDER_S)
+        self.drift = self.drift * kept + random.gauss(0, self.wander) * math.sqrt(1 - kept**2)
+        self.at = now
+        return math.exp(self.drift + random.gauss(0, self.jitter))
 
 
 class Answer:
@@ -81,8 +100,9 @@ class Server(asyncio.Protocol):
     at_work: ClassVar[set[Answer]] = set()
     queue: ClassVar[deque[tuple[Server, Answer]]] = deque()
 
-    def __init__(self, options: argparse.Namespace) -> None:
+    def __init__(self, options: argparse.Namespace, pace: Pace) -> None:
         self.options = options
+        self.pace = pace
         self.buffer = b""
         self.answer: Answer | None = None
         self.loop = asyncio.get_running_loop()
@@ -131,12 +151,13 @@ class Server(asyncio.Protocol):
         """Begin to answer: at once, or where there are `--slots`, when one is free."""
         self.at_work.add(answer)
         if not answer.streamed:
-            whole = self.options.ttft_ms / 1000 + answer.tokens / self.options.rate
+            whole = (self.options.ttft_ms / 1000 + answer.tokens / self.options.rate) * self.pace.factor()
             self.loop.call_later(whole, self.whole, answer)
             return
         self.write(HEAD + (answer.role() if self.options.role_chunk else b""))
-        self.due = perf_counter() + self.options.ttft_ms / 1000
-        self.loop.call_later(self.options.ttft_ms / 1000, self.step, answer)
+        first = self.options.ttft_ms / 1000 * self.pace.factor()
+        self.due = perf_counter() + first
+        self.loop.call_later(first, self.step, answer)
 
     def leave(self, answer: Answer) -> None:
         self.answer = None
@@ -156,7 +177,7 @@ class Server(asyncio.Protocol):
             self.leave(answer)
             self.write(answer.ending())
             return
-        self.due += self.options.tokens_per_chunk / self.options.rate
+        self.due += self.options.tokens_per_chunk / self.options.rate * self.pace.factor()
         self.loop.call_later(max(0.0, self.due - perf_counter()), self.step, answer)
 
     def whole(self, answer: Answer) -> None:
@@ -180,7 +201,8 @@ class Server(asyncio.Protocol):
 
 async def serve(options: argparse.Namespace) -> None:
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: Server(options), "127.0.0.1", options.port, backlog=4096)
+    pace = Pace(options.jitter, options.wander)
+    server = await loop.create_server(lambda: Server(options, pace), "127.0.0.1", options.port, backlog=4096)
     stopped = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stopped.set)
     print(server.sockets[0].getsockname()[1], flush=True)
@@ -199,6 +221,8 @@ def main() -> None:
     parser.add_argument("--role-chunk", action="store_true", help="send an empty role chunk at once")
     parser.add_argument("--no-usage", action="store_true")
     parser.add_argument("--slots", type=int, default=0, help="answers at a time, the rest wait; 0 is no limit")
+    parser.add_argument("--jitter", type=float, default=0.0, help="spread of each pause: standard deviation of its logarithm")
+    parser.add_argument("--wander", type=float, default=0.0, help="spread of the speed, which changes over seconds: the same")
     parser.add_argument("--realtime", action="store_true", help="run as soon as bytes come, as the load generator does")
     options = parser.parse_args()
     if options.realtime:

@@ -1,0 +1,200 @@
+"""A/A: a server evaluated against itself, over and over. How often is a difference named that cannot be there?
+
+    .venv/bin/python -m benchmarks.aa [--exact 16] [--vllm 4] [--note "..."]
+
+Each run is an evaluation as a user starts one: a job, a worker, the load generator's own process for every level, blocks in
+ABBA order, paired intervals, Holm's correction over all levels and metrics. Both variants are the address of one server:
+tests/fakes/exact_server.py with pauses that vary (each by itself, and all together over seconds, which is what could break the
+test's assumption that blocks are independent), or vLLM with the starter model. Writes benchmarks/results/aa.md; about 25
+seconds a run on 2 cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import math
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import fmean, median
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+
+from backend import service
+from backend.cli.output import table
+from backend.domain.comparison import HEADLINE, holm
+from backend.domain.evaluation import Comparison, Evaluation
+from backend.domain.jobs import JobState
+from backend.domain.wording import SIGNIFICANCE, is_significant
+from backend.service import Workspace, evaluations, jobs, supervisors
+from backend.settings import Settings
+from benchmarks import starter_server
+from tests.fakes.running import running
+
+RESULT = Path(__file__).parent / "results" / "aa.md"
+EXACT, VLLM = 16, 4
+NOISY = ("--rate", 400, "--ttft-ms", 10, "--jitter", 0.25, "--wander", 0.1)
+"""Pauses that spread by 25 % each, under a speed that wanders by 10 %."""
+LEVELS, BLOCKS, REQUESTS, TOKENS = (1, 4), 5, 12, 12
+
+
+class Run(NamedTuple):
+    """One evaluation of a server against itself."""
+
+    server: str
+    document: Evaluation
+
+    @property
+    def tested(self) -> list[Comparison]:
+        """Those of which a difference could have been said."""
+        return [row for row in self.document.comparison if row.p_value is not None]
+
+    @property
+    def named(self) -> list[Comparison]:
+        return [row for row in self.document.comparison if is_significant(row)]
+
+
+def runs(exact: int, vllm: int) -> Iterator[Run]:
+    """So many evaluations of each server, one after another, in a home of their own that is gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="whetstone-aa-") as folder, _workspace(Path(folder) / "home") as workspace:
+        if exact:
+            with running("exact_server.py", *NOISY) as url:
+                yield from (Run("exact", evaluated(workspace, url)) for _ in range(exact))
+        if vllm:
+            with starter_server.serving(Path(folder)) as server:
+                yield from (Run("vLLM", evaluated(workspace, server.url)) for _ in range(vllm))
+
+
+def evaluated(workspace: Workspace, url: str) -> Evaluation:
+    """The server at `url` against itself, as a job. Raises SystemExit where it failed."""
+    options = evaluations.options(
+        concurrency=LEVELS, repeats=BLOCKS, requests=REQUESTS, max_tokens=TOKENS, warmup_requests=1, quality=False
+    )
+    job = evaluations.submit(workspace, evaluations.prepare(workspace, [url, url], options))
+    supervisors.ensure(workspace)
+    ended = jobs.wait(workspace, job.id)
+    if ended.state is not JobState.SUCCEEDED:
+        raise SystemExit(f"{ended.title}: {ended.error}\n{jobs.logs(workspace, job.id, tail_bytes=4000)}")
+    return evaluations.show(workspace, str(ended.result["evaluation"])).document
+
+
+@contextmanager
+def _workspace(home: Path) -> Iterator[Workspace]:
+    workspace = service.open_workspace(Settings(home=home))
+    try:
+        yield workspace
+    finally:
+        supervisors.stop(workspace)
+
+
+def log_ratios(run: Run) -> npt.NDArray[np.float64]:
+    """[tested, blocks], from the stored blocks."""
+    rows = []
+    for row in run.tested:
+        pair = [next(level for level in result.levels if level.key == row.key).blocks for result in run.document.variants]
+        rows.append([math.log(b[row.metric] / a[row.metric]) for a, b in zip(*pair, strict=True)])
+    return np.array(rows)
+
+
+def uncorrected(run: Run) -> npt.NDArray[np.float64]:
+    """The p-value of each tested row by itself, by scipy: what Holm's correction starts from."""
+    return np.asarray(stats.ttest_1samp(log_ratios(run), 0.0, axis=1).pvalue)
+
+
+def by_chance(run: Run) -> float:
+    """Of all ways to exchange the two names in some of the blocks, the share that would name a difference.
+
+    Each is as likely as the one that happened, were blocks independent: so this is the rate to expect with these very figures,
+    and an observed rate well above it would say that neighbouring blocks are alike.
+    """
+    logs = log_ratios(run)
+    signs = [(1, *rest) for rest in itertools.product((1, -1), repeat=logs.shape[1] - 1)]
+    tried = (stats.ttest_1samp(logs * np.array(each), 0.0, axis=1).pvalue for each in signs)
+    return fmean(any(found.p_adjusted <= SIGNIFICANCE for found in holm(list(p))) for p in tried)
+
+
+def markdown(done: Sequence[Run], note: str, load: tuple[float, float, float]) -> str:
+    document = done[0].document
+    named = sum(bool(run.named) for run in done)
+    low, high = _exact_interval(named, len(done))
+    machine, busy = document.hardware, ", ".join(f"{each:.1f}" for each in load)
+    versions = ", ".join(f"{name} {version}" for name, version in document.versions.items())
+    return "\n".join([
+        "# A/A: a server against itself", "",
+        f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_bytes'] / 2**30:.0f} GiB; {versions}; "
+        f"{datetime.now(UTC):%Y-%m-%d}; load average at the end {busy}. {note}".rstrip(), "",
+        f"Each run: an evaluation of one address under two names, {' and '.join(map(str, LEVELS))} streams, {BLOCKS} ABBA "
+        f"blocks, {REQUESTS} requests of {TOKENS} tokens a level and block. `python -m benchmarks.aa`.", "",
+        f"**Runs that named a difference: {named} of {len(done)}** ({named / len(done):.0%}, 95 % {low:.0%} to {high:.0%}; "
+        "at most 10 % allowed, 5 % intended).", "",
+        "With the two names exchanged in every possible way among each run's blocks, as good as the way it happened if blocks "
+        f"are independent: {fmean(by_chance(run) for run in done if run.tested):.1%}.", "",
+        "Each comparison by itself, before Holm's correction: where the intervals' assumptions hold, 5 % are below 0.05.", "",
+        "```", table(*_by_metric(done)), "", table(*_by_run(done)), "```", "",
+    ])  # fmt: skip
+
+
+def _exact_interval(named: int, of: int) -> tuple[float, float]:
+    """Clopper and Pearson 1934."""
+    found = stats.binomtest(named, of).proportion_ci(method="exact")
+    return found.low, found.high
+
+
+def _tested(done: Sequence[Run]) -> Iterator[tuple[Run, Comparison, float]]:
+    for run in done:
+        if run.tested:
+            yield from ((run, row, float(p)) for row, p in zip(run.tested, uncorrected(run), strict=True))
+
+
+def _by_metric(done: Sequence[Run]) -> tuple[tuple[str, ...], list[tuple[object, ...]]]:
+    rows: list[tuple[object, ...]] = []
+    for server in dict.fromkeys(run.server for run in done):
+        for headline in HEADLINE:
+            held = [each for each in _tested(done) if each[0].server == server and each[1].metric.startswith(headline)]
+            if not held:
+                continue
+            below = sum(p < SIGNIFICANCE for _, _, p in held)
+            off = median(abs((row.ratio or 1) - 1) for _, row, _ in held)
+            half = median((row.ci95[1] / row.ci95[0]) ** 0.5 - 1 for _, row, _ in held if row.ci95)
+            named = sum(is_significant(row) for _, row, _ in held)
+            rows.append((server, headline, len(held), f"{below} ({below / len(held):.0%})", named, f"{off:.1%}", f"{half:.1%}"))
+    header = ("server", "metric", "tested", "p < 0.05 by itself", "named", "median off 1.00", "half-width of the interval")
+    return header, rows
+
+
+def _by_run(done: Sequence[Run]) -> tuple[tuple[str, ...], list[tuple[object, ...]]]:
+    rows = [
+        (
+            number, run.server, f"{len(run.tested)} of {len(run.document.comparison)}",
+            min((row.p_value for row in run.tested if row.p_value is not None), default=None),
+            "; ".join(f"{row.key} {row.metric}: {row.verdict}" for row in run.named) or "none",
+        )
+        for number, run in enumerate(done, 1)
+    ]  # fmt: skip
+    return ("run", "server", "tested", "least p, corrected", "differences named"), rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--exact", type=int, default=EXACT, help="runs of the exact server")
+    parser.add_argument("--vllm", type=int, default=VLLM, help="runs of vLLM")
+    parser.add_argument("--note", default="", help="a sentence for the result: what else the machine did")
+    arguments = parser.parse_args()
+    done = []
+    for run in runs(arguments.exact, arguments.vllm):
+        done.append(run)
+        print(f"{len(done)} {run.server}: {'; '.join(row.verdict for row in run.named) or 'no difference'}", flush=True)
+    text = markdown(done, arguments.note, os.getloadavg())
+    RESULT.write_text(text)
+    print(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,165 @@
+"""One level of `load_agreement`: by our generator or by GuideLLM, each with the server's own account of the same requests."""
+
+from __future__ import annotations
+
+import json
+import os
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any, NamedTuple
+
+import psutil
+
+from backend.domain import imported_guidellm
+from backend.domain.load import LoadPlan, RequestRecord
+from backend.domain.metrics import summarise
+from backend.evaluate.load import run_level
+from backend.serving.vllm import VllmServer
+from benchmarks import load_peers, wide
+from tests.fakes.running import ask
+
+OURS, THEIRS = "ours", "GuideLLM"
+HISTOGRAMS = {"tpot_ms": "vllm:request_time_per_output_token_seconds", "ttft_ms": "vllm:time_to_first_token_seconds"}
+"""The server's own, a request: from its arrival to its first token, and each token after it."""
+
+
+class Run(NamedTuple):
+    """One tool's account of one level, and the server's own of the same requests."""
+
+    tool: str
+    streams: int
+    round: int
+    figures: dict[str, float]
+    server: dict[str, float]
+    by_their_formulas: dict[str, float]
+    """Of our records: what GuideLLM would have made of them; empty for GuideLLM's own."""
+
+
+class Fixed(NamedTuple):
+    """tests/fakes/exact_server.py, whose speed no other work on the machine can change."""
+
+    url: str
+    served_name: str = "exact"
+
+
+class Bench(NamedTuple):
+    """What every run needs. `prompts` is read by both tools."""
+
+    server: VllmServer | Fixed
+    guidellm: Path
+    folder: Path
+    prompts: Path
+    requests: int
+    tokens: int
+
+
+def run(bench: Bench, tool: str, streams: int, number: int) -> Run:
+    before = totals(bench.server)
+    figures, formulas = ours(bench, streams) if tool == OURS else (theirs(bench, streams), {})
+    after = totals(bench.server)
+    return Run(tool, streams, number, figures, _between(before, after), formulas)
+
+
+def ours(bench: Bench, streams: int) -> tuple[dict[str, float], dict[str, float]]:
+    plan = LoadPlan(
+        url=bench.server.url, model=bench.server.served_name, concurrency=streams, requests=bench.requests, warmup_requests=0,
+        max_tokens=bench.tokens, ignore_eos=True, prompts=str(bench.prompts),
+    )  # fmt: skip
+    records, audit = run_level(plan, bench.folder / "level")
+    if bad := sorted({record.status for record in records if not record.ok}):
+        raise SystemExit(f"our requests failed: {', '.join(bad)}")
+    level = summarise(streams, [records], [audit], pricing=None, acceptance=None)
+    ttft, tpot, latency = level.ttft_ms, level.tpot_ms, level.client_latency_ms
+    assert ttft and tpot and latency
+    figures = {
+        "output_tokens_per_s": level.output_tokens_per_s, "tpot_ms_mean": tpot.mean, "tpot_ms_p50": tpot.p50,
+        "ttft_ms_p50": ttft.p50, "client_latency_ms_p50": latency.p50, "ttft_ms_mean": ttft.mean,
+        "tokens": sum(record.output_tokens or 0 for record in records),
+        "under_way": latency.mean * len(records) / 1000 / level.duration_s, "core_share": audit.cpu_s / audit.wall_s,
+    }  # fmt: skip
+    return figures, by_their_formulas(records)
+
+
+def by_their_formulas(records: Sequence[RequestRecord]) -> dict[str, float]:
+    """GuideLLM's inter-token latency and throughput, of our records (inter_token_latency_ms, output_tokens_per_second)."""
+    answers = [(r.first_content or 0.0, r.last_content or 0.0, r.output_tokens or 0) for r in records]
+    tpot = [(last - first) / (tokens - 1) * 1000 for first, last, tokens in answers]
+    window = max(r.end for r in records) - min(r.sent for r in records if r.sent is not None)
+    made = sum(tokens for _, _, tokens in answers)
+    return {"tpot_ms_mean": fmean(tpot), "tpot_ms_p50": median(tpot), "output_tokens_per_s": made / window}
+
+
+def theirs(bench: Bench, streams: int) -> dict[str, float]:
+    """`guidellm run` of the same prompts; its own summaries, read as the studio imports them."""
+    report = bench.folder / "report.json"
+    report.unlink(missing_ok=True)
+    target = bench.server.url.removesuffix("/v1")
+    backend = {
+        "kind": "openai_http", "target": target, "model": bench.server.served_name, "request_format": "/v1/completions",
+        "extras": {"body": {"temperature": 0.0}},
+    }  # fmt: skip
+    command = [
+        str(bench.guidellm), "run", "--backend", json.dumps(backend), "--profile", f"kind=concurrent,streams={streams}",
+        "--constraint", f"kind=max_requests,count={bench.requests}", "--data", f"kind=json_file,path={bench.prompts}",
+        "--tokenizer", f"kind=hf_auto,model={wide.STARTER}", "--output", f"kind=json,path={report}",
+        "--disable-console",
+    ]  # fmt: skip
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(bench.folder / "hf"), "PYTHONPATH": ""}
+    with (bench.folder / "guidellm.log").open("w") as log:
+        used = load_peers.cpu_of(psutil.Popen(command, stdout=log, stderr=log, env=environment, cwd=bench.folder))
+    if not report.is_file():
+        raise SystemExit(f"GuideLLM wrote no report: {(bench.folder / 'guidellm.log').read_text().strip()[-2000:]}")
+    return _theirs(json.loads(report.read_text()), used)
+
+
+def _theirs(document: dict[str, Any], used: list[tuple[float, float]]) -> dict[str, float]:
+    """`used` is (moment, CPU seconds so far) of its processes; what counts is between the first request and the last answer."""
+    level = imported_guidellm.read("report.json", document).levels[0]
+    rows = document["benchmarks"][0]["requests"]["successful"]
+    ttft, tpot, latency = level.ttft_ms, level.tpot_ms, level.client_latency_ms
+    if level.failed or not (ttft and tpot and latency):
+        raise SystemExit("GuideLLM had failed requests, or no times")
+    start, end = min(row["request_start_time"] for row in rows), max(row["request_end_time"] for row in rows)
+    before, after = (max((cpu for moment, cpu in used if moment <= until), default=0.0) for until in (start, end))
+    held = {
+        "output_tokens_per_s": level.output_tokens_per_s, "tpot_ms_mean": tpot.mean, "tpot_ms_p50": tpot.p50,
+        "ttft_ms_p50": ttft.p50, "client_latency_ms_p50": latency.p50, "ttft_ms_mean": ttft.mean,
+        "tokens": sum(row["output_tokens"] for row in rows),
+        "under_way": sum(row["request_latency"] for row in rows) / (end - start),
+        "core_share": (after - before) / (end - start),
+    }  # fmt: skip
+    return {name: float(value) for name, value in held.items() if value is not None}
+
+
+def totals(server: VllmServer | Fixed) -> dict[str, float]:
+    """Sums and counts of the server's histograms, and tokens generated, since its start; of the fixed one, made from its log."""
+    if isinstance(server, Fixed):
+        return _logged(ask(f"{server.url}/sent"))
+    with urllib.request.urlopen(f"{server.url.removesuffix('/v1')}/metrics", timeout=10) as answer:
+        lines = answer.read().decode().splitlines()
+    wanted = {f"{name}_{part}" for name in HISTOGRAMS.values() for part in ("sum", "count")} | {"vllm:generation_tokens_total"}
+    found = dict.fromkeys(wanted, 0.0)
+    for line in lines:
+        name = line.partition("{")[0].partition(" ")[0]
+        if name in wanted:
+            found[name] += float(line.rpartition(" ")[2])
+    return found
+
+
+def _logged(sent: list[dict[str, Any]]) -> dict[str, float]:
+    """One token a chunk."""
+    firsts = [row["sends"][0] - row["received"] for row in sent]
+    each = [(row["sends"][-1] - row["sends"][0]) / (len(row["sends"]) - 1) for row in sent]
+    found = {"vllm:generation_tokens_total": float(sum(len(row["sends"]) for row in sent))}
+    for name, values in ((HISTOGRAMS["ttft_ms"], firsts), (HISTOGRAMS["tpot_ms"], each)):
+        found |= {f"{name}_sum": sum(values), f"{name}_count": float(len(values))}
+    return found
+
+
+def _between(before: dict[str, float], after: dict[str, float]) -> dict[str, float]:
+    grown = {name: after[name] - before[name] for name in after}
+    means = {f"{ours}_mean": grown[f"{name}_sum"] / grown[f"{name}_count"] * 1000 for ours, name in HISTOGRAMS.items()}
+    requests = grown[f"{HISTOGRAMS['ttft_ms']}_count"]
+    return {**means, "tokens": grown["vllm:generation_tokens_total"], "requests": requests}
