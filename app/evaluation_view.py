@@ -205,7 +205,7 @@ def show(opened: Workspace, view: EvaluationView) -> None:
     cost_view.show(opened, document)
     st.subheader("Quality")
     draw_quality(shown, view.id)
-    tasks_view.show(document, view.id)
+    tasks_view.show(document)
     st.subheader("Requests and answers")
     requests_view.show(view, names)
     st.subheader("Validity")

@@ -9,7 +9,7 @@ from backend.domain import task_table
 from backend.domain.evaluation import Evaluation
 
 
-def show(document: Evaluation, key: str) -> None:
+def show(document: Evaluation) -> None:
     """Nothing where no tasks were asked for."""
     said = task_table.basis(document)
     if said is None:
@@ -17,8 +17,6 @@ def show(document: Evaluation, key: str) -> None:
             st.caption("No variant was scored on the tasks: the warnings above say why.")
         return
     st.markdown("**Tasks**")
-    st.dataframe(
-        task_table.rows(document), hide_index=True, key=f"{key}-tasks", placeholder="none",
-        alt="Score of each variant on each task, with its difference to the baseline",
-    )  # fmt: skip
+    rows = [{name: plain(cell) for name, cell in row.items()} for row in task_table.short_rows(document)]
+    st.table(rows, border="horizontal", hide_index=True, alt="Score of each variant on each task, against the baseline")
     st.caption(plain(said))

@@ -11,15 +11,38 @@ from backend.domain.wording import figure
 
 def rows(evaluation: Evaluation) -> list[dict[str, Any]]:
     """One a variant, task and metric, in that order; a figure that there is none of is None."""
-    return [_row(result, score) for result in evaluation.variants for score in result.tasks]
+    return [_row(result, score, first=not place) for place, result in enumerate(evaluation.variants) for score in result.tasks]
 
 
-def _row(result: VariantResult, score: TaskScore) -> dict[str, Any]:
+def short_rows(evaluation: Evaluation) -> list[dict[str, str]]:
+    """The same in five columns, for a screen: the verdict has the difference and its interval."""
+    return [
+        {
+            "Variant": result.name,
+            "Task": f"{score.task}, {_metric(score)}",
+            "Score": f"{figure(score.value)}{f' ± {figure(score.stderr, 2)}' if score.stderr is not None else ''}",
+            "Samples": figure(score.samples, 9),
+            "Against the baseline": _compared(score, first=not place),
+        }
+        for place, result in enumerate(evaluation.variants)
+        for score in result.tasks
+    ]
+
+
+def _metric(score: TaskScore) -> str:
+    return f"{score.metric} ({'higher' if score.higher_is_better else 'lower'} is better)"
+
+
+def _compared(score: TaskScore, *, first: bool) -> str:
+    return score.verdict or ("the baseline" if first else "not compared")
+
+
+def _row(result: VariantResult, score: TaskScore, *, first: bool) -> dict[str, Any]:
     low, high = score.ci95 or (None, None)
     return {
         "Variant": result.name,
         "Task": score.task,
-        "Metric": f"{score.metric} ({'higher' if score.higher_is_better else 'lower'} is better)",
+        "Metric": _metric(score),
         "Score": score.value,
         "Standard error": score.stderr,
         "Samples": score.samples,
@@ -27,7 +50,7 @@ def _row(result: VariantResult, score: TaskScore) -> dict[str, Any]:
         "95% from": low,
         "95% to": high,
         "p, adjusted": None if score.p_value is None else f"{score.p_value:.2g}",
-        "Verdict": score.verdict or "not compared",
+        "Verdict": _compared(score, first=first),
     }
 
 
@@ -52,7 +75,7 @@ def basis(evaluation: Evaluation) -> str | None:
     limit = evaluation.options.task_limit
     part = f" Only the first {figure(limit)} samples of each task were scored." if limit else ""
     return (
-        f"Measured by {scores[0].harness} on the served variants. Differences are paired by sample where a score is a mean over "
+        f"Measured by {scores[0].harness} on the served variants; ± is its standard error. Differences are paired by sample where a score is a mean over "
         f"samples; intervals and p-values are corrected for all tests of the tasks (Holm). "
         f"SHA-256 of task and data: {files}.{part}"
     )

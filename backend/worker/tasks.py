@@ -33,7 +33,7 @@ class Tasks:
         """Make every request once, without a model. Raises WorkError for a task that lm-eval cannot use."""
         if self._python is None:
             return
-        self._progress.phase("tasks", "Reading the tasks", weight=0.2)
+        self._progress.phase("read-tasks", "Reading the tasks", weight=0.2)
         requests = tasks.check(self._python, self._asked, self._limit, self._cache)
         self._progress.note(", ".join(f"{name}: {count} requests" for name, count in requests.items()) + " a variant.")
 
