@@ -71,11 +71,12 @@ def basis(evaluation: Evaluation) -> str | None:
     scores = [score for result in evaluation.variants for score in result.tasks]
     if not scores:
         return None
-    files = ", ".join(f"{task} {sha256[:12]}…" for task, sha256 in dict.fromkeys((each.task, each.sha256) for each in scores))
+    files = ", ".join(f"{task} {sha256[:12]}" for task, sha256 in dict.fromkeys((each.task, each.sha256) for each in scores))
     limit = evaluation.options.task_limit
     part = f" Only the first {figure(limit)} samples of each task were scored." if limit else ""
     return (
-        f"Measured by {scores[0].harness} on the served variants; ± is its standard error. Differences are paired by sample where a score is a mean over "
+        f"Measured by {scores[0].harness} on the served variants; ± is its standard error. "
+        f"Differences are paired by sample where a score is a mean over "
         f"samples; intervals and p-values are corrected for all tests of the tasks (Holm). "
         f"SHA-256 of task and data: {files}.{part}"
     )
