@@ -96,6 +96,7 @@ def load() -> dict[str, Any]:
             "Requests a run", 1, value=None, key="requests", placeholder=_usual(found["way"]), **url,
             help="Without the warm-up; empty is what stands here, at least eight, or as many as the seconds allow.",
         )  # fmt: skip
+    left, middle, _ = st.columns(3)  # a second row: one below the other on a telephone, in this order
     found["price_per_hour"] = left.number_input(
         "Price per hour", 0.0, value=None, format="%.4f", key="price", placeholder="none", **url,
         help="What an hour of the machine costs, in your currency; empty leaves prices out.",

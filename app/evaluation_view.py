@@ -18,7 +18,7 @@ from app import (
     shown_variants,
     tasks_view,
 )
-from app.words import plain
+from app.words import message, plain
 from backend.domain import charts as drawn
 from backend.domain.charts_parts import is_sound
 from backend.domain.comparison import has_many_errors
@@ -55,7 +55,7 @@ def say_sentences(document: Evaluation) -> None:
 
 def say_warnings(document: Evaluation) -> None:
     for warning in document.warnings:
-        st.caption(f":material/warning: {plain(warning)}")
+        st.caption(f":material/warning: {message(warning)}")
 
 
 def say_provenance(document: Evaluation) -> None:
