@@ -45,7 +45,7 @@ class Tasks:
         self._progress.phase("tasks", "Scoring tasks", total=len(variants), unit="variants", weight=2.0)
         for index in range(len(variants)):
             if index in lost:
-                self.warnings.append(f"{variants[index].name} was not scored on the tasks, since it stopped answering.")
+                self.warnings.append(f"`{variants[index].name}` was not scored on the tasks, since it stopped answering.")
             else:
                 self._variant(index, self._python, pool)
             self._progress.advance(index + 1)
@@ -53,18 +53,18 @@ class Tasks:
     def _variant(self, index: int, python: Path, pool: ServerPool) -> None:
         variant = self._spec.variants[index]
         if variant.model_path is None:
-            self.warnings.append(f"{variant.name} was not scored on the tasks: its tokenizer is not known here.")
+            self.warnings.append(f"`{variant.name}` was not scored on the tasks: its tokenizer is not known here.")
             return
         try:
             endpoint = pool.use(index)
             server = tasks.Server(endpoint.url, endpoint.served_name or "", Path(variant.model_path))
             self._found[index] = tasks.score(python, self._asked, self._limit, server, self._cache)
         except (WorkError, EndpointUnreachable, ServerFailed) as error:
-            self.warnings.append(f"{variant.name} was not scored on the tasks: {error}")
+            self.warnings.append(f"`{variant.name}` was not scored on the tasks: {error}")
             return
         if cut := sum({score.task: score.cut for score, _ in self._found[index]}.values()):
             self.warnings.append(
-                f"{variant.name}: {cut} prompts of the tasks were longer than its context and lost their beginning."
+                f"`{variant.name}`: {cut} prompts of the tasks were longer than its context and lost their beginning."
             )
 
     def scores(self) -> dict[int, list[TaskScore]]:
