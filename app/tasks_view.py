@@ -17,6 +17,8 @@ def show(document: Evaluation) -> None:
             st.caption("No variant was scored on the tasks: the warnings above say why.")
         return
     st.markdown("**Tasks**")
-    rows = [{name: plain(cell) for name, cell in row.items()} for row in task_table.short_rows(document)]
+    rows = [
+        {name: cell if name == "Score" else plain(cell) for name, cell in row.items()} for row in task_table.short_rows(document)
+    ]
     st.table(rows, border="horizontal", hide_index=True, alt="Score of each variant on each task, against the baseline")
     st.caption(plain(said))

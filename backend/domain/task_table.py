@@ -8,6 +8,9 @@ from backend.domain.evaluation import Evaluation, VariantResult
 from backend.domain.task_score import TaskScore
 from backend.domain.wording import figure
 
+PLUS_MINUS = "\u00a0±\u00a0"
+"""A table does not break a line there."""
+
 
 def rows(evaluation: Evaluation) -> list[dict[str, Any]]:
     """One a variant, task and metric, in that order; a figure that there is none of is None."""
@@ -20,8 +23,8 @@ def short_rows(evaluation: Evaluation) -> list[dict[str, str]]:
         {
             "Variant": result.name,
             "Task": f"{score.task}, {_metric(score)}",
-            "Score": f"{figure(score.value)}{f' ± {figure(score.stderr, 2)}' if score.stderr is not None else ''}",
-            "Samples": figure(score.samples, 9),
+            "Score": f"{figure(score.value)}{f'{PLUS_MINUS}{figure(score.stderr, 2)}' if score.stderr is not None else ''}",
+            "Samples": f"{score.samples:,}",
             "Against the baseline": _compared(score, first=not place),
         }
         for place, result in enumerate(evaluation.variants)
@@ -30,7 +33,7 @@ def short_rows(evaluation: Evaluation) -> list[dict[str, str]]:
 
 
 def _metric(score: TaskScore) -> str:
-    return f"{score.metric} ({'higher' if score.higher_is_better else 'lower'} is better)"
+    return score.metric if score.higher_is_better else f"{score.metric} (lower is better)"
 
 
 def _compared(score: TaskScore, *, first: bool) -> str:
@@ -46,11 +49,11 @@ def _row(result: VariantResult, score: TaskScore, *, first: bool) -> dict[str, A
         "Score": score.value,
         "Standard error": score.stderr,
         "Samples": score.samples,
+        "Verdict": _compared(score, first=first),
         "Less the baseline's": score.difference,
         "95% from": low,
         "95% to": high,
         "p, adjusted": None if score.p_value is None else f"{score.p_value:.2g}",
-        "Verdict": _compared(score, first=first),
     }
 
 
@@ -73,7 +76,7 @@ def basis(evaluation: Evaluation) -> str | None:
         return None
     files = ", ".join(f"{task} {sha256[:12]}" for task, sha256 in dict.fromkeys((each.task, each.sha256) for each in scores))
     limit = evaluation.options.task_limit
-    part = f" Only the first {figure(limit)} samples of each task were scored." if limit else ""
+    part = f" Only the first {limit:,} samples of each task were scored." if limit else ""
     return (
         f"Measured by {scores[0].harness} on the served variants; ± is its standard error. "
         f"Differences are paired by sample where a score is a mean over "
