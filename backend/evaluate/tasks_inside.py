@@ -21,6 +21,9 @@ from typing import Any
 ANSWER_S = 600
 """Seconds until one request counts as failed."""
 
+MOST_WRITTEN = 256
+"""Tokens of an answer where the task does not say: lm-eval's own."""
+
 
 def main() -> int:
     """Exit 0 with a result, 1 with an error's sentence."""
@@ -62,18 +65,18 @@ def score(request: dict[str, Any]) -> dict[str, Any]:
     """
     import lm_eval
 
-    tasks = _load(request)
-    cut = _Cut()
+    tasks, cut = _load(request), _Cut()
+    context = _context(request["url"], request["served_name"])
     logging.getLogger("lm_eval.models.api_models").addHandler(cut)
     scores, cuts = [], {}
     for name, task in tasks.items():
         cut.count = 0
         found = lm_eval.simple_evaluate(
-            model="local-completions", model_args=_model(request), tasks=[task], limit=request["limit"],
+            model="local-completions", model_args=_model(request, context), tasks=[task], limit=request["limit"],
             bootstrap_iters=1000, log_samples=True, task_manager=_manager(),
         )  # fmt: skip
         scores += _scores(name, found)
-        cuts[name] = cut.count
+        cuts[name] = cut.count + _cut_answers(task, request["tokenizer"], context)
     return {"harness": f"lm-eval {lm_eval.__version__}", "scores": scores, "cut": cuts}
 
 
@@ -103,11 +106,11 @@ def _config(folder: Path) -> dict[str, Any]:
     return {**config, "dataset_kwargs": {"data_files": named}}
 
 
-def _model(request: dict[str, Any]) -> dict[str, Any]:
+def _model(request: dict[str, Any], context: int) -> dict[str, Any]:
     return {
         "model": request["served_name"], "base_url": f"{request['url']}/completions", "tokenizer": request["tokenizer"],
         "tokenizer_backend": "huggingface", "tokenized_requests": True, "num_concurrent": request["streams"],
-        "max_length": _context(request["url"], request["served_name"]), "timeout": ANSWER_S,
+        "max_length": context, "timeout": ANSWER_S,
     }  # fmt: skip
 
 
@@ -120,8 +123,21 @@ def _context(url: str, served_name: str) -> int:
     return int(found or 2048)
 
 
+def _cut_answers(task: Any, tokenizer: str, context: int) -> int:
+    """Prompts to be answered that do not fit: lm-eval cuts these without a word. Its room is the context less one token less the
+    longest answer."""
+    from transformers import AutoTokenizer
+
+    asked = [instance.args for instance in task.instances if instance.request_type == "generate_until"]
+    if not asked:
+        return 0
+    counted = AutoTokenizer.from_pretrained(tokenizer, local_files_only=True)
+    longest = [context - 1 - int(more.get("max_gen_toks", MOST_WRITTEN)) for _, more in asked]
+    return sum(len(counted(text)["input_ids"]) > room for (text, _), room in zip(asked, longest, strict=True))
+
+
 class _Cut(logging.Handler):
-    """Counts what lm-eval says of prompts that did not fit."""
+    """Counts what lm-eval says of likelihoods whose prompt did not fit."""
 
     count = 0
 

@@ -115,7 +115,9 @@ def test_answers_are_written_and_matched_and_a_long_prompt_is_told(
         generation_kwargs={"until": ["\n"], "max_gen_toks": 8}, metric_list=[{"metric": "exact_match"}],
     )  # fmt: skip
     (found,) = scoring.score(quality_python, [folder], None, served(vllm_server, starter_target), tmp_path / "cache")
-    assert found.score.metric == "exact_match" and found.score.samples == 2 and 0 <= found.score.value <= 1
+    assert (
+        found.score.metric == "exact_match" and found.score.samples == 2 and found.score.cut == 1 and 0 <= found.score.value <= 1
+    )
 
 
 @pytest.mark.parametrize(
