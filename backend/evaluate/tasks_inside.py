@@ -125,15 +125,16 @@ def _context(url: str, served_name: str) -> int:
 
 def _cut_answers(task: Any, tokenizer: str, context: int) -> int:
     """Prompts to be answered that do not fit: lm-eval cuts these without a word. Its room is the context less one token less the
-    longest answer."""
-    from transformers import AutoTokenizer
+    longest answer. Not counted without a tokenizer.json."""
+    from tokenizers import Tokenizer
 
+    file = Path(tokenizer) / "tokenizer.json"
     asked = [instance.args for instance in task.instances if instance.request_type == "generate_until"]
-    if not asked:
+    if not asked or not file.is_file():
         return 0
-    counted = AutoTokenizer.from_pretrained(tokenizer, local_files_only=True)
+    counted = Tokenizer.from_file(str(file))
     longest = [context - 1 - int(more.get("max_gen_toks", MOST_WRITTEN)) for _, more in asked]
-    return sum(len(counted(text)["input_ids"]) > room for (text, _), room in zip(asked, longest, strict=True))
+    return sum(len(counted.encode(text).ids) > room for (text, _), room in zip(asked, longest, strict=True))
 
 
 class _Cut(logging.Handler):
