@@ -47,7 +47,7 @@ screenshots: ## Photograph every page in both themes and at both widths, and ren
 campaign: ## The long tests: kills, families, A/A
 	@.ci/system
 	@.ci/setup test
-	@$(BIN)/python .ci/serve.py serve compress
+	@$(BIN)/python .ci/serve.py serve compress quality
 	$(BIN)/pytest -m campaign --timeout 3600
 
 test-gpu: ## The tests that need an NVIDIA GPU

@@ -13,7 +13,7 @@ NUMBERS = {
     "temperature": "--temperature", "connections": "--connections", "warmup_requests": "--warmup",
     "warmup_seconds": "--warmup-seconds", "timeout_s": "--timeout", "seed": "--seed", "price_per_hour": "--price-per-hour",
     "discount": "--discount", "input_output_ratio": "--ratio", "interleave": "--interleave", "bearer_env": "--bearer-env",
-    "sweep_to": "--sweep-to",
+    "sweep_to": "--sweep-to", "task_limit": "--task-limit",
 }  # fmt: skip
 SWITCHES = {
     "process": ("poisson", "--poisson"), "endpoint": ("chat", "--chat"), "stream": (False, "--no-stream"),
@@ -29,6 +29,7 @@ def command(sources: Sequence[str], options: EvaluateOptions) -> str:
         value = getattr(options, name)
         if value != getattr(DEFAULT, name):
             parts += [flag, _written(value)]
+    parts += [part for task in options.tasks for part in ("--tasks", task)]
     parts += [flag for name, (value, flag) in SWITCHES.items() if getattr(options, name) == value]
     return shlex.join(parts)
 

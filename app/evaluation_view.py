@@ -16,6 +16,7 @@ from app import (
     report_download,
     requests_view,
     shown_variants,
+    tasks_view,
 )
 from app.words import message, plain
 from backend.domain import charts as drawn
@@ -204,6 +205,7 @@ def show(opened: Workspace, view: EvaluationView) -> None:
     cost_view.show(opened, document)
     st.subheader("Quality")
     draw_quality(shown, view.id)
+    tasks_view.show(document)
     st.subheader("Requests and answers")
     requests_view.show(view, names)
     st.subheader("Validity")

@@ -2,7 +2,17 @@
 
 import streamlit as st
 
-from app import endpoint_form, evaluate_form, evaluate_live, evaluation_view, imported_view, navigation, shell, workload_form
+from app import (
+    endpoint_form,
+    evaluate_form,
+    evaluate_live,
+    evaluation_view,
+    imported_view,
+    navigation,
+    shell,
+    tasks_field,
+    workload_form,
+)
 from app.session import workspace
 from app.words import plain, short
 from backend.domain.errors import NotFound
@@ -35,7 +45,7 @@ else:
     outlook = st.container()
     sources = evaluate_form.variants(opened)
     workload = workload_form.choose(opened, sources[0] if sources else None)
-    fields = evaluate_form.load() | endpoint_form.bearer(sources)
+    fields = evaluate_form.load() | tasks_field.choose(opened) | endpoint_form.bearer(sources)
     sources = evaluate_form.measured(sources, fields)
     asked = evaluate_form.ask(opened, sources, workload, fields)
     with outlook:

@@ -44,6 +44,15 @@ def evaluate(
     timeout: load.Timeout = 120.0,
     seed: load.Seed = 0,
     quality: Annotated[bool, typer.Option(help="Perplexity, KL divergence and greedy match beside the speed.")] = True,
+    tasks: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TASK",
+            help="Score lm-eval tasks from local files on what is served: a YAML file, a folder of them, "
+            "or next-line; repeatable. Needs `whetstone engines install quality`.",
+        ),
+    ] = None,
+    task_limit: Annotated[int | None, typer.Option(help="Only the first so many samples of each task.")] = None,
     price_per_hour: load.Price = None,
     discount: load.Discount = 0.0,
     ratio: load.Ratio = 3.0,
@@ -65,7 +74,8 @@ def evaluate(
                      chat=chat),
         workload=trace or workload, columns=load.columns(column), requests=requests, seconds=seconds, repeats=repeats,
         max_tokens=max_tokens, temperature=temperature, stream=stream, connections=connections, warmup_requests=warmup,
-        warmup_seconds=warmup_seconds, timeout_s=timeout, seed=seed, quality=quality, price_per_hour=price_per_hour,
+        warmup_seconds=warmup_seconds, timeout_s=timeout, seed=seed, quality=quality,
+        tasks=tuple(tasks or ()), task_limit=task_limit, price_per_hour=price_per_hour,
         discount=discount, input_output_ratio=ratio, interleave=interleave, bearer_env=bearer_env,
     )  # fmt: skip
     conditions = evaluations.conditions(fail_if or [], chosen, waits=wait)
@@ -87,7 +97,16 @@ def summary(document: Evaluation) -> str:
         else f"  at {c.concurrency} stream(s), {c.metric}: {c.variant}: {c.verdict}"
         for c in document.comparison
     ]  # fmt: skip
-    lines = [levels_table(rows), "", f"Against {document.variants[0].name}:", *verdicts, "", "Quality:", *_quality(document)]
+    lines = [
+        levels_table(rows),
+        "",
+        f"Against {document.variants[0].name}:",
+        *verdicts,
+        "",
+        "Quality:",
+        *_quality(document),
+        *_tasks(document),
+    ]
     return "\n".join(lines + [f"warning: {warning}" for warning in document.warnings])
 
 
@@ -99,3 +118,13 @@ def _quality(document: Evaluation) -> list[str]:
         figures = (q.perplexity, q.kl_mean, q.greedy_match) if q else (None, None, None)
         rows.append((result.name, *figures, result.ready_seconds))
     return [table(header, rows)]
+
+
+def _tasks(document: Evaluation) -> list[str]:
+    header = ("variant", "task", "metric", "value", "stderr", "samples", "against the first")
+    rows = [
+        (result.name, score.task, score.metric, score.value, score.stderr, score.samples, score.verdict)
+        for result in document.variants
+        for score in result.tasks
+    ]
+    return ["", "Tasks:", table(header, rows)] if rows else []

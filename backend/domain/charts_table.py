@@ -10,6 +10,7 @@ import io
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from backend.domain import task_table
 from backend.domain.energy import per_token
 from backend.domain.evaluation import Evaluation, Level, Summary, VariantResult
 
@@ -124,9 +125,10 @@ def csv(evaluation: Evaluation) -> str:
         for name in ("mean", "p50", "p90", "p95", "p99")
     }
     columns = {**latency_columns(), **THROUGHPUT_COLUMNS, **PRICE_COLUMNS, **MORE_PRICE_COLUMNS, **MORE_COLUMNS, **tails}
+    tasks = [*task_table.cells(evaluation, evaluation.variants[0])] if evaluation.variants else []
     found = [{**row, **own} for row, own in zip(rows(evaluation, columns), _variant_cells(evaluation), strict=True)]
     out = io.StringIO()
-    writer = csv_format.DictWriter(out, ["Variant", "Concurrency", *columns, *VARIANT_COLUMNS])
+    writer = csv_format.DictWriter(out, ["Variant", "Concurrency", *columns, *VARIANT_COLUMNS, *tasks])
     writer.writeheader()
     writer.writerows({name: inert(cell) for name, cell in row.items()} for row in found)
     return out.getvalue()
@@ -134,7 +136,10 @@ def csv(evaluation: Evaluation) -> str:
 
 def _variant_cells(evaluation: Evaluation) -> list[Row]:
     """Of each level's variant, in the order of `rows`."""
-    return [{name: read(result) for name, read in VARIANT_COLUMNS.items()} for result, _ in _measured(evaluation)]
+    return [
+        {**{name: read(result) for name, read in VARIANT_COLUMNS.items()}, **task_table.cells(evaluation, result)}
+        for result, _ in _measured(evaluation)
+    ]
 
 
 def _quality(name: str) -> Callable[[VariantResult], Cell]:

@@ -32,6 +32,8 @@ class EnvironmentInfo(NamedTuple):
     """Packages that come as source and are built against the rest of the lock, which is installed first."""
     loads: tuple[str, ...] = ()
     """Modules that must load beside the one of `main`."""
+    module: str | None = None
+    """The module of `main`, where it is not the package's name up to the first dash."""
 
 
 STUDIO = EnvironmentInfo(
@@ -65,6 +67,19 @@ COMPRESS = EnvironmentInfo(
     built=("autoawq",),
     loads=("awq",),
 )
+QUALITY = EnvironmentInfo(
+    name="quality",
+    purpose="scores lm-eval tasks from local files on served models, beside the other figures of an evaluation",
+    hardware="any x86-64 or Arm processor, beside what serves the models",
+    packages=("lm-eval", "datasets", "transformers"),
+    # It asks a server and loads no weights, so there is no torch and no build for a GPU.
+    locks={"cpu": "quality.txt", "gpu": "quality.txt"},
+    removed={"cpu": (), "gpu": ()},
+    main={"cpu": "lm-eval", "gpu": "lm-eval"},
+    built=("rouge-score", "sqlitedict", "word2number"),
+    loads=("lm_eval.models.openai_completions",),
+    module="lm_eval",
+)
 NEURON = EnvironmentInfo(
     name="neuron",
     purpose="compiles and serves on AWS Inferentia and Trainium",
@@ -75,7 +90,7 @@ NEURON = EnvironmentInfo(
     main={},
     unavailable="this version has no Neuron engine; its packages come from AWS's own index, on Neuron hardware",
 )
-ENVIRONMENTS = (STUDIO, SERVE, COMPRESS, NEURON)
+ENVIRONMENTS = (STUDIO, SERVE, COMPRESS, QUALITY, NEURON)
 
 
 def find(name: str) -> EnvironmentInfo:

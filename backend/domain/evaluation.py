@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from backend.domain.energy import Energy
 from backend.domain.load import Mode
 from backend.domain.recipe import Serving
+from backend.domain.task_score import TaskScore
 
 LATENCY_METRICS = ("ttft_ms", "tpot_ms", "chunk_gap_ms", "client_latency_ms", "content_latency_ms")
 
@@ -67,6 +68,10 @@ class EvaluateOptions(_Frozen):
     max_tokens: int = Field(64, ge=1)
     temperature: float = Field(0.0, ge=0)
     quality: bool = True
+    tasks: tuple[str, ...] = ()
+    """lm-eval tasks: a bundled name, a YAML file or a folder of them; once submitted, the folders of their copies."""
+    task_limit: int | None = Field(None, ge=1)
+    """The first so many samples of each task; None takes all."""
     price_per_hour: float | None = Field(None, ge=0)
     discount: float = Field(0.0, ge=0, lt=1)
     input_output_ratio: float = Field(3.0, gt=0)
@@ -213,6 +218,8 @@ class VariantResult(_Frozen):
     variant: Variant
     levels: list[Level]
     quality: Quality | None = None
+    tasks: list[TaskScore] = []
+    """Scores of lm-eval tasks on the served variant; none where none were asked for."""
     ready_seconds: float | None = None
     peak_rss_bytes: int | None = None
 

@@ -28,13 +28,15 @@ LEVEL_FIELDS = (
 )  # fmt: skip
 PRICES = ("per_million_input", "per_million_output", "per_million_total")
 QUALITY_FIELDS = ("kl_mean", "perplexity", "greedy_match", "exact_match", "token_f1", "first_divergence_share")
+TASK = "task."
+"""Before the name of a task and its metric."""
 VARIANT_FIELDS = ("ready_seconds", "peak_rss_bytes")
 MILLISECONDS = {"ms": 1.0, "s": 1000.0, "us": 0.001, "": 1.0}
 OPERATORS: dict[str, Callable[[float, float], bool]] = {
     ">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le,
 }  # fmt: skip
 WRITTEN = re.compile(
-    r"\s*(?P<metric>[a-z_0-9]+)\s*(?P<operator><=|>=|<|>)\s*(?P<value>[-+0-9.eE]+)\s*(?P<unit>ms|us|s|%|)"
+    r"\s*(?P<metric>task\.[\w-]+\.[\w+,-]+|[a-z_0-9]+)\s*(?P<operator><=|>=|<|>)\s*(?P<value>[-+0-9.eE]+)\s*(?P<unit>ms|us|s|%|)"
     r"(?:\s+at\s+(?P<at>\d+))?\s*"
 )
 
@@ -89,7 +91,7 @@ def read(written: str) -> Gate:
     if found is None:
         raise InvalidGate(f"--fail-if is wrong: `{written[:80]}` is not a condition such as `ttft_p95 > 300ms`.")
     metric, unit = found["metric"], found["unit"]
-    if metric not in metrics():
+    if metric not in metrics() and not metric.startswith(TASK):
         near = get_close_matches(metric, metrics(), 3, 0.4)
         hint = f"did you mean {' or '.join(near)}" if near else f"the names are {', '.join(metrics())}"
         raise InvalidGate(f"--fail-if is wrong: there is no figure `{metric[:60]}`; {hint}?")
@@ -118,8 +120,9 @@ def _scale(metric: str, unit: str, written: str) -> float:
     return 0.01 if unit == "%" else 1.0
 
 
-def check(gates: Sequence[Gate], levels: Sequence[int] | None, *, quality: bool, priced: bool) -> None:
-    """Whether the evaluation will give every figure that is asked for; `levels` None where they are not known before.
+def check(gates: Sequence[Gate], levels: Sequence[int] | None, *, quality: bool, priced: bool, tasks: Sequence[str] = ()) -> None:
+    """Whether the evaluation will give every figure that is asked for; `levels` None where they are not known before, `tasks`
+    the figures of its tasks.
 
     Raises InvalidGate before anything runs.
     """
@@ -130,6 +133,9 @@ def check(gates: Sequence[Gate], levels: Sequence[int] | None, *, quality: bool,
             raise InvalidGate(f"--fail-if is wrong: `{gate.written}` needs quality, which --no-quality leaves out.")
         if gate.needs_price and not priced:
             raise InvalidGate(f"--fail-if is wrong: `{gate.written}` needs --price-per-hour.")
+        if gate.metric.startswith(TASK) and gate.metric not in tasks:
+            has = f"the tasks give {', '.join(tasks)}" if tasks else "it needs --tasks"
+            raise InvalidGate(f"--fail-if is wrong: there is no figure `{gate.metric[:80]}`; {has}.")
 
 
 def breaches(evaluation: Evaluation, gates: Sequence[Gate]) -> list[Breach]:
@@ -156,7 +162,7 @@ def _figures(gate: Gate, result: VariantResult) -> Iterator[tuple[int | None, fl
 
 
 def _of_variant(metric: str) -> bool:
-    return metric in {*QUALITY_FIELDS, *VARIANT_FIELDS, "perplexity_increase"}
+    return metric in {*QUALITY_FIELDS, *VARIANT_FIELDS, "perplexity_increase"} or metric.startswith(TASK)
 
 
 def _latency(metric: str) -> tuple[str, str] | None:
@@ -181,6 +187,8 @@ def _variant_figure(metric: str, result: VariantResult) -> float | None:
     if metric in VARIANT_FIELDS:
         own: float | None = getattr(result, metric)
         return own
+    if metric.startswith(TASK):
+        return next((score.value for score in result.tasks if score.name == metric), None)
     quality = result.quality
     if quality is None:
         return None

@@ -178,7 +178,7 @@ def _check(environment: EnvironmentInfo, folder: Path, build: Build) -> None:
         raise WorkError(
             f"The {environment.name} environment does not fit together ({broken[0]}): remove it and install it again."
         )
-    modules = ", ".join((environment.main[build].partition("-")[0], *environment.loads))
+    modules = ", ".join((environment.module or environment.main[build].partition("-")[0], *environment.loads))
     code, output = _run([str(folder / "bin" / "python"), "-c", f"import {modules}"])
     if code:
         raise _failure(f"loading {modules}", output)

@@ -7,7 +7,7 @@ import json
 from functools import partial
 from typing import Any
 
-from backend.domain import charts, energy
+from backend.domain import charts, energy, task_table
 from backend.domain.evaluation import Evaluation
 from backend.domain.imported import definition_rows, figure_rows
 from backend.domain.report_extras import Extras
@@ -47,6 +47,7 @@ def content(evaluation: Evaluation, extras: Extras) -> dict[str, Any]:
         "charts": {name: plot.embedded() for name, plot in {**shown, **at_load, **beside}.items()},
         "palette": palette(),
         "tables": {name: table(listed) for name, listed in rows.items()},
+        "tasks": task_table.basis(evaluation),
         "energy": energy.basis(evaluation),
         "price_given": evaluation.options.price_per_hour is not None,
         "options": evaluation.options,

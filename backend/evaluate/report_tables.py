@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from backend.domain import energy
+from backend.domain import energy, task_table
 from backend.domain.charts_table import (
     MORE_COLUMNS,
     MORE_PRICE_COLUMNS,
@@ -35,6 +35,7 @@ def found(evaluation: Evaluation) -> dict[str, list[Row]]:
         "comparison": _comparison(evaluation),
         "distributions": distribution_table(evaluation),
         "quality": [_quality(result) for result in evaluation.variants],
+        "tasks": task_table.rows(evaluation),
         "sweep": _sweep(evaluation),
         "energy": [*energy.rows(evaluation)],
         "validity": [_validity(result, level) for result in evaluation.variants for level in result.levels],

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from backend.domain import libraries
-from backend.domain.environments import COMPRESS, ENVIRONMENTS, SERVE, STUDIO, EnvironmentInfo, find
+from backend.domain.environments import COMPRESS, ENVIRONMENTS, QUALITY, SERVE, STUDIO, EnvironmentInfo, find
 from backend.domain.errors import EngineMissing
 from backend.domain.techniques import supported
 from backend.hardware import probe
@@ -85,6 +85,8 @@ def _can(environment: EnvironmentInfo) -> str:
     """The techniques of the capability table that this environment runs on the hardware attached here."""
     if environment.unavailable is not None:
         return ""
+    if environment is QUALITY:
+        return "score tasks on what vLLM serves"
     hardware = "cuda" if probe.accelerators() else "cpu"
     if environment is COMPRESS:
         return f"{_by_library(hardware)} on {hardware}"

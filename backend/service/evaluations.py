@@ -17,7 +17,7 @@ from backend.domain.gates import Gate
 from backend.domain.jobs import EvaluateSpec
 from backend.domain.load_choice import contradiction
 from backend.hardware import engines
-from backend.service import jobs, variants, workloads
+from backend.service import jobs, tasks, variants, workloads
 from backend.service.jobs import JobView
 from backend.service.workspace import Workspace
 from backend.store import history
@@ -71,7 +71,7 @@ def options(**fields: object) -> EvaluateOptions:
 def prepare(workspace: Workspace, sources: list[str], chosen: EvaluateOptions) -> EvaluateSpec:
     """Resolve every variant and read the workload.
 
-    Raises UnknownModel, InvalidModel, NotFound, InvalidWorkload, EngineMissing, ImpossibleStack.
+    Raises UnknownModel, InvalidModel, NotFound, InvalidWorkload, InvalidTask, EngineMissing, ImpossibleStack.
     """
     resolved = variants.distinct_names([variants.resolve(workspace, source) for source in sources])
     variants.check_served(workspace, resolved)
@@ -82,6 +82,7 @@ def of_variants(workspace: Workspace, resolved: list[Variant], chosen: EvaluateO
     """The frozen specification over variants that are resolved already. Raises ReadOnly in a demonstration."""
     workspace.check_writable()
     workloads.check(chosen, resolved)
+    tasks.check(workspace, chosen, resolved)
     if any(variant.kind != "url" for variant in resolved):
         engines.engine_python(workspace.settings, "serve")
     return EvaluateSpec(variants=tuple(resolved), options=chosen)
@@ -93,7 +94,13 @@ def conditions(written: Sequence[str], chosen: EvaluateOptions, *, waits: bool) 
     if found and not waits:
         raise gates.InvalidGate("--fail-if is judged at the end: leave out --detach.")
     closed = not (chosen.rate or chosen.ramp or chosen.trace or chosen.sweep)
-    gates.check(found, chosen.concurrency if closed else None, quality=chosen.quality, priced=chosen.price_per_hour is not None)
+    gates.check(
+        found,
+        chosen.concurrency if closed else None,
+        quality=chosen.quality,
+        priced=chosen.price_per_hour is not None,
+        tasks=tasks.figures(chosen),
+    )
     return found
 
 
@@ -107,7 +114,9 @@ def judge(document: Evaluation, written: Sequence[Gate]) -> None:
 def submit(workspace: Workspace, spec: EvaluateSpec, *, submission: str | None = None) -> JobView:
     """Queue it, with a copy of the workload by its hash. Raises InvalidWorkload where its file is gone since."""
     kept = str(workloads.kept(workspace, spec.options, spec.variants))
-    spec = spec.model_copy(update={"options": spec.options.model_copy(update={"workload": kept, "columns": {}})})
+    found = tasks.kept(workspace, tasks.check(workspace, spec.options, spec.variants))
+    changed = {"workload": kept, "columns": {}, "tasks": found}
+    spec = spec.model_copy(update={"options": spec.options.model_copy(update=changed)})
     names = ", ".join(variant.name for variant in spec.variants)
     return jobs.submit(workspace, spec, f"Evaluate {names}", submission=submission)
 

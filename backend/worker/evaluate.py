@@ -25,26 +25,32 @@ from backend.worker.quality import measure
 from backend.worker.records import write_records
 from backend.worker.resources import PeakMemory
 from backend.worker.servers import ServerPool
+from backend.worker.tasks import Tasks
 
 
 def run(spec: EvaluateSpec, channel: JobChannel, memory: PeakMemory) -> dict[str, Any]:
-    """Fill the channel's output with evaluation.json, records.parquet and report.html."""
+    """Fill the channel's output: evaluation.json, records.parquet, report.html, and task_samples.jsonl for tasks."""
     options = spec.options
     workload = parse(Path(options.workload).stem, Path(options.workload).read_bytes())
-    progress = ChannelProgress(channel, 2.0 + 0.5 + 6.0 + (1.5 if options.quality else 0.0) + 0.5)
+    progress = ChannelProgress(
+        channel, 2.0 + 0.5 + 6.0 + (1.5 if options.quality else 0.0) + (2.2 if options.tasks else 0.0) + 0.5
+    )
     settings = configuration.load()
     served = any(variant.kind != "url" for variant in spec.variants)
     python = engines.engine_python(settings, "serve") if served else Path(sys.executable)
+    tasks = Tasks(spec, settings, channel.work, progress)
+    tasks.check()
     measurement = Measurement(spec, channel, workload, progress)
     pool = ServerPool(spec.variants, options, python, channel.folder, settings.cache / "vllm", progress)
     with pool:
         progress.phase("start", "Starting servers", weight=2.0)
         pool.settle()
         measurement.run(pool)
+        tasks.score(pool, measurement.lost)
     qualities = _qualities(spec, measurement, progress, channel.work) if options.quality else {}
     progress.phase("report", "Writing the report", weight=0.5)
-    evaluation = _document(measurement, pool, qualities)
-    _publish(channel.output, evaluation, measurement)
+    evaluation = _document(measurement, pool, qualities, tasks)
+    _publish(channel.output, evaluation, measurement, tasks)
     return {"peak_rss_bytes": memory.peak, "interleave": pool.mode}
 
 
@@ -54,8 +60,8 @@ def _qualities(spec: EvaluateSpec, measurement: Measurement, progress: ChannelPr
     return {index: score.model_copy(update=matches.get(index, {})) for index, score in scores.items()}
 
 
-def _document(measurement: Measurement, pool: ServerPool, qualities: dict[int, Quality]) -> Evaluation:
-    spec, options = measurement.spec, measurement.spec.options
+def _document(measurement: Measurement, pool: ServerPool, qualities: dict[int, Quality], tasks: Tasks) -> Evaluation:
+    spec, options, scores = measurement.spec, measurement.spec.options, tasks.scores()
     results = []
     for index, variant in enumerate(spec.variants):
         ready = pool.ready_seconds.get(index)
@@ -65,6 +71,7 @@ def _document(measurement: Measurement, pool: ServerPool, qualities: dict[int, Q
                 variant=variant,
                 levels=measurement.levels(index),
                 quality=qualities.get(index),
+                tasks=scores.get(index, []),
                 ready_seconds=min(ready) if ready else None,
                 peak_rss_bytes=pool.peak_rss.get(index),
             )
@@ -73,7 +80,7 @@ def _document(measurement: Measurement, pool: ServerPool, qualities: dict[int, Q
         variants=results, comparison=compare(results), workload=measurement.workload.about(), hardware=probe.probe(),
         versions=_versions(), options=options, interleave=pool.mode,
         measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        warnings=_warnings(measurement, results),
+        warnings=[*_warnings(measurement, results), *tasks.warnings],
     )  # fmt: skip
 
 
@@ -107,7 +114,7 @@ def _versions() -> dict[str, str]:
     return {"python": platform.python_version(), "whetstone": importlib.metadata.version("whetstone"), **served}
 
 
-def _publish(output: Path, evaluation: Evaluation, measurement: Measurement) -> None:
+def _publish(output: Path, evaluation: Evaluation, measurement: Measurement, tasks: Tasks) -> None:
     from backend.evaluate.report import write_report
     from backend.worker.report_data import extras
 
@@ -115,4 +122,5 @@ def _publish(output: Path, evaluation: Evaluation, measurement: Measurement) -> 
     (output / "evaluation.json").write_text(json.dumps(evaluation.model_dump(mode="json"), indent=1))
     names = [variant.name for variant in measurement.spec.variants]
     write_records(output / "records.parquet", names, measurement.rows())
+    tasks.write(output)
     write_report(evaluation, output, extras(evaluation, measurement))

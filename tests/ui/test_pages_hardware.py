@@ -49,12 +49,15 @@ def keys(at: object) -> list[str]:
 def test_without_an_engine_it_is_offered_and_the_others_say_why_not(bare: Workspace) -> None:
     at = studio.open_page("hardware")
     said = studio.says(at)
-    for name in ("studio", "serve", "compress", "neuron"):
+    for name in ("studio", "serve", "compress", "quality", "neuron"):
         assert f"**{name}**" in said
     assert "**serve** · :material/radio_button_unchecked: not installed" in said
     assert "Could do here: serve, speculate draft" in said
     assert "Not available: this version has no Neuron engine" in said
-    assert keys(at) == ["install-serve", "install-compress", "measure"] and at.button(key="install-serve").label == "Install"
+    assert (
+        keys(at) == ["install-serve", "install-compress", "install-quality", "measure"]
+        and at.button(key="install-serve").label == "Install"
+    )
 
 
 def test_the_machine_is_told_with_what_its_instruction_sets_are_for(bare: Workspace) -> None:

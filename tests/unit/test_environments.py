@@ -7,7 +7,7 @@ import tomllib
 
 import pytest
 
-from backend.domain.environments import COMPRESS, CPU_WHEELS, ENVIRONMENTS, SERVE, check_installable, find
+from backend.domain.environments import COMPRESS, CPU_WHEELS, ENVIRONMENTS, QUALITY, SERVE, check_installable, find
 from backend.domain.errors import DiskFull, NotFound, RequestError
 from backend.engines import environments
 from backend.settings import CHECKOUT
@@ -24,7 +24,7 @@ def lock(name: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    "name", ["studio.txt", "dev.txt", "serve-cpu.txt", "serve-gpu.txt", "compress-cpu.txt", "compress-gpu.txt"]
+    "name", ["studio.txt", "dev.txt", "serve-cpu.txt", "serve-gpu.txt", "compress-cpu.txt", "compress-gpu.txt", "quality.txt"]
 )
 def test_every_lock_pins_every_package_exactly(name: str) -> None:
     assert lock(name)
@@ -40,6 +40,7 @@ def test_the_locks_say_what_pyproject_says() -> None:
         (extras["vllm"], lock("serve-gpu.txt")),
         (extras["llmcompressor"] + extras["autoawq"], lock("compress-cpu.txt")),
         (extras["llmcompressor"] + extras["autoawq"], lock("compress-gpu.txt")),
+        (extras["lm-eval"], lock("quality.txt")),
     ):
         for requirement in wanted:
             package, version = requirement.split("==")
@@ -62,6 +63,12 @@ def test_both_compress_locks_have_the_same_libraries_and_a_pydantic_the_worker_c
     assert not set(COMPRESS.removed["cpu"]) & set(cpu) and set(COMPRESS.built) <= set(cpu)
 
 
+def test_the_quality_environment_has_no_torch_that_could_differ_from_the_one_that_serves() -> None:
+    rows = lock("quality.txt")
+    assert not {name for name in rows if name.startswith(("torch", "nvidia-", "cuda-", "triton"))}
+    assert set(QUALITY.built) <= set(rows) and set(QUALITY.locks.values()) == {"quality.txt"}
+
+
 def test_the_index_of_cpu_wheels_is_written_in_one_place() -> None:
     written = [
         path.relative_to(CHECKOUT).as_posix()
@@ -74,8 +81,9 @@ def test_the_index_of_cpu_wheels_is_written_in_one_place() -> None:
 
 def test_only_what_can_be_installed_is_accepted() -> None:
     assert check_installable("serve") is SERVE and check_installable("compress") is COMPRESS
+    assert check_installable("quality") is QUALITY
     for environment in ENVIRONMENTS:
-        if environment not in (SERVE, COMPRESS):
+        if environment not in (SERVE, COMPRESS, QUALITY):
             with pytest.raises(RequestError):
                 check_installable(environment.name)
     with pytest.raises(NotFound):

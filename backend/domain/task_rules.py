@@ -1,0 +1,145 @@
+"""What a task's file may say: which of lm-eval's settings, metrics and ways to ask are known here. Pure.
+
+lm-eval finds most mistakes only after a model was asked, some never. Names are those of lm-eval 0.4.13, as locked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+METRICS: dict[str, tuple[str, ...]] = {
+    "multiple_choice": (
+        "acc", "acc_norm", "acc_bytes", "acc_mutual_info", "brier_score", "exact_match", "f1", "mcc",
+    ),
+    "loglikelihood": ("acc", "perplexity"),
+    "loglikelihood_rolling": ("word_perplexity", "byte_perplexity", "bits_per_byte"),
+    "generate_until": ("exact_match", "bleu", "chrf", "chrf++", "ter"),
+}  # fmt: skip
+"""How a model is asked (`output_type`) -> what can be counted then."""
+BY_DEFAULT = {
+    "multiple_choice": ("acc", "acc_norm"), "loglikelihood": ("perplexity", "acc"),
+    "loglikelihood_rolling": METRICS["loglikelihood_rolling"], "generate_until": ("exact_match",),
+}  # fmt: skip
+"""What lm-eval counts where the task does not say."""
+CODE = {"process_docs", "process_results", "custom_dataset", "class", "unsafe_code", "doc_to_image", "doc_to_audio", "use_prompt"}
+ELSEWHERE = {"include", "group", "task_list"}
+KNOWN = {
+    "task", "task_alias", "tag", "dataset_path", "dataset_name", "dataset_kwargs", "training_split", "validation_split",
+    "test_split", "fewshot_split", "doc_to_text", "doc_to_target", "doc_to_choice", "description", "target_delimiter",
+    "fewshot_delimiter", "fewshot_config", "num_fewshot", "metric_list", "output_type", "generation_kwargs", "repeats",
+    "filter_list", "gen_prefix", "metadata", "should_decontaminate", "doc_to_decontamination_query",
+}  # fmt: skip
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,79}")
+TEMPLATES = ("doc_to_text", "doc_to_target", "doc_to_choice", "gen_prefix", "doc_to_decontamination_query")
+
+
+def problem(config: Mapping[str, Any]) -> str | None:
+    """The first thing that is wrong with the settings, as the end of a sentence; None where they can be used."""
+    checks = (_settings, _named, _data, _asked, _metrics)
+    return next((said for check in checks if (said := check(config))), None)
+
+
+def _settings(config: Mapping[str, Any]) -> str | None:
+    for name in config:
+        if name in CODE and config[name]:
+            return f"`{name}` needs code or media of its own, which is not run here: prepare the rows instead"
+        if name in ELSEWHERE:
+            return f"`{name}` points to other tasks: write one task with all its settings in one file"
+        if name not in KNOWN | CODE:
+            return f"there is no setting `{str(name)[:60]}`"
+    return None
+
+
+def _named(config: Mapping[str, Any]) -> str | None:
+    name = config.get("task")
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        return "`task` must be a name of letters, digits, - and _"
+    return None
+
+
+def _data(config: Mapping[str, Any]) -> str | None:
+    wanted = config.get("dataset_path")
+    if wanted != "json":
+        said = f"asks for the data set `{str(wanted)[:60]}`, which would be fetched" if wanted else "names no data"
+        return f"{said}: write `dataset_path: json` and the files under dataset_kwargs, data_files"
+    kwargs = config.get("dataset_kwargs")
+    if not isinstance(kwargs, dict) or not files(config):
+        return "needs `dataset_kwargs` with `data_files`: a JSONL file, or a mapping of splits to files"
+    if others := set(kwargs) - {"data_files"}:
+        return f"`dataset_kwargs` may only have data_files, not {sorted(map(str, others))[0]}"
+    return _splits(config)
+
+
+def _splits(config: Mapping[str, Any]) -> str | None:
+    known = files(config)
+    if split(config) is None:
+        return "says neither `test_split` nor `validation_split`"
+    for name in ("test_split", "validation_split", "training_split", "fewshot_split"):
+        if config.get(name) is not None and config[name] not in known:
+            return f"`{name}` is {str(config[name])[:40]}, but data_files has {', '.join(known)}"
+    return None
+
+
+def _asked(config: Mapping[str, Any]) -> str | None:
+    way = config.get("output_type", "generate_until")
+    if way not in METRICS:
+        return f"`output_type` is {str(way)[:40]}; the ways to ask are {', '.join(METRICS)}"
+    for name in ("doc_to_target",) if way == "loglikelihood_rolling" else ("doc_to_text", "doc_to_target"):
+        if config.get(name) is None:
+            return f"says no `{name}`"
+    if way == "multiple_choice" and not config.get("doc_to_choice"):
+        return "says no `doc_to_choice`, which a multiple choice needs"
+    return None
+
+
+def _metrics(config: Mapping[str, Any]) -> str | None:
+    listed = config.get("metric_list")
+    if listed is None:
+        return None
+    way = config.get("output_type", "generate_until")
+    if not isinstance(listed, list) or not listed or not all(isinstance(row, dict) for row in listed):
+        return "`metric_list` must be a list such as `- metric: acc`"
+    for row in listed:
+        if row.get("hf_evaluate"):
+            return "`hf_evaluate` would fetch the metric: leave it out"
+        if row.get("metric") not in METRICS[way]:
+            return f"there is no metric `{str(row.get('metric'))[:40]}` for {way}; there are {', '.join(METRICS[way])}"
+    return None
+
+
+def files(config: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Split -> files as written; empty where they cannot be read."""
+    given = (config.get("dataset_kwargs") or {}).get("data_files")
+    splits = given if isinstance(given, dict) else {"train": given}
+    found: dict[str, list[str]] = {}
+    for name, value in splits.items():
+        listed = [value] if isinstance(value, str) else value
+        if not isinstance(listed, list) or not listed or not all(isinstance(each, str) for each in listed):
+            return {}
+        found[str(name)] = listed
+    return found
+
+
+def split(config: Mapping[str, Any]) -> str | None:
+    """The split whose samples are scored."""
+    return config.get("test_split") or config.get("validation_split")
+
+
+def templates(config: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Setting -> what is filled in from a row."""
+    found = {}
+    for name in TEMPLATES:
+        value = config.get(name)
+        values = value if isinstance(value, list) else list(value.values()) if isinstance(value, dict) else [value]
+        found[name] = [each for each in values if isinstance(each, str)]
+    return found
+
+
+def figures(config: Mapping[str, Any]) -> list[str]:
+    """The metrics of a task without a problem, as its scores name them: `METRIC`, or `METRIC,FILTER` for filters of its own."""
+    listed = config.get("metric_list")
+    names = [row["metric"] for row in listed] if listed else [*BY_DEFAULT[config.get("output_type", "generate_until")]]
+    filters = [row["name"] for row in config.get("filter_list") or () if isinstance(row, dict) and "name" in row]
+    return [name if chosen == "none" else f"{name},{chosen}" for name in names for chosen in filters or ["none"]]
