@@ -31,7 +31,7 @@ QUANTIZE: dict[str, Method] = {
     "rtn": Method("INT4 (round to nearest)", (4, 8), 128, {"clip": False}, "no paper: plain rounding", calibrated=False),
     "awq": Method("INT4 (AWQ)", (4,), 128, {"clip": True}, "Lin et al. 2023, arXiv 2306.00978"),
     "gptq": Method(
-        "INT4 (GPTQ)", (4, 8), 128, {"act_order": True, "awq_scales": False, "clip": False},
+        "INT4 (GPTQ)", (4, 8), 128, {"act_order": True, "awq_scales": False, "clip": True},
         "Frantar et al. 2022, arXiv 2210.17323",
     ),
     "w8a8": Method(

@@ -195,7 +195,7 @@ def test_the_plan_fills_in_what_the_engine_is_asked() -> None:
         return plan.steps[0].options
 
     assert options(quantize("gptq")) == {
-        "method": "gptq", "bits": 4, "symmetric": False, "group_size": 128, "act_order": True, "awq_scales": False, "clip": False,
+        "method": "gptq", "bits": 4, "symmetric": False, "group_size": 128, "act_order": True, "awq_scales": False, "clip": True,
     }  # fmt: skip
     assert options(quantize("rtn", bits=8)) == {"method": "rtn", "bits": 8, "symmetric": True, "group_size": 128, "clip": False}
     assert options(quantize("int8")) == {"method": "int8", "bits": 8, "symmetric": True}

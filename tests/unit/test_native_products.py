@@ -91,3 +91,13 @@ def test_half_precision_is_bfloat16_or_nothing() -> None:
         found = torch.nn.functional.linear(torch.randn(2, 3), torch.randn(4, 3)).dtype
     able = torch.cpu.get_capabilities()
     assert found == (torch.bfloat16 if able.get("avx512_bf16") or able.get("amx_bf16") else torch.float32)
+
+
+def test_magnitudes_that_nobody_asked_for_cannot_be_taken_for_figures() -> None:
+    rows = torch.randn(20, 4)
+    asked, spared = (Tally(4, len(rows), True, "cpu", magnitudes=wanted) for wanted in (True, False))
+    for tally in (asked, spared):
+        tally.add(rows)
+    stats = spared.stats("linear")
+    assert stats.mean_abs.isnan().all() and stats.max_abs.isnan().all()
+    assert torch.equal(stats.matrix(), asked.stats("linear").matrix())

@@ -21,7 +21,7 @@ class Stats:
     """Of an input X [tokens, in], fp32. At most one of `gram` X'X [in, in] and `rows` X itself is there, none where not asked.
 
     `rows`, the token form of the same loss, stands where the input is wider than the calibration has tokens. `tokens` is 0 for
-    an expert that no token reached: everything else is zero then.
+    an expert that no token reached: everything else is zero then. `mean_abs` and `max_abs` are NaN where not asked.
     """
 
     tokens: int

@@ -40,6 +40,10 @@ class Mix:
     def sequential(self) -> bool:
         return any(pipeline.sequential for pipeline in self.pipelines.values())
 
+    @property
+    def magnitudes(self) -> bool:
+        return any(pipeline.magnitudes for pipeline in self.pipelines.values())
+
     def of_layer(self, number: int) -> dict[str, Pipeline]:
         """By the names of groups inside a layer, for those that differ."""
         return {local: self.pipelines[precision] for local, precision in self._layers[number].items()}

@@ -46,6 +46,8 @@ class Pipeline:
     pruner: Pruner | None = None
     scaler: Scaler | None = None
     gram: bool = True
+    magnitudes: bool = True
+    """Whether anything asks for the mean or largest |x| of a channel."""
     sequential: bool = False
     multiple: int = KERNEL_MULTIPLE
     samples: int | None = None
@@ -147,7 +149,8 @@ def _gptq(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
     rounding, write, config = _grouped(request, dtype)
     act_order, clipped = bool(request.tuning.get("act_order")), bool(request.tuning.get("clip"))
     scaler = Searched(rounding) if request.tuning.get("awq_scales") else None
-    return Pipeline(Swept(rounding, write, act_order=act_order, clipped=clipped), config, rounding, scaler=scaler)
+    swept = Swept(rounding, write, act_order=act_order, clipped=clipped)
+    return Pipeline(swept, config, rounding, scaler=scaler, magnitudes=scaler is not None)
 
 
 def _w8a8(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:

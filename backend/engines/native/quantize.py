@@ -124,12 +124,14 @@ class _Run:
     def _taps(self, device: str) -> Taps:
         """A tally for each input of the plan."""
         layer, total, made = self.outline.layers[0], self.tokens.numel(), {}
+        magnitudes = self.pipeline.magnitudes or self.mix.magnitudes
         samples, places = self.pipeline.gram_samples, len(self.request.devices)
         counted = None if samples is None else -(-samples // places) * self.tokens.shape[1]
         for unit in self.plan:
             for names in unit.inputs:
                 coming = 0 if self._is_expert(names[0]) else total
-                made[names[0]] = Tally(layer.get_submodule(names[0]).in_features, coming, self.pipeline.gram, device, counted)
+                features = layer.get_submodule(names[0]).in_features
+                made[names[0]] = Tally(features, coming, self.pipeline.gram, device, counted, magnitudes)
         return made
 
     def _is_expert(self, path: str) -> bool:

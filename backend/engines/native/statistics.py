@@ -25,13 +25,22 @@ class Tally:
     Of an expert nobody knows it beforehand (0): tokens are kept until there are more than features, then folded.
     """
 
-    def __init__(self, features: int, tokens_to_come: int, gram: bool, device: str, gram_tokens: int | None = None) -> None:
-        """`gram_tokens`: how many tokens the Gram matrix is of, where not of all."""
+    def __init__(
+        self,
+        features: int,
+        tokens_to_come: int,
+        gram: bool,
+        device: str,
+        gram_tokens: int | None = None,
+        magnitudes: bool = True,
+    ) -> None:
+        """`gram_tokens`: how many tokens the Gram matrix is of, where not of all. `magnitudes`: whether mean and largest |x| are
+        asked for; else they are NaN, which nobody can take for a figure."""
         import torch
 
-        self.features, self.tokens = features, 0
-        self.total_abs = torch.zeros(features, device=device)
-        self.max_abs = torch.zeros(features, device=device)
+        self.features, self.tokens, self.magnitudes = features, 0, magnitudes
+        self.total_abs = torch.full((features,), 0.0 if magnitudes else torch.nan, device=device)
+        self.max_abs = self.total_abs.clone()
         self.kept: list[torch.Tensor] = []
         self.matrix: torch.Tensor | None = None
         """X'X, of which only blocks on and below the diagonal are kept until the end."""
@@ -44,9 +53,9 @@ class Tally:
         import torch
 
         self.tokens += len(rows)
-        magnitude = rows.abs()
-        self.total_abs.add_(magnitude.sum(0))
-        if len(rows):
+        if self.magnitudes and len(rows):
+            magnitude = rows.abs()
+            self.total_abs.add_(magnitude.sum(0))
             torch.maximum(self.max_abs, magnitude.amax(0), out=self.max_abs)
         if self.left is not None:
             rows, self.left = rows[: self.left], self.left - min(self.left, len(rows))
@@ -90,7 +99,7 @@ class Tally:
         rows = torch.cat(self.kept) if self.kept else None
         if self.asked and self.matrix is None and rows is None:
             rows = self.total_abs.new_zeros(0, self.features)
-        seen = self.max_abs if self.matrix is None else self.matrix
+        seen = self.matrix if self.matrix is not None else rows if rows is not None else self.max_abs
         if not bool(seen.isfinite().all()):
             raise WorkError(f"The input of {name} is not finite on the calibration text: check the model's weights.")
         if self.matrix is not None:
