@@ -49,8 +49,8 @@ def test_a_constant_rate_sends_when_due_and_counts_from_there(exact: str, tmp_pa
         assert record.clock == "intended" and record.sent is not None
         assert record.intended <= record.sent <= sent["received"]
     assert level.ttft_ms is not None
-    served = [1000 * (row["sends"][0] - row["received"]) for row in truth.values()]  # its timer may be early by some 0.1 ms
-    assert level.ttft_ms.mean >= min(served) > 19
+    served = [1000 * (row["sends"][0] - row["received"]) for row in truth.values()]  # its timer counts from the loop's last turn
+    assert level.ttft_ms.mean >= min(served) > 10
     assert (level.mode, level.rate, level.requests) == ("rate", 40.0, 20)
     assert audit.offered_per_s == pytest.approx(40)
     assert (audit.steady_start, audit.steady_end) == (records[10].intended, records[-1].intended)
