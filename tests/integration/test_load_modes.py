@@ -174,7 +174,7 @@ def test_without_streaming_only_the_whole_answer_is_timed(exact: str, tmp_path: 
     assert {(record.status, record.streamed, record.output_tokens) for record in records} == {("ok", False, 8)}
     assert level.ttft_ms is level.tpot_ms is level.chunk_gap_ms is level.tokens_per_chunk is None
     assert level.client_latency_ms is not None
-    assert level.client_latency_ms.p50 >= 20 + 8 / 400 * 1000 - 1
+    assert level.client_latency_ms.p50 >= 30  # 20 ms and eight tokens at 400 a second, by a coarse timer
     assert (level.output_tokens, level.tokenizer_failed) == (8, 0)
     assert level.output_tokens_per_s > 0
 
