@@ -74,6 +74,19 @@ def test_a_gram_matrix_may_be_of_the_first_tokens_only() -> None:
     torch.testing.assert_close(stats.matrix(), rows[:25].T @ rows[:25])
 
 
+@pytest.mark.parametrize("features", [4, 40])
+def test_every_so_many_tokens_may_be_kept_whatever_the_batches(features: int) -> None:
+    """As X'X where that is smaller, else as they are."""
+    rows = torch.randn(60, features)
+    tally = Tally(features, 20, True, "cpu", gram_tokens=20, every=3)
+    for part in rows.split([7, 20, 1, 32]):
+        tally.add(part)
+    stats = tally.stats("x")
+    assert (stats.rows is None) == (features == 4) and stats.tokens == 60
+    torch.testing.assert_close(stats.matrix(), rows[::3].T @ rows[::3])
+    torch.testing.assert_close(stats.max_abs, rows.abs().amax(0))
+
+
 def test_a_layer_stops_once_all_was_seen_and_not_before() -> None:
     layer = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
     tallies = {path: Tally(4, 6, True, "cpu") for path in ("0", "1")}

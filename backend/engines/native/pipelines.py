@@ -26,8 +26,8 @@ KERNEL_MULTIPLE = 32
 """vLLM's CPU kernels take features in multiples of this; other linears stay 16-bit."""
 TUNING = frozenset({"act_order", "awq_scales", "clip", "activations", "strength", "kv_cache", "format"})
 """The options of `QuantizeRequest.tuning`."""
-REPORT_SAMPLES = 8
-"""Sequences that reported errors are measured on where nothing else is made of them."""
+REPORT_SAMPLES, REPORT_TOKENS = 8, 512
+"""Sequences that run, and tokens spread over all that do, where nothing but the reported errors is made of X'X."""
 
 
 Config = Callable[[list[str], Sequence[schemes.Other]], dict[str, Any] | None]
@@ -52,8 +52,8 @@ class Pipeline:
     multiple: int = KERNEL_MULTIPLE
     samples: int | None = None
     """The most sequences that are of use."""
-    gram_samples: int | None = None
-    """Of how many sequences X'X is collected, where it serves the reported errors only."""
+    gram_tokens: int | None = None
+    """Of how many tokens X'X or X is kept, where it serves the reported errors only."""
     cache: Callable[[Extent], dict[str, torch.Tensor]] | None = None
     """From the largest key and value of a layer to what is stored with its attention (`k_scale`, `v_scale`)."""
 
@@ -115,7 +115,7 @@ def build(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
         return replace(found, pruner=Held(), sequential=True, samples=None)
     if request.pruning is None:
         return found
-    return replace(found, pruner=Dropped(request.pruning), sequential=True, samples=None, gram_samples=None)
+    return replace(found, pruner=Dropped(request.pruning), sequential=True, samples=None, gram_tokens=None)
 
 
 def variant(request: QuantizeRequest, precision: Precision, dtype: torch.dtype) -> Pipeline:
@@ -179,7 +179,7 @@ def _eight(request: QuantizeRequest, rounding: Rounding) -> Pipeline:
         _config(request, rounding),
         rounding,
         samples=samples,
-        gram_samples=REPORT_SAMPLES,
+        gram_tokens=REPORT_TOKENS,
     )
 
 

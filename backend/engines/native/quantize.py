@@ -125,13 +125,13 @@ class _Run:
         """A tally for each input of the plan."""
         layer, total, made = self.outline.layers[0], self.tokens.numel(), {}
         magnitudes = self.pipeline.magnitudes or self.mix.magnitudes
-        samples, places = self.pipeline.gram_samples, len(self.request.devices)
-        counted = None if samples is None else -(-samples // places) * self.tokens.shape[1]
+        kept, places = self.mix.gram_tokens(self.pipeline), len(self.request.devices)
+        counted, every = (None, 1) if kept is None else (-(-kept // places), max(1, total // kept) | 1)
         for unit in self.plan:
             for names in unit.inputs:
-                coming = 0 if self._is_expert(names[0]) else total
-                features = layer.get_submodule(names[0]).in_features
-                made[names[0]] = Tally(features, coming, self.pipeline.gram, device, counted, magnitudes)
+                features, expert = layer.get_submodule(names[0]).in_features, self._is_expert(names[0])
+                coming = 0 if expert else total if kept is None else min(kept, total)
+                made[names[0]] = Tally(features, coming, self.pipeline.gram, device, counted, 1 if expert else every, magnitudes)
         return made
 
     def _is_expert(self, path: str) -> bool:

@@ -32,10 +32,11 @@ class Tally:
         gram: bool,
         device: str,
         gram_tokens: int | None = None,
+        every: int = 1,
         magnitudes: bool = True,
     ) -> None:
-        """`gram_tokens`: how many tokens the Gram matrix is of, where not of all. `magnitudes`: whether mean and largest |x| are
-        asked for; else they are NaN, which nobody can take for a figure."""
+        """`gram_tokens`: how many tokens X'X or X is of, where not of all, every `every`-th. `magnitudes`: whether mean
+        and largest |x| are asked for; else they are NaN, which nobody can take for a figure."""
         import torch
 
         self.features, self.tokens, self.magnitudes = features, 0, magnitudes
@@ -44,7 +45,7 @@ class Tally:
         self.kept: list[torch.Tensor] = []
         self.matrix: torch.Tensor | None = None
         """X'X, of which only blocks on and below the diagonal are kept until the end."""
-        self.asked, self.left = gram, gram_tokens
+        self.asked, self.left, self.every = gram, gram_tokens, every
         if gram and tokens_to_come > features:
             self.matrix = torch.zeros(features, features, device=device)
 
@@ -52,13 +53,14 @@ class Tally:
         """`rows` [tokens, features] fp32."""
         import torch
 
-        self.tokens += len(rows)
+        first, self.tokens = -self.tokens % self.every, self.tokens + len(rows)
         if self.magnitudes and len(rows):
             magnitude = rows.abs()
             self.total_abs.add_(magnitude.sum(0))
             torch.maximum(self.max_abs, magnitude.amax(0), out=self.max_abs)
         if self.left is not None:
-            rows, self.left = rows[: self.left], self.left - min(self.left, len(rows))
+            rows = rows[first :: self.every][: self.left]
+            self.left -= len(rows)
         if not self.asked or not len(rows):
             return
         if self.matrix is not None:
