@@ -5,11 +5,10 @@ Knows no server and no recipe.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
-from backend.evaluate import quality_reference
+from backend.evaluate import quality_states
 
 HAIR = 0.15
 """Logits: what bfloat16 may tip."""
@@ -17,12 +16,7 @@ HAIR = 0.15
 
 def load(folder: Path) -> Any:
     """The whole model in fp32, dequantized where it is quantized."""
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    if "quantization_config" in json.loads((folder / "config.json").read_bytes()):
-        return quality_reference.load(folder).eval()
-    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True).eval()
+    return quality_states.Whole(folder).model
 
 
 def log_probabilities(model: Any, tokens: list[int]) -> list[float]:
