@@ -112,13 +112,17 @@ def judge(document: Evaluation, written: Sequence[Gate]) -> None:
 
 
 def submit(workspace: Workspace, spec: EvaluateSpec, *, submission: str | None = None) -> JobView:
-    """Queue it, with a copy of the workload by its hash. Raises InvalidWorkload where its file is gone since."""
+    """Queue it as `frozen` makes it. Raises as that does."""
+    names = ", ".join(variant.name for variant in spec.variants)
+    return jobs.submit(workspace, frozen(workspace, spec), f"Evaluate {names}", submission=submission)
+
+
+def frozen(workspace: Workspace, spec: EvaluateSpec) -> EvaluateSpec:
+    """With a copy of the workload by its hash, and of the tasks. Raises InvalidWorkload where its file is gone since."""
     kept = str(workloads.kept(workspace, spec.options, spec.variants))
     found = tasks.kept(workspace, tasks.check(workspace, spec.options, spec.variants))
     changed = {"workload": kept, "columns": {}, "tasks": found}
-    spec = spec.model_copy(update={"options": spec.options.model_copy(update=changed)})
-    names = ", ".join(variant.name for variant in spec.variants)
-    return jobs.submit(workspace, spec, f"Evaluate {names}", submission=submission)
+    return spec.model_copy(update={"options": spec.options.model_copy(update=changed)})
 
 
 def _view(row: EvaluationRow) -> EvaluationView:

@@ -12,8 +12,8 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from backend.domain.errors import NotNow, RequestError
-from backend.domain.jobs import JobSpec, JobState
-from backend.service import demo, jobs
+from backend.domain.jobs import EvaluateSpec, JobSpec, JobState
+from backend.service import demo, evaluations, jobs
 from backend.service.jobs import JobView
 from backend.service.workspace import Workspace
 from backend.store import queue
@@ -59,6 +59,8 @@ def advance(workspace: Workspace) -> JobView | None:
     if done and _state(done[-1], len(done)) != "waiting":
         return None
     spec, title = _step(workspace, done)
+    if isinstance(spec, EvaluateSpec):
+        spec = evaluations.frozen(workspace, spec)
     return jobs.submit(workspace, spec, f"Starter demo: {title}", submission=KEYS[len(done)], yields=True)
 
 

@@ -74,7 +74,9 @@ def test_each_step_follows_the_one_that_succeeded_whoever_asks(home: Workspace) 
         finish(home, job)
     last = first_run.advance(home)
     assert last is not None and last.kind == "evaluate" and last.yields
-    variants = jobs.specification(home, last.id)["variants"]
+    specification = jobs.specification(home, last.id)
+    assert Path(specification["options"]["workload"]).is_file()
+    variants = specification["variants"]
     assert [variant["kind"] for variant in variants] == ["model", "artifact", "artifact", "artifact"]
     finish(home, last)
     assert first_run.advance(home) is None
