@@ -6,7 +6,8 @@ GuideLLM lives in an environment of its own (`python -m venv DIR && DIR/bin/pip 
 number of tokens (`ignore_eos`), same streams, ABBA over the rounds, after a pass of each that is thrown away; prefix caching is
 off. Three things keep apart what a difference comes from: GuideLLM's formulas applied to our own records of the same run
 (what the definition does), the server's own account of each run from /metrics (what the tool's clock does), and how many
-requests were under way (what the tool's pauses between requests do). Writes benchmarks/results/load_agreement.md and .json;
+requests were under way (what the tool's pauses between requests do). The server has one core and the generators the others,
+so that none takes from the server it measures (`--shared` lets them). Writes benchmarks/results/load_agreement.md and .json;
 about seven minutes. With `--exact` the server is tests/fakes/exact_server.py, at a pace that nothing else on the machine
 changes, and the results are load_agreement_exact.md and .json: there the reported figures can be compared as they stand.
 """
@@ -68,7 +69,8 @@ def served(arguments: argparse.Namespace, folder: Path) -> Iterator[VllmServer |
         with running("exact_server.py", *EXACT) as url:
             yield Fixed(url)
     else:
-        with starter_server.serving(folder, arguments.times) as server:
+        cores = None if arguments.shared else starter_server.apart()
+        with starter_server.serving(folder, arguments.times, cores) as server:
             yield server
 
 
@@ -210,8 +212,16 @@ def _about(arguments: argparse.Namespace) -> dict[str, Any]:
         "versions": f"{server}GuideLLM {asked.stdout.split()[-1]}, python {sys.version.split()[0]}",
         "load": f"the first {CHARACTERS} characters of {arguments.requests} prompts of {WORKLOAD.stem}, {arguments.tokens} "
         f"tokens each, /v1/completions, temperature 0, {arguments.rounds} rounds, {what}",
+        "cores": "" if arguments.exact else _cores(arguments.shared),
         "note": arguments.note,
     }  # fmt: skip
+
+
+def _cores(shared: bool) -> str:
+    if shared:
+        return "the server and whichever generator is at work share all"
+    server, others = starter_server.apart()
+    return f"core {server} for every process of the server, {', '.join(map(str, others))} for whichever generator is at work"
 
 
 def main() -> None:
@@ -219,8 +229,9 @@ def main() -> None:
     parser.add_argument("--guidellm", type=Path, required=True, help="the guidellm command of an environment of its own")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--requests", type=int, default=24)
-    parser.add_argument("--tokens", type=int, default=48)
+    parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--times", type=int, default=8, help="how many times as wide as the starter; a power of two")
+    parser.add_argument("--shared", action="store_true", help="let the server and the generators share all cores")
     parser.add_argument("--exact", action="store_true", help="ask tests/fakes/exact_server.py instead of vLLM")
     parser.add_argument("--note", default="")
     arguments = parser.parse_args()
