@@ -4,11 +4,12 @@
 
 GuideLLM lives in an environment of its own (`python -m venv DIR && DIR/bin/pip install guidellm==0.8.1`). Same prompts, same
 number of tokens (`ignore_eos`), same streams, ABBA over the rounds, after a pass of each that is thrown away; prefix caching is
-off. Three things keep apart what a difference comes from: GuideLLM's formulas applied to our own records of the same run
+off. After each pair both run at once: on a machine whose speed drifts by more than the bar, only that compares the figures as
+reported. Three things keep apart what a difference comes from: GuideLLM's formulas applied to our own records of the same run
 (what the definition does), the server's own account of each run from /metrics (what the tool's clock does), and how many
 requests were under way (what the tool's pauses between requests do). The server has one core and the generators the others,
 so that none takes from the server it measures (`--shared` lets them). Writes benchmarks/results/load_agreement.md and .json;
-about seven minutes. With `--exact` the server is tests/fakes/exact_server.py, at a pace that nothing else on the machine
+about a quarter of an hour. With `--exact` the server is tests/fakes/exact_server.py, at a pace that nothing else on the machine
 changes, and the results are load_agreement_exact.md and .json: there the reported figures can be compared as they stand.
 """
 
@@ -20,6 +21,7 @@ import math
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -33,7 +35,7 @@ from backend.hardware import engines, probe
 from backend.serving.vllm import VllmServer
 from backend.settings import ASSETS, load
 from benchmarks import starter_server
-from benchmarks.load_agreement_runs import OURS, THEIRS, Bench, Fixed, Run, run
+from benchmarks.load_agreement_runs import OURS, THEIRS, Bench, Fixed, Run, run, together
 from tests.fakes.running import running
 
 RESULTS = Path(__file__).parent / "results"
@@ -74,23 +76,32 @@ def served(arguments: argparse.Namespace, folder: Path) -> Iterator[VllmServer |
             yield server
 
 
-def measure(arguments: argparse.Namespace, folder: Path) -> list[Run]:
-    """Every level of every round, ours first in even rounds, GuideLLM first in odd ones; the pass before them is not kept."""
+def measure(arguments: argparse.Namespace, folder: Path) -> tuple[list[Run], list[Run]]:
+    """Every level of every round, in turns and then together. In turns ours is first in even rounds, GuideLLM in odd ones; the
+    pass before them is not kept."""
     lines = WORKLOAD.read_text().splitlines()[: arguments.requests]
     prompts = [json.loads(line)["prompt"][:CHARACTERS] for line in lines]
     file = folder / "prompts.jsonl"
     rows = [{"prompt": prompt, "output_tokens_count": arguments.tokens} for prompt in prompts]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    found = []
+    turns, at_once = [], []
     with served(arguments, folder) as server:
         bench = Bench(server, arguments.guidellm.resolve(), folder, file, len(prompts), arguments.tokens)
         for number in range(-1, arguments.rounds):
             for streams in STREAMS if number >= 0 else STREAMS[-1:]:
+                began, of_round = time.monotonic(), []
                 for tool in (OURS, THEIRS) if number % 2 == 0 else (THEIRS, OURS):
-                    made = run(bench, tool, streams, number)
-                    print(number, streams, tool, {name: round(value, 3) for name, value in made.figures.items()}, flush=True)
-                    found += [made] if number >= 0 else []
-    return found
+                    of_round.append(_said(run(bench, tool, streams, number)))
+                turns += of_round if number >= 0 else []
+                if number >= 0 and arguments.together:
+                    seconds = arguments.together * (time.monotonic() - began)
+                    at_once += [_said(made) for made in together(bench, streams, number, seconds)]
+    return turns, at_once
+
+
+def _said(made: Run) -> Run:
+    print(made.round, made.streams, made.tool, {name: round(value, 3) for name, value in made.figures.items()}, flush=True)
+    return made
 
 
 def paired(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, float, float]:
@@ -167,16 +178,26 @@ def _servers(runs: Sequence[Run]) -> list[tuple[object, ...]]:
     return rows
 
 
-def markdown(runs: Sequence[Run], about: dict[str, Any]) -> str:
+def markdown(runs: Sequence[Run], at_once: Sequence[Run], about: dict[str, Any]) -> str:
     lines = [
         "# Agreement with GuideLLM on one live server",
         "",
         *(f"- {name}: {value}" for name, value in about.items() if value),
     ]
+    if at_once:
+        lines += [
+            "",
+            "As reported, both at the same time on the one server, so many streams each: what the machine did stands in both. "
+            "Medians over the rounds, least and most in brackets.",
+            "",
+            "```",
+            table(COMPARED, _compared(at_once)),
+            "```",
+        ]
     lines += [
         "",
-        "As reported. Medians over the rounds, least and most in brackets. The tools ask at different moments, so these "
-        "ratios also hold what the machine did in between; an interval that holds 1 shows no difference.",
+        "As reported, one after the other. Medians over the rounds, least and most in brackets. The tools ask at different "
+        "moments, so these ratios also hold what the machine did in between; an interval that holds 1 shows no difference.",
         "",
         "```",
         table(COMPARED, _compared(runs)),
@@ -231,6 +252,8 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=24)
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--times", type=int, default=8, help="how many times as wide as the starter; a power of two")
+    parser.add_argument("--together", type=float, default=1.5, help="our load while both run at once, as a share of the time "
+                        "that the two took one after the other; 0 for one after the other only")  # fmt: skip
     parser.add_argument("--shared", action="store_true", help="let the server and the generators share all cores")
     parser.add_argument("--exact", action="store_true", help="ask tests/fakes/exact_server.py instead of vLLM")
     parser.add_argument("--note", default="")
@@ -239,11 +262,12 @@ def main() -> None:
         raise SystemExit(f"{arguments.guidellm} is not there: make an environment with guidellm==0.8.1 and give its command.")
     about = _about(arguments)
     with tempfile.TemporaryDirectory(prefix="whetstone-agreement-") as folder:
-        runs = measure(arguments, Path(folder))
-    text = markdown(runs, about)
+        turns, at_once = measure(arguments, Path(folder))
+    text = markdown(turns, at_once, about)
     name = "load_agreement_exact" if arguments.exact else "load_agreement"
     (RESULTS / f"{name}.md").write_text(text)
-    (RESULTS / f"{name}.json").write_text(json.dumps({**about, "runs": [each._asdict() for each in runs]}, indent=1) + "\n")
+    made = {"runs": [each._asdict() for each in turns], "together": [each._asdict() for each in at_once]}
+    (RESULTS / f"{name}.json").write_text(json.dumps({**about, **made}, indent=1) + "\n")
     print(text)
 
 

@@ -1,11 +1,13 @@
-"""One level of `load_agreement`: by our generator or by GuideLLM, each with the server's own account of the same requests."""
+"""One level of `load_agreement`: by our generator or by GuideLLM, in turns with the server's own account, or at the same time."""
 
 from __future__ import annotations
 
 import json
 import os
+import time
 import urllib.request
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any, NamedTuple
@@ -13,7 +15,7 @@ from typing import Any, NamedTuple
 import psutil
 
 from backend.domain import imported_guidellm
-from backend.domain.load import LoadPlan, RequestRecord
+from backend.domain.load import Audit, LoadPlan, RequestRecord
 from backend.domain.metrics import summarise
 from backend.evaluate.load import run_level
 from backend.serving.vllm import VllmServer
@@ -62,24 +64,52 @@ def run(bench: Bench, tool: str, streams: int, number: int) -> Run:
     return Run(tool, streams, number, figures, _between(before, after), formulas)
 
 
+def together(bench: Bench, streams: int, number: int, seconds: float) -> list[Run]:
+    """Both at the same time on the same server, `streams` each: ours for `seconds`, of which what GuideLLM measured counts.
+
+    So nothing that the machine does in between stands in their ratio. Raises SystemExit where ours ended first.
+    """
+    with ThreadPoolExecutor(1) as pool:
+        waited = pool.submit(_loaded, bench, streams, seconds)
+        figures = theirs(bench, streams)
+        records, audit = waited.result()
+    epoch = time.time() - time.perf_counter()
+    began, ended = (figures[name] - epoch for name in ("began", "ended"))
+    if max(record.end for record in records) < ended:
+        raise SystemExit(f"Our {seconds:.0f} s of load were over before GuideLLM was done: give a larger --together.")
+    inside = [record for record in records if record.sent is not None and record.sent >= began and record.end <= ended]
+    mine = Run(OURS, streams, number, _figures(streams, inside, audit), {}, by_their_formulas(inside))
+    return [mine, Run(THEIRS, streams, number, figures, {}, {})]
+
+
 def ours(bench: Bench, streams: int) -> tuple[dict[str, float], dict[str, float]]:
+    records, audit = _loaded(bench, streams)
+    return _figures(streams, records, audit), by_their_formulas(records)
+
+
+def _loaded(bench: Bench, streams: int, seconds: float | None = None) -> tuple[list[RequestRecord], Audit]:
+    """By our generator, over every prompt once or for so many seconds."""
     plan = LoadPlan(
-        url=bench.server.url, model=bench.server.served_name, concurrency=streams, requests=bench.requests, warmup_requests=0,
-        max_tokens=bench.tokens, ignore_eos=True, prompts=str(bench.prompts),
+        url=bench.server.url, model=bench.server.served_name, concurrency=streams, warmup_requests=0, seconds=seconds,
+        requests=bench.requests if seconds is None else None, max_tokens=bench.tokens, ignore_eos=True,
+        prompts=str(bench.prompts),
     )  # fmt: skip
     records, audit = run_level(plan, bench.folder / "level")
     if bad := sorted({record.status for record in records if not record.ok}):
         raise SystemExit(f"our requests failed: {', '.join(bad)}")
+    return records, audit
+
+
+def _figures(streams: int, records: list[RequestRecord], audit: Audit) -> dict[str, float]:
     level = summarise(streams, [records], [audit], pricing=None, acceptance=None)
     ttft, tpot, latency = level.ttft_ms, level.tpot_ms, level.client_latency_ms
     assert ttft and tpot and latency
-    figures = {
+    return {
         "output_tokens_per_s": level.output_tokens_per_s, "tpot_ms_mean": tpot.mean, "tpot_ms_p50": tpot.p50,
         "ttft_ms_p50": ttft.p50, "client_latency_ms_p50": latency.p50, "ttft_ms_mean": ttft.mean,
         "tokens": sum(record.output_tokens or 0 for record in records),
         "under_way": latency.mean * len(records) / 1000 / level.duration_s, "core_share": audit.cpu_s / audit.wall_s,
     }  # fmt: skip
-    return figures, by_their_formulas(records)
 
 
 def by_their_formulas(records: Sequence[RequestRecord]) -> dict[str, float]:
@@ -128,7 +158,7 @@ def _theirs(document: dict[str, Any], used: list[tuple[float, float]]) -> dict[s
         "ttft_ms_p50": ttft.p50, "client_latency_ms_p50": latency.p50, "ttft_ms_mean": ttft.mean,
         "tokens": sum(row["output_tokens"] for row in rows),
         "under_way": sum(row["request_latency"] for row in rows) / (end - start),
-        "core_share": (after - before) / (end - start),
+        "core_share": (after - before) / (end - start), "began": start, "ended": end,
     }  # fmt: skip
     return {name: float(value) for name, value in held.items() if value is not None}
 

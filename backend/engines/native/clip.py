@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from backend.engines.native.gptq import row_errors
-from backend.engines.native.group import Stats
-from backend.engines.native.rounding import Grid, Rounding, in_groups, parameters, snapped
+from backend.engines.native.group import Rounded, Stats
+from backend.engines.native.rounding import Rounding, extremes, in_groups, parameters, ranked, snapped
 
 if TYPE_CHECKING:
     import torch
@@ -20,29 +19,35 @@ STEPS = 20
 MOST = 0.5
 
 
-def search(weight: torch.Tensor, stats: Stats, rounding: Rounding) -> Grid:
-    """The grid of `weight` [out, in] with each group's range cut to what costs least.
+def search(weight: torch.Tensor, stats: Stats, rounding: Rounding, before: torch.Tensor | None = None) -> Rounded:
+    """`weight` [out, in] on the grid that has each group's range cut to what costs least.
 
-    Groups are weighed apart; a row that loses on the whole X'X keeps its full range, so that clipping never costs.
+    Groups are weighed apart; a row that loses on the whole X'X keeps its full range, so that clipping never costs. `before` [out]
+    is what the rows lose over their full ranges, where that is known.
     """
     whole = parameters(weight, rounding)
+    values = snapped(weight, whole, rounding)
+    if before is None:
+        before = stats.row_losses(weight - values)
     if stats.tokens == 0:
-        return whole
+        return Rounded(values, whole, before, before)
     blocks = block_grams(stats, in_groups(weight, rounding).shape[-1])
-    clipped = parameters(weight, rounding, _shrinks(weight, blocks, rounding))
-    before, after = (row_errors(weight - snapped(weight, grid, rounding), stats) for grid in (whole, clipped))
-    return clipped.where(after <= before, whole)
+    grid = parameters(weight, rounding, _shrinks(weight, blocks, rounding))
+    clipped = snapped(weight, grid, rounding)
+    after = stats.row_losses(weight - clipped)
+    better = after <= before
+    return Rounded(clipped.where(better[:, None], values), grid.where(better, whole), after.minimum(before), before)
 
 
 def _shrinks(weight: torch.Tensor, blocks: torch.Tensor, rounding: Rounding) -> torch.Tensor:
     """The part of each group's range to keep [out, groups]."""
     import torch
 
-    best = torch.ones_like(in_groups(weight, rounding)[..., 0])
-    least = torch.full_like(best, torch.inf)
+    low, high = extremes(weight, rounding)
+    best, least = torch.ones_like(low), torch.full_like(low, torch.inf)
     for step in range(int(STEPS * MOST) + 1):
-        tried = torch.full_like(best, 1 - step / STEPS)
-        loss = _group_losses(weight - snapped(weight, parameters(weight, rounding, tried), rounding), blocks, rounding)
+        tried = 1 - step / STEPS
+        loss = _group_losses(ranked(weight, low * tried, high * tried, rounding).sub_(weight), blocks, rounding)
         better = loss < least
         best, least = torch.where(better, tried, best), torch.where(better, loss, least)
     return best
