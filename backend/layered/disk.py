@@ -26,8 +26,9 @@ def disk_errors(where: Path) -> Iterator[None]:
         raise WorkError(f"{where} cannot be written ({error}): check the folder and its permissions.") from None
 
 
-def write_file(path: Path, write: Callable[[Path], Any]) -> None:
-    """Let `write` fill a file aside, flush it to disk and put it in place in one step.
+def write_file(path: Path, write: Callable[[Path], Any], *, flush: bool = True) -> None:
+    """Let `write` fill a file aside, flush it to disk and put it in place in one step. What nobody reads after a crash need not
+    be flushed.
 
     Raises DiskFull or WorkError, and then leaves nothing behind.
     """
@@ -35,8 +36,9 @@ def write_file(path: Path, write: Callable[[Path], Any]) -> None:
     try:
         with disk_errors(path):
             write(aside)
-            with aside.open("rb") as file:
-                os.fsync(file.fileno())
+            if flush:
+                with aside.open("rb") as file:
+                    os.fsync(file.fileno())
             aside.chmod(0o644)
             aside.replace(path)
     finally:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from backend.engines.native import clip, gptq
 from backend.engines.native.obs import GramFactor, TokenFactor, factor_of, sweep
-from backend.engines.native.rounding import compress, parameters, snapped
+from backend.engines.native.rounding import Snapped, compress, parameters, rounded, snapped
 from backend.engines.native.schemes import weight_only
 from tests.matrices import randn, skewed, stats_of
 
@@ -51,7 +51,8 @@ def test_it_is_the_optimal_brain_update_one_weight_at_a_time(symmetric: bool) ->
     inputs, weight, rounding = skewed(96, 32), randn(3, 32, seed=1), w4(16, symmetric=symmetric)
     grid = parameters(weight, rounding)
     expected = textbook(weight, inputs, grid)
-    values, used = gptq.quantize(weight, stats_of(inputs), rounding, grid=grid)
+    start = Snapped(snapped(weight, grid, rounding), grid)
+    values, used, *_ = gptq.quantize(weight, stats_of(inputs), rounding, start=start)
     assert torch.equal(used.scale, grid.scale)
     torch.testing.assert_close(values, expected, rtol=1e-4, atol=1e-5)
 
@@ -78,19 +79,22 @@ def test_the_second_of_two_weights_takes_the_exact_best_value() -> None:
 @settings(max_examples=12, deadline=None)
 @given(seed=st.integers(0, 1000), symmetric=st.booleans(), act_order=st.booleans(), group=st.sampled_from([32, 64, None]))
 def test_no_row_loses_to_plain_rounding(seed: int, symmetric: bool, act_order: bool, group: int | None) -> None:
+    import torch
+
     inputs, weight, rounding = skewed(80, 64, seed), randn(24, 64, seed=seed + 1), w4(group, symmetric=symmetric)
     stats = stats_of(inputs)
-    values, grid = gptq.quantize(weight, stats, rounding, act_order=act_order)
+    values, grid, losses, _ = gptq.quantize(weight, stats, rounding, act_order=act_order)
     plain = snapped(weight, parameters(weight, rounding), rounding)
-    after, before = (gptq.row_errors(weight - other, stats) for other in (values, plain))
+    after, before = (stats.row_losses(weight - other) for other in (values, plain))
     assert bool((after <= before * (1 + 1e-5)).all())
+    torch.testing.assert_close(losses, after)
     assert snapped(values, grid, rounding).sub(values).abs().max() < 1e-6 * weight.abs().max()
 
 
 @pytest.mark.parametrize("act_order", [False, True])
 def test_on_correlated_inputs_it_wins_clearly(act_order: bool) -> None:
     inputs, weight, rounding = skewed(512, 256), randn(64, 256, seed=1), w4(128)
-    values, _ = gptq.quantize(weight, stats_of(inputs), rounding, act_order=act_order)
+    values = gptq.quantize(weight, stats_of(inputs), rounding, act_order=act_order).values
     share = 0.5 if act_order else 0.7
     assert loss(weight, values, inputs) < share * loss(weight, snapped(weight, parameters(weight, rounding), rounding), inputs)
 
@@ -101,7 +105,7 @@ def test_what_is_stored_reads_back_as_what_was_chosen() -> None:
 
     for symmetric in (True, False):
         rounding, weight = w4(symmetric=symmetric), randn(32, 64, seed=1)
-        values, grid = gptq.quantize(weight, stats_of(skewed(80, 64)), rounding)
+        values, grid, *_ = gptq.quantize(weight, stats_of(skewed(80, 64)), rounding)
         tensors = {k: v.float() if v.is_floating_point() else v for k, v in compress(values, rounding, grid).items()}
         back = BaseCompressor.get_value_from_registry(rounding.format).decompress(tensors, rounding.scheme)["weight"]
         assert torch.equal(back, values)
@@ -113,7 +117,7 @@ def test_pruned_weights_stay_zero(symmetric: bool, act_order: bool) -> None:
     inputs, rounding = skewed(80, 64), w4(symmetric=symmetric)
     mask = randn(24, 64, seed=3) > 0
     weight = randn(24, 64, seed=1) * mask
-    values, _ = gptq.quantize(weight, stats_of(inputs), rounding, act_order=act_order, mask=mask)
+    values = gptq.quantize(weight, stats_of(inputs), rounding, act_order=act_order, mask=mask).values
     assert not values[~mask].any()
     assert loss(weight, values, inputs) < loss(weight, snapped(weight, parameters(weight, rounding), rounding), inputs)
 
@@ -126,7 +130,7 @@ def test_activation_order_is_the_textbook_on_columns_sorted_by_power_with_groups
     order = inputs.square().sum(0).argsort(descending=True)
     grid = parameters(weight, rounding)
     expected = textbook(weight[:, order], inputs[:, order], grid)[:, order.argsort()]
-    values, used = gptq.quantize(weight, stats_of(inputs, as_rows=as_rows), rounding, act_order=True)
+    values, used, *_ = gptq.quantize(weight, stats_of(inputs, as_rows=as_rows), rounding, act_order=True)
     torch.testing.assert_close(values, expected, rtol=1e-4, atol=1e-5)
     assert torch.equal(used.scale, grid.scale)
 
@@ -174,24 +178,37 @@ def test_dead_inputs_and_no_tokens_at_all_are_rounded_plainly() -> None:
     plain = snapped(weight, parameters(weight, rounding), rounding)
     inputs = skewed(80, 64)
     inputs[:, 32:] = 0
-    values, _ = gptq.quantize(weight, stats_of(inputs), rounding)
+    values = gptq.quantize(weight, stats_of(inputs), rounding).values
     assert torch.equal(values[:, 32:], plain[:, 32:])
     assert not torch.equal(values[:, :32], plain[:, :32])
-    unseen, _ = gptq.quantize(weight, stats_of(torch.zeros(0, 64)), rounding)
+    unseen = gptq.quantize(weight, stats_of(torch.zeros(0, 64)), rounding).values
     assert torch.equal(unseen, plain)
 
 
 @settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 1000), symmetric=st.booleans())
 def test_clipping_never_costs_a_row(seed: int, symmetric: bool) -> None:
+    import torch
+
     inputs, rounding = skewed(80, 64, seed), w4(symmetric=symmetric)
     weight, stats = randn(16, 64, seed=seed + 1), stats_of(inputs)
-    clipped = clip.search(weight, stats, rounding)
-    after, before = (
-        gptq.row_errors(weight - snapped(weight, grid, rounding), stats) for grid in (clipped, parameters(weight, rounding))
-    )
-    assert bool((after <= before).all())
+    found = clip.search(weight, stats, rounding)
+    assert torch.equal(found.values, snapped(weight, found.grid, rounding))
+    after, before = (stats.row_losses(weight - values) for values in (found.values, rounded(weight, rounding)))
+    assert found.losses is not None and found.plain is not None
+    torch.testing.assert_close(found.losses, after)
+    torch.testing.assert_close(found.plain, before)
+    assert bool((after <= before * (1 + 1e-5)).all())
     assert float(after.sum()) < float(before.sum())
+
+
+def test_clipping_believes_what_plain_rounding_is_known_to_lose() -> None:
+    """Told that it loses nothing, no range is cut."""
+    import torch
+
+    inputs, weight, rounding = skewed(80, 64), randn(16, 64, seed=1), w4(symmetric=False)
+    found = clip.search(weight, stats_of(inputs), rounding, torch.zeros(16))
+    assert torch.equal(found.values, rounded(weight, rounding))
 
 
 def test_clipping_finds_the_best_of_its_steps_for_one_group() -> None:
@@ -204,15 +221,15 @@ def test_clipping_finds_the_best_of_its_steps_for_one_group() -> None:
         for step in range(11)
     ]
     best = parameters(weight, rounding, torch.tensor([[1 - min(tried)[1] / 20]]))
-    assert torch.equal(clip.search(weight, stats_of(inputs), rounding).scale, best.scale)
-    assert torch.equal(clip.search(weight, stats_of(inputs, as_rows=True), rounding).scale, best.scale)
+    assert torch.equal(clip.search(weight, stats_of(inputs), rounding).grid.scale, best.scale)
+    assert torch.equal(clip.search(weight, stats_of(inputs, as_rows=True), rounding).grid.scale, best.scale)
 
 
 def test_gptq_after_clipping_keeps_the_searched_grid() -> None:
     import torch
 
     inputs, weight, rounding = skewed(200, 64), randn(16, 64, seed=1), w4(symmetric=False)
-    grid = clip.search(weight, stats_of(inputs), rounding)
-    values, used = gptq.quantize(weight, stats_of(inputs), rounding, grid=grid)
-    assert torch.equal(used.scale, grid.scale)
-    assert loss(weight, values, inputs) < loss(weight, snapped(weight, grid, rounding), inputs)
+    start = clip.search(weight, stats_of(inputs), rounding)
+    values, used, *_ = gptq.quantize(weight, stats_of(inputs), rounding, start=start)
+    assert torch.equal(used.scale, start.grid.scale)
+    assert loss(weight, values, inputs) < loss(weight, start.values, inputs)

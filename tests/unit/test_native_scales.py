@@ -9,6 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backend.engines.native.group import Linear, LinearProducer, NormProducer, Stats
+from backend.engines.native.rounders import Nearest
+from backend.engines.native.rounding import rounded
 from backend.engines.native.scales import group_loss, search
 from tests.unit.test_native_rounding import a_rounding
 
@@ -55,6 +57,39 @@ def test_the_search_never_loses_to_plain_rounding(seed: int, symmetric: bool) ->
     norm = NormProducer(torch.rand(64, generator=generator(seed)) + 0.5, torch.bfloat16)
     columns = search(members, norm, rounding)
     assert group_loss(members, columns, rounding) <= group_loss(members, torch.ones(64), rounding)
+
+
+def test_the_search_leaves_with_the_linears_what_they_lose() -> None:
+    """What rounding asks for again: the loss of plain rounding, and each row's under the scales found."""
+    import torch
+
+    stats, rounding = stats_of(skewed(64, 64, 3)), a_rounding("awq", 4, False)
+    members = [linear(torch.randn(32, 64, generator=generator(n)), stats) for n in range(2)]
+    columns = search(members, NormProducer(torch.ones(64), torch.bfloat16), rounding)
+    for member in members:
+        member.columns = columns
+        assert member.plain == pytest.approx(stats.squared(member.weight - rounded(member.weight, rounding)))
+        wrong = member.weight - member.undone(rounded(member.stored(), rounding))
+        assert member.scaled is not None
+        torch.testing.assert_close(member.scaled, stats.row_losses(wrong))
+
+
+def test_what_is_reported_is_the_loss_of_what_is_stored() -> None:
+    """By clipping after scaling, rows scaled too: the figures that were kept are those worked out anew."""
+    import torch
+
+    stats, rounding = stats_of(skewed(64, 64, 3)), a_rounding("awq", 4, False)
+    members = [linear(torch.randn(32, 64, generator=generator(n)), stats) for n in range(2)]
+    for member in members:
+        member.rows = torch.rand(32, generator=generator(7)) + 0.5
+    columns = search(members, NormProducer(torch.ones(64), torch.bfloat16), rounding)
+    for member in members:
+        member.columns = columns
+    stored = Nearest(rounding, lambda _values, _grid: {}, compared=True, clipped=True).store(members)
+    for member, each in zip(members, stored, strict=True):
+        assert each.report["relative_error"] == pytest.approx(member.relative_error(each.effective), rel=1e-4)
+        plain = member.relative_error(rounded(member.weight, rounding))
+        assert each.report["rtn_relative_error"] == pytest.approx(plain, rel=1e-4)
 
 
 def test_on_skewed_activations_the_search_wins_clearly() -> None:

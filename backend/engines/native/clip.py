@@ -9,8 +9,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from backend.engines.native.group import Rounded, Stats
-from backend.engines.native.rounding import Rounding, extremes, in_groups, parameters, ranked, snapped
+from backend.engines.native.group import Stats
+from backend.engines.native.rounding import (
+    Rounding,
+    Snapped,
+    extremes,
+    grid_over,
+    in_groups,
+    integer_errors,
+    parameters,
+    snapped,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -19,24 +28,24 @@ STEPS = 20
 MOST = 0.5
 
 
-def search(weight: torch.Tensor, stats: Stats, rounding: Rounding, before: torch.Tensor | None = None) -> Rounded:
+def search(weight: torch.Tensor, stats: Stats, rounding: Rounding, plain: torch.Tensor | None = None) -> Snapped:
     """`weight` [out, in] on the grid that has each group's range cut to what costs least.
 
-    Groups are weighed apart; a row that loses on the whole X'X keeps its full range, so that clipping never costs. `before` [out]
+    Groups are weighed apart; a row that loses on the whole X'X keeps its full range, so that clipping never costs. `plain` [out]
     is what the rows lose over their full ranges, where that is known.
     """
     whole = parameters(weight, rounding)
     values = snapped(weight, whole, rounding)
-    if before is None:
-        before = stats.row_losses(weight - values)
+    if plain is None:
+        plain = stats.row_losses(weight - values)
     if stats.tokens == 0:
-        return Rounded(values, whole, before, before)
+        return Snapped(values, whole, plain, plain)
     blocks = block_grams(stats, in_groups(weight, rounding).shape[-1])
     grid = parameters(weight, rounding, _shrinks(weight, blocks, rounding))
     clipped = snapped(weight, grid, rounding)
     after = stats.row_losses(weight - clipped)
-    better = after <= before
-    return Rounded(clipped.where(better[:, None], values), grid.where(better, whole), after.minimum(before), before)
+    better = after <= plain
+    return Snapped(clipped.where(better[:, None], values), grid.where(better, whole), after.minimum(plain), plain)
 
 
 def _shrinks(weight: torch.Tensor, blocks: torch.Tensor, rounding: Rounding) -> torch.Tensor:
@@ -47,16 +56,17 @@ def _shrinks(weight: torch.Tensor, blocks: torch.Tensor, rounding: Rounding) -> 
     best, least = torch.ones_like(low), torch.full_like(low, torch.inf)
     for step in range(int(STEPS * MOST) + 1):
         tried = 1 - step / STEPS
-        loss = _group_losses(ranked(weight, low * tried, high * tried, rounding).sub_(weight), blocks, rounding)
+        grid = grid_over(low * tried, high * tried, rounding)
+        loss = _group_losses(integer_errors(weight, grid, rounding), blocks)
         better = loss < least
         best, least = torch.where(better, tried, best), torch.where(better, loss, least)
     return best
 
 
-def _group_losses(error: torch.Tensor, blocks: torch.Tensor, rounding: Rounding) -> torch.Tensor:
-    """e'H e of each group of `error` [out, in]: [out, groups]."""
-    grouped = in_groups(error, rounding).transpose(0, 1)
-    return ((grouped @ blocks) * grouped).sum(-1).T
+def _group_losses(errors: torch.Tensor, blocks: torch.Tensor) -> torch.Tensor:
+    """e'H e of each group's error e, `errors` [out, groups, group size]: [out, groups]."""
+    grouped = errors.transpose(0, 1)
+    return ((grouped @ blocks).mul_(grouped)).sum(-1).T
 
 
 def block_grams(stats: Stats, group: int) -> torch.Tensor:

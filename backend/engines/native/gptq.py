@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from backend.engines.native.group import Stats
 from backend.engines.native.obs import BLOCK, factor_of, sweep
-from backend.engines.native.rounding import Grid, Rounding, parameters, snapped
+from backend.engines.native.rounding import Grid, Rounding, Snapped, parameters, snapped
 
 if TYPE_CHECKING:
     import torch
@@ -24,29 +24,30 @@ def quantize(
     rounding: Rounding,
     *,
     act_order: bool = False,
-    grid: Grid | None = None,
+    start: Snapped | None = None,
     mask: torch.Tensor | None = None,
-) -> tuple[torch.Tensor, Grid]:
-    """`weight` [out, in] fp32 on its grid [out, in], and that grid. Linears that share an input can be given one under the other.
+) -> Snapped:
+    """`weight` [out, in] fp32 on its grid. Linears that share an input can be given one under the other.
 
-    A row on which plain rounding loses less, measured on `stats`, is rounded plainly. `grid` where a search has set the ranges;
-    else a group's range is that of its weights when their turn comes, with `act_order` of the original ones. `mask` [out, in] is
-    true where a weight was kept by pruning. With no tokens seen it is plain rounding.
+    A row on which plain rounding loses less, measured on `stats`, is rounded plainly. `start` is the weight plainly rounded where
+    a search has set the ranges, which are kept; else a group's range is that of its weights when their turn comes, with
+    `act_order` of the original ones. `mask` [out, in] is true where a weight was kept by pruning. With no tokens seen it is plain
+    rounding.
     """
-    whole = grid or parameters(weight, rounding)
-    plain = snapped(weight, whole, rounding)
+    plain = start or _plain(weight, rounding)
     if stats.tokens == 0:
-        return plain, whole
-    swept, used = _swept(weight, stats, rounding, act_order, grid if not act_order else whole, mask)
-    better = row_errors(weight - swept, stats) <= row_errors(weight - plain, stats)
-    return plain.where(~better[:, None], swept), used.where(better, whole)
+        return plain
+    before = stats.row_losses(weight - plain.values) if plain.losses is None else plain.losses
+    swept, used = _swept(weight, stats, rounding, act_order, plain.grid if act_order or start else None, mask)
+    after = stats.row_losses(weight - swept)
+    better = after <= before
+    values = swept.where(better[:, None], plain.values)
+    return Snapped(values, used.where(better, plain.grid), after.minimum(before), plain.plain if start else before)
 
 
-def row_errors(error: torch.Tensor, stats: Stats) -> torch.Tensor:
-    """||X e||^2 of each row e of `error` [out, in] over the calibration tokens [out]."""
-    if stats.rows is not None:
-        return (stats.rows @ error.T).square().sum(0)
-    return ((error @ stats.matrix()) * error).sum(1)
+def _plain(weight: torch.Tensor, rounding: Rounding) -> Snapped:
+    grid = parameters(weight, rounding)
+    return Snapped(snapped(weight, grid, rounding), grid)
 
 
 def _swept(

@@ -34,10 +34,14 @@ class Stats:
 
     def squared(self, error: torch.Tensor) -> float:
         """||X E'||^2 for a weight error E [out, in]: the sum of squared output errors over the calibration tokens."""
+        return float(self.row_losses(error).sum())
+
+    def row_losses(self, error: torch.Tensor) -> torch.Tensor:
+        """||X e'||^2 of each row e of `error` [out, in]: [out]."""
         if self.rows is not None:
-            return float((self.rows @ error.T.to(self.rows.dtype)).float().square().sum())
+            return (self.rows @ error.T.to(self.rows.dtype)).float().square().sum(0)
         matrix = self.matrix()
-        return float(((error.to(matrix.dtype) @ matrix) * error).sum())
+        return ((error.to(matrix.dtype) @ matrix) * error).sum(1)
 
     def matrix(self) -> torch.Tensor:
         """X'X [in, in]. Raises ValueError where the pipeline did not ask for it."""
@@ -77,6 +81,10 @@ class Linear:
     rows: torch.Tensor
     columns: torch.Tensor
     stats: Stats
+    plain: float | None = None
+    """||X (weight - RTN)'||^2 with RTN the weight rounded to nearest, where it is known."""
+    scaled: torch.Tensor | None = None
+    """||X e'||^2 of each row's error e when `stored()` is rounded to nearest [out], where it is known."""
 
     def stored(self, columns: torch.Tensor | None = None) -> torch.Tensor:
         """The weight [out, in] to be rounded, under other `columns` where given."""
@@ -90,9 +98,22 @@ class Linear:
         """The statistics of the input that the stored weight will read."""
         return self.stats.scaled(self.columns)
 
+    @property
+    def pruned(self) -> bool:
+        return self.weight is not self.original
+
+    @property
+    def as_it_was(self) -> bool:
+        """Whether what is stored is the weight itself, as no scales were folded."""
+        return bool((self.columns == 1).all()) and bool((self.rows == 1).all())
+
     def relative_error(self, effective: torch.Tensor) -> float:
         """||X (W - effective)'|| / ||X W'||, W the original, `effective` [out, in] in its units."""
-        return float((max(self.stats.squared(self.original - effective), 0.0) / max(self._output, 1e-30)) ** 0.5)
+        return self.relative(self.stats.squared(self.original - effective))
+
+    def relative(self, squared: float) -> float:
+        """The same, of ||X (W - effective)'||^2 that is known."""
+        return float((max(squared, 0.0) / max(self._output, 1e-30)) ** 0.5)
 
     @cached_property
     def _output(self) -> float:

@@ -97,7 +97,7 @@ class _Run:
         hidden = Hidden(shape, work.folder, 0, self.request.spill_bytes)
         self.passes.embed(hidden)
         outside = self.source.read(self.outline.outside_names())
-        shards.write_part(work.part(0), {name: self._as_stored(tensor) for name, tensor in outside})
+        shards.write_part(work.part(0), {name: self._as_stored(tensor) for name, tensor in outside}, flush=work.kept)
         return State(key=key), hidden
 
     def _as_stored(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -114,7 +114,7 @@ class _Run:
         work_on = LayerWork(outline, number, self.plan, self.pipeline, stats, self.dtype, self.mix.of_layer(number))
         reports = self.mix.told(number, work_on.run())
         outline.cache.recording = False
-        shards.write_part(work.part(number + 1), dict(work_on.tensors()))
+        shards.write_part(work.part(number + 1), dict(work_on.tensors()), flush=work.kept)
         if sequential and not last:
             work_on.apply()
             self.passes.through(number, hidden, None, True, self._tick(number, 0.75, 0.25))
@@ -124,14 +124,15 @@ class _Run:
     def _taps(self, device: str) -> Taps:
         """A tally for each input of the plan."""
         layer, total, made = self.outline.layers[0], self.tokens.numel(), {}
-        magnitudes = self.pipeline.magnitudes or self.mix.magnitudes
+        magnitudes, exact = self.pipeline.magnitudes or self.mix.magnitudes, self.pipeline.exact or self.mix.exact
         kept, places = self.mix.gram_tokens(self.pipeline), len(self.request.devices)
         counted, every = (None, 1) if kept is None else (-(-kept // places), max(1, total // kept) | 1)
         for unit in self.plan:
             for names in unit.inputs:
                 features, expert = layer.get_submodule(names[0]).in_features, self._is_expert(names[0])
                 coming = 0 if expert else total if kept is None else min(kept, total)
-                made[names[0]] = Tally(features, coming, self.pipeline.gram, device, counted, 1 if expert else every, magnitudes)
+                step = 1 if expert else every
+                made[names[0]] = Tally(features, coming, self.pipeline.gram, device, counted, step, magnitudes, exact)
         return made
 
     def _is_expert(self, path: str) -> bool:

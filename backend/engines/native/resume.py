@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,12 @@ def key_of(described: dict[str, Any], files: list[Path]) -> str:
     return hashlib.sha256(json.dumps([described, stamps], sort_keys=True, default=str).encode()).hexdigest()
 
 
+@cache
+def _version(name: str) -> str:
+    """Reading what is installed takes milliseconds a package."""
+    return version(name)
+
+
 def versions() -> dict[str, str]:
     """Of the libraries that the bytes depend on."""
-    return {name: version(name) for name in VERSIONS}
+    return {name: _version(name) for name in VERSIONS}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from backend.engines.native import activations, clip, gptq
 from backend.engines.native.group import Linear, Stored
-from backend.engines.native.rounding import Grid, Rounding, parameters, rounded, snapped
+from backend.engines.native.rounding import Grid, Rounding, Snapped, parameters, rounded, snapped
 
 if TYPE_CHECKING:
     import torch
@@ -46,33 +46,48 @@ class Nearest:
         self.rounding, self.write, self.compared, self.clipped = rounding, write, compared, clipped
 
     def store(self, linears: Sequence[Linear]) -> list[Stored]:
-        found = self.values([linear.stored() for linear in linears], linears)
+        found = self.snap([linear.stored() for linear in linears], linears)
         return [
-            self._stored(linear, *each, _input_scale(linears, self.rounding)) for linear, each in zip(linears, found, strict=True)
+            self._stored(linear, each, _input_scale(linears, self.rounding)) for linear, each in zip(linears, found, strict=True)
         ]
 
-    def values(self, weights: Sequence[torch.Tensor], linears: Sequence[Linear]) -> list[tuple[torch.Tensor, Grid]]:
-        """What each weight [out, in] becomes, and its grid."""
-        grids = self.grids(weights, linears)
-        return [(snapped(weight, grid, self.rounding), grid) for weight, grid in zip(weights, grids, strict=True)]
+    def snap(self, weights: Sequence[torch.Tensor], linears: Sequence[Linear]) -> list[Snapped]:
+        """What each weight [out, in] as stored becomes."""
+        if not self.clipped:
+            grids = self._grids(weights)
+            return [Snapped(snapped(weight, grid, self.rounding), grid) for weight, grid in zip(weights, grids, strict=True)]
+        stats, known = linears[0].seen(), [_known(linear) for linear in linears]
+        return [clip.search(weight, stats, self.rounding, each) for weight, each in zip(weights, known, strict=True)]
 
-    def grids(self, weights: Sequence[torch.Tensor], linears: Sequence[Linear]) -> list[Grid]:
+    def _grids(self, weights: Sequence[torch.Tensor]) -> list[Grid]:
         import torch
 
         if self.rounding.scheme.weights.strategy == "tensor":
             grid = parameters(torch.cat([weight.flatten() for weight in weights])[None], self.rounding)
             return [Grid(grid.scale.clone(), grid.zero_point.clone()) for _ in weights]
-        if self.clipped:
-            stats = linears[0].seen()
-            return [clip.search(weight, stats, self.rounding) for weight in weights]
         return [parameters(weight, self.rounding) for weight in weights]
 
-    def _stored(self, linear: Linear, values: torch.Tensor, grid: Grid, input_scale: dict[str, torch.Tensor]) -> Stored:
-        effective = linear.undone(values)
-        report = _report(linear, effective)
+    def _stored(self, linear: Linear, found: Snapped, input_scale: dict[str, torch.Tensor]) -> Stored:
+        effective = linear.undone(found.values)
+        report = _report(linear, effective, found.losses)
         if self.compared:
-            report["rtn_relative_error"] = linear.relative_error(rounded(linear.weight, self.rounding))
-        return Stored(self.write(values, grid) | input_scale, effective, report)
+            report["rtn_relative_error"] = self._plain_error(linear, found)
+        return Stored(self.write(found.values, found.grid) | input_scale, effective, report)
+
+    def _plain_error(self, linear: Linear, found: Snapped) -> float:
+        """The relative error that rounding to nearest would leave, with neither scales nor searched ranges."""
+        if linear.pruned:
+            return linear.relative_error(rounded(linear.weight, self.rounding))
+        if linear.plain is None and found.plain is not None and linear.as_it_was:
+            linear.plain = float(found.plain.sum())
+        if linear.plain is None:
+            return linear.relative_error(rounded(linear.weight, self.rounding))
+        return linear.relative(linear.plain)
+
+
+def _known(linear: Linear) -> torch.Tensor | None:
+    """What the rows of the weight as stored lose when it is rounded to nearest [out], where the search for scales has it."""
+    return None if linear.scaled is None else linear.scaled / linear.rows.square()
 
 
 class Swept(Nearest):
@@ -82,34 +97,48 @@ class Swept(Nearest):
         super().__init__(rounding, write, compared=True, clipped=clipped)
         self.act_order = act_order
 
-    def values(self, weights: Sequence[torch.Tensor], linears: Sequence[Linear]) -> list[tuple[torch.Tensor, Grid]]:
+    def snap(self, weights: Sequence[torch.Tensor], linears: Sequence[Linear]) -> list[Snapped]:
         import torch
 
-        pruned = any(linear.weight is not linear.original for linear in linears)
+        pruned = any(linear.pruned for linear in linears)
         mask = torch.cat([linear.weight != 0 for linear in linears]) if pruned else None
-        grid = _joined(self.grids(weights, linears)) if self.clipped else None
-        values, used = gptq.quantize(
-            torch.cat(list(weights)), linears[0].seen(), self.rounding, act_order=self.act_order, grid=grid, mask=mask
+        start = _joined(super().snap(weights, linears)) if self.clipped else None
+        found = gptq.quantize(
+            torch.cat(list(weights)), linears[0].seen(), self.rounding, act_order=self.act_order, start=start, mask=mask
         )
-        return _parted(values, used, [len(weight) for weight in weights])
+        return _parted(found, [len(weight) for weight in weights])
 
 
-def _parted(values: torch.Tensor, grid: Grid, heights: Sequence[int]) -> list[tuple[torch.Tensor, Grid]]:
+def _parted(found: Snapped, heights: Sequence[int]) -> list[Snapped]:
     """Stacked rows of several weights, apart again."""
     ends = list(accumulate(heights))
-    parts = [slice(end - height, end) for end, height in zip(ends, heights, strict=True)]
-    return [(values[part], Grid(grid.scale[part], grid.zero_point[part])) for part in parts]
+    return [_rows(found, slice(end - height, end)) for end, height in zip(ends, heights, strict=True)]
 
 
-def _joined(grids: Sequence[Grid]) -> Grid:
+def _rows(found: Snapped, part: slice) -> Snapped:
+    losses, plain = (None if each is None else each[part] for each in (found.losses, found.plain))
+    return Snapped(found.values[part], Grid(found.grid.scale[part], found.grid.zero_point[part]), losses, plain)
+
+
+def _joined(found: Sequence[Snapped]) -> Snapped:
+    """Of searched ranges, all of which say what their rows lose."""
     import torch
 
-    return Grid(torch.cat([grid.scale for grid in grids]), torch.cat([grid.zero_point for grid in grids]))
+    grid = Grid(torch.cat([each.grid.scale for each in found]), torch.cat([each.grid.zero_point for each in found]))
+    values, losses, plain = (
+        torch.cat([each for each in every if each is not None])
+        for every in zip(*((each.values, each.losses, each.plain) for each in found), strict=True)
+    )
+    return Snapped(values, grid, losses, plain)
 
 
-def _report(linear: Linear, effective: torch.Tensor) -> dict[str, Any]:
-    report: dict[str, Any] = {"relative_error": linear.relative_error(effective)}
-    if linear.weight is not linear.original:
+def _report(linear: Linear, effective: torch.Tensor, losses: torch.Tensor | None = None) -> dict[str, Any]:
+    """`losses` are those of the rows as stored, where they are known."""
+    if losses is None or linear.pruned:
+        report: dict[str, Any] = {"relative_error": linear.relative_error(effective)}
+    else:
+        report = {"relative_error": linear.relative(float((losses * linear.rows.square()).sum()))}
+    if linear.pruned:
         report["zeros"] = float((linear.weight == 0).float().mean())
     return report
 

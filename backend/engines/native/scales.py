@@ -26,12 +26,15 @@ STRIDES = (2, 1)
 SAMPLED_ROWS = 256
 """Output rows of a group that rank the candidates."""
 
-FINALISTS = 3
-
 
 def error(linear: Linear, columns: torch.Tensor, rounding: Rounding) -> torch.Tensor:
     """W - Q(W s)/s [out, in], in the original's units."""
     return linear.weight - linear.undone(rounded(linear.stored(columns), rounding), columns)
+
+
+def losses(linear: Linear, columns: torch.Tensor, rounding: Rounding) -> torch.Tensor:
+    """||X e'||^2 of each row's error e [out]."""
+    return linear.stats.row_losses(error(linear, columns, rounding))
 
 
 def group_loss(linears: Sequence[Linear], columns: torch.Tensor, rounding: Rounding) -> float:
@@ -40,10 +43,11 @@ def group_loss(linears: Sequence[Linear], columns: torch.Tensor, rounding: Round
 
 
 def search(linears: Sequence[Linear], producer: Producer, rounding: Rounding) -> torch.Tensor:
-    """The candidate scales [in] of least loss, never worse than plain rounding, whose scales are ones.
+    """The candidate scales [in] of least loss, never worse than rounding the weights as they are, whose scales are ones.
 
     The loss is a sum over output rows, so an even sample of rows ranks the candidates, in bfloat16 where that is faster; the
-    first few are then held against plain rounding on all rows in fp32.
+    first is then held against plain rounding on all rows in fp32. What both lose is left with the linears, which are asked
+    again when they are rounded.
     """
     import torch
 
@@ -53,9 +57,15 @@ def search(linears: Sequence[Linear], producer: Producer, rounding: Rounding) ->
     ranked = []
     for candidate in _candidates(linears, producer, rounding):
         ranked += _walked(candidate, lambda columns: group_loss(sampled, columns, rounding))
-    finalists = [columns for _, columns in sorted(ranked, key=lambda pair: pair[0])[:FINALISTS]]
-    plain = producer.exact(torch.ones_like(linears[0].columns))
-    return min([plain, *finalists], key=lambda columns: group_loss(linears, columns, rounding))
+    _, best = min(ranked, key=lambda pair: pair[0])
+    scaled = [losses(linear, best, rounding) for linear in linears]
+    for linear in linears:
+        linear.plain = linear.stats.squared(linear.weight - rounded(linear.weight, rounding))
+    if sum(float(rows.sum()) for rows in scaled) > sum(linear.plain or 0.0 for linear in linears):
+        return producer.exact(torch.ones_like(best))
+    for linear, rows in zip(linears, scaled, strict=True):
+        linear.scaled = rows
+    return best
 
 
 def _walked(

@@ -22,12 +22,12 @@ SHARD_BYTES = 5_000_000_000
 ALIGNMENT = 8
 
 
-def write_part(path: Path, tensors: dict[str, torch.Tensor]) -> None:
-    """Raises DiskFull or WorkError, and then leaves nothing behind."""
+def write_part(path: Path, tensors: dict[str, torch.Tensor], *, flush: bool = True) -> None:
+    """`flush`: whether a run after a crash may go on from it. Raises DiskFull or WorkError, and then leaves nothing behind."""
     from safetensors.torch import save_file
 
     held = {name: tensor.contiguous().cpu() for name, tensor in tensors.items()}
-    write_file(path, lambda aside: save_file(held, aside, metadata={"format": "pt"}))
+    write_file(path, lambda aside: save_file(held, aside, metadata={"format": "pt"}), flush=flush)
 
 
 def join(parts: Sequence[Path], folder: Path, shard_bytes: int = SHARD_BYTES) -> int:
