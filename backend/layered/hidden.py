@@ -33,7 +33,7 @@ class Hidden:
 
         count = self.shape[0] * self.shape[1] * self.shape[2]
         if not self.spilled:
-            return torch.zeros(self.shape)
+            return torch.empty(self.shape)
         path = self._path(parity)
         with disk_errors(path):
             _reserve(path, 4 * count)

@@ -57,13 +57,14 @@ def _fix(block: torch.Tensor, rows: torch.Tensor, decision: Decision, start: int
     """Fix the columns of one block in place; their errors [block, out]."""
     import torch
 
-    errors, inverse = block.new_empty(block.shape), (1 / rows.diagonal()).tolist()
+    errors, inverse = block.new_empty(block.shape), 1 / rows.diagonal()
+    scaled = rows * -inverse[:, None]
     for number, (column, error) in enumerate(zip(block.unbind(), errors.unbind(), strict=True)):
         kept = decision.column(start + number)
-        torch.sub(column, kept, out=error).mul_(inverse[number])
+        torch.sub(column, kept, out=error)
         column.copy_(kept)
-        block[number + 1 :].addr_(rows[number, number + 1 :], error, alpha=-1)
-    return errors
+        block[number + 1 :].addr_(scaled[number, number + 1 :], error)
+    return errors.mul_(inverse[:, None])
 
 
 def factor_of(stats: Stats, order: torch.Tensor | None = None, damping: float = DAMPING) -> Factor:

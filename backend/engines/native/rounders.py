@@ -56,8 +56,15 @@ class Nearest:
         if not self.clipped:
             grids = self._grids(weights)
             return [Snapped(snapped(weight, grid, self.rounding), grid) for weight, grid in zip(weights, grids, strict=True)]
-        stats, known = linears[0].seen(), [_known(linear) for linear in linears]
-        return [clip.search(weight, stats, self.rounding, each) for weight, each in zip(weights, known, strict=True)]
+        return _parted(self._searched(weights, linears), [len(weight) for weight in weights])
+
+    def _searched(self, weights: Sequence[torch.Tensor], linears: Sequence[Linear]) -> Snapped:
+        """One weight under the other, on ranges searched: they read the same, so they are searched at once."""
+        import torch
+
+        known = [_known(linear) for linear in linears]
+        plain = torch.cat([each for each in known if each is not None]) if all(each is not None for each in known) else None
+        return clip.search(torch.cat(list(weights)), linears[0].seen(), self.rounding, plain)
 
     def _grids(self, weights: Sequence[torch.Tensor]) -> list[Grid]:
         import torch
@@ -102,7 +109,7 @@ class Swept(Nearest):
 
         pruned = any(linear.pruned for linear in linears)
         mask = torch.cat([linear.weight != 0 for linear in linears]) if pruned else None
-        start = _joined(super().snap(weights, linears)) if self.clipped else None
+        start = self._searched(weights, linears) if self.clipped else None
         found = gptq.quantize(
             torch.cat(list(weights)), linears[0].seen(), self.rounding, act_order=self.act_order, start=start, mask=mask
         )
@@ -118,18 +125,6 @@ def _parted(found: Snapped, heights: Sequence[int]) -> list[Snapped]:
 def _rows(found: Snapped, part: slice) -> Snapped:
     losses, plain = (None if each is None else each[part] for each in (found.losses, found.plain))
     return Snapped(found.values[part], Grid(found.grid.scale[part], found.grid.zero_point[part]), losses, plain)
-
-
-def _joined(found: Sequence[Snapped]) -> Snapped:
-    """Of searched ranges, all of which say what their rows lose."""
-    import torch
-
-    grid = Grid(torch.cat([each.grid.scale for each in found]), torch.cat([each.grid.zero_point for each in found]))
-    values, losses, plain = (
-        torch.cat([each for each in every if each is not None])
-        for every in zip(*((each.values, each.losses, each.plain) for each in found), strict=True)
-    )
-    return Snapped(values, grid, losses, plain)
 
 
 def _report(linear: Linear, effective: torch.Tensor, losses: torch.Tensor | None = None) -> dict[str, Any]:
