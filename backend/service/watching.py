@@ -51,16 +51,24 @@ def expected(workspace: Workspace, kind: str, title: str, *, elapsed_s: float = 
 
 
 def expected_evaluation(workspace: Workspace, spec: EvaluateSpec) -> Range | None:
-    """How long this evaluation may take, by the time a run took in earlier ones, their servers' start included."""
+    """How long this evaluation may take, by the time a run took in earlier ones, their servers' start included.
+
+    By those with tasks where this one has any, by those without where it has none, as far as there are such.
+    """
     with workspace.store.read() as session:
         rows = watching.succeeded(session, JobKind.EVALUATE)
-    paces = []
+    paces: dict[bool, list[float]] = {True: [], False: []}
     for row in rows:
         options, took = json.loads(row.spec), _took(row)
         runs = _runs(len(options["variants"]), options["options"])
         if took is not None and runs:
-            paces.append(took / runs)
-    return eta.from_runs(paces, _runs(len(spec.variants), spec.options.model_dump()))
+            paces[bool(options["options"].get("tasks"))].append(took / runs)
+    tasks = bool(spec.options.tasks)
+    alike, other = paces[tasks], paces[not tasks]
+    found = eta.from_runs(alike or other, _runs(len(spec.variants), spec.options.model_dump()))
+    if found is None or alike:
+        return found
+    return found._replace(basis=f"{found.basis}, {'the tasks not counted' if tasks else 'whose tasks are in it'}")
 
 
 def _runs(variants: int, options: dict[str, object]) -> int:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from app.resources import in_words
 from backend.domain import charts_resources, charts_words
-from backend.domain.jobs import Event, JobState
+from backend.domain.eta import Range
+from backend.domain.evaluation import EvaluateOptions, Variant
+from backend.domain.jobs import EvaluateSpec, Event, JobState
 from backend.service import Workspace, jobs, watching
 from backend.service.watching import Use
 from backend.store import history, queue
@@ -69,6 +71,29 @@ def test_what_is_left_goes_by_its_own_rates_then_by_earlier_jobs_then_is_unknown
     assert own is not None and own.low == pytest.approx(50) and "rates" in own.basis
     ended = studio.optimize_job(home, JobState.FAILED)
     assert watching.time_left(home, ended) is None
+
+
+def test_how_long_an_evaluation_takes_goes_by_those_with_tasks_where_it_has_any(home: Workspace) -> None:
+    url = "http://127.0.0.1:9/v1"
+    begun = datetime(2026, 11, 21, tzinfo=UTC)
+
+    def asked(*tasks: str) -> EvaluateSpec:
+        variants = tuple(Variant(name=name, source=url, kind="url", url=url) for name in ("a", "b"))
+        return EvaluateSpec(variants=variants, options=EvaluateOptions(concurrency=(1, 4), repeats=5, tasks=tasks))
+
+    def took(minutes: int, *tasks: str) -> None:
+        finished = begun + timedelta(minutes=minutes)
+        studio.put(home, asked(*tasks), "Evaluate", JobState.SUCCEEDED, started_at=begun, finished_at=finished)
+
+    assert watching.expected_evaluation(home, asked("next-line")) is None
+    took(10)
+    assert watching.expected_evaluation(home, asked()) == Range(600, 600, "at the pace of an earlier evaluation here")
+    only = watching.expected_evaluation(home, asked("next-line"))
+    assert only is not None and only.low == 600 and only.basis.endswith("here, the tasks not counted")
+    took(40, "next-line")
+    with_tasks, without = (watching.expected_evaluation(home, asked(*tasks)) for tasks in (("next-line",), ()))
+    assert with_tasks is not None and with_tasks.low == with_tasks.high == 2400
+    assert without is not None and without.low == without.high == 600
 
 
 def test_the_chart_has_units_and_says_where_its_figures_come_from() -> None:
