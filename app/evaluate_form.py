@@ -18,7 +18,7 @@ from backend.domain.errors import WhetstoneError
 from backend.domain.eta import Range
 from backend.domain.evaluation import EvaluateOptions, Evaluation
 from backend.domain.jobs import EvaluateSpec
-from backend.domain.wording import streams
+from backend.domain.wording import counted, streams
 from backend.service import Workspace, artifacts, evaluations, models, watching
 
 PURPOSE = "evaluate"
@@ -235,19 +235,15 @@ def outlook(opened: Workspace, asked: Asked, sources: list[str]) -> None:
 def extent(spec: EvaluateSpec) -> str:
     """How much work that is, in words."""
     chosen: EvaluateOptions = spec.options
-    variants_ = _counted(len(spec.variants), "variant")
+    variants_ = counted(len(spec.variants), "variant")
     if chosen.sweep:
         first = f"{chosen.rate[0]:g} requests/s" if chosen.rate else streams(chosen.concurrency[0])
         kept = " and ".join(chosen.sweep)
         return f"{variants_}, searched from {first} for the highest load with {kept}. It runs alone on the machine."
     levels = 1 if chosen.ramp or chosen.trace else len(chosen.rate or chosen.concurrency)
     runs = len(spec.variants) * levels * chosen.repeats
-    parts = f"{variants_} x {_counted(levels, 'level')} x {_counted(chosen.repeats, 'repeat')}"
-    return f"{parts} = {_counted(runs, 'run')}. It runs alone on the machine."
-
-
-def _counted(number: int, name: str) -> str:
-    return f"{number} {name}{'' if number == 1 else 's'}"
+    parts = f"{variants_} x {counted(levels, 'level')} x {counted(chosen.repeats, 'repeat')}"
+    return f"{parts} = {counted(runs, 'run')}. It runs alone on the machine."
 
 
 def command(asked: Asked, sources: list[str]) -> None:

@@ -24,7 +24,17 @@ from backend.domain.charts_parts import is_sound
 from backend.domain.comparison import has_many_errors
 from backend.domain.configuration import configuration_hash
 from backend.domain.evaluation import Evaluation, Level, VariantResult
-from backend.domain.wording import INTERLEAVE, Verdict, figure, hardware_line, quality_cost, scored, verdicts, versions_line
+from backend.domain.wording import (
+    INTERLEAVE,
+    Verdict,
+    counted,
+    figure,
+    hardware_line,
+    quality_cost,
+    scored,
+    verdicts,
+    versions_line,
+)
 from backend.service import Workspace
 from backend.service.evaluations import EvaluationView
 
@@ -61,7 +71,9 @@ def say_warnings(document: Evaluation) -> None:
 def say_provenance(document: Evaluation) -> None:
     where = f"Measured {document.measured_at} on {hardware_line(document.hardware)} with {versions_line(document.versions)}"
     workload = document.workload.get("name", "workload not recorded")
-    st.caption(plain(f"{where}. Workload {workload}, {document.options.repeats} repeats, servers {document.interleave}."))
+    st.caption(
+        plain(f"{where}. Workload {workload}, {counted(document.options.repeats, 'repeat')}, servers {document.interleave}.")
+    )
 
 
 def draw_speed(document: Evaluation, key: str) -> None:
@@ -152,7 +164,8 @@ def say_validity(document: Evaluation) -> None:
     told = f"Workload SHA-256 `{str(workload)[:16]}…`" if workload else "The workload's hash was not recorded"
     st.caption(
         f"Configuration SHA-256 `{configuration_hash(document)[:16]}…`: load, variants and workload. {told}. "
-        f"{document.options.repeats} repeats. Order: {plain(INTERLEAVE.get(document.interleave, document.interleave))}."
+        f"{counted(document.options.repeats, 'repeat')}. "
+        f"Order: {plain(INTERLEAVE.get(document.interleave, document.interleave))}."
     )
 
 

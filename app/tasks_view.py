@@ -21,4 +21,4 @@ def show(document: Evaluation) -> None:
         {name: cell if name == "Score" else plain(cell) for name, cell in row.items()} for row in task_table.short_rows(document)
     ]
     st.table(rows, border="horizontal", hide_index=True, alt="Score of each variant on each task, against the baseline")
-    st.caption(plain(said))
+    st.caption(f"In brackets the number of samples. {plain(said)}")

@@ -92,7 +92,8 @@ def load_words(at: Operating) -> str:
     """Where on the curve it is, and whether that was measured."""
     if at.interpolated:
         return f"about {at.concurrency:.1f} {at.unit}, read between measured levels"
-    return f"{at.concurrency:g} {at.unit}, measured{'; more may fit' if at.at_the_end else ''}"
+    unit = at.unit.removesuffix("s") if at.concurrency == 1 and at.unit == "streams" else at.unit
+    return f"{at.concurrency:g} {unit}, measured{'; more may fit' if at.at_the_end else ''}"
 
 
 def break_even_words(pricing: Pricing, at: Operating, api: ApiPrice) -> str:

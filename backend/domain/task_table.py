@@ -18,13 +18,12 @@ def rows(evaluation: Evaluation) -> list[dict[str, Any]]:
 
 
 def short_rows(evaluation: Evaluation) -> list[dict[str, str]]:
-    """The same in five columns, for a screen: the verdict has the difference and its interval."""
+    """The same in four columns, which fit a phone: samples in brackets, the verdict has the difference and its interval."""
     return [
         {
             "Variant": result.name,
-            "Task": f"{score.task}, {_metric(score)}",
+            "Task": f"{score.task}, {_metric(score)} ({score.samples:,})",
             "Score": f"{figure(score.value)}{f'{PLUS_MINUS}{figure(score.stderr, 2)}' if score.stderr is not None else ''}",
-            "Samples": f"{score.samples:,}",
             "Against the baseline": _compared(score, first=not place),
         }
         for place, result in enumerate(evaluation.variants)

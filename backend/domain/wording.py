@@ -98,7 +98,12 @@ def streams(concurrency: int | str) -> str:
     """A level's key in words: an open loop's already is."""
     if isinstance(concurrency, str):
         return concurrency
-    return "1 stream" if concurrency == 1 else f"{concurrency} streams"
+    return counted(concurrency, "stream")
+
+
+def counted(number: int, name: str) -> str:
+    """`1 repeat`, `5 repeats`."""
+    return f"{number:,} {name}{'' if number == 1 else 's'}"
 
 
 def load_asked(options: EvaluateOptions) -> tuple[str, str]:
@@ -234,7 +239,7 @@ def hardware_line(hardware: Mapping[str, Any]) -> str:
 def _item(key: str, value: Any) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(str(entry.get("name", entry)) if isinstance(entry, Mapping) else str(entry) for entry in value)
-    return f"{value} cores" if key == "cores" else str(value)
+    return counted(value, "core") if key == "cores" else str(value)
 
 
 def versions_line(versions: Mapping[str, str]) -> str:
