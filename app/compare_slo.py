@@ -11,7 +11,7 @@ import streamlit as st
 from app import compare_address
 from backend.domain import slo
 from backend.domain.charts_theme import COLOURS, Figure, Theme
-from backend.domain.evaluation import Evaluation
+from backend.domain.evaluation import Evaluation, Level
 from backend.domain.slo import AtSlo, Slo
 from backend.domain.wording import figure
 
@@ -68,8 +68,11 @@ def _slider(column: Any, name: str, label: str, highest: float) -> float | None:
 
 def rows(found: Sequence[AtSlo]) -> list[dict[str, str]]:
     """One a variant, the fastest first; a variant that keeps the limits at no measured level says so."""
-    ordered = sorted(found, key=lambda at: -(at.level.output_tokens_per_s if at.level else -1.0))
-    return [_row(at) for at in ordered]
+    return [_row(at) for at in sorted(found, key=_speed, reverse=True)]
+
+
+def _speed(at: AtSlo) -> tuple[bool, tuple[bool, float, float]]:
+    return at.level is not None, slo.throughput_order(at.level) if at.level else (False, 0.0, 0.0)
 
 
 def _row(at: AtSlo) -> dict[str, str]:
@@ -83,21 +86,30 @@ def _row(at: AtSlo) -> dict[str, str]:
         "Output tokens/s": figure(level.output_tokens_per_s),
         "TTFT p95 (ms)": figure(level.ttft_ms.p95 if level.ttft_ms else None),
         "TPOT p95 (ms)": figure(level.tpot_ms.p95 if level.tpot_ms else None),
-        "Price per million output tokens": figure(price) if price is not None else "no price given",
+        "Price per million output tokens": figure(price) if price is not None else _no_price(level),
     }
+
+
+def _no_price(level: Level) -> str:
+    return "tokens not counted" if level.output_tokens_per_s is None else "no price given"
+
+
+def _is_placed(level: Level) -> bool:
+    """The Pareto chart has a mark for it."""
+    return level.output_tokens_per_s is not None and level.output_tokens_per_s_per_request is not None
 
 
 def ringed(chart: Figure, found: Sequence[AtSlo], theme: Theme) -> Figure:
     """The Pareto chart with a ring around the chosen level of each variant."""
-    chosen = [(at.variant, at.level) for at in found if at.level and at.level.output_tokens_per_s_per_request is not None]
+    chosen = [at.level for at in found if at.level and _is_placed(at.level)]
     if not chosen or not chart["data"]:
         return chart
     colour = COLOURS[theme].ink
     ring: dict[str, Any] = {
         "type": "scatter", "mode": "markers", "cliponaxis": False, "hoverinfo": "skip", "name": "best within the limits",
         "customdata": ["best within the limits"] * len(chosen),
-        "x": [level.output_tokens_per_s for _, level in chosen],
-        "y": [level.output_tokens_per_s_per_request for _, level in chosen],
+        "x": [level.output_tokens_per_s for level in chosen],
+        "y": [level.output_tokens_per_s_per_request for level in chosen],
         "marker": {"symbol": "circle-open", "size": 20, "color": colour, "line": {"color": colour, "width": 2}},
     }  # fmt: skip
     return {**chart, "data": [*chart["data"], ring]}

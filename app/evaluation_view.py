@@ -20,10 +20,9 @@ from app import (
 )
 from app.words import message, plain
 from backend.domain import charts as drawn
-from backend.domain.charts_parts import is_sound
-from backend.domain.comparison import has_many_errors
 from backend.domain.configuration import configuration_hash
 from backend.domain.evaluation import Evaluation, Level, VariantResult
+from backend.domain.validity import reasons, valid
 from backend.domain.wording import (
     INTERLEAVE,
     Verdict,
@@ -123,12 +122,10 @@ def validity(document: Evaluation) -> list[dict[str, Any]]:
 
 
 def _audited(result: VariantResult, level: Level) -> dict[str, Any]:
-    reasons, audit = [*map(str, level.audit.get("reasons", ()))], level.audit
-    if has_many_errors(level):
-        reasons.append(f"{level.invocation_errors} of {level.invocations} requests failed")
+    audit = level.audit
     return {
         "Variant": result.name,
-        "Valid": "yes" if is_sound(level) else "no",
+        "Valid": valid(level),
         "Requested concurrency": level.key,
         "Achieved concurrency": figure(audit.get("achieved_concurrency")),
         "Client headroom": headroom(level),
@@ -137,7 +134,7 @@ def _audited(result: VariantResult, level: Level) -> dict[str, Any]:
         "Looping answers": level.looping_outputs,
         "Loop lag p99 (ms)": figure(audit.get("loop_lag_ms_p99")),
         "Other programs (cores)": figure((audit.get("disturbance") or {}).get("others")),
-        "Why not": "; ".join(reasons),
+        "Why not": "; ".join(reasons(level)),
     }
 
 
@@ -159,6 +156,9 @@ def say_validity(document: Evaluation) -> None:
         st.success(
             "The load generator kept up at every level and at most one request in a hundred failed.", icon=":material/check:"
         )
+    if in_part := sum(row["Valid"] == "in part" for row in rows):
+        words = f"{in_part} of {len(rows)} levels have no tokens/s and no prices: answers came without a token count."
+        st.warning(words, icon=":material/warning:")
     st.dataframe(rows, hide_index=True, alt="Validity of each level")
     workload = document.workload.get("sha256")
     told = f"Workload SHA-256 `{str(workload)[:16]}…`" if workload else "The workload's hash was not recorded"

@@ -57,7 +57,7 @@ def row(view: PresetView) -> dict[str, str]:
 def short(measured: Measurement) -> str:
     """Its best sound level."""
     best = measured.best
-    return f"{figure(best.output_tokens_per_s)} tokens/s at {best.concurrency}" if best else "no sound level"
+    return f"{figure(best.output_tokens_per_s)} tokens/s at {best.concurrency}" if best else "no sound level with tokens/s"
 
 
 Line = tuple[str, Callable[[Estimate], str]]

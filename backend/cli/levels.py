@@ -24,12 +24,11 @@ def levels_table(levels: list[tuple[str, dict[str, Any]]]) -> str:
 
 def _row(name: str, level: dict[str, Any], *, clocked: bool, swept: bool) -> list[Any]:
     medians = [(level[metric] or {}).get("p50") for _, metric in LATENCIES]
-    counted = level["output_tokens"] is not None
     slo = level.get("slo") or {}
     marks = ", ".join(word for word in ("highest", "knee") if slo.get(word))
     return [
         name, *([level["rate"], level["requests_per_s"]] if clocked else []), level["concurrency"], *medians,
-        level["output_tokens_per_s"] if counted else None, *(level[metric] for _, metric in PER_REQUEST),
+        level["output_tokens_per_s"], *(level[metric] for _, metric in PER_REQUEST),
         (level.get("price") or {}).get("per_million_output"), level["invocation_errors"],
         *([slo.get("verdict"), marks] if swept else []),
     ]  # fmt: skip
@@ -48,7 +47,7 @@ def _notes(level: dict[str, Any]) -> list[str]:
         kinds = ", ".join(f"{count} {kind}" for kind, count in level["errors"].items())
         found.append(f"{level['invocation_errors']} of {level['invocations']} requests failed: {kinds}")
     if level["tokenizer_failed"]:
-        found.append(f"{level['tokenizer_failed']} answers came without a token count, so tokens are not known")
+        found.append(f"{level['tokenizer_failed']} answers came without a token count, so tokens/s and prices are not known")
     if empty := level["empty_responses"] - level["tokenizer_failed"]:
         found.append(f"{empty} answers were empty")
     return found + [f"not the server's figures: {reason}" for reason in level["audit"].get("reasons", [])]

@@ -61,7 +61,7 @@ def _row(view: PresetView) -> tuple[str | None, ...]:
 
 def _short(measured: Measurement) -> str:
     best = measured.best
-    return f"{figure(best.output_tokens_per_s)} at {best.concurrency}" if best else "no sound level"
+    return f"{figure(best.output_tokens_per_s)} at {best.concurrency}" if best else "no sound level with tokens/s"
 
 
 def _ends(ends: tuple[float, float]) -> str:

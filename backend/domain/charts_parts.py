@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from backend.domain.charts_theme import Theme, style, text
-from backend.domain.comparison import has_many_errors
+from backend.domain.charts_theme import COLOURS, Theme, style, text
 from backend.domain.evaluation import Evaluation, Level, VariantResult
-from backend.domain.wording import hardware_line, streams, versions_line
+from backend.domain.slo import is_sound
+from backend.domain.wording import hardware_line, streams, uncounted, versions_line
 
 LEGEND_WIDTH = 24
 """Characters."""
@@ -48,12 +48,13 @@ def at(result: VariantResult, level: Level) -> str:
 def flags(level: Level) -> str:
     limited = "<br>held back by the load generator: not the server's figure" if level.client_limited else ""
     failed = f"<br>{level.invocation_errors} of {level.invocations} requests failed" if level.invocation_errors else ""
-    return limited + failed
+    return limited + failed + (f"<br>{uncounted(level)}" if level.tokenizer_failed else "")
 
 
-def is_sound(level: Level) -> bool:
-    """The server's own figure: the client did not hold it back, and few requests failed."""
-    return not level.client_limited and not has_many_errors(level)
+def note(words: str, theme: Theme) -> dict[str, Any]:
+    """Above the plot, at its left: what has no place in it."""
+    place = {"xref": "paper", "yref": "paper", "x": 0, "y": 1.08, "xanchor": "left", "showarrow": False}
+    return {"text": words, **place, "font": {"size": 11, "color": COLOURS[theme].muted}}
 
 
 def marker(index: int, theme: Theme, levels: Sequence[Level]) -> dict[str, Any]:

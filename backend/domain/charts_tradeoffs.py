@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from html import unescape
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from backend.domain.charts_parts import at, finite, flags, is_sound, legend_name, levels, marker, provenance
+from backend.domain.charts_parts import at, finite, flags, legend_name, marker, note, provenance
 from backend.domain.charts_theme import COLOURS, Figure, Theme, empty, layout, pale, style, text
-from backend.domain.evaluation import Evaluation, Level, Quality
+from backend.domain.evaluation import Evaluation, Level, Quality, VariantResult
+from backend.domain.slo import is_sound
 from backend.domain.wording import figure, streams
 
 PARETO = "Speed per user against total throughput"
@@ -57,13 +57,13 @@ class ParetoPoint(NamedTuple):
 
 
 def pareto_points(evaluation: Evaluation) -> list[ParetoPoint]:
-    """Every level with a per-request throughput. Levels that are not comparable are shown, but never on the front."""
+    """Every level with both throughputs. Levels that are not comparable are shown, but never on the front."""
     found = [
-        ParetoPoint(index, level, level.output_tokens_per_s, level.output_tokens_per_s_per_request, False)
+        ParetoPoint(index, level, total, per_user, False)
         for index, result in enumerate(evaluation.variants)
         for level in result.levels
-        if level.output_tokens_per_s_per_request is not None
-        and math.isfinite(level.output_tokens_per_s_per_request + level.output_tokens_per_s)
+        if (total := finite(level.output_tokens_per_s)) is not None
+        and (per_user := finite(level.output_tokens_per_s_per_request)) is not None
     ]
     front = _front([(point.total, point.per_user) for point in found if is_sound(point.level)])
     return [point._replace(on_front=is_sound(point.level) and (point.total, point.per_user) in front) for point in found]
@@ -134,51 +134,96 @@ def _marks(evaluation: Evaluation, points: list[ParetoPoint]) -> dict[str, Any]:
     }
 
 
-def quality_speed(evaluation: Evaluation, concurrency: int | None = None, theme: Theme = "light") -> Figure:
-    """What speed costs in quality and money at one level (the highest by default): mean KL, nats a token, against output
-    tokens/s; beside each mark its price per million output tokens, where an hourly price was given."""
-    at = concurrency if concurrency is not None else max(levels(evaluation), default=1)
-    title = f"Quality against speed at {streams(at)}"
-    marks = [trace for index in range(len(evaluation.variants)) if (trace := _quality_trace(evaluation, index, at, theme))]
+def quality_speed(evaluation: Evaluation, key: int | str | None = None, theme: Theme = "light") -> Figure:
+    """What speed costs in quality and money: mean KL, nats a token, against output tokens/s; beside each mark its price per
+    million output tokens, where an hourly price was given.
+
+    `key` is a level's. By default the highest that all variants with both figures have; where they share none (searches, a
+    server that died), each is drawn at its own highest and its mark says which.
+    """
+    found = _places(evaluation, key)
+    shared = len({level.key for level in found.values()}) == 1 if key is None else True
+    title = _quality_title(found, key, shared)
+    marks = [_quality_trace(evaluation, index, level, shared, theme) for index, level in found.items()]
     if not marks:
-        return empty(title, "Quality was not measured.", theme)
+        return empty(title, _nothing(evaluation, found), theme)
     highest = max(trace["x"][0] + trace["error_x"]["array"][0] for trace in marks) or 1.0
     x = {"label": "Mean KL divergence (nats a token)", "range": [-0.06 * highest, 1.08 * highest], "exponentformat": "e"}
-    meta = {"interval": ["95% from", "95% to"], "label": PRICE, "provenance": provenance(evaluation)}
-    figure = layout(title, x, {"label": "Output tokens/s", "rangemode": "tozero"}, theme, **meta)
+    label = PRICE if shared else f"Load and {PRICE[:1].lower()}{PRICE[1:]}"
+    meta = {"interval": ["95% from", "95% to"], "label": label, "provenance": provenance(evaluation)}
+    around = layout(title, x, {"label": "Output tokens/s", "rangemode": "tozero"}, theme, **meta)
+    left_out = _left_out(evaluation, found)
+    return {"data": marks, "layout": {**around, "annotations": [note(left_out, theme)] if left_out else []}}
+
+
+def _places(evaluation: Evaluation, key: int | str | None) -> dict[int, Level]:
+    """Of each variant (by its place) with a quality and a throughput: the level at which it is drawn."""
+    own = {
+        index: {level.key: level for level in result.levels if finite(level.output_tokens_per_s) is not None}
+        for index, result in enumerate(evaluation.variants)
+        if _divergence(result.quality) is not None
+    }
+    own = {index: levels for index, levels in own.items() if levels}
+    if key is not None:
+        return {index: levels[key] for index, levels in own.items() if key in levels}
+    shared = set.intersection(*(set(levels) for levels in own.values())) if own else set()
     return {
-        "data": marks,
-        "layout": {**figure, "annotations": _left_out(evaluation, {unescape(trace["customdata"][0]) for trace in marks}, theme)},
+        index: max((level for level in levels.values() if level.key in shared or not shared), key=_load)
+        for index, levels in own.items()
     }
 
 
-def _left_out(evaluation: Evaluation, drawn: set[str], theme: Theme) -> list[dict[str, Any]]:
-    """Names the variants that have no place here, so that nobody takes them for free of cost."""
-    missing = [legend_name(result.name) for result in evaluation.variants if result.name not in drawn]
-    if not missing:
-        return []
-    note = {"text": f"Quality not measured: {', '.join(missing)}", "xref": "paper", "yref": "paper", "x": 0, "y": 1.08}
-    return [{**note, "xanchor": "left", "showarrow": False, "font": {"size": 11, "color": COLOURS[theme].muted}}]
+def _load(level: Level) -> float:
+    """What levels are ordered by: streams, or the rate of an open loop."""
+    return level.rate or level.concurrency
 
 
-def _quality_trace(evaluation: Evaluation, index: int, concurrency: int, theme: Theme) -> dict[str, Any] | None:
+def _quality_title(found: Mapping[int, Level], key: int | str | None, shared: bool) -> str:
+    if not found and key is None:
+        return "Quality against speed"
+    at = key if key is not None else next(iter(found.values())).key
+    return f"Quality against speed at {streams(at)}" if shared else "Quality against speed, each at its highest load"
+
+
+def _nothing(evaluation: Evaluation, found: Mapping[int, Level]) -> str:
+    if all(_divergence(result.quality) is None for result in evaluation.variants):
+        return "Quality was not measured."
+    return f"{_left_out(evaluation, found)}."
+
+
+def _left_out(evaluation: Evaluation, found: Mapping[int, Level]) -> str:
+    """Names the variants that have no place here and why, so that nobody takes them for free of cost."""
+    missing: dict[str, list[str]] = {}
+    for index, result in enumerate(evaluation.variants):
+        if index not in found:
+            missing.setdefault(_why_not(result), []).append(legend_name(result.name))
+    return "; ".join(f"{why}: {', '.join(names)}" for why, names in missing.items())
+
+
+def _why_not(result: VariantResult) -> str:
+    if _divergence(result.quality) is None:
+        return "Quality not measured"
+    if result.levels and all(level.output_tokens_per_s is None for level in result.levels):
+        return "Tokens not counted"
+    return "Not measured at this load"
+
+
+def _quality_trace(evaluation: Evaluation, index: int, level: Level, shared: bool, theme: Theme) -> dict[str, Any]:
     result = evaluation.variants[index]
-    level = next((level for level in result.levels if level.concurrency == concurrency), None)
-    kl = _divergence(result.quality)
-    if level is None or kl is None:
-        return None
+    kl = _divergence(result.quality) or 0.0
     interval = (result.quality and result.quality.kl_ci95) or (kl, kl)
     said = f"{at(result, level)}<br>KL {figure(kl)} nats a token, {figure(level.output_tokens_per_s)} tokens/s{flags(level)}"
     price = finite(level.price.per_million_output) if level.price else None
     if price is not None:
         said = f"{said}<br>{PRICE}: {figure(price)}"
+    label = ", ".join([*([] if shared else [streams(level.key)]), *([] if price is None else [figure(price)])])
     return {
         "type": "scatter",
-        "mode": "markers" if price is None else "markers+text",
-        **({} if price is None else {"text": [figure(price)], "textposition": "top center"}),
+        "mode": "markers+text" if label else "markers",
+        **({"text": [label], "textposition": "top center"} if label else {}),
         "cliponaxis": False,
         "name": legend_name(result.name),
-        "customdata": [text(result.name)],
+        "customdata": [text(result.name if shared else f"{result.name}, {streams(level.key)}")],
         "x": [kl],
         "y": [level.output_tokens_per_s],
         "hovertext": [f"{said}<br>{provenance(evaluation)}"],

@@ -20,7 +20,7 @@ from typing import NamedTuple, TypeGuard
 
 from backend.domain import student_t
 from backend.domain.evaluation import Comparison, Level, VariantResult
-from backend.domain.wording import NOT_COMPARABLE, SIGNIFICANCE, decided, undecided
+from backend.domain.wording import NOT_COMPARABLE, SIGNIFICANCE, decided, uncounted, undecided
 
 HEADLINE = ("ttft_ms", "tpot_ms", "client_latency_ms", "output_tokens_per_s")
 """Price is not tested apart: it is the hourly price over the throughput."""
@@ -101,7 +101,8 @@ def _pairs(baseline: VariantResult, result: VariantResult) -> Iterator[_Pair]:
         level_obstacle = _level_obstacle(baseline.name, against) or _level_obstacle(result.name, level)
         for headline in HEADLINE:
             metric = _metric(headline, against, level)
-            logs, metric_obstacle = _log_ratios(metric, against.blocks, level.blocks)
+            unknown = _unknown(headline, baseline.name, against) or _unknown(headline, result.name, level)
+            logs, metric_obstacle = ([], unknown) if unknown else _log_ratios(metric, against.blocks, level.blocks)
             obstacle = level_obstacle or metric_obstacle
             yield _Pair(level, metric, baseline.name, result.name, logs, obstacle)
 
@@ -117,6 +118,13 @@ def _level_obstacle(name: str, level: Level) -> str | None:
     if has_many_errors(level):
         share = f"{level.invocation_errors} of {level.invocations}"
         return f"{NOT_COMPARABLE}: {share} requests to `{name}` failed"
+    return None
+
+
+def _unknown(headline: str, name: str, level: Level) -> str | None:
+    """Some repeats may have a figure where others have none: the level has none then."""
+    if getattr(level, headline) is None and level.tokenizer_failed:
+        return f"no verdict: of `{name}`, {uncounted(level)}"
     return None
 
 

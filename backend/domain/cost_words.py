@@ -16,6 +16,7 @@ from backend.domain.slo import Slo
 from backend.domain.wording import figure
 
 NEVER = "no measured load keeps these limits"
+UNCOUNTED = "tokens not counted"
 Row = dict[str, str | int | float | None]
 FORMULA = "SageMaker-compatible (the announcement's formula)"
 
@@ -43,7 +44,7 @@ def _row(result: VariantResult, pricing: Pricing | None, asked: WhatIf) -> Row:
     found: Row = {
         "Variant": result.name,
         "Highest load within the limits": load_words(at),
-        "Output tokens/s": at.output_tokens_per_s,
+        "Output tokens/s": UNCOUNTED if at.output_tokens_per_s is None else at.output_tokens_per_s,
         "Requests/s": at.requests_per_s,
     }
     if pricing is None:
@@ -61,14 +62,19 @@ def _prices(result: VariantResult, pricing: Pricing, at: Operating) -> Row:
     """Input, output and total from the load's own rates; the blended ones only where that load was measured."""
     level = next((each for each in result.levels if not at.interpolated and costs.load_of(each) == at.concurrency), None)
     exact = _exact(pricing, level) if level else {}
-    total = at.input_tokens_per_s + at.output_tokens_per_s
+    known = at.input_tokens_per_s is not None and at.output_tokens_per_s is not None
+    total = (at.input_tokens_per_s or 0.0) + (at.output_tokens_per_s or 0.0) if known else None
     return {
-        "Price, million input tokens": per_million(pricing.hour, at.input_tokens_per_s),
-        "Price, million output tokens": per_million(pricing.hour, at.output_tokens_per_s),
-        "Price, million tokens, total": per_million(pricing.hour, total),
+        "Price, million input tokens": _price(pricing, at.input_tokens_per_s),
+        "Price, million output tokens": _price(pricing, at.output_tokens_per_s),
+        "Price, million tokens, total": _price(pricing, total),
         f"Blended {pricing.input_output_ratio:g}:1": exact.get("blended"),
         f"{FORMULA} {pricing.input_output_ratio:g}:1": exact.get("sagemaker"),
     }
+
+
+def _price(pricing: Pricing, tokens_per_s: float | None) -> float | str | None:
+    return UNCOUNTED if tokens_per_s is None else per_million(pricing.hour, tokens_per_s)
 
 
 def _exact(pricing: Pricing, level: Level) -> dict[str, float | None]:
@@ -99,6 +105,8 @@ def load_words(at: Operating) -> str:
 def break_even_words(pricing: Pricing, at: Operating, api: ApiPrice) -> str:
     """From which share of its full load the machine is the cheaper one."""
     found = costs.break_even(pricing, at, api)
+    if found.api_per_hour is None:
+        return UNCOUNTED
     if found.share is None:
         return "the API is free"
     if found.requests_per_hour is None:

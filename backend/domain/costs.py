@@ -28,13 +28,16 @@ class _Frozen(BaseModel):
 
 
 class Operating(_Frozen):
-    """One machine at the highest load within the limits, read off a curve: `concurrency` need not be whole."""
+    """One machine at the highest load within the limits, read off a curve: `concurrency` need not be whole.
+
+    Tokens/s are None where answers did not tell their tokens, there or, between levels, at any of them.
+    """
 
     concurrency: float
     """Streams; where requests were sent by the clock, requests a second."""
     unit: Literal["streams", "requests/s"] = "streams"
-    output_tokens_per_s: float
-    input_tokens_per_s: float
+    output_tokens_per_s: float | None
+    input_tokens_per_s: float | None
     requests_per_s: float
     interpolated: bool
     """Between two measured levels; else it is one of them."""
@@ -52,8 +55,8 @@ class ApiPrice(_Frozen):
 class BreakEven(_Frozen):
     """`share` of the hour's full load from which the machine is cheaper than the API; above 1 it never is."""
 
-    api_per_hour: float
-    """What the API asks for the tokens that the machine serves in a full hour."""
+    api_per_hour: float | None
+    """What the API asks for the tokens that the machine serves in a full hour; None where they were not counted."""
     share: float | None
     requests_per_hour: float | None
     """None where the machine never is the cheaper one."""
@@ -111,17 +114,18 @@ def _operating(levels: Sequence[Level], at: float) -> Operating:
     x = [math.log(load_of(level)) for level in levels]
     exact = next((level for level, place in zip(levels, x, strict=True) if math.isclose(place, at, abs_tol=1e-9)), None)
 
-    def read(values: Sequence[float]) -> float:
-        found = monotone.curve(x, values)(at)
-        assert found is not None  # `at` is within the levels
-        return found
+    def read(values: Sequence[float | None]) -> float | None:
+        if exact is not None:
+            return values[levels.index(exact)]
+        told = [value for value in values if value is not None]
+        return monotone.curve(x, told)(at) if len(told) == len(values) else None
 
     return Operating(
         concurrency=load_of(exact) if exact else math.exp(at),
         unit="requests/s" if levels[0].mode == "rate" else "streams",
         output_tokens_per_s=read([level.output_tokens_per_s for level in levels]),
         input_tokens_per_s=read([level.input_tokens_per_s for level in levels]),
-        requests_per_s=read([_requests_per_s(level) for level in levels]),
+        requests_per_s=read([_requests_per_s(level) for level in levels]) or 0.0,
         interpolated=exact is None,
         at_the_end=math.isclose(at, x[-1], abs_tol=1e-9),
     )
@@ -139,6 +143,8 @@ def output_price(pricing: Pricing, at: Operating) -> float | None:
 
 def break_even(pricing: Pricing, at: Operating, api: ApiPrice) -> BreakEven:
     """The load at which an hour of the machine costs what the API asks for the same tokens."""
+    if at.input_tokens_per_s is None or at.output_tokens_per_s is None:
+        return BreakEven(api_per_hour=None, share=None, requests_per_hour=None)
     a_second = at.input_tokens_per_s * api.per_million_input + at.output_tokens_per_s * api.per_million_output
     asked = a_second * SECONDS_AN_HOUR / MILLION
     share = pricing.hour / asked if asked > 0 else None

@@ -46,8 +46,8 @@ def added(found: Iterable[tuple[Mapping[str, float], int]]) -> Energy | None:
 
 
 def per_token(level: Level) -> float | None:
-    """Joules an output token; None where it was not reported."""
-    return level.energy.joules_per_output_token if level.energy else None
+    """Joules an output token; None where it was not reported, and where answers did not tell their tokens."""
+    return level.energy.joules_per_output_token if level.energy and not level.tokenizer_failed else None
 
 
 def rows(evaluation: Evaluation) -> list[dict[str, str | int | float | None]]:
@@ -57,7 +57,7 @@ def rows(evaluation: Evaluation) -> list[dict[str, str | int | float | None]]:
             "Variant": result.name,
             "Concurrency": str(level.key),
             "Energy (J)": level.energy.total,
-            "Energy per output token (J)": level.energy.joules_per_output_token,
+            "Energy per output token (J)": per_token(level),
             **level.energy.joules,
         }
         for result in evaluation.variants

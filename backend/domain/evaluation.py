@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from backend.domain.energy import Energy
 from backend.domain.load import Mode
@@ -137,7 +137,11 @@ class SloCheck(_Frozen):
 
 
 class Level(_Frozen):
-    """One variant at one concurrency, over all repeats. A latency is None where no request gave one."""
+    """One variant at one concurrency, over all repeats. A latency is None where no request gave one.
+
+    Tokens/s are None where answers came that did not tell their tokens: a rate of the others would be too low. They are 0
+    where every request failed.
+    """
 
     concurrency: int
     repeats: int
@@ -149,8 +153,8 @@ class Level(_Frozen):
     tokens_per_chunk: float | None
     client_latency_ms: Summary | None
     content_latency_ms: Summary | None
-    input_tokens_per_s: float
-    output_tokens_per_s: float
+    input_tokens_per_s: float | None
+    output_tokens_per_s: float | None
     steady_output_tokens_per_s: float | None
     input_tokens_per_s_per_request: float | None
     output_tokens_per_s_per_request: float | None
@@ -160,6 +164,7 @@ class Level(_Frozen):
     invocations: int
     invocation_errors: int
     tokenizer_failed: int
+    """Answers whose text came without a token count."""
     empty_responses: int
     errors: dict[str, int] = {}
     """Errors by kind: refused, timeout, reset, http_429, malformed..."""
@@ -182,6 +187,20 @@ class Level(_Frozen):
     """In a sweep: whether this level keeps the objectives."""
     energy: Energy | None = None
     """None where the machine reports none, in a sweep, and for an endpoint that was not started here."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _uncounted(cls, given: Any) -> Any:
+        """Documents stored before rates could be None hold 0, or the sum of those answers alone that told their tokens."""
+        if not isinstance(given, dict) or not given.get("tokenizer_failed"):
+            return given
+        unknown: dict[str, Any] = {"output_tokens_per_s": None, "steady_output_tokens_per_s": None}
+        if given.get("input_tokens") is None:
+            unknown["input_tokens_per_s"] = None
+        if isinstance(price := given.get("price"), dict):
+            kept = {"per_million_input": price.get("per_million_input")}
+            unknown["price"] = dict.fromkeys(price, None) | kept
+        return given | unknown
 
     @property
     def key(self) -> int | str:

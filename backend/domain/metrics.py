@@ -10,7 +10,8 @@ Only measured records (not warm-up) count. A latency is over the *good* ones: st
   client_latency_ms is known.
 - client_latency_ms: request written to the last byte of the answer; content_latency_ms: to the last content chunk.
 - input_tokens_per_s, output_tokens_per_s: tokens of the ok answers / duration; a repeat lasts from the first measured
-  request written to the last measured answer ended, a level the sum of its repeats.
+  request written to the last measured answer ended, a level the sum of its repeats. Where answers came and one with content
+  did not tell its tokens, neither is known: a sum over the others would be too low. Where every request failed, 0.
 - steady_output_tokens_per_s: tokens by their time of arrival in the steady window, warm-up answers that reach into it
   included: it opens when every stream has left warm-up and closes when the first stream has nothing more to send.
 - empty_responses counts, as the documentation page does, ok answers with zero output tokens or whose tokens could not be
@@ -159,19 +160,20 @@ def _duration(records: Records) -> float:
     return max(record.end for record in records) - min(r.intended if r.start is None else r.start for r in records)
 
 
-def _known_tokens(records: Records) -> tuple[int | None, int | None]:
-    """Input and output tokens of the ok answers; None where none was counted."""
-    inputs = [r.prompt_tokens for r in records if r.ok and r.prompt_tokens is not None]
-    outputs = [r.output_tokens for r in records if r.ok and r.output_tokens is not None]
-    return sum(inputs) if inputs else None, sum(outputs) if outputs else None
-
-
-def _rates(records: Records, duration: float) -> dict[str, float]:
-    inputs, outputs = _known_tokens(records)
-    return {
-        "input_tokens_per_s": (inputs or 0) / duration if duration > 0 else 0.0,
-        "output_tokens_per_s": (outputs or 0) / duration if duration > 0 else 0.0,
+def _rates(records: Records, duration: float) -> dict[str, float | None]:
+    answers = [record for record in records if record.ok]
+    tokens = {
+        "input_tokens_per_s": _total(answers, [record.prompt_tokens for record in answers]),
+        "output_tokens_per_s": _total(answers, [record.output_tokens for record in answers]),
     }
+    return {name: total and (total / duration if duration > 0 else 0.0) for name, total in tokens.items()}
+
+
+def _total(answers: Records, tokens: Sequence[int | None]) -> float | None:
+    """Of all answers. An empty one that tells nothing had none, unless no answer told any: then nobody counts here."""
+    silent = any(count is None and answer.chunk_times for answer, count in zip(answers, tokens, strict=True))
+    told = [count for count in tokens if count is not None]
+    return None if silent or (answers and not told) else float(sum(told))
 
 
 def _per_request(records: Records) -> dict[str, float | None]:
@@ -216,6 +218,8 @@ def _empty(record: RequestRecord) -> bool:
 
 
 def _steady(repeats: Sequence[Records]) -> float | None:
+    if any(_uncounted(record) for records in repeats for record in records):
+        return None
     tokens = length = 0.0
     for records in repeats:
         window = steady_window(records)

@@ -38,7 +38,7 @@ class MeasuredLevel(_Frozen):
 
     concurrency: int
     repeats: int
-    output_tokens_per_s: float
+    output_tokens_per_s: float | None
     output_tokens_per_s_per_request: float | None
     ttft_ms_p50: float | None
     tpot_ms_p50: float | None
@@ -73,8 +73,11 @@ class Measurement(_Frozen):
 
     @property
     def best(self) -> MeasuredLevel | None:
-        """The sound level with the most output tokens/s."""
-        return max((level for level in self.levels if level.sound), key=lambda level: level.output_tokens_per_s, default=None)
+        """The sound level with the most output tokens/s; None where no sound level has any."""
+        told = [
+            (level.output_tokens_per_s, level) for level in self.levels if level.sound and level.output_tokens_per_s is not None
+        ]
+        return max(told, key=lambda pair: pair[0])[1] if told else None
 
 
 def find(

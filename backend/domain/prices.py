@@ -80,7 +80,8 @@ def price(
     reading), so they must not be added; per million total charges the hour once.
 
     `prefill_share`, 0 to 1, is the part of the hour spent in prefill. It is an ESTIMATE from the client's side: the sum of
-    TTFT over the sum of content latency (TTFT holds prefill and the wait for it, the rest is decode).
+    TTFT over the sum of content latency (TTFT holds prefill and the wait for it, the rest is decode). Without a throughput in
+    output tokens the announcement's price is None too: then the inter-token latency is of some answers or none.
     """
     if pricing is None:
         return None
@@ -91,5 +92,5 @@ def price(
         per_million_output=per_million(pricing.hour, output_tokens_per_s),
         per_million_total=per_million(pricing.hour, total),
         blended_3_to_1=blended(pricing, input_tokens_per_s, output_tokens_per_s, prefill_share),
-        blended_sagemaker=blended_sagemaker(pricing, concurrency, tpot_p50_ms),
+        blended_sagemaker=blended_sagemaker(pricing, concurrency, tpot_p50_ms) if output_tokens_per_s is not None else None,
     )

@@ -27,7 +27,8 @@ class Slo(BaseModel):
 
 
 class AtSlo(BaseModel):
-    """The level of a variant with the highest output tokens/s within the limits; None where no measured level is."""
+    """The level of a variant with the highest output tokens/s within the limits, where no answer told its tokens the one with
+    the most requests/s; None where no measured level is."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -42,7 +43,13 @@ def best(evaluation: Evaluation, slo: Slo) -> list[AtSlo]:
 
 def _best(result: VariantResult, slo: Slo) -> Level | None:
     kept = [level for level in result.levels if is_sound(level) and slo.meets(level)]
-    return max(kept, key=lambda level: level.output_tokens_per_s, default=None)
+    return max(kept, key=throughput_order, default=None)
+
+
+def throughput_order(level: Level) -> tuple[bool, float, float]:
+    """By output tokens/s, those without a token count below and by requests/s."""
+    tokens = level.output_tokens_per_s
+    return tokens is not None, tokens or 0.0, level.requests_per_s or 0.0
 
 
 def is_sound(level: Level) -> bool:

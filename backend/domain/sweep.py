@@ -37,13 +37,14 @@ def _between_rates(held: float, lost: float, first: float) -> float | None:
     return None if narrow or lost <= first * SMALLEST_SHARE or middle in {held, lost} else middle
 
 
-def knee(points: Sequence[tuple[float, float]]) -> float | None:
+def knee(points: Sequence[tuple[float, float | None]]) -> float | None:
     """The load beyond which more of it buys little: where the curve of throughput over load, both scaled to 0..1, is farthest
     above its chord (V. Satopaa et al., Finding a "Kneedle" in a Haystack, ICDCS workshops 2011).
 
-    None of fewer than three points, and where the curve nowhere bends by 5%: then it lies beyond what was tried.
+    None of fewer than three points with a throughput, and where the curve nowhere bends by 5%: then it lies beyond what was
+    tried.
     """
-    ordered = sorted(points)
+    ordered = sorted((load, value) for load, value in points if value is not None)
     if len(ordered) < 3:
         return None
     (low, start), high, best = ordered[0], ordered[-1][0], max(value for _, value in ordered)

@@ -9,13 +9,14 @@ from backend.domain.evaluation import Comparison, Evaluation, Level, VariantResu
 from backend.domain.wording import (
     NO_DIFFERENCE,
     NOT_COMPARABLE,
+    UNCOUNTED,
     better_factor,
     by_level,
     direction,
-    figure,
     is_decided,
     is_significant,
     quality_cost,
+    throughput,
     times,
 )
 
@@ -61,13 +62,13 @@ def _row(compared: Mapping[tuple[str, int | str], list[Comparison]], index: int,
 
 def _own(level: Level, index: int) -> GridCell:
     """Its figure alone, where there is nothing to hold it against."""
-    return GridCell("none" if index else "baseline", f"{figure(level.output_tokens_per_s)} tokens/s")
+    return GridCell("none" if index else "baseline", throughput(level))
 
 
 def _cell(rows: list[Comparison]) -> GridCell:
-    throughput = next((row for row in rows if direction(row.metric).higher_is_better), rows[0])
-    kind, words = _outcome(throughput)
-    others = [row for row in rows if row is not throughput and is_significant(row) and _outcome(row)[0] != kind]
+    first = next((row for row in rows if direction(row.metric).higher_is_better), rows[0])
+    kind, words = _outcome(first)
+    others = [row for row in rows if row is not first and is_significant(row) and _outcome(row)[0] != kind]
     said = [f"{direction(row.metric).title} {_outcome(row)[1].partition(' (')[0]}" for row in others]
     return GridCell(kind, words, f"but {', '.join(said)}" if said else "")
 
@@ -94,4 +95,6 @@ def _span(said: str) -> tuple[str, str]:
 
 
 def _obstacle(row: Comparison) -> str:
+    if UNCOUNTED in row.verdict:
+        return "no verdict, tokens not counted"
     return next((words for words in (NOT_COMPARABLE, "too few repeats") if words in row.verdict), "no verdict")

@@ -16,9 +16,8 @@ from backend.domain.charts_table import (
     latency_columns,
     rows,
 )
-from backend.domain.comparison import has_many_errors
 from backend.domain.evaluation import Evaluation, Level, Quality, VariantResult
-from backend.domain.slo import is_sound
+from backend.domain.validity import reasons, valid
 from backend.domain.wording import direction, scored, streams, times
 from backend.evaluate.report_draw import table
 
@@ -117,8 +116,8 @@ def _validity(result: VariantResult, level: Level) -> Row:
     return {
         "Variant": result.name,
         "Requested concurrency": level.key,
-        "Valid": "yes" if is_sound(level) else "no",
-        "Why not": "; ".join(_reasons(level)),
+        "Valid": valid(level),
+        "Why not": "; ".join(reasons(level)),
         "Achieved concurrency": _number(audit.get("achieved_concurrency")),
         "Client headroom": None if used is None else _share(max(0.0, 1 - used)),
         "Errors": f"{level.invocation_errors}" + (f" ({errors})" if errors else ""),
@@ -130,13 +129,6 @@ def _validity(result: VariantResult, level: Level) -> Row:
         "Token times": ", ".join(TOKEN_TIMES.get(name, name) for name in audit.get("token_times") or ()),
         "Repeats kept": f"{len(level.blocks)} of {level.repeats}",
     }
-
-
-def _reasons(level: Level) -> list[str]:
-    """Why its figures are not the server's."""
-    limited = list(map(str, level.audit.get("reasons") or ())) or ["the load generator held it back"] * level.client_limited
-    failed = [f"{level.invocation_errors} of {level.invocations} requests failed"] if has_many_errors(level) else []
-    return limited + failed
 
 
 def _used(audit: dict[str, Any]) -> float | None:

@@ -8,11 +8,11 @@ from backend.domain.evaluation import Comparison, Evaluation, VariantResult
 from backend.domain.wording import (
     NOT_COMPARABLE,
     better_factor,
-    figure,
     is_decided,
     is_significant,
     quality_cost,
     streams,
+    throughput,
     times,
     verdicts,
 )
@@ -45,7 +45,7 @@ def _card(index: int, result: VariantResult, rows: dict[int | str, Comparison], 
     tiles = [
         {
             "level": streams(level.key),
-            "throughput": f"{figure(level.output_tokens_per_s)} tokens/s",
+            "throughput": throughput(level),
             **(_tile(rows[level.key]) if level.key in rows else _baseline_tile()),
         }
         for level in result.levels

@@ -196,7 +196,8 @@ class Measurement:
         tokens = sum(r.output_tokens or 0 for r in good)
         began = min((r.sent or r.intended for r in good), default=0.0)
         seconds = max((r.end for r in good), default=0.0) - began
-        rate = tokens / seconds if seconds > 0 else None
+        told = all(r.output_tokens is not None for r in good)
+        rate = tokens / seconds if seconds > 0 and told else None
         self.progress.point(
             variant=self.spec.variants[slot.variant].name, concurrency=_streams(self.loads[slot.level]), block=slot.block,
             output_tokens_per_s=rate,
