@@ -84,6 +84,19 @@ def level(concurrency: int, speed: float = 1.0, repeats: int = 5, noise: float =
     return Level(**{**fields, **changes})
 
 
+def uncounted(made: Level, answers: int | None = None) -> Level:
+    """The level where so many answers, all by default, came without a token count."""
+    silent = made.invocations if answers is None else answers
+    tokens: dict[str, Any] = {"output_tokens_per_s": None, "steady_output_tokens_per_s": None, "price": None}
+    if silent == made.invocations:
+        of_answers = ("input_tokens_per_s_per_request", "output_tokens_per_s_per_request", "input_tokens", "output_tokens")
+        tokens |= dict.fromkeys(("input_tokens_per_s", "tpot_ms", "tokens_per_chunk", *of_answers), None)
+    kept = [
+        {k: v for k, v in b.items() if silent < made.invocations or not k.startswith(("output", "tpot"))} for b in made.blocks
+    ]
+    return made.model_copy(update={**tokens, "tokenizer_failed": silent, "empty_responses": silent, "blocks": kept})
+
+
 def summary(value: float) -> Summary:
     scale = {"mean": 1.03, "p50": 1.0, "p90": 1.25, "p95": 1.4, "p99": 1.8}
     return Summary(**{name: value * factor for name, factor in scale.items()}, ci95=(value * 0.98, value * 1.06))

@@ -115,7 +115,7 @@ def _line_chart(evaluation: Evaluation, line: _Line, theme: Theme, missing: str)
     drawn = [trace for trace in traces if trace["y"]]
     silent = _silent(evaluation, line)
     if not drawn:
-        return empty(line.heading, f"Tokens not counted: {silent}" if silent else missing, theme)
+        return empty(line.heading, f"Tokens not counted: {silent}." if silent else missing, theme)
     y = {"label": line.axis, "rangemode": "tozero"}
     meta = {"better": line.better, "interval": ["lowest repeat", "highest repeat"], "provenance": provenance(evaluation)}
     around = layout(line.heading, concurrency_axis(levels(evaluation)), y, theme, **meta)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from backend.domain import charts
 from backend.domain.errors import RequestError
 from backend.domain.evaluation import Evaluation, VariantResult
 from backend.domain.jobs import JobState
@@ -32,7 +36,14 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workspace]:
 def measured(home: Workspace) -> tuple[Evaluation, str]:
     """Every fault as a variant of one evaluation, and its report."""
     options = evaluations.options(
-        concurrency=(1,), requests=2, repeats=1, max_tokens=8, quality=False, timeout_s=0.5, warmup_requests=0
+        concurrency=(1,),
+        requests=2,
+        repeats=1,
+        max_tokens=8,
+        quality=False,
+        timeout_s=0.5,
+        warmup_requests=0,
+        price_per_hour=1.0,
     )
     with running("broken_server.py") as url:
         sources = [f"{url}#ok", *(f"{url}#{fault}" for fault in FAULTS), f"{url}#no_usage"]
@@ -62,6 +73,31 @@ def test_answers_without_a_count_are_so_counted(measured: tuple[Evaluation, str]
     level = of(measured[0], "no_usage").levels[0]
     assert (level.invocation_errors, level.tokenizer_failed, level.empty_responses) == (0, 2, 2)
     assert level.ttft_ms is not None and level.tpot_ms is None
+
+
+def test_answers_without_a_count_have_no_throughput_in_tokens_anywhere(measured: tuple[Evaluation, str]) -> None:
+    document, report = measured
+    result = of(document, "no_usage")
+    level = result.levels[0]
+    assert level.input_tokens_per_s is level.output_tokens_per_s is level.steady_output_tokens_per_s is None
+    assert level.requests_per_s is not None and level.requests_per_s > 0
+    assert level.price is not None and set(level.price.model_dump().values()) == {None}
+    assert of(document, "ok").levels[0].price.per_million_output is not None
+    stored = json.loads(document.model_dump_json())["variants"][document.variants.index(result)]["levels"][0]
+    assert stored["output_tokens_per_s"] is None
+    row = next(row for row in csv.DictReader(io.StringIO(charts.csv(document))) if row["Variant"] == result.name)
+    assert (row["Output tokens/sec (count)"], row["Price per million output tokens"]) == ("", "")
+    assert "2 of 2 answers came without a token count, so tokens/s and prices are not known" in report
+    assert "requests/s, tokens not counted" in report
+    assert {of(document, fault).levels[0].output_tokens_per_s for fault in FAULTS} == {0}
+
+
+def test_a_variant_whose_tokens_were_not_counted_gets_no_verdict_on_them(measured: tuple[Evaluation, str]) -> None:
+    name = of(measured[0], "no_usage").name
+    said = {row.metric: row.verdict for row in measured[0].comparison if row.variant == name}
+    reason = f"no verdict: of `{name}`, 2 of 2 answers came without a token count"
+    assert said["output_tokens_per_s"] == said["tpot_ms"] == reason
+    assert "token count" not in said["ttft_ms_p50"]
 
 
 def test_no_verdict_is_given_on_them_and_the_report_names_the_errors(measured: tuple[Evaluation, str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from backend.domain.evaluation import Level
 from backend.domain.load import Audit, LoadPlan, RequestRecord
 from backend.domain.looping import is_looping
 from backend.domain.metrics import prefill_share, steady_window, summarise, tokens_between, tpot_s
@@ -137,6 +139,57 @@ def test_text_without_a_token_count_is_tokenizer_failed_and_empty_as_the_page_de
     assert (found.tokenizer_failed, found.empty_responses, found.invocation_errors) == (1, 1, 0)
     assert found.ttft_ms is not None
     assert found.tpot_ms is None
+
+
+SILENT: dict[str, Any] = {"output_tokens": None, "chunk_tokens": (), "prompt_tokens": None, "token_times": "none"}
+THROUGHPUTS = ("input_tokens_per_s", "output_tokens_per_s", "steady_output_tokens_per_s")
+
+
+@pytest.mark.parametrize("others", [[], [answer(101)], [answer(101), failed("reset", 102)]])
+def test_where_answers_do_not_tell_their_tokens_there_is_no_throughput_and_no_price_in_them(others: list[RequestRecord]):
+    found = level([answer(**SILENT), *others], pricing=Pricing(per_hour=1))
+    assert [getattr(found, name) for name in THROUGHPUTS] == [None, None, None]
+    assert set(found.price.model_dump().values()) == {None}
+    assert not {name for name in found.blocks[0] if name in THROUGHPUTS or name.startswith("price")}
+    answered = 1 + sum(record.ok for record in others)
+    assert found.requests_per_s == pytest.approx(answered / found.duration_s)
+
+
+def test_a_repeat_in_which_all_told_their_tokens_keeps_its_figure_and_the_level_has_none():
+    found = level([answer()], [answer(**SILENT)])
+    assert found.output_tokens_per_s is None
+    assert [block.get("output_tokens_per_s") for block in found.blocks] == [pytest.approx(8), None]
+
+
+def test_tokens_that_only_warm_up_did_not_tell_leave_the_throughput_but_no_steady_figure():
+    found = level([answer(98, warm=True, **SILENT), answer(99), answer(99.5, stream=1)])
+    assert found.output_tokens_per_s is not None and found.steady_output_tokens_per_s is None
+
+
+def test_output_tokens_alone_give_the_output_side_alone():
+    found = level([answer(prompt_tokens=None)], pricing=Pricing(per_hour=1))
+    assert (found.input_tokens_per_s, found.output_tokens_per_s) == (None, pytest.approx(8))
+    assert found.price.per_million_input is found.price.per_million_total is None
+    assert found.price.per_million_output is not None
+
+
+def test_an_empty_answer_has_no_tokens_to_tell_but_where_no_answer_tells_any_nothing_was_counted():
+    nothing = SILENT | {"chunk_times": (), "first_content": None, "last_content": None, "text": ""}
+    assert level([answer(100), answer(101, **nothing)]).output_tokens_per_s > 0
+    assert level([answer(**nothing)]).output_tokens_per_s is None
+
+
+def test_a_stored_level_whose_tokens_were_not_all_told_gets_no_throughput_by_which_it_was_wrong():
+    told = level([answer(100), answer(101)], pricing=Pricing(per_hour=1)).model_dump(mode="json")
+    stored = told | {"tokenizer_failed": 1, "blocks": []}
+    found = Level.model_validate_json(json.dumps(stored))
+    assert found.output_tokens_per_s is found.steady_output_tokens_per_s is None
+    assert found.price.per_million_output is found.price.blended_sagemaker is None
+    silent = stored | {"tokenizer_failed": 2, "input_tokens_per_s": 0.0, "output_tokens_per_s": 0.0, "input_tokens": None}
+    found = Level.model_validate_json(json.dumps(silent))
+    assert found.input_tokens_per_s is found.output_tokens_per_s is None
+    assert Level.model_validate_json(found.model_dump_json()) == found
+    assert Level.model_validate(told).model_dump(mode="json") == told
 
 
 def test_an_answer_without_content_is_empty_and_gives_no_latency():
