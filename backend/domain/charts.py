@@ -9,7 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from backend.domain.charts_parts import at, finite, flags, legend_name, levels, marker, note, provenance
+from backend.domain.charts_parts import (
+    at,
+    finite,
+    flags,
+    legend_name,
+    levels,
+    marker,
+    note,
+    provenance,
+    uncounted_variants,
+)
 from backend.domain.charts_table import csv, table
 from backend.domain.charts_theme import Figure, Theme, concurrency_axis, empty, layout, style, text
 from backend.domain.charts_tradeoffs import pareto, quality_speed
@@ -113,27 +123,14 @@ def _price_line(metric: str) -> _Line:
 def _line_chart(evaluation: Evaluation, line: _Line, theme: Theme, missing: str) -> Figure:
     traces = [_trace(evaluation, index, line, theme) for index in range(len(evaluation.variants))]
     drawn = [trace for trace in traces if trace["y"]]
-    silent = _silent(evaluation, line)
+    priced = line.unit != CURRENCY or evaluation.options.price_per_hour is not None
+    silent = uncounted_variants(evaluation, line.value) if priced else []
     if not drawn:
-        return empty(line.heading, f"Tokens not counted: {silent}." if silent else missing, theme)
+        return empty(line.heading, f"{silent[0]}." if silent else missing, theme)
     y = {"label": line.axis, "rangemode": "tozero"}
     meta = {"better": line.better, "interval": ["lowest repeat", "highest repeat"], "provenance": provenance(evaluation)}
     around = layout(line.heading, concurrency_axis(levels(evaluation)), y, theme, **meta)
-    if silent:
-        around["annotations"] = [note(f"Tokens not counted: {silent}", theme)]
-    return {"data": drawn, "layout": around}
-
-
-def _silent(evaluation: Evaluation, line: _Line) -> str:
-    """The variants with a level that has no figure here because answers did not tell their tokens: absent, not 0."""
-    if line.unit == CURRENCY and evaluation.options.price_per_hour is None:
-        return ""
-    found = []
-    for result in evaluation.variants:
-        count = sum(1 for level in result.levels if level.tokenizer_failed and finite(line.value(level)) is None)
-        some = f" ({count} of {len(result.levels)} levels)" if count < len(result.levels) else ""
-        found += [f"{legend_name(result.name)}{some}"] * bool(count)
-    return ", ".join(found)
+    return {"data": drawn, "layout": {**around, "annotations": [note(words, theme) for words in silent]}}
 
 
 def _trace(evaluation: Evaluation, index: int, line: _Line, theme: Theme) -> dict[str, Any]:

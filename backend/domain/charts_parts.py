@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from html import unescape
 from typing import Any
 
 from backend.domain.charts_theme import COLOURS, Theme, style, text
@@ -11,7 +12,7 @@ from backend.domain.evaluation import Evaluation, Level, VariantResult
 from backend.domain.slo import is_sound
 from backend.domain.wording import hardware_line, streams, uncounted, versions_line
 
-LEGEND_WIDTH = 24
+LEGEND_WIDTH, NOTE_WIDTH = 24, 50
 """Characters."""
 
 
@@ -52,9 +53,21 @@ def flags(level: Level) -> str:
 
 
 def note(words: str, theme: Theme) -> dict[str, Any]:
-    """Above the plot, at its left: what has no place in it."""
+    """Above the plot, at its left: what has no place in it. One line that a phone has room for; hover text has the whole."""
+    whole = unescape(words)
+    short = {"text": words} if len(whole) <= NOTE_WIDTH else {"text": text(f"{whole[: NOTE_WIDTH - 1]}…"), "hovertext": words}
     place = {"xref": "paper", "yref": "paper", "x": 0, "y": 1.08, "xanchor": "left", "showarrow": False}
-    return {"text": words, **place, "font": {"size": 11, "color": COLOURS[theme].muted}}
+    return {**short, **place, "font": {"size": 11, "color": COLOURS[theme].muted}}
+
+
+def uncounted_variants(evaluation: Evaluation, value: Callable[[Level], float | None]) -> list[str]:
+    """`Tokens not counted: a, b (1 of 3 levels)`: who has no figure here because answers did not tell their tokens; else none."""
+    found = []
+    for result in evaluation.variants:
+        count = sum(1 for level in result.levels if level.tokenizer_failed and finite(value(level)) is None)
+        some = f" ({count} of {len(result.levels)} levels)" if count < len(result.levels) else ""
+        found += [f"{legend_name(result.name)}{some}"] * bool(count)
+    return [f"Tokens not counted: {', '.join(found)}"] if found else []
 
 
 def marker(index: int, theme: Theme, levels: Sequence[Level]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from backend.domain.charts_parts import at, finite, flags, legend_name, marker, note, provenance
+from backend.domain.charts_parts import at, finite, flags, legend_name, marker, note, provenance, uncounted_variants
 from backend.domain.charts_theme import COLOURS, Figure, Theme, empty, layout, pale, style, text
 from backend.domain.evaluation import Evaluation, Level, Quality, VariantResult
 from backend.domain.slo import is_sound
@@ -24,8 +24,9 @@ def pareto(evaluation: Evaluation, theme: Theme = "light", shown: Sequence[str] 
     `shown`: the variants with a colour and labels of their own, all by default; the others are small marks in one colour.
     """
     points = pareto_points(evaluation)
+    silent = uncounted_variants(evaluation, lambda level: level.output_tokens_per_s)
     if not points:
-        return empty(PARETO, "No throughput was measured.", theme)
+        return empty(PARETO, f"{silent[0]}." if silent else "No throughput was measured.", theme)
     front = sorted((p for p in points if p.on_front), key=lambda p: p.total)
     line = {"color": COLOURS[theme].muted, "width": 1, "dash": "dot", "shape": "linear"}
     edge: dict[str, Any] = {"type": "scatter", "mode": "lines", "name": "Pareto front", "hoverinfo": "skip", "line": line}
@@ -43,7 +44,11 @@ def pareto(evaluation: Evaluation, theme: Theme = "light", shown: Sequence[str] 
         {"label": "Output tokens/s per user", "rangemode": "tozero"},
     )
     meta: dict[str, Any] = {"mark": "Concurrency (streams)", "provenance": provenance(evaluation)}
-    return {"data": [edge, *(mark for mark in marks if mark["x"])], "layout": layout(PARETO, *axes, theme, **meta)}
+    around = layout(PARETO, *axes, theme, **meta)
+    return {
+        "data": [edge, *(mark for mark in marks if mark["x"])],
+        "layout": {**around, "annotations": [note(words, theme) for words in silent]},
+    }
 
 
 class ParetoPoint(NamedTuple):
@@ -148,6 +153,8 @@ def quality_speed(evaluation: Evaluation, key: int | str | None = None, theme: T
     if not marks:
         return empty(title, _nothing(evaluation, found), theme)
     highest = max(trace["x"][0] + trace["error_x"]["array"][0] for trace in marks) or 1.0
+    for trace in () if shared else marks:  # a load beside a price is long: it leans inwards, so that no edge cuts it
+        trace["textposition"] = "top right" if trace["x"][0] < highest / 2 else "top left"
     x = {"label": "Mean KL divergence (nats a token)", "range": [-0.06 * highest, 1.08 * highest], "exponentformat": "e"}
     label = PRICE if shared else f"Load and {PRICE[:1].lower()}{PRICE[1:]}"
     meta = {"interval": ["95% from", "95% to"], "label": label, "provenance": provenance(evaluation)}

@@ -28,7 +28,7 @@ def alt(figure: Figure) -> str:
     traces = _series(figure)
     said = [
         *(_series_words(trace, drawn) for trace in traces),
-        *(unescape(note["text"]) for note in drawn.get("annotations", ())),
+        *(unescape(note.get("hovertext", note["text"])) for note in drawn.get("annotations", ())),
     ]
     sentences = [title, _axes(traces, drawn), "; ".join(said), _leader(traces, drawn)]
     return f"{'. '.join(sentence for sentence in sentences if sentence)}."

@@ -356,6 +356,13 @@ def test_levels_that_are_not_the_servers_are_named(home: Workspace) -> None:
     assert "2 of 2 levels" in at.warning[0].value
 
 
+def test_levels_whose_tokens_were_not_told_are_named(home: Workspace) -> None:
+    silent = simulated.uncounted(simulated.level(4, requests_per_s=1.5))
+    document = simulated.evaluation(["a"], [1.0]).model_copy(update={"variants": [simulated.result("a", [silent])]})
+    at = studio.open_page("evaluate", id=studio.evaluation(home, document))
+    assert "1 of 1 levels have no tokens/s and no prices" in at.warning[0].value
+
+
 def test_a_report_that_is_gone_is_told(home: Workspace) -> None:
     identity = studio.evaluation(home, simulated.evaluation())
     with pytest.raises(NotFound, match="no longer"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from html import unescape
 
 import pytest
 
@@ -54,7 +55,8 @@ def test_no_chart_has_a_mark_for_it_and_each_names_the_variant(made: Level) -> N
         assert [row["Series"] for row in charts_words.rows(figure)] == ["original"]
         assert "Tokens not counted: silent" in charts.alt(figure)
     assert {shown.variants[point.variant].name for point in pareto_points(shown)} == {"original"}
-    assert "Tokens not counted: silent" in charts.alt(charts.quality_speed(shown))
+    for figure in (charts.quality_speed(shown), charts.pareto(shown)):
+        assert charts.alt(figure).endswith("; Tokens not counted: silent.")
     assert "Tokens" not in charts.alt(charts.latency(shown))
     assert "answers came without a token count" in charts.latency(shown)["data"][1]["hovertext"][0]
 
@@ -66,7 +68,17 @@ def test_a_variant_that_told_its_tokens_at_one_level_only_is_drawn_there_and_the
     assert "Tokens not counted: silent (1 of 2 levels)" in charts.alt(figure)
     alone = shown.model_copy(update={"variants": [result("silent", [SILENT])]})
     assert charts.alt(charts.throughput(alone)).endswith("Tokens not counted: silent.")
-    assert "annotations" not in charts.throughput(document(level(4)))["layout"]
+    assert charts.throughput(document(level(4)))["layout"]["annotations"] == []
+
+
+def test_many_names_end_early_on_the_chart_and_are_whole_in_its_words() -> None:
+    names = [f"<{number}> an endpoint & more" for number in range(4)]
+    shown = document(SILENT)
+    shown = shown.model_copy(update={"variants": [shown.variants[0], *(result(name, [SILENT]) for name in names)]})
+    figure = charts.throughput(shown)
+    note = figure["layout"]["annotations"][0]["text"]
+    assert note.endswith("…") and len(unescape(note)) == 50 and "<0>" not in note
+    assert all(name in charts.alt(figure) for name in names)
 
 
 def test_tables_and_files_leave_the_cell_empty() -> None:
