@@ -96,14 +96,18 @@ def summary(document: Evaluation) -> str:
     lines = [
         levels_table(rows),
         "",
-        f"Against {document.variants[0].name}:",
-        *map(_verdict, document.comparison),
-        "",
+        *_verdicts(document),
         "Quality:",
         *_quality(document),
         *_tasks(document),
     ]
     return "\n".join(lines + [f"warning: {warning}" for warning in document.warnings])
+
+
+def _verdicts(document: Evaluation) -> list[str]:
+    """None in a search: each variant has levels of its own."""
+    said = [_verdict(row) for row in document.comparison]
+    return [f"Against {document.variants[0].name}:", *said, ""] if said else []
 
 
 def _verdict(row: Comparison) -> str:
