@@ -63,18 +63,6 @@ def test_a_gram_matrix_of_half_the_products_is_whole(features: int) -> None:
     torch.testing.assert_close(tally.stats("x").matrix(), rows.T @ rows, rtol=1e-4, atol=1e-2)
 
 
-def test_a_gram_matrix_nobody_inverts_may_be_of_bfloat16_products() -> None:
-    """Losses are off by less than a hundredth, of correlated inputs too."""
-    rows = torch.randn(4096, 96) @ torch.randn(96, 96) * torch.rand(96).exp()
-    exact, half = (Tally(96, len(rows), True, "cpu", exact=wanted) for wanted in (True, False))
-    for part in rows.split(512):
-        exact.add(part)
-        half.add(part)
-    for error in torch.randn(20, 8, 96):
-        assert half.stats("x").squared(error) == pytest.approx(exact.stats("x").squared(error), rel=1e-2)
-    assert half.stats("x").matrix().dtype == torch.float32
-
-
 def test_a_gram_matrix_may_be_of_the_first_tokens_only() -> None:
     rows = torch.randn(60, 8)
     tally = Tally(8, 60, True, "cpu", gram_tokens=25)
