@@ -8,6 +8,7 @@ import streamlit as st
 
 from app.words import seconds, size
 from backend.domain import charts as drawn
+from backend.domain import sweep_words
 from backend.domain.charts_table import distribution_table
 from backend.domain.evaluation import Evaluation, Level, VariantResult
 from backend.domain.wording import figure
@@ -30,6 +31,11 @@ def show(document: Evaluation, key: str) -> None:
             placeholder="not measured",
             alt="Mean and percentiles of each latency, one row a variant, concurrency and latency",
         )
+    searched = sweep_words.rows(document)
+    if searched:
+        st.markdown("**Search**")
+        st.dataframe(searched, hide_index=True, alt="How each load of the search kept the limits, one row a variant and load")
+        st.caption("Share within is of the requests whose latency was within each limit, in the order of the limits.")
     st.markdown("**Servers**")
     st.dataframe(servers(document), hide_index=True, alt="What each server took, one row a variant")
     st.caption(
