@@ -37,11 +37,13 @@ def show(opened: Workspace, document: Evaluation, names: Collection[str]) -> tup
         "machine that was measured. Every price on this page and in the report follows."
     )
     asked = ask(opened, document)
+    hour = cost_words.hour_words(document, asked)
+    st.caption(plain(hour))
     priced = repricing.as_asked(document, asked)
     draw_price(foremost.only(priced, names))
     found = cost_words.within_limits(priced, asked)
     st.dataframe(rows(priced, asked, found), hide_index=True, placeholder="–", alt="Cost of each variant within the limits")
-    st.caption(plain(" ".join(cost_words.basis(document, asked, found))))
+    st.caption(plain(" ".join(said for said in cost_words.basis(document, asked, found) if said != hour)))
     return asked, priced
 
 
@@ -97,7 +99,6 @@ def _hour(opened: Workspace, left: Any, right: Any, stored: float | None) -> tup
     if chosen in listed:
         row = listed[chosen]
         right.text_input("Price per hour (USD)", f"{row.usd_per_hour:.4f}", disabled=True, key=f"cost_hour_of_{chosen}")
-        left.caption(f"{row.region}, on demand, as of {row.as_of}; {plain(str(row.source_text))}")
         return row.usd_per_hour, f"USD, {row.instance} in {row.region}, on demand, as of {row.as_of}; {row.source_text}"
     typed = right.number_input(
         "Price per hour", 0.0, HIGHEST, stored, format="%.4f", key="cost_hour", bind="query-params",

@@ -63,7 +63,7 @@ def say_search(document: Evaluation) -> None:
     """One sentence a variant: the highest load that keeps the limits, the knee, and what stood in the way of more."""
     said = (f":material/search: {message(sentence)}" for sentence in sweep_words.sentences(document))
     st.markdown("\n\n".join(said))
-    st.caption(sweep_words.meaning(document))
+    st.caption(sweep_words.MEANING)
 
 
 def say_sentences(document: Evaluation) -> None:

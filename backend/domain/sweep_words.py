@@ -15,7 +15,7 @@ MEANING = (
     "A load keeps a limit where the whole 95% interval (Wilson) of the share of requests within it reaches the share asked for, "
     "and misses it where the whole interval is below. The knee is where more load begins to buy little throughput."
 )
-NO_VERDICT = "Each variant was searched by itself, so there is no verdict between them."
+"""How the sentences are to be read. That a search gives no verdict between variants is a warning of the document."""
 Checked = Sequence[tuple[Level, SloCheck]]
 """The levels of one search, by rising load."""
 
@@ -38,11 +38,11 @@ def _row(name: str, level: Level, check: SloCheck) -> Row:
     return {
         "Variant": name,
         "Load": streams(level.key),
-        "Objectives": " and ".join(check.objectives),
+        "Mark": ", ".join(word for word, is_it in (("highest", check.highest), ("knee", check.knee)) if is_it),
         "Verdict": check.verdict,
         "Share within": ", ".join(f"{share:.1%}" for share in check.shares),
         "95% interval": ", ".join(f"{low:.1%} to {high:.1%}" for low, high in check.intervals),
-        "Mark": ", ".join(word for word, is_it in (("highest", check.highest), ("knee", check.knee)) if is_it),
+        "Objectives": " and ".join(check.objectives),
     }
 
 
@@ -53,11 +53,6 @@ def sentences(evaluation: Evaluation) -> list[str]:
     17 streams missed it; KL 0.0004."
     """
     return [_sentence(result) for result in evaluation.variants] if is_search(evaluation) else []
-
-
-def meaning(evaluation: Evaluation) -> str:
-    """How the sentences are to be read."""
-    return f"{MEANING} {NO_VERDICT}" if len(evaluation.variants) > 1 else MEANING
 
 
 def _sentence(result: VariantResult) -> str:

@@ -37,7 +37,7 @@ def content(evaluation: Evaluation, extras: Extras) -> dict[str, Any]:
         "hardware": hardware_line(evaluation.hardware),
         "cards": cards(evaluation),
         "search": sweep_words.sentences(evaluation),
-        "search_meaning": sweep_words.meaning(evaluation),
+        "search_meaning": sweep_words.MEANING,
         "warnings": evaluation.warnings,
         "percentiles": REPORT_PERCENTILES,
         "sections": _sections(shown),

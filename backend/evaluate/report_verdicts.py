@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from backend.domain.evaluation import Comparison, Evaluation, VariantResult
-from backend.domain.sweep_words import is_search
 from backend.domain.wording import (
     NOT_COMPARABLE,
     better_factor,
@@ -29,9 +28,9 @@ def headline(evaluation: Evaluation) -> str:
 
 
 def cards(evaluation: Evaluation) -> list[dict[str, Any]]:
-    """One a variant, the baseline first with its own figures. A search has no verdicts between variants."""
+    """One a variant, the baseline first with its own figures."""
     said: dict[str, list[str]] = {}
-    for verdict in () if is_search(evaluation) else verdicts(evaluation):
+    for verdict in verdicts(evaluation):
         said.setdefault(verdict.variant, []).append(verdict.text)
     rows: dict[str, dict[int | str, Comparison]] = {}
     for row in filter(_is_throughput, evaluation.comparison):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from backend.domain.sweep_words import MEANING
 from backend.service import Workspace
 from tests import studio
 from tests.unit.test_sweep_words import search, tried
@@ -13,7 +14,7 @@ def test_the_highest_load_and_the_knee_come_first(home: Workspace) -> None:
     at = studio.open_page("evaluate", id=identity)
     said = studio.says(at)
     assert "the highest load that keeps TTFT p95 at most 300 ms is 16 streams" in said and "the knee is at 8 streams" in said
-    assert "`v1`: no load that was tried is shown to keep" in said and "no verdict between them" in said
+    assert "`v1`: no load that was tried is shown to keep" in said and MEANING in said
     assert "KL 0.0004" in said and "too few repeats" not in said
     assert "highest load" in at.markdown[0].value
     (table,) = [frame.value for frame in at.dataframe if "Share within" in frame.value.columns]
