@@ -112,7 +112,10 @@ def draw_quality(document: Evaluation, key: str) -> None:
     if document.options.price_per_hour is not None:
         st.caption("The figure at a mark is its price per million output tokens at this load.")
     st.table(quality_rows(document), border="horizontal", hide_index=True, alt="Quality of each variant")
-    st.caption("Greedy answers to the workload's first prompts, held against the baseline's. In brackets: 95% intervals.")
+    st.caption(
+        "Answers: greedy ones to the workload's first prompts, held against the baseline's; those of failed requests are left "
+        "out. In brackets: 95% intervals."
+    )
 
 
 def quality_rows(document: Evaluation) -> list[dict[str, str]]:

@@ -172,8 +172,8 @@ def share(value: float, interval: tuple[float, float] | None, *, intervals: bool
 
 
 def _compared(compared: int, asked: int | None) -> str:
-    """`12 answers`, or what is left of them where requests failed."""
-    return counted(compared, "answer") if asked in {None, compared} else f"the {compared} of {asked} answers that both gave"
+    """`12 answers`, or `10 of 12 answers` where requests failed."""
+    return counted(compared, "answer") if asked in {None, compared} else f"{compared} of {asked} answers"
 
 
 def _small(value: float) -> str:

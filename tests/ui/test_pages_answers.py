@@ -100,7 +100,7 @@ AGREED = Quality(
 SCORED = AGREED.model_copy(update={"scored": "dequantized", "kl_mean": 0.0004, "perplexity": 61.9, "perplexity_original": 61.88})
 SURELY = (
     "greedy match 95.0% (95% 60.0 to 99.5), exact match 70.0% (95% 39.7 to 89.2), token F1 87.5% (95% 75.0 to 100.0) "
-    "over the 10 of 12 answers that both gave"
+    "over 10 of 12 answers"
 )
 
 
@@ -118,7 +118,7 @@ def test_agreement_stands_on_the_page_with_its_number_and_intervals(home: Worksp
     assert list(table["Answers"]) == ["the baseline's own", SURELY]
     assert table["Quality"].iloc[1] == "KL 0.0004, perplexity 61.90 against 61.88"
     (grid,) = [found.value for found in at.table if "Variant and quality" in found.value.columns]
-    short = "greedy match 95.0%, exact match 70.0%, token F1 87.5% over the 10 of 12 answers that both gave"
+    short = "greedy match 95.0%, exact match 70.0%, token F1 87.5% over 10 of 12 answers"
     assert grid["Variant and quality"].iloc[1].endswith(f"KL 0.0004, perplexity 61.90 against 61.88, {short}")
 
 
