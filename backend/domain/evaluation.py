@@ -123,7 +123,8 @@ class Price(_Frozen):
 class SloCheck(_Frozen):
     """Whether one level of a sweep keeps its objectives; `objective` has the rules of each verdict.
 
-    `highest` marks the highest level that was shown to keep them, `knee` the one beyond which more load buys little.
+    `highest` marks the highest level that was shown to keep them, `knee` the one beyond which more load buys little; neither is
+    ever a level that the client held back.
     """
 
     objectives: tuple[str, ...]
@@ -181,7 +182,7 @@ class Level(_Frozen):
     slo: SloCheck | None = None
     """In a sweep: whether this level keeps the objectives."""
     energy: Energy | None = None
-    """None where the machine reports none, in a sweep, and for an endpoint that was not started here."""
+    """None where the machine reports none, and for an endpoint that was not started here."""
 
     @property
     def key(self) -> int | str:
@@ -230,6 +231,8 @@ class VariantResult(_Frozen):
     """Scores of lm-eval tasks on the served variant; none where none were asked for."""
     ready_seconds: float | None = None
     peak_rss_bytes: int | None = None
+    lost: str | None = None
+    """What happened where its server went away before all was measured; None where it did not."""
 
 
 class Comparison(_Frozen):
