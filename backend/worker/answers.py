@@ -38,10 +38,10 @@ def _against(baseline: Answers, texts: Answers, tokenizer: Path | None) -> dict[
 
 
 def _tokens(tokenizer: Path | None, pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
-    from backend.evaluate import quality
-
     if tokenizer is None:
         return {}
+    from backend.evaluate import quality
+
     first, second = (quality.tokenize(tokenizer, texts) for texts in zip(*pairs, strict=True))
     match = quality.greedy_match(first, second)
     share, lengths = match["greedy_match"], [min(len(a), len(b)) for a, b in zip(first, second, strict=True)]
