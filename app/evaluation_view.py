@@ -29,10 +29,11 @@ from backend.domain.validity import reasons, valid
 from backend.domain.wording import (
     INTERLEAVE,
     Verdict,
+    answers_agreement,
     counted,
     figure,
     hardware_line,
-    quality_cost,
+    quality_scores,
     scored,
     verdicts,
     versions_line,
@@ -117,11 +118,28 @@ def draw_quality(document: Evaluation, key: str) -> None:
     charts.show(drawn.quality_speed(document, None, charts.theme()), f"{key}-quality")
     if document.options.price_per_hour is not None:
         st.caption("The figure at a mark is its price per million output tokens at this load.")
-    rows = [
-        {"Variant": f"**{plain(result.name)}**", "Quality": quality_cost(result.quality), "Scored on": plain(scored(result))}
-        for result in document.variants
+    st.table(quality_rows(document), border="horizontal", hide_index=True, alt="Quality of each variant")
+    st.caption(
+        "Answers: greedy ones to the workload's first prompts, held against the baseline's; those of failed requests are left "
+        "out. In brackets: 95% intervals."
+    )
+
+
+def quality_rows(document: Evaluation) -> list[dict[str, str]]:
+    """One a variant: what was scored, how far its answers agree with the baseline's, and what that was scored on."""
+    return [
+        {
+            "Variant": f"**{plain(result.name)}**",
+            "Quality": quality_scores(result.quality) or "not scored",
+            "Answers": _answers(result) if number else "the baseline's own",
+            "Scored on": plain(scored(result)),
+        }
+        for number, result in enumerate(document.variants)
     ]
-    st.table(rows, border="horizontal", hide_index=True, alt="Quality of each variant")
+
+
+def _answers(result: VariantResult) -> str:
+    return (answers_agreement(result.quality) if result.quality else "") or "not compared"
 
 
 def validity(document: Evaluation) -> list[dict[str, Any]]:

@@ -53,7 +53,8 @@ def _answers(view: EvaluationView, asked: Asked) -> None:
     same = sum(pair.same for pair in found)
     said = f"{same} of {len(found)} answers have the same words as those of {plain(baseline)}."
     chance = " The temperature is above 0, so answers differ by chance too." if view.document.options.temperature > 0 else ""
-    st.caption(f"{said}{chance} The most different ones come first; choose a row to read both.")
+    own = " From its second turn on, a conversation goes on from the variant's own answers." if any(p.turn for p in found) else ""
+    st.caption(f"{said}{chance}{own} The most different ones come first; choose a row to read both.")
     key = f"pairs-{asked.words}-{variant}"
     picked = st.dataframe(
         rows(found[:SHOWN]), hide_index=True, on_select="rerun", selection_mode="single-row", key=key,
@@ -67,7 +68,7 @@ def rows(found: list[Pair]) -> list[dict[str, Any]]:
     """One a prompt: what it was, how far the answers agree, and what each took."""
     return [
         {
-            "Prompt": short(" ".join(pair.prompt_text.split()), 80) if pair.prompt_text else f"line {pair.prompt + 1}",
+            "Prompt": short(" ".join(pair.prompt_text.split()), 80) if pair.prompt_text else _line(pair),
             "Repeat": pair.block + 1,
             "Token F1": figure(1 - pair.worse),
             "Same words": "yes" if pair.same else "no",
@@ -76,6 +77,10 @@ def rows(found: list[Pair]) -> list[dict[str, Any]]:
         }
         for pair in found
     ]
+
+
+def _line(pair: Pair) -> str:
+    return f"line {pair.prompt + 1}" if pair.turn is None else f"line {pair.prompt + 1}, turn {pair.turn + 1}"
 
 
 def _side_by_side(pair: Pair, baseline: str, variant: str) -> None:

@@ -13,8 +13,10 @@ from backend.cli.optimize import Json, queued
 from backend.cli.output import emit, table
 from backend.cli.run import finish
 from backend.domain.evaluation import Comparison, Evaluation
-from backend.domain.wording import streams
+from backend.domain.wording import agreed_shares, share, streams
 from backend.service import evaluations
+
+AGREED = ("greedy match", "exact match", "token F1")
 
 
 def register(app: typer.Typer) -> None:
@@ -117,13 +119,15 @@ def _verdict(row: Comparison) -> str:
 
 
 def _quality(document: Evaluation) -> list[str]:
-    header = ("variant", "perplexity", "mean KL", "greedy match", "ready s")
+    """The baseline agrees with itself, which is no figure."""
     rows = []
-    for result in document.variants:
+    for number, result in enumerate(document.variants):
         q = result.quality
-        figures = (q.perplexity, q.kl_mean, q.greedy_match) if q else (None, None, None)
-        rows.append((result.name, *figures, result.ready_seconds))
-    return [table(header, rows)]
+        shares = agreed_shares(q) if q and number else {}
+        agreed = [share(*shares[name]) if name in shares else None for name in AGREED]
+        answers = f"{q.answers} of {q.answers_asked}" if q and q.answers is not None else None
+        rows.append((result.name, q and q.perplexity, q and q.kl_mean, *agreed, answers, result.ready_seconds))
+    return [table(("variant", "perplexity", "mean KL", *AGREED, "answers", "ready s"), rows)]
 
 
 def _tasks(document: Evaluation) -> list[str]:

@@ -153,6 +153,7 @@ VARIANT_COLUMNS: dict[str, Callable[[VariantResult], Cell]] = {
     "Greedy match": _quality("greedy_match"),
     "Answers with the same words": _quality("exact_match"),
     "Token F1 of answers": _quality("token_f1"),
+    "Answers compared": _quality("answers"),
     "Ready after (s)": lambda result: result.ready_seconds,
     "Peak memory (bytes)": lambda result: result.peak_rss_bytes,
 }

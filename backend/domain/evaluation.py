@@ -229,6 +229,14 @@ class Quality(_Frozen):
     """Share of those answers with the same words as the baseline's (`domain.agreement`)."""
     token_f1: float | None = None
     """Mean F1 over their words."""
+    answers: int | None = None
+    """How many answers were compared: those that both gave. None in evaluations of earlier versions, which did not count."""
+    answers_asked: int | None = None
+    """How many were asked for."""
+    greedy_ci95: tuple[float, float] | None = None
+    exact_ci95: tuple[float, float] | None = None
+    token_f1_ci95: tuple[float, float] | None = None
+    """95% intervals over prompts such as those that were asked (`domain.agreement`)."""
     scored: Literal["dequantized", "original", "unavailable"] = "dequantized"
     note: str | None = None
 

@@ -13,6 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 UsageRung = Literal["continuous", "final", "none"]
 """How tokens are counted: usage with every chunk, usage once at the end, or not at all."""
+TURN_SEEDS = 1_000_000
+"""Seeds from one turn of a session to its next: more than a level takes prompts."""
 Mode = Literal["closed", "rate", "ramp", "trace"]
 """Who decides when a request is sent: the end of an earlier answer (closed), or a clock that does not wait for the server."""
 
@@ -33,9 +35,11 @@ class LoadPlan(_Frozen):
     the rate goes linearly from the one to the other over `seconds`. `trace`: each line of the prompts is due at its
     `timestamp`. What is due in the first `warmup_s` seconds is warm-up, handed over without draining: nothing waits for it.
 
-    Answers under way are always awaited. Measured request k has prompt k (cyclic) and seed `seed` + k whatever the timing, so
-    that two variants are asked the same. A prompt of several turns is a session: each turn is sent when the answer before it
-    has ended, with the whole conversation so far; session k is prompt k, and every turn counts as a request.
+    Answers under way are always awaited. Prompts are taken from the first line on, cyclic, by warm-up and by measured requests
+    apart; the one taken as number k (line k modulo the lines, from 0) has seed `seed` + k whatever the timing, so that two
+    variants are asked the same. A prompt of several turns is a session: each turn is sent when the answer before it has ended,
+    with the whole conversation so far. Every turn counts as a request, but takes no prompt: turn t of session k, both from 0,
+    has seed `seed` + k + t x TURN_SEEDS, wherever in the order of issue it came to stand.
     """
 
     url: str

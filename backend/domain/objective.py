@@ -60,8 +60,8 @@ def parse(text: str) -> Objective:
     return Objective("".join(text.split()), METRICS[found[1]], int(found[2]) / 100, limit)
 
 
-def wilson(within: int, of: int) -> tuple[float, float]:
-    """The 95% score interval of a share; (0, 1) of nothing."""
+def wilson(within: float, of: float) -> tuple[float, float]:
+    """The 95% score interval of a share; (0, 1) of nothing. Counts need not be whole where draws weigh unlike."""
     if of == 0:
         return 0.0, 1.0
     share, z2 = within / of, Z * Z

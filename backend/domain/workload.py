@@ -27,6 +27,12 @@ class Prompt(BaseModel):
     system: str | None = None
     timestamp: float | None = None
 
+    def turn(self, number: int | None) -> str:
+        """The user's words of one request, named from the second turn of a conversation on; `number` from 0, None outside one."""
+        if not self.turns or not number:
+            return self.prompt
+        return f"Turn {number + 1}: {self.turns[number]}"
+
     def texts(self) -> tuple[str, ...]:
         """All that is sent at the least, without the answers."""
         return (*((self.system,) if self.system else ()), *(self.turns or (self.prompt,)))

@@ -18,11 +18,12 @@ from backend.domain.charts_table import (
 )
 from backend.domain.evaluation import Evaluation, Level, Quality, VariantResult
 from backend.domain.validity import reasons, valid
-from backend.domain.wording import direction, scored, times
+from backend.domain.wording import agreed_shares, direction, scored, share, times
 from backend.evaluate.report_draw import table
 
 TOKEN_TIMES = {"continuous": "server", "final": "spread", "none": "none"}
 """Where the moment of each token is known from."""
+AGREED = {"Greedy match": "greedy match", "Answers with the same words": "exact match", "Token F1 of answers": "token F1"}
 
 
 def found(evaluation: Evaluation) -> dict[str, list[Row]]:
@@ -76,6 +77,7 @@ def _comparison(evaluation: Evaluation) -> list[Row]:
 def _quality(result: VariantResult) -> Row:
     quality = result.quality or Quality(scored="unavailable")
     low, high = quality.kl_ci95 or (None, None)
+    shares = agreed_shares(quality)
     return {
         "Variant": result.name,
         "Perplexity": quality.perplexity,
@@ -83,9 +85,8 @@ def _quality(result: VariantResult) -> Row:
         "Mean KL (nats a token)": quality.kl_mean,
         "KL, 95% from": low,
         "KL, 95% to": high,
-        "Greedy match": _share(quality.greedy_match),
-        "Answers with the same words": _share(quality.exact_match),
-        "Token F1 of answers": quality.token_f1,
+        "Answers compared": quality.answers,
+        **{title: share(*shares[name]) if name in shares else None for title, name in AGREED.items()},
         "First divergences / tokens": _share(quality.first_divergence_share, 2),
         "Scored on": scored(result),
     }

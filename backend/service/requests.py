@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from backend.domain import rotation, workload
+from backend.domain import pairing, rotation, workload
 from backend.domain.agreement import exact, token_f1
 from backend.domain.errors import WhetstoneError
 from backend.domain.load import RequestRecord
@@ -29,6 +29,8 @@ TIMES = (
     "status",
     "output_tokens",
     "clock",
+    "session",
+    "turn",
 )
 
 
@@ -50,16 +52,18 @@ class Pair(NamedTuple):
 
     block: int
     number: int
-    """The request's own, from 0, over its run."""
+    """The variant's own request, from 0, over its run."""
     prompt: int
     """The workload's line, from 0."""
+    turn: int | None
+    """Of a conversation, from 0: from the second on each variant goes on from its own earlier answers."""
     prompt_text: str | None
-    """None where the workload is no longer as it was measured."""
+    """The user's words of this turn; None where the workload is no longer as it was measured."""
     baseline: str
     variant: str
     worse: float
     baseline_s: float
-    """Client latency."""
+    """Client latency: from when it was sent, in an open loop from when it was due (`RequestRecord.start`)."""
     variant_s: float
     same: bool
 
@@ -80,30 +84,42 @@ def loads(view: EvaluationView) -> list[Asked]:
 def times(view: EvaluationView, asked: Asked, variant: str, block: int) -> list[RequestRecord]:
     """The records of one run, warm-up too, without chunks and texts. Raises NotFound."""
     rows = _read(view, [*HEAD, *TIMES], asked, [("variant", "==", variant), ("block", "==", block)])
-    return [RequestRecord.model_validate({name: row[name] for name in TIMES if name in row}) for row in rows]
+    return [_record(row) for row in rows]
 
 
 def pairs(view: EvaluationView, variant: str, asked: Asked) -> list[Pair]:
     """Measured requests that both answered, those whose answers differ most first. Raises NotFound."""
     baseline = view.document.variants[0].name
-    columns = [*HEAD, "index", "prompt", "warm", "status", "text", "sent", "end"]
     of = [("variant", "in", (baseline, variant))]
-    rows = [row for row in _read(view, columns, asked, of) if not row["warm"] and row["status"] == "ok"]
-    own = {(row["block"], row["index"]): row for row in rows if row["variant"] == variant}
-    against = {(row["block"], row["index"]): row for row in rows if row["variant"] == baseline}
+    runs: dict[tuple[str, int], list[RequestRecord]] = {}
+    for row in _read(view, [*HEAD, *TIMES, "text"], asked, of):
+        runs.setdefault((row["variant"], row["block"]), []).append(_record(row))
     lines = _Lines(view, asked)
-    found = [_pair(lines, against[key], own[key]) for key in own if key in against]
+    found = [
+        _pair(lines, block, first, second)
+        for block in sorted({block for _, block in runs})
+        for first, second in pairing.pairs(runs.get((baseline, block), ()), runs.get((variant, block), ()))
+    ]
     return sorted(found, key=lambda pair: (-pair.worse, pair.block, pair.number))
 
 
-def _pair(lines: _Lines, baseline: dict[str, Any], variant: dict[str, Any]) -> Pair:
-    place, prompt = lines.of(variant["block"], variant["prompt"])
+def _record(row: dict[str, Any]) -> RequestRecord:
+    """Evaluations of earlier versions have no session, turn and clock."""
+    return RequestRecord.model_validate({name: row[name] for name in (*TIMES, "text") if name in row})
+
+
+def _pair(lines: _Lines, block: int, baseline: RequestRecord, variant: RequestRecord) -> Pair:
+    place, prompt = lines.of(block, variant)
     return Pair(
-        block=variant["block"], number=variant["index"], prompt=place, prompt_text=prompt,
-        baseline=baseline["text"], variant=variant["text"], worse=1 - token_f1(baseline["text"], variant["text"]),
-        baseline_s=baseline["end"] - baseline["sent"], variant_s=variant["end"] - variant["sent"],
-        same=exact(baseline["text"], variant["text"]),
+        block=block, number=variant.index, prompt=place, turn=variant.turn, prompt_text=prompt,
+        baseline=baseline.text, variant=variant.text, worse=1 - token_f1(baseline.text, variant.text),
+        baseline_s=_took(baseline), variant_s=_took(variant), same=exact(baseline.text, variant.text),
     )  # fmt: skip
+
+
+def _took(record: RequestRecord) -> float:
+    """An answer began; should its stamp be missing, it was due at the least."""
+    return record.end - (record.intended if record.start is None else record.start)
 
 
 class _Lines:
@@ -117,14 +133,14 @@ class _Lines:
         self._levels, self._number = len(levels), levels.index(value) if known else None
         self._texts = _prompts(view) if known else []
 
-    def of(self, block: int, prompt: int) -> tuple[int, str | None]:
+    def of(self, block: int, record: RequestRecord) -> tuple[int, str | None]:
         if self._number is None or not self._texts:
-            return prompt, None
-        place = rotation.line(self._levels, block, self._number, prompt, len(self._texts))
-        return place, self._texts[place]
+            return record.prompt, None
+        place = rotation.line(self._levels, block, self._number, record.prompt, len(self._texts))
+        return place, self._texts[place].turn(record.turn)
 
 
-def _prompts(view: EvaluationView) -> list[str]:
+def _prompts(view: EvaluationView) -> Sequence[workload.Prompt]:
     """In their order; none where the workload is gone or was changed since."""
     file = Path(view.document.options.workload)
     try:
@@ -133,7 +149,7 @@ def _prompts(view: EvaluationView) -> list[str]:
         return []
     if found.sha256 != view.document.workload.get("sha256"):
         return []
-    return [prompt.prompt for prompt in found.prompts]
+    return found.prompts
 
 
 Condition = tuple[str, str, Any]

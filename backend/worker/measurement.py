@@ -16,7 +16,7 @@ from backend.evaluate import loads
 from backend.evaluate.loads import Found, Load
 from backend.hardware import energy
 from backend.worker import neighbours, runs
-from backend.worker.answers import GREEDY_PROMPTS
+from backend.worker.answers import GREEDY_PROMPTS, Answers
 from backend.worker.channel import JobChannel
 from backend.worker.progress import ChannelProgress
 from backend.worker.records import Measured
@@ -35,7 +35,8 @@ class Measurement:
     def __init__(self, spec: EvaluateSpec, channel: JobChannel, workload: Workload, progress: ChannelProgress) -> None:
         self.spec, self.channel, self.workload, self.progress = spec, channel, workload, progress
         self.runs: dict[Key, list[Run]] = {}
-        self.answers: dict[int, list[str]] = {}
+        self.answers: dict[int, Answers] = {}
+        """Variant -> its greedy answers."""
         self.loads = loads.loads(spec.options)
         self.swept: dict[int, list[Found]] = {}
         self.lost: dict[int, str] = {}
@@ -185,13 +186,14 @@ class Measurement:
             output_tokens_per_s=rate,
         )  # fmt: skip
 
-    def _answer(self, variant: int, endpoint: Endpoint) -> list[str]:
-        """Greedy answers one at a time, so that batching cannot tip a tie."""
+    def _answer(self, variant: int, endpoint: Endpoint) -> Answers:
+        """Greedy answers one at a time, so that batching cannot tip a tie. None for a request that failed."""
+        asked = min(GREEDY_PROMPTS, len(self.workload.prompts))
         plan = self._plan(endpoint, Load("closed", 1), self._plain_prompts()).model_copy(
-            update={"requests": GREEDY_PROMPTS, "seconds": None, "temperature": 0.0, "warmup_requests": 1}
+            update={"requests": asked, "seconds": None, "temperature": 0.0, "warmup_requests": 1}
         )
         records, _ = self._load(endpoint, plan)
-        return [record.text for record in sorted(records, key=lambda r: r.index) if not record.warm]
+        return [r.text if r.ok else None for r in sorted(records, key=lambda r: r.index) if not r.warm]
 
     def _plan(self, endpoint: Endpoint, load: Load, prompts: Path, requests: int | None = None) -> LoadPlan:
         bearer = self.spec.options.bearer_env if endpoint.server is None else None

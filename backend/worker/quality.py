@@ -20,6 +20,9 @@ def measure(variants: Sequence[Variant], progress: Progress, folder: Path) -> di
     Speculative decoding and compilation keep the weights, so such a variant has its weights' score; what serving changed
     shows in the greedy match.
     """
+    unread = Quality(scored="unavailable", note="The weights behind a URL cannot be read.")
+    if all(variant.model_path is None or variant.original_path is None for variant in variants):
+        return dict.fromkeys(range(len(variants)), unread)  # before seconds go into loading what would score them
     from backend.evaluate import quality
     from backend.evaluate.quality_states import Place
     from backend.layered.passes import devices
@@ -29,7 +32,7 @@ def measure(variants: Sequence[Variant], progress: Progress, folder: Path) -> di
     text = HELD_OUT.read_text()
     for index, variant in enumerate(variants):
         if variant.model_path is None or variant.original_path is None:
-            found[index] = Quality(scored="unavailable", note="The weights behind a URL cannot be read.")
+            found[index] = unread
             continue
         key = (_identity(variant.original_path), _identity(variant.model_path))
         if key not in known:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from backend.domain import rotation
+from backend.domain import pairing, rotation
 from backend.domain.evaluation import EvaluateOptions, Evaluation, Level
 from backend.domain.load import RequestRecord
 from backend.domain.report_extras import Extras, Pair, Spread, gather, load_of, spreads
@@ -37,16 +37,13 @@ class InMemory:
 
     def pairs(self, level: Level, name: str) -> Iterator[Pair]:
         for block, (ours, theirs) in enumerate(zip(self._of(self._names[0], level), self._of(name, level), strict=False)):
-            own = {record.index: record for record in theirs if record.ok and not record.warm}
-            for record in ours:
-                other = own.get(record.index)
-                if other is not None and record.ok and not record.warm:
-                    yield block, self._prompt(level, block, record.prompt), record.text, other.text
+            for record, other in pairing.pairs(ours, theirs):
+                yield block, self._prompt(level, block, record), record.text, other.text
 
     def _of(self, name: str, level: Level) -> Runs:
         return self._runs.get((name, load_of(level)), ())
 
-    def _prompt(self, level: Level, block: int, prompt: int) -> str | None:
+    def _prompt(self, level: Level, block: int, record: RequestRecord) -> str | None:
         """None of a search, a ramp or a trace, where lines are not turned."""
         options = self._options
         levels: list[float] = [*options.rate] if options.rate else [*options.concurrency]
@@ -54,7 +51,8 @@ class InMemory:
         if options.sweep or options.trace or options.ramp or value not in levels:
             return None
         lines = self._workload.prompts
-        return lines[rotation.line(len(levels), block, levels.index(value), prompt, len(lines))].prompt
+        place = rotation.line(len(levels), block, levels.index(value), record.prompt, len(lines))
+        return lines[place].turn(record.turn)
 
 
 def _load(row: Measured) -> tuple[float | None, int]:

@@ -15,14 +15,17 @@ from backend.domain import charts
 from backend.domain.errors import RequestError
 from backend.domain.evaluation import Evaluation, VariantResult
 from backend.domain.jobs import JobState
+from backend.domain.objective import wilson
+from backend.domain.wording import quality_cost
 from backend.service import Workspace, evaluations, supervisors, variants
-from tests.fakes.running import running
+from tests.fakes.running import running, write_prompts
 from tests.homes import open_home, until_ended
 
 FAULTS = {
     "reset_midway": "reset", "malformed_event": "malformed", "html": "malformed",
     "http_429": "http_429", "http_503": "http_503", "hang": "timeout",
 }  # fmt: skip
+ASKED = ("one", "two", "three")
 
 
 @pytest.fixture(scope="module")
@@ -33,18 +36,13 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workspace]:
 
 
 @pytest.fixture(scope="module")
-def measured(home: Workspace) -> tuple[Evaluation, str]:
-    """Every fault as a variant of one evaluation, and its report."""
+def measured(home: Workspace, tmp_path_factory: pytest.TempPathFactory) -> tuple[Evaluation, str]:
+    """Every fault as a variant of one evaluation, with quality, and its report."""
+    workload = write_prompts(tmp_path_factory.mktemp("words"), *({"prompt": word} for word in ASKED))
     options = evaluations.options(
-        concurrency=(1,),
-        requests=2,
-        repeats=1,
-        max_tokens=8,
-        quality=False,
-        timeout_s=0.5,
-        warmup_requests=0,
-        price_per_hour=1.0,
-    )
+        concurrency=(1,), requests=2, repeats=1, max_tokens=8, timeout_s=0.5, warmup_requests=0, price_per_hour=1.0,
+        workload=workload,
+    )  # fmt: skip
     with running("broken_server.py") as url:
         sources = [f"{url}#ok", *(f"{url}#{fault}" for fault in FAULTS), f"{url}#no_usage"]
         job = evaluations.submit(home, evaluations.prepare(home, sources, options))
@@ -98,6 +96,18 @@ def test_a_variant_whose_tokens_were_not_counted_gets_no_verdict_on_them(measure
     reason = f"no verdict: of `{name}`, 2 of 2 answers came without a token count"
     assert said["output_tokens_per_s"] == said["tpot_ms"] == reason
     assert "token count" not in said["ttft_ms_p50"]
+
+
+def test_failures_are_no_agreement(measured: tuple[Evaluation, str]) -> None:
+    for fault in FAULTS:
+        quality = of(measured[0], fault).quality
+        assert quality is not None and (quality.answers, quality.answers_asked) == (0, len(ASKED)), fault
+        assert quality.exact_match is quality.token_f1 is quality.exact_ci95 is None, fault
+        assert quality_cost(quality) == "none of 3 answers could be compared, KL not measured"
+    compared = of(measured[0], "no_usage").quality
+    assert compared is not None and (compared.answers, compared.exact_match, compared.token_f1) == (3, 1, 1)
+    assert compared.exact_ci95 == wilson(3, 3) and compared.token_f1_ci95 is None
+    assert quality_cost(compared) == "exact match 100.0% (95% 43.9 to 100.0), token F1 100.0% over 3 answers, KL not measured"
 
 
 def test_no_verdict_is_given_on_them_and_the_report_names_the_errors(measured: tuple[Evaluation, str]) -> None:

@@ -233,6 +233,15 @@ def test_a_sentence_without_quality_says_that_it_was_not_measured() -> None:
     assert quality_cost(quality(0.0004)) == "KL 0.0004, perplexity 61.90 against 61.88"
 
 
+def test_agreement_is_told_with_its_number_and_surely_where_it_is_all_there_is() -> None:
+    agreed = Quality(scored="unavailable", answers=12, answers_asked=12, exact_match=0.75, exact_ci95=(0.468, 0.911), token_f1=1)
+    assert quality_cost(agreed) == "exact match 75.0% (95% 46.8 to 91.1), token F1 100.0% over 12 answers, KL not measured"
+    scored = agreed.model_copy(update={"kl_mean": 0.0004, "greedy_match": 0.9})
+    assert quality_cost(scored) == "KL 0.0004, greedy match 90.0%, exact match 75.0%, token F1 100.0% over 12 answers"
+    assert quality_cost(Quality(answers=0, answers_asked=12)) == "none of 12 answers could be compared, KL not measured"
+    assert quality_cost(Quality(greedy_match=0.98)) == "greedy match 98.0%, KL not measured", "of an earlier version"
+
+
 def test_a_reason_that_holds_for_every_metric_is_said_once() -> None:
     few = _compare(level(4, repeats=3), level(4, 1.5, repeats=3, seed=1))
     assert sentence(list(few.values()), None).count("too few repeats") == 1

@@ -116,16 +116,17 @@ class Level:
         aside.write_text(json.dumps(self.counts()))
         aside.replace(self._live)
 
-    def _issue(self, index: int, number: int, stream: int, intended: float, *, warm: bool) -> Exchange:
-        """Make a request: the next turn of the stream's conversation, else the next prompt. `number` counts apart in warm-up."""
+    def _issue(self, index: int, stream: int, intended: float, *, warm: bool) -> Exchange:
+        """Make a request: the next turn of the stream's conversation, else the next prompt, counted apart in warm-up."""
         talk = self._talks.pop(stream, None)
         if talk is None:
-            line, self._lines[warm] = self._lines[warm] % self._payloads.count, self._lines[warm] + 1
-            talk = self._payloads.talk(line, sum(self._lines.values()) - 1)
+            place, self._lines[warm] = self._lines[warm], self._lines[warm] + 1
+            line = place % self._payloads.count
+            talk = self._payloads.talk(line, sum(self._lines.values()) - 1, place)
         else:
-            line = talk.line
-        seed = None if self._plan.seed is None else self._plan.seed + number
-        exchange = Exchange(index, stream, line, seed, warm, intended, talk=talk, turn=talk.turn if talk else None)
+            line, place = talk.line, talk.place
+        turn = None if talk is None else talk.turn
+        exchange = Exchange(index, stream, line, self._payloads.seed(place, turn or 0), warm, intended, talk=talk, turn=turn)
         exchange.streamed = self._plan.stream
         self.exchanges.append(exchange)
         return exchange
@@ -159,7 +160,7 @@ class ClosedLevel(Level):
             return None
         first = self._plan.concurrency * self._plan.warmup_requests
         self._measured += 1
-        return self._issue(first + self._measured - 1, self._measured - 1, stream, now, warm=False)
+        return self._issue(first + self._measured - 1, stream, now, warm=False)
 
     def idle(self, stream: int) -> bool:
         self._running.discard(stream)
@@ -170,7 +171,7 @@ class ClosedLevel(Level):
     def _warm_up(self, stream: int, now: float) -> Exchange:
         number = stream * self._plan.warmup_requests + self._plan.warmup_requests - self._warm_left[stream]
         self._warm_left[stream] -= 1
-        return self._issue(number, number, stream, now, warm=True)
+        return self._issue(number, stream, now, warm=True)
 
     def _leave_warmup(self, stream: int, now: float) -> None:
         self._in_warmup.discard(stream)

@@ -32,7 +32,6 @@ class OpenLevel(Level):
         self._free: list[int] = []
         self._assigned: dict[int, Exchange] = {}
         self._waiting: deque[Exchange] = deque()
-        self._warm = 0
 
     def start(self, new: Callable[[int], Stream]) -> None:
         self._new = new
@@ -81,9 +80,8 @@ class OpenLevel(Level):
     def _arrival(self, offset: float) -> Exchange:
         """The stream is -1 until one takes it."""
         warm = offset < self._plan.warmup_s
-        number = self._warm if warm else self._measured
-        self._warm, self._measured = self._warm + warm, self._measured + (not warm)
-        exchange = self._issue(len(self.exchanges), number, -1, self._started + offset, warm=warm)
+        self._measured += not warm
+        exchange = self._issue(len(self.exchanges), -1, self._started + offset, warm=warm)
         exchange.due = True
         return exchange
 
@@ -108,7 +106,7 @@ class OpenLevel(Level):
         if self._enough():
             del self._talks[stream]
             return None
-        exchange = self._issue(len(self.exchanges), self._measured, stream, perf_counter(), warm=False)
+        exchange = self._issue(len(self.exchanges), stream, perf_counter(), warm=False)
         self._measured += 1
         exchange.due = True
         return exchange

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from backend.domain.errors import InvalidWorkload
-from backend.domain.load import LoadPlan, UsageRung
+from backend.domain.load import TURN_SEEDS, LoadPlan, UsageRung
 from backend.evaluate.load.endpoint import Address
 from backend.evaluate.load.talk import Talk
 
@@ -36,13 +36,17 @@ class Payloads:
     def request(self, prompt: int, seed: int | None) -> bytes:
         return self._whole(self._bodies[prompt], seed)
 
-    def talk(self, line: int, number: int) -> Talk | None:
+    def seed(self, place: int, turn: int) -> int | None:
+        """Of what was taken from the prompts as number `place`, from 0, whenever it is sent. None where none is asked for."""
+        return None if self._plan.seed is None else self._plan.seed + place + turn * TURN_SEEDS
+
+    def talk(self, line: int, number: int, place: int) -> Talk | None:
         """A new conversation, where that line is one."""
         prompt = self._prompts[line]
         if "turns" not in prompt:
             return None
         before = [{"role": "system", "content": prompt["system"]}] if prompt["system"] else []
-        return Talk(number, line, tuple(prompt["turns"]), prompt["max_tokens"] or self._plan.max_tokens, messages=before)
+        return Talk(number, line, place, tuple(prompt["turns"]), prompt["max_tokens"] or self._plan.max_tokens, messages=before)
 
     def conversation(self, talk: Talk, seed: int | None) -> bytes:
         """The request for its next turn. Completions get the words alone, in order, each from a new line."""

@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Talk:
-    """`number` counts the conversations of a level, `line` is the prompts' line from 0, `turn` the next one to be sent."""
+    """`number` counts the conversations of a level in the order they began, `place` those of warm-up and measured ones apart;
+    `line` is the prompts' line from 0, `turn` the next one to be sent."""
 
     number: int
     line: int
+    place: int
     turns: tuple[str, ...]
     max_tokens: int
     turn: int = 0
