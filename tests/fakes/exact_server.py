@@ -51,9 +51,9 @@ class Pace:
 class Answer:
     """One answer under way: its number, its body's shape and the times at which its content chunks left."""
 
-    def __init__(self, number: int, body: dict, chat: bool, options: argparse.Namespace) -> None:
+    def __init__(self, number: int, received: float, body: dict, chat: bool, options: argparse.Namespace) -> None:
         self.number = number
-        self.received = perf_counter()
+        self.received = received
         self.sends: list[float] = []
         self.tokens = body.get("max_completion_tokens") or body["max_tokens"]
         self.sent_tokens = 0
@@ -125,6 +125,7 @@ class Server(asyncio.Protocol):
             self.transport.write(data[sent:])
 
     def data_received(self, data: bytes) -> None:
+        now = perf_counter()
         self.buffer += data
         head, blank, rest = self.buffer.partition(b"\r\n\r\n")
         if not blank:
@@ -137,10 +138,10 @@ class Server(asyncio.Protocol):
         size = int(next(line[15:] for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")))
         if len(rest) >= size:
             self.buffer = rest[size:]
-            self.begin(json.loads(rest[:size]), b"/chat/" in path)
+            self.begin(now, json.loads(rest[:size]), b"/chat/" in path)
 
-    def begin(self, body: dict, chat: bool) -> None:
-        answer = self.answer = Answer(len(self.log), body, chat, self.options)
+    def begin(self, received: float, body: dict, chat: bool) -> None:
+        answer = self.answer = Answer(len(self.log), received, body, chat, self.options)
         self.log.append(answer)
         if self.options.slots and len(self.at_work) >= self.options.slots:
             self.queue.append((self, answer))
