@@ -51,7 +51,7 @@ class Reader:
                 await self._to.drain()
                 size = int.from_bytes(await self._from.readexactly(SIZE))
                 return await self._from.readexactly(size)
-            except (asyncio.IncompleteReadError, ConnectionError):
+            except (asyncio.IncompleteReadError, ConnectionError, RuntimeError):  # the last is uvloop's, of a pipe that is closed
                 raise WorkError(GONE) from None
 
     async def close(self) -> None:
