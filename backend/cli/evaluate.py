@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,7 +12,7 @@ from backend.cli.levels import levels_table
 from backend.cli.optimize import Json, queued
 from backend.cli.output import emit, table
 from backend.cli.run import finish
-from backend.domain.evaluation import Evaluation
+from backend.domain.evaluation import Evaluation, Level, VariantResult
 from backend.service import evaluations
 
 
@@ -91,7 +91,7 @@ def evaluate(
 
 def summary(document: Evaluation) -> str:
     """The levels as a table, then a line a verdict, then quality."""
-    rows = [(result.name, level.model_dump()) for result in document.variants for level in result.levels]
+    rows = [(result.name, _level(result, level)) for result in document.variants for level in result.levels]
     verdicts = [
         f"  at {c.concurrency} stream(s), {c.metric}: {c.variant} is {c.verdict}" if not c.verdict.startswith("no ")
         else f"  at {c.concurrency} stream(s), {c.metric}: {c.variant}: {c.verdict}"
@@ -108,6 +108,12 @@ def summary(document: Evaluation) -> str:
         *_tasks(document),
     ]
     return "\n".join(lines + [f"warning: {warning}" for warning in document.warnings])
+
+
+def _level(result: VariantResult, level: Level) -> dict[str, Any]:
+    """As in the JSON, but that an acceptance rate which is not there says why."""
+    shown = level.model_dump()
+    return shown | ({"acceptance_rate": result.no_acceptance} if level.acceptance_rate is None else {})
 
 
 def _quality(document: Evaluation) -> list[str]:

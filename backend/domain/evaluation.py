@@ -222,6 +222,17 @@ class VariantResult(_Frozen):
     """Scores of lm-eval tasks on the served variant; none where none were asked for."""
     ready_seconds: float | None = None
     peak_rss_bytes: int | None = None
+    speculates: bool | None = None
+    """Whether its server guesses tokens ahead. None where that is not known: a server that was not started here and tells no
+    counters of it."""
+
+    @property
+    def no_acceptance(self) -> str:
+        """Why there is no acceptance rate, in words: `no speculation` only where that is known."""
+        ours = self.variant.kind != "url"
+        if self.speculates or (ours and self.variant.speculation is not None):
+            return "not measured"
+        return "no speculation" if ours or self.speculates is False else "not told"
 
 
 class Comparison(_Frozen):
