@@ -6,7 +6,8 @@ Every measurement is a fresh process under the engine's own interpreter (benchma
 take turns, every other round backwards, so that a machine that slows down slows all of them. Models of three widths are trained
 once (benchmarks/quantize_models.py, minutes). Wants the `compress` environment, a quiet machine and, at the largest size, hours:
 --limit stops a run and says so, --engines leaves some out. What was measured is kept in build/quantize.json and not measured
-again unless --again; the report is made of all of it, and refused where engines saw different tokens.
+again unless the engine's code changed or --again; the report is made of all of it, and refused where engines saw different
+tokens.
 Writes benchmarks/results/quantize.md.
 """
 
@@ -19,6 +20,7 @@ import os
 import shutil
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +68,8 @@ def main() -> None:
         "samples": SAMPLES,
         "length": LENGTH,
     }
-    text = report.markdown(kept.rows, about, sorted(arguments.sizes), arguments.methods)
+    rows = [row for row in kept.rows if row.get("sources") == sources(row["engine"])]
+    text = report.markdown(rows, about, sorted(arguments.sizes), arguments.methods)
     RESULTS.write_text(text)
     print(text)
 
@@ -129,8 +132,16 @@ def _case(
 ) -> Case:
     return {
         "part": part, "engine": engine, "method": method, "hidden": hidden, "layers": layers, "samples": samples,
-        "threads": arguments.threads, "round": turn,
+        "threads": arguments.threads, "round": turn, "sources": sources(engine),
     }  # fmt: skip
+
+
+@cache
+def sources(engine: str) -> str:
+    """Of the code that runs `engine`: what an earlier version took is no figure of this one."""
+    folders = ("engines/native", "layered") if engine == "native" else ("engines/libraries",)
+    files = [file for folder in folders for file in sorted((CHECKOUT / "backend" / folder).rglob("*.py"))]
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12]
 
 
 def measured(case: Case, folder: Path, arguments: argparse.Namespace, *, score: bool) -> Case:

@@ -19,5 +19,5 @@ def window_kls(original: Path, candidate: Path) -> tuple[list[float], float, flo
     """
     tokens = quality.window_tokens(original, calibration_text.HELD_OUT.read_text(), LENGTH, WINDOWS)
     rows = quality.window_rows(original, candidate, tokens, Silent())
-    before, after, kl = zip(*rows, strict=True)
+    before, after, kl, _ = zip(*rows, strict=True)
     return list(kl), math.exp(math.fsum(after) / len(after)), math.exp(math.fsum(before) / len(before))

@@ -12,7 +12,8 @@ from backend.cli.levels import levels_table
 from backend.cli.optimize import Json, queued
 from backend.cli.output import emit, table
 from backend.cli.run import finish
-from backend.domain.evaluation import Evaluation, Level, VariantResult
+from backend.domain.evaluation import Comparison, Evaluation, Level, VariantResult
+from backend.domain.wording import streams
 from backend.service import evaluations
 
 
@@ -62,7 +63,7 @@ def evaluate(
     interleave: Annotated[str, typer.Option(help="auto, resident (all servers up) or restart.")] = "auto",
     fail_if: Annotated[
         list[str] | None,
-        typer.Option(help="Exit 1 where this holds, such as `ttft_p95 > 300ms at 4`; repeatable."),
+        typer.Option(help="Exit 1 where this holds, such as `ttft_p95 > 300ms at 4` (streams; of a rate `at 4/s`); repeatable."),
     ] = None,
     wait: Annotated[bool, typer.Option("--wait/--detach", help="Wait for the end, or leave it to the supervisor.")] = True,
     json: Json = False,
@@ -92,22 +93,27 @@ def evaluate(
 def summary(document: Evaluation) -> str:
     """The levels as a table, then a line a verdict, then quality."""
     rows = [(result.name, _level(result, level)) for result in document.variants for level in result.levels]
-    verdicts = [
-        f"  at {c.concurrency} stream(s), {c.metric}: {c.variant} is {c.verdict}" if not c.verdict.startswith("no ")
-        else f"  at {c.concurrency} stream(s), {c.metric}: {c.variant}: {c.verdict}"
-        for c in document.comparison
-    ]  # fmt: skip
     lines = [
         levels_table(rows),
         "",
-        f"Against {document.variants[0].name}:",
-        *verdicts,
-        "",
+        *_verdicts(document),
         "Quality:",
         *_quality(document),
         *_tasks(document),
     ]
     return "\n".join(lines + [f"warning: {warning}" for warning in document.warnings])
+
+
+def _verdicts(document: Evaluation) -> list[str]:
+    """None in a search: each variant has levels of its own."""
+    said = [_verdict(row) for row in document.comparison]
+    return [f"Against {document.variants[0].name}:", *said, ""] if said else []
+
+
+def _verdict(row: Comparison) -> str:
+    """`  at 4 streams, ttft_ms_p50: w8a8 is faster by ...`, at the load as it was asked for."""
+    found = ": " if row.verdict.startswith("no ") else " is "
+    return f"  at {streams(row.key)}, {row.metric}: {row.variant}{found}{row.verdict}"
 
 
 def _level(result: VariantResult, level: Level) -> dict[str, Any]:

@@ -95,7 +95,9 @@ def _text(document: dict[str, Any]) -> str:
         lines.append(f"  {document['average_bits']:.2f} bits a weight of the quantized linears, scales counted")
     if quality.get("kl_mean") is not None:
         change = f"{quality['perplexity_before']:.2f} -> {quality['perplexity_after']:.2f}"
-        lines.append(f"  perplexity {change}, mean KL divergence {quality['kl_mean']:.5f}")
+        match = quality.get("greedy_match")
+        same = "" if match is None else f", the same most probable token at {match:.1%} of positions"
+        lines.append(f"  perplexity {change}, mean KL divergence {quality['kl_mean']:.5f}{same}")
     if document["recovery"]:
         lines.append(f"  {gained(document['recovery']['quality'])}")
     return "\n".join(lines + [f"Next: whetstone evaluate starter {document['artifact']}"])

@@ -123,7 +123,8 @@ class Price(_Frozen):
 class SloCheck(_Frozen):
     """Whether one level of a sweep keeps its objectives; `objective` has the rules of each verdict.
 
-    `highest` marks the highest level that was shown to keep them, `knee` the one beyond which more load buys little.
+    `highest` marks the highest level that was shown to keep them, `knee` the one beyond which more load buys little; neither is
+    ever a level that the client held back.
     """
 
     objectives: tuple[str, ...]
@@ -167,7 +168,7 @@ class Level(_Frozen):
     """Answers whose tail repeats one short cycle: they flatter speculative decoding."""
     price: Price | None = None
     acceptance_rate: float | None = None
-    """Accepted / drafted tokens from the server's counters over the level; None without speculation."""
+    """Accepted / drafted tokens from the server's counters over the level; `VariantResult.no_acceptance` says why it is None."""
     client_limited: bool = False
     audit: dict[str, Any] = {}
     blocks: list[dict[str, float]] = []
@@ -181,7 +182,7 @@ class Level(_Frozen):
     slo: SloCheck | None = None
     """In a sweep: whether this level keeps the objectives."""
     energy: Energy | None = None
-    """None where the machine reports none, in a sweep, and for an endpoint that was not started here."""
+    """None where the machine reports none, and for an endpoint that was not started here."""
 
     @property
     def key(self) -> int | str:
@@ -225,6 +226,8 @@ class VariantResult(_Frozen):
     speculates: bool | None = None
     """Whether its server guesses tokens ahead. None where that is not known: a server that was not started here and tells no
     counters of it."""
+    lost: str | None = None
+    """What happened where its server went away before all was measured; None where it did not."""
 
     @property
     def no_acceptance(self) -> str:

@@ -1,7 +1,9 @@
 """Conditions under which a pipeline fails: `ttft_p95 > 300ms`, `kl_mean > 0.02`, read before the run, judged after it. Pure.
 
 A condition says what is NOT acceptable. It is held against every variant but the baseline (against the only one where there is
-one) and, for figures of a level, at every concurrency, or only at the one after `at`. What was not measured cannot pass.
+one) and, for figures of a level, at every load that was asked for, or only at the one after `at`: `at 4` is 4 streams, of an
+open loop 4 requests a second, as `at 4/s` is; never the mean number under way. What was not measured, or not in every repeat,
+cannot pass.
 """
 
 from __future__ import annotations
@@ -14,8 +16,8 @@ from difflib import get_close_matches
 from typing import NamedTuple
 
 from backend.domain.errors import RequestError
-from backend.domain.evaluation import Evaluation, Level, Quality, VariantResult
-from backend.domain.wording import figure, streams
+from backend.domain.evaluation import EvaluateOptions, Evaluation, Level, Quality, VariantResult, load_key
+from backend.domain.wording import counted, figure, streams
 
 LATENCIES = {
     "ttft": "ttft_ms", "tpot": "tpot_ms", "chunk_gap": "chunk_gap_ms", "client_latency": "client_latency_ms",
@@ -37,8 +39,11 @@ OPERATORS: dict[str, Callable[[float, float], bool]] = {
 }  # fmt: skip
 WRITTEN = re.compile(
     r"\s*(?P<metric>task\.[\w-]+\.[\w+,-]+|[a-z_0-9]+)\s*(?P<operator><=|>=|<|>)\s*(?P<value>[-+0-9.eE]+)\s*(?P<unit>ms|us|s|%|)"
-    r"(?:\s+at\s+(?P<at>\d+))?\s*"
+    r"(?:\s+at\s+(?P<at>\d+(?:\.\d+)?)(?P<per_second>\s*(?:requests)?/s)?)?\s*"
 )
+
+Key = int | str
+"""Which of an evaluation's levels: `Level.key`."""
 
 
 class InvalidGate(RequestError):
@@ -46,13 +51,23 @@ class InvalidGate(RequestError):
 
 
 class Gate(NamedTuple):
-    """One condition. `limit` in the metric's own unit: milliseconds for a latency, a share (0 to 1) where % was written."""
+    """One condition. `limit` in the metric's own unit: milliseconds for a latency, a share (0 to 1) where % was written.
+
+    `at`: the only load it is held at, streams or requests a second; surely the latter where `per_second`.
+    """
 
     written: str
     metric: str
     operator: str
     limit: float
-    concurrency: int | None = None
+    at: float | None = None
+    per_second: bool = False
+
+    def holds_at(self, key: Key) -> bool:
+        if self.at is None:
+            return True
+        clocked = {load_key("rate", 0, self.at), load_key("ramp", 0, self.at)}
+        return key in clocked or (not self.per_second and key == self.at)
 
     @property
     def needs_quality(self) -> bool:
@@ -64,17 +79,21 @@ class Gate(NamedTuple):
 
 
 class Breach(NamedTuple):
-    """A condition that holds, in words, and where. `value` is None where the figure was not measured."""
+    """A condition that holds, in words, and where: `place` is a load in words, None where there is none to name. `value` is None
+    where the figure was not measured; `repeats` is (measured, asked) where only some of the repeats were."""
 
     gate: Gate
     variant: str
-    concurrency: int | None
+    place: str | None
     value: float | None
+    repeats: tuple[int, int] | None = None
 
     @property
     def words(self) -> str:
-        where = f" at {streams(self.concurrency)}" if self.concurrency else ""
+        where = f" at {self.place}" if self.place else ""
         said = "was not measured" if self.value is None else f"is {figure(self.value)}"
+        if self.repeats is not None:
+            said = f"was measured in only {self.repeats[0]} of {counted(self.repeats[1], 'repeat')}"
         return f"{self.variant}{where}: {self.gate.metric} {said} (fails if {self.gate.written})"
 
 
@@ -96,16 +115,16 @@ def read(written: str) -> Gate:
         hint = f"did you mean {' or '.join(near)}" if near else f"the names are {', '.join(metrics())}"
         raise InvalidGate(f"--fail-if is wrong: there is no figure `{metric[:60]}`; {hint}?")
     scale = _scale(metric, unit, written)
-    at = int(found["at"]) if found["at"] else None
+    at = float(found["at"]) if found["at"] else None
     if at is not None and _of_variant(metric):
-        raise InvalidGate(f"--fail-if is wrong: `{metric}` is one figure a variant, so `at {at}` has no meaning; leave it out.")
+        raise InvalidGate(f"--fail-if is wrong: `{metric}` is one figure a variant, so `at {at:g}` has no meaning; leave it out.")
     try:
         limit = float(found["value"]) * scale
     except ValueError:
         limit = math.nan
     if not math.isfinite(limit):
         raise InvalidGate(f"--fail-if is wrong: `{found['value'][:40]}` is no number.")
-    return Gate(written.strip(), metric, found["operator"], limit, at)
+    return Gate(written.strip(), metric, found["operator"], limit, at, found["per_second"] is not None)
 
 
 def _scale(metric: str, unit: str, written: str) -> float:
@@ -120,15 +139,28 @@ def _scale(metric: str, unit: str, written: str) -> float:
     return 0.01 if unit == "%" else 1.0
 
 
-def check(gates: Sequence[Gate], levels: Sequence[int] | None, *, quality: bool, priced: bool, tasks: Sequence[str] = ()) -> None:
-    """Whether the evaluation will give every figure that is asked for; `levels` None where they are not known before, `tasks`
-    the figures of its tasks.
+def keys(options: EvaluateOptions) -> list[Key] | None:
+    """Of every level that is asked for, in order; None of a search, which chooses its own."""
+    if options.sweep:
+        return None
+    if options.trace:
+        return [load_key("trace", 0, None)]
+    if options.ramp is not None:
+        return [load_key("ramp", 0, options.ramp[1])]
+    return [load_key("rate", 0, rate) for rate in options.rate] or list(options.concurrency)
+
+
+def check(gates: Sequence[Gate], levels: Sequence[Key] | None, *, quality: bool, priced: bool, tasks: Sequence[str] = ()) -> None:
+    """Whether the evaluation will give every figure that is asked for; `levels` as `keys` gives them, `tasks` the figures of its
+    tasks.
 
     Raises InvalidGate before anything runs.
     """
     for gate in gates:
-        if levels is not None and gate.concurrency is not None and gate.concurrency not in levels:
-            raise InvalidGate(f"--fail-if is wrong: `{gate.written}` is at a concurrency that is not measured; add it.")
+        if levels is not None and not any(map(gate.holds_at, levels)):
+            measured = ", ".join(map(streams, levels))
+            said = f"is at a load that is not measured; add it (measured: {measured}), or leave out `at`"
+            raise InvalidGate(f"--fail-if is wrong: `{gate.written}` {said}.")
         if gate.needs_quality and not quality:
             raise InvalidGate(f"--fail-if is wrong: `{gate.written}` needs quality, which --no-quality leaves out.")
         if gate.needs_price and not priced:
@@ -141,24 +173,39 @@ def check(gates: Sequence[Gate], levels: Sequence[int] | None, *, quality: bool,
 def breaches(evaluation: Evaluation, gates: Sequence[Gate]) -> list[Breach]:
     """Every place where a condition holds or its figure is missing, in the order of the conditions."""
     judged = evaluation.variants[1:] or evaluation.variants
-    return [breach for gate in gates for result in judged for breach in _breaches(gate, result)]
+    return [breach for gate in gates for result in judged for breach in _breaches(gate, result, evaluation.options)]
 
 
-def _breaches(gate: Gate, result: VariantResult) -> Iterator[Breach]:
-    for concurrency, value in _figures(gate, result):
-        if value is None or not math.isfinite(value) or OPERATORS[gate.operator](value, gate.limit):
-            yield Breach(gate, result.name, concurrency, value)
-
-
-def _figures(gate: Gate, result: VariantResult) -> Iterator[tuple[int | None, float | None]]:
+def _breaches(gate: Gate, result: VariantResult, options: EvaluateOptions) -> Iterator[Breach]:
     if _of_variant(gate.metric):
-        yield None, _variant_figure(gate.metric, result)
+        yield from _held(gate, result.name, None, _variant_figure(gate.metric, result))
         return
-    levels = [level for level in result.levels if gate.concurrency in {None, level.concurrency}]
-    if not levels:
-        yield gate.concurrency, None
-    for level in levels:
-        yield level.concurrency, _level_figure(gate.metric, level)
+    asked = keys(options)
+    wanted = [key for key in (asked or _searched(result)) if gate.holds_at(key)]
+    # A search that was cut short would have tried more, nobody knows what.
+    if not wanted or (asked is None and gate.at is None and result.lost):
+        yield Breach(gate, result.name, None, None)
+    for key in wanted:
+        yield from _at(gate, result, key, options.repeats if asked else 1)
+
+
+def _searched(result: VariantResult) -> list[Key]:
+    return [level.key for level in result.levels]
+
+
+def _at(gate: Gate, result: VariantResult, key: Key, repeats: int) -> Iterator[Breach]:
+    """At one load: it holds, or is missing, or some of its repeats are."""
+    level = next((level for level in result.levels if level.key == key), None)
+    value = _level_figure(gate.metric, level) if level else None
+    found = list(_held(gate, result.name, streams(key), value))
+    if level and not found and level.repeats < repeats:
+        found = [Breach(gate, result.name, streams(key), value, (level.repeats, repeats))]
+    yield from found
+
+
+def _held(gate: Gate, variant: str, place: str | None, value: float | None) -> Iterator[Breach]:
+    if value is None or not math.isfinite(value) or OPERATORS[gate.operator](value, gate.limit):
+        yield Breach(gate, variant, place, value)
 
 
 def _of_variant(metric: str) -> bool:

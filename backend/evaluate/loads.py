@@ -115,12 +115,18 @@ def search(
 
 
 def mark(levels: Sequence[Level], found: Sequence[Found], options: EvaluateOptions) -> list[Level]:
-    """The levels of a sweep in order of load, each with its check, the highest kept and the knee marked."""
+    """The levels of a sweep in order of load, each with its check, the highest kept and the knee marked.
+
+    What the client held back is no figure of the server, so no such level is the highest or the knee.
+    """
+    pairs = sorted(zip(found, levels, strict=True), key=lambda pair: pair[0].load.value)
     lost = min((each.load.value for each in found if each.check.verdict != "kept"), default=math.inf)
-    held = [each.load.value for each in found if each.check.verdict == "kept" and each.load.value < lost]
-    bend = sweep.knee([(each.load.value, level.output_tokens_per_s) for each, level in zip(found, levels, strict=True)])
+    sound = [(each, level) for each, level in pairs if not level.client_limited]
+    held = [each.load.value for each, _ in sound if each.check.verdict == "kept" and each.load.value < lost]
+    rates = ((each.load.value, level.output_tokens_per_s) for each, level in sound)
+    bend = sweep.knee([(load, rate) for load, rate in rates if rate is not None])
     marked = []
-    for each, level in sorted(zip(found, levels, strict=True), key=lambda pair: pair[0].load.value):
+    for each, level in pairs:
         check = SloCheck(
             objectives=options.sweep, verdict=each.check.verdict, shares=each.check.shares, intervals=each.check.intervals,
             highest=bool(held) and each.load.value == max(held), knee=each.load.value == bend,

@@ -11,12 +11,13 @@ import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backend.domain.errors import InvalidModel, InvalidWorkload, WorkError
 from backend.domain.progress import Progress
 from backend.domain.student_t import quantile
 from backend.evaluate.quality_states import HERE, Model, Place, method, opened
+from backend.layered.passes import memory_errors
 from backend.layered.products import fast_products
 
 if TYPE_CHECKING:
@@ -31,6 +32,19 @@ MAX_LOSS = 700.0
 """Nats a token; e to this still is a number."""
 
 
+class Row(NamedTuple):
+    """The means over the positions of one window of text."""
+
+    before: float
+    """Negative log-likelihood under the original, nats a token."""
+    after: float
+    """Under the candidate."""
+    kl: float
+    """KL(original || candidate), nats a token."""
+    match: float
+    """Share of positions whose most probable token is the original's, the text itself as context."""
+
+
 def score(
     original_dir: Path, candidate_dir: Path, text: str, *, length: int = 512, windows: int | None = None, progress: Progress,
     place: Place = HERE,
@@ -40,9 +54,10 @@ def score(
     The text is cut into windows of `length` tokens that do not overlap; `windows` of them, evenly spread, or all are used.
     One decoder layer of one model is in memory at a time; `place` says where, and where hidden states lie.
     Returns `perplexity`, `perplexity_original`, `kl_mean` (nats a token, KL(original || candidate) over the full vocabulary),
-    `kl_ci95` (paired t-interval over windows; None for one window), `scored`, `windows`, `tokens`.
+    `kl_ci95` (paired t-interval over windows; None for one window), `greedy_match` (share of positions whose most probable
+    token is the original's), `scored`, `windows`, `tokens`.
     Raises InvalidWorkload (text too short), InvalidModel (other vocabulary), ModelDamaged (a checkpoint cannot be loaded),
-    WorkError (weights or output not finite), DiskFull.
+    WorkError (weights or output not finite, memory ran out), DiskFull.
     """
     tokens = window_tokens(original_dir, text, length, windows)
     rows = window_rows(original_dir, candidate_dir, tokens, progress, place)
@@ -74,9 +89,13 @@ def tokenize(model_dir: Path, texts: Sequence[str]) -> list[list[int]]:
 
 def window_rows(
     original_dir: Path, candidate_dir: Path, tokens: torch.Tensor, progress: Progress, place: Place = HERE
-) -> list[tuple[float, float, float]]:
-    """Of each window of `tokens` [windows, length]: mean negative log-likelihood of the original and of the candidate, and mean
-    KL, nats a token. Raises what `score` raises."""
+) -> list[Row]:
+    """Of each window of `tokens` [windows, length]. Raises what `score` raises."""
+    with memory_errors():
+        return _window_rows(original_dir, candidate_dir, tokens, progress, place)
+
+
+def _window_rows(original_dir: Path, candidate_dir: Path, tokens: torch.Tensor, progress: Progress, place: Place) -> list[Row]:
     original = opened(original_dir, place, progress.warn)
     same = candidate_dir.resolve() == original_dir.resolve()
     candidate = original if same else opened(candidate_dir, place, progress.warn)
@@ -101,7 +120,7 @@ def window_rows(
 
 def _compared(
     models: Sequence[Model], left: Sequence[torch.Tensor], tokens: torch.Tensor, tick: Callable[[float], None]
-) -> list[tuple[float, float, float]]:
+) -> list[Row]:
     """The logits of the first model and of the last at the same positions, some at a time."""
     import torch
 
@@ -111,30 +130,30 @@ def _compared(
         found = []
         rows = max(ROWS[0], min(ROWS[1], NUMBERS // models[0].vocabulary))
         for number, window in enumerate(tokens):
-            totals, count = torch.zeros(3, dtype=torch.float64), len(window) - 1
+            totals, count = torch.zeros(len(Row._fields), dtype=torch.float64), len(window) - 1
             for start in range(0, count, rows):
                 part = slice(start, min(start + rows, count))
                 reference = head(left[0], number, part)
                 logits = other(left[-1], number, part) if len(models) > 1 else reference
                 totals += _sums(reference, logits, window[1:][part].to(reference.device)).cpu()
                 tick((number + part.stop / count) / len(tokens))
-            before, after, kl = (totals / count).tolist()
-            found.append((before, after, kl))
+            found.append(Row(*(totals / count).tolist()))
     return found
 
 
 def _sums(reference: torch.Tensor, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Sums over positions of both losses and KL(reference || logits) in double precision [3]."""
+    """Sums over positions of what a `Row` holds, in double precision [4]."""
     import torch
 
     log_p, log_q = reference.double().log_softmax(-1), logits.double().log_softmax(-1)
     picked = targets[:, None]
     kl = (log_p.exp() * (log_p - log_q)).sum()
-    return torch.stack([-log_p.gather(1, picked).sum(), -log_q.gather(1, picked).sum(), kl])
+    same = (log_p.argmax(-1) == log_q.argmax(-1)).sum()
+    return torch.stack([-log_p.gather(1, picked).sum(), -log_q.gather(1, picked).sum(), kl, same])
 
 
-def _summary(rows: list[tuple[float, float, float]], tokens: torch.Tensor, scored: str) -> dict[str, Any]:
-    before, after, kl = (list(column) for column in zip(*rows, strict=True))
+def _summary(rows: list[Row], tokens: torch.Tensor, scored: str) -> dict[str, Any]:
+    before, after, kl, match = (list(column) for column in zip(*rows, strict=True))
     if not all(math.isfinite(value) for row in rows for value in row) or max(*before, *after) > MAX_LOSS:
         raise WorkError("The model's output is not finite on the held-out text: the weights are damaged, make it again.")
     return {
@@ -142,6 +161,7 @@ def _summary(rows: list[tuple[float, float, float]], tokens: torch.Tensor, score
         "perplexity": math.exp(_mean(after)),
         "kl_mean": _mean(kl),
         "kl_ci95": t_interval(kl),
+        "greedy_match": _mean(match),
         "scored": scored,
         "windows": len(rows),
         "tokens": tokens.numel(),

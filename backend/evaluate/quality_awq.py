@@ -29,15 +29,17 @@ def is_gemm(folder: Path) -> bool:
 
 
 class Gemm(Packed):
-    """Each linear's three parts as one `weight` [out, in] fp32. Raises ModelDamaged where one is missing."""
+    """The three parts of each linear as one `weight` [out, in] fp32, turned where the family is. Raises ModelDamaged."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
+        self.transposed = json.loads((folder / "config.json").read_bytes())["model_type"] == "gpt2"
         linears = [name.removesuffix(".qweight") for name in self.files if name.endswith(".qweight")]
         self.named({f"{linear}.weight": [f"{linear}.{part}" for part in PARTS] for linear in linears})
 
     def weight(self, name: str, held: dict[str, torch.Tensor]) -> torch.Tensor:
-        return dequantized(*(held[part] for part in self.parts[name]))
+        weight = dequantized(*(held[part] for part in self.parts[name]))
+        return weight.T.contiguous() if self.transposed else weight
 
 
 def dequantized(qweight: torch.Tensor, qzeros: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:

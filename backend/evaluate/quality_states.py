@@ -16,7 +16,7 @@ from backend.domain.errors import ImpossibleStack, ModelDamaged
 from backend.evaluate import quality_awq, quality_cache, quality_reference
 from backend.layered.hidden import SPILL_BYTES, Hidden
 from backend.layered.outline import Outline
-from backend.layered.passes import Passes
+from backend.layered.passes import Passes, out_of_memory
 from backend.layered.source import Source
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Model(Protocol):
 
 
 def opened(folder: Path, place: Place, warn: Callable[[str], None]) -> Streamed | Whole:
-    """The model in `folder`. Raises ModelDamaged naming it where it cannot be read."""
+    """The model in `folder`. Raises ModelDamaged naming it where it cannot be read; memory that runs out stays what it is."""
     from safetensors import SafetensorError
 
     try:
@@ -73,6 +73,8 @@ def opened(folder: Path, place: Place, warn: Callable[[str], None]) -> Streamed 
     except ModelDamaged as error:
         raise _damaged(folder, str(error).rpartition(":")[0]) from None
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+        if out_of_memory(error):
+            raise
         raise _damaged(folder, str(error).partition("\n")[0]) from None
 
 

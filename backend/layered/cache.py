@@ -7,8 +7,11 @@ that keys are seen as they would be cached: after the rotary embedding. Knows no
 
 from __future__ import annotations
 
+import math
 import threading
 from typing import Any, NamedTuple
+
+from backend.domain.errors import WorkError
 
 
 class Extent(NamedTuple):
@@ -19,7 +22,10 @@ class Extent(NamedTuple):
 
 
 def recorder() -> Any:
-    """A transformers cache that keeps nothing. `extents[layer]` grows while `recording`; several threads may use it."""
+    """A transformers cache that keeps nothing. `extents[layer]` grows while `recording`; several threads may use it.
+
+    Raises WorkError where a key or value is not finite, which no largest one would show.
+    """
     import torch
     from transformers import DynamicCache
 
@@ -33,6 +39,10 @@ def recorder() -> Any:
         def update(self, keys: torch.Tensor, values: torch.Tensor, layer: int, *_: Any, **__: Any) -> Any:
             if self.recording:
                 seen = Extent(float(keys.abs().max()), float(values.abs().max()))
+                if not all(map(math.isfinite, seen)):
+                    raise WorkError(
+                        f"The keys or values of layer {layer} are not finite on the calibration text: check the model's weights."
+                    )
                 with self._lock:
                     before = self.extents.get(layer, Extent(0.0, 0.0))
                     self.extents[layer] = Extent(max(before.key, seen.key), max(before.value, seen.value))

@@ -93,9 +93,10 @@ class Passes:
             except RuntimeError as error:
                 if not out_of_memory(error):
                     raise
-                self._halve()
+                self.halve()
 
-    def _halve(self) -> None:
+    def halve(self) -> None:
+        """Fewer sequences at a time from now on. Raises WorkError when one sequence is too much."""
         if self.batch == 1:
             raise WorkError("Memory ran out on a single sequence: use shorter sequences or a device with more memory.")
         self.batch //= 2

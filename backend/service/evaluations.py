@@ -93,10 +93,9 @@ def conditions(written: Sequence[str], chosen: EvaluateOptions, *, waits: bool) 
     found = [gates.read(text) for text in written]
     if found and not waits:
         raise gates.InvalidGate("--fail-if is judged at the end: leave out --detach.")
-    closed = not (chosen.rate or chosen.ramp or chosen.trace or chosen.sweep)
     gates.check(
         found,
-        chosen.concurrency if closed else None,
+        gates.keys(chosen),
         quality=chosen.quality,
         priced=chosen.price_per_hour is not None,
         tasks=tasks.figures(chosen),

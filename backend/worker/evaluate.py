@@ -75,6 +75,7 @@ def _document(measurement: Measurement, pool: ServerPool, qualities: dict[int, Q
                 ready_seconds=min(ready) if ready else None,
                 peak_rss_bytes=pool.peak_rss.get(index),
                 speculates=pool.speculates(index),
+                lost=measurement.lost.get(index),
             )
         )
     return Evaluation(
@@ -87,10 +88,7 @@ def _document(measurement: Measurement, pool: ServerPool, qualities: dict[int, Q
 
 def _warnings(measurement: Measurement, results: Sequence[VariantResult]) -> list[str]:
     options, variants = measurement.spec.options, measurement.spec.variants
-    found = [
-        f"{variants[index].name} stopped answering; what was measured before is kept. {said}"
-        for index, said in measurement.lost.items()
-    ]
+    found = [f"{result.name} {_lost(result)} {result.lost}" for result in results if result.lost]
     if options.sweep:
         found.append("Each variant was searched by itself, so its levels are its own and there is no verdict between variants.")
     elif options.repeats < 5:
@@ -105,6 +103,10 @@ def _warnings(measurement: Measurement, results: Sequence[VariantResult]) -> lis
     if disturbed := measurement.disturbed():
         found.append(disturbed)
     return found
+
+
+def _lost(result: VariantResult) -> str:
+    return "stopped answering; what was measured before is kept." if result.levels else "could not be measured."
 
 
 def _versions() -> dict[str, str]:

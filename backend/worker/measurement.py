@@ -7,28 +7,26 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from backend.domain import rotation, schedule
-from backend.domain.energy import added
 from backend.domain.errors import EndpointUnreachable, ServerFailed
-from backend.domain.evaluation import EvaluateOptions, Level
+from backend.domain.evaluation import Level
 from backend.domain.jobs import EvaluateSpec
 from backend.domain.load import Audit, LoadPlan, RequestRecord
-from backend.domain.metrics import summarise
-from backend.domain.prices import Pricing
 from backend.domain.workload import Workload
 from backend.evaluate import loads
 from backend.evaluate.loads import Found, Load
 from backend.hardware import energy
-from backend.worker import neighbours
+from backend.worker import neighbours, runs
 from backend.worker.answers import GREEDY_PROMPTS
 from backend.worker.channel import JobChannel
 from backend.worker.progress import ChannelProgress
 from backend.worker.records import Measured
+from backend.worker.runs import Run
 from backend.worker.servers import Endpoint, ServerPool
 
 WARM_STREAMS = 8
 
-Key = tuple[int, int]
-"""(variant index, number of the load)"""
+Key = tuple[int, Load]
+"""(variant index, load)"""
 
 
 class Measurement:
@@ -36,16 +34,10 @@ class Measurement:
 
     def __init__(self, spec: EvaluateSpec, channel: JobChannel, workload: Workload, progress: ChannelProgress) -> None:
         self.spec, self.channel, self.workload, self.progress = spec, channel, workload, progress
-        self.records: dict[Key, list[list[RequestRecord]]] = {}
-        self.audits: dict[Key, list[Audit]] = {}
-        self.disturbances: dict[Key, list[neighbours.Disturbance]] = {}
-        self.energy: dict[Key, list[tuple[dict[str, float], int]]] = {}
-        """(joules by counter, output tokens) of each run of a server here."""
-        self.speculation: dict[Key, tuple[int, int]] = {}
-        """(accepted, drafted) tokens."""
+        self.runs: dict[Key, list[Run]] = {}
         self.answers: dict[int, list[str]] = {}
         self.loads = loads.loads(spec.options)
-        self.swept: dict[int, list[tuple[Found, Level]]] = {}
+        self.swept: dict[int, list[Found]] = {}
         self.lost: dict[int, str] = {}
         """Variant -> what happened when its server went away in the middle."""
         self._slots = 0
@@ -72,11 +64,12 @@ class Measurement:
 
     @contextmanager
     def _kept(self, variant: int) -> Iterator[None]:
-        """A server that goes away after some of its runs takes nothing with it; with none yet, the evaluation fails."""
+        """A server that is gone takes nothing with it that was measured, its own or others'; with nothing yet, the evaluation
+        fails."""
         try:
             yield
         except (EndpointUnreachable, ServerFailed) as error:
-            if not self.levels(variant):
+            if next(self._measured(), None) is None:
                 raise
             self.lost[variant] = str(error)
 
@@ -97,19 +90,14 @@ class Measurement:
             self.progress.advance(index + 1)
 
     def _sweep(self, index: int, endpoint: Endpoint) -> None:
-        options, found = self.spec.options, self.swept.setdefault(index, [])
+        found = self.swept.setdefault(index, [])
 
         def measure(load: Load, requests: int, look: int) -> tuple[list[RequestRecord], Audit]:
             self.progress.note(f"{self.spec.variants[index].name}: {load.words}")
-            offset = (len(found) + look) * rotation.STEP
-            return self._load(endpoint, self._plan(endpoint, load, self._prompts(offset), requests))
+            run = self._run(index, endpoint, load, (len(found) + look) * rotation.STEP, requests)
+            return run.records, run.audit
 
-        def told(level: Found) -> None:
-            records, audits = [own for own, _ in level.runs], [audit for _, audit in level.runs]
-            streams = loads.streams(level.load, audits)
-            found.append((level, summarise(streams, records, audits, pricing=pricing(options), acceptance=None)))
-
-        loads.search(options, measure, told)
+        loads.search(self.spec.options, measure, found.append)
 
     def _warm_all(self, pool: ServerPool) -> None:
         """Every server at every level before the first block, which would else be colder than the others."""
@@ -134,61 +122,55 @@ class Measurement:
 
     def levels(self, variant: int) -> list[Level]:
         """Those that were measured, also before a server went away."""
-        if self.spec.options.sweep:
+        options = self.spec.options
+        if options.sweep:
             found = self.swept.get(variant, [])
-            return loads.mark([level for _, level in found], [each for each, _ in found], self.spec.options)
-        return [self._level(variant, number) for number in range(len(self.loads)) if (variant, number) in self.records]
+            return loads.mark([runs.level(each.load, self.runs[variant, each.load], options) for each in found], found, options)
+        done = (load for load in self.loads if (variant, load) in self.runs)
+        return [runs.level(load, self.runs[variant, load], options) for load in done]
 
-    def _level(self, variant: int, number: int) -> Level:
-        key = (variant, number)
-        streams = loads.streams(self.loads[number], self.audits[key])
-        made = summarise(
-            streams, self.records[key], self.audits[key], pricing=pricing(self.spec.options), acceptance=self.speculation.get(key)
-        )
-        worst = neighbours.worst(self.disturbances[key])
-        audit = {**made.audit, "disturbance": worst._asdict() if worst else None}
-        return made.model_copy(update={"audit": audit, "energy": added(self.energy.get(key, []))})
+    def _measured(self) -> Iterator[Key]:
+        """Every level so far, of a search those that were judged: a server may go away between two looks at one."""
+        if self.spec.options.sweep:
+            yield from ((variant, each.load) for variant, found in self.swept.items() for each in found)
+        else:
+            yield from self.runs
 
     def disturbed(self) -> str | None:
         """One sentence where the machine was not quiet. Not of a URL: its server may be what the others are."""
-        own = {key: found for key, found in self.disturbances.items() if self.spec.variants[key[0]].kind != "url"}
-        found = {key: worst for key, stretches in own.items() if (worst := neighbours.worst(stretches)) and worst.words}
+        own = [key for key in self._measured() if self.spec.variants[key[0]].kind != "url"]
+        worst = {key: neighbours.worst(run.disturbance for run in self.runs[key]) for key in own}
+        found = {key: each for key, each in worst.items() if each and each.words}
         if not found:
             return None
-        variant, number = max(found, key=lambda key: found[key].others + found[key].stolen)
-        where = f"while `{self.spec.variants[variant].name}` was measured at {self.loads[number].words}"
-        said = found[variant, number].words
+        variant, load = max(found, key=lambda key: found[key].others + found[key].stolen)
+        where = f"while `{self.spec.variants[variant].name}` was measured at {load.words}"
         return (
-            f"The machine was not quiet in {len(found)} of {len(own)} levels ({where}, {said}): small differences may be chance."
+            f"The machine was not quiet in {len(found)} of {len(own)} levels ({where}, {found[variant, load].words}): "
+            "small differences may be chance."
         )
 
     def rows(self) -> Iterator[Measured]:
         """All that was measured, level by level; an open loop's concurrency is that of its level."""
-        for (variant, number), runs in self.records.items():
-            load, audits = self.loads[number], self.audits[variant, number]
-            yield Measured(variant, loads.streams(load, audits), _rate(load), runs)
-        for variant, found in self.swept.items():
-            for each, level in found:
-                yield Measured(variant, level.concurrency, _rate(each.load), [own for own, _ in each.runs])
+        for variant, load in self._measured():
+            done = self.runs[variant, load]
+            streams = loads.streams(load, [run.audit for run in done])
+            yield Measured(variant, streams, _rate(load), [run.records for run in done])
 
     def _slot(self, slot: schedule.Slot, endpoint: Endpoint) -> None:
-        key = (slot.variant, slot.level)
-        before = endpoint.accepted_drafted()
         load = self.loads[slot.level]
         offset = 0 if load.mode == "trace" else rotation.first_line(len(self.loads), slot.block, slot.level)
-        watch, counters = neighbours.Watch(), energy.read()
-        records, audit = self._load(endpoint, self._plan(endpoint, load, self._prompts(offset)))
-        self.disturbances.setdefault(key, []).append(watch.disturbance())
-        if endpoint.server is not None:
-            spent = energy.used(counters, energy.read())
-            self.energy.setdefault(key, []).append((spent, sum(record.output_tokens or 0 for record in records)))
-        after = endpoint.accepted_drafted()
-        self.records.setdefault(key, []).append(records)
-        self.audits.setdefault(key, []).append(audit)
-        if before is not None and after is not None:
-            accepted, drafted = self.speculation.get(key, (0, 0))
-            self.speculation[key] = (accepted + int(after[0] - before[0]), drafted + int(after[1] - before[1]))
-        self._point(slot, records)
+        self._point(slot, self._run(slot.variant, endpoint, load, offset).records)
+
+    def _run(self, variant: int, endpoint: Endpoint, load: Load, offset: int, requests: int | None = None) -> Run:
+        """Load the endpoint once, from that line of the workload on, and keep all that is known of the run."""
+        before, watch, counters = endpoint.accepted_drafted(), neighbours.Watch(), energy.read()
+        records, audit = self._load(endpoint, self._plan(endpoint, load, self._prompts(offset), requests))
+        disturbance = watch.disturbance()
+        joules = energy.used(counters, energy.read()) if endpoint.server is not None else None
+        run = Run(records, audit, disturbance, joules, runs.difference(before, endpoint.accepted_drafted()))
+        self.runs.setdefault((variant, load), []).append(run)
+        return run
 
     def _point(self, slot: schedule.Slot, records: list[RequestRecord]) -> None:
         """A figure for the live chart, labelled approximate there."""
@@ -254,9 +236,3 @@ def _rate(load: Load) -> float | None:
 def _streams(load: Load) -> int:
     """For the live chart: streams of a closed loop, else the rate, rounded."""
     return max(1, round(load.value))
-
-
-def pricing(options: EvaluateOptions) -> Pricing | None:
-    if options.price_per_hour is None:
-        return None
-    return Pricing(per_hour=options.price_per_hour, discount=options.discount, input_output_ratio=options.input_output_ratio)

@@ -166,6 +166,7 @@ class Optimization:
             "perplexity_after": scored["perplexity"],
             "kl_mean": scored["kl_mean"],
             "kl_ci95": scored["kl_ci95"],
+            "greedy_match": scored["greedy_match"],
         }
         found: dict[str, Any] = self.facts["quality"]
         return found

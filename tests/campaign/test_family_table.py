@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from backend.domain.progress import Silent
-from backend.engines.base import QuantizeRequest
+from backend.engines.base import Pruning, QuantizeRequest
 from backend.engines.native import quantize
-from backend.evaluate import quality_reference
+from backend.evaluate import quality_awq, quality_reference
 from backend.settings import CHECKOUT
 from tests.families import KINDS, logits, tiny
 from tests.tiny import TEXT
@@ -46,9 +46,16 @@ for model in models:
     gc.collect()
 """
 TECHNIQUES: dict[str, dict[str, Any]] = {
-    "awq": {"bits": 4, "group_size": 32, "symmetric": False},
-    "w8a8": {"bits": 8, "symmetric": True},
-}
+    "awq": {"method": "awq", "bits": 4, "group_size": 32, "symmetric": False},
+    "awq-autoawq-format": {
+        "method": "awq", "bits": 4, "group_size": 32, "symmetric": False, "tuning": {"format": "autoawq"},
+    },
+    "gptq": {"method": "gptq", "bits": 4, "group_size": 32, "symmetric": True, "tuning": {"act_order": True, "clip": True}},
+    "w8a8": {"method": "w8a8", "bits": 8, "symmetric": True},
+    "smoothquant": {"method": "smoothquant", "bits": 8, "symmetric": True},
+    "wanda": {"method": None, "bits": 16, "symmetric": True, "pruning": Pruning(method="wanda", sparsity=0.5, pattern="2:4")},
+}  # fmt: skip
+EIGHT = {"w8a8", "smoothquant"}
 _BLOOM = "shape '[4, 3, -1]' is invalid"  # its loader turns the fused projection round, and the shape of packed weights with it
 _MOE, _MOE_8 = "No WNA16 MoE backend", "No Int8 MoE backend"  # vLLM finds no kernel for quantized experts on a processor
 REFUSED: dict[tuple[str, str], str] = {
@@ -79,6 +86,19 @@ def expected(model: Any, tokens: list[int]) -> Any:
     return scores.gather(1, torch.tensor(tokens[1:])[:, None])[:, 0]
 
 
+def reference(out: Path) -> Any:
+    """The model that the checkpoint stands for, in fp32."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    if quality_awq.is_gemm(out):
+        packed = quality_awq.Gemm(out)
+        return quality_reference.whole(out, dict(packed.read(packed.plain())))
+    if json.loads((out / "config.json").read_text()).get("quantization_config"):
+        return quality_reference.load(out)
+    return AutoModelForCausalLM.from_pretrained(out, dtype=torch.float32)
+
+
 def serve(folders: list[Path], tokens: list[int]) -> list[tuple[Any, str]]:
     """Of each model vLLM's log-probabilities, or None and why not."""
     import torch
@@ -104,7 +124,7 @@ def of_kind(folder: Path, kind: str) -> list[Row]:
     tokens = torch.randint(1, 256, (96,), generator=torch.Generator().manual_seed(1)).tolist()
     for technique, options in TECHNIQUES.items():
         asked = {**options, "calibration_texts": [TEXT], "samples": 8, "length": 32}
-        quantize(QuantizeRequest(model_dir=source, out_dir=folder / technique, method=technique, **asked), Silent())
+        quantize(QuantizeRequest(model_dir=source, out_dir=folder / technique, **asked), Silent())
     original = logits(source, torch.tensor([tokens]))[0, :-1].log_softmax(-1)
     original = original.gather(1, torch.tensor(tokens[1:])[:, None])[:, 0]
     (plain, why), *served = serve([source, *(folder / technique for technique in TECHNIQUES)], tokens)
@@ -120,9 +140,9 @@ def row(kind: str, technique: str, out: Path, tokens: list[int], noise: Any, ori
     served, why = answer
     if served is None:
         return Row(kind, technique, "yes", f"no: {why}", "not served")
-    reference = expected(quality_reference.load(out).eval(), tokens)
-    apart, rounding = (served - reference).abs().mean(), (reference - original).abs().mean()
-    allowed = 2 * noise + (rounding if technique == "w8a8" else 0.0)  # inputs in 8 bits are rounded anew by each kernel
+    computed = expected(reference(out).eval(), tokens)
+    apart, rounding = (served - computed).abs().mean(), (computed - original).abs().mean()
+    allowed = 2 * noise + (rounding if technique in EIGHT else 0.0)  # inputs in 8 bits are rounded anew by each kernel
     return Row(kind, technique, "yes", "yes", "yes" if apart < allowed else f"no: {apart:.4f} nats apart, {allowed:.4f} allowed")
 
 

@@ -12,12 +12,16 @@ import pytest
 
 from app.evaluation_tables import servers
 from backend.cli.evaluate import summary
-from backend.domain.errors import InvalidWorkload
+from backend.domain.errors import GateFailed, InvalidWorkload
 from backend.domain.evaluation import Evaluation
 from backend.domain.jobs import JobState
 from backend.service import Workspace, evaluations, supervisors
+from backend.worker.measurement import WARM_STREAMS
 from tests.fakes.running import running
 from tests.homes import open_home, until_ended
+
+AFTER_WARMING = WARM_STREAMS + 1
+"""Requests that a server of a search has had before the first variant's turn."""
 
 
 @pytest.fixture
@@ -67,6 +71,8 @@ def test_a_server_that_dies_leaves_the_levels_done_and_the_other_variant(home: W
     assert cut.levels[0].invocations > 0
     assert any("stopped answering; what was measured before is kept" in warning for warning in document.warnings)
     assert all(not row.verdict.startswith("faster") for row in document.comparison)
+    with pytest.raises(GateFailed, match=r"was measured in only|was not measured"):
+        evaluations.judge(document, evaluations.conditions(["error_share > 99%"], document.options, waits=True))
 
 
 def test_a_sweep_finds_a_level_for_each_variant(home: Workspace) -> None:
@@ -76,6 +82,20 @@ def test_a_sweep_finds_a_level_for_each_variant(home: Workspace) -> None:
         (1, "kept"), (2, "kept"),
     ]  # fmt: skip
     assert [level.slo.highest for level in document.variants[0].levels if level.slo] == [False, True]
+    assert all(level.audit["disturbance"]["cores"] >= 1 for level in document.variants[0].levels)
+
+
+def test_a_search_keeps_what_was_found_when_the_second_server_is_gone_before_its_turn(home: Workspace) -> None:
+    asked = {"sweep": ("latency_p50<=5s",), "sweep_to": 2.0, "concurrency": (1,), "requests": 8}
+    with running("broken_server.py") as sound, running("broken_server.py", "--die-after", AFTER_WARMING) as dying:
+        document, folder = evaluated(home, [sound, dying], **asked)
+    whole, gone = document.variants
+    assert [level.concurrency for level in whole.levels] == [1, 2] and whole.lost is None
+    assert gone.levels == [] and "cannot be reached" in str(gone.lost)
+    assert f"{gone.name} could not be measured. {gone.lost}" in document.warnings
+    assert "could not be measured" in (folder / "report.html").read_text()
+    with pytest.raises(GateFailed, match="error_share was not measured"):
+        evaluations.judge(document, evaluations.conditions(["error_share > 99%"], document.options, waits=True))
 
 
 def test_acceptance_of_a_url_is_read_from_its_own_counters_where_it_tells_them(home: Workspace) -> None:

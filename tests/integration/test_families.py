@@ -10,7 +10,7 @@ import pytest
 from backend.domain.progress import Silent
 from backend.engines.base import QuantizeRequest, QuantizeResult
 from backend.engines.native import quantize
-from backend.evaluate import quality_reference
+from backend.evaluate import quality, quality_reference
 from backend.layered.families import FAMILIES
 from tests.families import KINDS, dense, divergence, logits, tiny
 from tests.tiny import TEXT
@@ -48,6 +48,16 @@ def test_scales_are_folded_where_they_change_nothing(tmp_path: Path, kind: str) 
     original = logits(source, some_tokens())
     most = 5e-3 if kind == "mixtral" else 1e-3  # its router is rounded to 16 bit again, and may choose another expert
     assert divergence(original, logits(dense(tmp_path / "out", tmp_path / "dense"), some_tokens())) < most
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "phi3"])
+def test_both_formats_of_the_same_integers_are_scored_alike(tmp_path: Path, kind: str) -> None:
+    """GPT-2 stores its linears the other way round, AutoAWQ's format none of them."""
+    source, found = tiny(tmp_path / "source", kind), []
+    for form in ("compressed-tensors", "autoawq"):
+        run(source, tmp_path / form, "awq", bits=4, tuning={"format": "autoawq"} if form == "autoawq" else {})
+        found.append(quality.score(source, tmp_path / form, TEXT * 2, length=32, progress=Silent())["kl_mean"])
+    assert 0 < found[0] == pytest.approx(found[1], rel=1e-3)
 
 
 @pytest.mark.parametrize("kind", ["llama", "gemma", "phi3", "bloom"])

@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 from backend.domain import fallback, precision
-from backend.domain.errors import ImpossibleStack, QualityFloorMissed
+from backend.domain.errors import ImpossibleStack, QualityFloorMissed, WorkError
 from backend.domain.precision import SIXTEEN, Measured
 from backend.domain.progress import Silent
 from backend.domain.recipe import Limits
 from backend.engines.base import QuantizeRequest
 from backend.engines.native import measure, quantize
 from backend.evaluate import quality
+from backend.layered.outline import Outline
 from backend.worker.fitting import Fitting
 from benchmarks import techniques_reference
 from tests.families import logits, tiny
@@ -53,6 +54,24 @@ class Said(Silent):
 def request(model: Path, out: Path, work: Path | None = None, **changes: Any) -> QuantizeRequest:
     asked = {name: value for name, value in OPTIONS.items() if name != "eight_bits"} | changes
     return QuantizeRequest(model_dir=model, out_dir=out, calibration_texts=[TEXT], samples=8, length=32, work_dir=work, **asked)
+
+
+def hungry(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    """Every layer asks for more memory than any machine has once it gets more than `most` sequences."""
+    import torch
+
+    def ask(_module: Any, args: tuple[Any, ...]) -> None:
+        if len(args[0]) > most:
+            torch.empty(1 << 60)
+
+    filled = Outline.fill
+
+    def fill(outline: Outline, number: int, device: str) -> Any:
+        layer = filled(outline, number, device)
+        layer.register_forward_pre_hook(ask)
+        return layer
+
+    monkeypatch.setattr(Outline, "fill", fill)
 
 
 def weights(folder: Path) -> str:
@@ -213,3 +232,18 @@ def test_a_floor_that_cannot_be_met_fails_and_says_how_often_it_was_tried(model:
     out = tmp_path / "out"
     with pytest.raises(QualityFloorMissed, match=r"above the recipe's max_kl 1e-12, after \d tries? of at most 6"):
         fitting(model, out, tmp_path / "fit", Limits(max_kl=1e-12, fall_back=True), Said()).run(lambda: scored(model, out))
+
+
+def test_measuring_goes_on_with_fewer_sequences_where_memory_runs_out(
+    model: Path, groups: list[Measured], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hungry(monkeypatch, most=1)
+    found = measure(request(model, tmp_path / "out"), CANDIDATES, Silent())
+    for one, other in zip(found, groups, strict=True):
+        assert one.losses == pytest.approx(other.losses, rel=1e-3, abs=1e-9)
+
+
+def test_scoring_that_runs_out_of_memory_is_one_sentence(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hungry(monkeypatch, most=0)
+    with pytest.raises(WorkError, match="Memory ran out on a single sequence"):
+        quality.score(model, model, TEXT, length=32, progress=Silent())

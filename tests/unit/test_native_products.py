@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
+from backend.domain.errors import WorkError
 from backend.engines.native.group import Stats
 from backend.engines.native.statistics import Tally
 from backend.layered import attention
 from backend.layered.attention import causal
+from backend.layered.cache import recorder
 from backend.layered.memory import kept_memory
 from backend.layered.passes import AllSeen, tapped
 from backend.layered.products import fast_products, half_precision
@@ -63,18 +65,6 @@ def test_a_gram_matrix_of_half_the_products_is_whole(features: int) -> None:
     torch.testing.assert_close(tally.stats("x").matrix(), rows.T @ rows, rtol=1e-4, atol=1e-2)
 
 
-def test_a_gram_matrix_nobody_inverts_may_be_of_bfloat16_products() -> None:
-    """Losses are off by less than a hundredth, of correlated inputs too."""
-    rows = torch.randn(4096, 96) @ torch.randn(96, 96) * torch.rand(96).exp()
-    exact, half = (Tally(96, len(rows), True, "cpu", exact=wanted) for wanted in (True, False))
-    for part in rows.split(512):
-        exact.add(part)
-        half.add(part)
-    for error in torch.randn(20, 8, 96):
-        assert half.stats("x").squared(error) == pytest.approx(exact.stats("x").squared(error), rel=1e-2)
-    assert half.stats("x").matrix().dtype == torch.float32
-
-
 def test_a_gram_matrix_may_be_of_the_first_tokens_only() -> None:
     rows = torch.randn(60, 8)
     tally = Tally(8, 60, True, "cpu", gram_tokens=25)
@@ -97,6 +87,39 @@ def test_every_so_many_tokens_may_be_kept_whatever_the_batches(features: int) ->
     assert (stats.rows is None) == (features == 4) and stats.tokens == 60
     torch.testing.assert_close(stats.matrix(), rows[::3].T @ rows[::3])
     torch.testing.assert_close(stats.max_abs, rows.abs().amax(0))
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+def test_a_token_that_is_not_finite_is_noticed_though_none_of_the_kept_ones_is(bad: float) -> None:
+    rows = torch.randn(60, 4)
+    rows[31, 2] = bad
+    tally = Tally(4, 20, True, "cpu", gram_tokens=20, every=3)
+    tally.add(rows)
+    with pytest.raises(WorkError, match="The input of x is not finite"):
+        tally.stats("x")
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+def test_a_key_that_is_not_finite_is_noticed(bad: float) -> None:
+    cache = recorder()
+    cache.recording = True
+    keys, values = torch.randn(2, 1, 2, 5, 4)
+    cache.update(keys, values, 0)
+    keys[0, 1, 3, 2] = bad
+    with pytest.raises(WorkError, match="keys or values of layer 0 are not finite"):
+        cache.update(keys, values, 0)
+
+
+def test_merging_keeps_few_tokens_of_a_wide_input_as_they_are() -> None:
+    """However many were seen: [in, in] would be far larger than what is kept."""
+    tallies = [Tally(40, 20, True, "cpu", gram_tokens=10, every=9) for _ in range(2)]
+    parts = torch.randn(2, 90, 40)
+    for tally, rows in zip(tallies, parts, strict=True):
+        tally.add(rows)
+    tallies[0].merge(tallies[1])
+    stats = tallies[0].stats("x")
+    assert stats.gram is None and stats.rows is not None and stats.tokens == 180
+    torch.testing.assert_close(stats.rows, torch.cat([rows[::9] for rows in parts]))
 
 
 def test_a_layer_stops_once_all_was_seen_and_not_before() -> None:

@@ -93,7 +93,7 @@ def _modifiers(request: QuantizeRequest, watch: _Watch) -> list[Any]:
         how["config_groups"] = {"group_0": {"targets": ["Linear"], "weights": _weights(request)}}
     match request.method:
         case "awq":
-            return [watch.over(AWQModifier)(duo_scaling="both"), QuantizationModifier(**how)]
+            return [watch.over(AWQModifier)(), QuantizationModifier(**how)]
         case "gptq":
             return [watch.over(GPTQModifier)(**how)]
         case "smoothquant":

@@ -2,7 +2,8 @@
 
 Lin et al. 2023 (arXiv 2306.00978) clip after scaling to lower the mean squared error; the grid is that of the authors' code
 (`auto_clip.py`): steps of a twentieth of the range, of which at most half is cut away (theirs ends one step before). They measure
-a group's output on sampled tokens; here its error e costs e'H e with H the group's block of X'X, the same over all tokens.
+a group's output on sampled tokens; here its error e costs e'H e with H the group's block of X'X, the same over all tokens. They
+leave queries and keys alone; here a row is clipped only where its whole output error becomes less, so those are clipped too.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from backend.engines.native.rounding import (
     parameters,
     snapped,
 )
-from backend.layered.products import has_bfloat16
 
 if TYPE_CHECKING:
     import torch
@@ -50,11 +50,9 @@ def search(weight: torch.Tensor, stats: Stats, rounding: Rounding, plain: torch.
 
 
 def _shrinks(weight: torch.Tensor, blocks: torch.Tensor, rounding: Rounding) -> torch.Tensor:
-    """The part of each group's range to keep [out, groups]. In bfloat16 where that is faster: losses are only ranked."""
+    """The part of each group's range to keep [out, groups]."""
     import torch
 
-    if has_bfloat16(blocks.device.type):
-        blocks = blocks.to(torch.bfloat16)
     low, high = extremes(weight, rounding)
     best, least = torch.ones_like(low), torch.full_like(low, torch.inf)
     for step in range(int(STEPS * MOST) + 1):
@@ -69,7 +67,7 @@ def _shrinks(weight: torch.Tensor, blocks: torch.Tensor, rounding: Rounding) -> 
 def _group_losses(errors: torch.Tensor, blocks: torch.Tensor) -> torch.Tensor:
     """e'H e of each group's error e, `errors` [out, groups, group size]: [out, groups]."""
     grouped = errors.transpose(0, 1)
-    return ((grouped.to(blocks.dtype) @ blocks) * grouped).sum(-1).T
+    return ((grouped @ blocks).mul_(grouped)).sum(-1).T
 
 
 def block_grams(stats: Stats, group: int) -> torch.Tensor:

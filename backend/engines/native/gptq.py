@@ -2,8 +2,9 @@
 
 Frantar et al. 2022 (arXiv 2210.17323), section 4 and Algorithm 1, on X'X of the calibration. `act_order`, the columns of largest
 mean square input first, is the authors' code's (`--act-order`), not the paper's; the groups stay where they are, so that serving
-needs no reordering (their `--static-groups`). A mask of pruned weights is kept: those weights round to zero, which is section 3
-of SparseGPT, "Joint Sparsification & Quantization" (arXiv 2301.00774).
+needs no reordering (their `--static-groups`). Inputs are the original model's; the paper's are what layers already quantized
+give, which made no difference here (docs/decisions/0012). A mask of pruned weights is kept: those weights round to zero. It is a
+second sweep after SparseGPT's own; its "Joint Sparsification & Quantization" (arXiv 2301.00774, section 3) does both in one.
 """
 
 from __future__ import annotations

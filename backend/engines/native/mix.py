@@ -44,10 +44,6 @@ class Mix:
     def magnitudes(self) -> bool:
         return any(pipeline.magnitudes for pipeline in self.pipelines.values())
 
-    @property
-    def exact(self) -> bool:
-        return any(pipeline.exact for pipeline in self.pipelines.values())
-
     def gram_tokens(self, own: Pipeline) -> int | None:
         """As many as the request's own pipeline wants, or all where another precision wants all."""
         return None if any(pipeline.gram_tokens is None for pipeline in self.pipelines.values()) else own.gram_tokens

@@ -48,8 +48,6 @@ class Pipeline:
     gram: bool = True
     magnitudes: bool = True
     """Whether anything asks for the mean or largest |x| of a channel."""
-    exact: bool = False
-    """Whether anything inverts X'X, which then must be of fp32 products."""
     sequential: bool = False
     multiple: int = KERNEL_MULTIPLE
     samples: int | None = None
@@ -117,8 +115,7 @@ def build(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
         return replace(found, pruner=Held(), sequential=True, samples=None)
     if request.pruning is None:
         return found
-    exact = found.exact or request.pruning.method == "sparsegpt"
-    return replace(found, pruner=Dropped(request.pruning), sequential=True, samples=None, gram_tokens=None, exact=exact)
+    return replace(found, pruner=Dropped(request.pruning), sequential=True, samples=None, gram_tokens=None)
 
 
 def variant(request: QuantizeRequest, precision: Precision, dtype: torch.dtype) -> Pipeline:
@@ -153,7 +150,7 @@ def _gptq(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
     act_order, clipped = bool(request.tuning.get("act_order")), bool(request.tuning.get("clip"))
     scaler = Searched(rounding) if request.tuning.get("awq_scales") else None
     swept = Swept(rounding, write, act_order=act_order, clipped=clipped)
-    return Pipeline(swept, config, rounding, scaler=scaler, magnitudes=scaler is not None, exact=True)
+    return Pipeline(swept, config, rounding, scaler=scaler, magnitudes=scaler is not None)
 
 
 def _w8a8(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:

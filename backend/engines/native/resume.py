@@ -21,6 +21,8 @@ from backend.layered.disk import write_file
 
 STATE = "state.json"
 VERSIONS = ("torch", "transformers", "compressed-tensors", "safetensors")
+ARITHMETIC = 2
+"""Raised whenever the engine's own arithmetic changes: what one left another must not go on with."""
 
 
 class State(BaseModel):
@@ -80,7 +82,7 @@ class Work:
 def key_of(described: dict[str, Any], files: list[Path]) -> str:
     """Of the request, the calibration data and versions as `described`, and the checkpoint's files by size and time."""
     stamps = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in sorted(files)]
-    return hashlib.sha256(json.dumps([described, stamps], sort_keys=True, default=str).encode()).hexdigest()
+    return hashlib.sha256(json.dumps([ARITHMETIC, described, stamps], sort_keys=True, default=str).encode()).hexdigest()
 
 
 @cache

@@ -23,10 +23,10 @@ from backend.engines.native.checkpoint import storage_dtype
 from backend.engines.native.group import Linear, Stats, Stored
 from backend.engines.native.layerwork import LayerWork, planned
 from backend.engines.native.resume import State, Work, key_of, versions
-from backend.engines.native.statistics import Tally
+from backend.engines.native.statistics import Tally, Taps
 from backend.layered.hidden import Hidden
 from backend.layered.outline import Outline
-from backend.layered.passes import Passes, tapped
+from backend.layered.passes import Passes, memory_errors, out_of_memory
 from backend.layered.source import Source, weight_files
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def measure(request: QuantizeRequest, candidates: Sequence[Precision], progress:
     if earlier is not None:
         progress.note("What the groups cost was measured before.")
         return earlier
-    with Work(folder, kept) as work:
+    with Work(folder, kept) as work, memory_errors():
         found = probe.run(work)
     if kept:
         checkpoint.write_json(done, {"key": probe.key, "groups": _FOUND.dump_python(found)})
@@ -151,23 +151,33 @@ class _Probe:
 
     def _originals(self, number: int, layer: Any, hidden: Hidden) -> dict[str, Stats]:
         """What the groups read of the original, which goes through the layer here."""
-        tallies = {}
-        for unit in self.plan:
-            for names in unit.inputs:
-                coming = self.tokens.numel() if unit.group == names[0] else 0
-                tallies[names[0]] = Tally(layer.get_submodule(names[0]).in_features, coming, self.gram, self.device)
-        with tapped(layer, tallies):
-            self._through(number, layer, hidden, slice(0, len(self.tokens)))
+
+        def taps(device: str) -> Taps:
+            found = {}
+            for unit in self.plan:
+                for names in unit.inputs:
+                    coming = self.tokens.numel() if unit.group == names[0] else 0
+                    found[names[0]] = Tally(layer.get_submodule(names[0]).in_features, coming, self.gram, device)
+            return found
+
+        tallies = self.passes.through(number, hidden, taps, True, lambda _done: None)
         return {path: tally.stats(self.outline.stored_name(number, path)) for path, tally in tallies.items()}
 
     def _through(self, number: int, layer: Any, hidden: Hidden, which: slice, to: int | None = None) -> None:
         """The sequences of `which` through the layer; where they leave to, if not to their own place."""
-        size = self.passes.batch
-        for start in range(which.start, which.stop, size):
-            stop = min(start + size, which.stop)
-            leaving = self.passes.run(number, layer, hidden.entering[start:stop].to(self.device))
+        start = which.start
+        while start < which.stop:
+            stop = min(start + self.passes.batch, which.stop)
+            try:
+                leaving = self.passes.run(number, layer, hidden.entering[start:stop].to(self.device))
+            except RuntimeError as error:
+                if not out_of_memory(error):
+                    raise
+                self.passes.halve()
+                continue
             place = start if to is None else start - which.start + to
             hidden.leaving[place : place + stop - start] = leaving.cpu()
+            start = stop
 
     @contextmanager
     def _rounded(self, layer: Any, work: LayerWork, group: str) -> Iterator[None]:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from backend.domain.errors import WorkError
 from backend.engines.native.group import Stats
-from backend.layered.products import has_bfloat16
 
 if TYPE_CHECKING:
     import torch
@@ -35,11 +34,9 @@ class Tally:
         gram_tokens: int | None = None,
         every: int = 1,
         magnitudes: bool = True,
-        exact: bool = True,
     ) -> None:
         """`gram_tokens`: how many tokens X'X or X is of, where not of all, every `every`-th. `magnitudes`: whether mean
-        and largest |x| are asked for; else they are NaN, which nobody can take for a figure. `exact`: whether X'X is made of
-        fp32 products, as who inverts it must have it; else of bfloat16's where the hardware has them, added up in fp32."""
+        and largest |x| are asked for; else they are NaN, which nobody can take for a figure."""
         import torch
 
         self.features, self.tokens, self.magnitudes = features, 0, magnitudes
@@ -49,7 +46,6 @@ class Tally:
         self.matrix: torch.Tensor | None = None
         """X'X, of which only blocks on and below the diagonal are kept until the end."""
         self.asked, self.left, self.every = gram, gram_tokens, every
-        self.half = not exact and has_bfloat16(torch.device(device).type)
         if gram and tokens_to_come > features:
             self.matrix = torch.zeros(features, features, device=device)
 
@@ -68,7 +64,7 @@ class Tally:
         if not self.asked or not len(rows):
             return
         if self.matrix is not None:
-            self._add(self.matrix, rows)
+            _add_gram(self.matrix, rows)
             return
         self.kept.append(rows.clone())
         if sum(map(len, self.kept)) > self.features:
@@ -77,13 +73,8 @@ class Tally:
     def _fold(self) -> None:
         self.matrix = self.total_abs.new_zeros(self.features, self.features)
         for rows in self.kept:
-            self._add(self.matrix, rows)
+            _add_gram(self.matrix, rows)
         self.kept = []
-
-    def _add(self, matrix: torch.Tensor, rows: torch.Tensor) -> None:
-        import torch
-
-        _add_gram(matrix, rows.to(torch.bfloat16) if self.half else rows)
 
     def merge(self, other: Tally) -> None:
         """Add what was seen on another device."""
@@ -94,11 +85,11 @@ class Tally:
         self.total_abs.add_(other.total_abs.to(device))
         torch.maximum(self.max_abs, other.max_abs.to(device), out=self.max_abs)
         self.kept += [rows.to(device) for rows in other.kept]
-        if self.asked and self.matrix is None and (other.matrix is not None or self.tokens > self.features):
+        if self.asked and self.matrix is None and (other.matrix is not None or sum(map(len, self.kept)) > self.features):
             self._fold()
         if self.matrix is not None:
             for rows in self.kept:
-                self._add(self.matrix, rows)
+                _add_gram(self.matrix, rows)
             self.kept = []
             if other.matrix is not None:
                 self.matrix.add_(other.matrix.to(device))
@@ -110,8 +101,8 @@ class Tally:
         rows = torch.cat(self.kept) if self.kept else None
         if self.asked and self.matrix is None and rows is None:
             rows = self.total_abs.new_zeros(0, self.features)
-        seen = self.matrix if self.matrix is not None else rows if rows is not None else self.max_abs
-        if not bool(seen.isfinite().all()):
+        seen = [each for each in (self.matrix, rows, self.max_abs if self.magnitudes else None) if each is not None]
+        if not all(bool(each.isfinite().all()) for each in seen):
             raise WorkError(f"The input of {name} is not finite on the calibration text: check the model's weights.")
         if self.matrix is not None:
             _mirror(self.matrix)
@@ -126,11 +117,7 @@ def _blocks(features: int) -> Iterator[slice]:
 def _add_gram(matrix: torch.Tensor, rows: torch.Tensor) -> None:
     """Add X'X to the blocks on and below the diagonal: it is symmetric, and the other half costs as much."""
     for block in _blocks(len(matrix)):
-        left, right, sums = rows[:, block].T, rows[:, : block.stop], matrix[block, : block.stop]
-        if rows.dtype == matrix.dtype:
-            sums.addmm_(left, right)
-        else:
-            sums.add_(left @ right)
+        matrix[block, : block.stop].addmm_(rows[:, block].T, rows[:, : block.stop])
 
 
 def _mirror(matrix: torch.Tensor) -> None:
