@@ -45,6 +45,8 @@ SCALE_BARS = {
     "core_share": "<= 0.7",
     "failed": "0",
     "peak_rss_mb": "<= 500",
+    "client_limited": "0",
+    **{name: f"<= {bar:g}" for name, bar in BARS.items()},
     **{f"{shape}_{metric}_percent": "<= 1" for shape in load_scale.SHAPES for metric in (*LATENCY_METRICS, *load_scale.RATES)},
 }
 VLLM = load_peers.VLLM
