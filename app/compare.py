@@ -1,4 +1,4 @@
-"""Several evaluations side by side: what differs, all variants on one chart, prices under another hour. Pure.
+"""Several evaluations side by side: what differs, all variants on one chart, which is the cheapest. Pure.
 
 Between evaluations nothing is tested: they were measured apart, and only what ran side by side is paired.
 """
@@ -9,9 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from backend.domain import charts
-from backend.domain.cost_words import level_price
-from backend.domain.evaluation import Evaluation, Level, VariantResult
-from backend.domain.prices import Pricing
+from backend.domain.evaluation import Evaluation, VariantResult
 from backend.domain.slo import is_sound
 from backend.domain.wording import figure, hardware_line, load_asked
 from backend.service.evaluations import EvaluationView
@@ -46,23 +44,6 @@ def discount_in(words: str) -> float:
     except ValueError:
         return 0.0
     return value if 0 <= value <= MOST_DISCOUNT else 0.0
-
-
-def repriced(document: Evaluation, per_hour: float | None, discount: float) -> Evaluation:
-    """The same measurements with another hourly price; None leaves the stored prices. `discount` is 0 to 1."""
-    hour = per_hour if per_hour is not None else document.options.price_per_hour
-    if hour is None:
-        return document
-    pricing = Pricing(per_hour=hour, discount=discount, input_output_ratio=document.options.input_output_ratio)
-    options = document.options.model_copy(update={"price_per_hour": hour, "discount": discount})
-    variants = [
-        result.model_copy(update={"levels": [_priced(level, pricing) for level in result.levels]}) for result in document.variants
-    ]
-    return document.model_copy(update={"variants": variants, "options": options})
-
-
-def _priced(level: Level, pricing: Pricing) -> Level:
-    return level.model_copy(update={"price": level_price(pricing, level)})
 
 
 def merged(views: Sequence[EvaluationView], documents: Sequence[Evaluation]) -> Evaluation:

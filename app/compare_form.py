@@ -6,6 +6,7 @@ import streamlit as st
 
 from app import compare, compare_address
 from app.words import plain, when
+from backend.domain import repricing
 from backend.domain.errors import NotFound
 from backend.domain.evaluation import Evaluation
 from backend.service import Workspace, evaluations
@@ -88,7 +89,7 @@ def what_if(views: list[EvaluationView]) -> list[Evaluation]:
             help="Off every hourly price.",
         )
     _write_prices(views, prices, discount)
-    return [compare.repriced(view.document, price, discount / 100) for view, price in zip(views, prices, strict=True)]
+    return [repricing.repriced(view.document, price, discount / 100) for view, price in zip(views, prices, strict=True)]
 
 
 def _discount(views: list[EvaluationView]) -> float:

@@ -2,120 +2,115 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+import math
+from collections.abc import Collection
+from typing import Any
 
 import streamlit as st
 
+from app import charts
 from app.words import plain
-from backend.domain import costs
-from backend.domain.cost_words import break_even_words, load_words, month_words
-from backend.domain.costs import ApiPrice, Operating
-from backend.domain.evaluation import Evaluation, VariantResult
-from backend.domain.prices import Pricing
+from backend.domain import charts as drawn
+from backend.domain import cost_words, foremost, repricing
+from backend.domain.cost_words import NEVER, Within
+from backend.domain.costs import ApiPrice
+from backend.domain.evaluation import Evaluation
+from backend.domain.report_extras import WhatIf
 from backend.domain.slo import Slo
 from backend.domain.wording import figure
 from backend.service import Workspace, prices
 
+__all__ = ["NEVER", "ask", "draw_price", "figure", "rows", "show"]
+
 AS_GIVEN = "the price given here"
-NEVER = "no measured load keeps these limits"
+HIGHEST = 1e12
+"""Of anything that is typed in: an address may say `inf`."""
+URL: dict[str, Any] = {"bind": "query-params"}
+UNSET: dict[str, Any] = {"min_value": 0.0, "max_value": HIGHEST, "value": None, **URL}
 
 
-class Asked(NamedTuple):
-    """`pricing` None: no hourly price is known."""
-
-    pricing: Pricing | None
-    limits: Slo
-    api: ApiPrice | None
-    requests: float | None
-    peak: float
-
-
-def show(opened: Workspace, document: Evaluation) -> None:
-    """The fields, all in the URL, and a row a variant."""
+def show(opened: Workspace, document: Evaluation, names: Collection[str]) -> tuple[WhatIf, Evaluation]:
+    """The fields, the price curves of the variants called `names`, a row a variant; what was asked, and the document at that
+    price."""
     st.caption(
         "A what-if on these measurements: nothing is run again. The instance gives its price only; the speed stays that of the "
-        "machine that was measured."
+        "machine that was measured. Every price on this page and in the report follows."
     )
     asked = ask(opened, document)
-    st.dataframe(rows(document.variants, asked), hide_index=True, alt="Cost of each variant within the limits")
-    st.caption(f"{_read(document.variants, asked)} A month is {costs.HOURS_A_MONTH:.0f} hours; machines are whole and always on.")
+    hour = cost_words.hour_words(document, asked)
+    st.caption(plain(hour))
+    priced = repricing.as_asked(document, asked)
+    draw_price(foremost.only(priced, names))
+    found = cost_words.within_limits(priced, asked)
+    st.dataframe(rows(priced, asked, found), hide_index=True, placeholder="–", alt="Cost of each variant within the limits")
+    st.caption(plain(" ".join(said for said in cost_words.basis(document, asked, found) if said != hour)))
+    return asked, priced
 
 
-def ask(opened: Workspace, document: Evaluation) -> Asked:
-    """Draw the fields and answer with what they say."""
-    url: dict[str, Any] = {"bind": "query-params"}
-    unset: dict[str, Any] = {"min_value": 0.0, "value": None, **url}
+def draw_price(document: Evaluation) -> None:
+    """One price against concurrency, with what that price is."""
+    metric = st.selectbox(
+        "Price", list(drawn.PRICES), 1, format_func=drawn.PRICES.__getitem__, key="evaluation_price", bind="query-params"
+    )
+    charts.show(drawn.price(document, metric, charts.theme()), "evaluation-price")
+    st.caption(cost_words.price_words(document, metric))
+
+
+def ask(opened: Workspace, document: Evaluation) -> WhatIf:
+    """Draw the fields and answer with what they say; what was left as it is stored is None."""
     stored = document.options
     first, second, third, fourth = st.columns(4, vertical_alignment="bottom")
-    hour = _hour(opened, first, second, stored.price_per_hour)
-    discount = third.number_input("Discount (%)", 0.0, 99.0, stored.discount * 100, key="cost_discount", **url)
-    requests = fourth.number_input("Requests a month", key="cost_requests", step=1000.0, placeholder="none", **unset)
+    hour, source = _hour(opened, first, second, stored.price_per_hour)
+    percent = third.number_input("Discount (%)", 0.0, 99.0, stored.discount * 100, key="cost_discount", **URL)
+    requests = fourth.number_input("Requests a month", key="cost_requests", step=1000.0, placeholder="none", **UNSET)
     first, second, third, fourth = st.columns(4, vertical_alignment="bottom")
-    ttft = first.number_input("TTFT p95, at most (ms)", key="cost_ttft", placeholder="no limit", **unset)
-    tpot = second.number_input("TPOT p95, at most (ms)", key="cost_tpot", placeholder="no limit", **unset)
-    api = _api(third, unset)
+    ttft = first.number_input("TTFT p95, at most (ms)", key="cost_ttft", placeholder="no limit", **UNSET)
+    tpot = second.number_input("TPOT p95, at most (ms)", key="cost_tpot", placeholder="no limit", **UNSET)
+    api = _api(third)
     peak = fourth.number_input(
         "Peak over mean load", 1.0, 100.0, 2.0, key="cost_peak", help="The busiest moment decides how many machines it takes.",
-        **url,
+        **URL,
     )  # fmt: skip
-    pricing = None
-    if hour is not None:
-        pricing = Pricing(per_hour=hour, discount=discount / 100, input_output_ratio=stored.input_output_ratio)
-    return Asked(pricing, Slo(ttft_p95_ms=ttft, tpot_p95_ms=tpot), api, requests, peak)
+    return WhatIf(
+        limits=Slo(ttft_p95_ms=_finite(ttft), tpot_p95_ms=_finite(tpot)), price_source=source,
+        per_hour=None if hour == stored.price_per_hour else hour,
+        discount=None if percent == stored.discount * 100 or _finite(percent) is None else percent / 100,
+        api=api, requests_a_month=_finite(requests) or None, peak=_finite(peak) or 2.0,
+    )  # fmt: skip
 
 
-def _api(place: Any, unset: dict[str, Any]) -> ApiPrice | None:
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _api(place: Any) -> ApiPrice | None:
     with place.popover("Hosted API", icon=":material/cloud:", width="stretch"):
         st.caption("What an API asks for a million tokens, in the currency of the hourly price.")
-        asked_in = st.number_input("Input tokens", key="cost_api_in", placeholder="none", format="%.3f", **unset)
-        asked_out = st.number_input("Output tokens", key="cost_api_out", placeholder="none", format="%.3f", **unset)
-    known = asked_in is not None or asked_out is not None
-    return ApiPrice(per_million_input=asked_in or 0.0, per_million_output=asked_out or 0.0) if known else None
+        inside = _finite(st.number_input("Input tokens", key="cost_api_in", placeholder="none", format="%.3f", **UNSET))
+        outside = _finite(st.number_input("Output tokens", key="cost_api_out", placeholder="none", format="%.3f", **UNSET))
+    known = inside is not None or outside is not None
+    return ApiPrice(per_million_input=inside or 0.0, per_million_output=outside or 0.0) if known else None
 
 
-def _hour(opened: Workspace, left: Any, right: Any, stored: float | None) -> float | None:
-    """The price of an instance, or one that is typed in."""
+def _hour(opened: Workspace, left: Any, right: Any, stored: float | None) -> tuple[float | None, str | None]:
+    """Per hour and where that price is from: an instance of the list, or what is typed in; an emptied field is as stored."""
     listed = {row.instance: row for row in prices.listing(opened) if row.usd_per_hour is not None}
     chosen = left.selectbox("Price of", [AS_GIVEN, *listed], key="cost_instance", bind="query-params")
     if chosen in listed:
         row = listed[chosen]
         right.text_input("Price per hour (USD)", f"{row.usd_per_hour:.4f}", disabled=True, key=f"cost_hour_of_{chosen}")
-        left.caption(f"{row.region}, on demand, as of {row.as_of}; {plain(str(row.source_text))}")
-        return row.usd_per_hour
-    typed: float | None = right.number_input(
-        "Price per hour", 0.0, value=stored, format="%.4f", key="cost_hour", placeholder="none", bind="query-params"
-    )
-    return typed
+        return row.usd_per_hour, f"USD, {row.instance} in {row.region}, on demand, as of {row.as_of}; {row.source_text}"
+    typed = right.number_input(
+        "Price per hour", 0.0, HIGHEST, stored, format="%.4f", key="cost_hour", bind="query-params",
+        placeholder="none" if stored is None else f"{stored:g}, as given",
+    )  # fmt: skip
+    return _finite(typed), None
 
 
-def rows(variants: Sequence[VariantResult], asked: Asked) -> list[dict[str, str]]:
-    """One a variant, in the evaluation's order; what cannot be told says so."""
-    return [_row(result, costs.within(result, asked.limits), asked) for result in variants]
+def rows(document: Evaluation, asked: WhatIf, at: Within | None = None) -> list[dict[str, str | None]]:
+    """One a variant, in the evaluation's order, as written cells; what cannot be told says so. `at` as in `cost_words.rows`."""
+    return [{name: _cell(cell) for name, cell in row.items()} for row in cost_words.rows(document, asked, at)]
 
 
-def _row(result: VariantResult, at: Operating | None, asked: Asked) -> dict[str, str]:
-    if at is None:
-        return {"Variant": result.name, "Highest load within the limits": NEVER}
-    found = {
-        "Variant": result.name,
-        "Highest load within the limits": load_words(at),
-        "Output tokens/s": figure(at.output_tokens_per_s),
-        "Requests/s": figure(at.requests_per_s),
-    }
-    if asked.pricing is None:
-        return {**found, "Price, million output tokens": "no price given"}
-    found["Price, million output tokens"] = figure(costs.output_price(asked.pricing, at))
-    if asked.api is not None:
-        found["Cheaper than the API from"] = break_even_words(asked.pricing, at, asked.api)
-    if asked.requests:
-        month = costs.monthly(asked.pricing, at, asked.requests, asked.peak)
-        found["A month"] = month_words(month) if month else "nothing was answered"
-    return found
-
-
-def _read(variants: Sequence[VariantResult], asked: Asked) -> str:
-    found = [costs.within(result, asked.limits) for result in variants]
-    if any(at is not None and at.interpolated for at in found):
-        return "Between measured levels a monotone curve is read; beyond them nothing."
-    return "Only levels that were measured are read."
+def _cell(cell: str | float | None) -> str:
+    return cell if isinstance(cell, str) else figure(cell)

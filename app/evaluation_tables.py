@@ -8,6 +8,7 @@ import streamlit as st
 
 from app.words import seconds, size
 from backend.domain import charts as drawn
+from backend.domain import sweep_words
 from backend.domain.charts_table import distribution_table
 from backend.domain.evaluation import Evaluation, Level, VariantResult
 from backend.domain.wording import figure
@@ -15,6 +16,7 @@ from backend.domain.wording import figure
 
 def show(document: Evaluation, key: str) -> None:
     """The metrics under the page's own names; percentiles only when asked for, since they are five rows a level."""
+    show_search(document)
     st.dataframe(
         drawn.table(document),
         hide_index=True,
@@ -36,6 +38,14 @@ def show(document: Evaluation, key: str) -> None:
         "Memory is the peak of the server with all its processes. Acceptance is the share of guessed tokens that the model kept, "
         "by the server's own counters; lowest and highest level."
     )
+
+
+def show_search(document: Evaluation) -> None:
+    """How each load kept the limits; nothing where loads were not searched for."""
+    searched = sweep_words.rows(document)
+    if searched:
+        st.dataframe(searched, hide_index=True, alt="How each load of the search kept the limits, one row a variant and load")
+        st.caption("Share within is of the requests whose latency was within each limit, in the order of the objectives.")
 
 
 def servers(document: Evaluation) -> list[dict[str, str]]:

@@ -20,10 +20,13 @@ from app import (
 )
 from app.words import message, plain
 from backend.domain import charts as drawn
+from backend.domain import sweep_words
 from backend.domain.charts_parts import is_sound
 from backend.domain.comparison import has_many_errors
 from backend.domain.configuration import configuration_hash
 from backend.domain.evaluation import Evaluation, Level, VariantResult
+from backend.domain.foremost import only
+from backend.domain.report_extras import WhatIf
 from backend.domain.wording import (
     INTERLEAVE,
     Verdict,
@@ -38,6 +41,7 @@ from backend.domain.wording import (
 from backend.service import Workspace
 from backend.service.evaluations import EvaluationView
 
+AS_STORED = WhatIf()
 FIRST = 320
 """Pixels of the first chart: with the grid above it, within the first screenful of 1280 x 800."""
 
@@ -55,7 +59,17 @@ def say_verdicts(document: Evaluation) -> None:
     say_warnings(document)
 
 
+def say_search(document: Evaluation) -> None:
+    """One sentence a variant: the highest load that keeps the limits, the knee, and what stood in the way of more."""
+    said = (f":material/search: {message(sentence)}" for sentence in sweep_words.sentences(document))
+    st.markdown("\n\n".join(said))
+    st.caption(sweep_words.MEANING)
+
+
 def say_sentences(document: Evaluation) -> None:
+    if sweep_words.is_search(document):
+        say_search(document)
+        return
     found: list[Verdict] = verdicts(document)
     if not found:
         st.info("One variant was measured, so there is nothing to compare: add another for a verdict.", icon=":material/info:")
@@ -77,7 +91,7 @@ def say_provenance(document: Evaluation) -> None:
 
 
 def draw_speed(document: Evaluation, key: str) -> None:
-    """Latency, throughput and price against concurrency."""
+    """Latency and throughput against concurrency; price has its own choices, so it stands with them."""
     theme = charts.theme()
     left, right = st.columns(2, vertical_alignment="bottom")
     with left:
@@ -87,18 +101,12 @@ def draw_speed(document: Evaluation, key: str) -> None:
             "Percentile", drawn.PERCENTILES, default="p50", required=True, key=f"{key}_percentile", bind="query-params"
         )
     charts.show(drawn.latency(document, metric, percentile or "p50", theme), f"{key}-latency")
-    left, right = st.columns(2)
-    with left:
-        metric = _pick("Throughput", drawn.THROUGHPUTS, f"{key}_throughput")
-        charts.show(drawn.throughput(document, metric, theme), f"{key}-throughput")
-    with right:
-        metric = _pick("Price", drawn.PRICES, f"{key}_price", 1)
-        charts.show(drawn.price(document, metric, theme), f"{key}-price")
+    metric = _pick("Throughput", drawn.THROUGHPUTS, f"{key}_throughput")
+    charts.show(drawn.throughput(document, metric, theme), f"{key}-throughput")
 
 
-def _pick(label: str, choices: dict[str, str], key: str, index: int = 0) -> str:
-    names = list(choices)
-    chosen: str = st.selectbox(label, names, index, format_func=lambda name: choices[name], key=key, bind="query-params")
+def _pick(label: str, choices: dict[str, str], key: str) -> str:
+    chosen: str = st.selectbox(label, list(choices), format_func=choices.__getitem__, key=key, bind="query-params")
     return chosen
 
 
@@ -169,11 +177,13 @@ def say_validity(document: Evaluation) -> None:
     )
 
 
-def downloads(opened: Workspace, view: EvaluationView) -> None:
-    """The report, the document and the table, as files."""
+def downloads(opened: Workspace, view: EvaluationView, asked: WhatIf = AS_STORED, priced: Evaluation | None = None) -> None:
+    """The report, the document and the table, as files: the report and the table at the price that was `asked`, which `priced`
+    has, the document as it was stored."""
+    table = priced or view.document
     with st.container(horizontal=True):
         st.download_button(
-            "Report (HTML)", report_download.page(opened, view), f"{view.id}.html", "text/html",
+            "Report (HTML)", report_download.page(opened, view, asked), f"{view.id}.html", "text/html",
             icon=":material/description:", on_click="ignore", key=f"html-{view.id}",
         )  # fmt: skip
         st.download_button(
@@ -181,12 +191,15 @@ def downloads(opened: Workspace, view: EvaluationView) -> None:
             on_click="ignore", key=f"json-{view.id}",
         )  # fmt: skip
         st.download_button(
-            "Table (CSV)", lambda: drawn.csv(view.document), f"{view.id}.csv", "text/csv", on_click="ignore", key=f"csv-{view.id}"
+            "Table (CSV)", lambda: drawn.csv(table), f"{view.id}.csv", "text/csv", on_click="ignore", key=f"csv-{view.id}"
         )
 
 
 def say_glance(document: Evaluation) -> None:
-    """The verdicts as a grid, what they are of, and what to mind about them."""
+    """The verdicts as a grid, what they are of, and what to mind about them; of a search, what it found."""
+    if sweep_words.is_search(document):
+        say_search(document)
+        return
     chart_grid.show(document)
     if len(document.variants) < 2:
         st.caption("One variant was measured, so there is nothing to compare: measure it beside another for a verdict.")
@@ -204,20 +217,21 @@ def show(opened: Workspace, view: EvaluationView) -> None:
     say_glance(shown)
     first = drawn.pareto(document, charts.theme(), names)
     charts.show(charts.of_height(first, FIRST), "evaluation-pareto")
-    with st.expander("Full verdicts, with every latency", icon=":material/balance:"):
-        say_sentences(shown)
+    if not sweep_words.is_search(document):
+        with st.expander("Full verdicts, with every latency", icon=":material/balance:"):
+            say_sentences(shown)
     say_warnings(document)
     say_provenance(document)
     draw_speed(shown, "evaluation")
+    st.subheader("What would it cost?")
+    asked, priced = cost_view.show(opened, document, names)
     st.subheader("Figures")
-    evaluation_tables.show(document, view.id)
-    downloads(opened, view)
+    evaluation_tables.show(priced, view.id)
+    downloads(opened, view, asked, priced)
     st.subheader("What keeps your limits?")
     goodput_view.show(view, document, shown)
-    st.subheader("What would it cost?")
-    cost_view.show(opened, document)
     st.subheader("Quality")
-    draw_quality(shown, view.id)
+    draw_quality(only(priced, names), view.id)
     tasks_view.show(document)
     st.subheader("Requests and answers")
     requests_view.show(view, names)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from app.words import seconds, size, when
-from backend.domain import wording
+from backend.domain import sweep_words, wording
 from backend.domain.evaluation import Evaluation
 from backend.domain.model import ModelCard
 from backend.domain.wording import figure
@@ -15,7 +15,9 @@ from backend.service.evaluations import EvaluationView
 
 
 def verdicts(evaluation: Evaluation) -> list[str]:
-    """One sentence a variant, at the highest load that was measured: where serving is decided."""
+    """One sentence a variant, at the highest load that was measured: where serving is decided. Of a search, what it found."""
+    if sweep_words.is_search(evaluation):
+        return sweep_words.sentences(evaluation)
     latest = {verdict.variant: verdict for verdict in sorted(wording.verdicts(evaluation), key=lambda v: v.concurrency)}
     names = [result.name for result in evaluation.variants]
     return [latest[name].text for name in names if name in latest]

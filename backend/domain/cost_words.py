@@ -17,6 +17,8 @@ from backend.domain.wording import figure
 
 NEVER = "no measured load keeps these limits"
 Row = dict[str, str | int | float | None]
+Within = Sequence[Operating | None]
+"""Of each variant; None where no measured load keeps the limits."""
 FORMULA = "SageMaker-compatible (the announcement's formula)"
 
 
@@ -30,14 +32,22 @@ def pricing_of(evaluation: Evaluation, asked: WhatIf) -> Pricing | None:
     return Pricing(per_hour=hour, discount=discount, input_output_ratio=stored.input_output_ratio)
 
 
-def rows(evaluation: Evaluation, asked: WhatIf) -> list[Row]:
-    """One a variant, in the evaluation's order. Prices in the currency of the hourly price; what cannot be told says so."""
+def within_limits(evaluation: Evaluation, asked: WhatIf) -> Within:
+    """Where each variant runs best under the limits."""
+    return [costs.within(result, asked.limits) for result in evaluation.variants]
+
+
+def rows(evaluation: Evaluation, asked: WhatIf, at: Within | None = None) -> list[Row]:
+    """One a variant, in the evaluation's order. Prices in the currency of the hourly price; what cannot be told says so.
+
+    `at` is what `within_limits` gave, for whoever has it already.
+    """
     pricing = pricing_of(evaluation, asked)
-    return [_row(result, pricing, asked) for result in evaluation.variants]
+    found = within_limits(evaluation, asked) if at is None else at
+    return [_row(result, each, pricing, asked) for result, each in zip(evaluation.variants, found, strict=True)]
 
 
-def _row(result: VariantResult, pricing: Pricing | None, asked: WhatIf) -> Row:
-    at = costs.within(result, asked.limits)
+def _row(result: VariantResult, at: Operating | None, pricing: Pricing | None, asked: WhatIf) -> Row:
     if at is None:
         return {"Variant": result.name, "Highest load within the limits": NEVER}
     found: Row = {
@@ -119,22 +129,58 @@ def limits_words(limits: Slo) -> str:
     return " and ".join(found) or "no limit"
 
 
-def basis(evaluation: Evaluation, asked: WhatIf) -> list[str]:
-    """What the rows rest on, as sentences."""
-    pricing = pricing_of(evaluation, asked)
-    if pricing is None:
-        hour = "No hourly price is known."
-    else:
-        source = f" ({asked.price_source})" if asked.price_source else ""
-        off = f", less {pricing.discount:.0%}" if pricing.discount else ""
-        hour = f"An hour costs {pricing.per_hour:g}{source}{off}. The speed is that of the machine that was measured."
+def basis(evaluation: Evaluation, asked: WhatIf, at: Within | None = None) -> list[str]:
+    """What the rows rest on, as sentences. `at` as in `rows`."""
     return [
         f"Limits: {limits_words(asked.limits)}.",
-        hour,
+        hour_words(evaluation, asked),
         *_api(asked.api),
         *_busy(asked),
-        _read(evaluation.variants, asked.limits),
+        _read(within_limits(evaluation, asked) if at is None else at),
     ]
+
+
+def hour_words(evaluation: Evaluation, asked: WhatIf) -> str:
+    """Which price prices are computed with, and whether it was chosen afterwards."""
+    pricing, given = pricing_of(evaluation, asked), pricing_of(evaluation, WhatIf())
+    if pricing is None:
+        return "No hourly price is known."
+    source = f" ({asked.price_source})" if asked.price_source else ""
+    changed = "" if pricing == given else f" This was chosen afterwards; {_given(given)}."
+    return f"An hour costs {_hour(pricing, source)}.{changed} The speed is that of the machine that was measured."
+
+
+def _hour(pricing: Pricing, source: str = "") -> str:
+    return f"{pricing.per_hour:g}{source}" + (f", less {pricing.discount * 100:g}%" if pricing.discount else "")
+
+
+def _given(given: Pricing | None) -> str:
+    return f"with the evaluation, {_hour(given)} was given" if given else "no price was given with the evaluation"
+
+
+def price_words(evaluation: Evaluation, metric: str) -> str:
+    """What a price is, in a sentence or two; `metric` is a field of Price."""
+    ratio, parts = (f"{evaluation.options.input_output_ratio + more:g}" for more in (0, 1))
+    asked = f"{ratio} input tokens for one output token"
+    return {
+        "per_million_input": "The full hour is charged to the input tokens: do not add it to the price of output tokens.",
+        "per_million_output": "The full hour is charged to the output tokens: do not add it to the price of input tokens.",
+        "per_million_total": "The hour is charged once, to input and output tokens together.",
+        "blended_3_to_1": f"{asked}: ({ratio} x input + output) / {parts}. {_split(evaluation)}",
+        "blended_sagemaker": f"The announcement's formula, {asked}: the price of an hour / the million tokens an hour that "
+        f"concurrency / p50 inter-token latency comes to / {parts}. It ignores prefill and prices input at 0.",
+    }[metric]
+
+
+def _split(evaluation: Evaluation) -> str:
+    """How the hour is divided between prefill and decode."""
+    shares = [level.audit.get("prefill_share") for result in evaluation.variants for level in result.levels]
+    known = [share for share in shares if isinstance(share, int | float)]
+    if not known:
+        return "How the hour divides into prefill and decode is not known here, so there is no such price."
+    span = " to ".join(dict.fromkeys(f"{share:.0%}" for share in (min(known), max(known))))
+    estimated = "estimated on the client's side as time to first token over content latency"
+    return f"Of the hour, {span} is charged to input tokens (prefill) and the rest to output tokens (decode), {estimated}."
 
 
 def _api(api: ApiPrice | None) -> list[str]:
@@ -151,8 +197,7 @@ def _busy(asked: WhatIf) -> list[str]:
     return [f"{hours}; the peak is {asked.peak:g} times the mean load."]
 
 
-def _read(variants: Sequence[VariantResult], limits: Slo) -> str:
-    found = [costs.within(result, limits) for result in variants]
+def _read(found: Within) -> str:
     if any(at is not None and at.interpolated for at in found):
         return "Between measured levels a monotone curve is read; beyond them nothing."
     return "Only levels that were measured are read."

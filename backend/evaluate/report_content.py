@@ -7,7 +7,7 @@ import json
 from functools import partial
 from typing import Any
 
-from backend.domain import charts, energy, task_table
+from backend.domain import charts, cost_words, energy, repricing, sweep_words, task_table
 from backend.domain.evaluation import Evaluation
 from backend.domain.imported import definition_rows, figure_rows
 from backend.domain.report_extras import Extras
@@ -24,7 +24,10 @@ PRICES = ("per_million_input", "per_million_output")
 
 
 def content(evaluation: Evaluation, extras: Extras) -> dict[str, Any]:
-    """Everything that the template names."""
+    """Everything that the template names, at the price of the what-if. The document as JSON stays the stored one."""
+    told = _encoded(evaluation.model_dump_json())
+    price_basis = cost_words.hour_words(evaluation, extras.what_if)
+    evaluation = repricing.as_asked(evaluation, extras.what_if)
     shown, at_load, beside = _charts(evaluation), _requests(evaluation, extras), more.imported_plots(evaluation, extras.imported)
     rows = report_tables.found(evaluation)
     costs, goodput = more.costs(evaluation, extras), more.goodput(evaluation, extras)
@@ -33,6 +36,8 @@ def content(evaluation: Evaluation, extras: Extras) -> dict[str, Any]:
         "measured_at": moment(evaluation.measured_at),
         "hardware": hardware_line(evaluation.hardware),
         "cards": cards(evaluation),
+        "search": sweep_words.sentences(evaluation),
+        "search_meaning": sweep_words.MEANING,
         "warnings": evaluation.warnings,
         "percentiles": REPORT_PERCENTILES,
         "sections": _sections(shown),
@@ -49,11 +54,12 @@ def content(evaluation: Evaluation, extras: Extras) -> dict[str, Any]:
         "tables": {name: table(listed) for name, listed in rows.items()},
         "tasks": task_table.basis(evaluation),
         "energy": energy.basis(evaluation),
+        "price_basis": price_basis,
         "price_given": evaluation.options.price_per_hour is not None,
         "options": evaluation.options,
         "facts": facts(evaluation),
         "variants": [variant_facts(result) for result in evaluation.variants],
-        "json_data": _encoded(evaluation.model_dump_json()),
+        "json_data": told,
         "csv_data": _encoded(charts.csv(evaluation)),
         "figures_data": _encoded(_figures(extras, {"costs": costs["rows"], "goodput": goodput["rows"]})),
     }

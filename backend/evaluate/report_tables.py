@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from backend.domain import energy, task_table
+from backend.domain import energy, sweep_words, task_table
 from backend.domain.charts_table import (
     MORE_COLUMNS,
     MORE_PRICE_COLUMNS,
@@ -19,7 +19,7 @@ from backend.domain.charts_table import (
 from backend.domain.comparison import has_many_errors
 from backend.domain.evaluation import Evaluation, Level, Quality, VariantResult
 from backend.domain.slo import is_sound
-from backend.domain.wording import direction, scored, streams, times
+from backend.domain.wording import direction, scored, times
 from backend.evaluate.report_draw import table
 
 TOKEN_TIMES = {"continuous": "server", "final": "spread", "none": "none"}
@@ -36,7 +36,7 @@ def found(evaluation: Evaluation) -> dict[str, list[Row]]:
         "distributions": distribution_table(evaluation),
         "quality": [_quality(result) for result in evaluation.variants],
         "tasks": task_table.rows(evaluation),
-        "sweep": _sweep(evaluation),
+        "sweep": sweep_words.rows(evaluation),
         "energy": [*energy.rows(evaluation)],
         "validity": [_validity(result, level) for result in evaluation.variants for level in result.levels],
     }
@@ -90,24 +90,6 @@ def _quality(result: VariantResult) -> Row:
         "First divergences / tokens": _share(quality.first_divergence_share, 2),
         "Scored on": scored(result),
     }
-
-
-def _sweep(evaluation: Evaluation) -> list[Row]:
-    """Of a search: how each level kept the objectives."""
-    return [
-        {
-            "Variant": result.name,
-            "Load": streams(level.key),
-            "Objectives": " and ".join(level.slo.objectives),
-            "Verdict": level.slo.verdict,
-            "Share within": ", ".join(f"{share:.1%}" for share in level.slo.shares),
-            "95% interval": ", ".join(f"{low:.1%} to {high:.1%}" for low, high in level.slo.intervals),
-            "Mark": ", ".join(word for word, is_it in (("highest", level.slo.highest), ("knee", level.slo.knee)) if is_it),
-        }
-        for result in evaluation.variants
-        for level in result.levels
-        if level.slo is not None
-    ]
 
 
 def _validity(result: VariantResult, level: Level) -> Row:

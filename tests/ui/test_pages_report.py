@@ -45,10 +45,10 @@ def test_the_fields_of_the_page_are_what_the_report_is_asked(home: Workspace, st
 
         opened = workspace()
         view = evaluations.show(opened, "e-1")
-        found = report_download.what_if(opened, view)
+        asked, _ = cost_view.show(opened, view.document, ["original", "w8a8"])
+        found = report_download.what_if(view.document, asked)
         st.text(found.model_dump_json() if found else "as stored")
         goodput_view.choose(view.document)
-        cost_view.show(opened, view.document)
 
     at = AppTest.from_function(script, default_timeout=studio.TIMEOUT_S).run()
     at.run()

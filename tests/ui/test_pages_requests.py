@@ -151,8 +151,9 @@ def test_cost_fields_live_in_the_url_and_change_the_figures(home: Workspace, sto
     level = evaluations.show(home, stored).document.variants[0].levels[-1]
     assert rows[0]["Output tokens/s"] == cost_view.figure(level.output_tokens_per_s)
     assert float(rows[0]["Price, million output tokens"]) == pytest.approx(1000 / level.output_tokens_per_s, rel=0.01)
-    assert "of full load" in rows[0]["Cheaper than the API from"] or "never" in rows[0]["Cheaper than the API from"]
-    assert "machine" in rows[0]["A month"] and "more may fit" in rows[0]["Highest load within the limits"]
+    cheaper = rows[0]["Cheaper than the hosted API from"]
+    assert "of full load" in cheaper or "never" in cheaper
+    assert "machine" in rows[0]["1,000,000 requests a month"] and "more may fit" in rows[0]["Highest load within the limits"]
 
 
 def test_a_limit_that_nothing_keeps_says_so(home: Workspace, stored: str) -> None:
@@ -164,6 +165,39 @@ def test_the_price_of_an_instance_is_named_with_its_day(home: Workspace, stored:
     at = studio.open_page("evaluate", id=stored, cost_instance="ml.g5.xlarge")
     assert "as of" in studio.says(at)
     assert at.text_input(key="cost_hour_of_ml.g5.xlarge").disabled
+
+
+def drawn(at: AppTest, title: str) -> list[float]:
+    """The heights of the first series of the chart with that title."""
+    specs = [json.loads(chart.proto.spec) for chart in at.get("plotly_chart")]
+    (found,) = [spec for spec in specs if title in spec["layout"]["title"]["text"]]
+    heights: list[float] = found["data"][0]["y"]
+    return heights
+
+
+def test_every_price_of_the_page_follows_the_hour_and_the_discount(home: Workspace, stored: str) -> None:
+    at = studio.open_page("evaluate", id=stored)
+    at.selectbox(key="evaluation_price").set_value("blended_sagemaker").run()
+    before, said = drawn(at, "SageMaker-compatible"), studio.says(at)
+    assert "ignores prefill and prices input at 0" in said and "3 input tokens for one output token" in said
+    assert "An hour costs 1.2. The speed" in said
+    at.number_input(key="cost_hour").set_value(4.8)
+    at.number_input(key="cost_discount").set_value(50.0).run()
+    studio.check(at)
+    assert drawn(at, "SageMaker-compatible") == pytest.approx([2 * value for value in before])
+    assert "An hour costs 4.8, less 50%. This was chosen afterwards; with the evaluation, 1.2 was given." in studio.says(at)
+    level = evaluations.show(home, stored).document.variants[0].levels[-1]
+    once = 2.4 / (level.input_tokens_per_s * 3600 / 1e6)
+    assert float(costs(at)[0]["Price, million input tokens"]) == pytest.approx(once, rel=0.01)
+    assert table(at, "Time to first token (ms)")[1]["Price per million input tokens"] == pytest.approx(once)
+    at.selectbox(key="evaluation_price").set_value("blended_3_to_1").run()
+    assert "10% is charged to input tokens (prefill)" in studio.says(at)
+
+
+@pytest.mark.parametrize("hour", ["nan", "inf", "-1", "many"])
+def test_an_address_with_no_price_leaves_the_one_that_was_given(home: Workspace, stored: str, hour: str) -> None:
+    at = studio.open_page("evaluate", id=stored, cost_hour=hour, cost_ttft=hour, cost_discount=hour)
+    assert "An hour costs 1.2. The speed" in studio.says(at)
 
 
 def test_without_a_price_it_says_that_none_was_given(home: Workspace) -> None:
