@@ -10,8 +10,9 @@ from typing import Any
 
 from backend.domain import charts
 from backend.domain.evaluation import Evaluation, VariantResult
+from backend.domain.machine_words import hardware_line
 from backend.domain.slo import is_sound
-from backend.domain.wording import figure, hardware_line, load_asked
+from backend.domain.wording import figure, load_asked
 from backend.service.evaluations import EvaluationView
 
 MOST = 8

@@ -55,13 +55,12 @@ def servers(document: Evaluation) -> list[dict[str, str]]:
 
 def _server(result: VariantResult) -> dict[str, str]:
     own = "not ours" if result.variant.kind == "url" else "not measured"
-    guesses = result.variant.speculation is not None
     return {
         "Variant": result.name,
         "Ready in": own if result.ready_seconds is None else seconds(result.ready_seconds),
         "Peak memory": own if result.peak_rss_bytes is None else size(result.peak_rss_bytes),
         "Weights on disk": size(result.variant.bytes_on_disk),
-        "Acceptance rate": _span(result.levels, "acceptance_rate") or ("not measured" if guesses else "no speculation"),
+        "Acceptance rate": _span(result.levels, "acceptance_rate") or result.no_acceptance,
         "Tokens per chunk": _span(result.levels, "tokens_per_chunk") or "not measured",
     }
 

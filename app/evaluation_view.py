@@ -24,20 +24,10 @@ from backend.domain import sweep_words
 from backend.domain.configuration import configuration_hash
 from backend.domain.evaluation import Evaluation, Level, VariantResult
 from backend.domain.foremost import only
+from backend.domain.machine_words import hardware_line, versions_line
 from backend.domain.report_extras import WhatIf
 from backend.domain.validity import reasons, valid
-from backend.domain.wording import (
-    INTERLEAVE,
-    Verdict,
-    answers_agreement,
-    counted,
-    figure,
-    hardware_line,
-    quality_scores,
-    scored,
-    verdicts,
-    versions_line,
-)
+from backend.domain.wording import INTERLEAVE, Verdict, answers_agreement, counted, figure, quality_scores, scored, verdicts
 from backend.service import Workspace
 from backend.service.evaluations import EvaluationView
 

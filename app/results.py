@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from app.words import seconds, size, when
-from backend.domain import sweep_words, wording
+from backend.domain import machine_words, sweep_words, wording
 from backend.domain.evaluation import Evaluation
 from backend.domain.model import ModelCard
 from backend.domain.wording import figure
@@ -26,7 +26,7 @@ def verdicts(evaluation: Evaluation) -> list[str]:
 def provenance(view: EvaluationView) -> str:
     """Where, when and with what the figures were measured."""
     document = view.document
-    hardware, versions = wording.hardware_line(document.hardware), wording.versions_line(document.versions)
+    hardware, versions = machine_words.hardware_line(document.hardware), machine_words.versions_line(document.versions)
     return f"Measured {document.measured_at[:19].replace('T', ' ')} on {hardware}, with {versions}."
 
 

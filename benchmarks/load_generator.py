@@ -5,7 +5,7 @@ sent - request received) by the server's own stamps; gap error: the same between
 the measured requests. Answers have 32 lengths, so that the streams do not march in step. Then the limits (`load_scale`),
 and other load generators against the same server (`load_peers`), where they are installed: vLLM's bench in the engine
 environment, GuideLLM in one of its own (`python -m venv DIR && DIR/bin/pip install guidellm==0.8.1`, then
-`--guidellm DIR/bin/guidellm`). All in all about five minutes.
+`--guidellm DIR/bin/guidellm`). All in all about eight minutes.
 Server and clients run with real-time priority where that is allowed, so that other work on the machine blurs little.
 Prints a table and writes benchmarks/results/load_generator.md and .json: `python benchmarks/load_generator.py [--note "..."]`.
 """
@@ -20,7 +20,6 @@ import sys
 import tempfile
 import urllib.request
 from datetime import UTC, datetime
-from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -31,9 +30,9 @@ sys.path.insert(0, str(ROOT))
 import psutil  # noqa: E402
 
 from backend import settings  # noqa: E402
+from backend.domain.evaluation import LATENCY_METRICS  # noqa: E402
 from backend.domain.load import Audit, LoadPlan, RequestRecord  # noqa: E402
 from backend.domain.metrics import summarise  # noqa: E402
-from backend.domain.order_statistics import percentile  # noqa: E402
 from backend.evaluate.load import run_level  # noqa: E402
 from benchmarks import load_peers, load_scale  # noqa: E402
 
@@ -46,12 +45,11 @@ SCALE_BARS = {
     "core_share": "<= 0.7",
     "failed": "0",
     "peak_rss_mb": "<= 500",
-    **{
-        f"{shape}_{metric}_percent": "<= 1"
-        for shape in ("plain", "role_chunk_and_4_tokens")
-        for metric in ("ttft_ms", "tpot_ms", "content_latency_ms")
-    },
+    "client_limited": "0",
+    **{name: f"<= {bar:g}" for name, bar in BARS.items()},
+    **{f"{shape}_{metric}_percent": "<= 1" for shape in load_scale.SHAPES for metric in (*LATENCY_METRICS, *load_scale.RATES)},
 }
+VLLM = load_peers.VLLM
 TIMES_CLOSER = 10.0
 """At least so many times closer to the truth on TTFT p50 than a peer."""
 
@@ -76,35 +74,19 @@ def run_once(options: argparse.Namespace, folder: Path) -> dict[str, float]:
         records, audit = run_level(plan, folder)
         with urllib.request.urlopen(f"{url}/sent") as answer:
             truth = {row["number"]: row for row in json.load(answer)}
-        return errors(records, audit, truth)
+        return figures(records, audit, truth)
     finally:
         server.terminate()
         server.wait()
 
 
-def errors(records: list[RequestRecord], audit: Audit, truth: dict[int, dict[str, Any]]) -> dict[str, float]:
-    """Percentiles of the absolute errors in ms over all answers, and what the run cost. Raises where an answer is missing."""
-    bad = [record.status for record in records if not record.ok]
-    if bad:
-        raise SystemExit(f"{len(bad)} requests failed: {sorted(set(bad))}")
-    first, gaps, arrival = [], [], []
-    for record in (record for record in records if not record.warm):
-        sent = truth[int(record.text.split(" ", 1)[0][1:])]
-        assert record.sent is not None and record.first_content is not None and len(sent["sends"]) == len(record.chunk_times)
-        first.append(abs(record.first_content - record.sent - (sent["sends"][0] - sent["received"])) * 1000)
-        arrival += [(seen - left) * 1000 for seen, left in zip(record.chunk_times, sent["sends"], strict=True)]
-        true_gaps = (b - a for a, b in pairwise(sent["sends"]))
-        gaps += [abs(b - a - true) * 1000 for (a, b), true in zip(pairwise(record.chunk_times), true_gaps, strict=True)]
-    first, gaps, arrival = sorted(first), sorted(gaps), sorted(arrival)
+def figures(records: list[RequestRecord], audit: Audit, truth: dict[int, dict[str, Any]]) -> dict[str, float]:
+    """The errors of all answers, and what the run cost."""
     tokens = sum(record.output_tokens or 0 for record in records)
     level = summarise(audit.concurrency, [records], [audit], pricing=None, acceptance=None)
     return {
-        "ttft_error_ms_p50": percentile(first, 50),
-        "ttft_error_ms_p99": percentile(first, 99),
-        "gap_error_ms_p99": percentile(gaps, 99),
+        **load_scale.errors(records, truth),
         "cpu_s_per_1k_tokens": audit.cpu_s / tokens * 1000,
-        "arrival_ms_p50": percentile(arrival, 50),
-        "arrival_ms_p99": percentile(arrival, 99),
         "parse_cpu_s_per_1k_tokens": audit.parse_cpu_s / tokens * 1000,
         "steady_output_tokens_per_s": level.steady_output_tokens_per_s or 0.0,
         "requests": float(len(records)),
@@ -188,9 +170,9 @@ def _cpu() -> str:
 def _peers(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
     lengths = [options.tokens * (n + 17) // 32 for n in range(32)]
     python = settings.load().engines / "serve" / "bin" / "python"
-    found: dict[str, dict[str, Any]] = {"vLLM bench": {"not_run": "the engine environment `serve` is not installed"}}
+    found: dict[str, dict[str, Any]] = {VLLM: {"not_run": "the engine environment `serve` is not installed"}}
     if python.is_file():
-        found["vLLM bench"] = load_peers.vllm(python, options.streams, options.tokens_per_s, lengths, options.seconds)
+        found[VLLM] = load_peers.vllm(python, options.streams, options.tokens_per_s, lengths, options.seconds)
     found["GuideLLM"] = {"not_run": "no --guidellm given"}
     if options.guidellm is not None:
         found["GuideLLM"] = load_peers.guidellm(
@@ -216,6 +198,10 @@ def main() -> None:
             "49k tokens/s": load_scale.offered(Path(folder) / "offered", 256, 49_000, 8.0),
             "2,000 connections": load_scale.connections(Path(folder) / "connections", 2000, 8.0),
             "An empty role chunk and four tokens a chunk": load_scale.shapes(Path(folder) / "shapes", 64, 8.0),
+            "Short prompts and answers, 16 streams": load_scale.short(Path(folder) / "short"),
+            "Prompts of 50k tokens": load_scale.long_prompts(Path(folder) / "prompts"),
+            "Answers of 16,000 tokens": load_scale.long_answers(Path(folder) / "answers"),
+            "Sessions: three turns of 4,000 tokens after a prompt of 50k": load_scale.long_sessions(Path(folder) / "sessions"),
         }
     text, document = report(runs, scale, _peers(options), options)
     print(text)

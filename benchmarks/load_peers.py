@@ -23,6 +23,8 @@ from backend.settings import CHECKOUT
 from tests.fakes.running import ask, running
 
 HERE = Path(__file__).resolve().parent
+VLLM = "vLLM bench's request function, driven by ours"
+"""What the row is: its code sends, reads and stamps, `peers/vllm_client.py` keeps the streams busy as its serve.py does."""
 TIMEOUT_S = 240
 PROMPT = ["chrt", "--rr", "1"] if os.geteuid() == 0 and shutil.which("chrt") else []
 """Peers get what our generator takes for itself where it may: the processor as soon as bytes come."""

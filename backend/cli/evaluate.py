@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,7 +12,7 @@ from backend.cli.levels import levels_table
 from backend.cli.optimize import Json, queued
 from backend.cli.output import emit, table
 from backend.cli.run import finish
-from backend.domain.evaluation import Comparison, Evaluation
+from backend.domain.evaluation import Comparison, Evaluation, Level, VariantResult
 from backend.domain.wording import agreed_shares, share, streams
 from backend.service import evaluations
 
@@ -94,7 +94,7 @@ def evaluate(
 
 def summary(document: Evaluation) -> str:
     """The levels as a table, then a line a verdict, then quality."""
-    rows = [(result.name, level.model_dump()) for result in document.variants for level in result.levels]
+    rows = [(result.name, _level(result, level)) for result in document.variants for level in result.levels]
     lines = [
         levels_table(rows),
         "",
@@ -116,6 +116,12 @@ def _verdict(row: Comparison) -> str:
     """`  at 4 streams, ttft_ms_p50: w8a8 is faster by ...`, at the load as it was asked for."""
     found = ": " if row.verdict.startswith("no ") else " is "
     return f"  at {streams(row.key)}, {row.metric}: {row.variant}{found}{row.verdict}"
+
+
+def _level(result: VariantResult, level: Level) -> dict[str, Any]:
+    """As in the JSON, but that an acceptance rate which is not there says why."""
+    shown = level.model_dump()
+    return shown | ({"acceptance_rate": result.no_acceptance} if level.acceptance_rate is None else {})
 
 
 def _quality(document: Evaluation) -> list[str]:

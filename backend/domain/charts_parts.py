@@ -9,8 +9,9 @@ from typing import Any
 
 from backend.domain.charts_theme import COLOURS, Theme, style, text
 from backend.domain.evaluation import Evaluation, Level, VariantResult
+from backend.domain.machine_words import hardware_line, versions_line
 from backend.domain.slo import is_sound
-from backend.domain.wording import hardware_line, streams, uncounted, versions_line
+from backend.domain.wording import streams, uncounted
 
 LEGEND_WIDTH, NOTE_WIDTH = 24, 50
 """Characters."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from backend.domain.wording import hardware_line
+from backend.domain.machine_words import hardware_line
 
 MARK = "demonstration.json"
 """The file that makes a home a demonstration; whoever opens that home may only read it."""

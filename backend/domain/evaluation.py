@@ -173,7 +173,7 @@ class Level(_Frozen):
     """Answers whose tail repeats one short cycle: they flatter speculative decoding."""
     price: Price | None = None
     acceptance_rate: float | None = None
-    """Accepted / drafted tokens from the server's counters over the level; None without speculation."""
+    """Accepted / drafted tokens from the server's counters over the level; `VariantResult.no_acceptance` says why it is None."""
     client_limited: bool = False
     audit: dict[str, Any] = {}
     blocks: list[dict[str, float]] = []
@@ -250,8 +250,19 @@ class VariantResult(_Frozen):
     """Scores of lm-eval tasks on the served variant; none where none were asked for."""
     ready_seconds: float | None = None
     peak_rss_bytes: int | None = None
+    speculates: bool | None = None
+    """Whether its server guesses tokens ahead. None where that is not known: a server that was not started here and tells no
+    counters of it."""
     lost: str | None = None
     """What happened where its server went away before all was measured; None where it did not."""
+
+    @property
+    def no_acceptance(self) -> str:
+        """Why there is no acceptance rate, in words: `no speculation` only where that is known."""
+        ours = self.variant.kind != "url"
+        if self.speculates or (ours and self.variant.speculation is not None):
+            return "not measured"
+        return "no speculation" if ours or self.speculates is False else "not told"
 
 
 class Comparison(_Frozen):

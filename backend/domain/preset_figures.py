@@ -12,8 +12,9 @@ from pydantic import BaseModel, ConfigDict
 from backend.domain.comparison import has_many_errors
 from backend.domain.estimate import Estimate
 from backend.domain.evaluation import Evaluation, Level, Quality, VariantResult
+from backend.domain.machine_words import hardware_line, versions_line
 from backend.domain.recipe import Recipe
-from backend.domain.wording import hardware_line, verdicts, versions_line
+from backend.domain.wording import verdicts
 
 
 class _Frozen(BaseModel):

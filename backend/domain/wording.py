@@ -6,8 +6,7 @@ Knows nothing of how a figure was measured or tested; `comparison` decides, this
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from backend.domain.evaluation import Comparison, EvaluateOptions, Evaluation, Level, Quality, VariantResult
 
@@ -280,23 +279,3 @@ def scored(result: VariantResult) -> str:
         "unavailable": "Not scored: the weights were not at hand.",
     }[quality.scored]
     return f"{says} {quality.note}" if quality.note else says
-
-
-_HARDWARE = ("accelerator", "accelerators", "gpu", "gpus", "instance", "cpu", "cpu_model", "processor", "model", "cores")
-
-
-def hardware_line(hardware: Mapping[str, Any]) -> str:
-    """What it ran on in one line, from whichever of the known keys there are."""
-    found = [_item(key, hardware[key]) for key in _HARDWARE if hardware.get(key)]
-    found = found or [_item(key, value) for key, value in hardware.items() if isinstance(value, str | int | float)]
-    return ", ".join(found) or "not recorded"
-
-
-def _item(key: str, value: Any) -> str:
-    if isinstance(value, list | tuple):
-        return ", ".join(str(entry.get("name", entry)) if isinstance(entry, Mapping) else str(entry) for entry in value)
-    return counted(value, "core") if key == "cores" else str(value)
-
-
-def versions_line(versions: Mapping[str, str]) -> str:
-    return ", ".join(f"{name} {version}" for name, version in versions.items()) or "versions not recorded"

@@ -10,8 +10,8 @@ from typing import Any
 from backend.domain import charts, cost_words, energy, repricing, sweep_words, task_table
 from backend.domain.evaluation import Evaluation
 from backend.domain.imported import definition_rows, figure_rows
+from backend.domain.machine_words import hardware_line
 from backend.domain.report_extras import Extras
-from backend.domain.wording import hardware_line
 from backend.evaluate import report_more as more
 from backend.evaluate import report_tables
 from backend.evaluate.report_draw import Draw, Plot, one, palette, table

@@ -74,6 +74,7 @@ def _document(measurement: Measurement, pool: ServerPool, qualities: dict[int, Q
                 tasks=scores.get(index, []),
                 ready_seconds=min(ready) if ready else None,
                 peak_rss_bytes=pool.peak_rss.get(index),
+                speculates=pool.speculates(index),
                 lost=measurement.lost.get(index),
             )
         )

@@ -11,6 +11,7 @@ from backend.domain.evaluation import EvaluateOptions, Variant
 from backend.domain.progress import Progress
 from backend.hardware import probe
 from backend.serving.vllm import VllmServer
+from backend.worker.counters import PublicCounters
 
 HEADROOM = 1.25
 """A resident server may grow by this factor under load."""
@@ -18,22 +19,27 @@ HEADROOM = 1.25
 
 @dataclass
 class Endpoint:
-    """Where a variant answers. Acceptance counters only where the server is ours."""
+    """Where a variant answers."""
 
     url: str
     served_name: str | None
     server: VllmServer | None
     starts: int = 1
     """How often the variant's server has been started so far: a new one is cold again."""
+    public: PublicCounters | None = None
+    """Of a server that is not ours."""
 
     def accepted_drafted(self) -> tuple[float, float] | None:
-        """(accepted, drafted) tokens since the start, None without speculation."""
-        if self.server is None:
-            return None
-        counters = self.server.metrics()
+        """(accepted, drafted) tokens since the start; None without speculation, or where the server does not tell."""
+        counters = self._counters()
         if "drafted_tokens" not in counters:
             return None
         return counters.get("accepted_tokens", 0.0), counters["drafted_tokens"]
+
+    def _counters(self) -> dict[str, float]:
+        if self.server is not None:
+            return self.server.metrics()
+        return self.public.read() if self.public is not None else {}
 
 
 class ServerPool:
@@ -48,6 +54,11 @@ class ServerPool:
         self.mode = options.interleave
         self.ready_seconds: dict[int, list[float]] = {}
         self.peak_rss: dict[int, int] = {}
+        self._public = {
+            index: PublicCounters(variant.url, options.bearer_env)
+            for index, variant in enumerate(self.variants)
+            if variant.url is not None
+        }
 
     def __enter__(self) -> ServerPool:
         return self
@@ -75,13 +86,18 @@ class ServerPool:
         variant = self.variants[index]
         if variant.kind == "url":
             assert variant.url is not None
-            return Endpoint(variant.url, variant.served_name, None)
+            return Endpoint(variant.url, variant.served_name, None, public=self._public[index])
         if index not in self._up:
             for other in list(self._up):
                 self._stop(other)
             self._start(index)
         server = self._up[index]
         return Endpoint(server.url, server.served_name, server, starts=len(self.ready_seconds[index]))
+
+    def speculates(self, index: int) -> bool | None:
+        """Whether the variant's server guesses tokens ahead; None where it is not ours and has not told."""
+        found = self._public.get(index)
+        return self.variants[index].speculation is not None if found is None else found.speculates
 
     def _fits(self, ours: list[int]) -> bool:
         one = self._up[ours[0]].peak_rss_bytes * HEADROOM

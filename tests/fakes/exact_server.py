@@ -3,7 +3,8 @@
 A process of its own: `python tests/fakes/exact_server.py --rate 47 --ttft-ms 100` prints its port, then serves completions
 and chat until it is killed. Every answer's text begins with `r<N> `, N being its number in the log that `GET /sent` gives:
 `[{"number", "received", "sends": [seconds of each content chunk]}]`. Sends bypass the event loop's write queue (os.write), so the
-stamp is that of the system call. `--jitter` and `--wander` make its pauses vary as a real server's do.
+stamp is that of the system call. `--metrics` tells counters at `/metrics` as vLLM does, with `--drafted` and `--accepted` a chunk
+those of speculation too. `--jitter` and `--wander` make its pauses vary as a real server's do.
 """
 
 from __future__ import annotations
@@ -51,9 +52,9 @@ class Pace:
 class Answer:
     """One answer under way: its number, its body's shape and the times at which its content chunks left."""
 
-    def __init__(self, number: int, body: dict, chat: bool, options: argparse.Namespace) -> None:
+    def __init__(self, number: int, received: float, body: dict, chat: bool, options: argparse.Namespace) -> None:
         self.number = number
-        self.received = perf_counter()
+        self.received = received
         self.sends: list[float] = []
         self.tokens = body.get("max_completion_tokens") or body["max_tokens"]
         self.sent_tokens = 0
@@ -125,6 +126,7 @@ class Server(asyncio.Protocol):
             self.transport.write(data[sent:])
 
     def data_received(self, data: bytes) -> None:
+        now = perf_counter()
         self.buffer += data
         head, blank, rest = self.buffer.partition(b"\r\n\r\n")
         if not blank:
@@ -132,15 +134,18 @@ class Server(asyncio.Protocol):
         path = head.split(b" ", 2)[1]
         if head.startswith(b"GET "):
             self.buffer = b""
-            self.tell(self.sent() if path == b"/sent" else {"data": [{"id": "exact"}]})
+            if path == b"/metrics" and self.options.metrics:
+                self.put(self.counters(), b"text/plain; version=0.0.4")
+            else:
+                self.tell(self.sent() if path == b"/sent" else {"data": [{"id": "exact"}]})
             return
         size = int(next(line[15:] for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")))
         if len(rest) >= size:
             self.buffer = rest[size:]
-            self.begin(json.loads(rest[:size]), b"/chat/" in path)
+            self.begin(now, json.loads(rest[:size]), b"/chat/" in path)
 
-    def begin(self, body: dict, chat: bool) -> None:
-        answer = self.answer = Answer(len(self.log), body, chat, self.options)
+    def begin(self, received: float, body: dict, chat: bool) -> None:
+        answer = self.answer = Answer(len(self.log), received, body, chat, self.options)
         self.log.append(answer)
         if self.options.slots and len(self.at_work) >= self.options.slots:
             self.queue.append((self, answer))
@@ -192,11 +197,19 @@ class Server(asyncio.Protocol):
     def sent(self) -> list[dict]:
         return [{"number": a.number, "received": a.received, "sends": a.sends} for a in self.log]
 
+    def counters(self) -> bytes:
+        passes = sum(len(answer.sends) for answer in self.log)
+        told = {"generation_tokens": sum(answer.sent_tokens for answer in self.log)}
+        if self.options.drafted:
+            told["spec_decode_num_draft_tokens"] = passes * self.options.drafted
+            told["spec_decode_num_accepted_tokens"] = passes * self.options.accepted
+        return "".join(f'vllm:{name}_total{{engine="0",model_name="exact"}} {n:.1f}\n' for name, n in told.items()).encode()
+
     def tell(self, document: object) -> None:
-        body = json.dumps(document).encode()
-        self.transport.write(
-            b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body
-        )
+        self.put(json.dumps(document).encode(), b"application/json")
+
+    def put(self, body: bytes, kind: bytes) -> None:
+        self.transport.write(b"HTTP/1.1 200 OK\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n" % (kind, len(body)) + body)
 
 
 async def serve(options: argparse.Namespace) -> None:
@@ -220,6 +233,9 @@ def main() -> None:
     parser.add_argument("--ttft-ms", type=float, default=50.0)
     parser.add_argument("--role-chunk", action="store_true", help="send an empty role chunk at once")
     parser.add_argument("--no-usage", action="store_true")
+    parser.add_argument("--metrics", action="store_true", help="tell counters at /metrics, as vLLM does")
+    parser.add_argument("--drafted", type=int, default=0, help="tokens guessed a chunk, by those counters")
+    parser.add_argument("--accepted", type=int, default=0, help="of these, tokens kept")
     parser.add_argument("--slots", type=int, default=0, help="answers at a time, the rest wait; 0 is no limit")
     parser.add_argument("--jitter", type=float, default=0.0, help="spread of each pause: standard deviation of its logarithm")
     parser.add_argument("--wander", type=float, default=0.0, help="spread of the speed, which changes over seconds: the same")

@@ -10,6 +10,8 @@ from typing import Any
 import pyarrow.parquet
 import pytest
 
+from app.evaluation_tables import servers
+from backend.cli.evaluate import summary
 from backend.domain.errors import GateFailed, InvalidWorkload
 from backend.domain.evaluation import Evaluation
 from backend.domain.jobs import JobState
@@ -94,6 +96,22 @@ def test_a_search_keeps_what_was_found_when_the_second_server_is_gone_before_its
     assert "could not be measured" in (folder / "report.html").read_text()
     with pytest.raises(GateFailed, match="error_share was not measured"):
         evaluations.judge(document, evaluations.conditions(["error_share > 99%"], document.options, waits=True))
+
+
+def test_acceptance_of_a_url_is_read_from_its_own_counters_where_it_tells_them(home: Workspace) -> None:
+    vllm = ("exact_server.py", "--ttft-ms", 1, "--rate", 400, "--metrics")
+    with (
+        running(*vllm, "--drafted", 4, "--accepted", 3) as guessing,
+        running(*vllm) as plain,
+        running("exact_server.py", "--ttft-ms", 1, "--rate", 400) as silent,
+    ):
+        document, _ = evaluated(home, [guessing, plain, silent], concurrency=(1,), requests=2, repeats=1)
+    assert [result.levels[0].acceptance_rate for result in document.variants] == [0.75, None, None]
+    assert [result.speculates for result in document.variants] == [True, False, None]
+    assert [row["Acceptance rate"] for row in servers(document)] == ["75%", "no speculation", "not told"]
+    accepted = [line for line in summary(document).splitlines() if line.startswith("http")][:3]
+    assert ["no speculation" in line for line in accepted] == [False, True, False]
+    assert ["not told" in line for line in accepted] == [False, False, True]
 
 
 def test_a_prompt_longer_than_the_context_is_named_by_its_line(home: Workspace, tmp_path: Path) -> None:

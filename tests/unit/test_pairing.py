@@ -17,6 +17,7 @@ from backend.evaluate.load.level import ClosedLevel
 from backend.evaluate.load.parse import record
 from backend.evaluate.load.payload import Payloads
 from backend.evaluate.load.stream import Exchange
+from backend.evaluate.load.talk import encoded
 
 SEED = 100
 TALKS = [
@@ -50,6 +51,7 @@ def drive(rows: Sequence[dict[str, Any]], order: Sequence[int], words: str = "sa
         assert exchange is not None
         answer(exchange, words, float(turn))
         level.ended(exchange)
+        level.hear(exchange, encoded(words))
         following = level.next(stream)
         if following is not None:
             under_way[stream] = following

@@ -16,6 +16,8 @@ from urllib.parse import urlsplit
 from backend.domain.errors import EndpointUnreachable, RequestError
 
 CONNECT_TIMEOUT_S = 5.0
+METRICS_BYTES = 8 * 2**20
+"""vLLM tells some tens of kilobytes."""
 PATHS = {"completions": "/completions", "chat": "/chat/completions"}
 
 
@@ -98,6 +100,23 @@ def models(url: str, bearer_env: str | None = None) -> list[str]:
             f"{place} answers, but not with a list of models at {place.prefix}/models: "
             "name the model yourself (`bench` with --model, `evaluate` as URL#MODEL)."
         ) from None
+    finally:
+        connection.close()
+
+
+def metrics(url: str, bearer_env: str | None = None) -> str | None:
+    """What it tells of itself at `/metrics` beside `/v1`, as text; None where it tells nothing there, for whatever reason.
+
+    Raises RequestError where the address or the token variable is wrong.
+    """
+    place, token = address(url), bearer(bearer_env)
+    connection = _connection(place)
+    try:
+        connection.request("GET", place.prefix.removesuffix("/v1") + "/metrics", headers=_headers(token))
+        answer = connection.getresponse()
+        return answer.read(METRICS_BYTES).decode("utf-8", "replace") if answer.status == http.client.OK else None
+    except (OSError, http.client.HTTPException):
+        return None
     finally:
         connection.close()
 

@@ -1,7 +1,7 @@
 """One level of load in this process: streams, warm-up, the steady window, and the generator's watch over itself.
 
-Knows nothing of what the answers say; `parse` reads them once the level is over, and earlier only where an answer is part of the
-next prompt.
+Knows nothing of what the answers say; `parse` reads them once the level is over, and a process beside this one earlier where an
+answer is part of the next prompt.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
 
+from backend.domain.errors import WorkError
 from backend.domain.load import LoadPlan
-from backend.evaluate.load.parse import record
 from backend.evaluate.load.payload import Payloads
+from backend.evaluate.load.reader import Reader
 from backend.evaluate.load.stream import Exchange, Peer, Stream
 from backend.evaluate.load.talk import Talk
 
@@ -52,6 +53,11 @@ class Level:
         self.streams: list[Stream] = []
         self.refused_options = False
         self.over = asyncio.Event()
+        self.follow_up = payloads.follow_up
+        self.reader: Reader | None = None
+        """Reads answers for the turns after them; a level without such turns needs none."""
+        self.failure: WorkError | None = None
+        self._reading: set[asyncio.Task[None]] = set()
         self.send_lags_s: list[float] = []
         self.waited = 0
         self._plan = plan
@@ -80,6 +86,8 @@ class Level:
         raise NotImplementedError
 
     def close(self) -> None:
+        for task in self._reading:
+            task.cancel()
         for stream in self.streams:
             stream.abandon()
 
@@ -88,16 +96,36 @@ class Level:
             return self._payloads.conversation(exchange.talk, exchange.seed)
         return self._payloads.request(exchange.prompt, exchange.seed)
 
-    def ended(self, exchange: Exchange) -> None:
+    def ended(self, exchange: Exchange) -> bool:
         self._ended += 1
         answered = exchange.status == "done" and exchange.http_status == 200
         self._errors += not answered
         talk = exchange.talk
-        if talk is not None and answered and talk.answered(record(exchange).text):
-            self._talks[exchange.stream] = talk
+        if talk is not None and answered and talk.goes_on and self.reader is not None:
+            task = asyncio.get_running_loop().create_task(self._follow(exchange, self.reader))
+            self._reading.add(task)
+            task.add_done_callback(self._reading.discard)
+            return False
         if self._break_off and self._ended == 1 and exchange.http_status in ASKED_TOO_MUCH:
             self.refused_options = True
             self.over.set()
+        return True
+
+    async def _follow(self, exchange: Exchange, reader: Reader) -> None:
+        """Take the answer into the conversation, and let the stream go on with its next turn."""
+        try:
+            words = await reader.words(exchange.reads)
+        except WorkError as failure:
+            self.failure = failure
+            self.over.set()
+            return
+        self.hear(exchange, words)
+        self.streams[exchange.stream].go_on()
+
+    def hear(self, exchange: Exchange, words: bytes) -> None:
+        """Take an answer, a JSON text, into its conversation: its stream next asks the turn behind it, if there is one."""
+        if exchange.talk is not None and exchange.talk.answered(words):
+            self._talks[exchange.stream] = exchange.talk
 
     def counts(self) -> dict[str, float]:
         """Approximate, for live display; a read is about a chunk."""
@@ -180,9 +208,10 @@ class ClosedLevel(Level):
 
 
 async def run(level: Level, peer: Peer) -> Run:
-    """Run the level to its end. Times are of this process's monotonic clock."""
+    """Run the level to its end. Times are of this process's monotonic clock. Raises WorkError where its reader fails."""
     loop = asyncio.get_running_loop()
     lags: list[float] = []
+    level.reader = await Reader.start() if level.follow_up else None
     watch = [loop.create_task(_lag(lags)), loop.create_task(_report(level))]
     wall, cpu = perf_counter(), time.process_time()
     level.start(lambda number: Stream(number, level, peer, loop))
@@ -192,6 +221,10 @@ async def run(level: Level, peer: Peer) -> Run:
     for task in watch:
         task.cancel()
     await asyncio.gather(*watch, return_exceptions=True)
+    if level.reader is not None:
+        await level.reader.close()
+    if level.failure is not None:
+        raise level.failure
     level.write_live()
     reconnects = sum(max(stream.reconnects, 0) for stream in level.streams)
     return Run(level.exchanges, wall, cpu, lags, reconnects, level.refused_options, level.send_lags_s, level.waited)

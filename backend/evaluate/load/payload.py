@@ -13,7 +13,7 @@ from typing import Any
 from backend.domain.errors import InvalidWorkload
 from backend.domain.load import TURN_SEEDS, LoadPlan, UsageRung
 from backend.evaluate.load.endpoint import Address
-from backend.evaluate.load.talk import Talk
+from backend.evaluate.load.talk import Script, Talk, encoded, script
 
 
 class Payloads:
@@ -22,8 +22,9 @@ class Payloads:
     def __init__(
         self, plan: LoadPlan, prompts: list[dict[str, Any]], place: Address, token: str | None, usage: UsageRung
     ) -> None:
-        self._plan, self._usage, self._prompts = plan, usage, prompts
-        self._bodies = [b"" if "turns" in prompt else _body(plan, prompt, usage) for prompt in prompts]
+        self._first_seed = plan.seed
+        self._prompts = prompts
+        self._bodies = [_script(plan, prompt, usage) if "turns" in prompt else _body(plan, prompt, usage) for prompt in prompts]
         self._head = _head(place, plan.endpoint, token)
         self.count = len(prompts)
 
@@ -33,27 +34,28 @@ class Payloads:
         times = [float(prompt["timestamp"]) for prompt in self._prompts]
         return [time - times[0] for time in times]
 
+    @property
+    def follow_up(self) -> bool:
+        """Whether any answer becomes part of a next prompt."""
+        return any(isinstance(body, Script) and len(body.turns) > 1 for body in self._bodies)
+
     def request(self, prompt: int, seed: int | None) -> bytes:
-        return self._whole(self._bodies[prompt], seed)
+        body = self._bodies[prompt]
+        assert isinstance(body, bytes)
+        return self._whole(body, seed)
 
     def seed(self, place: int, turn: int) -> int | None:
         """Of what was taken from the prompts as number `place`, from 0, whenever it is sent. None where none is asked for."""
-        return None if self._plan.seed is None else self._plan.seed + place + turn * TURN_SEEDS
+        return None if self._first_seed is None else self._first_seed + place + turn * TURN_SEEDS
 
     def talk(self, line: int, number: int, place: int) -> Talk | None:
         """A new conversation, where that line is one."""
-        prompt = self._prompts[line]
-        if "turns" not in prompt:
-            return None
-        before = [{"role": "system", "content": prompt["system"]}] if prompt["system"] else []
-        return Talk(number, line, place, tuple(prompt["turns"]), prompt["max_tokens"] or self._plan.max_tokens, messages=before)
+        found = self._bodies[line]
+        return Talk(number, line, place, found) if isinstance(found, Script) else None
 
     def conversation(self, talk: Talk, seed: int | None) -> bytes:
-        """The request for its next turn. Completions get the words alone, in order, each from a new line."""
-        said = {"messages": talk.prompt(), "max_tokens": talk.max_tokens}
-        if self._plan.endpoint == "completions":
-            said = {"prompt": "\n".join(part["content"] for part in talk.prompt()), "max_tokens": talk.max_tokens}
-        return self._whole(_body(self._plan, said, self._usage), seed)
+        """The request for its next turn."""
+        return self._whole(talk.body(), seed)
 
     def _whole(self, body: bytes, seed: int | None) -> bytes:
         body += b"}" if seed is None else b',"seed":%d}' % seed
@@ -137,13 +139,24 @@ def _body(plan: LoadPlan, prompt: dict[str, Any], usage: UsageRung) -> bytes:
         document["messages"] = prompt.get("messages") or [{"role": "user", "content": prompt["prompt"]}]
     else:
         document["prompt"] = prompt["prompt"]
-    document |= {"max_tokens": prompt["max_tokens"] or plan.max_tokens, "temperature": plan.temperature, "stream": plan.stream}
+    return encoded(document | _settings(plan, prompt, usage))[:-1]
+
+
+def _script(plan: LoadPlan, prompt: dict[str, Any], usage: UsageRung) -> Script:
+    settings = {"model": plan.model, **_settings(plan, prompt, usage)}
+    return script(prompt["turns"], prompt["system"], settings, chat=plan.endpoint == "chat")
+
+
+def _settings(plan: LoadPlan, prompt: dict[str, Any], usage: UsageRung) -> dict[str, Any]:
+    """All of a request that is neither the model nor the words."""
+    document: dict[str, Any] = {"max_tokens": prompt["max_tokens"] or plan.max_tokens, "temperature": plan.temperature}
+    document |= {"stream": plan.stream}
     document |= {} if plan.top_p is None else {"top_p": plan.top_p}
     document |= {"ignore_eos": True} if plan.ignore_eos else {}
     if usage != "none" and plan.stream:
         extra = {"continuous_usage_stats": True} if usage == "continuous" else {}
         document["stream_options"] = {"include_usage": True, **extra}
-    return json.dumps(document, separators=(",", ":")).encode()[:-1]
+    return document
 
 
 def _head(place: Address, endpoint: str, token: str | None) -> bytes:

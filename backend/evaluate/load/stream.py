@@ -55,7 +55,9 @@ class Source(Protocol):
 
     def request(self, exchange: Exchange) -> bytes: ...
 
-    def ended(self, exchange: Exchange) -> None: ...
+    def ended(self, exchange: Exchange) -> bool:
+        """True where the stream may ask for its next request; where not, the source calls `go_on` once it may."""
+        ...
 
     def idle(self, stream: int) -> bool:
         """The stream has nothing to send; True where its connection is to be kept for later."""
@@ -219,7 +221,8 @@ class Stream:
         assert exchange is not None
         exchange.status, exchange.error, exchange.end = status, error, now
         self._exchange = None
-        self._source.ended(exchange)
+        if not self._source.ended(exchange):
+            return
         if pause:
             self._loop.call_later(pause, self.go_on)
         else:
