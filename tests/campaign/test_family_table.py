@@ -56,15 +56,13 @@ TECHNIQUES: dict[str, dict[str, Any]] = {
     "wanda": {"method": None, "bits": 16, "symmetric": True, "pruning": Pruning(method="wanda", sparsity=0.5, pattern="2:4")},
 }  # fmt: skip
 EIGHT = {"w8a8", "smoothquant"}
-_BLOOM = "shape '[4, 3, -1]' is invalid"  # its loader turns the fused projection round, and the shape of packed weights with it
+_BLOOM = "shape '[4, 3, -1"  # its loader turns the fused projection round, and the shape of packed weights with it
 _MOE, _MOE_8 = "No WNA16 MoE backend", "No Int8 MoE backend"  # vLLM finds no kernel for quantized experts on a processor
+FOUR = ("awq", "awq-autoawq-format", "gptq")
 REFUSED: dict[tuple[str, str], str] = {
-    ("bloom", "awq"): _BLOOM,
-    ("bloom-post-norm", "awq"): _BLOOM,
-    ("mixtral", "awq"): _MOE,
-    ("mixtral", "w8a8"): _MOE_8,
-    ("qwen3-moe", "awq"): _MOE,
-    ("qwen3-moe", "w8a8"): _MOE_8,
+    **{(kind, technique): _BLOOM for kind in ("bloom", "bloom-post-norm") for technique in FOUR},
+    **{(kind, technique): _MOE for kind in ("mixtral", "qwen3-moe") for technique in FOUR},
+    **{(kind, technique): _MOE_8 for kind in ("mixtral", "qwen3-moe") for technique in EIGHT},
 }
 """What vLLM 0.32.0 on a processor does not load: by kind and technique, what the reason says."""
 
