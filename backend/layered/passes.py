@@ -100,7 +100,8 @@ class Passes:
         if self.batch == 1:
             raise WorkError("Memory ran out on a single sequence: use shorter sequences or a device with more memory.")
         self.batch //= 2
-        self.warn(f"Memory ran out: going on with {self.batch} sequences at a time.")
+        plural = "sequence" if self.batch == 1 else "sequences"
+        self.warn(f"Memory ran out: going on with {self.batch} {plural} at a time.")
 
     def _spread(
         self,
@@ -111,8 +112,9 @@ class Passes:
         keep: bool,
         tick: Callable[[float], None],
     ) -> None:
-        spans = [slice(start, start + self.batch) for start in range(0, len(self.tokens), self.batch)]
-        for size in {len(self.tokens[span]) for span in spans}:
+        count = len(self.tokens)  # `hidden` may hold more than these, and what lies behind them is not theirs
+        spans = [slice(start, min(start + self.batch, count)) for start in range(0, count, self.batch)]
+        for size in {span.stop - span.start for span in spans}:
             self.calls(size, number)
         places = list(zip(self.devices, layers, tallies, strict=True))
 

@@ -56,6 +56,22 @@ def test_several_devices_see_all_that_one_sees(tmp_path: Path) -> None:
     torch.testing.assert_close(together, alone, **ROUNDING)
 
 
+def test_what_lies_behind_the_last_sequence_is_not_read_or_written(tmp_path: Path) -> None:
+    """Measuring by group keeps copies there, and the last batch ends before them though it is smaller than the others."""
+    import torch
+
+    alone = Bench(tmp_path / "one", ("cpu",)).run()
+    bench = Bench(tmp_path / "two", ("cpu",))
+    wider = Hidden((SEQUENCES + 4, LENGTH, HIDDEN), tmp_path)
+    for buffer in (wider.entering, wider.leaving):
+        buffer.fill_(torch.nan)
+    wider.entering[:SEQUENCES] = bench.hidden.entering
+    bench.hidden, bench.passes.batch = wider, 5
+    left, gram = bench.run()
+    torch.testing.assert_close((left[:SEQUENCES], gram), alone, **ROUNDING)
+    assert bool(left[SEQUENCES:].isnan().all())
+
+
 def limited(bench: Bench, most: int) -> None:
     """Let the layer ask for more memory than any machine has once it gets more than `most` sequences."""
     import torch
@@ -77,7 +93,7 @@ def test_a_device_that_runs_out_of_memory_gets_half_and_says_so(tmp_path: Path) 
     torch.testing.assert_close(bench.run(), alone, **ROUNDING)
     assert bench.warnings == [
         "Memory ran out: going on with 3 sequences at a time.",
-        "Memory ran out: going on with 1 sequences at a time.",
+        "Memory ran out: going on with 1 sequence at a time.",
     ]
 
 
