@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import torch
 
 
-BLOCKS, SMALLEST = 8, 64
+BLOCKS, SMALLEST = 16, 64
 """Blocks of columns that a Gram matrix is made in, and the fewest columns that are worth a product of their own."""
 
 
