@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from backend.engines.native.group import Stats
 from backend.engines.native.rounding import (
+    Grid,
     Rounding,
     Snapped,
     extremes,
@@ -27,26 +28,47 @@ if TYPE_CHECKING:
 
 STEPS = 20
 MOST = 0.5
+AT_A_TIME = 1 << 20
+"""Weights whose ranges are searched together."""
 
 
 def search(weight: torch.Tensor, stats: Stats, rounding: Rounding, plain: torch.Tensor | None = None) -> Snapped:
     """`weight` [out, in] on the grid that has each group's range cut to what costs least.
 
     Groups are weighed apart; a row that loses on the whole X'X keeps its full range, so that clipping never costs. `plain` [out]
-    is what the rows lose over their full ranges, where that is known.
+    is what the rows lose over their full ranges, where that is known. Rows are independent, and searched so many at a time that
+    what is made of them stays small.
     """
+    import torch
+
+    blocks = block_grams(stats, in_groups(weight, rounding).shape[-1]) if stats.tokens else None
+    size = len(weight) if rounding.scheme.weights.strategy == "tensor" else max(1, AT_A_TIME // weight.shape[1])
+    values, found = torch.empty_like(weight), []
+    for start in range(0, len(weight), size):
+        rows = slice(start, start + size)
+        part = _search(weight[rows], stats, blocks, rounding, None if plain is None else plain[rows])
+        values[rows] = part[0]
+        found.append(part[1:])
+    scale, zero_point, losses, before = (torch.cat(each) for each in zip(*found, strict=True))
+    return Snapped(values, Grid(scale, zero_point), losses, before)
+
+
+def _search(
+    weight: torch.Tensor, stats: Stats, blocks: torch.Tensor | None, rounding: Rounding, plain: torch.Tensor | None
+) -> tuple[torch.Tensor, ...]:
+    """Of some rows their values, scale, zero point, losses and losses over the full ranges, by `blocks` of X'X; None where no
+    token was seen."""
     whole = parameters(weight, rounding)
     values = snapped(weight, whole, rounding)
     if plain is None:
         plain = stats.row_losses(weight - values)
-    if stats.tokens == 0:
-        return Snapped(values, whole, plain, plain)
-    blocks = block_grams(stats, in_groups(weight, rounding).shape[-1])
+    if blocks is None:
+        return values, *whole, plain, plain
     grid = parameters(weight, rounding, _shrinks(weight, blocks, rounding))
     clipped = snapped(weight, grid, rounding)
     after = stats.row_losses(weight - clipped)
     better = after <= plain
-    return Snapped(clipped.where(better[:, None], values), grid.where(better, whole), after.minimum(plain), plain)
+    return clipped.where(better[:, None], values), *grid.where(better, whole), after.minimum(plain), plain
 
 
 def _shrinks(weight: torch.Tensor, blocks: torch.Tensor, rounding: Rounding) -> torch.Tensor:
