@@ -9,6 +9,7 @@ from app.words import plain, when
 from backend.domain import repricing
 from backend.domain.errors import NotFound
 from backend.domain.evaluation import Evaluation
+from backend.domain.report_extras import WhatIf
 from backend.service import Workspace, evaluations
 from backend.service.evaluations import EvaluationTitle, EvaluationView
 
@@ -63,8 +64,8 @@ def _write_ids() -> None:
     st.query_params.pop("prices", None)
 
 
-def what_if(views: list[EvaluationView]) -> list[Evaluation]:
-    """The documents at the prices asked for, recomputed from the stored measurements."""
+def what_if(views: list[EvaluationView]) -> list[tuple[WhatIf, Evaluation]]:
+    """What is asked of each, and its document at that price, recomputed from the stored measurements."""
     st.markdown("**What if the hour cost something else?** Prices are recomputed from the stored measurements.")
     held = compare.prices_in(st.query_params.get("prices", ""), len(views))
     columns = st.columns(min(4, len(views) + 1))
@@ -89,7 +90,16 @@ def what_if(views: list[EvaluationView]) -> list[Evaluation]:
             help="Off every hourly price.",
         )
     _write_prices(views, prices, discount)
-    return [repricing.repriced(view.document, price, discount / 100) for view, price in zip(views, prices, strict=True)]
+    return [_priced(view.document, price, discount) for view, price in zip(views, prices, strict=True)]
+
+
+def _priced(document: Evaluation, price: float | None, percent: float) -> tuple[WhatIf, Evaluation]:
+    stored = document.options
+    asked = WhatIf(
+        per_hour=None if price == stored.price_per_hour else price,
+        discount=None if percent == stored.discount * 100 else percent / 100,
+    )
+    return asked, repricing.as_asked(document, asked)
 
 
 def _discount(views: list[EvaluationView]) -> float:

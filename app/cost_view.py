@@ -62,12 +62,16 @@ def ask(opened: Workspace, document: Evaluation) -> WhatIf:
     first, second, third, fourth = st.columns(4, vertical_alignment="bottom")
     hour, source = _hour(opened, first, second, stored.price_per_hour)
     percent = third.number_input("Discount (%)", 0.0, 99.0, stored.discount * 100, key="cost_discount", **URL)
-    requests = fourth.number_input("Requests a month", key="cost_requests", step=1000.0, placeholder="none", **UNSET)
-    first, second, third, fourth = st.columns(4, vertical_alignment="bottom")
+    ratio = fourth.number_input(
+        "Input tokens an output token", 0.01, 1000.0, stored.input_output_ratio, key="cost_ratio", help="For the blended prices.",
+        **URL,
+    )  # fmt: skip
+    first, second, third, fourth, fifth = st.columns(5, vertical_alignment="bottom")
     ttft = first.number_input("TTFT p95, at most (ms)", key="cost_ttft", placeholder="no limit", **UNSET)
     tpot = second.number_input("TPOT p95, at most (ms)", key="cost_tpot", placeholder="no limit", **UNSET)
     api = _api(third)
-    peak = fourth.number_input(
+    requests = fourth.number_input("Requests a month", key="cost_requests", step=1000.0, placeholder="none", **UNSET)
+    peak = fifth.number_input(
         "Peak over mean load", 1.0, 100.0, 2.0, key="cost_peak", help="The busiest moment decides how many machines it takes.",
         **URL,
     )  # fmt: skip
@@ -75,6 +79,7 @@ def ask(opened: Workspace, document: Evaluation) -> WhatIf:
         limits=Slo(ttft_p95_ms=_finite(ttft), tpot_p95_ms=_finite(tpot)), price_source=source,
         per_hour=None if hour == stored.price_per_hour else hour,
         discount=None if percent == stored.discount * 100 or _finite(percent) is None else percent / 100,
+        input_output_ratio=None if ratio == stored.input_output_ratio else _finite(ratio),
         api=api, requests_a_month=_finite(requests) or None, peak=_finite(peak) or 2.0,
     )  # fmt: skip
 

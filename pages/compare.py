@@ -39,7 +39,8 @@ if not views:
 
 compare_address.follow()
 top = st.container()
-documents = compare_form.what_if(views)
+asked = compare_form.what_if(views)
+documents = [document for _, document in asked]
 whole = compare.merged(views, documents)
 theme = charts.theme()
 with top:
@@ -78,10 +79,10 @@ if len(views) > 1:
 imported_view.show(opened, whole)
 
 st.subheader("Verdicts")
-for view in views:
+for view, (wanted, document) in zip(views, asked, strict=True):
     st.markdown(f"**{plain(view.title)}**")
     evaluation_view.say_verdicts(foremost.only(view.document, foremost.foremost(view.document)))
     evaluation_view.say_provenance(view.document)
     navigation.link("evaluate", "Open the evaluation", ":material/open_in_new:", id=view.id)
-    evaluation_view.downloads(opened, view)
+    evaluation_view.downloads(opened, view, wanted, document)
 st.caption("This page's address holds the selection, the limits and the prices: share it as it is.")

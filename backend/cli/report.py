@@ -17,6 +17,9 @@ from backend.domain.report_extras import WhatIf
 from backend.domain.slo import Slo
 from backend.service import reports
 
+NAMES = {"per_hour": "price-per-hour", "input_output_ratio": "ratio", "ttft_p95_ms": "ttft-p95", "tpot_p95_ms": "tpot-p95"}
+"""Of options that are not called what their field is."""
+
 
 def register(app: typer.Typer) -> None:
     app.command("report")(report_command)
@@ -35,6 +38,7 @@ def report_command(
     request_tpot: Annotated[float | None, typer.Option(min=0.0, help="And a TPOT of at most this, ms.")] = None,
     price_per_hour: Annotated[float | None, typer.Option(min=0.0, help="Another price of the hour.")] = None,
     discount: Annotated[float | None, typer.Option(min=0.0, max=0.99, help="Off it, 0 to 0.99.")] = None,
+    ratio: Annotated[float | None, typer.Option(min=0.01, help="Input tokens an output token, for the blended prices.")] = None,
     api_input: Annotated[float | None, typer.Option(min=0.0, help="What a hosted API asks for a million input tokens.")] = None,
     api_output: Annotated[float | None, typer.Option(min=0.0, help="And for a million output tokens.")] = None,
     requests_a_month: Annotated[float | None, typer.Option(min=1.0, help="What so many requests a month would cost.")] = None,
@@ -49,12 +53,12 @@ def report_command(
     try:
         asked = WhatIf(
             limits=Slo(ttft_p95_ms=ttft_p95, tpot_p95_ms=tpot_p95), request_limits=limits, per_hour=price_per_hour,
-            discount=discount, api=api, requests_a_month=requests_a_month,
+            discount=discount, input_output_ratio=ratio, api=api, requests_a_month=requests_a_month,
         )  # fmt: skip
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        name = {"per_hour": "price-per-hour", "ttft_p95_ms": "ttft-p95", "tpot_p95_ms": "tpot-p95"}.get(str(first["loc"][-1]), "")
-        raise RequestError(f"--{name or str(first['loc'][-1]).replace('_', '-')} is wrong: {first['msg'].lower()}.") from None
+        field = str(first["loc"][-1])
+        raise RequestError(f"--{NAMES.get(field, field.replace('_', '-'))} is wrong: {first['msg'].lower()}.") from None
     page = reports.page(service.open_workspace(), evaluation, asked, imported or [])
     try:
         to.write_bytes(page)

@@ -30,7 +30,8 @@ def pricing_of(evaluation: Evaluation, asked: WhatIf) -> Pricing | None:
     if hour is None:
         return None
     discount = stored.discount if asked.discount is None else asked.discount
-    return Pricing(per_hour=hour, discount=discount, input_output_ratio=stored.input_output_ratio)
+    ratio = stored.input_output_ratio if asked.input_output_ratio is None else asked.input_output_ratio
+    return Pricing(per_hour=hour, discount=discount, input_output_ratio=ratio)
 
 
 def within_limits(evaluation: Evaluation, asked: WhatIf) -> Within:
@@ -154,12 +155,19 @@ def hour_words(evaluation: Evaluation, asked: WhatIf) -> str:
     if pricing is None:
         return "No hourly price is known."
     source = f" ({asked.price_source})" if asked.price_source else ""
-    changed = "" if pricing == given else f" This was chosen afterwards; {_given(given)}."
-    return f"An hour costs {_hour(pricing, source)}.{changed} The speed is that of the machine that was measured."
+    changed = "" if given and _hour(pricing) == _hour(given) else f" This was chosen afterwards; {_given(given)}."
+    mix = _mix(evaluation, pricing)
+    return f"An hour costs {_hour(pricing, source)}.{changed}{mix} The speed is that of the machine that was measured."
 
 
 def _hour(pricing: Pricing, source: str = "") -> str:
     return f"{pricing.per_hour:g}{source}" + (f", less {pricing.discount * 100:g}%" if pricing.discount else "")
+
+
+def _mix(evaluation: Evaluation, pricing: Pricing) -> str:
+    asked, stored = pricing.input_output_ratio, evaluation.options.input_output_ratio
+    said = f" Blended prices take {asked:g} input tokens for one output token, where {stored:g} was given."
+    return "" if asked == stored else said
 
 
 def _given(given: Pricing | None) -> str:

@@ -105,6 +105,8 @@ class WhatIf(_Frozen):
     """Latency -> milliseconds that each request must keep: what goodput counts."""
     per_hour: float | None = Field(None, ge=0)
     discount: float | None = Field(None, ge=0, lt=1)
+    input_output_ratio: float | None = Field(None, gt=0)
+    """Input tokens for one output token in the blended prices."""
     price_source: str | None = None
     api: ApiPrice | None = None
     requests_a_month: float | None = Field(None, gt=0)

@@ -14,18 +14,10 @@ def as_asked(evaluation: Evaluation, asked: WhatIf) -> Evaluation:
     return evaluation if pricing is None or pricing == pricing_of(evaluation, WhatIf()) else priced(evaluation, pricing)
 
 
-def repriced(evaluation: Evaluation, per_hour: float | None, discount: float) -> Evaluation:
-    """With another hourly price; None leaves the stored one. `discount` is 0 to 1. Without any price, the same document."""
-    hour = per_hour if per_hour is not None else evaluation.options.price_per_hour
-    if hour is None:
-        return evaluation
-    ratio = evaluation.options.input_output_ratio
-    return priced(evaluation, Pricing(per_hour=hour, discount=discount, input_output_ratio=ratio))
-
-
 def priced(evaluation: Evaluation, pricing: Pricing) -> Evaluation:
     """Every level's price anew, and the options that say which price it is."""
-    options = evaluation.options.model_copy(update={"price_per_hour": pricing.per_hour, "discount": pricing.discount})
+    asked = {"price_per_hour": pricing.per_hour, **pricing.model_dump(exclude={"per_hour"})}
+    options = evaluation.options.model_copy(update=asked)
     variants = [_priced(result, pricing) for result in evaluation.variants]
     return evaluation.model_copy(update={"variants": variants, "options": options})
 

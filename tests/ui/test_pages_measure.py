@@ -16,6 +16,7 @@ from backend.domain import repricing
 from backend.domain.errors import InvalidWorkload, NotFound, RequestError
 from backend.domain.evaluation import EvaluateOptions, Evaluation, Variant
 from backend.domain.jobs import EvaluateSpec, Event, JobState
+from backend.domain.report_extras import WhatIf
 from backend.service import Workspace, evaluations, jobs, workloads
 from backend.service.jobs import JobView
 from backend.settings import ASSETS
@@ -408,6 +409,29 @@ def test_a_price_is_recomputed_and_kept_in_the_url(home: Workspace) -> None:
     assert again.number_input(key="compare_discount").value == 50.0
 
 
+def test_what_is_downloaded_has_the_prices_that_are_shown(home: Workspace) -> None:
+    two(home)
+
+    def script() -> None:
+        import streamlit as st
+
+        from app import compare_address, compare_form
+        from app.session import workspace
+        from backend.service import evaluations
+
+        compare_address.follow()
+        views = [evaluations.show(workspace(), name) for name in ("e-1", "e-2")]
+        for asked, document in compare_form.what_if(views):
+            st.text(f"{asked.per_hour} {asked.discount} {document.options.price_per_hour} {document.options.discount}")
+
+    at = AppTest.from_function(script, default_timeout=studio.TIMEOUT_S).run()
+    assert [text.value for text in at.text] == ["None None 1.2 0.0", "None None None 0.0"]
+    at.number_input(key="compare_price_e-2").set_value(0.6).run()
+    at.number_input(key="compare_discount").set_value(50.0).run()
+    studio.check(at)
+    assert [text.value for text in at.text] == ["None 0.5 1.2 0.5", "0.6 0.5 0.6 0.5"]
+
+
 def test_the_fields_follow_the_address_when_a_link_or_back_changes_it(home: Workspace) -> None:
     at = studio.open_page("compare", ids=",".join(two(home)))
     at.number_input(key="compare_price_e-2").set_value(0.6).run()
@@ -455,21 +479,20 @@ def test_picking_evaluations_writes_the_url(home: Workspace) -> None:
     assert headings(at)
 
 
-def test_repricing_at_the_measured_price_changes_nothing() -> None:
+def test_repricing_takes_the_hour_less_the_discount() -> None:
     level = simulated.level(4)
     document = simulated.evaluation(["a"], [1.0], per_hour=2.0).model_copy(update={"variants": [simulated.result("a", [level])]})
-    (once,) = repricing.repriced(document, None, 0.0).variants[0].levels
-    (half,) = repricing.repriced(document, None, 0.5).variants[0].levels
-    (double,) = repricing.repriced(document, 4.0, 0.5).variants[0].levels
-    assert once.price and half.price and double.price
-    assert once.price.per_million_output == pytest.approx(2.0 / (level.output_tokens_per_s * 3600 / 1e6))
-    assert once.price.blended_3_to_1 == pytest.approx(2 * (half.price.blended_3_to_1 or 0))
-    assert double.price == once.price
+    assert repricing.as_asked(document, WhatIf(per_hour=2.0)) is document
+    (half,) = repricing.as_asked(document, WhatIf(discount=0.5)).variants[0].levels
+    (double,) = repricing.as_asked(document, WhatIf(per_hour=4.0, discount=0.5)).variants[0].levels
+    assert half.price and double.price
+    assert double.price.per_million_output == pytest.approx(2.0 / (level.output_tokens_per_s * 3600 / 1e6))
+    assert double.price.blended_3_to_1 == pytest.approx(2 * (half.price.blended_3_to_1 or 0))
 
 
 def test_a_document_without_a_price_stays_without_one() -> None:
     document = simulated.evaluation(per_hour=None)
-    assert repricing.repriced(document, None, 0.3) == document
+    assert repricing.as_asked(document, WhatIf(discount=0.3)) == document
     assert compare.cheapest(document) is None
 
 

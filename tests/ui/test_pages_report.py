@@ -56,10 +56,12 @@ def test_the_fields_of_the_page_are_what_the_report_is_asked(home: Workspace, st
     at.slider(key="slo_tpot").set_value(at.slider(key="slo_tpot").max / 2)
     at.number_input(key="cost_hour").set_value(2.5)
     at.number_input(key="cost_ttft").set_value(250.0)
+    at.number_input(key="cost_ratio").set_value(1.5)
     at.number_input(key="cost_requests").set_value(1_000_000.0)
     at.run()
     asked = WhatIf.model_validate_json(at.text[0].value)
     assert (asked.per_hour, asked.limits, asked.requests_a_month) == (2.5, Slo(ttft_p95_ms=250.0), 1e6)
+    assert (asked.input_output_ratio, asked.discount) == (1.5, None)
     assert list(asked.request_limits) == ["tpot_ms"]
     addressed = AppTest.from_function(script, default_timeout=studio.TIMEOUT_S)
     addressed.query_params["cost_hour"] = "3"

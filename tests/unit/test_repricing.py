@@ -35,8 +35,23 @@ def test_only_prices_move(given: float | None) -> None:
     assert _without_prices(found) == _without_prices(document)
 
 
+def test_another_mix_of_tokens_moves_the_blended_prices_alone() -> None:
+    document = evaluation(per_hour=1.2)
+    asked = WhatIf(input_output_ratio=1.0)
+    found = as_asked(document, asked)
+    both = [as_asked(document, WhatIf(per_hour=2.4, input_output_ratio=ratio)) for ratio in (3, 1)]
+    before, after = (each.variants[1].levels[2].price for each in both)
+    assert before and after
+    assert after.blended_sagemaker == pytest.approx(2 * (before.blended_sagemaker or 0)) and before.blended_sagemaker
+    moved = {name for name in Price.model_fields if getattr(before, name) != getattr(after, name)}
+    assert moved <= {"blended_3_to_1", "blended_sagemaker"} and _without_prices(found) == _without_prices(document)
+    said = cost_words.hour_words(document, asked)
+    assert said.startswith("An hour costs 1.2. Blended prices take 1 input tokens for one output token, where 3 was given. The")
+    assert "1 input tokens for one output token" in cost_words.price_words(found, "blended_3_to_1")
+
+
 def _without_prices(document: Evaluation) -> Any:
-    told = document.model_dump(exclude={"options": {"price_per_hour", "discount"}})
+    told = document.model_dump(exclude={"options": {"price_per_hour", "discount", "input_output_ratio"}})
     for result in told["variants"]:
         for level in result["levels"]:
             del level["price"]
