@@ -40,8 +40,11 @@ def level(load: Load, runs: Sequence[Run], options: EvaluateOptions) -> Level:
 
 
 def difference(before: tuple[float, float] | None, after: tuple[float, float] | None) -> tuple[int, int] | None:
-    """(accepted, drafted) tokens between two readings of the counters; None where one of them is missing."""
-    if before is None or after is None:
+    """(accepted, drafted) tokens between two readings of the counters; None where one of them is missing.
+
+    Counters only rise: where one fell the server was started anew in between, and what it counted before is lost.
+    """
+    if before is None or after is None or any(end < start for start, end in zip(before, after, strict=True)):
         return None
     return int(after[0] - before[0]), int(after[1] - before[1])
 

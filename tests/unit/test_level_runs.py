@@ -81,6 +81,7 @@ def test_the_acceptance_rate_is_over_the_tokens_of_all_runs_that_were_counted() 
     assert runs.level(Load("closed", 1.0), [run()], SEARCHED).acceptance_rate is None
     assert runs.difference((1.0, 4.0), (11.0, 44.0)) == (10, 40)
     assert runs.difference(None, (1.0, 2.0)) is runs.difference((1.0, 2.0), None) is None
+    assert runs.difference((10.0, 40.0), (3.0, 8.0)) is None, "the server was started anew in between"
 
 
 def test_a_level_has_its_worst_disturbance_and_the_energy_of_servers_here() -> None:
