@@ -11,6 +11,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from backend.layered.families import FAMILIES
 from backend.layered.source import Packed
 
 if TYPE_CHECKING:
@@ -33,7 +34,8 @@ class Gemm(Packed):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self.transposed = json.loads((folder / "config.json").read_bytes())["model_type"] == "gpt2"
+        kind = json.loads((folder / "config.json").read_bytes())["model_type"]
+        self.transposed = any(row.transposed for row in FAMILIES.get(kind, ()))
         linears = [name.removesuffix(".qweight") for name in self.files if name.endswith(".qweight")]
         self.named({f"{linear}.weight": [f"{linear}.{part}" for part in PARTS] for linear in linears})
 

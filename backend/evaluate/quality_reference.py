@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from backend.domain.errors import ModelDamaged
 from backend.evaluate import quality_cache
+from backend.layered.families import FAMILIES
 from backend.layered.source import Packed
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class Dequantized(Packed):
         super().__init__(folder)
         document = json.loads((folder / "config.json").read_bytes())
         self.quantization = QuantizationConfig.model_validate(_plain(document["quantization_config"]))
-        self.transposed = document["model_type"] == "gpt2"
+        self.transposed = any(row.transposed for row in FAMILIES.get(document["model_type"], ()))
         modules: dict[str, list[str]] = {}
         for name in self.files:
             module, _, local = name.rpartition(".")
