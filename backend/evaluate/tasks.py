@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from backend.domain.errors import WorkError
 from backend.domain.task_comparison import Scored, of_samples
 from backend.domain.task_score import TaskScore
+from backend.evaluate.tasks_inside import KEY
 from backend.settings import CHECKOUT
 
 STREAMS = 4
@@ -29,11 +30,12 @@ QUIET = {
 
 
 class Server(NamedTuple):
-    """Where a variant answers. `tokenizer` is the model's folder."""
+    """Where a variant answers, up to and with `/v1`. `tokenizer` is the model's folder, `bearer` the token that it asks for."""
 
     url: str
     served_name: str
     tokenizer: Path
+    bearer: str | None = None
 
 
 def check(python: Path, folders: Sequence[str], limit: int | None, cache: Path) -> dict[str, int]:
@@ -48,7 +50,7 @@ def score(python: Path, folders: Sequence[str], limit: int | None, server: Serve
     `limit`: the first so many samples of each; `cache` takes what the data library writes.
     """
     asked = {"url": server.url, "served_name": server.served_name, "tokenizer": str(server.tokenizer), "streams": STREAMS}
-    answer = _ask(python, {**_request(folders, limit), **asked}, cache)
+    answer = _ask(python, {**_request(folders, limit), **asked}, cache, server.bearer)
     hashes = dict(map(_identity, folders))
     return [_scored(row, answer, hashes) for row in answer["scores"] if row["value"] is not None]
 
@@ -68,9 +70,9 @@ def _scored(row: dict[str, Any], answer: dict[str, Any], hashes: dict[str, str])
     return of_samples(found, {int(sample): value for sample, value in row["each"]})
 
 
-def _ask(python: Path, request: dict[str, Any], cache: Path) -> dict[str, Any]:
-    """Whatever ends this call ends the process: a cancelled job waits for nothing."""
-    kept = {name: os.environ[name] for name in KEPT if name in os.environ}
+def _ask(python: Path, request: dict[str, Any], cache: Path, bearer: str | None = None) -> dict[str, Any]:
+    """Whatever ends this call ends the process: a cancelled job waits for nothing. lm-eval logs its arguments, not this token."""
+    kept = {name: os.environ[name] for name in KEPT if name in os.environ} | ({KEY: bearer} if bearer else {})
     places = {"PYTHONPATH": str(CHECKOUT), "HF_HOME": str(cache), "HF_DATASETS_CACHE": str(cache / "datasets")}
     with subprocess.Popen(
         [str(python), "-m", "backend.evaluate.tasks_inside"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,

@@ -21,6 +21,9 @@ from typing import Any
 ANSWER_S = 600
 """Seconds until one request counts as failed."""
 
+KEY = "OPENAI_API_KEY"
+"""The environment variable from which lm-eval takes the token that a server asks for."""
+
 MOST_WRITTEN = 256
 """Tokens of an answer where the task does not say: lm-eval's own."""
 
@@ -118,7 +121,9 @@ def _context(url: str, served_name: str) -> int:
     """Tokens that the server takes, prompt and answer together; lm-eval's own 2048 where it does not say."""
     import requests
 
-    listed = requests.get(f"{url}/models", timeout=30).json()["data"]
+    token = os.environ.get(KEY)
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    listed = requests.get(f"{url}/models", timeout=30, headers=headers).json()["data"]
     found = next((row.get("max_model_len") for row in listed if row["id"] == served_name), None)
     return int(found or 2048)
 

@@ -60,7 +60,9 @@ def check(workspace: Workspace, chosen: EvaluateOptions, of: Sequence[Variant]) 
     if (how := missing(workspace)) is not None:
         raise EngineMissing(f"Tasks are scored by lm-eval. {how}")
     if all(variant.model_path is None for variant in of):
-        raise InvalidTask("Tasks need a model's own tokenizer, which an address does not give: add a model that is here.")
+        raise InvalidTask(
+            "Tasks need a model's tokenizer, which an address does not give: add the model that it serves as a variant."
+        )
     found = [task for source in chosen.tasks for task in find(source)]
     if len(found) > MOST:
         raise InvalidTask(f"{len(found)} tasks are too many for one evaluation: give at most {MOST}.")

@@ -7,14 +7,16 @@ from collections.abc import Collection
 from pathlib import Path
 
 from backend.domain.errors import EndpointUnreachable, ServerFailed, WorkError
+from backend.domain.evaluation import Variant
 from backend.domain.jobs import EvaluateSpec
 from backend.domain.progress import Progress
 from backend.domain.task_comparison import Scored, compare
 from backend.domain.task_score import TaskScore
-from backend.evaluate import tasks
+from backend.evaluate import quality_tokens, tasks
+from backend.evaluate.load.endpoint import address, bearer, models
 from backend.hardware import engines
 from backend.settings import Settings
-from backend.worker.servers import ServerPool
+from backend.worker.servers import Endpoint, ServerPool
 
 SAMPLES = "task_samples.jsonl"
 
@@ -52,12 +54,8 @@ class Tasks:
 
     def _variant(self, index: int, python: Path, pool: ServerPool) -> None:
         variant = self._spec.variants[index]
-        if variant.model_path is None:
-            self.warnings.append(f"`{variant.name}` was not scored on the tasks: its tokenizer is not known here.")
-            return
         try:
-            endpoint = pool.use(index)
-            server = tasks.Server(endpoint.url, endpoint.served_name or "", Path(variant.model_path))
+            server = self._server(variant, pool.use(index))
             self._found[index] = tasks.score(python, self._asked, self._limit, server, self._cache)
         except (WorkError, EndpointUnreachable, ServerFailed) as error:
             self.warnings.append(f"`{variant.name}` was not scored on the tasks: {error}")
@@ -66,6 +64,21 @@ class Tasks:
             self.warnings.append(
                 f"`{variant.name}`: {cut} prompts of the tasks were longer than its context and lost their beginning."
             )
+
+    def _server(self, variant: Variant, endpoint: Endpoint) -> tasks.Server:
+        """An address is asked in the tokens of the first model here that it reads. Raises WorkError where it reads none."""
+        if variant.model_path is not None:
+            return tasks.Server(endpoint.url, endpoint.served_name or "", Path(variant.model_path))
+        bearer_env, why = self._spec.options.bearer_env, ""
+        model = endpoint.served_name or next(iter(models(endpoint.url, bearer_env)), "")
+        for other in self._spec.variants:
+            if other.model_path is None:
+                continue
+            why = quality_tokens.unfit(endpoint.url, model, Path(other.model_path), bearer_env) or ""
+            if not why:
+                self._progress.note(f"{variant.name} reads the tokens of {other.name}: its tasks are asked in them.")
+                return tasks.Server(address(endpoint.url).base, model, Path(other.model_path), bearer(bearer_env))
+        raise WorkError(why)
 
     def scores(self) -> dict[int, list[TaskScore]]:
         """By variant, with their differences to the first variant's."""

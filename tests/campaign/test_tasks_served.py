@@ -162,6 +162,22 @@ def test_an_evaluation_scores_its_tasks_and_keeps_every_samples_own(home: Worksp
     assert b"lm-eval 0.4.13" in evaluations.report(home, shown.id)
 
 
+@pytest.mark.timeout(900)
+def test_an_address_is_scored_in_the_tokens_of_the_model_that_it_serves(home: Workspace, vllm_server: VllmServer) -> None:
+    asked = EvaluateOptions(
+        concurrency=(1,), repeats=1, requests=4, max_tokens=8, quality=False, tasks=("next-line",), task_limit=24
+    )
+    supervisors.ensure(home)
+    job = evaluations.submit(home, evaluations.prepare(home, ["starter", vllm_server.url], asked))
+    ended = until_ended(home, job.id)
+    assert ended.state is JobState.SUCCEEDED, ended.error
+    document = evaluations.show(home, str(ended.result["evaluation"])).document
+    assert not any("tasks" in warning for warning in document.warnings)
+    ours, theirs = ({score.metric: score for score in result.tasks} for result in document.variants)
+    assert set(ours) == set(theirs) == {"acc", "acc_norm"} and theirs["acc"].samples == theirs["acc"].compared == 24
+    assert abs(ours["acc"].value - theirs["acc"].value) <= 1 / 24, "the same model, served twice"
+
+
 def likelihoods(model: Path) -> Callable[[str, str], float]:
     """Log-probability of a continuation, in nats; the text is tokenized as lm-eval does: what follows, with the context's end."""
     import torch

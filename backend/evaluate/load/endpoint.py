@@ -10,13 +10,14 @@ import json
 import os
 import socket
 import ssl
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from backend.domain.errors import EndpointUnreachable, RequestError
 
 CONNECT_TIMEOUT_S = 5.0
-METRICS_BYTES = 8 * 2**20
+ANSWER_S = 60.0
+METRICS_BYTES, ANSWER_BYTES = 8 * 2**20, 2**20
 """vLLM tells some tens of kilobytes."""
 PATHS = {"completions": "/completions", "chat": "/chat/completions"}
 
@@ -32,6 +33,11 @@ class Address(NamedTuple):
 
     def path(self, endpoint: str) -> str:
         return self.prefix + PATHS[endpoint]
+
+    @property
+    def base(self) -> str:
+        """What clients of the API call the base URL: up to and with `/v1`."""
+        return f"{self}{self.prefix}"
 
     def __str__(self) -> str:
         return f"{'https' if self.tls else 'http'}://{self.authority}"
@@ -121,6 +127,28 @@ def metrics(url: str, bearer_env: str | None = None) -> str | None:
         connection.close()
 
 
+def completion(url: str, body: dict[str, Any], bearer_env: str | None = None) -> dict[str, Any]:
+    """The answer to one completion, not streamed. Raises EndpointUnreachable where none comes, RequestError as `metrics`."""
+    place, token = address(url), bearer(bearer_env)
+    connection = _connection(place, ANSWER_S)
+    try:
+        headers = {"Content-Type": "application/json", **_headers(token)}
+        connection.request("POST", place.path("completions"), json.dumps(body), headers)
+        answer = connection.getresponse()
+        told = answer.read(ANSWER_BYTES)
+        if answer.status != http.client.OK:
+            said = " ".join(told.decode("utf-8", "replace").split())[:200]
+            raise EndpointUnreachable(f"{place} answers HTTP {answer.status} ({said}).")
+        document = json.loads(told)
+    except (OSError, http.client.HTTPException) as error:
+        raise unreachable(place, error) from None
+    except ValueError:
+        raise EndpointUnreachable(f"{place} answers, but not in JSON.") from None
+    finally:
+        connection.close()
+    return document if isinstance(document, dict) else {}
+
+
 def unreachable(place: Address, error: BaseException) -> EndpointUnreachable:
     """One sentence: what happened at that address and what to do next."""
     return EndpointUnreachable(
@@ -147,10 +175,10 @@ def reason(error: BaseException) -> str:
             return str(error) or type(error).__name__
 
 
-def _connection(place: Address) -> http.client.HTTPConnection:
+def _connection(place: Address, limit_s: float = CONNECT_TIMEOUT_S) -> http.client.HTTPConnection:
     if place.tls:
-        return http.client.HTTPSConnection(place.host, place.port, timeout=CONNECT_TIMEOUT_S)
-    return http.client.HTTPConnection(place.host, place.port, timeout=CONNECT_TIMEOUT_S)
+        return http.client.HTTPSConnection(place.host, place.port, timeout=limit_s)
+    return http.client.HTTPConnection(place.host, place.port, timeout=limit_s)
 
 
 def _headers(token: str | None) -> dict[str, str]:

@@ -1,0 +1,52 @@
+"""Whether a server that is not ours reads token ids as a tokenizer that is here: only then do tasks scored there mean something.
+
+lm-eval sends prompts as token ids and reads the log-probabilities that the server echoes. Knows nothing of tasks.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from backend.domain.errors import EndpointUnreachable
+from backend.evaluate.load.endpoint import completion
+
+PROBE = "def f(x):\n\treturn x ** 2  # Café, naïve; 3,141.59 Ελληνικά 東京 🙂"
+"""Code, digits and several scripts: a vocabulary that gives all of it back under the same ids is the same in use."""
+
+
+def unfit(url: str, model: str, tokenizer: Path, bearer_env: str | None = None) -> str | None:
+    """Why the server cannot be asked in tokens of the tokenizer in that folder, as a sentence; None where it can.
+
+    Raises RequestError where the address or the token variable is wrong.
+    """
+    ids, text = _tokens(tokenizer)
+    body = {"model": model, "prompt": ids, "max_tokens": 1, "temperature": 0, "echo": True, "logprobs": 1}
+    try:
+        answer = completion(url, body, bearer_env)
+    except EndpointUnreachable as error:
+        return f"it was asked for the log-probabilities of a prompt of token ids. {error}"
+    return _differs(answer, len(ids), text)
+
+
+def _tokens(tokenizer: Path) -> tuple[list[int], str]:
+    """The probe's ids, and the text that they are."""
+    from transformers import AutoTokenizer
+
+    loaded = AutoTokenizer.from_pretrained(tokenizer, local_files_only=True, trust_remote_code=False)
+    ids = list(loaded(PROBE, add_special_tokens=False, verbose=False)["input_ids"])
+    return ids, str(loaded.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False))
+
+
+def _differs(answer: dict[str, Any], count: int, text: str) -> str | None:
+    """`count` tokens were sent, and one was to be added."""
+    try:
+        (choice,) = answer["choices"]
+        echoed, told = str(choice["text"]), list(choice["logprobs"]["token_logprobs"])
+    except (KeyError, TypeError, ValueError):
+        return "it does not echo the log-probabilities of a prompt, which scoring reads."
+    if not echoed.startswith(text):
+        return "it reads token ids as another text than the tokenizers that are here."
+    if not count <= len(told) <= count + 1:
+        return f"it echoes {len(told)} log-probabilities where {count} tokens were sent."
+    return None
