@@ -33,7 +33,7 @@ def test_at_most_a_tenth_of_real_evaluations_of_a_server_against_itself_name_a_d
     if _named(done) > 2:
         done += aa.runs(2 * (aa.EXACT + aa.VLLM), 0)
     with capsys.disabled():
-        print(f"\nA/A: {_named(done)} of {len(done)} real evaluations named a difference")
+        print(f"\nA/A: {_named(done)} of {len(done)} real evaluations named a difference{_told(done)}")
     assert len(done) >= 20
     assert sum(len(run.tested) for run in done) >= sum(len(run.document.comparison) for run in done) / 2
     assert _named(done) <= len(done) / 10
@@ -41,3 +41,13 @@ def test_at_most_a_tenth_of_real_evaluations_of_a_server_against_itself_name_a_d
 
 def _named(done: list[aa.Run]) -> int:
     return sum(bool(run.named) for run in done)
+
+
+def _told(done: list[aa.Run]) -> str:
+    """Which, each on a line: what a failure is looked into by."""
+    lines = (
+        f"\n  {number} {run.server}: {row.key} {row.metric} {row.verdict}, by chance {aa.by_chance(run):.0%}"
+        for number, run in enumerate(done, 1)
+        for row in run.named
+    )
+    return "".join(lines) + "; neighbouring blocks correlate by {:.2f} ({:.2f} to {:.2f})".format(*aa.neighbours(done))
