@@ -32,7 +32,7 @@ from backend.cli.output import table
 from backend.domain.comparison import HEADLINE, holm
 from backend.domain.evaluation import Comparison, Evaluation
 from backend.domain.jobs import JobState
-from backend.domain.wording import SIGNIFICANCE, is_significant
+from backend.domain.wording import SIGNIFICANCE, counted, is_significant
 from backend.service import Workspace, evaluations, jobs, supervisors
 from backend.settings import Settings
 from benchmarks import starter_server
@@ -147,7 +147,7 @@ def markdown(done: Sequence[Run], note: str, load: tuple[float, float, float]) -
     versions = ", ".join(f"{name} {version}" for name, version in document.versions.items())
     return "\n".join([
         "# A/A: a server against itself", "",
-        f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_bytes'] / 2**30:.0f} GiB; {versions}; "
+        f"{machine['cpu']}, {counted(machine['cores'], 'core')}, {machine['memory_bytes'] / 2**30:.0f} GiB; {versions}; "
         f"{datetime.now(UTC):%Y-%m-%d}; load average at the end {busy}. {note}".rstrip(), "",
         f"Each run: an evaluation of one address under two names, {' and '.join(map(str, LEVELS))} streams, {BLOCKS} ABBA "
         f"blocks, {REQUESTS} requests of {TOKENS} tokens a level and block. `python -m benchmarks.aa`.", "",
