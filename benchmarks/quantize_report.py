@@ -11,6 +11,7 @@ from typing import Any
 from backend.cli.output import table
 from backend.domain import libraries
 from backend.domain.techniques import capability
+from backend.domain.wording import counted
 from backend.evaluate.quality import t_interval
 
 Row = dict[str, Any]
@@ -33,7 +34,7 @@ def markdown(rows: Sequence[Row], about: Row, sizes: Sequence[int], methods: Seq
 
 
 def _head(rows: Sequence[Row], about: Row) -> str:
-    hardware = about["hardware"]
+    hardware, threads = about["hardware"], counted(about["threads"], "thread")
     versions: dict[str, set[str]] = {}
     for row in rows:
         for name, version in row.get("versions", {}).items():
@@ -42,7 +43,7 @@ def _head(rows: Sequence[Row], about: Row) -> str:
     note = f" {about['note']}" if about["note"] else ""
     return f"""# Quantization: native, llm-compressor, AutoAWQ
 
-{hardware["cpu"]}, {hardware["cores"]} cores, {about["threads"]} thread(s) each, {datetime.now(UTC):%Y-%m-%d}.{note}
+{hardware["cpu"]}, {counted(hardware["cores"], "core")}, {threads} each, {datetime.now(UTC):%Y-%m-%d}.{note}
 {named} (where two, the studio's and the compress environment's).
 `python -m benchmarks.quantize`: {about["samples"]} x {about["length"]} calibration tokens, the same for all; a fresh process
 a run, engines in turns. Seconds are the whole call: load, calibrate, quantize, write; median of the rounds (least to most).
@@ -129,7 +130,7 @@ def _verdict(by_engine: dict[str, list[Row]]) -> str:
     share = statistics.fmean(ours) / statistics.fmean(_kl(best)) - 1
     return (
         f"Quality rule {held}: native's mean KL is {share:+.1%} against {best[0]['engine']}'s; its distance to what is allowed "
-        f"({allowed:.5f}) lies in {ends[0]:+.5f} to {ends[1]:+.5f}.\n"
+        f"({allowed:.7f}) lies in {ends[0]:+.7f} to {ends[1]:+.7f}.\n"
     )
 
 

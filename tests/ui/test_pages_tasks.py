@@ -49,7 +49,7 @@ def test_a_task_of_the_field_goes_into_the_job_by_a_copy(installed: Workspace) -
 
 @pytest.mark.parametrize(
     ("variants", "tasks", "said"),
-    [("starter", "nowhere.yaml", "There is no task"), (URL, "next-line", "Tasks need a model's own tokenizer")],
+    [("starter", "nowhere.yaml", "There is no task"), (URL, "next-line", "Tasks need a model's tokenizer")],
 )
 def test_what_cannot_be_scored_is_said_before_the_start(installed: Workspace, variants: str, tasks: str, said: str) -> None:
     at = studio.open_page("evaluate", variants=variants, tasks=tasks)
