@@ -248,7 +248,8 @@ def test_the_command_line_refuses_in_one_sentence(hub: FakeHub, home: Workspace)
 
 def test_ctrl_c_says_what_is_kept(hub: FakeHub, home: Workspace) -> None:
     environment = {**os.environ, "WHETSTONE_HOME": str(home.settings.home)}
-    command = [sys.executable, "-m", "backend.cli.main", "models", "import", ID]
+    own = ["env", "--default-signal=INT"]  # where the tests themselves run in the background it is ignored
+    command = [*own, sys.executable, "-m", "backend.cli.main", "models", "import", ID]
     hub.fault(slow_ms=600_000)
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
         eventually("the first bytes", lambda: fetched(home) > 0)
