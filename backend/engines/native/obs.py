@@ -38,19 +38,24 @@ class Decision(Protocol):
         """What column `index` becomes [out]."""
 
 
-def sweep(weight: torch.Tensor, factor: Factor, decision: Decision, size: int = BLOCK) -> torch.Tensor:
+def sweep(
+    weight: torch.Tensor, factor: Factor, decision: Decision, size: int = BLOCK, order: torch.Tensor | None = None
+) -> torch.Tensor:
     """`weight` [out, in] fp32 with every column replaced by what `decision` makes of it and the later ones corrected.
 
-    Column j's error e = (w - kept) / U[j, j] is subtracted from the columns behind it as e x U[j, j+1:] (Algorithm 1).
+    Columns are taken in `order` [in], or as they stand. Column j's error e = (w - kept) / U[j, j] is subtracted from the columns
+    behind it as e x U[j, j+1:] (Algorithm 1).
     """
-    columns = weight.T.contiguous()
+    import torch
+
+    columns = weight.T.contiguous() if order is None else weight.T.contiguous().index_select(0, order)
     for start in range(0, len(columns), size):
         block = columns[start : start + size]
         rows = factor.rows(start, start + len(block))
         decision.block(start, block, rows.diagonal())
         errors = _fix(block, rows[:, : len(block)], decision, start)
         columns[start + len(block) :].addmm_(rows[:, len(block) :].T, errors, alpha=-1)
-    return columns.T.contiguous()
+    return (columns if order is None else columns.index_select(0, torch.argsort(order))).T.contiguous()
 
 
 def _fix(block: torch.Tensor, rows: torch.Tensor, decision: Decision, start: int) -> torch.Tensor:
@@ -59,11 +64,11 @@ def _fix(block: torch.Tensor, rows: torch.Tensor, decision: Decision, start: int
 
     errors, inverse = block.new_empty(block.shape), 1 / rows.diagonal()
     scaled = rows * -inverse[:, None]
-    for number, (column, error) in enumerate(zip(block.unbind(), errors.unbind(), strict=True)):
+    for number, (column, error, row) in enumerate(zip(block.unbind(), errors.unbind(), scaled.unbind(), strict=True)):
         kept = decision.column(start + number)
         torch.sub(column, kept, out=error)
         column.copy_(kept)
-        block[number + 1 :].addr_(scaled[number, number + 1 :], error)
+        block[number + 1 :].addr_(row[number + 1 :], error)
     return errors.mul_(inverse[:, None])
 
 
@@ -75,47 +80,56 @@ def factor_of(stats: Stats, order: torch.Tensor | None = None, damping: float = 
     if stats.rows is not None and 2 * len(stats.rows) <= stats.rows.shape[1]:
         return TokenFactor(stats.rows if order is None else stats.rows[:, order], damping)
     matrix = stats.matrix()
-    return GramFactor(matrix if order is None else matrix[order][:, order], damping)
+    return GramFactor(matrix if order is None else matrix.index_select(0, order).index_select(1, order), damping)
 
 
 class GramFactor:
     """From X'X [in, in]: with J reversing the order, J X'X J = L L' gives X'X = R R' with R = J L J upper, and U = R^-1."""
 
     def __init__(self, gram: torch.Tensor, damping: float = DAMPING) -> None:
-        self.upper = _inverse(_cholesky(gram.flip(0, 1), damping).flip(0, 1))
+        self.upper = _damped_inverse(gram.flip(0, 1), damping).flip(0, 1)
 
     def rows(self, start: int, stop: int) -> torch.Tensor:
         return self.upper[start:stop, start:]
 
 
-def _inverse(upper: torch.Tensor) -> torch.Tensor:
-    """Of an upper triangular matrix, by halves, so that most of the work is products, which are faster than substitution."""
-    import torch
-
-    if len(upper) <= BLOCK:
-        identity = torch.eye(len(upper), dtype=upper.dtype, device=upper.device)
-        solved: torch.Tensor = torch.linalg.solve_triangular(upper, identity, upper=True)
-        return solved
-    half = len(upper) // 2
-    inverse = torch.zeros_like(upper, memory_format=torch.contiguous_format)
-    inverse[:half, :half], inverse[half:, half:] = _inverse(upper[:half, :half]), _inverse(upper[half:, half:])
-    inverse[:half, half:] = -(inverse[:half, :half] @ upper[:half, half:] @ inverse[half:, half:])
-    return inverse
-
-
-def _cholesky(gram: torch.Tensor, damping: float) -> torch.Tensor:
-    """L of gram + damping; where rounding has made that indefinite, of ten times the damping, and so on."""
-    import torch
-
+def _damped_inverse(gram: torch.Tensor, damping: float) -> torch.Tensor:
+    """L^-1 of gram + damping = L L'; where rounding has made that indefinite, of ten times the damping, and so on."""
     mean = float(gram.diagonal().mean()) or 1.0
     while True:
         damped = gram.clone()
         damped.diagonal().add_(damping * mean)
-        lower: torch.Tensor
-        lower, failed = torch.linalg.cholesky_ex(damped)
-        if not bool(failed):
-            return lower
+        inverse = _inverse_of_factor(damped)
+        if inverse is not None:
+            return inverse
         damping *= 10
+
+
+def _inverse_of_factor(matrix: torch.Tensor) -> torch.Tensor | None:
+    """L^-1 with `matrix` = L L', None where there is no such L.
+
+    By halves, A = L11 L11', L21 = A21 L11^-T, and so on, so that most of the work is products: LAPACK's factor takes several
+    times as long on some processors, and substitution again.
+    """
+    import torch
+
+    if len(matrix) <= BLOCK:
+        lower, failed = torch.linalg.cholesky_ex(matrix)
+        identity = torch.eye(len(matrix), dtype=matrix.dtype, device=matrix.device)
+        solved: torch.Tensor = torch.linalg.solve_triangular(lower, identity, upper=False)
+        return None if bool(failed) else solved
+    half = len(matrix) // 2
+    first = _inverse_of_factor(matrix[:half, :half])
+    if first is None:
+        return None
+    corner = matrix[half:, :half] @ first.T
+    second = _inverse_of_factor(torch.addmm(matrix[half:, half:], corner, corner.T, alpha=-1))
+    if second is None:
+        return None
+    inverse = torch.zeros_like(matrix, memory_format=torch.contiguous_format)
+    inverse[:half, :half], inverse[half:, half:] = first, second
+    inverse[half:, :half] = -(second @ (corner @ first))
+    return inverse
 
 
 class TokenFactor:
