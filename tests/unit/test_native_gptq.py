@@ -171,6 +171,21 @@ def test_a_factor_that_is_inverted_by_halves_is_the_inverse(features: int) -> No
     torch.testing.assert_close(upper.T @ upper @ gram, torch.eye(features, dtype=torch.float64), rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("features", [64, 300])
+def test_a_gram_matrix_that_rounding_made_indefinite_gets_more_damping(features: int) -> None:
+    """Of a matrix whose least eigenvalue lies below what the damping lifts."""
+    import torch
+
+    vectors, _ = torch.linalg.qr(randn(features, features).double())
+    values = torch.linspace(-0.02, 1.0, features, dtype=torch.float64)
+    upper = GramFactor(vectors @ values.diag() @ vectors.T, damping=1e-3).rows(0, features)
+    assert bool(upper.isfinite().all())
+    lifted = 1e-1 * values.mean()
+    torch.testing.assert_close(
+        torch.linalg.inv(upper.T @ upper), vectors @ (values + lifted).diag() @ vectors.T, rtol=1e-6, atol=1e-6
+    )
+
+
 def test_dead_inputs_and_no_tokens_at_all_are_rounded_plainly() -> None:
     import torch
 
@@ -223,6 +238,24 @@ def test_clipping_finds_the_best_of_its_steps_for_one_group() -> None:
     best = parameters(weight, rounding, torch.tensor([[1 - min(tried)[1] / 20]]))
     assert torch.equal(clip.search(weight, stats_of(inputs), rounding).grid.scale, best.scale)
     assert torch.equal(clip.search(weight, stats_of(inputs, as_rows=True), rounding).grid.scale, best.scale)
+
+
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 1000), every=st.sampled_from([2, 3]))
+def test_a_search_in_wider_steps_ends_near_the_one_in_all(seed: int, every: int) -> None:
+    """Never worse than the full range, nor than any of the wide steps; rarely what all steps would have found."""
+    import torch
+
+    inputs, weight, rounding = skewed(60, 32, seed), randn(64, 32, seed=seed + 1) ** 3, w4(32)
+    stats = stats_of(inputs)
+    fine, wide = (clip.search(weight, stats, rounding, every=each).losses for each in (1, every))
+    assert fine is not None and wide is not None
+    for step in range(0, 11, every):
+        grid = parameters(weight, rounding, torch.full((64, 1), 1 - step / 20))
+        tried = stats.row_losses(weight - snapped(weight, grid, rounding))
+        assert bool((wide <= tried * (1 + 1e-4)).all())
+    assert float(fine.sum()) <= float(wide.sum()) * (1 + 1e-5)
+    assert float(wide.sum()) <= 1.1 * float(fine.sum())
 
 
 def test_gptq_after_clipping_keeps_the_searched_grid() -> None:

@@ -33,6 +33,16 @@ def test_blocked_attention_is_causal_attention(tokens: int) -> None:
     torch.testing.assert_close(causal(query * 16**-0.5, key, value), expected)
 
 
+@pytest.mark.parametrize("sharing", [2, 4])
+def test_heads_that_share_keys_see_their_own(sharing: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few at a time too, where the last heads are fewer."""
+    query, (key, value) = torch.randn(2, 3 * sharing, 150, 16), torch.randn(2, 2, 3, 150, 16)
+    expected = torch.nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=True)
+    torch.testing.assert_close(causal(query * 16**-0.5, key, value), expected)
+    monkeypatch.setattr(attention, "NEAR", 4 * sharing * attention.BLOCK * 150 * query.element_size())
+    torch.testing.assert_close(causal(query * 16**-0.5, key, value), expected)
+
+
 def test_blocked_attention_takes_a_few_heads_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     query, key, value = torch.randn(3, 2, 3, 150, 16)
     together = causal(query, key, value)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backend.engines.native import schemes
-from backend.engines.native.rounding import Rounding, compress, in_groups, parameters, rounded
+from backend.engines.native.rounding import Rounding, compress, in_groups, parameters, rounded, snapped
 
 METHODS = [("w8a8", 8, True), ("awq", 4, False), ("awq", 4, True), ("rtn", 8, False)]
 
@@ -72,6 +72,18 @@ def test_what_is_stored_reads_back_as_what_was_scored(weight: Any, method: tuple
     wide = {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
     back = BaseCompressor.get_value_from_registry(rounding.format).decompress(wide, rounding.scheme)["weight"]
     assert torch.equal(back, rounded(weight, rounding))
+
+
+@settings(max_examples=60, deadline=None)
+@given(weight=weights, method=st.sampled_from([("int", 4, True), ("int", 4, False), ("int", 8, True), ("w8a8", 8, True)]))
+def test_rounding_in_place_is_the_librarys_bit_by_bit(weight: Any, method: tuple[str, int, bool]) -> None:
+    import torch
+    from compressed_tensors.quantization.lifecycle.forward import fake_quantize
+
+    rounding = a_rounding(*method)
+    grid = parameters(weight, rounding)
+    theirs = fake_quantize(weight, grid.scale, grid.zero_point, rounding.scheme.weights)
+    assert torch.equal(snapped(weight, grid, rounding), theirs)
 
 
 @pytest.mark.parametrize("method", METHODS)
