@@ -19,7 +19,6 @@ from backend.engines.native.rounding import (
     extremes,
     grid_over,
     in_groups,
-    integer_errors,
     parameters,
     snapped,
 )
@@ -83,7 +82,7 @@ def _shrinks(weight: torch.Tensor, blocks: torch.Tensor, rounding: Rounding, eve
 
     def losses(part: torch.Tensor) -> torch.Tensor:
         grid = grid_over(low * part, high * part, rounding)
-        return _group_losses(integer_errors(weight, grid, rounding), blocks)
+        return _group_losses(in_groups(snapped(weight, grid, rounding).sub_(weight), rounding), blocks)
 
     best, least = torch.ones_like(low), torch.full_like(low, torch.inf)
     for step in range(0, int(STEPS * MOST) + 1, every):

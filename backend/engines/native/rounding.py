@@ -106,18 +106,6 @@ def snapped(weight: torch.Tensor, grid: Grid, rounding: Rounding) -> torch.Tenso
     return result
 
 
-def integer_errors(weight: torch.Tensor, grid: Grid, rounding: Rounding) -> torch.Tensor:
-    """What `snapped` takes from each weight, negated: as [out, groups, group size], for integers.
-
-    By a factor where `snapped` divides, and in place, in a fifth of the time: a weight midway between two points may go to
-    the other, so this may choose a grid and is not what is stored.
-    """
-    args = rounding.scheme.weights
-    half = 2 ** (args.num_bits - 1)
-    grouped, scale, zero = in_groups(weight, rounding), grid.scale[..., None], grid.zero_point.to(weight.dtype)[..., None]
-    return (grouped * scale.reciprocal()).round_().add_(zero).clamp_(-half, half - 1).sub_(zero).mul_(scale).sub_(grouped)
-
-
 def rounded(weight: torch.Tensor, rounding: Rounding) -> torch.Tensor:
     """`weight` [out, in] rounded to nearest over its full range."""
     return snapped(weight, parameters(weight, rounding), rounding)
