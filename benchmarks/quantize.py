@@ -85,6 +85,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--growth", type=words, default=["native"], help="engines whose growth is measured; empty for none")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--steps", type=int, help="that the models are trained for, where not benchmarks/quantize_models.py's")
     parser.add_argument("--windows", type=int, default=WINDOWS, help="of held-out text that the KL is the mean of")
     parser.add_argument("--limit", type=float, default=7200.0, help="seconds after which a run is stopped")
     parser.add_argument("--note", default="", help="what else the machine did")
@@ -110,10 +111,11 @@ class Kept:
 def compare(kept: Kept, hidden: int, method: str, arguments: argparse.Namespace) -> None:
     """All engines that can do the method, in turns; the first round's result is scored."""
     able = [name for name in arguments.engines if capability("quantize", method, name, "cpu").supported]
-    folder = models.trained(hidden)
+    folder = models.trained(hidden, arguments.steps)
     for turn in range(arguments.rounds):
         for engine in able if turn % 2 == 0 else reversed(able):
             case = _case("compare", engine, method, hidden, models.LAYERS[hidden], SAMPLES, arguments, turn)
+            case["steps"] = arguments.steps
             if kept.find(case) is None:
                 kept.add(measured(case, folder, arguments, score=turn == 0))
 

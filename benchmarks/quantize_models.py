@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backend.catalog import calibration_text
+from backend.layered.products import fast_products
 from backend.settings import ASSETS, CHECKOUT
 
 if TYPE_CHECKING:
@@ -28,11 +29,12 @@ STEPS = {256: 400, 512: 150, 1024: 40}
 BATCH, LENGTH, RATE = 4, 256, 1e-3
 
 
-def trained(hidden: int) -> Path:
-    """The model folder, trained now if it is not there."""
-    folder = FOLDER / f"hidden-{hidden}"
+def trained(hidden: int, steps: int | None = None) -> Path:
+    """The model folder, trained now if it is not there; `steps` where it should not be those of `STEPS`."""
+    folder = FOLDER / (f"hidden-{hidden}" if steps is None else f"hidden-{hidden}-{steps}-steps")
     if not (folder / "config.json").exists():
-        _train(hidden, folder)
+        with fast_products():
+            _train(hidden, steps or STEPS[hidden], folder)
     return folder
 
 
@@ -65,15 +67,15 @@ def _repeated(state: dict[str, Any], have: int, layers: int) -> list[tuple[str, 
     return rows
 
 
-def _train(hidden: int, folder: Path) -> None:
+def _train(hidden: int, steps: int, folder: Path) -> None:
     import torch
 
     torch.manual_seed(0)
     model = _fresh(hidden).train()
     stream = _stream()
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.1)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=RATE, total_steps=STEPS[hidden])
-    for step in range(STEPS[hidden]):
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=RATE, total_steps=steps)
+    for step in range(steps):
         starts = torch.randint(len(stream) - LENGTH, (BATCH,))
         batch = torch.stack([stream[start : start + LENGTH] for start in starts.tolist()])
         loss = model(input_ids=batch, labels=batch).loss
@@ -83,9 +85,7 @@ def _train(hidden: int, folder: Path) -> None:
         schedule.step()
         optimizer.zero_grad()
         if step % 10 == 0:
-            print(
-                f"training hidden {hidden}: step {step} of {STEPS[hidden]}, loss {loss.item():.2f}", file=sys.stderr, flush=True
-            )
+            print(f"training hidden {hidden}: step {step} of {steps}, loss {loss.item():.2f}", file=sys.stderr, flush=True)
     _save(model.to(torch.bfloat16), folder)
 
 

@@ -26,10 +26,11 @@ def markdown(rows: Sequence[Row], about: Row, sizes: Sequence[int], methods: Seq
         for hidden in sizes:
             cell = [row for row in rows if (row["part"], row["method"], row["hidden"]) == ("compare", method, hidden)]
             cell = [row for row in cell if row["threads"] == about["threads"]]
-            if cell:
-                _check_tokens(cell)
-                parts.append(_comparison(cell, method, hidden))
-    parts.append(_growth([row for row in rows if row["threads"] == about["threads"]]))
+            for steps in sorted({row.get("steps") or 0 for row in cell}):
+                same = [row for row in cell if (row.get("steps") or 0) == steps]
+                _check_tokens(same)
+                parts.append(_comparison(same, method, hidden, steps))
+    parts.append(_growth([row for row in rows if row["threads"] == about["threads"] and not row.get("steps")]))
     return "\n".join(parts)
 
 
@@ -59,13 +60,14 @@ def _check_tokens(cell: Sequence[Row]) -> None:
         raise ValueError(f"the engines of {cell[0]['method']} at hidden {cell[0]['hidden']} saw different calibration tokens")
 
 
-def _comparison(cell: Sequence[Row], method: str, hidden: int) -> str:
+def _comparison(cell: Sequence[Row], method: str, hidden: int, steps: int = 0) -> str:
     by_engine = {name: [row for row in cell if row["engine"] == name] for name in libraries.ENGINES}
     native = by_engine["native"]
     lines = [_line(name, method, found, native) for name, found in by_engine.items()]
     heads = ["engine", "seconds", "native is", "peak MB", "of native's", "mean KL", "minus native's (95 %)", "perplexity"]
     layers = cell[0]["layers"]
-    made = f"## {method}, hidden {hidden}, {layers} layers\n```\n{table(heads, lines)}\n```\n"
+    longer = f", trained for {steps} steps" if steps else ""
+    made = f"## {method}, hidden {hidden}, {layers} layers{longer}\n```\n{table(heads, lines)}\n```\n"
     return made + _verdict(by_engine)
 
 

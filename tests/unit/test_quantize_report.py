@@ -40,6 +40,18 @@ def test_ratios_and_the_quality_rule() -> None:
     assert "Quality rule not held" in lost and "+50.0%" in lost
 
 
+def test_windows_that_both_were_scored_on_are_compared() -> None:
+    text = made([row("native", 2.0, [0.01, 0.0101, 0.0099, 9.0]), row("llm-compressor", 20.0, [0.02, 0.0201, 0.0199])])
+    assert "Quality rule held" in text and "-50.0%" in text and "3 windows" in text
+
+
+def test_models_trained_for_longer_stand_apart() -> None:
+    longer = [row("native", 3.0, [0.01, 0.011], steps=150), row("llm-compressor", 30.0, [0.02, 0.021], steps=150)]
+    text = made([row("native", 2.0, [0.01, 0.011], steps=None), row("llm-compressor", 10.0, [0.02, 0.021]), *longer])
+    usual, apart = text.split("trained for 150 steps")
+    assert "5.0x faster" in usual and "10.0x faster" not in usual and "10.0x faster" in apart
+
+
 def test_engines_that_saw_other_tokens_are_not_compared() -> None:
     other = row("llm-compressor", 20.0, [0.02, 0.02], calibration={"sha256": "other"})
     with pytest.raises(ValueError, match="saw different calibration tokens"):
