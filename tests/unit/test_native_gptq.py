@@ -243,7 +243,7 @@ def test_clipping_finds_the_best_of_its_steps_for_one_group() -> None:
 @settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 1000), every=st.sampled_from([2, 3]))
 def test_a_search_in_wider_steps_ends_near_the_one_in_all(seed: int, every: int) -> None:
-    """Never worse than the full range, nor than any of the wide steps; rarely what all steps would have found."""
+    """Never worse than the full range, nor than any of the wide steps; and for most rows what all steps would have found."""
     import torch
 
     inputs, weight, rounding = skewed(60, 32, seed), randn(64, 32, seed=seed + 1) ** 3, w4(32)
@@ -255,7 +255,7 @@ def test_a_search_in_wider_steps_ends_near_the_one_in_all(seed: int, every: int)
         tried = stats.row_losses(weight - snapped(weight, grid, rounding))
         assert bool((wide <= tried * (1 + 1e-4)).all())
     assert float(fine.sum()) <= float(wide.sum()) * (1 + 1e-5)
-    assert float(wide.sum()) <= 1.1 * float(fine.sum())
+    assert float((wide <= fine * (1 + 1e-4)).float().mean()) > 0.5
 
 
 def test_gptq_after_clipping_keeps_the_searched_grid() -> None:
