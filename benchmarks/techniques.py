@@ -192,7 +192,7 @@ def markdown(rows: list[tuple[Any, ...]], noise: float) -> str:
 {machine["cpu"]}, {machine["cores"]} cores, vLLM {version}, {datetime.now(UTC):%Y-%m-%d}. `python -m benchmarks.techniques`:
 `whetstone optimize starter --recipe NAME --wait --json`, `whetstone artifacts verify`, then vLLM's engine without compilation.
 
-- s: the whole job, its quality report included, with other work on the machine. peak MB: of the worker and its processes.
+- s: the whole job, its quality report included. peak MB: of the worker and its processes.
 - perplexity and mean KL (nats a token): of the artifact's own report, on held-out text.
 - off: mean |difference| of the log-probabilities of {PROMPT} held-out tokens between vLLM (bfloat16) and the dequantized weights
   in fp32, nats; the unchanged model's is {noise:.3g}. allowed: twice that; where inputs or the cache
