@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,7 +30,11 @@ ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "VLLM_NO_USAGE_STATS": "1",
     "HF_HUB_OFFLINE": "1",
+    "OMP_NUM_THREADS": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
 }
+AT_ONCE = 2
+"""vLLM's processes beside each other: most of their time is one thread's, starting."""
 SERVE = """
 import gc, json, sys
 from vllm import LLM, SamplingParams
@@ -97,12 +102,12 @@ def reference(out: Path) -> Any:
     return AutoModelForCausalLM.from_pretrained(out, dtype=torch.float32)
 
 
-def serve(folders: list[Path], tokens: list[int]) -> list[tuple[Any, str]]:
+def serve(folders: list[Path]) -> list[tuple[Any, str]]:
     """Of each model vLLM's log-probabilities, or None and why not."""
     import torch
 
     done = subprocess.run(
-        [PYTHON, "-c", SERVE], input=json.dumps([tokens, [str(folder) for folder in folders]]), capture_output=True, text=True,
+        [PYTHON, "-c", SERVE], input=json.dumps([tokens(), [str(folder) for folder in folders]]), capture_output=True, text=True,
         env={**os.environ, **ENVIRONMENT}, timeout=900, check=False,
     )  # fmt: skip
     found: list[tuple[Any, str]] = []
@@ -114,31 +119,41 @@ def serve(folders: list[Path], tokens: list[int]) -> list[tuple[Any, str]]:
     return found + [(None, f"exit code {done.returncode}: {last}")] * (len(folders) - len(found))
 
 
-def of_kind(folder: Path, kind: str) -> list[Row]:
-    """A row a technique. The noise of the served 16-bit original, which bfloat16 alone makes, is what may be apart twice."""
+def tokens() -> list[int]:
     import torch
 
+    return torch.randint(1, 256, (96,), generator=torch.Generator().manual_seed(1)).tolist()
+
+
+def made(folder: Path, kind: str) -> list[Path]:
+    """The original, and it after each technique."""
     source = tiny(folder / "source", kind)
-    tokens = torch.randint(1, 256, (96,), generator=torch.Generator().manual_seed(1)).tolist()
     for technique, options in TECHNIQUES.items():
         asked = {**options, "calibration_texts": [TEXT], "samples": 8, "length": 32}
         quantize(QuantizeRequest(model_dir=source, out_dir=folder / technique, **asked), Silent())
-    original = logits(source, torch.tensor([tokens]))[0, :-1].log_softmax(-1)
-    original = original.gather(1, torch.tensor(tokens[1:])[:, None])[:, 0]
-    (plain, why), *served = serve([source, *(folder / technique for technique in TECHNIQUES)], tokens)
+    return [source, *(folder / technique for technique in TECHNIQUES)]
+
+
+def judged(folder: Path, kind: str, answers: list[tuple[Any, str]]) -> list[Row]:
+    """A row a technique. The noise of the served 16-bit original, which bfloat16 alone makes, is what may be apart twice."""
+    import torch
+
+    original = logits(folder / "source", torch.tensor([tokens()]))[0, :-1].log_softmax(-1)
+    original = original.gather(1, torch.tensor(tokens()[1:])[:, None])[:, 0]
+    (plain, why), *served = answers
     assert plain is not None, f"vLLM does not serve the original of {kind}: {why}"
     noise = (plain - original).abs().mean()
     return [
-        row(kind, technique, folder / technique, tokens, noise, original, answer)
+        row(kind, technique, folder / technique, noise, original, answer)
         for technique, answer in zip(TECHNIQUES, served, strict=True)
     ]
 
 
-def row(kind: str, technique: str, out: Path, tokens: list[int], noise: Any, original: Any, answer: tuple[Any, str]) -> Row:
+def row(kind: str, technique: str, out: Path, noise: Any, original: Any, answer: tuple[Any, str]) -> Row:
     served, why = answer
     if served is None:
         return Row(kind, technique, "yes", f"no: {why}", "not served")
-    computed = expected(reference(out).eval(), tokens)
+    computed = expected(reference(out).eval(), tokens())
     apart, rounding = (served - computed).abs().mean(), (computed - original).abs().mean()
     allowed = 2 * noise + (rounding if technique in EIGHT else 0.0)  # inputs in 8 bits are rounded anew by each kernel
     return Row(kind, technique, "yes", "yes", "yes" if apart < allowed else f"no: {apart:.4f} nats apart, {allowed:.4f} allowed")
@@ -146,11 +161,13 @@ def row(kind: str, technique: str, out: Path, tokens: list[int], noise: Any, ori
 
 def test_the_table_of_families(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = []
-    for kind in KINDS:
-        found = of_kind(tmp_path / kind, kind)
-        rows += found
-        with capsys.disabled():
-            print("\n".join(" | ".join(each) for each in found), flush=True)
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        asked = [(kind, pool.submit(serve, made(tmp_path / kind, kind))) for kind in KINDS]
+        for kind, answers in asked:
+            found = judged(tmp_path / kind, kind, answers.result())
+            rows += found
+            with capsys.disabled():
+                print("\n".join(" | ".join(each) for each in found), flush=True)
     for each in rows:
         reason = REFUSED.get((each.kind, each.technique))
         if reason is None:
