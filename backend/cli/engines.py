@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from backend import service
+from backend.cli.interrupts import noted
 from backend.cli.optimize import Json, queued
 from backend.cli.output import emit, table
 from backend.cli.run import finish
@@ -32,11 +33,12 @@ def install(
 ) -> None:
     """Install an engine into its own environment under .engines, as a job with a log."""
     workspace = service.open_workspace()
-    job = engines.install(workspace, engine)
-    if not wait:
-        queued(workspace, job, as_json=json)
-        return
-    ended = finish(workspace, job)
+    with noted():
+        job = engines.install(workspace, engine)
+        if not wait:
+            queued(workspace, job, as_json=json)
+            return
+        ended = finish(workspace, job)
     emit({"job": ended.id, "state": ended.state, **ended.result}, as_json=json, text=f"{engine} is installed.")
 
 
@@ -44,5 +46,6 @@ def install(
 def remove(engine: Name, json: Json = False) -> None:
     """Delete an engine's environment."""
     workspace = service.open_workspace()
-    ended = finish(workspace, engines.remove(workspace, engine))
+    with noted():
+        ended = finish(workspace, engines.remove(workspace, engine))
     emit({"job": ended.id, "engine": engine, "removed": True}, as_json=json, text=f"{engine} is removed.")

@@ -8,6 +8,7 @@ import typer
 
 from backend import service
 from backend.cli import load_options as load
+from backend.cli.interrupts import noted
 from backend.cli.levels import levels_table
 from backend.cli.optimize import Json, queued
 from backend.cli.output import emit, table
@@ -82,11 +83,13 @@ def evaluate(
         discount=discount, input_output_ratio=ratio, interleave=interleave, bearer_env=bearer_env,
     )  # fmt: skip
     conditions = evaluations.conditions(fail_if or [], chosen, waits=wait)
-    job = evaluations.submit(workspace, evaluations.prepare(workspace, variants, chosen))
-    if not wait:
-        queued(workspace, job, as_json=json)
-        return
-    ended = finish(workspace, job)
+    prepared = evaluations.prepare(workspace, variants, chosen)
+    with noted():
+        job = evaluations.submit(workspace, prepared)
+        if not wait:
+            queued(workspace, job, as_json=json)
+            return
+        ended = finish(workspace, job)
     shown = evaluations.show(workspace, str(ended.result["evaluation"]))
     emit(shown.document, as_json=json, text=f"{summary(shown.document)}\n\nReport: {ended.result['report']}")
     evaluations.judge(shown.document, conditions)

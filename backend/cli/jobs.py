@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from backend import service
+from backend.cli.interrupts import noted
 from backend.cli.optimize import Json, queued
 from backend.cli.output import describe, emit, table
 from backend.cli.run import finish
@@ -80,11 +81,12 @@ def _again(name: str, help_text: str, act: Callable[[Workspace, str], JobView]) 
 
     def command(job: JobId, wait: Wait = False, json: Json = False) -> None:
         workspace = service.open_workspace()
-        found = act(workspace, job)
-        if not wait:
-            queued(workspace, found, as_json=json)
-            return
-        ended = finish(workspace, found)
+        with noted():
+            found = act(workspace, job)
+            if not wait:
+                queued(workspace, found, as_json=json)
+                return
+            ended = finish(workspace, found)
         emit(ended, as_json=json, text=describe(ended))
 
     app.command(name, help=help_text)(command)

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from backend import service
+from backend.cli.interrupts import noted
 from backend.cli.optimize import Json, queued
 from backend.cli.output import emit, table
 from backend.cli.run import finish
@@ -54,11 +55,12 @@ def import_model(
         emit(card, as_json=json, text=f"{card.id} is in the catalog: {card.path}")
         return
     prepared = imports.prepare(workspace, source, revision=revision, accept_licence=accept_licence)
-    job = imports.submit(workspace, prepared)
-    if not wait:
-        queued(workspace, job, as_json=json)
-        return
-    ended = finish(workspace, job)
+    with noted():
+        job = imports.submit(workspace, prepared)
+        if not wait:
+            queued(workspace, job, as_json=json)
+            return
+        ended = finish(workspace, job)
     path = ended.result["path"]
     next_step = f"Next: whetstone optimize {path} --recipe awq"
     document = {"job": ended.id, "state": str(ended.state), **ended.result}

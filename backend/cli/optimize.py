@@ -11,6 +11,7 @@ import typer
 from backend import service
 from backend.cli import auto_bits as bits
 from backend.cli import estimates, goals
+from backend.cli.interrupts import noted
 from backend.cli.output import emit
 from backend.cli.run import finish
 from backend.domain.recovery import gained
@@ -59,13 +60,14 @@ def command(
         emit(found, as_json=json, text=estimates.preview_text(f"{model} with {chosen.name}", found))
         return
     prepared = optimize.prepare(workspace, model, chosen, target=target, goal=wanted, load=load, seed=seed)
-    job = optimize.submit(workspace, prepared)
-    if prepared.spec.deployment is not None:
-        print(optimize.where(prepared.spec.model, prepared.spec.deployment, chosen), file=sys.stderr)
-    if not wait:
-        queued(workspace, job, as_json=json)
-        return
-    document = outcome(finish(workspace, job))
+    with noted():
+        job = optimize.submit(workspace, prepared)
+        if prepared.spec.deployment is not None:
+            print(optimize.where(prepared.spec.model, prepared.spec.deployment, chosen), file=sys.stderr)
+        if not wait:
+            queued(workspace, job, as_json=json)
+            return
+        document = outcome(finish(workspace, job))
     emit(document, as_json=json, text=_text(document))
 
 

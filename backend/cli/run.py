@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import suppress
 
+from backend.cli.interrupts import ignore, noted
 from backend.cli.output import ProgressPrinter
 from backend.domain.errors import JobCancelled, NotNow, WorkError
 from backend.domain.jobs import JobState
@@ -14,43 +13,40 @@ from backend.service import Workspace, jobs
 from backend.service.jobs import JobView
 
 
-@contextmanager
-def cancels_on_interrupt(workspace: Workspace, job_ids: list[str]) -> Iterator[None]:
-    """On Ctrl-C or SIGTERM cancel these jobs, wait until each has ended, and raise JobCancelled."""
-
-    def interrupt(_number: int, _frame: object) -> None:
-        raise KeyboardInterrupt
-
-    in_main = threading.current_thread() is threading.main_thread()
-    earlier = signal.signal(signal.SIGTERM, interrupt) if in_main else None
-    try:
-        yield
-    except KeyboardInterrupt:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        _cancel_all(workspace, job_ids)
-        said = jobs.show(workspace, job_ids[-1]).error if job_ids else None
-        raise JobCancelled(f"Interrupted. {said or JobCancelled()}") from None
-    finally:
-        if earlier is not None:
-            signal.signal(signal.SIGTERM, earlier)
-
-
-def _cancel_all(workspace: Workspace, job_ids: list[str]) -> None:
-    for job_id in job_ids:
-        try:
-            jobs.cancel(workspace, job_id)
-        except NotNow:
-            continue
-    for job_id in job_ids:
-        jobs.wait(workspace, job_id)
-
-
 def finish(workspace: Workspace, job: JobView) -> JobView:
-    """Wait for the job with progress on standard error. Raises WorkError where it failed, JobCancelled where cancelled."""
-    with cancels_on_interrupt(workspace, [job.id]):
-        ended = jobs.wait(workspace, job.id, on_change=ProgressPrinter())
+    """Wait for the job with progress on standard error. Raises WorkError where it failed, JobCancelled where cancelled.
+
+    On Ctrl-C or SIGTERM the job is cancelled, its end waited for, and JobCancelled raised. A verb that submits the job
+    itself does both within `interrupts.noted`, so that none comes between.
+    """
+    with noted() as interrupted:
+        ended = _wait(workspace, job, interrupted)
+        if not ended.ended:
+            ignore()
+            raise JobCancelled(f"Interrupted. {_cancelled(workspace, job.id)}")
     if ended.state is JobState.CANCELLED:
         raise JobCancelled(ended.error)
     if ended.state is not JobState.SUCCEEDED:
         raise WorkError(f"{ended.error} (job {ended.id}: `whetstone jobs logs {ended.id}`)")
     return ended
+
+
+def _wait(workspace: Workspace, job: JobView, interrupted: threading.Event) -> JobView:
+    """The job as it ended, or as it is at an interrupt."""
+    told, last = ProgressPrinter(), job
+    for current in jobs.watch(workspace, job.id):
+        told(current)
+        last = current
+        if interrupted.is_set():
+            break
+    return last
+
+
+def _cancelled(workspace: Workspace, job_id: str) -> str:
+    """Cancel the job, wait for its end, and say how it ended: it may have done so of itself meanwhile."""
+    with suppress(NotNow):
+        jobs.cancel(workspace, job_id)
+    ended = jobs.wait(workspace, job_id)
+    if ended.state is JobState.SUCCEEDED:
+        return f"The job had succeeded by then: `whetstone jobs show {job_id}`."
+    return ended.error or str(JobCancelled())

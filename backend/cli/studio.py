@@ -9,6 +9,7 @@ import typer
 
 from backend import service
 from backend.cli.evaluate import summary
+from backend.cli.interrupts import noted
 from backend.cli.optimize import Json
 from backend.cli.output import emit
 from backend.cli.run import finish
@@ -57,7 +58,8 @@ def demo(
     """The whole loop on the starter model, headless: optimize, evaluate against the original, table, HTML report."""
     workspace = service.open_workspace()
     supervisors.ensure(workspace)
-    shown = loop.run(workspace, lambda job: finish(workspace, job), repeats=repeats, price_per_hour=price_per_hour)
+    with noted():
+        shown = loop.run(workspace, lambda job: finish(workspace, job), repeats=repeats, price_per_hour=price_per_hour)
     report = loop.report_path(shown)
     print(f"Report: {report}", file=sys.stderr)
     emit(shown.document, as_json=json, text=f"{summary(shown.document)}\n\nReport: {report}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -177,13 +177,10 @@ def move_to_front(workspace: Workspace, job_id: str) -> JobView:
         return view(queue.move_to_front(session, job_id))
 
 
-def wait(workspace: Workspace, job_id: str, *, on_change: Callable[[JobView], None] | None = None) -> JobView:
+def wait(workspace: Workspace, job_id: str) -> JobView:
     """Block until the job has ended, keeping a supervisor alive meanwhile."""
-    last = None
-    for current in watch(workspace, job_id):
-        if on_change is not None and current != last:
-            on_change(current)
-        last = current
+    for _ in watch(workspace, job_id):
+        pass
     return show(workspace, job_id)
 
 

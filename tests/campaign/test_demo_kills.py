@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 
@@ -16,10 +17,13 @@ from tests.homes import eventually, kill_supervisor, processes_of, until_ended, 
 pytestmark = pytest.mark.campaign
 
 
-def start_demo(home: Workspace) -> subprocess.Popen[str]:
+@pytest.fixture
+def demo(home: Workspace) -> Iterator[subprocess.Popen[str]]:
     environment = {**os.environ, "WHETSTONE_HOME": str(home.settings.home)}
-    command = [sys.executable, "-m", "backend.cli.main", "demo", "--json"]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    command = ["env", "--default-signal=INT", sys.executable, "-m", "backend.cli.main", "demo", "--json"]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        yield process
+        process.kill()
 
 
 def only_job(home: Workspace) -> str:
@@ -27,8 +31,7 @@ def only_job(home: Workspace) -> str:
     return jobs.listing(home)[0].id
 
 
-def test_ctrl_c_cancels_the_demo_with_130_and_leaves_nothing(home: Workspace) -> None:
-    demo = start_demo(home)
+def test_ctrl_c_cancels_the_demo_with_130_and_leaves_nothing(home: Workspace, demo: subprocess.Popen[str]) -> None:
     job = only_job(home)
     until_phase(home, job, "optimize")
     demo.send_signal(signal.SIGINT)
@@ -38,8 +41,7 @@ def test_ctrl_c_cancels_the_demo_with_130_and_leaves_nothing(home: Workspace) ->
     assert processes_of(home) == [] and artifacts.listing(home) == []
 
 
-def test_the_demo_survives_kill_9_of_its_supervisor(home: Workspace) -> None:
-    demo = start_demo(home)
+def test_the_demo_survives_kill_9_of_its_supervisor(home: Workspace, demo: subprocess.Popen[str]) -> None:
     job = only_job(home)
     until_phase(home, job, "optimize")
     kill_supervisor(home)

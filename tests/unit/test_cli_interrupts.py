@@ -1,0 +1,78 @@
+"""A Ctrl-C or SIGTERM while a command waits is kept wherever it comes, and the handlers of before come back."""
+
+from __future__ import annotations
+
+import signal
+import weakref
+from collections.abc import Iterator
+
+import pytest
+
+from backend.cli.interrupts import SIGNALS, ignore, noted
+
+
+@pytest.fixture(autouse=True)
+def handlers() -> Iterator[None]:
+    """Those of a command in the foreground, whatever the tests were started with."""
+    earlier = [signal.signal(signal.SIGINT, signal.default_int_handler), signal.signal(signal.SIGTERM, signal.SIG_DFL)]
+    yield
+    for number, handler in zip(SIGNALS, earlier, strict=True):
+        signal.signal(number, handler)
+
+
+class Row:
+    """What a weak reference can point to."""
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_an_interrupt_within_a_weakrefs_callback_is_kept(number: signal.Signals) -> None:
+    row = Row()
+    watching = weakref.ref(row, lambda _: signal.raise_signal(number))
+    with pytest.raises(KeyboardInterrupt), noted() as interrupted:
+        del row
+        assert watching() is None
+        assert interrupted.is_set()
+
+
+def test_the_second_is_raised_at_once() -> None:
+    reached = []
+    with pytest.raises(KeyboardInterrupt), noted():
+        signal.raise_signal(signal.SIGINT)
+        reached.append(1)
+        signal.raise_signal(signal.SIGINT)
+        reached.append(2)
+    assert reached == [1]
+
+
+def test_nested_ones_have_one_event_and_the_outermost_raises() -> None:
+    with pytest.raises(KeyboardInterrupt), noted() as outer:
+        with noted() as inner:
+            signal.raise_signal(signal.SIGINT)
+        assert inner is outer
+        assert outer.is_set()
+    with noted() as later:
+        assert not later.is_set()
+
+
+def test_another_exception_says_it_instead() -> None:
+    with pytest.raises(ValueError, match="cancelled"), noted():
+        signal.raise_signal(signal.SIGINT)
+        raise ValueError("cancelled")
+
+
+def test_handlers_come_back_also_after_ignoring() -> None:
+    before = [signal.getsignal(number) for number in SIGNALS]
+    with noted() as interrupted:
+        ignore()
+        for number in SIGNALS:
+            signal.raise_signal(number)
+        assert not interrupted.is_set()
+    assert [signal.getsignal(number) for number in SIGNALS] == before
+
+
+def test_a_signal_ignored_from_the_start_stays_ignored() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with noted() as interrupted:
+        signal.raise_signal(signal.SIGINT)
+        assert not interrupted.is_set()
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
