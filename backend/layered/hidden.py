@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from backend.domain.errors import DiskFull
 from backend.layered.disk import disk_errors, write_file
+from backend.layered.memory import huge_pages
 
 if TYPE_CHECKING:
     import torch
@@ -33,7 +34,9 @@ class Hidden:
 
         count = self.shape[0] * self.shape[1] * self.shape[2]
         if not self.spilled:
-            return torch.empty(self.shape)
+            buffer = torch.empty(self.shape)
+            huge_pages(buffer.data_ptr(), buffer.nbytes)
+            return buffer
         path = self._path(parity)
         with disk_errors(path):
             _reserve(path, 4 * count)

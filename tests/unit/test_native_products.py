@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -64,6 +68,62 @@ def test_memory_that_is_kept_is_usable_and_given_back() -> None:
     with kept_memory():
         assert float(sum(torch.ones(1 << 20).sum() for _ in range(3))) == 3 << 20
     assert float(torch.ones(1 << 20).sum()) == 1 << 20
+
+
+HUGE = """
+import re, sys
+from pathlib import Path
+import torch
+from backend.layered.hidden import Hidden
+from backend.layered.memory import kept_memory
+def flags(address):
+    within = False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        head = re.match(r"([0-9a-f]+)-([0-9a-f]+) ", line)
+        if head:
+            within = int(head[1], 16) <= address < int(head[2], 16)
+        elif within and line.startswith("VmFlags:"):
+            return line.split()
+with kept_memory():
+    rows = torch.ones(1 << 22)
+    print("hg" in flags(rows.data_ptr() + rows.nbytes // 2))
+buffer = Hidden((64, 64, 4096), Path(sys.argv[1])).leaving
+print("hg" in flags(buffer.data_ptr() + buffer.nbytes // 2))
+"""
+
+
+@pytest.mark.skipif(not Path("/sys/kernel/mm/transparent_hugepage").exists(), reason="this kernel has no huge pages")
+def test_memory_that_is_kept_may_be_in_huge_pages(tmp_path: Path) -> None:
+    """As proc_pid_smaps(5) says of a fresh process."""
+    done = subprocess.run([sys.executable, "-c", HUGE, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "True"]
+
+
+@pytest.mark.parametrize("features", [5, 128, 200, 1100])
+@pytest.mark.parametrize("sizes", [(256,) * 8, (1, 2000, 40, 7), (2000, 48)])
+def test_a_gram_matrix_of_bfloat16_tokens_is_not_rounded_like_them(features: int, sizes: tuple[int, ...]) -> None:
+    """A product of them is rounded to 2e-3 of its norm."""
+    uneven = torch.rand(features).mul(3).exp()
+    rows = (torch.randn(sum(sizes), features) * uneven + torch.rand(features)).bfloat16()
+    tally = Tally(features, 1 << 20, True, "cpu")
+    for part in rows.split(sizes):
+        tally.add(part)
+    true = rows.double().T @ rows.double()
+    found = tally.stats("x")
+    assert float((found.matrix() - true).norm() / true.norm()) < 1e-3
+    torch.testing.assert_close(found.mean_abs, rows.float().abs().mean(0))
+    assert torch.equal(found.max_abs, rows.float().abs().amax(0))
+
+
+def test_taps_are_given_what_products_read() -> None:
+    layer, rows = torch.nn.Linear(4, 4), torch.randn(8, 4)
+    tallies = [Tally(4, 2, True, "cpu") for _ in range(2)]
+    for tally, kind in zip(tallies, (torch.float32, torch.bfloat16), strict=True):
+        whole = torch.nn.Sequential(layer)
+        half = torch.autocast("cpu", dtype=torch.bfloat16, enabled=kind == torch.bfloat16)
+        with torch.no_grad(), half, tapped(whole, {"0": tally}):
+            whole(rows)
+        assert torch.equal(tally.stats("x").max_abs, rows.to(kind).float().abs().amax(0))
 
 
 @pytest.mark.parametrize("features", [5, 128, 200, 1100])

@@ -82,10 +82,11 @@ class Tally:
         """Add X'X to the blocks on and below the diagonal: it is symmetric, and the other half costs as much.
 
         bfloat16 multiplies twice as fast on a processor, and sums in fp32, but what leaves the product is rounded. So what the
-        tokens before let expect is subtracted within it, and only the difference is rounded: off by about 1e-4.
+        tokens before let expect, where they are as many, is subtracted within it, and only the difference is rounded, to 2^-9
+        of itself.
         """
         assert self.matrix is not None
-        if not self.in_matrix or rows.device.type != "cpu":
+        if self.in_matrix < len(rows) or rows.device.type != "cpu":
             rows = rows.float()
         share, self.in_matrix = len(rows) / max(1, self.in_matrix), self.in_matrix + len(rows)
         for block in _blocks(self.features):
