@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from backend.domain.errors import DiskFull
 from backend.layered.disk import disk_errors, write_file
-from backend.layered.memory import huge_pages
 
 if TYPE_CHECKING:
     import torch
@@ -34,9 +33,7 @@ class Hidden:
 
         count = self.shape[0] * self.shape[1] * self.shape[2]
         if not self.spilled:
-            buffer = torch.empty(self.shape)
-            huge_pages(buffer.data_ptr(), buffer.nbytes)
-            return buffer
+            return torch.empty(self.shape)
         path = self._path(parity)
         with disk_errors(path):
             _reserve(path, 4 * count)

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -68,35 +64,6 @@ def test_memory_that_is_kept_is_usable_and_given_back() -> None:
     with kept_memory():
         assert float(sum(torch.ones(1 << 20).sum() for _ in range(3))) == 3 << 20
     assert float(torch.ones(1 << 20).sum()) == 1 << 20
-
-
-HUGE = """
-import re, sys
-from pathlib import Path
-import torch
-from backend.layered.hidden import Hidden
-from backend.layered.memory import kept_memory
-def flags(address):
-    within = False
-    for line in Path("/proc/self/smaps").read_text().splitlines():
-        head = re.match(r"([0-9a-f]+)-([0-9a-f]+) ", line)
-        if head:
-            within = int(head[1], 16) <= address < int(head[2], 16)
-        elif within and line.startswith("VmFlags:"):
-            return line.split()
-with kept_memory():
-    rows = torch.ones(1 << 22)
-    print("hg" in flags(rows.data_ptr() + rows.nbytes // 2))
-buffer = Hidden((64, 64, 4096), Path(sys.argv[1])).leaving
-print("hg" in flags(buffer.data_ptr() + buffer.nbytes // 2))
-"""
-
-
-@pytest.mark.skipif(not Path("/sys/kernel/mm/transparent_hugepage").exists(), reason="this kernel has no huge pages")
-def test_memory_that_is_kept_may_be_in_huge_pages(tmp_path: Path) -> None:
-    """As proc_pid_smaps(5) says of a fresh process."""
-    done = subprocess.run([sys.executable, "-c", HUGE, str(tmp_path)], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["True", "True"]
 
 
 @pytest.mark.parametrize("features", [5, 128, 200, 1100])
