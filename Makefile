@@ -26,7 +26,7 @@ test: ## Set up what the tests need and run all but the long ones
 	@.ci/browser
 	@$(MAKE) --no-print-directory lint
 	@rm -rf build/screenshots
-	OMP_NUM_THREADS=1 $(BIN)/pytest -m "not campaign and not gpu" -n 2 --dist worksteal tests/unit tests/ui
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m "not campaign and not gpu" -n 2 --dist worksteal tests/unit tests/ui tests/engines
 	$(BIN)/pytest -m "not campaign and not gpu" tests/integration tests/browser
 
 lint: ## Style, format and types

@@ -12,8 +12,8 @@ from backend.engines.base import Pruning
 from backend.evaluate import quality_reference
 from backend.evaluate.quality import score
 from backend.evaluate.quality_states import HERE, Place, Streamed, Whole, opened
+from tests.engines.test_quantize_methods import run
 from tests.families import logits, tiny
-from tests.integration.test_quantize_methods import run
 from tests.tiny import TEXT, byte_tokenizer, tiny_llama
 
 GROUPS: dict[str, Any] = {"bits": 4, "group_size": 32, "symmetric": False}
