@@ -27,7 +27,7 @@ class Tap(Protocol):
     """Takes in what one module of a layer reads."""
 
     def add(self, rows: torch.Tensor) -> None:
-        """`rows` [tokens, features] as the module's product reads them: bfloat16 in half precision, else fp32."""
+        """`rows` [tokens, features] fp32."""
 
     def merge(self, other: Self) -> None:
         """Add what was seen on another device."""
@@ -174,7 +174,7 @@ def tapped(layer: Any, taps: Mapping[str, Tap], *, stop: bool = False) -> Iterat
 
     def observer(path: str) -> Any:
         def observe(_module: Any, args: tuple[torch.Tensor, ...]) -> None:
-            taps[path].add(_as_read(args[0].flatten(0, -2)))
+            taps[path].add(args[0].flatten(0, -2).float())
             seen.add(path)
             if stop and len(seen) == len(taps):
                 raise AllSeen
@@ -188,13 +188,6 @@ def tapped(layer: Any, taps: Mapping[str, Tap], *, stop: bool = False) -> Iterat
     finally:
         for hook in hooks:
             hook.remove()
-
-
-def _as_read(rows: torch.Tensor) -> torch.Tensor:
-    import torch
-
-    kind = rows.device.type
-    return rows.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else rows.float()
 
 
 @contextmanager

@@ -5,18 +5,14 @@ Knows no family, no file and no algorithm.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from backend.domain.errors import WorkError
+from backend.engines.native import gram as grams
 from backend.engines.native.group import Stats
 
 if TYPE_CHECKING:
     import torch
-
-
-BLOCKS, SMALLEST = 16, 128
-"""Blocks of columns that a Gram matrix is made in, and the fewest columns that are worth a product of their own."""
 
 
 class Tally:
@@ -45,20 +41,18 @@ class Tally:
         self.kept: list[torch.Tensor] = []
         self.matrix: torch.Tensor | None = None
         """X'X, of which only blocks on and below the diagonal are kept until the end."""
-        self.in_matrix = 0
-        """Tokens of which it is."""
         self.asked, self.left, self.every = gram, gram_tokens, every
         if gram and tokens_to_come > features:
             self.matrix = torch.zeros(features, features, device=device)
 
     def add(self, rows: torch.Tensor) -> None:
-        """`rows` [tokens, features], fp32 or bfloat16."""
+        """`rows` [tokens, features] fp32."""
         import torch
 
         first, self.tokens = -self.tokens % self.every, self.tokens + len(rows)
         if self.magnitudes and len(rows):
             magnitude = rows.abs()
-            self.total_abs.add_(magnitude.sum(0, dtype=torch.float32))
+            self.total_abs.add_(magnitude.sum(0))
             torch.maximum(self.max_abs, magnitude.amax(0), out=self.max_abs)
         if self.left is not None:
             rows = rows[first :: self.every][: self.left]
@@ -66,7 +60,7 @@ class Tally:
         if not self.asked or not len(rows):
             return
         if self.matrix is not None:
-            self._add_gram(rows)
+            grams.add(self.matrix, rows)
             return
         self.kept.append(rows.clone())
         if sum(map(len, self.kept)) > self.features:
@@ -75,23 +69,8 @@ class Tally:
     def _fold(self) -> None:
         self.matrix = self.total_abs.new_zeros(self.features, self.features)
         for rows in self.kept:
-            self._add_gram(rows)
+            grams.add(self.matrix, rows)
         self.kept = []
-
-    def _add_gram(self, rows: torch.Tensor) -> None:
-        """Add X'X to the blocks on and below the diagonal: it is symmetric, and the other half costs as much.
-
-        bfloat16 multiplies twice as fast on a processor, and sums in fp32, but what leaves the product is rounded. So what the
-        tokens before let expect, where they are as many, is subtracted within it, and only the difference is rounded, to 2^-9
-        of itself.
-        """
-        assert self.matrix is not None
-        if self.in_matrix < len(rows) or rows.device.type != "cpu":
-            rows = rows.float()
-        share, self.in_matrix = len(rows) / max(1, self.in_matrix), self.in_matrix + len(rows)
-        for block in _blocks(self.features):
-            add = _add_product if rows.dtype == self.matrix.dtype else _add_to_expected
-            add(self.matrix[block, : block.stop], rows[:, block].T, rows[:, : block.stop], share)
 
     def merge(self, other: Tally) -> None:
         """Add what was seen on another device."""
@@ -106,47 +85,24 @@ class Tally:
             self._fold()
         if self.matrix is not None:
             for rows in self.kept:
-                self._add_gram(rows)
+                grams.add(self.matrix, rows)
             self.kept = []
             if other.matrix is not None:
                 self.matrix.add_(other.matrix.to(device))
-                self.in_matrix += other.in_matrix
 
     def stats(self, name: str) -> Stats:
         """Raises WorkError, naming the module, when what it read was not finite."""
         import torch
 
-        rows = torch.cat(self.kept).float() if self.kept else None
+        rows = torch.cat(self.kept) if self.kept else None
         if self.asked and self.matrix is None and rows is None:
             rows = self.total_abs.new_zeros(0, self.features)
         seen = [each for each in (self.matrix, rows, self.max_abs if self.magnitudes else None) if each is not None]
         if not all(bool(each.isfinite().all()) for each in seen):
             raise WorkError(f"The input of {name} is not finite on the calibration text: check the model's weights.")
         if self.matrix is not None:
-            _mirror(self.matrix)
+            grams.mirror(self.matrix)
         return Stats(self.tokens, self.total_abs / max(1, self.tokens), self.max_abs, self.matrix, rows)
-
-
-def _blocks(features: int) -> Iterator[slice]:
-    size = max(SMALLEST, features // BLOCKS)
-    return (slice(start, start + size) for start in range(0, features, size))
-
-
-def _add_product(into: torch.Tensor, left: torch.Tensor, right: torch.Tensor, _share: float) -> None:
-    into.addmm_(left, right)
-
-
-def _add_to_expected(into: torch.Tensor, left: torch.Tensor, right: torch.Tensor, share: float) -> None:
-    """The same of bfloat16 factors, of which `share` of `into` is expected."""
-    import torch
-
-    expected = torch.mul(into, share, out=torch.empty_like(into, dtype=left.dtype))
-    into.add_(expected).add_(torch.addmm(expected, left, right, beta=-1))
-
-
-def _mirror(matrix: torch.Tensor) -> None:
-    for block in _blocks(len(matrix)):
-        matrix[: block.start, block] = matrix[block, : block.start].T
 
 
 Taps = dict[str, Tally]
