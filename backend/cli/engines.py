@@ -7,10 +7,9 @@ from typing import Annotated
 import typer
 
 from backend import service
-from backend.cli.interrupts import noted
 from backend.cli.optimize import Json, queued
 from backend.cli.output import emit, table
-from backend.cli.run import finish
+from backend.cli.run import submit_and_finish
 from backend.service import engines
 
 app = typer.Typer(no_args_is_help=True)
@@ -33,12 +32,10 @@ def install(
 ) -> None:
     """Install an engine into its own environment under .engines, as a job with a log."""
     workspace = service.open_workspace()
-    with noted():
-        job = engines.install(workspace, engine)
-        if not wait:
-            queued(workspace, job, as_json=json)
-            return
-        ended = finish(workspace, job)
+    if not wait:
+        queued(workspace, engines.install(workspace, engine), as_json=json)
+        return
+    ended = submit_and_finish(workspace, lambda: engines.install(workspace, engine))
     emit({"job": ended.id, "state": ended.state, **ended.result}, as_json=json, text=f"{engine} is installed.")
 
 
@@ -46,6 +43,5 @@ def install(
 def remove(engine: Name, json: Json = False) -> None:
     """Delete an engine's environment."""
     workspace = service.open_workspace()
-    with noted():
-        ended = finish(workspace, engines.remove(workspace, engine))
+    ended = submit_and_finish(workspace, lambda: engines.remove(workspace, engine))
     emit({"job": ended.id, "engine": engine, "removed": True}, as_json=json, text=f"{engine} is removed.")

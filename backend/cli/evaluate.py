@@ -8,11 +8,10 @@ import typer
 
 from backend import service
 from backend.cli import load_options as load
-from backend.cli.interrupts import noted
 from backend.cli.levels import levels_table
 from backend.cli.optimize import Json, queued
 from backend.cli.output import emit, table
-from backend.cli.run import finish
+from backend.cli.run import submit_and_finish
 from backend.domain.evaluation import Comparison, Evaluation, Level, VariantResult
 from backend.domain.wording import agreed_shares, share, streams
 from backend.service import evaluations
@@ -84,12 +83,10 @@ def evaluate(
     )  # fmt: skip
     conditions = evaluations.conditions(fail_if or [], chosen, waits=wait)
     prepared = evaluations.prepare(workspace, variants, chosen)
-    with noted():
-        job = evaluations.submit(workspace, prepared)
-        if not wait:
-            queued(workspace, job, as_json=json)
-            return
-        ended = finish(workspace, job)
+    if not wait:
+        queued(workspace, evaluations.submit(workspace, prepared), as_json=json)
+        return
+    ended = submit_and_finish(workspace, lambda: evaluations.submit(workspace, prepared))
     shown = evaluations.show(workspace, str(ended.result["evaluation"]))
     emit(shown.document, as_json=json, text=f"{summary(shown.document)}\n\nReport: {ended.result['report']}")
     evaluations.judge(shown.document, conditions)

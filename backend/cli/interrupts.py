@@ -14,27 +14,21 @@ _noting: threading.Event | None = None
 
 @contextmanager
 def noted() -> Iterator[threading.Event]:
-    """Set an event at the first Ctrl-C or SIGTERM, raise KeyboardInterrupt at the second; may be nested, with one event for all.
+    """While this lasts Ctrl-C and SIGTERM set the event and do nothing else; may be nested, with one event for all.
 
     Python raises KeyboardInterrupt wherever the main thread is. Within a weakref's callback or a `__del__`, of which a
     database session has many, it is printed as ignored and gone, and between a job's submission and the wait for it it
-    would leave the job running. So whoever waits looks at the event. Raises KeyboardInterrupt at the end of the outermost
-    where it was set and no other exception says so. A signal that the command was started to ignore stays ignored.
+    would leave the job running. So whoever waits looks at the event, and must not wait for long. Raises KeyboardInterrupt at
+    the end of the outermost where the event is set and no other exception says so. A signal that the command was started to
+    ignore stays ignored; SIGQUIT (Ctrl-\\) ends the command at once.
     """
     global _noting
-    if _noting is not None:
-        yield _noting
+    if _noting is not None or threading.current_thread() is not threading.main_thread():
+        yield _noting or threading.Event()
         return
     event = threading.Event()
-
-    def note(_number: int, _frame: object) -> None:
-        if event.is_set():
-            raise KeyboardInterrupt
-        event.set()
-
-    in_main = threading.current_thread() is threading.main_thread()
-    heard = [number for number in SIGNALS if in_main and signal.getsignal(number) is not signal.SIG_IGN]
-    earlier = {number: signal.signal(number, note) for number in heard}
+    heard = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    earlier = {number: signal.signal(number, lambda *_: event.set()) for number in heard}
     _noting = event
     try:
         yield event
@@ -44,10 +38,3 @@ def noted() -> Iterator[threading.Event]:
             signal.signal(number, handler)
     if event.is_set():
         raise KeyboardInterrupt
-
-
-def ignore() -> None:
-    """From here to the end of `noted` no further signal is heard: what is being cancelled is waited for."""
-    if threading.current_thread() is threading.main_thread():
-        for number in SIGNALS:
-            signal.signal(number, signal.SIG_IGN)

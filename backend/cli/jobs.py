@@ -8,10 +8,9 @@ from typing import Annotated
 import typer
 
 from backend import service
-from backend.cli.interrupts import noted
 from backend.cli.optimize import Json, queued
 from backend.cli.output import describe, emit, table
-from backend.cli.run import finish
+from backend.cli.run import submit_and_finish
 from backend.service import Workspace, jobs, leftovers
 from backend.service.jobs import JobView
 
@@ -81,12 +80,10 @@ def _again(name: str, help_text: str, act: Callable[[Workspace, str], JobView]) 
 
     def command(job: JobId, wait: Wait = False, json: Json = False) -> None:
         workspace = service.open_workspace()
-        with noted():
-            found = act(workspace, job)
-            if not wait:
-                queued(workspace, found, as_json=json)
-                return
-            ended = finish(workspace, found)
+        if not wait:
+            queued(workspace, act(workspace, job), as_json=json)
+            return
+        ended = submit_and_finish(workspace, lambda: act(workspace, job))
         emit(ended, as_json=json, text=describe(ended))
 
     app.command(name, help=help_text)(command)

@@ -7,10 +7,9 @@ from typing import Annotated, Any
 import typer
 
 from backend import service
-from backend.cli.interrupts import noted
 from backend.cli.optimize import Json, queued
 from backend.cli.output import emit, table
-from backend.cli.run import finish
+from backend.cli.run import submit_and_finish
 from backend.domain.imports import Inspection
 from backend.domain.model import ModelCard
 from backend.service import imports, models
@@ -55,12 +54,10 @@ def import_model(
         emit(card, as_json=json, text=f"{card.id} is in the catalog: {card.path}")
         return
     prepared = imports.prepare(workspace, source, revision=revision, accept_licence=accept_licence)
-    with noted():
-        job = imports.submit(workspace, prepared)
-        if not wait:
-            queued(workspace, job, as_json=json)
-            return
-        ended = finish(workspace, job)
+    if not wait:
+        queued(workspace, imports.submit(workspace, prepared), as_json=json)
+        return
+    ended = submit_and_finish(workspace, lambda: imports.submit(workspace, prepared))
     path = ended.result["path"]
     next_step = f"Next: whetstone optimize {path} --recipe awq"
     document = {"job": ended.id, "state": str(ended.state), **ended.result}

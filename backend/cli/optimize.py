@@ -11,9 +11,8 @@ import typer
 from backend import service
 from backend.cli import auto_bits as bits
 from backend.cli import estimates, goals
-from backend.cli.interrupts import noted
 from backend.cli.output import emit
-from backend.cli.run import finish
+from backend.cli.run import submit_and_finish
 from backend.domain.recovery import gained
 from backend.domain.roofline import Load
 from backend.service import Workspace, optimize, supervisors
@@ -60,14 +59,17 @@ def command(
         emit(found, as_json=json, text=estimates.preview_text(f"{model} with {chosen.name}", found))
         return
     prepared = optimize.prepare(workspace, model, chosen, target=target, goal=wanted, load=load, seed=seed)
-    with noted():
+
+    def submit() -> JobView:
         job = optimize.submit(workspace, prepared)
         if prepared.spec.deployment is not None:
             print(optimize.where(prepared.spec.model, prepared.spec.deployment, chosen), file=sys.stderr)
-        if not wait:
-            queued(workspace, job, as_json=json)
-            return
-        document = outcome(finish(workspace, job))
+        return job
+
+    if not wait:
+        queued(workspace, submit(), as_json=json)
+        return
+    document = outcome(submit_and_finish(workspace, submit))
     emit(document, as_json=json, text=_text(document))
 
 

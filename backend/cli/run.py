@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 
-from backend.cli.interrupts import ignore, noted
+from backend.cli.interrupts import noted
 from backend.cli.output import ProgressPrinter
 from backend.domain.errors import JobCancelled, NotNow, WorkError
 from backend.domain.jobs import JobState
@@ -13,17 +14,21 @@ from backend.service import Workspace, jobs
 from backend.service.jobs import JobView
 
 
+def submit_and_finish(workspace: Workspace, submit: Callable[[], JobView]) -> JobView:
+    """`finish` of the job that `submit` makes; an interrupt between the two cancels it too. Raises what both do."""
+    with noted():
+        return finish(workspace, submit())
+
+
 def finish(workspace: Workspace, job: JobView) -> JobView:
     """Wait for the job with progress on standard error. Raises WorkError where it failed, JobCancelled where cancelled.
 
-    On Ctrl-C or SIGTERM the job is cancelled, its end waited for, and JobCancelled raised. A verb that submits the job
-    itself does both within `interrupts.noted`, so that none comes between.
+    On Ctrl-C or SIGTERM, however often, the job is cancelled, its end waited for, and JobCancelled raised.
     """
     with noted() as interrupted:
         ended = _wait(workspace, job, interrupted)
-        if not ended.ended:
-            ignore()
-            raise JobCancelled(f"Interrupted. {_cancelled(workspace, job.id)}")
+        if interrupted.is_set() and ended.state not in (JobState.FAILED, JobState.LOST):
+            raise JobCancelled(f"Interrupted. {_cancelled(workspace, ended)}")
     if ended.state is JobState.CANCELLED:
         raise JobCancelled(ended.error)
     if ended.state is not JobState.SUCCEEDED:
@@ -42,11 +47,11 @@ def _wait(workspace: Workspace, job: JobView, interrupted: threading.Event) -> J
     return last
 
 
-def _cancelled(workspace: Workspace, job_id: str) -> str:
+def _cancelled(workspace: Workspace, job: JobView) -> str:
     """Cancel the job, wait for its end, and say how it ended: it may have done so of itself meanwhile."""
     with suppress(NotNow):
-        jobs.cancel(workspace, job_id)
-    ended = jobs.wait(workspace, job_id)
+        jobs.cancel(workspace, job.id)
+    ended = jobs.wait(workspace, job.id)
     if ended.state is JobState.SUCCEEDED:
-        return f"The job had succeeded by then: `whetstone jobs show {job_id}`."
+        return f"The job had succeeded by then: `whetstone jobs show {job.id}`."
     return ended.error or str(JobCancelled())

@@ -61,11 +61,12 @@ def start(workspace: Workspace, *, until_idle: float | None = None) -> None:
 
 
 def _spawn(command: list[str], environment: dict[str, str], log_path: Path) -> None:
-    """Start it as nobody's child: it outlives whoever asked for it, and leaves no zombie behind."""
+    """Start it as nobody's child: it outlives whoever asked for it, also by a Ctrl-C at once, and leaves no zombie behind."""
     with log_path.open("ab") as log:
         subprocess.run(
-            ["setsid", "--fork", *command], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, check=True
-        )
+            ["setsid", "--fork", *command], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, check=True,
+            start_new_session=True,
+        )  # fmt: skip
 
 
 def stop(workspace: Workspace, *, timeout_s: float = 45.0) -> bool:

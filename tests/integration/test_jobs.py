@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -152,3 +154,17 @@ def test_a_quality_floor_fails_the_job_and_registers_nothing(home: Workspace) ->
     ended = until_ended(home, job.id)
     assert ended.state is JobState.FAILED and "max_kl" in (ended.error or "")
     assert artifacts.listing(home) == []
+
+
+def test_ctrl_c_cancels_a_job_that_was_only_just_submitted_however_often_it_comes(home: Workspace) -> None:
+    environment = {**os.environ, "WHETSTONE_HOME": str(home.settings.home)}
+    own = ["env", "--default-signal=INT"]  # where the tests themselves run in the background it is ignored
+    command = [*own, sys.executable, "-m", "backend.cli.main", "optimize", "starter", "--recipe", "w8a8", "--wait", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as process:
+        eventually("the job", lambda: jobs.listing(home) != [])
+        for _ in range(3):
+            process.send_signal(signal.SIGINT)
+        out, told = process.communicate(timeout=120)
+    assert process.returncode == 130 and out == ""
+    assert "whetstone: Interrupted. " in told and "Traceback" not in told
+    assert [job.state for job in jobs.listing(home)] == [JobState.CANCELLED]
