@@ -213,7 +213,7 @@ def limits(recipe: Recipe) -> None:
 
 
 def name(recipe: Recipe) -> None:
-    key = widget_key("name")
+    key = widget_key("name", recipe.name)  # its own, so that what an earlier recipe was called is never taken for a change
     st.text_input(
         "Recipe name", recipe.name, key=key, max_chars=80,
         on_change=lambda: _edit(lambda built: options.renamed(built, st.session_state[key]), redraw=False),
