@@ -1,7 +1,7 @@
 """How matrices are multiplied: fp32 by the fastest library that is exact, calibration in bfloat16 where the hardware has it.
 
 A model is served in 16 bit, so its calibration may run in 16 bit: weights and inputs of linears and attention are, the residual
-stream, norms and statistics stay fp32. Knows no model and no algorithm.
+stream and norms stay fp32, statistics are summed in fp32. Knows no model and no algorithm.
 """
 
 from __future__ import annotations
