@@ -6,12 +6,19 @@ import pytest
 import torch
 
 from backend.domain.errors import WorkError
-from backend.engines.native import gram
+from backend.engines.native import gptq, gram
+from backend.engines.native.group import Stats
 from backend.engines.native.obs import DAMPING
+from backend.engines.native.schemes import weight_only
 from backend.engines.native.statistics import Tally
 
 TOKENS = 2 * gram.PIECE + 700
 """Two whole pieces and one that is not; all of them are made integers where the processor multiplies those."""
+
+
+@pytest.fixture(autouse=True)
+def _same_numbers() -> None:
+    torch.manual_seed(0)
 
 
 def uneven(features: int, mean: float = 0.0) -> torch.Tensor:
@@ -63,6 +70,24 @@ def test_one_token_that_has_all_the_power_of_a_channel_adds_a_percent_to_it_at_m
     rows[77, 3] = 50.0
     found, true = made(rows)
     assert float((found.diagonal() / true.diagonal() - 1).abs().max()) < 0.0106
+
+
+@pytest.mark.parametrize("times", [30.0, 1000.0])
+def test_tokens_of_massive_activations_cost_the_others_little(times: float) -> None:
+    """Large models have them (Sun et al. 2024, arXiv 2402.17762): at the first token a few channels hold a thousand times their
+    usual value, so that as integers the other tokens are zero there. GPTQ's error on those tokens, with and without integers."""
+    rows = torch.randn(TOKENS, 256) @ (torch.randn(256, 256) / 23 + torch.eye(256))
+    ordinary = torch.arange(TOKENS) % 512 != 0
+    rows[~ordinary] = torch.randn(256)
+    rows[:, 5:9][~ordinary] *= times
+    found, true = made(rows)
+    weight, rounding = torch.randn(64, 256), weight_only(4, 128, symmetric=True, dtype=torch.bfloat16)
+    losses = []
+    for matrix in (found, true):
+        stats = Stats(TOKENS, rows.abs().mean(0), rows.abs().amax(0), matrix.float(), None)
+        error = weight - gptq.quantize(weight, stats, rounding, act_order=True).values
+        losses.append(float((rows[ordinary] @ error.T).square().sum()))
+    assert losses[0] < 1.05 * losses[1]
 
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
