@@ -85,7 +85,7 @@ def _line(engine: str, method: str, found: Sequence[Row], native: Sequence[Row])
         engine, f"{statistics.median(seconds):.1f} ({min(seconds):.1f} to {max(seconds):.1f})",
         "" if engine == "native" or not ours else f"{statistics.median(seconds) / statistics.median(ours):.1f}x faster",
         f"{peak / 1e6:.0f}", "" if engine == "native" or not own else f"{peak / own:.1f}x",
-        f"{statistics.fmean(kl):.5f}" if kl else "", "" if engine == "native" or not (kl and base) else _paired(kl, base),
+        f"{statistics.fmean(kl):.3g}" if kl else "", "" if engine == "native" or not (kl and base) else _paired(kl, base),
         f"{_first(found, 'perplexity'):.2f} (was {_first(found, 'perplexity_original'):.2f})" if kl else "",
     ]  # fmt: skip
 
@@ -115,7 +115,7 @@ def _first(found: Sequence[Row], name: str) -> float:
 
 def _paired(kl: Sequence[float], base: Sequence[float]) -> str:
     ends = t_interval([a - b for a, b in zip(kl, base, strict=False)])  # over the windows that both were scored on
-    return f"{ends[0]:+.5f} to {ends[1]:+.5f}" if ends else ""
+    return f"{ends[0]:+.2g} to {ends[1]:+.2g}" if ends else ""
 
 
 def _verdict(by_engine: dict[str, list[Row]]) -> str:
