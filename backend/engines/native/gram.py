@@ -24,7 +24,8 @@ def add(matrix: torch.Tensor, rows: torch.Tensor) -> None:
 
     On a processor that multiplies 8-bit integers itself it is the exact X'X of tokens rounded to 255 points a channel, which is
     positive semidefinite as GPTQ's inverse needs it. Rounding adds noise of s^2 / 12 to a channel, s its distance between points:
-    0.01 % of the power of one whose largest value is 5 times its root mean square, 1 % at worst, where one token has it all.
+    0.01 % of the power of one whose largest value is 5 times its root mean square, 1 % at worst, where one token has it all. What
+    GPTQ inverts has directions of far less power, in which this counts for more: docs/decisions/0012 has it of trained models.
     """
     for start in range(0, len(rows), PIECE):
         piece = rows[start : start + PIECE]
