@@ -9,7 +9,7 @@ import sys
 
 from backend import settings
 from backend.domain.errors import WhetstoneError
-from backend.domain.progress import Silent
+from backend.domain.jobs.progress import Silent
 from backend.engines import environments
 
 

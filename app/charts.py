@@ -9,10 +9,10 @@ from typing import Any
 import plotly.graph_objects as graph
 import streamlit as st
 
-from backend.domain import charts_words
-from backend.domain.charts_theme import Figure, Theme, concurrency_axis, empty, layout, legend_at, style, text
-from backend.domain.wording import figure as number
-from backend.domain.wording import streams
+from backend.present.charts import alt
+from backend.present.charts.theme import Figure, Theme, concurrency_axis, empty, layout, legend_at, style, text
+from backend.present.words.verdicts import figure as number
+from backend.present.words.verdicts import streams
 
 TITLE = "Output tokens/s so far (approximate)"
 CONFIG = {"displaylogo": False, "displayModeBar": True, "modeBarButtons": [["toImage"]], "scrollZoom": False}
@@ -26,12 +26,12 @@ def theme() -> Theme:
 
 def show(figure: Figure, key: str, words: str | None = None) -> None:
     """Draw it, with its words (`words`, or its own) for who cannot see it and its points as a file."""
-    name = charts_words.file_name(figure)
+    name = alt.file_name(figure)
     config = {**CONFIG, "toImageButtonOptions": {"format": "png", "scale": 2, "filename": name}}
-    st.plotly_chart(trusted(figure), key=key, theme=None, config=config, alt=words or charts_words.alt(figure))
+    st.plotly_chart(trusted(figure), key=key, theme=None, config=config, alt=words or alt.alt(figure))
     if figure["data"]:
         st.download_button(
-            "CSV", lambda: charts_words.csv(figure), f"{name}.csv", "text/csv", type="tertiary", icon=":material/download:",
+            "CSV", lambda: alt.csv(figure), f"{name}.csv", "text/csv", type="tertiary", icon=":material/download:",
             on_click="ignore", key=f"{key}-csv", help="The points of this chart. The camera above it saves a PNG.",
         )  # fmt: skip
 

@@ -7,8 +7,10 @@ import streamlit as st
 from app import navigation
 from app.words import plain
 from backend.domain.errors import WhetstoneError
-from backend.service import Workspace, first_run, jobs
-from backend.service.first_run import FirstRun
+from backend.service import Workspace
+from backend.service.jobs import jobs
+from backend.service.studio import first_run
+from backend.service.studio.first_run import FirstRun
 
 ABOUT = (
     "Three recipes are applied to the model that comes with Whetstone, and all are measured against the original: some minutes "

@@ -11,7 +11,8 @@ import streamlit as st
 from app.words import message, plain
 from backend import service
 from backend.domain.errors import ReadOnly, WhetstoneError
-from backend.service import Workspace, supervisors
+from backend.service import Workspace
+from backend.service.jobs import supervisors
 
 PATIENCE_S = 5.0
 """How long a click waits for a locked database. Writes here take milliseconds; after this a person is better told than kept."""

@@ -29,11 +29,13 @@ from scipy import stats
 
 from backend import service
 from backend.cli.output import table
-from backend.domain.comparison import HEADLINE, holm
-from backend.domain.evaluation import Comparison, Evaluation
-from backend.domain.jobs import JobState
-from backend.domain.wording import SIGNIFICANCE, counted, is_significant
-from backend.service import Workspace, evaluations, jobs, supervisors
+from backend.domain.evaluation.comparison import HEADLINE, holm
+from backend.domain.evaluation.document import Comparison, Evaluation
+from backend.domain.jobs.jobs import JobState
+from backend.present.words.verdicts import SIGNIFICANCE, counted, is_significant
+from backend.service import Workspace
+from backend.service.evaluations import evaluations
+from backend.service.jobs import jobs, supervisors
 from backend.settings import Settings
 from benchmarks import starter_server
 from tests.fakes.running import running

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from backend import settings
 from backend.cli.output import table
-from backend.domain.evaluation import Level, Speculation, Variant
-from backend.domain.load import LoadPlan
-from backend.domain.metrics import summarise
-from backend.domain.recipe import Serving
+from backend.domain.evaluation.document import Level, Speculation, Variant
+from backend.domain.evaluation.metrics import summarise
+from backend.domain.load.records import LoadPlan
+from backend.domain.recipe.recipe import Serving
 from backend.evaluate.load import run_level
 from backend.hardware import engines, probe
 from backend.serving.vllm import VllmServer

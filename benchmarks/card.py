@@ -22,8 +22,8 @@ from typing import Any
 
 import psutil
 
-from backend.catalog.card import read_card, read_remote_card
-from backend.catalog.hub import HubSource
+from backend.catalog.cards.card import read_card, read_remote_card
+from backend.catalog.remote.hub import HubSource
 from backend.hardware import probe
 from backend.settings import ASSETS
 from tests.fakes.running import running

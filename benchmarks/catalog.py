@@ -24,9 +24,10 @@ sys.path.insert(0, str(ROOT))
 from sqlalchemy import insert  # noqa: E402
 
 from backend import service  # noqa: E402
-from backend.domain.catalog import CatalogFilter  # noqa: E402
-from backend.domain.order_statistics import percentile  # noqa: E402
-from backend.service import Workspace, catalog, catalog_sync, models  # noqa: E402
+from backend.domain.maths.intervals import percentile  # noqa: E402
+from backend.domain.rules.kinds import CatalogFilter  # noqa: E402
+from backend.service import Workspace  # noqa: E402
+from backend.service.models import catalog, catalog_sync, models  # noqa: E402
 from backend.settings import Settings  # noqa: E402
 from backend.store.tables import ModelRow, now  # noqa: E402
 from benchmarks.pages import about  # noqa: E402

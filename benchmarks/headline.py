@@ -21,11 +21,14 @@ from transformers import AutoTokenizer
 
 from backend import service
 from backend.cli.output import table
-from backend.domain import recipe
-from backend.domain.evaluation import Evaluation
-from backend.domain.jobs import JobState
-from backend.service import Workspace, evaluations, jobs, optimize, supervisors
-from backend.service.jobs import JobView
+from backend.domain.evaluation.document import Evaluation
+from backend.domain.jobs.jobs import JobState
+from backend.domain.recipe import recipe
+from backend.service import Workspace
+from backend.service.evaluations import evaluations
+from backend.service.jobs import jobs, supervisors
+from backend.service.jobs.jobs import JobView
+from backend.service.plans import optimize
 from backend.settings import ASSETS, Settings
 from benchmarks import wide
 

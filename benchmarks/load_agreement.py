@@ -30,7 +30,7 @@ from statistics import fmean, median, stdev
 from typing import Any
 
 from backend.cli.output import table
-from backend.domain import student_t
+from backend.domain.maths import student_t
 from backend.hardware import engines, probe
 from backend.serving.vllm import VllmServer
 from backend.settings import ASSETS, load

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from backend.domain import imported_guidellm
-from backend.domain.load import Audit, LoadPlan, RequestRecord
-from backend.domain.metrics import summarise
+from backend.domain.evaluation.metrics import summarise
+from backend.domain.imported import guidellm as imported_guidellm
+from backend.domain.load.records import Audit, LoadPlan, RequestRecord
 from backend.evaluate.load import run_level
 from backend.serving.vllm import VllmServer
 from benchmarks import load_peers, wide

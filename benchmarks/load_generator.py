@@ -30,9 +30,9 @@ sys.path.insert(0, str(ROOT))
 import psutil  # noqa: E402
 
 from backend import settings  # noqa: E402
-from backend.domain.evaluation import LATENCY_METRICS  # noqa: E402
-from backend.domain.load import Audit, LoadPlan, RequestRecord  # noqa: E402
-from backend.domain.metrics import summarise  # noqa: E402
+from backend.domain.evaluation.document import LATENCY_METRICS  # noqa: E402
+from backend.domain.evaluation.metrics import summarise  # noqa: E402
+from backend.domain.load.records import Audit, LoadPlan, RequestRecord  # noqa: E402
 from backend.evaluate.load import run_level  # noqa: E402
 from benchmarks import load_peers, load_scale  # noqa: E402
 

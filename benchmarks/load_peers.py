@@ -18,7 +18,7 @@ from typing import Any
 
 import psutil
 
-from backend.domain.order_statistics import percentile
+from backend.domain.maths.intervals import percentile
 from backend.settings import CHECKOUT
 from tests.fakes.running import ask, running
 

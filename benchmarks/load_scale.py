@@ -13,10 +13,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from backend.domain.evaluation import LATENCY_METRICS, Level
-from backend.domain.load import Audit, LoadPlan, RequestRecord
-from backend.domain.metrics import summarise
-from backend.domain.order_statistics import percentile
+from backend.domain.evaluation.document import LATENCY_METRICS, Level
+from backend.domain.evaluation.metrics import summarise
+from backend.domain.load.records import Audit, LoadPlan, RequestRecord
+from backend.domain.maths.intervals import percentile
 from backend.evaluate.load import run_level
 from tests.fakes.running import ask, running, write_prompts
 

@@ -30,8 +30,8 @@ sys.path.insert(0, str(ROOT))
 
 import psutil  # noqa: E402
 
-from backend.domain import student_t  # noqa: E402
-from backend.domain.order_statistics import percentile  # noqa: E402
+from backend.domain.maths import student_t  # noqa: E402
+from backend.domain.maths.intervals import percentile  # noqa: E402
 from backend.service import Workspace  # noqa: E402
 from benchmarks import pages_browser  # noqa: E402
 from benchmarks.pages_browser import Cost, Paint, chromium  # noqa: E402

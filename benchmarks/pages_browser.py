@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from backend.domain.jobs import Event
+from backend.domain.jobs.jobs import Event
 from backend.service import Workspace
 from backend.store import history, queue
 from benchmarks.pages_seed import RUNNING

@@ -24,15 +24,15 @@ sys.path.insert(0, str(ROOT))
 from sqlalchemy import insert  # noqa: E402
 
 from backend import service  # noqa: E402
-from backend.domain.comparison import compare  # noqa: E402
-from backend.domain.evaluation import EvaluateOptions, Evaluation  # noqa: E402
-from backend.domain.load import RequestRecord  # noqa: E402
-from backend.domain.metrics import summarise  # noqa: E402
-from backend.domain.order_statistics import percentile  # noqa: E402
-from backend.domain.prices import Pricing  # noqa: E402
+from backend.domain.evaluation.comparison import compare  # noqa: E402
+from backend.domain.evaluation.document import EvaluateOptions, Evaluation  # noqa: E402
+from backend.domain.evaluation.metrics import summarise  # noqa: E402
+from backend.domain.evaluation.prices import Pricing  # noqa: E402
+from backend.domain.load.records import RequestRecord  # noqa: E402
+from backend.domain.maths.intervals import percentile  # noqa: E402
 from backend.settings import Settings  # noqa: E402
 from backend.store.tables import EvaluationRow, SupervisorRow  # noqa: E402
-from backend.worker.records import Measured, write_records  # noqa: E402
+from backend.worker.measuring.records import Measured, write_records  # noqa: E402
 from benchmarks import pages_seed  # noqa: E402
 from benchmarks.pages import DASHBOARD, about  # noqa: E402
 from benchmarks.pages_server import Server, Visitor  # noqa: E402

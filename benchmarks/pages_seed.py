@@ -17,9 +17,8 @@ import psutil
 from sqlalchemy import insert
 
 from backend import service
-from backend.domain.artifact import ArtifactFile, Manifest
-from backend.domain.comparison import compare
-from backend.domain.evaluation import (
+from backend.domain.evaluation.comparison import compare
+from backend.domain.evaluation.document import (
     LATENCY_METRICS,
     Comparison,
     EvaluateOptions,
@@ -30,11 +29,14 @@ from backend.domain.evaluation import (
     Variant,
     VariantResult,
 )
-from backend.domain.jobs import EvaluateSpec, Event, InstallSpec, JobState, OptimizeSpec
-from backend.domain.model import ModelCard
-from backend.domain.prices import Pricing, price
-from backend.domain.recipe import Recipe
-from backend.service import Workspace, models, recipes
+from backend.domain.evaluation.prices import Pricing, price
+from backend.domain.jobs.artifact import ArtifactFile, Manifest
+from backend.domain.jobs.jobs import EvaluateSpec, Event, InstallSpec, JobState, OptimizeSpec
+from backend.domain.model.facts import ModelCard
+from backend.domain.recipe.recipe import Recipe
+from backend.service import Workspace
+from backend.service.models import models
+from backend.service.plans import recipes
 from backend.settings import Settings
 from backend.store.tables import ArtifactRow, EvaluationRow, EventRow, JobRow, SupervisorRow, now
 

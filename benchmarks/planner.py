@@ -22,17 +22,19 @@ import time
 from pathlib import Path
 
 from backend import service
-from backend.catalog import bundled, instances, published
+from backend.catalog.bundled import instances, models, published
 from backend.cli.output import table
-from backend.domain import calibration, recipe, roofline
-from backend.domain.device import Device
-from backend.domain.evaluation import Level
-from backend.domain.model import ModelCard
-from backend.domain.recipe import Recipe
-from backend.domain.roofline import Load, Speed
-from backend.domain.techniques import supported
+from backend.domain.evaluation.document import Level
+from backend.domain.machine.device import Device
+from backend.domain.model.facts import ModelCard
+from backend.domain.planner import correction, roofline
+from backend.domain.planner.roofline import Load, Speed
+from backend.domain.recipe import recipe
+from backend.domain.recipe.recipe import Recipe
+from backend.domain.recipe.techniques import supported
 from backend.hardware import probe, speed
-from backend.service import planning, supervisors
+from backend.service.jobs import supervisors
+from backend.service.plans import planning
 from backend.settings import Settings
 from benchmarks import headline, wide
 
@@ -115,7 +117,7 @@ def planned() -> tuple[int, int, list[float]]:
 
 def wide_card(parameters: int) -> ModelCard:
     """The wide fixture's card (benchmarks/wide.py): the starter with its MLP tiled."""
-    starter = bundled.card("starter")
+    starter = models.card("starter")
     assert starter is not None
     wider = {
         "intermediate_size": starter.intermediate_size * WIDE_TIMES,
@@ -128,7 +130,7 @@ def wide_card(parameters: int) -> ModelCard:
 def against_headline(found: speed.Speed) -> list[tuple[object, ...]]:
     document = json.loads((RESULTS / "headline.json").read_text())
     levels = [(row["name"], Level.model_validate(level)) for row in document["variants"] for level in row["levels"]]
-    return compared(wide_card(document["parameters"]), bundled.card("starter-draft"), found, levels)
+    return compared(wide_card(document["parameters"]), models.card("starter-draft"), found, levels)
 
 
 def compared(
@@ -139,7 +141,7 @@ def compared(
     rows: list[tuple[object, ...]] = []
     for name, level in levels:
         predicted = prediction(card, RECIPES[name], device, level, draft)
-        rows += [line(name, level, point, predicted) for point in calibration.compare(predicted, level)]
+        rows += [line(name, level, point, predicted) for point in correction.compare(predicted, level)]
     return rows
 
 
@@ -154,11 +156,11 @@ def prediction(card: ModelCard, chosen: Recipe, device: Device, level: Level, dr
     return found
 
 
-def line(name: str, level: Level, point: calibration.Point, predicted: Speed) -> tuple[object, ...]:
+def line(name: str, level: Level, point: correction.Point, predicted: Speed) -> tuple[object, ...]:
     ends = {
-        calibration.TTFT: [1000 * end for end in predicted.ttft],
-        calibration.TPOT: [1000 * end for end in predicted.tpot],
-        calibration.RATE: list(predicted.output_tokens_per_s),
+        correction.TTFT: [1000 * end for end in predicted.ttft],
+        correction.TPOT: [1000 * end for end in predicted.tpot],
+        correction.RATE: list(predicted.output_tokens_per_s),
     }[point.metric]
     inside = "yes" if ends[0] <= point.measured <= ends[1] else "no"
     return name, level.concurrency, point.metric, ends[0], ends[1], point.predicted, point.measured, f"{point.error:+.0%}", inside
@@ -194,7 +196,7 @@ def average(load: tuple[float, float, float]) -> str:
 
 
 def section(title: str, found: speed.Speed, rows: list[tuple[object, ...]]) -> list[str]:
-    decode = next(row for row in rows if row[:3] == ("wide", 1, calibration.TPOT))
+    decode = next(row for row in rows if row[:3] == ("wide", 1, correction.TPOT))
     header = ("variant", "streams", "metric", "predicted from", "to", "middle", "measured", "error", "inside")
     return [
         "", f"## {title}", "",

@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from backend import settings as configuration
-from backend.catalog import calibration_text
-from backend.domain import libraries
-from backend.domain.techniques import capability
+from backend.catalog.text import calibration_text
+from backend.domain.recipe import libraries
+from backend.domain.recipe.techniques import capability
 from backend.engines.base import QuantizeRequest
 from backend.hardware import engines, probe
 from backend.settings import CHECKOUT

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backend.catalog import calibration_text
+from backend.catalog.text import calibration_text
 from backend.layered.products import fast_products
 from backend.settings import ASSETS, CHECKOUT
 

@@ -8,9 +8,9 @@ import random
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from backend.catalog import calibration_text
-from backend.domain.progress import Silent
-from backend.evaluate import quality
+from backend.catalog.text import calibration_text
+from backend.domain.jobs.progress import Silent
+from backend.evaluate.quality import quality
 from backend.settings import ASSETS
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import sys
 import time
 from pathlib import Path
 
-from backend.domain.progress import Silent
+from backend.domain.jobs.progress import Silent
 from backend.engines.base import QuantizeRequest
 
 NEEDED = {

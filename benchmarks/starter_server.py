@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from backend import settings
-from backend.domain.evaluation import Variant
-from backend.domain.recipe import Serving
+from backend.domain.evaluation.document import Variant
+from backend.domain.recipe.recipe import Serving
 from backend.hardware import engines
 from backend.serving.vllm import VllmServer
 from benchmarks import wide

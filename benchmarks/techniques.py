@@ -23,14 +23,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from backend import service, settings
-from backend.catalog import calibration_text
+from backend.catalog.text import calibration_text
 from backend.cli.output import table
-from backend.domain import methods
 from backend.domain.errors import WhetstoneError
-from backend.domain.recipe import Prune, Quantize, Recipe
-from backend.evaluate import quality
+from backend.domain.recipe import methods
+from backend.domain.recipe.recipe import Prune, Quantize, Recipe
+from backend.evaluate.quality import quality
 from backend.hardware import engines, probe
-from backend.service import Workspace, recipes, supervisors, variants
+from backend.service import Workspace
+from backend.service.jobs import supervisors
+from backend.service.models import variants
+from backend.service.plans import recipes
 from backend.settings import ASSETS, Settings
 from benchmarks import techniques_reference as reference
 from benchmarks.techniques_vllm import Answer, answers

@@ -2,7 +2,9 @@
 
 import streamlit as st
 
-from app import recipe_form, recipe_model, recipe_target, recipe_verdict, recipe_yaml
+from app.build import form, verdict, yaml_text
+from app.build import model as recipe_model
+from app.build import target as recipe_target
 from app.session import workspace
 from app.words import message, plain
 
@@ -22,30 +24,30 @@ with place:
 st.caption(plain(recipe_model.about(model)))
 asked = recipe_target.expected(target)
 
-draft = recipe_form.current()
+draft = form.current()
 told = st.container()  # always there: what comes and goes in it must not close what is open below
-if refused := recipe_form.error():
+if refused := form.error():
     told.error(message(refused), icon=":material/error:")
-judgement = recipe_verdict.Judgement()
+judgement = verdict.Judgement()
 if draft.recipe is not None:
-    judgement = recipe_verdict.judge(opened, model, st.query_params["model"], draft.recipe, asked)
+    judgement = verdict.judge(opened, model, st.query_params["model"], draft.recipe, asked)
     with told:
-        recipe_verdict.summary(model, judgement)
+        verdict.summary(model, judgement)
 left, right = st.columns([3, 2], gap="large")
 
 with left:
-    recipe_form.goals(opened, model, judgement.place)
+    form.goals(opened, model, judgement.place)
     if draft.recipe is not None:
-        recipe_form.name(draft.recipe)
-        recipe_form.steps(opened, draft.recipe)
-        recipe_form.add(opened, model, draft.recipe, judgement.place)
-        recipe_form.serving(draft.recipe)
-        recipe_form.limits(draft.recipe)
+        form.name(draft.recipe)
+        form.steps(opened, draft.recipe)
+        form.add(opened, model, draft.recipe, judgement.place)
+        form.serving(draft.recipe)
+        form.limits(draft.recipe)
     else:
         st.error(f"{message(draft.error)} Correct it below, or start anew above.", icon=":material/error:")
-    recipe_yaml.view(draft)
+    yaml_text.view(draft)
 with right:
-    recipe_verdict.validity(judgement)
-    recipe_verdict.estimates(opened, judgement)
+    verdict.validity(judgement)
+    verdict.estimates(opened, judgement)
 with action:
-    recipe_verdict.submit_button(opened, draft.recipe, judgement)
+    verdict.submit_button(opened, draft.recipe, judgement)

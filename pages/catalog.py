@@ -4,10 +4,11 @@ from math import ceil
 
 import streamlit as st
 
-from app import catalog_filters, catalog_table, navigation
+from app import navigation
+from app.models import filters, table
 from app.session import workspace
 from app.words import message, plain
-from backend.service import catalog
+from backend.service.models import catalog
 
 opened = workspace()
 with st.container(horizontal=True, vertical_alignment="bottom"):
@@ -18,7 +19,7 @@ with st.container(horizontal=True, vertical_alignment="bottom"):
 stale = catalog.refresh(opened)
 if stale:
     st.warning(message(stale), icon=":material/sync_problem:")
-chosen = catalog_filters.choose(opened)
+chosen = filters.choose(opened)
 with st.spinner("Holding the models against the rules"):
     total = catalog.count(opened, chosen)
 if not total:
@@ -27,33 +28,31 @@ if not total:
 
 pages = ceil(total / catalog.PER_PAGE)
 with st.container(horizontal=True, vertical_alignment="center"):
-    chosen = catalog_filters.order(chosen)
+    chosen = filters.order(chosen)
     number = st.pagination(pages, key="page", bind="query-params") if pages > 1 else 1
     lines = catalog.page(opened, chosen, number)
     first = (number - 1) * catalog.PER_PAGE
     st.caption(f"{first + 1} to {first + len(lines)} of {total}. Choose a row to open the model.")
 picked = st.dataframe(
-    [catalog_table.row(line) for line in lines],
+    [table.row(line) for line in lines],
     hide_index=True,
     key=f"models-{first}",
     on_select="rerun",
     selection_mode="single-row",
-    column_config=catalog_table.columns(),
+    column_config=table.columns(),
     alt="The models, with what is published of each technique and whether it works where you chose",
 )
 # Not by the name of the filter: Streamlit lets nobody set a parameter that a widget of the page is bound to.
 place = {"on": chosen.target} if chosen.target not in {None, "local"} else {}
 if picked.selection.rows:
     navigation.go("model", id=lines[picked.selection.rows[0]].entry.source, **place)
-st.caption(catalog_table.legend(chosen.target))
+st.caption(table.legend(chosen.target))
 with st.container(horizontal=True):
     for line in lines:
-        navigation.link(
-            "model", plain(catalog_table.title(line.entry)), ":material/deployed_code:", id=line.entry.source, **place
-        )
+        navigation.link("model", plain(table.title(line.entry)), ":material/deployed_code:", id=line.entry.source, **place)
 
 if st.toggle("Say why not", key="why", bind="query-params"):
-    rows = catalog_table.why_not(lines)
+    rows = table.why_not(lines)
     if rows:
         st.dataframe(rows, hide_index=True, alt="Every technique that does not work, with the reason and its source")
     else:

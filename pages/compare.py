@@ -2,22 +2,16 @@
 
 import streamlit as st
 
-from app import (
-    charts,
-    compare,
-    compare_address,
-    compare_form,
-    compare_presets,
-    compare_slo,
-    evaluation_view,
-    imported_view,
-    navigation,
-    shown_variants,
-)
+from app import charts, navigation
+from app.compare import address, form, side_by_side
+from app.compare import presets as compare_presets
+from app.compare import slo as compare_slo
+from app.results import evaluation, imported, shown_variants
 from app.session import workspace
 from app.words import plain
-from backend.domain import charts as drawn
-from backend.domain import foremost, slo
+from backend.domain.evaluation import select
+from backend.domain.limits import slo
+from backend.present.charts import evaluation as drawn
 
 opened = workspace()
 head = st.container(horizontal=True, vertical_alignment="bottom")
@@ -26,7 +20,7 @@ action = head.container(width="content")
 with action:
     navigation.link("evaluate", "Measure something", ":material/speed:")
 
-views = compare_form.choose(opened)
+views = form.choose(opened)
 presets = compare_presets.choose(opened)
 if presets:
     compare_presets.show(presets, views)
@@ -34,14 +28,14 @@ if presets:
 if not views:
     if not presets:
         st.caption("The charts will stand here: speed for one user against what the machine gives in all comes first.")
-    imported_view.show(opened, None)
+    imported.show(opened, None)
     st.stop()
 
-compare_address.follow()
+address.follow()
 top = st.container()
-asked = compare_form.what_if(views)
+asked = form.what_if(views)
 documents = [document for _, document in asked]
-whole = compare.merged(views, documents)
+whole = side_by_side.merged(views, documents)
 theme = charts.theme()
 with top:
     shown = shown_variants.choose(whole, "shown")
@@ -61,28 +55,28 @@ with left:
     charts.show(drawn.price(shown, "per_million_output", theme), "compare-price")
 with right:
     charts.show(drawn.latency(shown, "ttft_ms", "p50", theme), "compare-ttft")
-if sentence := compare.cheapest(whole):
+if sentence := side_by_side.cheapest(whole):
     st.markdown(sentence)
 
 only = st.toggle("Differences only", True, key="differences", bind="query-params")
-rows = compare.differences(views, only=only)
+rows = side_by_side.differences(views, only=only)
 st.subheader("Under what they were measured")
 if rows:
     st.dataframe(rows, hide_index=True, alt="Conditions of each evaluation")
 else:
     st.caption("Everything recorded about the conditions is the same.")
 st.subheader("Figures")
-st.dataframe(compare.table(whole, only=only), hide_index=True, alt="Every metric, one row a variant and concurrency")
+st.dataframe(side_by_side.table(whole, only=only), hide_index=True, alt="Every metric, one row a variant and concurrency")
 if len(views) > 1:
     st.caption("Evaluations were measured apart, so nothing is tested between them: a verdict holds within one.")
 
-imported_view.show(opened, whole)
+imported.show(opened, whole)
 
 st.subheader("Verdicts")
 for view, (wanted, document) in zip(views, asked, strict=True):
     st.markdown(f"**{plain(view.title)}**")
-    evaluation_view.say_verdicts(foremost.only(view.document, foremost.foremost(view.document)))
-    evaluation_view.say_provenance(view.document)
+    evaluation.say_verdicts(select.only(view.document, select.foremost(view.document)))
+    evaluation.say_provenance(view.document)
     navigation.link("evaluate", "Open the evaluation", ":material/open_in_new:", id=view.id)
-    evaluation_view.downloads(opened, view, wanted, document)
+    evaluation.downloads(opened, view, wanted, document)
 st.caption("This page's address holds the selection, the limits and the prices: share it as it is.")

@@ -2,21 +2,14 @@
 
 import streamlit as st
 
-from app import (
-    endpoint_form,
-    evaluate_form,
-    evaluate_live,
-    evaluation_view,
-    imported_view,
-    navigation,
-    shell,
-    tasks_field,
-    workload_form,
-)
+from app import navigation, shell
+from app.evaluate import endpoint_form, form, live, tasks_field
+from app.evaluate import workload as workload_form
+from app.results import evaluation, imported
 from app.session import workspace
 from app.words import plain, short
 from backend.domain.errors import NotFound
-from backend.service import evaluations
+from backend.service.evaluations import evaluations
 
 opened = workspace()
 head = st.container(horizontal=True, vertical_alignment="bottom")
@@ -36,20 +29,20 @@ if wanted:
     st.subheader(plain(view.title), help=view.id)
     with action:
         navigation.link("compare", "Compare", ":material/compare_arrows:", ids=view.id)
-        navigation.link("evaluate", "Measure again", ":material/refresh:", **evaluate_form.again(view.document))
-    evaluation_view.show(opened, view)
-    imported_view.show(opened, view.document)
+        navigation.link("evaluate", "Measure again", ":material/refresh:", **form.again(view.document))
+    evaluation.show(opened, view)
+    imported.show(opened, view.document)
 elif job_id:
-    evaluate_live.show(opened, job_id)
+    live.show(opened, job_id)
 else:
     outlook = st.container()
-    sources = evaluate_form.variants(opened)
+    sources = form.variants(opened)
     workload = workload_form.choose(opened, sources[0] if sources else None)
-    fields = evaluate_form.load() | tasks_field.choose(opened) | endpoint_form.bearer(sources)
-    sources = evaluate_form.measured(sources, fields)
-    asked = evaluate_form.ask(opened, sources, workload, fields)
+    fields = form.load() | tasks_field.choose(opened) | endpoint_form.bearer(sources)
+    sources = form.measured(sources, fields)
+    asked = form.ask(opened, sources, workload, fields)
     with outlook:
-        evaluate_form.outlook(opened, asked, sources)
+        form.outlook(opened, asked, sources)
     with action:
-        evaluate_form.submit_button(opened, asked)
-    evaluate_form.command(asked, sources)
+        form.submit_button(opened, asked)
+    form.command(asked, sources)

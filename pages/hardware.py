@@ -2,12 +2,13 @@
 
 import streamlit as st
 
-from app import engine_cards, instance_table, navigation, shell
-from app.hardware import accelerator_rows, figures, instruction_sets, mark, neuron_rows, speed_figures
+from app import navigation, shell
+from app.hardware import engine_cards, instance_table
+from app.hardware.rows import accelerator_rows, figures, instruction_sets, mark, neuron_rows, speed_figures
 from app.session import frozen, workspace
 from app.words import message, plain
 from backend.domain.errors import WhetstoneError
-from backend.service import engines, machine
+from backend.service.machines import engines, machine
 
 opened = workspace()
 st.title("Hardware")

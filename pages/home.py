@@ -5,12 +5,15 @@ from pathlib import Path
 import streamlit as st
 
 from app import first_run, navigation, once, shell
-from app.job_cards import active_cards, mark
-from app.results import provenance, verdicts
+from app.jobs.cards import active_cards, mark
+from app.outcomes import provenance, verdicts
 from app.session import frozen, workspace
 from app.words import count, plain, size
 from backend.domain.errors import WhetstoneError
-from backend.service import evaluations, jobs, models, optimize, recipes
+from backend.service.evaluations import evaluations
+from backend.service.jobs import jobs
+from backend.service.models import models
+from backend.service.plans import optimize, recipes
 
 STARTER_RECIPE = "w8a8"
 LATEST = 3

@@ -2,9 +2,9 @@
 
 import streamlit as st
 
-from app import importing, importing_remote
+from app.models import importing, importing_remote
 from app.session import workspace
-from backend.service import imports
+from backend.service.models import imports
 
 opened = workspace()
 head = st.container(horizontal=True, vertical_alignment="bottom")

@@ -2,14 +2,16 @@
 
 import streamlit as st
 
-from app import job_recovery, job_view, navigation, resources, shell
-from app.job_cards import cancel_button
-from app.jobs import status
+from app import navigation, shell
+from app.jobs import job as job_view
+from app.jobs import recovery, resources
+from app.jobs.cards import cancel_button
+from app.jobs.rows import status
 from app.session import workspace
 from app.words import message, plain, short, when
 from backend.domain.errors import NotFound
-from backend.domain.jobs import JobKind, JobState
-from backend.service import jobs
+from backend.domain.jobs.jobs import JobKind, JobState
+from backend.service.jobs import jobs
 
 opened = workspace()
 wanted = st.query_params.get("id", "")
@@ -44,14 +46,14 @@ job_view.kept(opened, job)
 
 if job.state is JobState.SUCCEEDED and job.kind == JobKind.OPTIMIZE:
     job_view.optimized(opened, job)
-    job_recovery.panel(opened, job, specification)
+    recovery.panel(opened, job, specification)
 elif job.state is JobState.SUCCEEDED and job.kind == JobKind.EVALUATE:
     job_view.measured(opened, job)
 elif job.state is JobState.SUCCEEDED and job.kind == JobKind.SERVE:
     st.info(plain(str(job.result.get("summary"))), icon=":material/stop_circle:")
 shell.live("job", lambda: job_view.watch(opened, job.id), active=not job.ended)
 if job.state is not JobState.SUCCEEDED:
-    job_recovery.panel(opened, job, specification)
+    recovery.panel(opened, job, specification)
 st.subheader("Log")
 shell.live("log", lambda: job_view.log(opened, job.id), active=not job.ended)
 st.subheader("Resources")

@@ -5,11 +5,11 @@ from math import ceil
 import streamlit as st
 
 from app import navigation, shell
-from app.job_cards import active_cards, ended_card, mark
-from app.jobs import ENDINGS
+from app.jobs.cards import active_cards, ended_card, mark
+from app.jobs.rows import ENDINGS
 from app.session import workspace
-from backend.domain.jobs import JobKind
-from backend.service import jobs
+from backend.domain.jobs.jobs import JobKind
+from backend.service.jobs import jobs
 
 PER_PAGE = 20
 opened = workspace()

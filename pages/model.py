@@ -2,14 +2,15 @@
 
 import streamlit as st
 
-from app import catalog_table, model_page, navigation, shell
-from app.models import facts, figures
-from app.presets import model_presets
+from app import navigation, shell
+from app.models import page, table
+from app.models.rows import facts, figures
+from app.presets.presets import model_presets
 from app.session import workspace
 from app.words import plain
 from backend.domain.errors import RequestError
-from backend.domain.model import ModelCard, PublishedModel
-from backend.service import catalog
+from backend.domain.model.facts import ModelCard, PublishedModel
+from backend.service.models import catalog
 
 opened = workspace()
 wanted = st.query_params.get("id", "")
@@ -25,7 +26,7 @@ except RequestError as error:
 model = entry.model
 
 with st.container(horizontal=True, vertical_alignment="bottom"):
-    st.title(plain(catalog_table.title(entry)), width="stretch")
+    st.title(plain(table.title(entry)), width="stretch")
     if isinstance(model, PublishedModel):
         if st.button("Import", icon=":material/download:", shortcut="Alt+I"):
             navigation.go("import", folder=model.hf_repo)
@@ -34,21 +35,21 @@ with st.container(horizontal=True, vertical_alignment="bottom"):
     elif st.button("Optimize", type="primary", icon=":material/construction:", shortcut="Alt+O"):
         navigation.go("build", model=entry.source)
 if isinstance(model, PublishedModel):
-    model_page.published(model)
+    page.published(model)
 shell.figures(figures(model))
 
 st.subheader("Techniques")
-model_page.cells(opened, entry)
+page.cells(opened, entry)
 if model.quantization:
     st.info(f"These weights are quantized already ({plain(model.quantization)}).", icon=":material/info:")
-model_page.draft(entry)
+page.draft(entry)
 
 model_presets(opened, entry.source)
 
 st.subheader("Memory on each instance")
-model_page.memory(opened, entry)
+page.memory(opened, entry)
 
 if isinstance(model, ModelCard):
-    model_page.tried(opened, model, entry.source)
+    page.tried(opened, model, entry.source)
 with st.expander("The card", icon=":material/description:"):
     st.dataframe(facts(model), hide_index=True, alt="Facts of the model")

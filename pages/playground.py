@@ -2,15 +2,16 @@
 
 import streamlit as st
 
-from app import navigation, playground_chat, playground_pick, playground_servers
+from app import navigation
+from app.playground import chat, pick, servers
 from app.session import workspace
 
 opened = workspace()
 st.title("Playground")
 st.markdown("Ask the original and the optimized model the same thing, and see where their answers part.")
-pair = playground_pick.pair(opened)
+pair = pick.pair(opened)
 alone = len(pair) == 1
-served = playground_servers.ready(opened, pair) if pair else None
+served = servers.ready(opened, pair) if pair else None
 if alone and pair[0][1].startswith("http"):
     st.caption("One server is asked. Choose a second one to compare it with.")
 elif alone:
@@ -18,14 +19,14 @@ elif alone:
         st.caption("Only one is chosen. An optimized version to compare it with is made by a recipe.")
         navigation.link("build", "Optimize it", ":material/construction:")
 
-question = playground_chat.form(able=bool(served), alone=alone)
+question = chat.form(able=bool(served), alone=alone)
 if question and served:
-    playground_chat.ask(served, [name for name, _ in pair], question)
-if not playground_chat.history():
+    chat.ask(served, [name for name, _ in pair], question)
+if not chat.history():
     st.info(
         "Both answers will stand here, one after the other so that neither slows the other, with the differences marked."
         if served
         else "Start the servers first. Then both answers will stand here, with the differences marked.",
         icon=":material/info:",
     )
-playground_chat.turns([source for _, source in pair])
+chat.turns([source for _, source in pair])

@@ -4,13 +4,15 @@ from math import ceil
 
 import streamlit as st
 
-from app import compare_presets, navigation, preset_rows
-from app import presets as shown
+from app import navigation
+from app.compare import presets as compare_presets
+from app.presets import presets as shown
+from app.presets import rows
 from app.session import workspace
 from app.words import plain
-from backend.domain.presets import GOALS
-from backend.service import presets
-from backend.service.presets import Filter
+from backend.domain.planner.presets import GOALS
+from backend.service.presets import presets
+from backend.service.presets.presets import Filter
 
 PER_PAGE = 20
 opened = workspace()
@@ -49,7 +51,7 @@ if total:
     pages = ceil(total / PER_PAGE)
     page = st.pagination(pages, key="page", bind="query-params") if pages > 1 else 1
     listed = presets.views(opened, presets.listing(opened, chosen, limit=PER_PAGE, offset=(page - 1) * PER_PAGE))
-    st.caption(preset_rows.legend())
+    st.caption(rows.legend())
     shown.table(listed, ids, f"{goal}-{model}-{words}-{page}")
 else:
     st.info("No preset matches these filters: take one away.", icon=":material/filter_alt_off:")

@@ -12,10 +12,11 @@ from hypothesis import settings as hypothesis_settings
 from playwright.sync_api import Browser, expect, sync_playwright
 
 from backend import settings
-from backend.domain.evaluation import Variant
-from backend.domain.recipe import Serving
+from backend.domain.evaluation.document import Variant
+from backend.domain.recipe.recipe import Serving
 from backend.hardware.engines import engine_python
-from backend.service import Workspace, supervisors
+from backend.service import Workspace
+from backend.service.jobs import supervisors
 from backend.serving.vllm import VllmServer
 from backend.settings import ASSETS
 from tests.homes import open_home, processes_of

@@ -12,10 +12,11 @@ from pathlib import Path
 import psutil
 
 from backend import service
-from backend.domain.jobs import JobState
+from backend.domain.jobs.jobs import JobState
 from backend.launchers.local import MARK
-from backend.service import Workspace, jobs
-from backend.service.jobs import JobView
+from backend.service import Workspace
+from backend.service.jobs import jobs
+from backend.service.jobs.jobs import JobView
 from backend.settings import Settings
 
 DEADLINE_S = 180.0

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from backend.catalog import bundled
-from backend.domain.evaluation import Evaluation
+from backend.catalog.bundled import models
+from backend.domain.evaluation.document import Evaluation
 from backend.hardware import probe, speed
 from backend.service import Workspace
 from backend.settings import ASSETS
@@ -17,7 +17,7 @@ STARTER = "@{checkout}/assets/starter/target"
 
 def document(**hardware: Any) -> Evaluation:
     """Original, w8a8, draft and w8a8 + draft at 1 and 4 streams; `hardware` changes where it was measured."""
-    card = bundled.card("starter")
+    card = models.card("starter")
     assert card is not None
     row = json.loads((ASSETS / "demo" / "evaluations.json").read_text())[0]["document"]
     text = row if isinstance(row, str) else json.dumps(row)

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from backend.domain.comparison import compare
-from backend.domain.evaluation import EvaluateOptions, Evaluation, Level, Price, Quality, Summary, Variant, VariantResult
-from backend.domain.recipe import Serving
+from backend.domain.evaluation.comparison import compare
+from backend.domain.evaluation.document import EvaluateOptions, Evaluation, Level, Price, Quality, Summary, Variant, VariantResult
+from backend.domain.recipe.recipe import Serving
 
 LEVELS = (1, 4, 16)
 INPUT_TOKENS, OUTPUT_TOKENS = 96.0, 64.0

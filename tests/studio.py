@@ -13,13 +13,15 @@ import streamlit as st
 from pytest import MonkeyPatch
 from streamlit.testing.v1 import AppTest
 
-from backend.domain.artifact import Manifest
-from backend.domain.evaluation import Evaluation
-from backend.domain.jobs import LIVE, Event, InstallSpec, JobSpec, JobState, OptimizeSpec
-from backend.domain.model import ModelCard
-from backend.domain.recipe import Recipe
-from backend.service import Workspace, jobs, optimize, recipes
-from backend.service.jobs import JobView
+from backend.domain.evaluation.document import Evaluation
+from backend.domain.jobs.artifact import Manifest
+from backend.domain.jobs.jobs import LIVE, Event, InstallSpec, JobSpec, JobState, OptimizeSpec
+from backend.domain.model.facts import ModelCard
+from backend.domain.recipe.recipe import Recipe
+from backend.service import Workspace
+from backend.service.jobs import jobs
+from backend.service.jobs.jobs import JobView
+from backend.service.plans import optimize, recipes
 from backend.store import history, models, queue
 from backend.store.tables import ArtifactRow, EvaluationRow, JobRow, SupervisorRow, now
 from tests.homes import open_home

@@ -9,12 +9,12 @@ import sys
 
 from backend import service
 from backend.domain.errors import WhetstoneError
-from backend.service import showcase
+from backend.service.studio import demo_export
 
 
 def main() -> int:
     try:
-        files = showcase.export(service.open_workspace())
+        files = demo_export.export(service.open_workspace())
     except WhetstoneError as error:
         print(error, file=sys.stderr)
         return error.exit_code

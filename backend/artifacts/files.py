@@ -10,8 +10,8 @@ import os
 import shutil
 from pathlib import Path
 
-from backend.domain.artifact import ArtifactFile, Manifest
 from backend.domain.errors import ArtifactCorrupt
+from backend.domain.jobs.artifact import ArtifactFile, Manifest
 
 MANIFEST = "manifest.json"
 

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 from backend.aws.s3 import BAD_KEYS, CONNECT_SECONDS, CREDENTIALS, READ_SECONDS
 from backend.domain.errors import AccessRefused, RequestError, WhetstoneError, WorkError
-from backend.domain.pricelist import InstancePrice, PriceList
-from backend.domain.targets import nearest
+from backend.domain.machine.pricelist import InstancePrice, PriceList
+from backend.domain.machine.targets import nearest
 
 SERVICE, COMPONENT = "AmazonSageMaker", "Hosting"
 """What is asked for: the component of SageMaker that serves; training and notebooks have prices of their own."""

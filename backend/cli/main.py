@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from backend.cli import (
+from backend.cli.verbs import (
     artifacts,
     bench,
     catalog,

@@ -10,7 +10,7 @@ from typing import Any
 import typer
 from pydantic import BaseModel
 
-from backend.service.jobs import JobView
+from backend.service.jobs.jobs import JobView
 
 err = sys.stderr
 

@@ -9,9 +9,10 @@ from contextlib import suppress
 from backend.cli.interrupts import noted
 from backend.cli.output import ProgressPrinter
 from backend.domain.errors import JobCancelled, NotNow, WorkError
-from backend.domain.jobs import JobState
-from backend.service import Workspace, jobs
-from backend.service.jobs import JobView
+from backend.domain.jobs.jobs import JobState
+from backend.service import Workspace
+from backend.service.jobs import jobs
+from backend.service.jobs.jobs import JobView
 
 
 def submit_and_finish(workspace: Workspace, submit: Callable[[], JobView]) -> JobView:

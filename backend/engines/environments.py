@@ -21,9 +21,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from backend.domain.environments import CPU_WHEELS, Build, EnvironmentInfo, check_installable
 from backend.domain.errors import DiskFull, EngineMissing, NotNow, WorkError
-from backend.domain.progress import Progress
+from backend.domain.jobs.progress import Progress
+from backend.domain.machine.environments import CPU_WHEELS, Build, EnvironmentInfo, check_installable
 from backend.settings import ASSETS
 
 MARKER = "INSTALLED.json"

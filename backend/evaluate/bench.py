@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from backend.domain.errors import EndpointUnreachable, WhetstoneError
-from backend.domain.evaluation import EvaluateOptions, Level
-from backend.domain.load import Audit, RequestRecord
-from backend.domain.metrics import summarise
-from backend.domain.prices import Pricing
-from backend.evaluate import loads
+from backend.domain.evaluation.document import EvaluateOptions, Level
+from backend.domain.evaluation.metrics import summarise
+from backend.domain.evaluation.prices import Pricing
+from backend.domain.load.records import Audit, RequestRecord
+from backend.evaluate import load_plans
 from backend.evaluate.load import check_endpoint, models, run_level
-from backend.evaluate.loads import Found, Load
+from backend.evaluate.load_plans import Found, Load
 
 Run = tuple[list[RequestRecord], Audit]
 
@@ -37,14 +37,14 @@ class Bench:
         check_endpoint(self.url, self.bearer)
         self.model = self.model or self._first_model()
         if self.options.sweep:
-            loads.search(self.options, self._measure, self._tell)
+            load_plans.search(self.options, self._measure, self._tell)
             return
-        for load in loads.loads(self.options):
+        for load in load_plans.loads(self.options):
             self.levels.append(self._level(load, [self._measure(load, None, n) for n in range(self.options.repeats)]))
 
     def results(self) -> list[Level]:
         """Also after a failure: what was done until then."""
-        return loads.mark(self.levels, self._found, self.options) if self.options.sweep else self.levels
+        return load_plans.mark(self.levels, self._found, self.options) if self.options.sweep else self.levels
 
     def _first_model(self) -> str:
         listed = models(self.url, self.bearer)
@@ -54,7 +54,7 @@ class Bench:
 
     def _measure(self, load: Load, requests: int | None, number: int) -> Run:
         print(f"{self.url}: {load.words}", file=sys.stderr, flush=True)
-        plan = loads.plan(
+        plan = load_plans.plan(
             load, self.options, url=self.url, model=self.model, prompts=self.options.workload, bearer=self.bearer,
             requests=requests,
         )  # fmt: skip
@@ -72,7 +72,7 @@ class Bench:
             pricing = Pricing(
                 per_hour=options.price_per_hour, discount=options.discount, input_output_ratio=options.input_output_ratio
             )
-        streams = loads.streams(load, audits)
+        streams = load_plans.streams(load, audits)
         return summarise(streams, [records for records, _ in runs], audits, pricing=pricing, acceptance=None)
 
 

@@ -11,10 +11,10 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from backend.domain import libraries
-from backend.domain.environments import COMPRESS, ENVIRONMENTS, QUALITY, SERVE, STUDIO, EnvironmentInfo, find
 from backend.domain.errors import EngineMissing
-from backend.domain.techniques import supported
+from backend.domain.machine.environments import COMPRESS, ENVIRONMENTS, QUALITY, SERVE, STUDIO, EnvironmentInfo, find
+from backend.domain.recipe import libraries
+from backend.domain.recipe.techniques import supported
 from backend.hardware import probe
 from backend.settings import Settings
 

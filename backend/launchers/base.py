@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
-from backend.domain.jobs import Event, Handle, Outcome
+from backend.domain.jobs.jobs import Event, Handle, Outcome
 
 
 class Launcher(ABC):

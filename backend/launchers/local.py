@@ -18,8 +18,8 @@ from typing import Any
 
 import psutil
 
-from backend.domain import channel
-from backend.domain.jobs import Event, Handle, Outcome
+from backend.domain.jobs import channel
+from backend.domain.jobs.jobs import Event, Handle, Outcome
 from backend.launchers.base import Launcher
 
 MARK = "WHETSTONE_JOB"

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from backend import settings as configuration
-from backend.domain.demonstration import MARK, Demonstration
 from backend.domain.errors import ReadOnly
+from backend.domain.jobs.demonstration import MARK, Demonstration
 from backend.settings import Settings
 from backend.store.database import PATIENCE_S, Store, open_store
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from backend.domain.errors import ServerFailed
-from backend.domain.evaluation import Variant
-from backend.domain.progress import Progress
+from backend.domain.evaluation.document import Variant
+from backend.domain.jobs.progress import Progress
 from backend.serving import compile_key
 from backend.serving.vllm import VllmServer
 

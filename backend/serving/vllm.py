@@ -14,8 +14,8 @@ from pathlib import Path
 from types import TracebackType
 
 from backend.domain.errors import RequestError, ServerFailed
-from backend.domain.evaluation import Variant
-from backend.domain.progress import Progress, Silent
+from backend.domain.evaluation.document import Variant
+from backend.domain.jobs.progress import Progress, Silent
 from backend.serving import compile_key, failures, vllm_options
 from backend.serving.base import check_port, free_port, is_cpu_build, openmp_library
 from backend.serving.process import ServerProcess

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from backend.domain.errors import InvalidModel
-from backend.domain.evaluation import Speculation, Variant
-from backend.domain.recipe import Serving
+from backend.domain.evaluation.document import Speculation, Variant
+from backend.domain.recipe.recipe import Serving
 
 TARGET_LINK = "target-model"
 DRAFT_LINK = "draft-model"

@@ -12,9 +12,9 @@ from typing import Any, Literal
 from sqlalchemy import ColumnElement, delete, exists, func, insert, or_
 from sqlmodel import Session, col, select
 
-from backend.domain import catalog
-from backend.domain.catalog import CatalogFilter
-from backend.domain.model import ModelCard, ModelFacts, PublishedModel
+from backend.domain.model.facts import ModelCard, ModelFacts, PublishedModel
+from backend.domain.rules import kinds
+from backend.domain.rules.kinds import CatalogFilter
 from backend.store.tables import ArtifactRow, CatalogRow, CatalogStateRow, FitRow, PlannedRow, now
 
 MAX_WORDS = 8
@@ -40,8 +40,8 @@ def row(model: ModelFacts, *, draft: ModelFacts | None = None, position: int = 0
         said.append(model.path)
     return CatalogRow(
         source=source(model), name=model.id, origin=model.origin, rank=RANKS.get(model.origin, 1), position=position,
-        words=" ".join(said).casefold(), family=catalog.family(model), parameters=model.parameters, context=model.max_positions,
-        kv_bytes_per_token=model.kv_bytes_per_token, shape=catalog.shape(model, draft), card=model.model_dump_json(),
+        words=" ".join(said).casefold(), family=kinds.family(model), parameters=model.parameters, context=model.max_positions,
+        kv_bytes_per_token=model.kv_bytes_per_token, shape=kinds.shape(model, draft), card=model.model_dump_json(),
         created_at=at or now(), **fields,
     )  # fmt: skip
 
@@ -108,13 +108,13 @@ def count(session: Session, chosen: CatalogFilter, target: str) -> int:
 
 
 def _conditions(chosen: CatalogFilter, target: str) -> list[ColumnElement[bool]]:
-    conditions = [col(CatalogRow.origin).in_(chosen.origins or catalog.LISTED), _still_used()]
+    conditions = [col(CatalogRow.origin).in_(chosen.origins or kinds.LISTED), _still_used()]
     if chosen.families:
         conditions.append(col(CatalogRow.family).in_(chosen.families))
     if chosen.licences:
         conditions.append(col(CatalogRow.licence).in_(chosen.licences))
     conditions += _bounds(chosen)
-    conditions += [col(getattr(CatalogRow, name)) == "Yes" for name in chosen.techniques if name in catalog.PUBLISHED]
+    conditions += [col(getattr(CatalogRow, name)) == "Yes" for name in chosen.techniques if name in kinds.PUBLISHED]
     conditions += [col(CatalogRow.shape).in_(_shapes(target, kind)) for kind in chosen.kinds]
     words = chosen.words.casefold().split()[:MAX_WORDS]
     return conditions + [col(CatalogRow.words).contains(word, autoescape=True) for word in words]
@@ -144,7 +144,7 @@ def _shapes(target: str, kind: str) -> Any:
 def values(session: Session, column: Literal["family", "licence"]) -> list[str]:
     """What stands in that column of the listed models, in any order of letters' case."""
     chosen = col(getattr(CatalogRow, column))
-    statement = select(chosen).where(col(CatalogRow.origin).in_(catalog.LISTED), chosen.is_not(None)).distinct()
+    statement = select(chosen).where(col(CatalogRow.origin).in_(kinds.LISTED), chosen.is_not(None)).distinct()
     return sorted(session.exec(statement.limit(MOST_VALUES)), key=str.casefold)
 
 
@@ -157,7 +157,7 @@ def names(session: Session, origins: Sequence[str]) -> list[str]:
 def unplanned(session: Session, place: str) -> list[CatalogRow]:
     """One model of each shape whose fits there are not known yet."""
     done = select(PlannedRow.shape).where(PlannedRow.place == place)
-    listed = col(CatalogRow.origin).in_(catalog.LISTED)
+    listed = col(CatalogRow.origin).in_(kinds.LISTED)
     first = select(func.min(CatalogRow.source)).where(listed, col(CatalogRow.shape).not_in(done)).group_by(CatalogRow.shape)
     return list(session.exec(select(CatalogRow).where(col(CatalogRow.source).in_(first))))
 

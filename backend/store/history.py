@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, and_, func, or_
 from sqlmodel import Session, col, select
 
 from backend.domain.errors import NotFound
-from backend.domain.jobs import Event
+from backend.domain.jobs.jobs import Event
 from backend.store.tables import ArtifactRow, EvaluationRow, EventRow, JobRow
 
 MAX_WORDS = 8

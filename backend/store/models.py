@@ -7,9 +7,9 @@ from datetime import datetime
 
 from sqlmodel import Session, col, select
 
-from backend.domain.artifact import Manifest
 from backend.domain.errors import NotFound
-from backend.domain.model import ModelCard
+from backend.domain.jobs.artifact import Manifest
+from backend.domain.model.facts import ModelCard
 from backend.store import catalog, history
 from backend.store.tables import CatalogRow, ModelRow
 

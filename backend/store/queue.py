@@ -12,7 +12,7 @@ from sqlalchemy import CursorResult, func, update
 from sqlmodel import Session, col, select
 
 from backend.domain.errors import NotFound, NotNow
-from backend.domain.jobs import LIVE, RESUMABLE, TERMINAL, TRANSITIONS, JobState
+from backend.domain.jobs.jobs import LIVE, RESUMABLE, TERMINAL, TRANSITIONS, JobState
 from backend.store.tables import JobRow, SupervisorRow, now
 
 HEARTBEAT_SECONDS = 2.0

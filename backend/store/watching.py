@@ -6,7 +6,7 @@ from datetime import datetime
 
 from sqlmodel import Session, col, select
 
-from backend.domain.jobs import Event, JobState
+from backend.domain.jobs.jobs import Event, JobState
 from backend.store.tables import EventRow, JobRow
 
 MOST_RESOURCES = 5000

@@ -10,8 +10,8 @@ from typing import Any
 from sqlmodel import Session
 
 from backend.artifacts import files
-from backend.domain.evaluation import Evaluation
-from backend.domain.model import ModelCard
+from backend.domain.evaluation.document import Evaluation
+from backend.domain.model.facts import ModelCard
 from backend.settings import Settings
 from backend.store import models
 from backend.store.tables import ArtifactRow, EvaluationRow, JobRow, ModelRow

@@ -13,9 +13,9 @@ import time
 
 import psutil
 
-from backend.domain import channel
 from backend.domain.errors import WhetstoneError
-from backend.domain.jobs import LIVE, Event, Handle, JobState, Outcome
+from backend.domain.jobs import channel
+from backend.domain.jobs.jobs import LIVE, Event, Handle, JobState, Outcome
 from backend.launchers.local import LocalLauncher
 from backend.settings import Settings
 from backend.store import history, queue

@@ -18,7 +18,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from backend.domain.errors import DiskFull, JobCancelled, WhetstoneError
-from backend.domain.jobs import Event, JobSpec
+from backend.domain.jobs.jobs import Event, JobSpec
 from backend.worker import stopping
 from backend.worker.channel import JobChannel
 from backend.worker.resources import PeakMemory
@@ -63,23 +63,23 @@ def _run(channel: JobChannel, memory: PeakMemory) -> dict[str, Any]:
     channel.emit(Event(kind="state", message="The worker has started."))
     match spec.kind:
         case "optimize":
-            from backend.worker import optimize
+            from backend.worker.kinds import optimize
 
             return optimize.run(spec, channel, memory)
         case "evaluate":
-            from backend.worker import evaluate
+            from backend.worker.kinds import evaluate
 
             return evaluate.run(spec, channel, memory)
         case "install":
-            from backend.worker import install
+            from backend.worker.kinds import install
 
             return install.run(spec, channel)
         case "serve":
-            from backend.worker import serve
+            from backend.worker.kinds import serve
 
             return serve.run(spec, channel, memory)
         case "import":
-            from backend.worker import import_
+            from backend.worker.kinds import import_
 
             return import_.run(spec, channel)
 

@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from backend.domain import channel as form
-from backend.domain.jobs import Event
+from backend.domain.jobs import channel as form
+from backend.domain.jobs.jobs import Event
 
 
 class JobChannel:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from backend.domain.jobs import Event
+from backend.domain.jobs.jobs import Event
 from backend.worker.channel import JobChannel
 
 

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from backend.service import evaluations, jobs, optimize, recipes
-from backend.service.evaluations import EvaluationView
+from backend.service.evaluations import evaluations
+from backend.service.evaluations.evaluations import EvaluationView
+from backend.service.jobs import jobs
+from backend.service.plans import optimize, recipes
 from tests.browser.places import SCREENSHOTS
 from tests.browser.running import Studio, running_studio
 from tests.homes import until_ended

@@ -5,7 +5,7 @@ from __future__ import annotations
 from urllib.parse import urlencode
 
 from app import navigation
-from backend.service.evaluations import EvaluationView
+from backend.service.evaluations.evaluations import EvaluationView
 from backend.settings import CHECKOUT
 
 SCREENSHOTS = CHECKOUT / "build" / "screenshots"

@@ -7,8 +7,8 @@ import re
 import pytest
 from playwright.sync_api import Browser, expect
 
-from backend.domain.jobs import JobState
-from backend.service import evaluations
+from backend.domain.jobs.jobs import JobState
+from backend.service.evaluations import evaluations
 from tests.browser.running import Studio
 from tests.browser.visit import visiting
 from tests.homes import eventually, processes_of, until_ended, until_phase

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Locator, TimeoutError, expect
 
-from backend.service import evaluations, workloads
+from backend.service.evaluations import evaluations, workloads
 from backend.serving.vllm import VllmServer
 from tests.browser.running import Studio
 from tests.browser.test_loop import asked

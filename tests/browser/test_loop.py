@@ -9,8 +9,9 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from playwright.sync_api import Browser, expect
 
-from backend.domain.jobs import JobKind, JobState
-from backend.service import artifacts, evaluations, jobs
+from backend.domain.jobs.jobs import JobKind, JobState
+from backend.service.evaluations import evaluations
+from backend.service.jobs import artifacts, jobs
 from tests.browser.running import Studio
 from tests.browser.visit import Visit, visiting
 

@@ -9,8 +9,8 @@ from functools import cache
 import pytest
 from playwright.sync_api import Browser, expect
 
-from backend.service import artifacts
-from backend.service.evaluations import EvaluationView
+from backend.service.evaluations.evaluations import EvaluationView
+from backend.service.jobs import artifacts
 from tests.browser.accessibility import violations
 from tests.browser.places import PAGES, SCREENSHOTS, SHOWING, plain, showing
 from tests.browser.running import Studio

@@ -6,7 +6,7 @@ import re
 
 from playwright.sync_api import Browser, expect
 
-from backend.service import presets
+from backend.service.presets import presets
 from tests.browser.running import Studio
 from tests.browser.visit import Visit, visiting
 

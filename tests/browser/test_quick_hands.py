@@ -7,7 +7,7 @@ import re
 import pytest
 from playwright.sync_api import Browser, expect
 
-from backend.service import jobs
+from backend.service.jobs import jobs
 from tests.browser.running import Studio
 from tests.browser.visit import visiting
 from tests.homes import until_ended

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, expect
 
-from backend.service import evaluations
-from backend.service.evaluations import EvaluationView
+from backend.service.evaluations import evaluations
+from backend.service.evaluations.evaluations import EvaluationView
 from tests.browser.accessibility import violations
 from tests.browser.places import SCREENSHOTS
 from tests.browser.running import Studio

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from scipy import stats
 
-from backend.domain.comparison import compare
-from backend.domain.wording import is_significant
+from backend.domain.evaluation.comparison import compare
+from backend.present.words.verdicts import is_significant
 from benchmarks import aa
 from tests.simulated import aa_results
 

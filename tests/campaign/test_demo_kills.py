@@ -10,8 +10,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from backend.domain.jobs import JobState
-from backend.service import Workspace, artifacts, evaluations, jobs, supervisors
+from backend.domain.jobs.jobs import JobState
+from backend.service import Workspace
+from backend.service.evaluations import evaluations
+from backend.service.jobs import artifacts, jobs, supervisors
 from tests.homes import eventually, kill_supervisor, processes_of, until_ended, until_phase, worker_pid
 
 pytestmark = pytest.mark.campaign

@@ -17,8 +17,9 @@ SCRIPT = """
 import shutil
 import sys
 from pathlib import Path
-from backend.domain import recipe
-from backend.service import artifacts, jobs, optimize, supervisors
+from backend.domain.recipe import recipe
+from backend.service.jobs import artifacts, jobs, supervisors
+from backend.service.plans import optimize
 from tests.homes import open_home, processes_of, until_ended
 
 disk = Path(sys.argv[1])

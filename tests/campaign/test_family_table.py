@@ -14,10 +14,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from backend.domain.progress import Silent
+from backend.domain.jobs.progress import Silent
 from backend.engines.base import Pruning, QuantizeRequest
 from backend.engines.native import quantize
-from backend.evaluate import quality_awq, quality_reference
+from backend.evaluate.quality import autoawq
+from backend.evaluate.quality import reference as quality_reference
 from backend.settings import CHECKOUT
 from tests.families import KINDS, logits, tiny
 from tests.tiny import TEXT
@@ -94,8 +95,8 @@ def reference(out: Path) -> Any:
     import torch
     from transformers import AutoModelForCausalLM
 
-    if quality_awq.is_gemm(out):
-        packed = quality_awq.Gemm(out)
+    if autoawq.is_gemm(out):
+        packed = autoawq.Gemm(out)
         return quality_reference.whole(out, dict(packed.read(packed.plain())))
     if json.loads((out / "config.json").read_text()).get("quantization_config"):
         return quality_reference.load(out)

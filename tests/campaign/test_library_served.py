@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from backend.domain.progress import Silent
+from backend.domain.jobs.progress import Silent
 from backend.engines.base import Pruning, QuantizeRequest
 from backend.engines.libraries import outside
 from backend.hardware.engines import engine_python
 from backend.settings import load
-from tests.integration.test_quantize_vllm import follows, reference, serve
+from tests.integration.vllm.test_quantize_vllm import follows, reference, serve
 from tests.tiny import TEXT, tiny_llama
 
 pytestmark = [pytest.mark.campaign, pytest.mark.vllm]

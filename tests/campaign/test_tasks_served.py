@@ -12,14 +12,16 @@ from typing import Any
 import pytest
 import yaml
 
-from backend.domain import task_rules
 from backend.domain.errors import WorkError
-from backend.domain.evaluation import EvaluateOptions, Evaluation
-from backend.domain.jobs import JobState
-from backend.domain.task_comparison import compare
-from backend.evaluate import tasks as scoring
+from backend.domain.evaluation import task_rules
+from backend.domain.evaluation.document import EvaluateOptions, Evaluation
+from backend.domain.evaluation.tasks import compare
+from backend.domain.jobs.jobs import JobState
+from backend.evaluate.tasks import tasks as scoring
 from backend.hardware.engines import engine_python
-from backend.service import Workspace, evaluations, supervisors, task_files, tasks
+from backend.service import Workspace
+from backend.service.evaluations import evaluations, task_files, tasks
+from backend.service.jobs import supervisors
 from backend.serving.vllm import VllmServer
 from backend.settings import ASSETS, load
 from tests.homes import until_ended

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from backend.domain.progress import Silent
+from backend.domain.jobs.progress import Silent
 from backend.engines.base import QuantizeRequest, QuantizeResult
 from backend.engines.native import quantize
-from backend.evaluate import quality, quality_reference
+from backend.evaluate.quality import quality
+from backend.evaluate.quality import reference as quality_reference
 from backend.layered.families import FAMILIES
 from tests.families import KINDS, dense, divergence, logits, tiny
 from tests.tiny import TEXT

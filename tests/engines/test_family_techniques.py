@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from backend.domain.progress import Silent
+from backend.domain.jobs.progress import Silent
 from backend.engines.base import Pruning, QuantizeRequest
 from backend.engines.native import quantize
-from backend.evaluate import quality
+from backend.evaluate.quality import quality
 from tests.families import KINDS, tiny
 from tests.tiny import TEXT
 

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from backend.domain import fallback, precision
 from backend.domain.errors import ImpossibleStack, QualityFloorMissed, WorkError
-from backend.domain.precision import SIXTEEN, Measured
-from backend.domain.progress import Silent
-from backend.domain.recipe import Limits
+from backend.domain.jobs.progress import Silent
+from backend.domain.recipe import fallback, precision
+from backend.domain.recipe.precision import SIXTEEN, Measured
+from backend.domain.recipe.recipe import Limits
 from backend.engines.base import QuantizeRequest
 from backend.engines.native import measure, quantize
-from backend.evaluate import quality
+from backend.evaluate.quality import quality
 from backend.layered.outline import Outline
-from backend.worker.fitting import Fitting
+from backend.worker.optimizing.fitting import Fitting
 from benchmarks import techniques_reference
 from tests.families import logits, tiny
 from tests.tiny import TEXT, tiny_llama

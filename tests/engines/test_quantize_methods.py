@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
-from backend.domain.progress import Silent
+from backend.domain.jobs.progress import Silent
 from backend.engines.base import Pruning, QuantizeRequest, QuantizeResult
-from backend.engines.native import autoawq, pipelines, quantize
-from backend.evaluate.quality import score
+from backend.engines.native import quantize
+from backend.engines.native.files import autoawq
+from backend.engines.native.methods import pipelines
+from backend.evaluate.quality.quality import score
 from tests.tiny import TEXT, tiny_llama
 
 GROUPS: dict[str, Any] = {"bits": 4, "group_size": 32, "symmetric": False}
@@ -82,7 +84,7 @@ def test_an_autoawq_checkpoint_holds_what_the_compressed_tensors_one_holds(model
     import torch
     from compressed_tensors.compressors import BaseCompressor
 
-    from backend.engines.native import schemes
+    from backend.engines.native.files import schemes
 
     run(model, tmp_path / "awq", method="awq", clip=True, format="autoawq", **GROUPS)
     run(model, tmp_path / "ct", method="awq", clip=True, **GROUPS)
@@ -166,7 +168,7 @@ def test_the_rounding_of_an_fp8_cache_is_scored(model: Path, tmp_path: Path) -> 
     """E4M3 has three bits of mantissa: half a step is a sixteenth; beyond the largest number values stay there."""
     import torch
 
-    from backend.evaluate import quality_cache
+    from backend.evaluate.quality import cache as quality_cache
 
     run(model, tmp_path / "out", method="kv_cache")
     assert kl(model, tmp_path / "out") > 1e-6

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from backend.domain.progress import Silent
+from backend.domain.jobs.progress import Silent
 from backend.engines.base import Pruning
-from backend.evaluate import quality_reference
-from backend.evaluate.quality import score
-from backend.evaluate.quality_states import HERE, Place, Streamed, Whole, opened
+from backend.evaluate.quality import reference
+from backend.evaluate.quality.quality import score
+from backend.evaluate.quality.states import HERE, Place, Streamed, Whole, opened
 from tests.engines.test_quantize_methods import run
 from tests.families import logits, tiny
 from tests.tiny import TEXT, byte_tokenizer, tiny_llama
@@ -96,12 +96,12 @@ def test_experts_read_their_input_rounded(tmp_path: Path) -> None:
     import torch
 
     run(tiny(tmp_path / "source", "mixtral"), tmp_path / "out", method="w8a8", bits=8)
-    source = quality_reference.Dequantized(tmp_path / "out")
+    source = reference.Dequantized(tmp_path / "out")
     read: dict[str, Any] = {}
     linear = torch.nn.Linear(128, 4)
     linear.register_forward_hook(lambda _module, args, _result: read.update(seen=args[0]))
     inputs = torch.randn(1, 5, 128, generator=torch.Generator().manual_seed(0))
-    with quality_reference.round_inputs(source, [("model.layers.0.block_sparse_moe.experts.1.w1", linear)]):
+    with reference.round_inputs(source, [("model.layers.0.block_sparse_moe.experts.1.w1", linear)]):
         linear(inputs)
     steps = read["seen"] / (inputs.abs().amax(-1, keepdim=True) / 127.5)
     torch.testing.assert_close(steps, steps.round(), rtol=0, atol=1e-4)

@@ -10,7 +10,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from backend.domain.errors import ImpossibleStack
-from backend.domain.progress import Progress
+from backend.domain.jobs.progress import Progress
 from backend.engines.base import QuantizeRequest, QuantizeResult
 from backend.engines.libraries import common
 

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backend.domain.errors import ImpossibleStack, WorkError
-from backend.domain.progress import Progress
+from backend.domain.jobs.progress import Progress
 from backend.engines.base import QuantizeRequest, QuantizeResult
-from backend.engines.native import calibration, checkpoint
+from backend.engines.native import calibration
+from backend.engines.native.files import checkpoint
 from backend.layered.source import weight_files
 
 if TYPE_CHECKING:

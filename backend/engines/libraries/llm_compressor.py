@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from backend.domain.errors import ImpossibleStack
-from backend.domain.progress import Progress
+from backend.domain.jobs.progress import Progress
 from backend.engines.base import Pruning, QuantizeRequest, QuantizeResult
 from backend.engines.libraries import common
 

@@ -17,7 +17,7 @@ from typing import IO, Any
 
 from backend.domain import errors
 from backend.domain.errors import WhetstoneError, WorkError
-from backend.domain.progress import Progress
+from backend.domain.jobs.progress import Progress
 from backend.engines.base import QuantizeRequest, QuantizeResult
 from backend.settings import CHECKOUT
 

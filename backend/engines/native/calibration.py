@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backend.domain import vocabulary
 from backend.domain.errors import InvalidWorkload
+from backend.domain.recipe import vocabulary
 
 if TYPE_CHECKING:
     import torch

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backend.domain.errors import ImpossibleStack
 from backend.engines.native.group import Linear, LinearProducer, NormProducer, Producer, Stats, Stored
-from backend.engines.native.pipelines import Pipeline
+from backend.engines.native.methods.pipelines import Pipeline
 from backend.layered.families import Group, Layout
 from backend.layered.outline import Outline
 

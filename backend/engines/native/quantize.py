@@ -10,14 +10,16 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from backend.domain.errors import ImpossibleStack
-from backend.domain.progress import Progress
+from backend.domain.jobs.progress import Progress
 from backend.engines.base import QuantizeRequest, QuantizeResult
-from backend.engines.native import calibration, checkpoint, pipelines, shards
-from backend.engines.native.checkpoint import storage_dtype
+from backend.engines.native import calibration
+from backend.engines.native.files import checkpoint, shards
+from backend.engines.native.files.checkpoint import storage_dtype
+from backend.engines.native.files.resume import State, Work, key_of, versions
 from backend.engines.native.layerwork import LayerWork, planned
-from backend.engines.native.mix import Mix
-from backend.engines.native.resume import State, Work, key_of, versions
-from backend.engines.native.statistics import Tally, Taps
+from backend.engines.native.methods import pipelines
+from backend.engines.native.mixed.mix import Mix
+from backend.engines.native.search.statistics import Tally, Taps
 from backend.layered.hidden import Hidden
 from backend.layered.memory import kept_memory
 from backend.layered.outline import Outline

@@ -16,7 +16,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from backend.domain.errors import EndpointUnreachable, WhetstoneError
-from backend.domain.load import LoadPlan
+from backend.domain.load.records import LoadPlan
 from backend.evaluate.load.work import work
 
 UNREACHABLE = 3

@@ -9,9 +9,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from backend.domain.load import Audit, LoadPlan, RequestRecord, UsageRung
-from backend.domain.metrics import good, steady_window
-from backend.domain.order_statistics import percentile
+from backend.domain.evaluation.metrics import good, steady_window
+from backend.domain.load.records import Audit, LoadPlan, RequestRecord, UsageRung
+from backend.domain.maths.intervals import percentile
 from backend.evaluate.load.level import Run
 
 CPU_LIMIT = 0.9

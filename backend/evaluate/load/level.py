@@ -17,7 +17,7 @@ from pathlib import Path
 from time import perf_counter
 
 from backend.domain.errors import WorkError
-from backend.domain.load import LoadPlan
+from backend.domain.load.records import LoadPlan
 from backend.evaluate.load.payload import Payloads
 from backend.evaluate.load.reader import Reader
 from backend.evaluate.load.stream import Exchange, Peer, Stream

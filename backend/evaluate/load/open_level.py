@@ -13,8 +13,8 @@ from itertools import count
 from pathlib import Path
 from time import perf_counter
 
-from backend.domain.arrivals import offsets
-from backend.domain.load import LoadPlan
+from backend.domain.load.arrivals import offsets
+from backend.domain.load.records import LoadPlan
 from backend.evaluate.load.alarm import Alarm
 from backend.evaluate.load.level import Level
 from backend.evaluate.load.payload import Payloads

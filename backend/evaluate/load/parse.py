@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
 
-from backend.domain.load import RequestRecord, UsageRung
+from backend.domain.load.records import RequestRecord, UsageRung
 from backend.evaluate.load import sse
 from backend.evaluate.load.framing import Head, Malformed, body_segments, read_head
 from backend.evaluate.load.stream import Exchange

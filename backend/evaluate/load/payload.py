@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from backend.domain.errors import InvalidWorkload
-from backend.domain.load import TURN_SEEDS, LoadPlan, UsageRung
+from backend.domain.load.records import TURN_SEEDS, LoadPlan, UsageRung
 from backend.evaluate.load.endpoint import Address
 from backend.evaluate.load.talk import Script, Talk, encoded, script
 

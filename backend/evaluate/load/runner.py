@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from backend.domain.errors import EndpointUnreachable, RequestError, WorkError
-from backend.domain.load import Audit, LoadPlan, RequestRecord
+from backend.domain.load.records import Audit, LoadPlan, RequestRecord
 from backend.evaluate.load.endpoint import check_endpoint
 from backend.evaluate.load.payload import read_prompts
 from backend.settings import CHECKOUT

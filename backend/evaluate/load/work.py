@@ -17,7 +17,7 @@ from pathlib import Path
 import uvloop
 
 from backend.domain.errors import WorkError
-from backend.domain.load import LoadPlan, UsageRung
+from backend.domain.load.records import LoadPlan, UsageRung
 from backend.evaluate.load.audit import audit
 from backend.evaluate.load.endpoint import Address, address, bearer, reason, unreachable
 from backend.evaluate.load.level import ClosedLevel, Run, run, still_memory

@@ -1,0 +1,269 @@
+"""The recipe being built: its YAML text lives in the URL and in the session, the widgets are drawn from it and write it back.
+
+So it survives a refresh, a walk to another page and a shared link; every change can be taken back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import streamlit as st
+
+from app.build import calibration_upload, address as recipe_address
+from app.build import options
+from app.build.options import Option
+from app.words import message, plain
+from backend.domain.errors import WhetstoneError
+from backend.domain.recipe.libraries import ENGINES
+from backend.domain.model.facts import ModelFacts
+from backend.domain.recipe.recipe import Prune, Quantize, Recipe, Step
+from backend.service import Workspace
+from backend.service.plans import recipes
+from backend.service.plans.recipes import Addition
+
+EMPTY = "name: my recipe\nsteps: []\n"
+TEXT, UNDO, REVISION, ERROR = "build_text", "build_undo", "build_revision", "build_error"
+UNREAD = "build_unread"
+"""Why the pasted YAML was not taken."""
+
+
+class Draft(NamedTuple):
+    """The text as it stands, and the recipe it is or the sentence that says why it is none."""
+
+    text: str
+    recipe: Recipe | None
+    error: str | None
+
+
+def current() -> Draft:
+    """The URL's recipe (YAML or a bundled name), else this session's, else an empty one."""
+    text = st.session_state.get(TEXT) or EMPTY
+    try:
+        text = recipe_address.read(st.query_params.get("recipe", "")) or text
+        bundled = text in recipes.bundled_names()
+        recipe = recipes.read_file(Path(text)) if bundled else recipes.read_text(text)
+    except WhetstoneError as error:
+        return Draft(text, None, str(error))
+    text = recipes.write_text(recipe) if bundled else text
+    if st.session_state.get(TEXT) != text:  # the address was changed from outside, by a link or by Back
+        _redraw()
+    _keep(text)
+    return Draft(recipes.write_text(recipe), recipe, None)
+
+
+def put(recipe: Recipe, *, redraw: bool = True) -> None:
+    """Take the recipe as the one being built. `redraw`: the widgets must show it anew."""
+    before, after = current().text, recipes.write_text(recipe)
+    st.session_state.pop(ERROR, None)
+    st.session_state.pop(UNREAD, None)
+    if after != before:
+        st.session_state.setdefault(UNDO, []).append(before)
+        del st.session_state[UNDO][:-50]
+    if redraw:  # before the address, whose change a waiting rerun may interrupt: new text is never drawn by the old widgets
+        _redraw()
+    _keep(after)
+
+
+def _keep(text: str) -> None:
+    st.session_state[TEXT] = text
+    address = recipe_address.write(text)
+    if address and st.query_params.get("recipe") != address:
+        st.query_params["recipe"] = address
+    elif not address:  # too long for an address even when packed: this session alone has it
+        st.query_params.pop("recipe", None)
+
+
+def _redraw() -> None:
+    st.session_state[REVISION] = st.session_state.get(REVISION, 0) + 1
+
+
+def undo() -> None:
+    """Back to the recipe before the last change."""
+    if st.session_state.get(UNDO):
+        st.session_state.pop(ERROR, None)
+        _redraw()
+        _keep(st.session_state[UNDO].pop())
+
+
+def widget_key(*parts: object) -> str:
+    return "-".join(["build", str(st.session_state.get(REVISION, 0)), *map(str, parts)])
+
+
+def _edit(change: Callable[[Recipe], Recipe], *, redraw: bool = True) -> None:
+    """Apply a change; one that gives no recipe is refused with its sentence, and nothing is lost."""
+    recipe = current().recipe
+    if recipe is None:
+        return
+    try:
+        put(change(recipe), redraw=redraw)
+    except WhetstoneError as error:
+        st.session_state[ERROR] = str(error)
+
+
+def goals(opened: Workspace, model: ModelFacts, target: str) -> None:
+    """Three ways to start, and by hand."""
+    st.markdown("**What is it for?** A start can be changed step by step below.")
+    with st.container(horizontal=True):
+        for name, goal in options.GOALS.items():
+            st.button(goal.title, key=f"goal-{name}", help=goal.help, on_click=_start, args=(opened, model, target, goal.starts))
+        st.button("By hand", key="goal-hand", help="Start with no steps.", on_click=_by_hand)
+        st.button("Undo", key="undo", icon=":material/undo:", disabled=not st.session_state.get(UNDO), on_click=undo)
+    names = recipes.bundled_names()
+    st.selectbox(
+        "Or start from a bundled recipe", names, index=None, placeholder="Choose one", key=widget_key("bundled"),
+        format_func=lambda name: f"{name}: {recipes.about(name)}", on_change=_bundled, args=(widget_key("bundled"),),
+    )  # fmt: skip
+
+
+def _start(opened: Workspace, model: ModelFacts, target: str, starts: tuple[str, ...]) -> None:
+    """The first that is valid there, else the nearest to the first."""
+    found = [recipes.read_file(Path(name)) for name in starts]
+    try:
+        valid = next((recipe for recipe in found if recipes.check(opened, model, recipe, target)[0].valid), found[0])
+    except WhetstoneError as error:
+        st.session_state[ERROR] = str(error)
+    else:
+        put(valid)
+
+
+def _by_hand() -> None:
+    put(recipes.read_text(EMPTY))
+
+
+def _bundled(key: str) -> None:
+    if name := st.session_state.get(key):
+        put(recipes.read_file(Path(name)))
+
+
+def steps(opened: Workspace, recipe: Recipe) -> None:
+    """A card a step, in the order in which they run."""
+    if not recipe.steps:
+        st.info(
+            "No steps yet: the steps of the recipe will stand here. Choose a goal above, or add a step.", icon=":material/info:"
+        )
+    for index, step in enumerate(recipe.steps):
+        with st.container(border=True):
+            _head(recipe, index, step)
+            st.caption(options.explained(step))
+            _fields(recipe, index, options.shown(step))
+            if isinstance(step, Prune | Quantize):
+                st.caption(ENGINES[step.engine].prefer)
+            if isinstance(step, Quantize):
+                calibration_upload.upload(opened, widget_key(index, "upload"), partial(_calibrate, index))
+
+
+def _calibrate(index: int, path: str) -> None:
+    _edit(lambda recipe: options.changed(recipe, index, "calibration", path))
+
+
+def _head(recipe: Recipe, index: int, step: Step) -> None:
+    number, last = index + 1, len(recipe.steps) - 1
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.markdown(f"**{number}. {plain(options.title(step))}**", width="stretch")
+        for label, by, disabled in (("Up", -1, index == 0), ("Down", 1, index == last)):
+            act = {"on_click": _edit, "args": (lambda built, by=by: options.moved(built, index, by),)}
+            help_ = f"Move step {number} {label.lower()}"
+            st.button(label, key=widget_key(index, label), type="tertiary", help=help_, disabled=disabled, **act)
+        act = {"on_click": _edit, "args": (lambda built: options.without_step(built, index),)}
+        st.button("Remove", key=widget_key(index, "remove"), type="tertiary", help=f"Remove step {number}", **act)
+
+
+def add(opened: Workspace, model: ModelFacts, recipe: Recipe, target: str) -> None:
+    """Every step this version can do; greyed with the reason where it does not go with the rest."""
+    st.markdown("**Add a step**")
+    try:
+        choices = recipes.additions(opened, model, recipe, target)
+    except WhetstoneError as error:
+        st.error(message(error), icon=":material/error:")
+        return
+    with st.container(horizontal=True):
+        for index, choice in enumerate(choices):
+            act = {"on_click": _edit, "args": (lambda built, step=choice.step: options.with_step(built, step),)}
+            help_ = message(choice.reason or options.explained(choice.step))
+            name, greyed = options.title(choice.step), choice.reason is not None
+            st.button(name, key=f"add-{index}", icon=":material/add:", help=help_, disabled=greyed, **act)
+    _refused([choice for choice in choices if choice.reason])
+
+
+def _refused(choices: list[Addition]) -> None:
+    """Why a choice is grey, and the nearest recipe that has it: said in words, since a touch screen has no hovering."""
+    if not choices:
+        return
+    with st.expander(f"Why {len(choices)} of them cannot be added, and what could be"):
+        for index, choice in enumerate(choices):
+            st.markdown(f"**{options.title(choice.step)}**: {message(choice.reason)}")
+            if choice.instead is not None:
+                label = f"Use {plain(options.stack(choice.instead))} instead"
+                st.button(label, key=f"instead-{index}", icon=":material/swap_horiz:", on_click=put, args=(choice.instead,))
+
+
+def serving(recipe: Recipe) -> None:
+    with st.expander("Serving settings"):
+        _fields(recipe, "serving", options.SERVING_OPTIONS)
+
+
+def limits(recipe: Recipe) -> None:
+    with st.expander("Quality floor"):
+        st.caption(
+            "The job fails, and nothing is registered, where the result loses more quality than this and may not fall back."
+        )
+        _fields(recipe, "limits", options.LIMIT_OPTIONS)
+
+
+def name(recipe: Recipe) -> None:
+    key = widget_key("name", recipe.name)  # its own, so that what an earlier recipe was called is never taken for a change
+    st.text_input(
+        "Recipe name", recipe.name, key=key, max_chars=80,
+        on_change=lambda: _edit(lambda built: options.renamed(built, st.session_state[key]), redraw=False),
+    )  # fmt: skip
+
+
+def _fields(recipe: Recipe, where: int | str, shown: tuple[Option, ...]) -> None:
+    if not shown:
+        return
+    across = min(3, len(shown))
+    for position, option in enumerate(shown):
+        if position % across == 0:
+            columns = st.columns(across)
+        with columns[position % across]:
+            _field(option, options.value(recipe, where, option.name), widget_key(where, option.name), where)
+
+
+def _field(option: Option, value: Any, key: str, where: int | str) -> None:
+    common = {"key": key, "help": option.help, "on_change": _set, "args": (where, option.name, key)}
+    match option.kind:
+        case "choice":
+            choices = option.choices if value in option.choices else (value, *option.choices)
+            st.selectbox(option.label, choices, choices.index(value), format_func=_word, **common)
+        case "whole":
+            high = int(option.high) if option.high else None
+            st.number_input(option.label, min_value=int(option.low or 0), max_value=high, value=value, step=1, **common)
+        case "share" | "number" | "bits" | "rate":
+            kinds = {"share": (0.05, "%.2f"), "bits": (0.25, "%.2f"), "number": (0.001, "%.4f"), "rate": (0.0001, "%.6f")}
+            step, shape = kinds[option.kind]
+            st.number_input(
+                option.label, min_value=option.low, max_value=option.high, value=value, step=step, format=shape, **common
+            )
+        case "flag":
+            st.checkbox(option.label, value, **common)
+        case _:
+            st.text_input(option.label, value or "", **common)
+
+
+def _word(value: Any) -> str:
+    return {None: "default", True: "yes", False: "no"}.get(value) or str(value)
+
+
+def _set(where: int | str, name: str, key: str) -> None:
+    value = st.session_state[key]
+    value = None if value == "" else value
+    _edit(lambda recipe: options.changed(recipe, where, name, value), redraw=name == "method")
+
+
+def error() -> str | None:
+    """Why the last change was refused."""
+    found: str | None = st.session_state.get(ERROR)
+    return found

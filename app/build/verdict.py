@@ -1,0 +1,213 @@
+"""Whether the recipe being built is valid where it is to be served, why not and what would be, and the button that submits it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import streamlit as st
+
+from app import navigation, once
+from app.build import estimate as recipe_estimate, form, options, target as recipe_target
+from app.build.target import Asked
+from app.words import between, message, plain, size
+from backend.domain.planner import estimate
+from backend.domain.rules.check import Reason
+from backend.domain.errors import WhetstoneError
+from backend.domain.planner.estimate import Need
+from backend.domain.jobs.eta import Range
+from backend.domain.jobs.jobs import JobKind
+from backend.domain.model.facts import ModelCard, ModelFacts, PublishedModel
+from backend.domain.recipe.recipe import Recipe
+from backend.service import Workspace
+from backend.service.plans import optimize, preview as outlook, recipes
+from backend.service.jobs import watching
+from backend.service.plans.optimize import Prepared
+from backend.service.plans.preview import Outlook
+
+PURPOSE, REFUSED = "optimize", "build_refused"
+
+
+class Judgement(NamedTuple):
+    """`outlook` is what the planner says, None where it cannot say anything; `prepared` is what can be submitted, and without it
+    `obstacle` says why not, unless the recipe is not valid."""
+
+    outlook: Outlook | None = None
+    prepared: Prepared | None = None
+    need: Need | None = None
+    duration: Range | None = None
+    obstacle: str | None = None
+    unknown_target: bool = False
+
+    @property
+    def reasons(self) -> tuple[Reason, ...]:
+        return self.outlook.verdict.reasons if self.outlook else ()
+
+    @property
+    def place(self) -> str:
+        """A target that exists, to check further steps against."""
+        return self.outlook.checked_on if self.outlook else "local"
+
+
+def judge(opened: Workspace, model: ModelFacts, source: str, recipe: Recipe, asked: Asked) -> Judgement:
+    """Every check that can be made before the start."""
+    try:
+        need = estimate.need(model, recipe, recipes.draft_of(opened, model, recipe))
+        found = outlook.look(opened, model, recipe, asked.target, asked.goal, asked.load, asked.price)
+    except WhetstoneError as error:
+        return Judgement(obstacle=str(error), unknown_target=asked.target not in recipe_target.labels(opened))
+    if not found.verdict.valid or found.target is None:
+        return Judgement(outlook=found, need=need)
+    if isinstance(model, PublishedModel):
+        return Judgement(
+            outlook=found, need=need, obstacle=f"To optimize it, its weights are needed. {optimize.no_weights(model)}"
+        )
+    try:
+        prepared = optimize.prepare(opened, source, recipe, target=asked.target, goal=asked.goal, load=asked.load)
+    except WhetstoneError as error:
+        return Judgement(outlook=found, need=need, obstacle=str(error))
+    duration = watching.expected(opened, JobKind.OPTIMIZE, optimize.title(prepared.spec.model, recipe))
+    return Judgement(outlook=found, prepared=prepared, need=need, duration=duration)
+
+
+def summary(model: ModelFacts, judgement: Judgement) -> None:
+    """Valid or not, and what it needs, in the first screenful of any width."""
+    found, need = judgement.outlook, judgement.need
+    if found is None or need is None:
+        st.error(message(judgement.obstacle or ""), icon=":material/block:")
+        if judgement.unknown_target:
+            st.button("Plan for this machine", key="target-local", on_click=recipe_target.put, args=("local",))
+        return
+    if not found.verdict.valid or found.target is None:
+        _refused(found)
+        return
+    planned = found.target.startswith("sagemaker:")
+    if judgement.obstacle and isinstance(model, ModelCard) and not planned:
+        st.error(message(judgement.obstacle), icon=":material/block:")
+        return
+    here = found.target.startswith("local")
+    where = "this machine" if here else f"{plain(found.target)}, for planning"
+    st.success(f"Valid for this model on {where}: {', '.join(_parts(model, judgement, need))}.", icon=":material/check_circle:")
+    if isinstance(model, PublishedModel):
+        _import(model, judgement)
+    elif judgement.obstacle:
+        st.info(message(judgement.obstacle), icon=":material/cloud_off:")
+    elif judgement.prepared and judgement.prepared.spec.deployment:
+        st.info(message(optimize.where(model, judgement.prepared.spec.deployment, judgement.prepared.spec.recipe)))
+
+
+def _refused(found: Outlook) -> None:
+    if found.verdict.valid and found.choice:  # it could be served, but not so that the goal is met
+        st.error(message(found.choice.why), icon=":material/block:")
+        return
+    more = f" And {len(found.verdict.reasons) - 1} more, below." if len(found.verdict.reasons) > 1 else ""
+    where = f"On {plain(found.checked_on)}: " if found.choice else ""
+    st.error(f"{where}{message(found.verdict.reasons[0].message)}{more}", icon=":material/block:")
+
+
+def _parts(model: ModelFacts, judgement: Judgement, need: Need) -> list[str]:
+    took = judgement.duration
+    return [
+        f"weights {size(estimate.original_bytes(model))} to about {size(need.weights_bytes)}",
+        f"disk {size(need.disk_bytes)}",
+        f"memory {size(need.memory_bytes)}",
+        between(took.low, took.high) if took else _estimated(judgement),
+    ]
+
+
+def _estimated(judgement: Judgement) -> str:
+    """The job's duration where no earlier one tells it."""
+    found = judgement.outlook.estimate if judgement.outlook else None
+    took = found.job_seconds if found else None
+    return f"estimated {between(*took)}" if took and took[1] else "duration unknown" if took is None else "no job needed"
+
+
+def _import(model: PublishedModel, judgement: Judgement) -> None:
+    st.info(message(judgement.obstacle), icon=":material/download:")
+    navigation.link("import", f"Import {plain(model.hf_repo)}", ":material/download:", folder=model.hf_repo)
+
+
+def validity(judgement: Judgement) -> None:
+    """Every reason with its rule and source, what was put right, and the nearest recipe that is valid."""
+    found = judgement.outlook
+    if found is None:
+        return
+    for reason in found.verdict.reasons:
+        st.markdown(f":material/block: {message(reason.message)}")
+        st.caption(f"Rule {plain(reason.rule)}. Source: {plain(reason.source)}")
+    if found.verdict.plan and found.verdict.plan.notes:
+        st.caption("\n".join(f"- {message(note)}" for note in found.verdict.plan.notes))
+    nearest, elsewhere = found.verdict.suggestion, found.verdict.suggestion_target
+    if nearest is not None:
+        on = f" on {plain(elsewhere)}" if elsewhere else ""
+        st.markdown(f"Nearest valid recipe: **{plain(options.stack(nearest))}**{on}")
+        st.button(
+            "Use the nearest valid recipe", key="nearest", icon=":material/build:", on_click=_use, args=(nearest, elsewhere)
+        )  # fmt: skip
+
+
+def _use(recipe: Recipe, target: str | None) -> None:
+    form.put(recipe)
+    if target:
+        recipe_target.put(target)
+
+
+def estimates(opened: Workspace, judgement: Judgement) -> None:
+    """What it will need and give; what cannot be told says so."""
+    st.markdown("**Estimate**")
+    found, took = judgement.outlook, judgement.duration
+    if found is None or judgement.need is None:
+        st.caption("Nothing can be estimated until the recipe can be read for this model and target.")
+        return
+    if found.choice is not None:
+        recipe_estimate.choice(found.choice)
+    if found.estimate is None:
+        recipe_estimate.needs(judgement.need)
+        return
+    if found.estimate.target.startswith("local"):
+        known = (
+            f"{between(took.low, took.high)}, {took.basis}." if took else "unknown: no job of this kind has succeeded here yet."
+        )
+        st.caption(f"Duration: {known}")
+    recipe_estimate.show(opened, found.estimate)
+
+
+def submit_button(opened: Workspace, recipe: Recipe | None, judgement: Judgement) -> None:
+    """One job for one recipe and target, however often it is clicked; then the way to the job."""
+    fingerprint = _fingerprint(judgement.prepared) if judgement.prepared else ""
+    job_id = once.made(PURPOSE, fingerprint) if fingerprint else None
+    if job_id:
+        navigation.link("job", "Open the job", ":material/monitoring:", id=job_id)
+        st.button("Run it once more", key="again", on_click=once.renew, args=(PURPOSE,))
+        return
+    clicked = st.button(
+        "Optimize", key="optimize", type="primary", icon=":material/play_arrow:", shortcut="Ctrl+Enter",
+        disabled=judgement.prepared is None,
+        help=None if judgement.prepared else _why_not(judgement),
+    )  # fmt: skip
+    if clicked and judgement.prepared:  # no callback, which would be given the recipe before the field typed in last was read
+        _submit(opened, judgement.prepared, fingerprint)
+        st.rerun()
+    if refused := st.session_state.pop(REFUSED, None):
+        st.error(message(refused), icon=":material/error:")
+
+
+def _fingerprint(prepared: Prepared) -> str:
+    spec = prepared.spec
+    where = spec.deployment.target if spec.deployment else spec.target
+    return f"{spec.model.path} {spec.model.revision} {spec.recipe.hash} {spec.recipe.name} {where}"
+
+
+def _why_not(judgement: Judgement) -> str:
+    found = judgement.outlook
+    valid = found is not None and found.verdict.valid and found.target is not None
+    return message(judgement.obstacle) if valid else "The recipe must be valid first: the reasons stand beside it."
+
+
+def _submit(opened: Workspace, prepared: Prepared, fingerprint: str) -> None:
+    try:
+        job = optimize.submit(opened, prepared, submission=once.key(PURPOSE, fingerprint))
+    except WhetstoneError as error:
+        st.session_state[REFUSED] = str(error)
+    else:
+        once.remember(PURPOSE, job.id)
+        st.toast(f"Queued as {job.id}.")

@@ -1,0 +1,33 @@
+"""The recipe being built as text, and back."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from app.build import form
+from app.build.form import UNREAD, Draft
+from app.words import message
+from backend.domain.errors import WhetstoneError
+from backend.service.plans import recipes
+from backend.service.plans.recipe_text import MAX_BYTES
+
+
+def view(draft: Draft) -> None:
+    """The recipe as text, and back: what is pasted is read on request, and stays where it cannot be read."""
+    with st.expander("As YAML", expanded=draft.error is not None or UNREAD in st.session_state):
+        key = form.widget_key("yaml", hash(draft.text))
+        if unread := st.session_state.get(UNREAD):
+            st.error(message(unread), icon=":material/error:")
+        st.text_area("Recipe in YAML", draft.text, height=220, key=key, max_chars=MAX_BYTES)
+        # Checked by the browser: a paste of megabytes would hold up the page for minutes before the service could refuse it.
+        st.caption(f"At most {MAX_BYTES // 1000} kB: a longer text is not taken into the field.")
+        with st.container(horizontal=True):
+            st.button("Read this YAML", key="read-yaml", on_click=_read, args=(key,))
+            st.download_button("Download", draft.text, "recipe.yaml", "application/yaml", on_click="ignore")
+
+
+def _read(key: str) -> None:
+    try:
+        form.put(recipes.read_text(st.session_state[key]))
+    except WhetstoneError as error:
+        st.session_state[UNREAD] = str(error)

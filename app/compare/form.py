@@ -1,0 +1,121 @@
+"""Which evaluations are compared, and at what price: all of it in the URL, so that the page can be shared as it is."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from app.compare import address, side_by_side
+from app.words import plain, when
+from backend.domain.errors import NotFound
+from backend.domain.evaluation.document import Evaluation
+from backend.domain.what_if import repricing
+from backend.present.report import WhatIf
+from backend.service import Workspace
+from backend.service.evaluations import evaluations
+from backend.service.evaluations.evaluations import EvaluationTitle, EvaluationView
+
+OFFERED = 200
+
+
+def choose(opened: Workspace) -> list[EvaluationView]:
+    """Pick evaluations; an id of the URL that is not here is told, and the others are shown."""
+    titles = {title.id: f"{title.title}, {when(title.created_at)} ({title.id})" for title in _offered(opened)}
+    asked = side_by_side.ids_in(st.query_params.get_all("ids"))
+    views, unknown = [], []
+    for wanted in asked[: side_by_side.MOST]:
+        try:
+            views.append(evaluations.show(opened, wanted))
+        except NotFound:
+            unknown.append(wanted)
+    for wanted in unknown:
+        st.error(f"There is no evaluation {plain(wanted)} here: it may belong to another home.", icon=":material/error:")
+    if len(asked) > side_by_side.MOST:
+        st.warning(f"Only the first {side_by_side.MOST} evaluations are shown.", icon=":material/warning:")
+    found = [view.id for view in views]
+    if not titles and not found:
+        if not st.query_params.get("presets"):
+            st.info("Evaluations will stand here side by side once there are some.", icon=":material/info:")
+        return []
+    if st.session_state.get("compare_ids") != found:  # the address was changed by a link or by Back
+        st.session_state["compare_ids"] = found
+    st.multiselect(
+        "Evaluations", list(dict.fromkeys([*titles, *found])), key="compare_ids", max_selections=side_by_side.MOST,
+        format_func=lambda name: titles.get(name, name), on_change=_write_ids, placeholder="Choose one or more",
+    )  # fmt: skip
+    return views
+
+
+def _offered(opened: Workspace) -> list[EvaluationTitle]:
+    """The newest evaluations, and where there are more than a list holds, those with the words searched for."""
+    newest = evaluations.titles(opened, limit=OFFERED)
+    if len(newest) < OFFERED:
+        return newest
+    words = st.text_input(
+        f"Find among all evaluations (the newest {OFFERED} are offered)", key="compare_find", type="search", max_chars=80
+    )
+    return evaluations.titles(opened, words=words, limit=OFFERED) if words else newest
+
+
+def _write_ids() -> None:
+    chosen = st.session_state["compare_ids"]
+    if chosen:
+        st.query_params["ids"] = ",".join(chosen)
+    elif "ids" in st.query_params:
+        del st.query_params["ids"]
+    st.query_params.pop("prices", None)
+
+
+def what_if(views: list[EvaluationView]) -> list[tuple[WhatIf, Evaluation]]:
+    """What is asked of each, and its document at that price, recomputed from the stored measurements."""
+    st.markdown("**What if the hour cost something else?** Prices are recomputed from the stored measurements.")
+    held = side_by_side.prices_in(st.query_params.get("prices", ""), len(views))
+    columns = st.columns(min(4, len(views) + 1))
+    prices = []
+    for index, (view, value) in enumerate(zip(views, held, strict=True)):
+        stored = view.document.options.price_per_hour
+        with columns[index % len(columns)]:
+            prices.append(
+                st.number_input(
+                    f"Price per hour, {view.id}", min_value=0.0, value=value if value is not None else stored,
+                    format="%.4f", key=address.key(f"compare_price_{view.id}"), placeholder="none",
+                    help=f"{plain(view.title)}. As measured: {'none' if stored is None else stored}. In one currency for all.",
+                )
+            )  # fmt: skip
+    with columns[len(views) % len(columns)]:
+        discount = st.number_input(
+            "Discount (%)",
+            0.0,
+            side_by_side.MOST_DISCOUNT,
+            _discount(views),
+            key=address.key("compare_discount"),
+            help="Off every hourly price.",
+        )
+    _write_prices(views, prices, discount)
+    return [_priced(view.document, price, discount) for view, price in zip(views, prices, strict=True)]
+
+
+def _priced(document: Evaluation, price: float | None, percent: float) -> tuple[WhatIf, Evaluation]:
+    stored = document.options
+    asked = WhatIf(
+        per_hour=None if price == stored.price_per_hour else price,
+        discount=None if percent == stored.discount * 100 else percent / 100,
+    )
+    return asked, repricing.as_asked(document, asked)
+
+
+def _discount(views: list[EvaluationView]) -> float:
+    """Of the URL, else as the first was measured."""
+    asked = st.query_params.get("discount")
+    return side_by_side.discount_in(asked) if asked is not None else _stored_discount(views)
+
+
+def _stored_discount(views: list[EvaluationView]) -> float:
+    return min(side_by_side.MOST_DISCOUNT, round(views[0].document.options.discount * 100, 6))
+
+
+def _write_prices(views: list[EvaluationView], prices: list[float | None], discount: float) -> None:
+    stored = [view.document.options.price_per_hour for view in views]
+    words = ",".join("" if price is None or price == own else f"{price:g}" for price, own in zip(prices, stored, strict=True))
+    address.write("prices", words if words.strip(",") else "")
+    own = _stored_discount(views)
+    address.write("discount", "" if discount == own else f"{discount:g}")

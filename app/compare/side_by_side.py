@@ -1,0 +1,137 @@
+"""Several evaluations side by side: what differs, all variants on one chart, which is the cheapest. Pure.
+
+Between evaluations nothing is tested: they were measured apart, and only what ran side by side is paired.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from backend.domain.evaluation.document import Evaluation, VariantResult
+from backend.domain.limits.slo import is_sound
+from backend.domain.machine.lines import hardware_line
+from backend.present.charts import evaluation
+from backend.present.words.verdicts import figure, load_asked
+from backend.service.evaluations.evaluations import EvaluationView
+
+MOST = 8
+"""Evaluations on one screen."""
+MOST_DISCOUNT = 99.9
+"""Percent."""
+
+
+def ids_in(values: Sequence[str]) -> list[str]:
+    """`?ids=e-1,e-2`, each once, in order."""
+    return list(dict.fromkeys(part.strip() for value in values for part in value.split(",") if part.strip()))
+
+
+def prices_in(words: str, count: int) -> list[float | None]:
+    """`?prices=1.2,,0.8` as one a evaluation; what is no price is None."""
+    found: list[float | None] = []
+    for part in [*words.split(","), *[""] * count][:count]:
+        try:
+            value = float(part)
+        except ValueError:
+            value = -1.0
+        found.append(value if 0 <= value < 1e12 else None)
+    return found
+
+
+def discount_in(words: str) -> float:
+    """Percent; 0 where it is none."""
+    try:
+        value = float(words)
+    except ValueError:
+        return 0.0
+    return value if 0 <= value <= MOST_DISCOUNT else 0.0
+
+
+def merged(views: Sequence[EvaluationView], documents: Sequence[Evaluation]) -> Evaluation:
+    """All variants in one document for charts and tables; where and when of each stands in its name and in the provenance."""
+    first = documents[0]
+    if len(documents) == 1:
+        return first
+    variants = [
+        _named(result, f"{result.name} · {view.id}")
+        for view, document in zip(views, documents, strict=True)
+        for result in document.variants
+    ]
+    priced = next((document.options for document in documents if document.options.price_per_hour is not None), first.options)
+    return first.model_copy(
+        update={
+            "variants": variants,
+            "comparison": [],
+            "options": priced,
+            "hardware": {"cpu": "; ".join(dict.fromkeys(hardware_line(document.hardware) for document in documents))},
+            "measured_at": "; ".join(dict.fromkeys(document.measured_at for document in documents)),
+            "versions": _shared_versions(documents),
+        }
+    )
+
+
+def _named(result: VariantResult, name: str) -> VariantResult:
+    return result.model_copy(update={"name": name})
+
+
+def _shared_versions(documents: Sequence[Evaluation]) -> dict[str, str]:
+    """Of each library every version there was."""
+    names = dict.fromkeys(name for document in documents for name in document.versions)
+    return {
+        name: " / ".join(dict.fromkeys(document.versions[name] for document in documents if name in document.versions))
+        for name in names
+    }
+
+
+def conditions(document: Evaluation) -> dict[str, str]:
+    """Under what an evaluation was measured, as words that can be compared."""
+    options = document.options
+    return {
+        "Measured": document.measured_at,
+        "Hardware": hardware_line(document.hardware),
+        "Workload": str(document.workload.get("name", "not recorded")),
+        "Workload hash": str(document.workload.get("sha256", "not recorded"))[:12],
+        "Variants": ", ".join(result.name for result in document.variants),
+        "Concurrency": load_asked(options)[1] + (" requests/s" if options.rate or options.ramp else ""),
+        "Repeats": str(options.repeats),
+        "Longest answer (tokens)": str(options.max_tokens),
+        "Temperature": figure(options.temperature),
+        "Servers": document.interleave,
+        "Price per hour, as measured": "none" if options.price_per_hour is None else figure(options.price_per_hour),
+        **{f"Version of {name}": version for name, version in document.versions.items()},
+    }
+
+
+def differences(views: Sequence[EvaluationView], *, only: bool) -> list[dict[str, str]]:
+    """One row a condition, one column an evaluation; `only` leaves out what is the same everywhere."""
+    found = [conditions(view.document) for view in views]
+    names = dict.fromkeys(name for condition in found for name in condition)
+    rows = []
+    for name in names:
+        values = [condition.get(name, "not recorded") for condition in found]
+        if not only or len(views) == 1 or len(set(values)) > 1:
+            rows.append({"Condition": name, **{view.id: value for view, value in zip(views, values, strict=True)}})
+    return rows
+
+
+def table(document: Evaluation, *, only: bool) -> list[dict[str, Any]]:
+    """The page's table; `only` leaves out the columns with one value in every row."""
+    rows = evaluation.table(document)
+    if not only or len(rows) < 2:
+        return rows
+    kept = [name for name in rows[0] if name in {"Variant", "Concurrency"} or len({row[name] for row in rows}) > 1]
+    return [{name: row[name] for name in kept} for row in rows]
+
+
+def cheapest(document: Evaluation) -> str | None:
+    """The lowest price for a million output tokens among the sound levels, in words; None without prices."""
+    priced = [
+        (level.price.per_million_output, result.name, level.concurrency)
+        for result in document.variants
+        for level in result.levels
+        if level.price and level.price.per_million_output is not None and is_sound(level)
+    ]
+    if not priced:
+        return None
+    lowest, name, concurrency = min(priced)
+    return f"`{name}` at concurrency {concurrency} is the cheapest here: {figure(lowest)} for a million output tokens."

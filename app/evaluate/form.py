@@ -1,0 +1,299 @@
+"""What an evaluation is asked: variants, workload, load and price. Choices live in the URL; the service checks them all again."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from app import navigation, once
+from app.evaluate import command as evaluate_command
+from app.evaluate import load as evaluate_load
+from app.evaluate.load import RAMP, RATE, SEARCH, STREAMS, TRACE
+from app.evaluate.workload import Chosen
+from app.words import between, message, when
+from backend.domain.errors import WhetstoneError
+from backend.domain.evaluation.document import EvaluateOptions, Evaluation
+from backend.domain.jobs.eta import Range
+from backend.domain.jobs.jobs import EvaluateSpec
+from backend.present.words.verdicts import counted, streams
+from backend.service import Workspace
+from backend.service.evaluations import evaluations
+from backend.service.jobs import artifacts, watching
+from backend.service.models import models
+
+PURPOSE = "evaluate"
+BLOCKS_FOR_VERDICT = 5
+MOST_VARIANTS = 16
+INTERLEAVE = ("auto", "resident", "restart")
+FLAG = re.compile(r"(?<![\w-])--[a-z]+(?:-[a-z]+)*")
+FIELDS = {
+    "--requests": "Requests a run", "--seconds": "Seconds a run", "--ramp": "the ramp", "--trace": "a trace",
+    "--sweep": "the search", "--sweep-to": "Up to", "--rate": "requests a second",
+    "--no-stream": "an answer that is not streamed",
+    "--price-per-hour": "price per hour",
+}  # fmt: skip
+
+
+TYPED = ("concurrency", "rate")
+"""Fields of words, which `evaluate_load` reads."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """`spec` is what can be submitted; without it `obstacle` says why not."""
+
+    spec: EvaluateSpec | None = None
+    obstacle: str | None = None
+
+
+def names_in(values: list[str]) -> list[str]:
+    """The URL's variants: `?variants=a,b` or the parameter several times; each once, in order."""
+    return list(dict.fromkeys(name for value in values for name in navigation.parts(value)))
+
+
+def sentence(error: WhetstoneError) -> str:
+    """The service's sentence with the names of the fields for those of the command line."""
+    words = FLAG.sub(lambda found: FIELDS.get(found[0], found[0].removeprefix("--").replace("-", " ")), str(error))
+    return words[:1].upper() + words[1:]
+
+
+def variants(opened: Workspace) -> list[str]:
+    """Choose what is measured; the first is the baseline."""
+    made = {item.id: f"{item.recipe} of {item.model}, {when(item.created_at)} ({item.id})" for item in artifacts.listing(opened)}
+    known = [model.source for model in models.known(opened) if model.present]
+    asked = names_in(st.query_params.get_all("variants"))
+    choices = list(dict.fromkeys([*known, *made, *asked]))
+    if st.session_state.get("evaluate_variants") != asked:  # the address was changed by a link or by Back
+        st.session_state["evaluate_variants"] = asked
+    st.multiselect(
+        "Variants (the first is the baseline)", choices, key="evaluate_variants", accept_new_options=True,
+        format_func=lambda name: made.get(name, name), on_change=_write_variants, placeholder="Choose, or type a folder or URL",
+        help="Models, artifacts, folders, or the URL of an OpenAI-compatible endpoint.",
+    )  # fmt: skip
+    return list(st.session_state["evaluate_variants"])
+
+
+def again(document: Evaluation) -> dict[str, str]:
+    """The address's parameters for the same variants, the check included."""
+    sources = [result.variant.source for result in document.variants]
+    return {"variants": navigation.several(*sources)} | ({"twice": "true"} if sources[1:2] == sources[:1] else {})
+
+
+def _write_variants() -> None:
+    chosen = st.session_state["evaluate_variants"]
+    if chosen:
+        st.query_params["variants"] = navigation.several(*chosen)
+    else:
+        st.query_params.pop("variants", None)
+
+
+def load() -> dict[str, Any]:
+    """How much load, how often, at what price: fields of the options, not yet checked."""
+    url: dict[str, Any] = {"bind": "query-params"}
+    found = evaluate_load.choose()
+    left, middle, right = st.columns(3)
+    if found["way"] != SEARCH:
+        found["repeats"] = left.number_input(
+            "Repeats", 1, 100, 5, key="repeats", help="Times each level runs; a verdict takes five or more.", **url
+        )
+    found["max_tokens"] = middle.number_input("Longest answer (tokens)", 1, 32768, 64, key="max_tokens", **url)
+    if found["way"] != RAMP:
+        found["requests"] = right.number_input(
+            "Requests a run", 1, value=None, key="requests", placeholder=_usual(found["way"]), **url,
+            help="Without the warm-up; empty is what stands here, at least eight, or as many as the seconds allow.",
+        )  # fmt: skip
+    left, middle, _ = st.columns(3)  # a second row: one below the other on a telephone, in this order
+    found["price_per_hour"] = left.number_input(
+        "Price per hour", 0.0, value=None, format="%.4f", key="price", placeholder="none", **url,
+        help="What an hour of the machine costs, in your currency; empty leaves prices out.",
+    )  # fmt: skip
+    found["discount"] = (
+        middle.number_input("Discount (%)", 0.0, 99.0, 0.0, key="discount", help="Off the hourly price.", **url) / 100
+    )
+    quality = st.checkbox("Measure quality too", True, key="quality", help="Perplexity, KL divergence, greedy match.", **url)
+    if found["way"] != SEARCH:
+        found["twice"] = st.checkbox(
+            "Measure the baseline twice, as a check", False, key="twice", **url,
+            help="Once more under a second name. It should show no significant difference to itself: if it does, this machine "
+            "was too restless to trust small differences.",
+        )  # fmt: skip
+    with st.expander("More of the load"):
+        more = _more(url, found["way"])
+    if found.get("repeats", BLOCKS_FOR_VERDICT) < BLOCKS_FOR_VERDICT:
+        st.caption(f"With fewer than {BLOCKS_FOR_VERDICT} repeats there are figures but no verdict.")
+    return {**found, **more, "quality": quality}
+
+
+def measured(sources: list[str], fields: dict[str, Any]) -> list[str]:
+    """The variants as they are measured: with the check, the baseline is the second one too (A/A)."""
+    return [*sources[:1], *sources] if fields.get("twice") else sources
+
+
+def _usual(way: str) -> str:
+    return {STREAMS: "four a stream", RATE: "ten seconds of the rate", TRACE: "all lines"}.get(way, "as many as it takes")
+
+
+def _more(url: dict[str, Any], way: str) -> dict[str, Any]:
+    """What is rarely changed, at the options' own defaults."""
+    default = EvaluateOptions()
+    left, middle, right = st.columns(3)
+    found: dict[str, Any] = {
+        "timeout_s": left.number_input(
+            "Longest wait for an answer (s)", 1.0, 3600.0, default.timeout_s, step=1.0, key="timeout", **url,
+            help="An answer that takes longer counts as an error.",
+        ),
+        "temperature": middle.number_input(
+            "Temperature", 0.0, 2.0, default.temperature, 0.1, key="temperature", **url,
+            help="0 is greedy: the same answer each time.",
+        ),
+        "input_output_ratio": right.number_input(
+            "Input tokens an output token", 0.01, 1000.0, default.input_output_ratio, key="ratio", **url,
+            help="For the blended price.",
+        ),
+        "endpoint": left.selectbox(
+            "Endpoint", ("completions", "chat"), key="endpoint", **url,
+            help="chat: the model's own template is put around each turn.",
+        ),
+        "interleave": middle.selectbox(
+            "Servers", INTERLEAVE, key="interleave", **url,
+            help="resident: all servers up, one loaded at a time. restart: one after another. auto: resident if they fit.",
+        ),
+    }  # fmt: skip
+    found |= _warmup(right, url, way)
+    if way in {STREAMS, RATE, SEARCH}:
+        found["seconds"] = left.number_input(
+            "Seconds a run", 1.0, 3600.0, value=None, step=1.0, key="seconds", placeholder="no limit", **url,
+            help="A run ends after so much steady load, or after its requests, whichever comes first.",
+        )  # fmt: skip
+    if way != STREAMS:
+        found["connections"] = middle.number_input(
+            "Most connections at once", 1, 4096, default.connections, key="connections", **url,
+            help="By the clock only: requests beyond it wait, which is counted.",
+        )  # fmt: skip
+    found["stream"] = st.checkbox(
+        "Stream the answers", True, key="stream", **url,
+        help="Without it only whole answers have a time: no TTFT, no inter-token latency.",
+    )  # fmt: skip
+    return found
+
+
+def _warmup(place: DeltaGenerator, url: dict[str, Any], way: str) -> dict[str, Any]:
+    default = EvaluateOptions()
+    if way == RATE:
+        return {
+            "warmup_seconds": place.number_input(
+                "Warm-up (seconds)",
+                0.0,
+                600.0,
+                default.warmup_seconds,
+                key="warmup_seconds",
+                **url,
+                help="At the start; not counted.",
+            )
+        }
+    if way in {RAMP, TRACE}:
+        return {}
+    return {
+        "warmup_requests": place.number_input(
+            "Warm-up requests a stream",
+            0,
+            100,
+            default.warmup_requests,
+            key="warmup",
+            help="Before each run; not counted.",
+            **url,
+        )
+    }
+
+
+def ask(opened: Workspace, sources: list[str], workload: Chosen, fields: dict[str, Any]) -> Asked:
+    """All that can be checked before the start."""
+    if not sources:
+        return Asked(obstacle="Choose at least one variant; with two or more there is a verdict.")
+    if len(sources) > MOST_VARIANTS:
+        return Asked(obstacle=f"{len(sources)} variants are too many for one evaluation: choose at most {MOST_VARIANTS}.")
+    try:
+        asked = {name: value for name, value in fields.items() if name in EvaluateOptions.model_fields and name not in TYPED}
+        asked |= evaluate_load.options_of(fields)
+        chosen = evaluations.options(**asked, workload=workload.source, seed=workload.seed)
+        return Asked(spec=evaluations.prepare(opened, sources, chosen))
+    except WhetstoneError as error:
+        return Asked(obstacle=sentence(error))
+
+
+def outlook(opened: Workspace, asked: Asked, sources: list[str]) -> None:
+    """What will happen on the click, or why it cannot: in the first screenful."""
+    if asked.spec:
+        took = None if asked.spec.options.sweep else watching.expected_evaluation(opened, asked.spec)
+        st.success(f"{extent(asked.spec)} {duration(asked.spec, took)}", icon=":material/check_circle:")
+    elif sources:
+        st.error(message(asked.obstacle), icon=":material/block:")
+    else:
+        st.info("The verdict, the charts and the table will stand here. Choose the variants to measure.", icon=":material/info:")
+
+
+def extent(spec: EvaluateSpec) -> str:
+    """How much work that is, in words."""
+    chosen: EvaluateOptions = spec.options
+    variants_ = counted(len(spec.variants), "variant")
+    if chosen.sweep:
+        first = f"{chosen.rate[0]:g} requests/s" if chosen.rate else streams(chosen.concurrency[0])
+        kept = " and ".join(chosen.sweep)
+        return f"{variants_}, searched from {first} for the highest load with {kept}. It runs alone on the machine."
+    levels = 1 if chosen.ramp or chosen.trace else len(chosen.rate or chosen.concurrency)
+    runs = len(spec.variants) * levels * chosen.repeats
+    parts = f"{variants_} x {counted(levels, 'level')} x {counted(chosen.repeats, 'repeat')}"
+    return f"{parts} = {counted(runs, 'run')}. It runs alone on the machine."
+
+
+def command(asked: Asked, sources: list[str]) -> None:
+    """The same for a terminal."""
+    if asked.spec:
+        with st.expander("The same as a command", icon=":material/terminal:"):
+            st.code(evaluate_command.command(sources, asked.spec.options), language="bash", wrap_lines=True)
+
+
+def duration(spec: EvaluateSpec, took: Range | None) -> str:
+    """How long about; what is not known is said."""
+    if spec.options.sweep:
+        return "How long a search takes depends on where it ends."
+    if took is None:
+        return "How long it takes is unknown: nothing has been evaluated here yet."
+    words = between(took.low, took.high)
+    return f"{words[:1].upper()}{words[1:]}, {took.basis}, whatever their load was."
+
+
+def fingerprint(spec: EvaluateSpec) -> str:
+    return hashlib.sha256(spec.model_dump_json().encode()).hexdigest()
+
+
+def submit_button(opened: Workspace, asked: Asked) -> None:
+    """One job for one question, however often it is clicked."""
+    mark = fingerprint(asked.spec) if asked.spec else ""
+    clicked = st.button(
+        "Evaluate", type="primary", key="evaluate", icon=":material/speed:", shortcut="Ctrl+Enter", disabled=asked.spec is None,
+        help=message(asked.obstacle) if asked.obstacle else None,
+    )  # fmt: skip
+    if clicked and asked.spec:  # no callback, which would be given what stood here before the field typed in last was read
+        _submit(opened, asked.spec, mark)
+        st.rerun()
+    if refused := st.session_state.pop("evaluate_refused", None):
+        st.error(message(refused), icon=":material/error:")
+
+
+def _submit(opened: Workspace, spec: EvaluateSpec, mark: str) -> None:
+    """A job of this very question that has ended is no double click: the question is asked anew."""
+    try:
+        job = evaluations.submit(opened, spec, submission=once.key(PURPOSE, mark))
+        if job.ended:
+            once.renew(PURPOSE)
+            job = evaluations.submit(opened, spec, submission=once.key(PURPOSE, mark))
+    except WhetstoneError as error:
+        st.session_state["evaluate_refused"] = sentence(error)
+    else:
+        st.query_params.from_dict({"job": job.id})

@@ -1,0 +1,72 @@
+"""An evaluation while it runs: the bar, the points so far labelled approximate, and the step to its result."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from app import charts, navigation, once, shell
+from app.evaluate.form import PURPOSE
+from app.jobs.rows import can_cancel, headline, progress_text
+from app.words import message, plain, short
+from backend.domain.errors import NotFound, WhetstoneError
+from backend.domain.jobs.jobs import JobState
+from backend.service import Workspace
+from backend.service.evaluations import evaluations
+from backend.service.jobs import jobs
+
+
+def show(opened: Workspace, job_id: str) -> None:
+    """The job of that id; one sentence where it is none of ours, its result where it has one."""
+    try:
+        job = jobs.show(opened, job_id)
+    except NotFound:
+        shell.refuse(
+            f"There is no job {plain(short(job_id, 60))} here: it may belong to another home.", "evaluate", "Measure something"
+        )
+        return
+    if job.kind != "evaluate":
+        shell.refuse(f"Job {job_id} is no evaluation: it is of kind {job.kind}.", "jobs", "All jobs")
+        return
+    if job.state is JobState.SUCCEEDED:
+        once.renew(PURPOSE)
+        st.query_params.from_dict({"id": str(job.result["evaluation"])})
+        st.rerun()
+    names = [str(variant["name"]) for variant in jobs.specification(opened, job_id)["variants"]]
+    shell.live(f"evaluate-{job_id}", lambda: _panel(opened, job_id, names), active=not job.ended)
+
+
+def _panel(opened: Workspace, job_id: str, names: list[str]) -> str:
+    job = jobs.show(opened, job_id)
+    st.markdown(headline(job))
+    if job.ended:
+        st.error(message(job.error or f"The evaluation is {job.state}: there is no result."), icon=":material/error:")
+        if st.button("Measure again", type="primary", key="measure-again", icon=":material/refresh:"):
+            _again(opened, job_id)
+    else:
+        st.progress(job.progress or 0.0, text=progress_text(job))
+        st.button(
+            "Cancel", key="cancel-evaluation", icon=":material/cancel:", disabled=not can_cancel(job),
+            on_click=_cancel, args=(opened, job_id),
+        )  # fmt: skip
+    navigation.link("job", "Phases, log and resources", ":material/work:", id=job_id)
+    points = evaluations.points(opened, job_id)
+    charts.show(charts.live(points, names, charts.theme()), f"live-{job_id}")
+    st.caption(f"{len(points)} runs so far. Approximate: counters while it runs; the exact figures replace them at the end.")
+    return str(job.state)
+
+
+def _cancel(opened: Workspace, job_id: str) -> None:
+    try:
+        jobs.cancel(opened, job_id)
+    except WhetstoneError as error:
+        st.toast(message(error), icon=":material/error:")
+
+
+def _again(opened: Workspace, job_id: str) -> None:
+    try:
+        retried = jobs.retry(opened, job_id)
+    except WhetstoneError as error:
+        st.error(message(error), icon=":material/error:")
+        return
+    st.query_params.from_dict({"job": retried.id})
+    st.rerun(scope="app")

@@ -1,0 +1,153 @@
+"""When requests are sent: the ways to load a server, each with when to use it, and its fields. Choices live in the URL.
+
+What the fields mean to the options is `options_of`, which draws nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import streamlit as st
+
+from app.words import short
+from backend.service.evaluations import evaluations
+
+URL: dict[str, Any] = {"bind": "query-params"}
+
+
+STREAMS, RATE, RAMP, SEARCH, TRACE = "Streams", "Rate", "Ramp", "Search", "Trace"
+WAYS = {
+    STREAMS: "A fixed number of users who each wait for their answer before they ask again. Use it to compare variants: each "
+    "level is paired and gets a verdict.",
+    RATE: "Requests come by the clock, however slow the server is, and latency counts from when each was due. Use it where many "
+    "people ask without waiting for each other.",
+    RAMP: "The rate goes evenly from one to another. Use it for a first look at where latency leaves the ground.",
+    SEARCH: "Looks for the highest load that keeps your limits, and for the knee. Use it to size a server. Each variant is "
+    "searched by itself, so there is no verdict between them.",
+    TRACE: "Each line of the workload is sent at its own time. Use it to replay your own traffic: every line has a "
+    '"timestamp" in seconds.',
+}
+"""The ways to load a server, and when to use each."""
+ARRIVALS = {"evenly": "constant", "at random moments": "poisson"}
+OVER = ("streams", "requests a second")
+SHARES = (90, 95, 99)
+LIMITS = {"ttft": "Time to first token", "tpot": "Inter-token latency", "latency": "Whole answer"}
+
+
+def choose() -> dict[str, Any]:
+    """Draw the way and its fields: `way` and what was typed, not yet checked."""
+    chosen = st.radio("Load", list(WAYS), horizontal=True, key="load", **URL)
+    way = chosen or STREAMS
+    st.caption(WAYS[way])
+    draw = {STREAMS: _streams, RATE: _rate, RAMP: _ramp, SEARCH: _search, TRACE: dict}
+    return {"way": way, **draw[way]()}
+
+
+def _streams() -> dict[str, Any]:
+    return {
+        "concurrency": st.text_input("Concurrency (streams)", "1, 4", key="concurrency", help="Levels, such as 1, 4, 16.", **URL)
+    }
+
+
+def _rate() -> dict[str, Any]:
+    left, right = st.columns(2)
+    return {
+        "rate": left.text_input("Requests a second", "2, 8", key="rate", help="Levels, such as 2, 8.", **URL),
+        "arrivals": _arrivals(right),
+    }
+
+
+def _arrivals(place: Any) -> str:
+    help_ = "At random moments (a Poisson process): as of many people who know nothing of each other."
+    return str(place.selectbox("Requests come", list(ARRIVALS), key="arrivals", help=help_, **URL))
+
+
+def _ramp() -> dict[str, Any]:
+    first, second, third, fourth = st.columns(4, vertical_alignment="bottom")
+    return {
+        "ramp_from": first.number_input("From (requests a second)", 0.0, 100_000.0, 1.0, key="ramp_from", **URL),
+        "ramp_to": second.number_input("To (requests a second)", 0.01, 100_000.0, 20.0, key="ramp_to", **URL),
+        "ramp_seconds": third.number_input("Over (seconds)", 1.0, 3600.0, 30.0, key="ramp_seconds", **URL),
+        "arrivals": _arrivals(fourth),
+    }
+
+
+def _search() -> dict[str, Any]:
+    first, second, third, fourth = st.columns(4, vertical_alignment="bottom")
+    over = first.selectbox("Search over", OVER, key="search_over", **URL)
+    found: dict[str, Any] = {
+        "search_over": over,
+        "search_from": second.number_input("From", 0.01, 100_000.0, 1.0, key="search_from", **URL),
+        "search_to": third.number_input(
+            "Up to", 0.01, 100_000.0, value=None, key="search_to", placeholder="256 times", help="The highest load tried.", **URL
+        ),
+        "search_share": fourth.selectbox(
+            "Kept by (% of requests)", SHARES, 1, key="search_share", help="A failed request keeps no limit.", **URL
+        ),
+    }
+    for column, (name, label) in zip(st.columns(3, vertical_alignment="bottom"), LIMITS.items(), strict=True):
+        found[f"search_{name}"] = column.number_input(
+            f"{label}, at most (ms)", 0.1, 600_000.0, value=None, key=f"search_{name}", placeholder="no limit", **URL
+        )
+    return found
+
+
+def options_of(fields: dict[str, Any]) -> dict[str, Any]:
+    """What `choose` gave as fields of the options. Raises InvalidOptions with one sentence."""
+    return {STREAMS: _as_streams, RATE: _as_rate, RAMP: _as_ramp, SEARCH: _as_search, TRACE: _as_trace}[fields["way"]](fields)
+
+
+def _as_streams(fields: dict[str, Any]) -> dict[str, Any]:
+    return {"concurrency": levels_in(fields["concurrency"])}
+
+
+def _as_rate(fields: dict[str, Any]) -> dict[str, Any]:
+    return {"rate": rates_in(fields["rate"]), "process": ARRIVALS[fields["arrivals"]]}
+
+
+def _as_ramp(fields: dict[str, Any]) -> dict[str, Any]:
+    ends = (fields["ramp_from"], fields["ramp_to"])
+    return {"ramp": ends, "seconds": fields["ramp_seconds"], "requests": None, "process": ARRIVALS[fields["arrivals"]]}
+
+
+def _as_search(fields: dict[str, Any]) -> dict[str, Any]:
+    share = fields["search_share"]
+    limits = {name: fields[f"search_{name}"] for name in LIMITS}
+    sweep = tuple(f"{name}_p{share}<={_decimal(limit)}ms" for name, limit in limits.items() if limit is not None)
+    if not sweep:
+        raise evaluations.InvalidOptions("A search needs a limit to keep: give at least one, such as 500 ms to the first token.")
+    first = fields["search_from"]
+    if fields["search_over"] == OVER[1]:
+        return {"sweep": sweep, "sweep_to": fields["search_to"], "rate": (first,)}
+    if first != int(first):
+        raise evaluations.InvalidOptions(f"Streams are whole numbers: search from {int(first) + 1} instead of {first:g}.")
+    return {"sweep": sweep, "sweep_to": fields["search_to"], "concurrency": (int(first),)}
+
+
+def _as_trace(_fields: dict[str, Any]) -> dict[str, Any]:
+    return {"trace": True, "seconds": None}
+
+
+def _decimal(limit: float) -> str:
+    """Without an exponent, which objectives do not know."""
+    return f"{limit:.3f}".rstrip("0").rstrip(".")
+
+
+def levels_in(words: str) -> tuple[int, ...]:
+    """`1, 4, 16` as numbers. Raises InvalidOptions."""
+    try:
+        return tuple(int(part) for part in words.replace(" ", ",").split(",") if part)
+    except ValueError:
+        shown = short(words, 60)
+        raise evaluations.InvalidOptions(f"Concurrency is wrong: `{shown}` is not a list such as 1, 4, 16.") from None
+
+
+def rates_in(words: str) -> tuple[float, ...]:
+    """`2, 8` as numbers. Raises InvalidOptions."""
+    try:
+        found = tuple(float(part) for part in words.replace(" ", ",").split(",") if part)
+    except ValueError:
+        found = ()
+    if not found:
+        raise evaluations.InvalidOptions(f"Requests a second is wrong: `{short(words, 60)}` is not a list such as 2, 8.")
+    return found

@@ -1,0 +1,167 @@
+"""Which prompts the load is made of: a bundled workload, or one's own, looked at before it is used."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import streamlit as st
+
+from app import charts, shell
+from app.words import message, plain, short
+from backend.domain.errors import WhetstoneError
+from backend.domain.workload.generators import KINDS
+from backend.present.charts.lengths import token_histogram
+from backend.service import Workspace
+from backend.service.evaluations import workloads
+from backend.service.evaluations.workloads import TokenLengths, WorkloadFacts
+
+UPLOADED, REFUSED = "evaluate_uploaded", "evaluate_upload_refused"
+PREVIEW_CHARACTERS = 240
+OTHER_COLUMNS = (
+    ("max_tokens", "Column of the longest answers", "Tokens, for each row; without it the longest answer below holds for all."),
+    ("system", "Column of the system's words", "What is said before the prompt; without it nothing is."),
+    ("timestamp", "Column of the times", "Seconds, or moments such as 2026-01-31T12:00:00: to replay the rows as a trace."),
+)
+
+
+class Chosen(NamedTuple):
+    """`source` is what the service is asked for: a name, or the file of one that was uploaded."""
+
+    source: str
+    seed: int
+
+
+def choose(opened: Workspace, tokenizer_of: str | None) -> Chosen:
+    """Choose the prompts, or bring one's own. `tokenizer_of`: the variant that counts tokens."""
+    uploaded = workloads.saved(opened)
+    choices = [*workloads.names(), *uploaded]
+    asked = st.query_params.get("workload")
+    if asked and asked not in choices:
+        gone = plain(short(asked, 80))
+        st.warning(f"There is no workload {gone} here any more: {choices[0]} is chosen instead.", icon=":material/help:")
+    left, right = st.columns([3, 1])
+    left.selectbox(
+        "Workload", choices, index=choices.index(asked) if asked in choices else 0, key=f"evaluate_workload_{asked}",
+        on_change=_write, args=(f"evaluate_workload_{asked}",), format_func=_titled,
+        help="The prompts that the load is made of. Your own traffic gives the verdict that counts for you.",
+    )  # fmt: skip
+    seed = right.number_input(
+        "Seed", 0, 2**31 - 1, 0, key="seed", bind="query-params",
+        help="Of a generated workload, of random arrivals and of sampling; the same for every variant.",
+    )  # fmt: skip
+    chosen = st.session_state[f"evaluate_workload_{asked}"]
+    source = str(uploaded.get(chosen, chosen))
+    with st.expander("Upload a workload"):
+        _upload(opened)
+    if st.toggle("Preview the workload", key="preview", bind="query-params"):
+        _preview(opened, source, tokenizer_of, seed)
+    return Chosen(source, seed)
+
+
+def _titled(name: str) -> str:
+    return f"{name}: {KINDS[name].about}" if name in KINDS else name
+
+
+def _write(key: str) -> None:
+    st.query_params["workload"] = st.session_state[key]
+
+
+def _upload(opened: Workspace) -> None:
+    """A file is read once, whether it is kept or refused; of a table one says first which column is the prompt."""
+    st.caption(
+        'JSONL with a "prompt" a line, ShareGPT or OpenAI conversations, or a table. Kept as JSONL under the studio\'s home.'
+    )
+    types = [suffix.removeprefix(".") for suffix in workloads.SUFFIXES]
+    file = st.file_uploader("File", type=types, key="evaluate_file")
+    if file is None or st.session_state.get(UPLOADED) == file.file_id:
+        return
+    try:
+        columns = workloads.columns(file.name, file.getvalue())
+    except WhetstoneError as error:
+        st.error(message(error), icon=":material/error:")
+        return
+    ready, chosen = _columns(columns, workloads.first_rows(file.name, file.getvalue())) if columns else (True, {})
+    mark = f"{file.file_id} {chosen}"
+    refused = st.session_state.get(REFUSED, ("", ""))
+    if refused[0] != mark and not ready:
+        return
+    if refused[0] != mark:
+        try:
+            kept = workloads.save(opened, file.name, file.getvalue(), chosen)
+        except WhetstoneError as error:
+            refused = st.session_state[REFUSED] = (mark, str(error))
+        else:
+            st.session_state[UPLOADED] = file.file_id
+            st.query_params["workload"] = kept
+            st.rerun()
+    st.error(message(refused[1]), icon=":material/error:")
+
+
+def _columns(columns: list[str], rows: list[dict[str, Any]]) -> tuple[bool, dict[str, str]]:
+    """Whether it was just confirmed, and which column is what."""
+    st.dataframe(rows, hide_index=True, alt=f"The first {len(rows)} rows of the file")
+    guess = next((columns.index(name) for name in workloads.PROMPT_COLUMNS if name in columns), 0)
+    left, right = st.columns(2)
+    found = {"prompt": left.selectbox("Column of the prompts", columns, index=guess, key="evaluate_column_prompt")}
+    for place, (field, label, help_) in zip((right, left, right), OTHER_COLUMNS, strict=True):
+        found[field] = place.selectbox(
+            label, columns, index=None, key=f"evaluate_column_{field.removeprefix('max_')}", placeholder="none", help=help_
+        )
+    confirmed = st.button("Use these columns", key="evaluate_columns")
+    return confirmed, {field: column for field, column in found.items() if column}
+
+
+def _preview(opened: Workspace, source: str, tokenizer_of: str | None, seed: int) -> None:
+    try:
+        found = workloads.facts_for(opened, source, tokenizer_of, seed)
+    except WhetstoneError as error:
+        st.error(message(error), icon=":material/error:")
+        return
+    tokens = workloads.token_lengths(opened, found, tokenizer_of) if tokenizer_of else None
+    shell.figures(figures(found, tokens))
+    for words in _told(found):
+        st.caption(words)
+    if tokens is None:
+        st.caption("Lengths in tokens stand here once the first variant is a model or artifact on this machine.")
+    else:
+        charts.show(token_histogram(tokens.lengths, found.name, tokens.model, charts.theme()), "token-lengths")
+    rows = preview_rows(found, tokens)
+    st.dataframe(rows, hide_index=True, alt=f"The first {len(rows)} prompts with their lengths")
+
+
+def _told(found: WorkloadFacts) -> list[str]:
+    """What is special about it."""
+    said = []
+    if found.conversations:
+        said.append(
+            f"{found.conversations:,} of {found.prompts:,} are conversations: each turn is sent when the answer before it has "
+            "ended, with all that was said. Lengths are of the first turns."
+        )
+    if found.timed:
+        said.append("Every line has a time: choose the load Trace to replay it.")
+    return said
+
+
+def figures(found: WorkloadFacts, tokens: TokenLengths | None) -> list[tuple[str, str, str | None]]:
+    """(label, value, how it is known)."""
+    cells: list[tuple[str, str, str | None]] = [("Prompts", f"{found.prompts:,}", None)]
+    if tokens is not None:
+        which = "all prompts" if tokens.counted == found.prompts else f"the first {tokens.counted:,} prompts"
+        basis = f"{which}, by the tokenizer of {tokens.model}"
+        cells += [("Median length", f"{tokens.p50:,} tokens", basis), ("Longest", f"{tokens.largest:,} tokens", basis)]
+    else:
+        cells += [
+            ("Median length", f"{found.characters_p50:,} characters", None),
+            ("Longest", f"{found.characters_max:,} characters", None),
+        ]
+    return cells
+
+
+def preview_rows(found: WorkloadFacts, tokens: TokenLengths | None) -> list[dict[str, Any]]:
+    """The first prompts, each with its length."""
+    rows, own = [], any(prompt.max_tokens for prompt in found.first)
+    for number, prompt in enumerate(found.first):
+        counted: dict[str, Any] = {"Tokens": tokens.lengths[number]} if tokens and number < len(tokens.lengths) else {}
+        asked: dict[str, Any] = {"Longest answer": prompt.max_tokens} if own else {}
+        rows.append({**counted, "Characters": len(prompt.prompt), **asked, "Prompt": prompt.prompt[:PREVIEW_CHARACTERS]})
+    return rows

@@ -1,0 +1,77 @@
+"""An engine as a card: what it is, what it can do here or why not, and installing or removing it while one looks on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import streamlit as st
+
+from app import navigation, once
+from app.hardware.rows import engine_line, failure, offered, removable, why_not
+from app.jobs.cards import cancel_button
+from app.jobs.rows import progress_text
+from app.session import frozen
+from app.words import ago, plain
+from backend.domain.errors import WhetstoneError
+from backend.service import Workspace
+from backend.service.jobs.jobs import JobView
+from backend.service.machines import engines
+from backend.service.machines.engines import EngineStatus
+
+PURPOSE = "engine"
+
+
+def card(opened: Workspace, engine: EngineStatus, last: JobView | None) -> None:
+    """`last` is the newest job that installed or removed it."""
+    busy = last if last is not None and not last.ended else None
+    with st.container(border=True, key=f"engine-{engine.name}"):
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.markdown(f"**{plain(engine.name)}** · {engine_line(engine)}", width="stretch")
+            if busy:
+                navigation.link("job", "Log", ":material/work:", id=busy.id)
+                cancel_button(opened, busy, f"engine-{engine.name}")
+            else:
+                _buttons(opened, engine, last)
+        if busy:
+            st.progress(min(1.0, busy.progress or 0.0), text=f"{plain(busy.title)}: {progress_text(busy)}")
+        elif said := failure(last, installed=engine.installed):
+            _failed(last, said)
+        st.markdown(f"For: {plain(engine.purpose)}.  \nNeeds: {plain(engine.hardware)}.")
+        if engine.can:
+            st.caption(plain(f"{'Can do' if engine.installed else 'Could do'} here: {engine.can}"))
+        if reason := why_not(engine):
+            st.caption(f":material/block: {plain(reason)}")
+
+
+def _failed(last: JobView | None, said: str) -> None:
+    if last is not None:
+        st.error(f"{plain(last.title)}, {ago(last.finished_at)}: {plain(said)}", icon=":material/error:")
+        navigation.link("job", "See the log", ":material/work:", id=last.id)
+
+
+def _buttons(opened: Workspace, engine: EngineStatus, last: JobView | None) -> None:
+    after = last.id if last else "none"
+    verb = offered(engine)
+    if verb:
+        st.button(
+            verb, key=f"install-{engine.name}", icon=":material/download:", type="secondary" if engine.installed else "primary",
+            on_click=_do, args=(opened, engines.install, engine.name, after), **frozen(opened),
+        )  # fmt: skip
+    if engine.installed and removable(engine.name) and not opened.read_only:
+        with st.popover("Remove", icon=":material/delete:", key=f"ask-remove-{engine.name}"):
+            st.markdown("Delete this environment? It can be installed again, which downloads it again.")
+            st.button(
+                "Yes, remove it", key=f"remove-{engine.name}",
+                on_click=_do, args=(opened, engines.remove, engine.name, after), **frozen(opened),
+            )  # fmt: skip
+
+
+def _do(opened: Workspace, verb: Callable[..., JobView], name: str, after: str) -> None:
+    """One job a click, however fast it is clicked again; a refusal is told and changes nothing."""
+    purpose = f"{PURPOSE}-{name}"
+    try:
+        job = verb(opened, name, submission=once.key(purpose, f"{verb.__name__} after {after}"))
+    except WhetstoneError as error:
+        st.toast(plain(str(error)), icon=":material/error:")
+        return
+    st.toast(plain(f"{job.title}: queued as {job.id}."), icon=":material/check_circle:")

@@ -1,0 +1,89 @@
+"""Draws the instance table of the Hardware page: filters and discount in the URL, the refresh, the rows, their CSV."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from app.hardware import instances
+from app.hardware.instances import COLUMNS, SORTS
+from app.session import frozen
+from app.words import message, plain
+from backend.domain.errors import WhetstoneError
+from backend.service import Workspace
+from backend.service.machines import prices
+from backend.service.machines.prices import PricedInstance
+
+MOST_DISCOUNT = 90
+
+
+def draw(opened: Workspace) -> None:
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        st.subheader("Instances and what they cost", width="stretch")
+        _refresh(opened)
+    found, known, discount = _filtered(opened)
+    if not found:
+        st.info("No instance matches these filters: take one away.", icon=":material/filter_alt_off:")
+        return
+    st.caption(plain(f"{len(found)} of {known} instances. {instances.summary(found)}"))
+    config = {name: st.column_config.NumberColumn(format=shape) for name, shape in COLUMNS.items()}
+    st.dataframe(
+        instances.lines(found),
+        hide_index=True,
+        column_config={"Instance": st.column_config.TextColumn(pinned=True), **config},
+        alt="Instances with accelerators, memory, bandwidth and hourly price, with region, day and source of the price",
+    )
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.download_button(
+            "CSV", instances.as_csv(found, discount), "instances.csv", "text/csv", icon=":material/download:",
+            on_click="ignore", key="prices-csv",
+        )  # fmt: skip
+        st.caption(
+            "Memory and bandwidth are nominal, of all accelerators of the instance together. Prices are USD an hour for hosting, "
+            "published by AWS, nothing measured."
+        )
+
+
+def _filtered(opened: Workspace) -> tuple[list[PricedInstance], int, float]:
+    """The rows that match, of how many, at which discount; everything that is asked stands in the address."""
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        percent = st.slider(
+            "Discount (%)", 0, MOST_DISCOUNT, 0, key="discount", bind="query-params", width=160,
+            help="Off the on-demand price, as a savings plan or an agreement of your own gives.",
+        )  # fmt: skip
+        rows = prices.listing(opened, discount=percent / 100)
+        families, cards = (list(dict.fromkeys(getattr(row, name) for row in rows)) for name in ("family", "accelerator"))
+        words = st.text_input("Words", key="words", type="search", max_chars=80, bind="query-params", width=130)
+        family = st.multiselect("Family", families, key="family", bind="query-params", width=160)
+        accelerator = st.multiselect("Accelerator", cards, key="accelerator", bind="query-params", width=150)
+        sort = st.selectbox("Sort by", list(SORTS), key="sort", bind="query-params", width=140)
+    found = instances.chosen(rows, words=words or "", families=family, accelerators=accelerator, sort=sort)
+    return found, len(rows), percent / 100
+
+
+def _refresh(opened: Workspace) -> None:
+    lacking = prices.what_to_set()
+    if lacking is not None:
+        with st.popover("Refresh prices", icon=":material/sync:"):
+            st.markdown(message(f"Today's prices come from the AWS Pricing API, which needs credentials: {lacking}."))
+        return
+    with st.popover("Refresh prices", icon=":material/sync:", key="refresh-prices"):
+        st.markdown(
+            "Ask the AWS Pricing API for today's on-demand prices of hosting in one region. They are kept until asked again."
+        )
+        region = st.text_input("AWS region", key="region", placeholder="as the environment says, else us-east-1", max_chars=40)
+        if st.button("Ask AWS", key="ask-aws", type="primary", **frozen(opened)):
+            _ask(opened, (region or "").strip() or None)
+
+
+def _ask(opened: Workspace, region: str | None) -> None:
+    with st.spinner("Asking the AWS Pricing API"):
+        try:
+            found = prices.refresh(opened, region)
+        except WhetstoneError as error:
+            st.error(message(error), icon=":material/error:")
+            return
+    left = f" Left out: {'; '.join(found.skipped[:3])}." if found.skipped else ""
+    kept = f" {len(found.missing)} instances have none there and keep the snapshot's." if found.missing else ""
+    st.success(
+        plain(f"{found.prices} prices of {found.region}, as of {found.as_of}.{kept}{left}"), icon=":material/check_circle:"
+    )

@@ -1,0 +1,103 @@
+"""The instance table of the Hardware page: rows with prices and where they hold, filtered, sorted, as CSV. Pure."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from backend.service.machines.prices import PricedInstance
+
+Row = dict[str, Any]
+SORTS: dict[str, Callable[[PricedInstance], float | None]] = {
+    "Family": lambda row: 0.0,
+    "Price": lambda row: row.discounted_usd_per_hour,
+    "Price per GiB": lambda row: row.usd_per_hour_per_gib,
+    "Most memory": lambda row: -row.memory_gib,
+    "Most bandwidth": lambda row: -row.memory_gb_s,
+}
+"""By what the rows are ordered, lowest first; what has no price comes last."""
+COLUMNS = {
+    "Accelerator memory": "%.0f GiB", "Bandwidth": "%.0f GB/s", "On demand": "$%.4f", "After discount": "$%.4f",
+    "Per GiB": "$%.4f",
+}  # fmt: skip
+"""The columns of figures, and how a cell is written. Prices are USD an hour."""
+
+
+def chosen(
+    rows: Sequence[PricedInstance],
+    *,
+    words: str = "",
+    families: Sequence[str] = (),
+    accelerators: Sequence[str] = (),
+    sort: str = "",
+) -> list[PricedInstance]:
+    """Those that match every filter, in the order that is asked for; an unknown order is the data's."""
+    key = SORTS.get(sort, SORTS["Family"])
+    kept = [row for row in rows if _matches(row, words.casefold().split(), families, accelerators)]
+    return sorted(kept, key=lambda row: (key(row) is None, key(row) or 0.0))
+
+
+def _matches(row: PricedInstance, words: Sequence[str], families: Sequence[str], accelerators: Sequence[str]) -> bool:
+    said = " ".join((row.instance, row.accelerator, row.region or "", row.source_text or "")).casefold()
+    in_family = not families or row.family in families
+    return in_family and (not accelerators or row.accelerator in accelerators) and all(word in said for word in words)
+
+
+def lines(rows: Sequence[PricedInstance]) -> list[Row]:
+    """One line an instance; a price without a source stays empty."""
+    return [
+        {
+            "Instance": row.instance,
+            "Accelerators": f"{row.accelerators} x {row.accelerator}",
+            "Accelerator memory": row.memory_gib,
+            "Bandwidth": row.memory_gb_s,
+            "On demand": row.usd_per_hour,
+            "After discount": row.discounted_usd_per_hour,
+            "Per GiB": row.usd_per_hour_per_gib,
+            "Region": row.region or "",
+            "Price as of": row.as_of or "",
+            "Price is": standing(row),
+            "Source": row.source_text or "",
+        }
+        for row in rows
+    ]
+
+
+def standing(row: PricedInstance) -> str:
+    if row.usd_per_hour is None:
+        return "no source found"
+    return "refreshed from AWS" if row.refreshed else "snapshot of this version"
+
+
+def as_csv(rows: Sequence[PricedInstance], discount: float) -> str:
+    """The rows as they are shown, with units in the header. `discount` is 0 to 1."""
+    units = {
+        "Accelerator memory": "GiB", "Bandwidth": "GB/s", "On demand": "USD/h", "After discount": f"USD/h, {discount:.0%} off",
+        "Per GiB": "USD/h",
+    }  # fmt: skip
+    out = io.StringIO()
+    written = csv.writer(out)
+    found = lines(rows)
+    names = list(found[0]) if found else []
+    written.writerow([f"{name} ({units[name]})" if name in units else name for name in names])
+    written.writerows([line[name] for name in names] for line in found)
+    return out.getvalue()
+
+
+def summary(rows: Sequence[PricedInstance]) -> str:
+    """Where the prices that are shown come from, in a sentence or two."""
+    fresh = [row for row in rows if row.refreshed]
+    kept = [row for row in rows if not row.refreshed and row.usd_per_hour is not None]
+    said = []
+    if fresh:
+        said.append(f"{len(fresh)} prices of {fresh[0].region} were asked of AWS on {fresh[0].as_of}.")
+    if kept:
+        days = sorted(row.as_of or "" for row in kept)
+        span = days[0] if days[0] == days[-1] else f"{days[0]} to {days[-1]}"
+        said.append(f"{len(kept)} prices are the snapshot that comes with this version, as of {span}, in the region of each row.")
+    without = len(rows) - len(fresh) - len(kept)
+    if without:
+        said.append(f"For {without} no source was found, so they have none.")
+    return " ".join(said)

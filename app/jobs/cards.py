@@ -1,0 +1,106 @@
+"""Jobs as cards with their buttons: the same on Home, on Jobs and on a job's own page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import streamlit as st
+
+from app import navigation
+from app.jobs.rows import can_cancel, headline, places, progress_text, summary, verbs
+from app.session import frozen
+from app.words import message
+from backend.domain.errors import WhetstoneError
+from backend.service import Workspace
+from backend.service.jobs import jobs
+from backend.service.jobs.jobs import JobView
+
+SHOWN = 30
+ACTS: dict[str, Callable[[Workspace, str], JobView]] = {
+    "Cancel": jobs.cancel,
+    "Move to front": jobs.move_to_front,
+    "Resume": jobs.resume,
+    "Retry": jobs.retry,
+    "Clone": jobs.clone,
+}
+DONE = {
+    "Cancel": "{id} is asked to stop.",
+    "Move to front": "{id} is next.",
+    "Resume": "{id} is queued again and goes on from where it was.",
+    "Retry": "Queued as {id}.",
+    "Clone": "Queued as {id}.",
+}
+HELPS = {
+    "Move to front": "Run it before the others that wait.",
+    "Resume": "The same job again, from where it was as far as it kept that.",
+    "Retry": "A new job with the same specification; this one stays as it is.",
+    "Clone": "A new job with the same specification.",
+}
+ICONS = {
+    "Cancel": ":material/cancel:",
+    "Move to front": ":material/vertical_align_top:",
+    "Resume": ":material/resume:",
+    "Retry": ":material/replay:",
+    "Clone": ":material/content_copy:",
+    "Drop": ":material/delete:",
+}
+
+
+def act(opened: Workspace, verb: str, job_id: str) -> JobView | None:
+    """Do it and say so; a refusal is told and changes nothing."""
+    try:
+        after = ACTS[verb](opened, job_id)
+    except WhetstoneError as error:
+        st.toast(message(error), icon=":material/error:")
+        return None
+    st.toast(DONE[verb].format(id=after.id), icon=ICONS[verb])
+    return after
+
+
+def cancel_button(opened: Workspace, job: JobView, place: str) -> None:
+    """Cancelling is asked once more, since it cannot be taken back."""
+    asked = not can_cancel(job)
+    with st.popover("Cancelling" if asked else "Cancel", icon=ICONS["Cancel"], disabled=asked, key=f"{place}-ask-{job.id}"):
+        st.markdown("Stop this job? Nothing half-written is kept; it can be resumed or retried later.")
+        st.button("Yes, cancel it", key=f"{place}-cancel-{job.id}", on_click=act, args=(opened, "Cancel", job.id))
+
+
+def verb_buttons(opened: Workspace, job: JobView, place: str) -> None:
+    for verb in verbs(job):
+        key = f"{place}-{verb.lower().replace(' ', '-')}-{job.id}"
+        st.button(verb, key=key, icon=ICONS[verb], on_click=act, args=(opened, verb, job.id), **frozen(opened))
+
+
+def active_cards(opened: Workspace, found: Sequence[JobView], place: str) -> None:
+    """Running jobs, then the queue in its order, each with its bar."""
+    queue = places(found)
+    for job in found[:SHOWN]:
+        with st.container(border=True, key=f"{place}-card-{job.id}"):
+            with st.container(horizontal=True, vertical_alignment="center"):
+                st.markdown(headline(job), width="stretch")
+                navigation.link("job", "Open", ":material/open_in_full:", id=job.id)
+                if queue.get(job.id, 1) > 1:
+                    verb_buttons(opened, job, place)
+                cancel_button(opened, job, place)
+            st.progress(min(1.0, job.progress or 0.0), text=progress_text(job, queue.get(job.id)))
+    if len(found) > SHOWN:
+        st.caption(f"And {len(found) - SHOWN} more in the queue.")
+
+
+def ended_card(opened: Workspace, job: JobView) -> None:
+    """One line of the history with what can be done to it."""
+    with st.container(border=True, horizontal=True, vertical_alignment="center", key=f"ended-{job.id}"):
+        st.markdown(f"{headline(job)}  \n:small[{summary(job)}]", width="stretch")
+        navigation.link("job", "Open", ":material/open_in_full:", id=job.id)
+        key = f"do-{job.id}"
+        st.menu_button("Run again", verbs(job), key=key, on_click=_chosen, args=(opened, key, job.id), **frozen(opened))
+
+
+def _chosen(opened: Workspace, key: str, job_id: str) -> None:
+    if verb := st.session_state.get(key):
+        act(opened, str(verb), job_id)
+
+
+def mark(found: Sequence[JobView]) -> tuple[tuple[str, str], ...]:
+    """What makes the page around the cards change: which jobs are active, and how."""
+    return tuple((job.id, str(job.state)) for job in found)

@@ -1,0 +1,218 @@
+"""A job's own page in parts: what moves while it runs, its log, its specification, what came of it, and the next step."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+
+import streamlit as st
+
+from app import charts, navigation, shell
+from app.jobs.cards import HELPS, ICONS, act
+from app.jobs.rows import (
+    elapsed,
+    last_heard,
+    log_lines,
+    main_verb,
+    phase_rows,
+    phases,
+    progress_text,
+    rate,
+    time_left,
+    verbs,
+    warnings,
+)
+from app.outcomes import figures, provenance, source, verdicts
+from app.playground import pick
+from app.results import bits
+from app.session import frozen
+from app.words import message, plain, seconds, size
+from backend.domain.errors import NotFound, WhetstoneError
+from backend.domain.jobs.artifact import Manifest
+from backend.domain.jobs.jobs import JobKind, JobState
+from backend.domain.model.facts import ModelCard
+from backend.domain.recipe.recipe import Recipe
+from backend.present.charts.layers import layer_errors
+from backend.present.words import layers
+from backend.service import Workspace
+from backend.service.evaluations import evaluations
+from backend.service.jobs import artifacts, jobs, leftovers, watching
+from backend.service.jobs.jobs import JobView
+from backend.service.plans import recipes
+from backend.service.serving import serve
+
+LOG_TAIL = 200_000
+
+
+class Step(NamedTuple):
+    """The way on from a job: a button, and the page it opens."""
+
+    label: str
+    icon: str
+    page: str
+    params: dict[str, str]
+
+
+def way_on(opened: Workspace, job: JobView, specification: dict[str, Any]) -> Step | None:
+    """Where one goes from a job that runs or has succeeded; None where there is nothing beyond this page."""
+    if job.kind == JobKind.SERVE and not job.ended:
+        return Step("Talk to it", ":material/chat:", "playground", pick.address(serve.served(opened, job.id)))
+    if job.kind == JobKind.EVALUATE and not job.ended:
+        return Step("Live charts", ":material/monitoring:", "evaluate", {"job": job.id})
+    if job.state is not JobState.SUCCEEDED:
+        return None
+    match job.kind:
+        case JobKind.OPTIMIZE:
+            pair = navigation.several(source(ModelCard.model_validate(specification["model"])), str(job.result.get("artifact")))
+            return Step("Evaluate against the original", ":material/speed:", "evaluate", {"variants": pair})
+        case JobKind.EVALUATE:
+            return Step("Charts, table and report", ":material/speed:", "evaluate", {"id": str(job.result.get("evaluation"))})
+        case JobKind.IMPORT:
+            return Step("Open the model", ":material/deployed_code:", "model", {"id": str(job.result.get("path"))})
+        case JobKind.INSTALL:
+            return Step("See the engines", ":material/memory:", "hardware", {})
+        case _:
+            return None
+
+
+def next_step(opened: Workspace, job: JobView, specification: dict[str, Any]) -> None:
+    """The one primary button: what one does now that it stands so."""
+    verb, step = main_verb(job), way_on(opened, job, specification)
+    options = {"help": HELPS.get(verb or ""), **frozen(opened)}
+    if verb and st.button(verb, type="primary", key=f"job-{verb}", icon=ICONS[verb], shortcut="Alt+E", **options):
+        _do(opened, verb, job)
+    if step and st.button(step.label, type="primary", icon=step.icon, key="next-step", shortcut="Alt+E"):
+        navigation.go(step.page, **step.params)
+
+
+def _do(opened: Workspace, verb: str, job: JobView) -> None:
+    if after := act(opened, verb, job.id):
+        navigation.go("job", id=after.id)
+
+
+def other_verbs(opened: Workspace, job: JobView) -> None:
+    """What else can be done to it."""
+    for verb in verbs(job):
+        options = {"help": HELPS[verb], **frozen(opened)}
+        if verb != main_verb(job) and st.button(verb, key=f"job-{verb}", icon=ICONS[verb], **options):
+            _do(opened, verb, job)
+
+
+def change(opened: Workspace, job: JobView, specification: dict[str, Any]) -> None:
+    """Back to the form with what was asked filled in, so that it can be asked otherwise."""
+    if job.kind == JobKind.SERVE:
+        pair = pick.address(serve.served(opened, job.id))
+        navigation.link("playground", "Playground", ":material/chat:", **pair)
+    elif job.kind == JobKind.OPTIMIZE:
+        recipe, model = Recipe.model_validate(specification["recipe"]), ModelCard.model_validate(specification["model"])
+        text = recipes.write_text(recipe)
+        navigation.link("build", "Change the recipe", ":material/construction:", model=source(model), recipe=text)
+    elif job.kind == JobKind.EVALUATE:
+        sources = [str(variant["source"]) for variant in specification["variants"]]
+        navigation.link("evaluate", "Change what is measured", ":material/tune:", variants=navigation.several(*sources))
+
+
+def kept(opened: Workspace, job: JobView) -> None:
+    """What an ended job keeps in the home to go on from, and a way to free the space."""
+    held = leftovers.size(opened, job.id) if job.ended else 0
+    if not held:
+        return
+    with st.container(horizontal=True, vertical_alignment="center", key="kept"):
+        st.caption(f"It keeps {size(held)} of finished work, from which `Resume` goes on.")
+        options = {"help": "Resumed after that, the job begins anew. Its record and its log stay.", **frozen(opened)}
+        st.button(f"Drop {size(held)}", key="job-drop", icon=ICONS["Drop"], on_click=_drop, args=(opened, job.id), **options)
+
+
+def _drop(opened: Workspace, job_id: str) -> None:
+    try:
+        st.toast(f"{size(leftovers.drop(opened, job_id))} freed.", icon=ICONS["Drop"])
+    except WhetstoneError as error:
+        st.toast(message(error), icon=":material/error:")
+
+
+def watch(opened: Workspace, job_id: str) -> str:
+    """What moves while it runs; answers with the state, so that the page follows when that changes."""
+    now, events = jobs.show(opened, job_id), jobs.timeline(opened, job_id)
+    cells: list[tuple[str, str, str | None]] = [("Elapsed", seconds(elapsed(now)), None)]
+    if not now.ended:
+        st.progress(min(1.0, now.progress or 0.0), text=progress_text(now, left=False))
+        if now.kind != JobKind.SERVE:  # it serves until somebody stops it
+            left, basis = time_left(now, watching.time_left(opened, now))
+            cells.append(("Time left", left, basis))
+    cells += [("Attempt", str(now.attempt), None), ("Last event", last_heard(now), None)]
+    shell.figures(cells)
+    if not now.ended:
+        st.caption(f"Rate: {rate(jobs.latest_progress(opened, job_id)) or 'this phase is not counted'}")
+    for warning in warnings(events):
+        st.warning(message(warning), icon=":material/warning:")
+    rows = phase_rows(phases(now, events), ended=now.ended)
+    if rows:
+        st.dataframe(rows, hide_index=True, alt="Phases with when each began and how long it took")
+    else:
+        st.caption("Phases will stand here as it goes through them." if not now.ended else "It ended before its first phase.")
+    return str(now.state)
+
+
+def log(opened: Workspace, job_id: str) -> str:
+    """The tail of the log, searched and downloaded."""
+    text = jobs.logs(opened, job_id, tail_bytes=LOG_TAIL)
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        words = st.text_input("Search the log", key="log-words", type="search", max_chars=80, width=320)
+        st.download_button(
+            "Download", lambda: jobs.logs(opened, job_id), f"{job_id}.log", "text/plain", on_click="ignore", disabled=not text
+        )
+    lines, found = log_lines(text, words or "")
+    if lines:
+        with st.container(height=320, autoscroll=True):
+            st.code(lines, language=None, wrap_lines=True)
+        st.caption(f"{found:,} lines" + (f" hold “{plain(words)}”" if words else " in the tail, newest last"))
+    else:
+        st.caption("No line of the log holds that." if text else "The log is empty so far.")
+    return str(jobs.show(opened, job_id).state)
+
+
+def asked(job_id: str, specification: dict[str, Any]) -> None:
+    """The specification, to read, copy and keep."""
+    text = json.dumps(specification, indent=2, ensure_ascii=False)
+    with st.expander("The specification, frozen when it was submitted", icon=":material/lock:"):
+        st.download_button("Download", text, f"{job_id}.json", "application/json", on_click="ignore", key="spec-download")
+        st.code(text, language="json", wrap_lines=True, height=320)
+
+
+def optimized(opened: Workspace, job: JobView) -> None:
+    """Size, quality and the error of each linear."""
+    shell.figures(figures(job.result))
+    try:
+        artifact = artifacts.show(opened, str(job.result.get("artifact")))
+    except NotFound:
+        st.info("The artifact that this job made has been deleted since.", icon=":material/delete:")
+        return
+    where = "its files are not part of this demonstration" if opened.read_only else f"in {plain(artifact.path)}"
+    st.caption(f"Artifact `{artifact.id}`, {where}; quality measured on held-out text while it was made.")
+    if not opened.read_only:
+        pair = pick.address([source(artifact.manifest.parent), artifact.id])
+        navigation.link("playground", "Talk to it beside the original", ":material/chat:", **pair)
+    bits.show(artifact.manifest.bits)
+    if artifact.manifest.layers:
+        _layers(artifact.manifest)
+
+
+def _layers(made: Manifest) -> None:
+    """Which layers suffer, as a chart and in words."""
+    if verbs := layers.done(made.recipe):
+        charts.show(layer_errors(made.layers, charts.theme(), verbs), "layer-errors")
+    for sentence in layers.sentences(made.recipe, made.layers, made.kept_16bit):
+        st.markdown(f"- {plain(sentence)}")
+
+
+def measured(opened: Workspace, job: JobView) -> None:
+    """The verdicts, and where they were measured."""
+    try:
+        view = evaluations.show(opened, str(job.result.get("evaluation")))
+    except NotFound:
+        st.info("The evaluation that this job made has been deleted since.", icon=":material/delete:")
+        return
+    for sentence in verdicts(view.document):
+        st.markdown(f"- {sentence}")
+    st.caption(plain(provenance(view)))
+    navigation.link("compare", "Compare", ":material/compare_arrows:", ids=view.id)

@@ -1,0 +1,109 @@
+"""What the catalog is narrowed and ordered by, as widgets whose values stand in the page's address."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from backend.domain.rules.kinds import LISTED, PUBLISHED, CatalogFilter, Sort
+from backend.service import Workspace
+from backend.service.models import catalog, techniques
+
+HERE = "this machine"
+ORIGINS = {"starter": "comes with Whetstone", "imported": "imported", "folder": "folder", "published": "published"}
+CELLS = {
+    "quantization": "Published: quantization",
+    "speculative_decoding": "Published: speculative decoding",
+    "speculative_decoding_with_provided_draft": "Published: provided draft",
+}
+"""Titles of the published columns, in a filter and over the table."""
+ORDERS: dict[str, tuple[Sort, bool]] = {
+    "Own models first": ("catalog", False),
+    "Name": ("name", False),
+    "Family": ("family", False),
+    "Fewest parameters": ("parameters", False),
+    "Most parameters": ("parameters", True),
+    "Longest context": ("context", True),
+    "Smallest KV cache": ("kv", False),
+    "Licence": ("licence", False),
+}
+BILLION = 1e9
+
+
+def first_page() -> None:
+    """What is narrowed otherwise begins at its first page."""
+    st.session_state["page"] = 1
+
+
+def choose(opened: Workspace) -> CatalogFilter:
+    """What is asked for most above the table, the rest beside it."""
+    titles = {**{title: kind for kind, title in techniques.kinds().items()}, **{CELLS[name]: name for name in PUBLISHED}}
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        words = st.text_input(
+            "Words", key="words", type="search", max_chars=80, bind="query-params", on_change=first_page, width=190,
+            help="All of them must stand in the name, family, provider, hub id or folder.",
+        )  # fmt: skip
+        wanted = st.multiselect(
+            "Technique that works", list(titles), key="technique", bind="query-params", on_change=first_page, width=225,
+            placeholder="Any", help="As published by the documentation page, or as checked where you choose beside this.",
+        )  # fmt: skip
+        target = st.selectbox(
+            "Must fit on", [HERE, *catalog.instances(opened)], index=None, key="instance", bind="query-params",
+            on_change=first_page, width=215, placeholder="Any",
+            help="An instance with our engines, or `sagemaker:` with the managed toolkit's rules. Techniques are checked there; "
+            "without a choice, on this machine.",
+        )  # fmt: skip
+    return _beside(opened).model_copy(
+        update={
+            "words": words or "", "techniques": tuple(titles[title] for title in wanted),
+            "target": "local" if target == HERE else target,
+        }
+    )  # fmt: skip
+
+
+def order(chosen: CatalogFilter) -> CatalogFilter:
+    """The filter in the order that is asked for."""
+    title = st.selectbox(
+        "Order", list(ORDERS), key="sort", bind="query-params", on_change=first_page, width=180, label_visibility="collapsed"
+    )  # fmt: skip
+    sort, descending = ORDERS[title]
+    return chosen.model_copy(update={"sort": sort, "descending": descending})
+
+
+def _beside(opened: Workspace) -> CatalogFilter:
+    """The rest, under the menu: on a telephone it is folded away with it."""
+    with st.sidebar:
+        st.markdown("**Narrow down**")
+        names = {title: name for name, title in ORIGINS.items() if name in LISTED}
+        origins = st.multiselect(
+            "Origin", list(names), key="origin", bind="query-params", on_change=first_page, placeholder="Any"
+        )  # fmt: skip
+        families = st.multiselect(
+            "Family", catalog.families(opened), key="family", bind="query-params", on_change=first_page, placeholder="Any"
+        )  # fmt: skip
+        licences = st.multiselect(
+            "Licence", catalog.licences(opened), key="licence", bind="query-params", on_change=first_page, placeholder="Any"
+        )  # fmt: skip
+        least, most = _bounds("parameters", "Parameters (billions)", 0.1)
+        shortest, longest = _bounds("context", "Context (tokens)", 1.0)
+    return CatalogFilter(
+        origins=tuple(names[title] for title in origins), families=tuple(families), licences=tuple(licences),
+        min_parameters=_whole(least, BILLION), max_parameters=_whole(most, BILLION),
+        min_context=_whole(shortest, 1.0), max_context=_whole(longest, 1.0),
+    )  # fmt: skip
+
+
+def _bounds(name: str, label: str, step: float) -> tuple[float | None, float | None]:
+    """From and to, inclusive; None where nothing is given."""
+    with st.container(horizontal=True):
+        low, high = (
+            st.number_input(
+                f"{label}, {end}", min_value=0.0, max_value=1e9, value=None, step=step, key=f"{least}_{name}", format="%g",
+                bind="query-params", on_change=first_page, placeholder="Any",
+            )
+            for end, least in (("at least", "min"), ("at most", "max"))
+        )  # fmt: skip
+    return low, high
+
+
+def _whole(value: float | None, one: float) -> int | None:
+    return None if value is None else round(value * one)

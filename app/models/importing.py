@@ -1,0 +1,95 @@
+"""A folder on its way into the catalog: what was read of it, what fits it here, and the buttons that remember or forget it."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from app import navigation, shell
+from app.models.rows import facts, figures, technique_rows
+from app.outcomes import source
+from app.session import frozen
+from app.words import message, plain
+from backend.domain.errors import WhetstoneError
+from backend.domain.model.facts import ModelCard
+from backend.service import Workspace
+from backend.service.models import models, techniques
+
+REFUSED = "import_refused"
+
+
+def look(opened: Workspace, folder: str) -> ModelCard | None:
+    """The card of what was asked for; the sentence that says why not where it is no model."""
+    try:
+        return models.resolve(opened, folder)
+    except WhetstoneError as error:
+        st.error(message(error), icon=":material/error:")
+        return None
+
+
+def buttons(opened: Workspace, card: ModelCard | None) -> None:
+    """Import, and once that is done the next step."""
+    there = card is not None and (card.origin == "starter" or models.is_remembered(opened, card))
+    if card is not None and there:
+        if st.button("Optimize", type="primary", icon=":material/construction:", shortcut="Alt+O"):
+            navigation.go("build", model=source(card))
+    else:
+        state = {"disabled": card is None, "help": None if card else "Give a folder that holds a model first."}
+        st.button(
+            "Import", type="primary", icon=":material/download_done:", shortcut="Alt+I",
+            on_click=_remember, args=(opened, card.path if card else ""), key="import", **{**state, **frozen(opened)},
+        )  # fmt: skip
+    if refused := st.session_state.pop(REFUSED, None):
+        st.error(message(refused), icon=":material/error:")
+
+
+def _remember(opened: Workspace, path: str) -> None:
+    try:
+        models.remember(opened, path)
+    except WhetstoneError as error:
+        st.session_state[REFUSED] = str(error)
+
+
+def _forget(opened: Workspace, path: str) -> None:
+    try:
+        models.forget(opened, path)
+    except WhetstoneError as error:
+        st.session_state[REFUSED] = str(error)
+
+
+def describe(opened: Workspace, card: ModelCard) -> None:
+    """The card, its licence, and what each technique would do with it here."""
+    st.subheader(plain(card.id))
+    if card.origin == "starter":
+        st.success("This model comes with Whetstone: it is in the catalog already.", icon=":material/check_circle:")
+    elif models.is_remembered(opened, card):
+        st.success("This model is in the catalog.", icon=":material/check_circle:")
+    shell.figures(figures(card))
+    licence = models.licence(card)
+    st.markdown(
+        f"**Licence** {plain(licence)}" if licence else "**Licence** not stated in the folder: ask where you have it from."
+    )
+    if card.quantization:
+        st.info(f"These weights are quantized already ({plain(card.quantization)}).", icon=":material/info:")
+    st.markdown("**What fits here**, as checked for this machine")
+    st.dataframe(technique_rows(techniques.checks(opened, card)), hide_index=True, alt="Techniques and whether they work here")
+    with st.expander("The card, as read from config.json and the weights", icon=":material/description:"):
+        st.dataframe(facts(card), hide_index=True, alt="Facts of the model")
+
+
+def listed(opened: Workspace) -> None:
+    """What was imported before, each with the way to it and out."""
+    st.subheader("Imported")
+    found = models.remembered(opened)
+    if not found:
+        st.caption("Models that you import will stand here and in the catalog.")
+    for known in found:
+        with st.container(border=True, horizontal=True, vertical_alignment="center", key=f"imported-{known.card.path}"):
+            gone = "" if known.present else " · :material/folder_off: the folder is gone"
+            st.markdown(f"**{plain(known.card.id)}**{gone}  \n:small[{plain(known.card.path)}]", width="stretch")
+            if known.present:
+                navigation.link("model", "Open", ":material/open_in_full:", id=known.card.path)
+            with st.popover("Forget", icon=":material/playlist_remove:", key=f"ask-forget-{known.card.path}"):
+                st.markdown("Take it out of the catalog? The folder and what was made from it stay.")
+                st.button(
+                    "Yes, forget it", key=f"forget-{known.card.path}", on_click=_forget, args=(opened, known.card.path)
+                )  # fmt: skip

@@ -1,0 +1,65 @@
+"""A model of a hub or S3 on its way in: its card before any download, its licence to be accepted, and the job that fetches it."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from app import navigation, once, shell
+from app.models.rows import figures
+from app.session import frozen
+from app.words import message, plain, size
+from backend.domain.errors import WhetstoneError
+from backend.service import Workspace
+from backend.service.models import imports
+from backend.service.models.imports import Inspection
+
+PURPOSE = "import"
+KEPT_S = 600
+"""How long a card that was read over the network is shown without asking again."""
+
+
+@st.cache_data(ttl=KEPT_S, max_entries=64, show_spinner="Reading the card: no weights are fetched")  # type: ignore[untyped-decorator]
+def _inspect(_opened: Workspace, source: str) -> Inspection:
+    return imports.inspect(_opened, source)
+
+
+def look(opened: Workspace, source: str) -> Inspection | None:
+    """What an import would fetch; the sentence that says why not where there is no such model."""
+    try:
+        found: Inspection = _inspect(opened, source)
+    except WhetstoneError as error:
+        st.error(message(error), icon=":material/error:")
+        return None
+    return found
+
+
+def describe(found: Inspection) -> bool:
+    """The card, its licence and what is fetched; whether its conditions are accepted, or need not be."""
+    st.subheader(plain(found.card.id))
+    shell.figures(figures(found.card))
+    st.markdown(f"**Download** {size(found.bytes)} in {len(found.files)} files, at the revision `{found.revision[:12]}`.")
+    licence = plain(found.licence) if found.licence else "not stated"
+    where = f" Its conditions: {plain(found.licence_url)}" if found.licence_url else ""
+    st.markdown(f"**Licence** {licence}{', and gated by its owner' if found.gated else ''}.{where}")
+    if not found.must_accept:
+        return True
+    return bool(
+        st.checkbox(
+            "I have read this licence and accept it", key=f"accept-{found.source}-{found.revision}", help="Kept with the job."
+        )
+    )
+
+
+def button(opened: Workspace, found: Inspection | None, accepted: bool) -> None:
+    """One job for one model, however often it is clicked."""
+    reason = None if found else "Give a model first."
+    if found and not accepted:
+        reason = "Its licence must be accepted first."
+    options = {"help": reason, "disabled": reason is not None, **frozen(opened)}
+    clicked = st.button("Import", type="primary", icon=":material/download:", shortcut="Alt+I", key="import", **options)
+    if clicked and found:
+        with shell.told():
+            prepared = imports.prepare(opened, found.source, revision=found.revision, accept_licence=accepted)
+            mark = f"{found.source} {found.revision}"
+            job = imports.submit(opened, prepared, submission=once.key(PURPOSE, mark, for_s=once.DOUBLE_CLICK_S))
+            navigation.go("job", id=job.id)

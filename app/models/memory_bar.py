@@ -1,0 +1,84 @@
+"""The memory of one device while serving, as one bar: weights, cache, activations, runtime, and what is left. Pure: HTML out.
+
+Each part has its place, its pattern and its words besides its colour.
+"""
+
+from __future__ import annotations
+
+from html import escape
+from typing import NamedTuple
+
+from app.words import size
+from backend.domain.planner.estimate import Estimate
+from backend.present.charts.theme import COLOURS, Theme
+
+LEAST_SHARE = 0.03
+"""Below this the bar is empty to the eye and says nothing."""
+
+
+class Part(NamedTuple):
+    name: str
+    bytes: int
+    series: int
+    """Number of its colour in the palette of the charts; -1 for what is free."""
+    stripes: int
+    """Degrees of its pattern; -1 for none."""
+
+
+def parts(found: Estimate) -> list[Part]:
+    """Of one device, at the least cache: the sum is the device's memory. Nothing where its size is not known."""
+    values = (found.weights_per_device, found.cache_bytes, found.activation_bytes, found.runtime_bytes, found.device_bytes)
+    if any(value is None for value in values):
+        return []
+    assert found.cache_bytes and found.runtime_bytes and found.device_bytes is not None
+    assert found.weights_per_device is not None and found.activation_bytes is not None
+    runtime, cache = found.runtime_bytes[1], max(0, found.cache_bytes[0])
+    free = found.device_bytes - found.weights_per_device - cache - found.activation_bytes - runtime
+    return [
+        Part("weights", found.weights_per_device, 1, -1),
+        Part("cache", cache, 3, 45),
+        Part("activations", found.activation_bytes, 5, 135),
+        Part("runtime", runtime, 4, 90),
+        Part("not used", max(0, free), -1, -1),
+    ]
+
+
+def html(found: Estimate, theme: Theme) -> str | None:
+    """The bar with its legend; None where there is nothing to see on it."""
+    shown = parts(found)
+    if not shown or sum(part.bytes for part in shown[:-1]) < LEAST_SHARE * (found.device_bytes or 1):
+        return None
+    bars = "".join(_bar(part, theme) for part in shown if part.bytes)
+    legend = "".join(_legend(part, theme) for part in shown)
+    return (
+        f'<div role="img" aria-label="{escape(words(found))}">'
+        f'<div style="display:flex;height:22px;gap:2px;border-radius:4px;overflow:hidden">{bars}</div>'
+        f'<div style="display:flex;flex-wrap:wrap;gap:2px 14px;margin-top:6px;font-size:0.85rem">{legend}</div></div>'
+    )
+
+
+def words(found: Estimate) -> str:
+    """What the bar shows, for whoever cannot see it."""
+    of = f"Estimated memory of one of {found.devices} devices" if (found.devices or 1) > 1 else "Estimated memory"
+    listed = ", ".join(f"{part.name} {size(part.bytes)}" for part in parts(found))
+    return f"{of}, {size(found.device_bytes)}: {listed}."
+
+
+def _fill(part: Part, theme: Theme) -> str:
+    colours = COLOURS[theme]
+    if part.series < 0:
+        return f"background:{colours.grid}"
+    colour = colours.series[part.series]
+    if part.stripes < 0:
+        return f"background:{colour}"
+    return f"background:repeating-linear-gradient({part.stripes}deg,{colour} 0 5px,{colours.panel} 5px 7px)"
+
+
+def _bar(part: Part, theme: Theme) -> str:
+    return f'<div style="flex:{part.bytes} 0 3px;{_fill(part, theme)}"></div>'
+
+
+def _legend(part: Part, theme: Theme) -> str:
+    look = f"display:inline-block;width:12px;height:12px;border-radius:2px;margin-right:5px;{_fill(part, theme)}"
+    mark = f'<span style="{look}"></span>'
+    return f'<span style="white-space:nowrap">{mark}{escape(part.name)} {size(part.bytes)}</span>'

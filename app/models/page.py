@@ -1,0 +1,147 @@
+"""The sections of a model's page: what is published of it beside what is checked, its memory on each instance, what was tried."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from app import charts, navigation
+from app.models.filters import CELLS, HERE
+from app.outcomes import artifact_rows, provenance, verdicts
+from app.words import message, plain
+from backend.domain.model.facts import ModelCard, PublishedModel
+from backend.present.charts import memory as charts_memory
+from backend.service import Workspace
+from backend.service.evaluations import evaluations
+from backend.service.jobs import artifacts
+from backend.service.models import catalog, techniques
+from backend.service.models.catalog import Entry
+from backend.service.models.techniques import TechniqueCheck
+
+SHOWN = 20
+EVALUATIONS = 5
+ORIGINAL = "Original"
+
+
+def published(model: PublishedModel) -> None:
+    """What it is by the page's own words, its licence, and that its weights are not here."""
+    st.caption(" · ".join(plain(part) for part in (model.id, model.hf_repo, model.provider, model.task)))
+    with st.container(horizontal=True):
+        if model.preoptimized:
+            st.badge("Pre-optimized", icon=":material/bolt:", color="grey", help="Listed so on the documentation page.")
+        if model.precompiled:
+            st.badge(
+                "Pre-compiled", icon=":material/memory:", color="grey", help="For Neuron, listed so on the documentation page."
+            )
+        if model.gated:
+            st.badge("Gated", icon=":material/lock:", color="grey", help="Its owner must let you in before you can download it.")
+    gated = ", and its owner must grant access first" if model.gated else ""
+    st.info(
+        f"Its weights are not here: what follows is known from published facts. To run it, import `{model.hf_repo}`. "
+        f"Licence {plain(model.license)}{gated}.",
+        icon=":material/cloud_off:",
+    )
+
+
+def cells(opened: Workspace, entry: Entry) -> None:
+    """The published cells as they are, beside our own checks with their reasons."""
+    target = st.selectbox(
+        "Check for", [HERE, *catalog.instances(opened)], key="on", bind="query-params", width=260,
+        help="An instance with our engines, or `sagemaker:` with the managed toolkit's rules.",
+    )  # fmt: skip
+    checks = techniques.checks(opened, entry.model, "local" if target == HERE else target)
+    left, right = st.columns([1, 2], gap="large") if isinstance(entry.model, PublishedModel) else (None, st.container())
+    if left is not None:
+        with left:
+            st.markdown("**As published**")
+            for name, cell in entry.published.model_dump().items():
+                _published_cell(CELLS[name].removeprefix("Published: "), cell)
+            st.caption("Exactly as the documentation page has it. A blank there stays blank.")
+    with right:
+        st.markdown(f"**As checked for {target}**, from the architecture")
+        for check in checks:
+            _checked_cell(check)
+
+
+def _published_cell(name: str, cell: str) -> None:
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.markdown(name.capitalize(), width="stretch")
+        if cell:
+            st.badge(cell, color="grey")
+        else:
+            st.caption("blank", width="content")
+
+
+def _checked_cell(check: TechniqueCheck) -> None:
+    """One line where it works; else grey, with why and what would work."""
+    if check.works:
+        st.markdown(f":material/check_circle: **{plain(check.title)}** works")
+        return
+    reasons = " ".join(message(reason) for reason in check.reasons)
+    st.markdown(f":gray[:material/block: **{plain(check.title)}**] {reasons}")
+    nearest = f"Nearest that works: {plain(check.nearest)}. " if check.nearest else "Nothing near it works there. "
+    st.caption(f"{nearest}By {plain('; '.join(dict.fromkeys(check.sources)))}.")
+
+
+def memory(opened: Workspace, entry: Entry) -> None:
+    """Bars of one accelerator's memory, for the original and each quantization that is possible."""
+    kinds = {ORIGINAL: "original"} | {title: kind for kind, title in techniques.kinds().items() if _quantizes(kind, entry)}
+    title = ORIGINAL
+    if len(kinds) > 1:
+        title = st.segmented_control(
+            "Weights", list(kinds), default=ORIGINAL, required=True, key="weights", bind="query-params"
+        )  # fmt: skip
+    found = catalog.memory(opened, entry.model, kinds[title or ORIGINAL])
+    cheapest = catalog.cheapest(opened, entry.model, kinds[title or ORIGINAL])
+    if cheapest is not None:
+        st.markdown(f"The cheapest instance that will do is `{cheapest.instance}`, {cheapest.usd_per_hour:,.4g} USD an hour.")
+        st.caption(f"{plain(cheapest.note)}. By our engines' rules and the memory below, which is estimated.")
+    else:
+        st.markdown("No instance with a published price will do with our engines.")
+    drawn = charts_memory.memory(found, charts.theme())
+    st.plotly_chart(
+        charts.trusted(drawn), key="memory", theme=None, config=charts.CONFIG, alt=charts_memory.alt(found)
+    )  # fmt: skip
+    with st.expander("The same as a table", icon=":material/table_rows:"):
+        st.dataframe(charts_memory.rows(found), hide_index=True, alt="Memory on each kind of hardware")
+
+
+def _quantizes(kind: str, entry: Entry) -> bool:
+    return techniques.technique_of(kind) == "quantize" and not entry.model.quantization
+
+
+def draft(entry: Entry) -> None:
+    """The smaller model that could propose tokens, and what is not known of it."""
+    model = entry.model
+    if model.draft:
+        st.markdown(f"**Draft model** {plain(model.draft)}. Its acceptance on this model was not measured by the catalog.")
+    elif entry.published.speculative_decoding_with_provided_draft == "Yes":
+        st.markdown("**Draft model** The page says that one is provided; no public one is known.")
+    else:
+        st.markdown("**Draft model** none is known; n-gram speculation needs none.")
+
+
+def tried(opened: Workspace, card: ModelCard, own: str) -> None:
+    """Artifacts made from it and evaluations against it."""
+    st.subheader("Artifacts made from it")
+    made = [view for view in artifacts.listing(opened, model=card.id, limit=SHOWN) if view.manifest.parent.path == card.path]
+    if made:
+        st.dataframe(artifact_rows(made), hide_index=True, alt="Artifacts with size and quality")
+        with st.container(horizontal=True):
+            for view in made[:5]:
+                label = f"Evaluate {plain(view.recipe)} ({view.id})"
+                navigation.link("evaluate", label, ":material/speed:", variants=navigation.several(own, view.id))
+                navigation.link("job", f"Job of {view.id}", ":material/open_in_full:", id=view.job_id)
+    else:
+        st.caption("Nothing yet: what you optimize will stand here with its size and quality.")
+    st.subheader("Evaluations against it")
+    measured = evaluations.listing(opened, baseline=card.id, limit=EVALUATIONS)
+    for evaluation in measured:
+        with st.container(border=True, key=f"evaluation-{evaluation.id}"):
+            st.markdown(f"**{plain(evaluation.title)}**")
+            for sentence in verdicts(evaluation.document):
+                st.markdown(f"- {sentence}")
+            st.caption(plain(provenance(evaluation)))
+            navigation.link("evaluate", "Open", ":material/open_in_full:", id=evaluation.id)
+    if not measured:
+        st.caption("Nothing measured yet: verdicts against this model will stand here.")
+        navigation.link("evaluate", "Evaluate it", ":material/speed:", variants=navigation.several(own))

@@ -1,0 +1,188 @@
+"""The conversation of the playground: one prompt to both, answers as they arrive, and what was asked before."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import streamlit as st
+
+from app import navigation
+from app.playground.differences import Piece, differences, markup, speed, verdict
+from app.words import plain
+from backend.domain.errors import WhetstoneError
+from backend.service.serving import playground
+from backend.service.serving.playground import Question, Timing
+from backend.service.serving.serve import Served, is_address
+
+TURNS = "playground_turns"
+KEPT = 20
+"""Prompts of a session that stay on the page."""
+SHOWN = 80
+"""Characters of a prompt in one line."""
+EVERY_S = 0.05
+EXAMPLES = {
+    "A function": 'def read_lines(path):\n    """Return the lines of a file, without their line ends."""\n',
+    "A class": "class Stack:\n    def __init__(self):\n        self.items = []\n\n    def push(self, item):\n",
+    "A loop": "import os\n\nfor name in sorted(os.listdir('.')):\n    if name.endswith('.py'):\n",
+    "A test": "import unittest\n\nclass StringTest(unittest.TestCase):\n    def test_split(self):\n",
+}
+FIRST = "A function"
+
+
+@dataclass
+class Reply:
+    """One answer, as far as it has come. `error` says why there is no more of it."""
+
+    name: str
+    text: str = ""
+    timing: Timing = field(default_factory=Timing)
+    error: str | None = None
+    complete: bool = False
+
+
+@dataclass
+class Turn:
+    question: Question
+    replies: list[Reply]
+
+
+def history() -> list[Turn]:
+    """This session's prompts, newest first."""
+    found: list[Turn] = st.session_state.setdefault(TURNS, [])
+    return found
+
+
+def form(*, able: bool, alone: bool) -> Question | None:
+    """The prompt and how it is answered; the question when it was asked just now."""
+    st.session_state.setdefault("prompt", EXAMPLES[FIRST])
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.caption("Examples")
+        for label, text in EXAMPLES.items():
+            st.button(label, key=f"example-{label}", type="tertiary", icon=":material/code:", on_click=_take, args=(text,))
+    prompt = st.text_area(
+        "Prompt", height=140, key="prompt", persist_state="session",
+        help="The models continue this text. The starter model writes Python.",
+    )  # fmt: skip
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        max_tokens = st.number_input("Longest answer (tokens)", 1, 32768, 128, key="playground_tokens", width=190)
+        temperature = st.number_input(
+            "Temperature", 0.0, 2.0, 0.0, 0.1, key="playground_temperature", width=160,
+            help="0 takes the likeliest token each time; above it the answer is drawn by chance.",
+        )  # fmt: skip
+        seed = st.number_input("Seed", 0, 2**31 - 1, 0, key="playground_seed", width=160, help="For temperatures above 0.")
+        asked = st.button(
+            "Ask" if alone else "Ask both", type="primary" if able else "secondary", icon=":material/send:", key="ask",
+            shortcut="Ctrl+Enter", disabled=not able or not prompt,
+        )  # fmt: skip
+    return Question(prompt or "", int(max_tokens), float(temperature), int(seed)) if asked else None
+
+
+def _take(text: str) -> None:
+    st.session_state["prompt"] = text
+
+
+def ask(served: Sequence[Served], names: Sequence[str], question: Question) -> None:
+    """Stream the answers one after the other, so that neither slows the other, and keep them."""
+    turn = Turn(question, [Reply(name) for name in names])
+    history().insert(0, turn)
+    del history()[KEPT:]
+    for reply, server, place in zip(turn.replies, served, _places(turn), strict=True):
+        _stream(reply, server, question, place)
+    st.rerun()
+
+
+def _places(turn: Turn) -> list[Callable[[Reply], None]]:
+    """A column an answer, and how to draw in it anew."""
+    places = []
+    for column, reply in zip(st.columns(len(turn.replies)), turn.replies, strict=True):
+        with column:
+            st.markdown(_heading(reply.name))
+            line = st.empty()
+            text = st.container(border=True).empty()
+        line.caption("Waiting for its turn")
+        places.append(_painter(line, text))
+    return places
+
+
+def _painter(line: st.delta_generator.DeltaGenerator, text: st.delta_generator.DeltaGenerator) -> Callable[[Reply], None]:
+    def paint(reply: Reply) -> None:
+        line.caption(speed(reply.timing))
+        text.html(markup([Piece(reply.text, False)]))
+
+    return paint
+
+
+def _stream(reply: Reply, server: Served, question: Question, paint: Callable[[Reply], None]) -> None:
+    """Fill the reply; painted some twenty times a second at most."""
+    painted = 0.0
+    try:
+        model = server.served_name or playground.models(server.url)[0]
+        for piece in playground.stream(server.url, model, question, reply.timing):
+            reply.text += piece
+            if time.monotonic() - painted > EVERY_S:
+                paint(reply)
+                painted = time.monotonic()
+    except WhetstoneError as error:
+        reply.error = str(error)
+    reply.complete = True
+    paint(reply)
+
+
+def turns(sources: Sequence[str]) -> None:
+    """What was asked in this session: the latest in full, the others folded. `sources` are what could be measured next."""
+    asked = history()
+    if not asked:
+        return
+    st.subheader("Answers")
+    _turn(asked[0])
+    st.caption("Each time is of one answer, seen from this page, and is no measurement: to compare speed, evaluate.")
+    with st.container(horizontal=True, vertical_alignment="center"):
+        if sources:
+            navigation.link("evaluate", "Measure speed and quality", ":material/speed:", variants=",".join(sources))
+        if len(asked) > 1:
+            st.button("Forget these prompts", icon=":material/delete:", key="forget", type="tertiary", on_click=asked.clear)
+    if len(asked) > 1:
+        st.subheader("Asked before")
+        for turn in asked[1:]:
+            with st.expander(plain(turn.question.prompt.strip()[:SHOWN] or "White space")):
+                st.code(turn.question.prompt, language=None, wrap_lines=True)
+                _turn(turn)
+
+
+def _turn(turn: Turn) -> None:
+    """The answers beside each other, their differences marked where both are whole."""
+    question = turn.question
+    if len(turn.replies) == 2 and all(reply.complete and not reply.error for reply in turn.replies):
+        first, second = (reply.text for reply in turn.replies)
+        sides = [*differences(first, second)]
+        by_chance = "" if question.temperature == 0 else " Above temperature 0 they differ by chance too."
+        st.markdown(verdict(first, second) + by_chance)
+    else:
+        sides = [[Piece(reply.text, False)] for reply in turn.replies]
+    drawn = f"temperature {question.temperature:g}" + (f", seed {question.seed}" if question.temperature else "")
+    asked = plain(question.prompt.strip()[:SHOWN])
+    st.caption(f"Asked: {asked or 'white space'} · at most {question.max_tokens:,} tokens · {drawn}")
+    for column, reply, pieces in zip(st.columns(len(turn.replies)), turn.replies, sides, strict=True):
+        with column:
+            _reply(reply, pieces)
+
+
+def _heading(name: str) -> str:
+    """Bold; an address as code, or Markdown would make a link of it."""
+    return f"`{name.replace('`', '')}`" if is_address(name) else f"**{plain(name)}**"
+
+
+def _reply(reply: Reply, pieces: Sequence[Piece]) -> None:
+    st.markdown(_heading(reply.name))
+    if reply.text or not reply.error:
+        st.caption(speed(reply.timing))
+    if reply.text:
+        st.container(border=True).html(markup(pieces))
+    if reply.error:
+        st.error(plain(reply.error), icon=":material/error:")
+    elif not reply.complete:
+        st.warning("It was interrupted: ask again for the rest.", icon=":material/pause_circle:")
+    elif not reply.text:
+        st.info("The answer is empty: the model ended at once.", icon=":material/info:")

@@ -1,0 +1,147 @@
+"""The servers behind the playground, by the state of their job: to be started, waiting, loading, up, stopped, failed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from app import navigation, once, shell
+from app.jobs.cards import cancel_button
+from app.jobs.rows import elapsed, headline, progress_text
+from app.playground.pick import Pair, share
+from app.session import frozen
+from app.words import ago, plain, seconds
+from backend.domain.errors import WhetstoneError
+from backend.domain.jobs.jobs import JobKind, JobState
+from backend.service import Workspace
+from backend.service.jobs import jobs
+from backend.service.jobs.jobs import JobView
+from backend.service.serving import serve
+from backend.service.serving.serve import Served
+
+PURPOSE = "playground"
+
+
+def ready(opened: Workspace, pair: Pair) -> list[Served] | None:
+    """Draw what there is to say of the servers; where each of the pair answers, or None while they do not all."""
+    wanted = [source for _, source in pair if not serve.is_address(source)]
+    if not wanted:
+        return [_somebody_elses(source) for _, source in pair]
+    job = serve.latest(opened, wanted)
+    if job is None or job.ended:
+        _to_start(opened, pair, job)
+        return None
+    shell.live(f"playground-{job.id}", lambda: _panel(opened, job.id), active=True)
+    found = {served.source: served for served in serve.endpoints(opened, job.id)}
+    if job.state is not JobState.RUNNING or job.cancel_requested or not found:
+        return None
+    return [found.get(source) or _somebody_elses(source) for _, source in pair]
+
+
+def _somebody_elses(url: str) -> Served:
+    return Served(source=url, name=url, url=url, served_name="", ready_seconds=0.0)
+
+
+def _to_start(opened: Workspace, pair: Pair, last: JobView | None) -> None:
+    """How the last servers ended, and the button that starts them."""
+    if last is not None:
+        _ended(last)
+    wanted = sorted(source for _, source in pair if not serve.is_address(source))
+    mark = f"{','.join(wanted)} after {last.id if last else 'none'}"
+    label = "Start both" if len(wanted) > 1 else "Start it"
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.button(
+            label if last is None else f"{label} again", type="primary", icon=":material/play_arrow:", key="start",
+            shortcut="Alt+S", on_click=_start, args=(opened, pair, mark), **frozen(opened),
+        )  # fmt: skip
+        st.caption(f"{_took(opened, wanted)} They run on this machine only, and {_by_themselves(serve.IDLE_MINUTES)}.")
+    if refused := st.session_state.pop("playground_refused", None):
+        st.error(plain(refused), icon=":material/error:")
+
+
+def _took(opened: Workspace, wanted: Sequence[str]) -> str:
+    took = serve.loading_seconds(opened, wanted)
+    return (
+        f"Loading took {seconds(took)} the last time." if took else "The first time they are also compiled, which takes longest."
+    )
+
+
+def _ended(last: JobView) -> None:
+    """An orderly end is a line; a failure is a sentence with the way to its log."""
+    since = ago(last.finished_at)
+    if last.state in {JobState.FAILED, JobState.LOST}:
+        st.error(f"The servers ended {since}: {plain(last.error or 'no reason is known.')}", icon=":material/error:")
+        navigation.link("job", "See the log", ":material/work:", id=last.id)
+    elif last.state is JobState.CANCELLED:
+        st.info(f"Loading was cancelled {since}.", icon=":material/stop_circle:")
+    else:
+        st.info(
+            plain(f"{last.result.get('summary', 'The servers were stopped.')} That was {since}."), icon=":material/stop_circle:"
+        )
+
+
+def _start(opened: Workspace, pair: Pair, mark: str) -> None:
+    share(pair)
+    try:
+        job = serve.start(opened, [source for _, source in pair], submission=once.key(PURPOSE, mark))
+    except WhetstoneError as error:
+        st.session_state["playground_refused"] = str(error)
+    else:
+        once.remember(PURPOSE, job.id)
+
+
+def _panel(opened: Workspace, job_id: str) -> tuple[str, bool, bool]:
+    """What moves while the job is active; the page follows when the answer changes."""
+    job = jobs.show(opened, job_id)
+    up = bool(serve.endpoints(opened, job_id))
+    with st.container(border=True):
+        if job.state is JobState.CANCELLING or job.cancel_requested:
+            st.markdown(":material/hourglass_bottom: Stopping the servers")
+        elif job.state is JobState.RUNNING and up:
+            _up(opened, job)
+        else:
+            _loading(opened, job)
+    return str(job.state), up, job.cancel_requested
+
+
+def _loading(opened: Workspace, job: JobView) -> None:
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.markdown(headline(job), width="stretch")
+        navigation.link("job", "Phases and log", ":material/work:", id=job.id)
+        cancel_button(opened, job, "playground")
+    st.progress(min(1.0, job.progress or 0.0), text=progress_text(job))
+    if job.state is not JobState.QUEUED:
+        st.caption(_took(opened, serve.served(opened, job.id)))
+        return
+    for other in serve.holding(opened):
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.markdown(f":material/schedule: It waits for **{plain(other.title)}**.", width="stretch")
+            if other.kind == JobKind.SERVE:
+                _stop_button(opened, other, "Stop those servers")
+
+
+def _up(opened: Workspace, job: JobView) -> None:
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.markdown(f":material/check_circle: **{plain(job.title)}** · running for {seconds(elapsed(job))}", width="stretch")
+        navigation.link("job", "Job and log", ":material/work:", id=job.id)
+        _stop_button(opened, job, "Stop the servers")
+    behind = serve.waiting(opened)
+    waits = f"**{behind} {'job waits' if behind == 1 else 'jobs wait'} for them to stop.**" if behind else "Other jobs wait."
+    idle = float(jobs.specification(opened, job.id)["idle_minutes"])
+    st.caption(f"{waits} They {_by_themselves(idle)}.")
+
+
+def _by_themselves(minutes: float) -> str:
+    return f"stop by themselves when nobody asks for {minutes:g} minutes"
+
+
+def _stop_button(opened: Workspace, job: JobView, label: str) -> None:
+    st.button(label, icon=":material/stop_circle:", key=f"stop-{job.id}", on_click=_stop, args=(opened, job.id))
+
+
+def _stop(opened: Workspace, job_id: str) -> None:
+    try:
+        jobs.cancel(opened, job_id)
+    except WhetstoneError as error:
+        st.toast(plain(str(error)), icon=":material/error:")

@@ -1,0 +1,266 @@
+"""Presets on screens: the list and its choice in the address, one preset with its three kinds of figures, apply, import, save."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from app import navigation
+from app.build import address as recipe_address
+from app.build.options import stack
+from app.presets import rows as preset_rows
+from app.session import frozen
+from app.words import message, plain
+from backend.domain.errors import NotFound, WhetstoneError
+from backend.domain.planner.presets import GOALS
+from backend.domain.recipe.recipe import Recipe
+from backend.service import Workspace
+from backend.service.models import models
+from backend.service.plans import recipes
+from backend.service.presets import presets
+from backend.service.presets.presets import Applied, Filter, KnownPreset, PresetView
+
+SEEN, REVISION, TOLD = "presets_seen", "presets_revision", "presets_told"
+
+
+def model_presets(opened: Workspace, model_id: str) -> None:
+    """The presets of one model, with the way to build on each: a section of the model's page."""
+    st.subheader("Presets")
+    known = presets.listing(opened, Filter(model=model_id))
+    if not known:
+        st.caption("None for this model yet. Presets of other models can be applied to it on the Presets page.")
+        navigation.link("presets", "All presets", ":material/bookmarks:")
+        return
+    views = presets.views(opened, known)
+    st.caption(preset_rows.legend())
+    st.dataframe(
+        [preset_rows.row(view) for view in views], hide_index=True, alt="Presets of this model: estimated, published and measured"
+    )
+    with st.container(horizontal=True):
+        for view in views:
+            navigation.link("presets", plain(view.preset.id), ":material/bookmark:", selected=view.preset.id)
+        if len(views) > 1:
+            ids = ",".join(view.preset.id for view in views)
+            navigation.link("compare", "Compare these presets", ":material/compare_arrows:", presets=ids)
+
+
+def chosen(opened: Workspace) -> list[KnownPreset]:
+    """Those of the address that are here; an id that is not is told."""
+    words = st.query_params.get("selected", "")
+    if st.session_state.get(SEEN, words) != words:  # the address was changed by a link or by Back: draw the table anew
+        st.session_state[REVISION] = st.session_state.get(REVISION, 0) + 1
+    st.session_state[SEEN] = words
+    return found(opened, words)
+
+
+def found(opened: Workspace, words: str) -> list[KnownPreset]:
+    """Presets by ids between commas, each once."""
+    known = []
+    for wanted in dict.fromkeys(navigation.parts(words)):
+        try:
+            known.append(presets.find(opened, wanted))
+        except NotFound as error:
+            st.error(message(error), icon=":material/error:")
+    return known
+
+
+def table(views: Sequence[PresetView], selected: Sequence[str], key: str) -> None:
+    """The list; ticking rows changes the choice in the address."""
+    ids = [view.preset.id for view in views]
+    name = f"presets-{key}-{st.session_state.get(REVISION, 0)}"
+    rows = [number for number, preset_id in enumerate(ids) if preset_id in selected]
+    st.dataframe(
+        [preset_rows.row(view) for view in views], hide_index=True, key=name, selection_mode="multi-row",
+        on_select=lambda: _ticked(name, ids), selection_default={"selection": {"rows": rows}},
+        alt="Presets with what is estimated, published and measured of them",
+    )  # fmt: skip
+
+
+def _ticked(name: str, ids: Sequence[str]) -> None:
+    """What is chosen on other pages of the list stays."""
+    ticked = [ids[row] for row in st.session_state[name].selection.rows]
+    kept = [wanted for wanted in navigation.parts(st.query_params.get("selected", "")) if wanted not in ids]
+    choose([*kept, *ticked])
+
+
+def choose(ids: Sequence[str]) -> None:
+    """Write the choice into the address."""
+    words = ",".join(ids)
+    if words:
+        st.query_params["selected"] = words
+    else:
+        st.query_params.pop("selected", None)
+    st.session_state[SEEN] = words
+
+
+def detail(view: PresetView) -> None:
+    """What is known of one preset, a box a kind."""
+    goal = GOALS[view.preset.goal]
+    st.subheader(plain(view.preset.id))
+    st.markdown(f"{goal.title}: {goal.meaning}. {plain(view.preset.summary)}")
+    _estimated(view)
+    _published(view)
+    _measured(view)
+
+
+def _head(kind: str) -> None:
+    icon, word, meaning = preset_rows.SAID[kind]
+    st.markdown(f"{icon} **{word}**, {meaning}")
+
+
+def _estimated(view: PresetView) -> None:
+    with st.container(border=True, key="box-estimated"):
+        _head("estimated")
+        levels = view.estimated.levels
+        if not levels:
+            st.caption(f"Nothing: {message(view.estimated.why_not)}")
+            return
+        st.dataframe(preset_rows.estimate_rows(view), hide_index=True, alt="Estimated figures at each concurrency")
+        load, note = levels[0].load, levels[0].price_note
+        st.caption(
+            f"{load.input_tokens} tokens in, {load.output_tokens} out a request. Price: {plain(note or 'none is published')}."
+        )
+        if levels[0].tpot_ms is None and view.preset.target.startswith("local"):
+            st.caption("This machine's speed was not measured yet, so nothing can be said of time.")
+            navigation.link("hardware", "Measure it on Hardware", ":material/memory:")
+        with st.expander("How this is estimated"):
+            for name, formula in levels[0].formulas.items():
+                st.markdown(f"**{name}**: {plain(formula)}")
+            for unknown in levels[0].unknown:
+                st.caption(f"Unknown: {plain(unknown)}")
+
+
+def _published(view: PresetView) -> None:
+    with st.container(border=True, key="box-published"):
+        _head("published")
+        if not view.preset.published:
+            st.caption("Nothing is published of this preset.")
+        for claim, today in zip(view.preset.published, view.today, strict=True):
+            for part in preset_rows.claim_words(claim, today):
+                st.markdown(part)
+
+
+def _measured(view: PresetView) -> None:
+    with st.container(border=True, key="box-measured"):
+        _head("measured")
+        if not view.measured:
+            st.caption("Not measured yet: optimize a model with this recipe and evaluate it, and its figures will stand here.")
+        for number, measured in enumerate(view.measured):
+            st.dataframe(preset_rows.measured_rows(measured), hide_index=True, alt=f"Measured figures of {measured.evaluation}")
+            for sentence in measured.verdicts:
+                st.markdown(f"- {sentence}")
+            st.caption(plain(f"{measured.provenance} Workload {measured.workload}."))
+            if measured.bundled:
+                st.caption("This evaluation comes with Whetstone.")
+            else:
+                navigation.link("evaluate", f"Open {measured.evaluation}", ":material/open_in_full:", id=measured.evaluation)
+            if number + 1 < len(view.measured):
+                st.divider()
+
+
+def apply(opened: Workspace, view: PresetView) -> None:
+    """The recipe, held against any model and target, and the way to Build with it."""
+    preset = view.preset
+    st.markdown("**Apply it**")
+    known = [model.source for model in models.known(opened) if model.present]
+    options = list(dict.fromkeys([preset.model, *known]))
+    model = st.selectbox(
+        "To model", options, key=f"apply-model-{preset.id}", accept_new_options=True,
+        help="A model of the catalog, or the path of a folder.",
+    )  # fmt: skip
+    places = list(dict.fromkeys([preset.target, "local", "auto", *targets_named(opened)]))
+    target = st.selectbox("On target", places, key=f"apply-target-{preset.id}", accept_new_options=True)
+    try:
+        applied = presets.apply(opened, preset.id, model=model, target=target)
+    except WhetstoneError as error:
+        st.error(message(error), icon=":material/error:")
+    else:
+        _applied(opened, applied)
+    st.code(recipes.write_text(preset.recipe), language="yaml", wrap_lines=True)
+
+
+def targets_named(opened: Workspace) -> list[str]:
+    """The targets that presets use."""
+    return list(dict.fromkeys(known.preset.target for known in presets.listing(opened, limit=200)))
+
+
+def _applied(opened: Workspace, applied: Applied) -> None:
+    verdict = applied.verdict
+    if not models.has_weights(opened, applied.model):
+        st.caption("The weights of this model are not here: this is a plan. Import the model to optimize it.")
+        navigation.link("import", "Import it", ":material/folder_open:")
+    if verdict.plan is not None:
+        st.success(f"Valid for {plain(applied.model)} on {plain(applied.target)}.", icon=":material/check_circle:")
+        for note in verdict.plan.notes:
+            st.caption(message(note))
+        _to_build("Open in Build", applied.model, applied.recipe, applied.target)
+        return
+    for reason in verdict.reasons:
+        st.error(message(reason.message), icon=":material/block:")
+        st.caption(f"Why: {plain(reason.source)}")
+    nearest = verdict.suggestion
+    if nearest is not None:
+        where = verdict.suggestion_target or applied.target
+        label = f"Use the nearest valid recipe: {plain(stack(nearest))}, on {plain(where)}"
+        _to_build(label, applied.model, nearest, where)
+
+
+def _to_build(label: str, model: str, recipe: Recipe, target: str) -> None:
+    address = recipe_address.write(recipes.write_text(recipe))
+    if address is None:
+        st.caption("The recipe is too long for an address: download it with the export below and read it in Build.")
+    else:  # a link and not a button: Back then leads to this preset
+        with st.container(border=True, width="content", key="to-build"):
+            navigation.link("build", label, ":material/construction:", model=model, recipe=address, target=target)
+
+
+def files(opened: Workspace, ids: Sequence[str]) -> None:
+    """Export what is chosen or listed as one file; import such a file."""
+    with st.expander("Export and import", icon=":material/swap_horiz:"):
+        if ids:
+            st.download_button(
+                f"Export {len(ids)} presets", lambda: presets.export(opened, ids), "presets.yaml", "application/yaml",
+                on_click="ignore", icon=":material/download:", key="export",
+            )  # fmt: skip
+        file = st.file_uploader("A file of presets", type=["yaml", "yml"], max_upload_size=1, key="presets-file")
+        replace = st.checkbox("Replace presets of the same id", key="presets-replace")
+        if st.button("Import", key="import", disabled=file is None or opened.read_only, help=frozen(opened).get("help")):
+            try:
+                taken = presets.take(opened, presets.read(file.getvalue()), replace=replace)
+            except WhetstoneError as error:
+                st.error(message(error), icon=":material/error:")
+            else:
+                _tell(", ".join(f"{name}: {outcome}" for name, outcome in taken))
+
+
+def save(opened: Workspace) -> None:
+    """Keep a recipe of one's own as a preset."""
+    with st.expander("Save a recipe as a preset", icon=":material/bookmark_add:"), st.form("save-preset", border=False):
+        name = st.text_input("Id", placeholder="my-model/fast", max_chars=121, help="Two words with a slash between.")
+        model = st.selectbox("Model", [known.source for known in models.known(opened)], accept_new_options=True)
+        goal = st.selectbox("Goal", list(GOALS), format_func=lambda goal: GOALS[goal].title)
+        target = st.text_input("Target", "local", max_chars=80)
+        summary = st.text_input("What it is good for", max_chars=200)
+        text = st.text_area("Recipe in YAML", "name: my recipe\nsteps:\n  - quantize: {method: w8a8}\n", max_chars=100_000)
+        if st.form_submit_button("Save", key="save", **frozen(opened)):
+            try:
+                recipe = recipes.read_text(text)
+                known = presets.save(opened, name, model=model, goal=goal, recipe=recipe, target=target, summary=summary)
+            except WhetstoneError as error:
+                st.error(message(error), icon=":material/error:")
+            else:
+                choose([known.preset.id])
+                _tell(f"{known.preset.id} is kept.")
+
+
+def _tell(words: str) -> None:
+    """On the next run, which lists what is new."""
+    st.session_state[TOLD] = words
+    st.rerun()
+
+
+def tell() -> None:
+    """What the last run did."""
+    if words := st.session_state.pop(TOLD, None):
+        st.success(plain(words), icon=":material/check_circle:")

@@ -1,0 +1,204 @@
+"""Presets in rows and words: the three kinds of figures never share a column. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from app.build.options import stack
+from app.words import plain, size
+from backend.domain.planner.estimate import Estimate
+from backend.domain.planner.presets import GOALS, Claim, Preset
+from backend.present.charts.presets import SIGNS
+from backend.present.presets import Measurement
+from backend.present.words.verdicts import figure, quality_cost
+from backend.service.presets.presets import PresetView
+
+PUBLISHED = "”"
+SIGN = {"published": PUBLISHED, **{str(kind): sign for kind, sign in SIGNS.items()}}
+AT = 16
+"""Requests at once of the figures in a list; charts and details show the others."""
+NONE = "–"
+SAID = {
+    "estimated": (":material/calculate:", "Estimated", "computed here by formula, a range"),
+    "published": (":material/format_quote:", "Published", "stated by others, word for word, not checked by running it"),
+    "measured": (":material/speed:", "Measured", "by an evaluation, on the machine it names"),
+}
+"""Icon, word and meaning of each kind."""
+Ends = tuple[float, float]
+
+
+def legend() -> str:
+    """The three kinds in one line."""
+    return " · ".join(f"{icon} {SIGN[kind]} **{word}**: {meaning}" for kind, (icon, word, meaning) in SAID.items())
+
+
+def ends(value: Ends | None) -> str:
+    """`30.1 to 52.4`, or a dash."""
+    return NONE if value is None else f"{figure(value[0])} to {figure(value[1])}"
+
+
+def row(view: PresetView) -> dict[str, str]:
+    """One line of the list."""
+    preset, estimate = view.preset, view.estimated.at(AT)
+    found: dict[str, str] = {
+        "Preset": preset.id,
+        "Recipe": stack(preset.recipe),
+        "Target": preset.target,
+        f"≈ Estimated tokens/s at {AT}": ends(estimate.output_tokens_per_s) if estimate else NONE,
+        f"{PUBLISHED} Published": "; ".join(claim.figures for claim in preset.published) or NONE,
+        "● Measured": short(view.measured[0]) if view.measured else NONE,
+        f"≈ Estimated ms a token at {AT}": ends(estimate.tpot_ms) if estimate else NONE,
+        f"≈ Estimated USD a million at {AT}": ends(estimate.price_per_million_output) if estimate else NONE,
+    }
+    return found
+
+
+def short(measured: Measurement) -> str:
+    """Its best sound level."""
+    best = measured.best
+    return f"{figure(best.output_tokens_per_s)} tokens/s at {best.concurrency}" if best else "no sound level with tokens/s"
+
+
+Line = tuple[str, Callable[[Estimate], str]]
+ESTIMATES: tuple[Line, ...] = (
+    ("First token (ms)", lambda level: ends(level.ttft_ms)),
+    ("Per output token (ms)", lambda level: ends(level.tpot_ms)),
+    ("Output tokens/s", lambda level: ends(level.output_tokens_per_s)),
+    ("USD a million out", lambda level: ends(level.price_per_million_output)),
+)
+
+
+def estimate_rows(view: PresetView) -> list[dict[str, str]]:
+    """A row a quantity, a column a concurrency."""
+    return [
+        {"≈ Estimated": name, **{f"{level.load.concurrency} at once": say(level) for level in view.estimated.levels}}
+        for name, say in ESTIMATES
+    ]
+
+
+def measured_rows(measured: Measurement) -> list[dict[str, str]]:
+    """A row a concurrency."""
+    return [
+        {
+            "● Measured": f"{level.concurrency} at once" + ("" if level.sound else ", not the server's figure"),
+            "First token, p50 (ms)": figure(level.ttft_ms_p50),
+            "Per output token, p50 (ms)": figure(level.tpot_ms_p50),
+            "Output tokens/s": figure(level.output_tokens_per_s),
+            "Repeats": str(level.repeats),
+        }
+        for level in measured.levels
+    ]
+
+
+def claim_words(claim: Claim, today: str | None) -> list[str]:
+    """The figure, the sentence it stands in, its conditions, what today's prices say, and where it stands."""
+    where = f"[{plain(claim.source)}]({claim.url})" if claim.url else plain(claim.source)
+    said = [f"**{plain(claim.metric)} {plain(claim.figures)}**", f"“{plain(claim.statement)}”", plain(claim.conditions)]
+    return [*(part for part in said if part), *([f":material/calculate: {plain(today)}"] if today else []), where]
+
+
+def differences(views: Sequence[PresetView], names: Sequence[str], *, only: bool) -> list[dict[str, str]]:
+    """A row a property, a column a preset; `only` leaves out what is the same in all."""
+    found = [_properties(view) for view in views]
+    rows = []
+    for name in dict.fromkeys(name for properties in found for name in properties):
+        values = [properties.get(name, NONE) for properties in found]
+        if not only or len(views) == 1 or len(set(values)) > 1:
+            rows.append({"": name, **dict(zip(names, values, strict=True))})
+    return rows
+
+
+def _properties(view: PresetView) -> dict[str, str]:
+    preset = view.preset
+    serving = preset.recipe.serving.model_dump(exclude_defaults=True)
+    found = {
+        "Preset": preset.id,
+        "Goal": GOALS[preset.goal].title,
+        "Model": preset.model,
+        "Target": preset.target,
+        "Recipe": stack(preset.recipe),
+        **{f"Serving, {name}": str(value) for name, value in serving.items()},
+        "Origin": view.origin,
+    }
+    return found | _estimated(view) | _published(preset) | _measured(view)
+
+
+def _estimated(view: PresetView) -> dict[str, str]:
+    if not view.estimated.levels:
+        return {"≈ Estimated": f"nothing: {view.estimated.why_not}"}
+    first = view.estimated.levels[0]
+    hour = first.price_per_hour
+    found = {
+        "≈ Price an hour (USD, on demand)": NONE if hour is None else figure(hour, 4),
+        "≈ Weights": size(first.weights_bytes),
+        "≈ Accelerators used": str(first.tensor_parallel),
+        "≈ Longest context (tokens)": NONE if first.max_context is None else f"{first.max_context:,}",
+    }
+    for level in view.estimated.levels:
+        found |= {f"≈ {name} at {level.load.concurrency}": say(level) for name, say in ESTIMATES}
+    return found
+
+
+def _published(preset: Preset) -> dict[str, str]:
+    return {f"{PUBLISHED} {claim.metric}": f"{claim.figures}" for claim in preset.published}
+
+
+def _measured(view: PresetView) -> dict[str, str]:
+    if not view.measured:
+        return {"● Measured": "not yet"}
+    latest = view.measured[0]
+    found = {"● Measured": f"{latest.evaluation}, {latest.measured_at[:10]}, {latest.hardware}"}
+    for level in latest.levels:
+        if level.sound:
+            found[f"● Output tokens/s at {level.concurrency}"] = figure(level.output_tokens_per_s)
+            found[f"● Per output token, p50 (ms) at {level.concurrency}"] = figure(level.tpot_ms_p50)
+    return found | {"● Quality": quality_cost(latest.quality)}
+
+
+def figure_rows(views: Sequence[PresetView]) -> list[dict[str, Any]]:
+    """For export: a row a preset, kind and concurrency, or a published claim; ranges as least and most."""
+    return [found for view in views for found in (*_estimate_figures(view), *_published_figures(view), *_measured_figures(view))]
+
+
+def _head(view: PresetView, kind: str, source: str) -> dict[str, Any]:
+    preset = view.preset
+    return {
+        "preset": preset.id, "model": preset.model, "goal": preset.goal, "target": preset.target, "recipe": preset.recipe.name,
+        "kind": kind, "source": source,
+    }  # fmt: skip
+
+
+def _estimate_figures(view: PresetView) -> list[dict[str, Any]]:
+    rows = []
+    for level in view.estimated.levels:
+        for name, value in (
+            ("ttft_ms", level.ttft_ms), ("tpot_ms", level.tpot_ms), ("output_tokens_per_s", level.output_tokens_per_s),
+            ("price_per_million_output", level.price_per_million_output),
+        ):  # fmt: skip
+            if value is not None:
+                head = _head(view, "estimated", f"formula, {level.price_note or 'no price'}")
+                rows.append(head | {"concurrency": level.load.concurrency, "metric": name, "least": value[0], "most": value[1]})
+    return rows
+
+
+def _published_figures(view: PresetView) -> list[dict[str, Any]]:
+    return [
+        _head(view, "published", claim.url or claim.source)
+        | {"concurrency": None, "metric": f"{claim.metric} ({claim.unit})", "least": claim.value, "most": claim.value}
+        for claim in view.preset.published
+    ]
+
+
+def _measured_figures(view: PresetView) -> list[dict[str, Any]]:
+    rows = []
+    for measured in view.measured:
+        for level in measured.levels:
+            fields = level.model_dump(exclude={"concurrency", "repeats", "sound"})
+            head = _head(view, "measured" if level.sound else "measured, not the server's figure", measured.provenance)
+            rows += [
+                head | {"concurrency": level.concurrency, "metric": name, "least": value, "most": value}
+                for name, value in fields.items()
+                if value is not None
+            ]
+    return rows

@@ -1,0 +1,68 @@
+"""The grid of verdicts on a screen: one look before the sentences."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from app.words import plain
+from backend.domain.evaluation.document import Evaluation
+from backend.present.words.grid import GridCell, GridRow, grid, keys
+from backend.present.words.verdicts import streams
+
+CONCURRENCY = "**Concurrency**"
+"""No name of a variant is this heading: theirs are escaped."""
+NO_BREAK = "\u00a0"
+MANY = 4
+"""More levels than this go down the page instead of across, so that a grid is never wider than a screen."""
+ROW, TALL = 40, 240
+"""Pixels: a longer grid scrolls, so that the first chart stays in sight."""
+SIGNS = {
+    "baseline": "",
+    "better": ":green[:material/arrow_upward:] ",
+    "worse": ":orange[:material/arrow_downward:] ",
+    "even": ":material/equal: ",
+    "none": ":gray[:material/help:] ",
+}
+
+
+def show(document: Evaluation) -> None:
+    """Throughput against the baseline at every level, and each variant's quality beside it."""
+    rows = grid(document)
+    if not rows:
+        return
+    table = across(rows, keys(document)) if len(keys(document)) <= MANY else down(rows, keys(document))
+    height = TALL if len(table) > TALL // ROW else "content"
+    st.table(
+        table,
+        border="horizontal",
+        hide_index=True,
+        height=height,
+        alt="Verdicts: output tokens/s of each variant at each concurrency",
+    )
+
+
+def across(rows: list[GridRow], at: list[int | str]) -> list[dict[str, str]]:
+    """A row a variant, a column a concurrency."""
+    return [
+        {"Variant and quality": f"**{plain(row.name)}** {row.quality}", **{streams(level): written(row, level) for level in at}}
+        for row in rows
+    ]
+
+
+def down(rows: list[GridRow], at: list[int | str]) -> list[dict[str, str]]:
+    """A row a concurrency, a column a variant, quality first."""
+    found = [{CONCURRENCY: streams(level), **{plain(row.name): written(row, level) for row in rows}} for level in at]
+    return [{CONCURRENCY: "**Quality**", **{plain(row.name): row.quality for row in rows}}, *found]
+
+
+def written(row: GridRow, level: int | str) -> str:
+    """A sign, the word, the interval; a dash where the variant has no such level."""
+    cell = row.cells.get(level)
+    return "–" if cell is None else f"{SIGNS[cell.kind]}{_bold(cell)}{f'; {cell.but}' if cell.but else ''}"
+
+
+def _bold(cell: GridCell) -> str:
+    """The outcome strong; its interval never broken over two lines."""
+    head, bracket, interval = cell.words.partition(" (")
+    rest = f"{bracket}{interval.replace(' ', NO_BREAK)}"
+    return f"**{head}**{rest}" if cell.kind in ("better", "worse") else f"{head}{rest}"

@@ -1,0 +1,124 @@
+"""What serving a variant would cost, as a what-if on stored measurements: price of the hour, latency limits, an API, a month."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from typing import Any
+
+import streamlit as st
+
+from app import charts
+from app.words import plain
+from backend.domain.evaluation import select
+from backend.domain.evaluation.document import Evaluation
+from backend.domain.limits.slo import Slo
+from backend.domain.what_if import repricing
+from backend.domain.what_if.costs import ApiPrice
+from backend.present.charts import evaluation as drawn
+from backend.present.report import WhatIf
+from backend.present.words import costs
+from backend.present.words.costs import NEVER, Within
+from backend.present.words.verdicts import figure
+from backend.service import Workspace
+from backend.service.machines import prices
+
+__all__ = ["NEVER", "ask", "draw_price", "figure", "rows", "show"]
+
+AS_GIVEN = "the price given here"
+HIGHEST = 1e12
+"""Of anything that is typed in: an address may say `inf`."""
+URL: dict[str, Any] = {"bind": "query-params"}
+UNSET: dict[str, Any] = {"min_value": 0.0, "max_value": HIGHEST, "value": None, **URL}
+
+
+def show(opened: Workspace, document: Evaluation, names: Collection[str]) -> tuple[WhatIf, Evaluation]:
+    """The fields, the price curves of the variants called `names`, a row a variant; what was asked, and the document at that
+    price."""
+    st.caption(
+        "A what-if on these measurements: nothing is run again. The instance gives its price only; the speed stays that of the "
+        "machine that was measured. Every price on this page and in the report follows."
+    )
+    asked = ask(opened, document)
+    hour = costs.hour_words(document, asked)
+    st.caption(plain(hour))
+    priced = repricing.as_asked(document, asked)
+    draw_price(select.only(priced, names))
+    found = costs.within_limits(priced, asked)
+    st.dataframe(rows(priced, asked, found), hide_index=True, placeholder="–", alt="Cost of each variant within the limits")
+    st.caption(plain(" ".join(said for said in costs.basis(document, asked, found) if said != hour)))
+    return asked, priced
+
+
+def draw_price(document: Evaluation) -> None:
+    """One price against concurrency, with what that price is."""
+    metric = st.selectbox(
+        "Price", list(drawn.PRICES), 1, format_func=drawn.PRICES.__getitem__, key="evaluation_price", bind="query-params"
+    )
+    charts.show(drawn.price(document, metric, charts.theme()), "evaluation-price")
+    st.caption(costs.price_words(document, metric))
+
+
+def ask(opened: Workspace, document: Evaluation) -> WhatIf:
+    """Draw the fields and answer with what they say; what was left as it is stored is None."""
+    stored = document.options
+    first, second, third, fourth = st.columns(4, vertical_alignment="bottom")
+    hour, source = _hour(opened, first, second, stored.price_per_hour)
+    percent = third.number_input("Discount (%)", 0.0, 99.0, stored.discount * 100, key="cost_discount", **URL)
+    ratio = fourth.number_input(
+        "Input tokens an output token", 0.01, 1000.0, stored.input_output_ratio, key="cost_ratio", help="For the blended prices.",
+        **URL,
+    )  # fmt: skip
+    first, second, third, fourth, fifth = st.columns(5, vertical_alignment="bottom")
+    ttft = first.number_input("TTFT p95, at most (ms)", key="cost_ttft", placeholder="no limit", **UNSET)
+    tpot = second.number_input("TPOT p95, at most (ms)", key="cost_tpot", placeholder="no limit", **UNSET)
+    api = _api(third)
+    requests = fourth.number_input("Requests a month", key="cost_requests", step=1000.0, placeholder="none", **UNSET)
+    peak = fifth.number_input(
+        "Peak over mean load", 1.0, 100.0, 2.0, key="cost_peak", help="The busiest moment decides how many machines it takes.",
+        **URL,
+    )  # fmt: skip
+    return WhatIf(
+        limits=Slo(ttft_p95_ms=_finite(ttft), tpot_p95_ms=_finite(tpot)), price_source=source,
+        per_hour=None if hour == stored.price_per_hour else hour,
+        discount=None if percent == stored.discount * 100 or _finite(percent) is None else percent / 100,
+        input_output_ratio=None if ratio == stored.input_output_ratio else _finite(ratio),
+        api=api, requests_a_month=_finite(requests) or None, peak=_finite(peak) or 2.0,
+    )  # fmt: skip
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _api(place: Any) -> ApiPrice | None:
+    with place.popover("Hosted API", icon=":material/cloud:", width="stretch"):
+        st.caption("What an API asks for a million tokens, in the currency of the hourly price.")
+        inside = _finite(st.number_input("Input tokens", key="cost_api_in", placeholder="none", format="%.3f", **UNSET))
+        outside = _finite(st.number_input("Output tokens", key="cost_api_out", placeholder="none", format="%.3f", **UNSET))
+    known = inside is not None or outside is not None
+    return ApiPrice(per_million_input=inside or 0.0, per_million_output=outside or 0.0) if known else None
+
+
+def _hour(opened: Workspace, left: Any, right: Any, stored: float | None) -> tuple[float | None, str | None]:
+    """Per hour and where that price is from: an instance of the list, or what is typed in; an emptied field is as stored."""
+    listed = {row.instance: row for row in prices.listing(opened) if row.usd_per_hour is not None}
+    chosen = left.selectbox("Price of", [AS_GIVEN, *listed], key="cost_instance", bind="query-params")
+    if chosen in listed:
+        row = listed[chosen]
+        right.text_input("Price per hour (USD)", f"{row.usd_per_hour:.4f}", disabled=True, key=f"cost_hour_of_{chosen}")
+        return row.usd_per_hour, f"USD, {row.instance} in {row.region}, on demand, as of {row.as_of}; {row.source_text}"
+    typed = right.number_input(
+        "Price per hour", 0.0, HIGHEST, stored, format="%.4f", key="cost_hour", bind="query-params",
+        placeholder="none" if stored is None else f"{stored:g}, as given",
+    )  # fmt: skip
+    return _finite(typed), None
+
+
+def rows(document: Evaluation, asked: WhatIf, at: Within | None = None) -> list[dict[str, str | None]]:
+    """One a variant, in the evaluation's order, as written cells; what cannot be told says so. `at` as in `cost_words.rows`."""
+    return [{name: _cell(cell) for name, cell in row.items()} for row in costs.rows(document, asked, at)]
+
+
+def _cell(cell: str | float | None) -> str:
+    return cell if isinstance(cell, str) else figure(cell)

@@ -1,0 +1,79 @@
+"""Goodput on a screen: limits for each request as sliders in the address, and what each variant answers within them.
+
+Counted anew from the stored latencies at every move; nothing is run again.
+"""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from app import charts
+from app.compare import slo
+from app.words import plain
+from backend.domain.errors import NotFound
+from backend.domain.evaluation.document import Evaluation
+from backend.domain.limits.goodput import Counted, Goodput, Key, Limits, best
+from backend.present.charts.goodput import goodput
+from backend.present.words.verdicts import figure
+from backend.service.evaluations import latencies
+from backend.service.evaluations.evaluations import EvaluationView
+
+FIELDS = {
+    "ttft_ms": ("slo_ttft", "Time to first token, at most (ms)"),
+    "tpot_ms": ("slo_tpot", "Inter-token latency, at most (ms)"),
+    "client_latency_ms": ("slo_latency", "Whole answer, at most (ms)"),
+}
+
+
+def show(view: EvaluationView, document: Evaluation, shown: Evaluation) -> None:
+    """The sliders, a row a variant, the chart; of `shown`, the same document, only the variants that are drawn."""
+    st.caption(
+        "Goodput is the requests a second of which every latency is within these limits; failed ones are not. All the way to the "
+        "right is no limit. Counted from the stored requests: nothing is run again."
+    )
+    limits = choose(document)
+    try:
+        counts = latencies.counts(view, limits)
+    except NotFound as error:
+        st.info(plain(str(error)), icon=":material/info:")
+        return
+    st.dataframe(rows(document, counts), hide_index=True, alt="The highest goodput of each variant within the limits")
+    charts.show(goodput(shown, counts, charts.theme()), "evaluation-goodput")
+
+
+def choose(document: Evaluation) -> Limits:
+    """Draw the sliders and answer with what they say."""
+    found: dict[str, float | None] = {}
+    for column, (metric, (key, label)) in zip(st.columns(len(FIELDS), vertical_alignment="bottom"), FIELDS.items(), strict=True):
+        highest = largest(document, metric)
+        if highest is None:
+            column.caption(f"{label}: not measured")
+            continue
+        top, step = slo.scale(highest)
+        value = column.slider(label, 0.0, top, top, step, key=key, bind="query-params")
+        found[metric] = value if value < top else None
+    return Limits(**found)
+
+
+def largest(document: Evaluation, metric: str) -> float | None:
+    """The highest p99 of any level, in milliseconds; None where it was not measured."""
+    summaries = [getattr(level, metric) for result in document.variants for level in result.levels]
+    return max((summary.p99 for summary in summaries if summary), default=None)
+
+
+def rows(document: Evaluation, counts: dict[Key, Counted]) -> list[dict[str, str]]:
+    """One a variant, at the load of its highest goodput, in the evaluation's order."""
+    return [_row(name, found) for name, found in best(document, counts).items()]
+
+
+def _row(name: str, found: Goodput | None) -> dict[str, str]:
+    if found is None:
+        return {"Variant": name, "Highest goodput at": "no valid level"}
+    level, (low, high) = found.level, found.interval
+    return {
+        "Variant": name,
+        "Highest goodput at": f"concurrency {level.key}" if level.mode == "closed" else str(level.key),
+        "Goodput (requests/s)": figure(found.requests_per_s),
+        "Within the limits": f"{found.share:.1%} (95% {low:.1%} to {high:.1%})",
+        "All requests/s": figure(found.requests_per_s / found.share) if found.share else figure(level.requests_per_s),
+    }

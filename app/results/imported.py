@@ -1,0 +1,98 @@
+"""What other load generators measured, beside our figures: upload, choice, a chart with open marks, definitions."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from app import charts
+from app.session import frozen
+from app.words import message, plain
+from backend.domain.errors import WhetstoneError
+from backend.domain.evaluation.document import Evaluation
+from backend.domain.imported.result import NO_TEST, TITLES, ImportedResult, definition_rows, figure_rows
+from backend.present.charts import imported as charts_imported
+from backend.service import Workspace
+from backend.service.evaluations import imported
+
+KEY, UPLOADED, REFUSED = "imported", "imported_uploaded", "imported_refused"
+ADDRESS = "imported"
+
+
+def show(opened: Workspace, document: Evaluation | None) -> None:
+    """The section: `document` are the evaluations on the page, None where there is none."""
+    st.subheader("Measured by other tools")
+    st.caption("GuideLLM 0.8 and vLLM's bench as JSON. Their figures stand beside ours with open marks and get no verdict.")
+    _upload(opened)
+    chosen = _choose(opened)
+    if chosen:
+        draw(chosen, document)
+
+
+def chosen_ids() -> list[str]:
+    """Of the address, in order."""
+    return [part for value in st.query_params.get_all(ADDRESS) for part in value.split(",") if part]
+
+
+def _upload(opened: Workspace) -> None:
+    files = st.file_uploader(
+        "Result of another tool", type=["json", "jsonl"], accept_multiple_files=True, key=UPLOADED,
+        **{"help": "vLLM's bench writes a file a level: give those of one run together.", **frozen(opened)},
+    )  # fmt: skip
+    if not files:
+        return
+    mark = " ".join(file.file_id for file in files)
+    told = st.session_state.get(REFUSED, ("", ""))
+    if told[0] != mark:
+        try:
+            result = imported.add(opened, [(file.name, file.getvalue()) for file in files])
+        except WhetstoneError as error:
+            told = (mark, str(error))
+        else:
+            told = (mark, "")
+            _write([*dict.fromkeys([*chosen_ids(), result.id])])
+        st.session_state[REFUSED] = told
+    if told[1]:
+        st.error(message(told[1]), icon=":material/error:")
+
+
+def _choose(opened: Workspace) -> list[ImportedResult]:
+    try:
+        known = {result.id: result for result in imported.listing(opened)}
+    except WhetstoneError as error:
+        st.error(message(error), icon=":material/error:")
+        return []
+    if not known:
+        return []
+    asked = [each for each in chosen_ids() if each in known]
+    if st.session_state.get(KEY) != asked:  # the address was changed by a link, by Back or by an upload
+        st.session_state[KEY] = asked
+    st.multiselect(
+        "Imported results", list(known), key=KEY, placeholder="Choose one or more",
+        format_func=lambda each: f"{known[each].name}, {known[each].measured_at or 'moment not recorded'} ({each})",
+        on_change=lambda: _write(list(st.session_state[KEY])),
+    )  # fmt: skip
+    return [known[each] for each in st.session_state[KEY]]
+
+
+def _write(ids: list[str]) -> None:
+    if ids:
+        st.query_params[ADDRESS] = ",".join(ids)
+    else:
+        st.query_params.pop(ADDRESS, None)
+
+
+def draw(results: list[ImportedResult], document: Evaluation | None) -> None:
+    """One metric as a chart, then every figure that the files hold, then what is defined otherwise."""
+    for result in results:
+        st.markdown(f"**{plain(result.name)}**: {plain(result.provenance)}, {plain(result.measured_at or 'moment not recorded')}")
+        for note in result.notes:
+            st.caption(f":material/warning: {plain(note)}")
+    metric = st.selectbox(
+        "Beside ours", charts_imported.SHOWN, format_func=lambda name: TITLES[name], key="imported_metric", bind="query-params"
+    )
+    charts.show(charts_imported.beside(document, results, metric, charts.theme()), "imported-chart")
+    st.dataframe(
+        figure_rows(results), hide_index=True, placeholder="not in the file", alt="Every figure that the imported files hold"
+    )
+    st.dataframe(definition_rows(results), hide_index=True, alt="Which definitions coincide with ours and which do not")
+    st.caption(f"{NO_TEST} What a file does not hold is left empty.")

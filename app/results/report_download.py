@@ -1,0 +1,54 @@
+"""The report as this page shows it: its limits, prices and imported results go into the file, all from its fields."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import streamlit as st
+
+from app.compare import slo
+from app.results import goodput
+from app.results import imported as imported_view
+from backend.domain.evaluation.document import Evaluation
+from backend.present.report import WhatIf
+from backend.service import Workspace
+from backend.service.evaluations import imported, reports
+from backend.service.evaluations.evaluations import EvaluationView
+
+
+def page(opened: Workspace, view: EvaluationView, asked: WhatIf) -> Callable[[], bytes]:
+    """Read the fields now; the file is written when it is asked for. `asked` is what the fields of cost say."""
+    wanted = what_if(view.document, asked)
+    others = [result.id for result in imported.several(opened, imported_view.chosen_ids())]
+    return lambda: reports.page(opened, view.id, wanted, others)
+
+
+def what_if(document: Evaluation, asked: WhatIf) -> WhatIf | None:
+    """With the limits of single requests; None where nothing was changed."""
+    found = asked.model_copy(update={"request_limits": _request_limits(document)})
+    return None if found == WhatIf() else found
+
+
+def _request_limits(document: Evaluation) -> dict[str, float]:
+    """Of the sliders of goodput; one that is all the way to the right is no limit."""
+    found = {}
+    for metric, (key, _) in goodput.FIELDS.items():
+        highest, value = goodput.largest(document, metric), _number(key)
+        if highest is not None and value is not None and value < slo.scale(highest)[0]:
+            found[metric] = value
+    return found
+
+
+def _number(key: str) -> float | None:
+    """None where the field is empty, or no number from 0 on."""
+    try:
+        value = float(_field(key))
+    except (TypeError, ValueError):
+        return None
+    return value if 0 <= value < 1e15 else None
+
+
+def _field(key: str) -> Any:
+    """As it was left; before the fields are drawn for the first time, as the address has it."""
+    return st.session_state[key] if key in st.session_state else st.query_params.get(key)

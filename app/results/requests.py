@@ -1,0 +1,121 @@
+"""Every request of an evaluation on a screen: a run on the clock, distributions, and the answers that changed most."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import streamlit as st
+
+from app import charts
+from app.playground.differences import differences, markup
+from app.words import plain, short
+from backend.domain.errors import NotFound
+from backend.domain.load.records import RequestRecord
+from backend.present.charts import requests as charts_requests
+from backend.present.charts.parts import provenance
+from backend.present.words.verdicts import figure
+from backend.service.evaluations import latencies, requests
+from backend.service.evaluations.evaluations import EvaluationView
+from backend.service.evaluations.requests import Asked, Pair
+
+SHOWN = 25
+"""Pairs of answers in the list; one is opened at a time."""
+
+
+def show(view: EvaluationView, shown: Sequence[str]) -> None:
+    """Drawn only when asked for: it reads the records of a level. `shown`: the variants on the charts."""
+    if not st.toggle("Show single requests and answers", key="requests", bind="query-params"):
+        st.caption("A run on the clock with every request, how latencies are spread, and the answers that changed most.")
+        return
+    try:
+        asked = {load.words: load for load in requests.loads(view)}
+        at = st.segmented_control(
+            "At", list(asked), default=next(iter(asked)), required=True, key="requests_at", bind="query-params"
+        )
+        chosen = asked[at or next(iter(asked))]
+        _answers(view, chosen)
+        _runs(view, chosen, shown)
+    except NotFound as error:
+        st.info(plain(str(error)), icon=":material/info:")
+
+
+def _answers(view: EvaluationView, asked: Asked) -> None:
+    baseline, *others = [result.name for result in view.document.variants]
+    if not others:
+        return
+    st.markdown("**Answers that changed most**")
+    variant = st.selectbox("Against the baseline", others, key="requests_variant", bind="query-params")
+    found = requests.pairs(view, variant, asked)
+    if not found:
+        st.caption("No request was answered by both.")
+        return
+    same = sum(pair.same for pair in found)
+    said = f"{same} of {len(found)} answers have the same words as those of {plain(baseline)}."
+    chance = " The temperature is above 0, so answers differ by chance too." if view.document.options.temperature > 0 else ""
+    own = " From its second turn on, a conversation goes on from the variant's own answers." if any(p.turn for p in found) else ""
+    st.caption(f"{said}{chance}{own} The most different ones come first; choose a row to read both.")
+    key = f"pairs-{asked.words}-{variant}"
+    picked = st.dataframe(
+        rows(found[:SHOWN]), hide_index=True, on_select="rerun", selection_mode="single-row", key=key,
+        alt="Prompts whose answers differ most",
+    )  # fmt: skip
+    place = picked.selection.rows[0] if picked.selection.rows else 0
+    _side_by_side(found[min(place, len(found) - 1)], baseline, variant)
+
+
+def rows(found: list[Pair]) -> list[dict[str, Any]]:
+    """One a prompt: what it was, how far the answers agree, and what each took."""
+    return [
+        {
+            "Prompt": short(" ".join(pair.prompt_text.split()), 80) if pair.prompt_text else _line(pair),
+            "Repeat": pair.block + 1,
+            "Token F1": figure(1 - pair.worse),
+            "Same words": "yes" if pair.same else "no",
+            "Baseline (s)": figure(pair.baseline_s),
+            "Variant (s)": figure(pair.variant_s),
+        }
+        for pair in found
+    ]
+
+
+def _line(pair: Pair) -> str:
+    return f"line {pair.prompt + 1}" if pair.turn is None else f"line {pair.prompt + 1}, turn {pair.turn + 1}"
+
+
+def _side_by_side(pair: Pair, baseline: str, variant: str) -> None:
+    if pair.prompt_text:
+        with st.expander("The prompt"):
+            st.code(pair.prompt_text, language=None, wrap_lines=True)
+    sides = differences(pair.baseline, pair.variant)
+    for column, name, pieces in zip(st.columns(2), (baseline, variant), sides, strict=True):
+        with column:
+            st.markdown(f"**{plain(name)}**")
+            st.html(markup(pieces))
+
+
+def _runs(view: EvaluationView, asked: Asked, shown: Sequence[str]) -> None:
+    document, theme = view.document, charts.theme()
+    names = [result.name for result in document.variants]
+    where = provenance(document)
+    known = charts_requests.LATENCIES
+    metric = st.segmented_control(
+        "Spread of", list(known), default="ttft_ms", required=True, format_func=lambda name: known[name], key="requests_spread",
+        bind="query-params",
+    ) or "ttft_ms"  # fmt: skip
+    spread = {own: latencies.spread(view, own, asked.concurrency, asked.rate, metric) for own in shown}
+    charts.show(charts_requests.distribution(metric, asked.words, spread, where, theme), "ecdf")
+    repeats = [str(number + 1) for number in range(document.options.repeats)]
+    first, second = st.columns(2)
+    name = first.selectbox("Run of", names, key="requests_run", bind="query-params")
+    block = second.selectbox("Repeat", repeats, key="requests_block", bind="query-params")
+    run = requests.times(view, asked, name, int(block) - 1)
+    charts.show(charts_requests.timeline(name, asked.words, run, where, theme), "timeline", words(name, run))
+    st.caption("A bar is a request; between the dotted lines every stream is past its warm-up and none is done.")
+
+
+def words(name: str, run: list[RequestRecord]) -> str:
+    """The timeline in a sentence."""
+    measured = [record for record in run if not record.warm]
+    failed = sum(not record.ok for record in measured)
+    return f"{len(measured)} measured requests of {name} and {len(run) - len(measured)} of warm-up on the clock; {failed} failed."

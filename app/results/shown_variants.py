@@ -1,0 +1,21 @@
+"""Which variants the charts of many draw: all of a few, else those a person chose, in the address."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from backend.domain.evaluation.document import Evaluation
+from backend.domain.evaluation.select import MANY, MOST, foremost, only
+
+
+def choose(document: Evaluation, key: str) -> Evaluation:
+    """The document with the variants to be drawn; a field to choose them only where there are many."""
+    names = [result.name for result in document.variants]
+    if len(names) <= MANY:
+        return document
+    chosen = st.multiselect(
+        f"Variants on the charts (of {len(names)})", names, default=foremost(document), key=key, max_selections=2 * MOST,
+        bind="query-params", placeholder="The foremost",
+        help="At first the baseline and those with most levels on the Pareto front. Tables have all of them.",
+    )  # fmt: skip
+    return only(document, chosen or foremost(document))

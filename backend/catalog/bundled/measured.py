@@ -1,0 +1,56 @@
+"""Evaluations that come with Whetstone, by model and recipe: those of the demonstration.
+
+The folder holds artifacts.json and evaluations.json as `service.showcase` writes them. The recipe of a variant is read from the
+manifest of its artifact, so that its hash is that of today's code. Knows nothing of presets.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from backend.domain.errors import InvalidCatalog
+from backend.domain.evaluation.document import Evaluation
+from backend.domain.jobs.artifact import Manifest
+from backend.settings import ASSETS
+
+FOLDER = ASSETS / "demo"
+
+
+class Bundled(NamedTuple):
+    """`recipes` are the hashes of the variants' recipes by the variant's source; a source without one was not optimized."""
+
+    id: str
+    model: str
+    document: Evaluation
+    recipes: dict[str, str]
+
+
+@lru_cache(maxsize=4)
+def load(folder: Path = FOLDER) -> tuple[Bundled, ...]:
+    """Latest first. Raises InvalidCatalog where a file was edited wrongly."""
+    artifacts, evaluations = (_rows(folder / f"{name}.json") for name in ("artifacts", "evaluations"))
+    try:
+        recipes = {row["id"]: Manifest.model_validate(row["manifest"]).recipe.hash for row in artifacts}
+        found = [_bundled(row, recipes) for row in evaluations]
+    except (KeyError, TypeError, ValidationError):
+        raise InvalidCatalog(f"A file in {folder} was edited wrongly: restore the folder.") from None
+    return tuple(sorted(found, key=lambda bundled: bundled.document.measured_at, reverse=True))
+
+
+def _bundled(row: dict[str, Any], recipes: dict[str, str]) -> Bundled:
+    document = Evaluation.model_validate(row["document"])
+    own = {result.variant.source for result in document.variants}
+    return Bundled(row["id"], row["baseline"], document, {source: hash for source, hash in recipes.items() if source in own})
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    try:
+        rows: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        raise InvalidCatalog(f"{path} cannot be read: restore the file.") from None
+    return rows

@@ -1,0 +1,57 @@
+"""The models that come with Whetstone: the starter target and its draft, trained by assets/starter/training."""
+
+from __future__ import annotations
+
+from functools import cache, lru_cache
+from pathlib import Path
+
+from backend.catalog.cards.card import read_card
+from backend.domain.model.facts import ModelCard
+from backend.settings import ASSETS
+
+STARTER = "starter"
+STARTER_DRAFT = "starter-draft"
+
+_FOLDERS = {STARTER: ASSETS / "starter" / "target", STARTER_DRAFT: ASSETS / "starter" / "draft"}
+_DRAFTS = {STARTER: STARTER_DRAFT}
+
+
+def ids() -> list[str]:
+    return list(_FOLDERS)
+
+
+def card(model_id: str) -> ModelCard | None:
+    """The card of a bundled model, by id in any case; None where there is none of that name."""
+    return _read(model_id.lower()) if model_id.lower() in _FOLDERS else None
+
+
+@cache
+def _read(model_id: str) -> ModelCard:
+    """Once a process: the files belong to the checkout, and hashing a tokenizer for every row of a list would be felt."""
+    found = read_card(_FOLDERS[model_id], id=model_id, origin="starter")
+    return found.model_copy(update={"draft": _DRAFTS.get(found.id)})
+
+
+def folder_card(source: str) -> ModelCard:
+    """The card of a local folder. Raises UnknownModel, InvalidModel."""
+    path = Path(source).expanduser().resolve()
+    try:
+        stamp = _stamp(path)
+    except OSError:  # no folder, or one that may not be listed: the reader's own sentence says which
+        return read_card(path)
+    return _folder(path, stamp)
+
+
+_Stamp = frozenset[tuple[str, int, int, int]]
+
+
+def _stamp(folder: Path) -> _Stamp:
+    """Name, inode, size and time of every entry: another file, or one written anew, is another stamp."""
+    found = ((entry, entry.stat()) for entry in folder.iterdir())
+    return frozenset((entry.name, at.st_ino, at.st_size, at.st_mtime_ns) for entry, at in found)
+
+
+@lru_cache(maxsize=64)
+def _folder(path: Path, _stamp: _Stamp) -> ModelCard:
+    """Once as long as its files are the same: hashing a vocabulary of 128k tokens takes more than a second."""
+    return read_card(path)

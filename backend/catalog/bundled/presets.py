@@ -1,0 +1,71 @@
+"""The presets that come with Whetstone, read from the bundled TOML. Knows nothing of the store and of what is valid where."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from backend.catalog.bundled import rows
+from backend.domain.errors import InvalidCatalog
+from backend.domain.planner.presets import ID, Claim, Goal, Preset
+from backend.domain.recipe.recipe import Recipe
+from backend.settings import ASSETS
+
+PATH = ASSETS / "catalog" / "presets.toml"
+
+
+class _Claim(BaseModel):
+    """A row of [[claims]]; `source` is a key of [sources]."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    key: str
+    metric: str
+    value: float
+    against: float | None = None
+    unit: str
+    statement: str
+    conditions: str = ""
+    source: str
+    cheaper_than: str | None = None
+
+
+class _Preset(BaseModel):
+    """A row of [[presets]]; `published` are keys of [[claims]]."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: str = Field(pattern=ID)
+    model: str = Field(min_length=1)
+    goal: Goal
+    target: str
+    summary: str
+    recipe: Recipe
+    published: tuple[str, ...] = ()
+
+
+@lru_cache(maxsize=4)
+def load(path: Path = PATH) -> dict[str, Preset]:
+    """By id, in the file's order. Raises InvalidCatalog with one sentence that names the row."""
+    sources = rows.document(path).get("sources", {})
+    claims = {row.key: _claim(path, row, sources) for row in rows.read(path, "claims", _Claim, "key")}
+    return {row.id: _preset(path, row, claims) for row in rows.read(path, "presets", _Preset, "id")}
+
+
+def _claim(path: Path, row: _Claim, sources: dict[str, Any]) -> Claim:
+    source = sources.get(row.source)
+    if not isinstance(source, dict) or not {"title", "url"} <= set(source):
+        raise InvalidCatalog(f"{path.name}, claim `{row.key}`: [sources.{row.source}] needs a title and a url; add them.")
+    fields = row.model_dump(exclude={"key", "source"})
+    return Claim(**fields, source=source["title"], url=source["url"])
+
+
+def _preset(path: Path, row: _Preset, claims: dict[str, Claim]) -> Preset:
+    missing = next((key for key in row.published if key not in claims), None)
+    if missing is not None:
+        raise InvalidCatalog(f"{path.name}, row `{row.id}`: there is no claim `{missing}`; correct the name or add its row.")
+    fields = {name: getattr(row, name) for name in _Preset.model_fields if name != "published"}
+    return Preset(**fields, published=tuple(claims[key] for key in row.published))

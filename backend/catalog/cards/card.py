@@ -1,0 +1,179 @@
+"""Reads a model's card: config.json, the safetensors headers and the tokenizer, and nothing else.
+
+No weight is loaded and no code of the model runs. Knows nothing of hubs, the store or engines.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+from typing import Any
+
+from backend.catalog.cards import config as configuration
+from backend.catalog.cards import record
+from backend.catalog.cards.safetensors_header import TensorInfo
+from backend.catalog.cards.source import FolderSource, ModelSource, RemoteSource
+from backend.catalog.cards.tokenizer_hash import FILES as TOKENIZER_FILES
+from backend.catalog.cards.tokenizer_hash import tokenizer_hash
+from backend.catalog.cards.weights import Weights, bytes_by_dtype, read_object, read_weights
+from backend.domain.errors import InvalidModel, UnknownModel
+from backend.domain.model.facts import ModelCard, Origin
+
+CONFIG = "config.json"
+NOT_PARAMETERS = (
+    "_scale", "_scale_inv", "_scales", "_zero_point", "_shape", "_g_idx", ".scales", ".qzeros", ".g_idx", ".inv_freq",
+    ".masked_bias", ".e_score_correction_bias",
+)  # fmt: skip
+PACKED = ("weight_packed", "qweight")
+HALVES = "_blocks"
+"""MXFP4 keeps two weights in a byte."""
+HEADS = ("lm_head.weight", "embed_out.weight")
+EMBEDDINGS = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight", "embed_in.weight")
+LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks)\.(\d+)\.")
+GATED = re.compile(r"\.(gate_proj|gate_up_proj|w3|up_gate_proj)(\.|_|$)")
+TEXT_PART = re.compile(r"(^|\.)(language_model|text_model|lm_head)\.|^(model\.)?(layers|embed_tokens|norm)\.")
+"""Of a multimodal model, which tensors are its text part's."""
+DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "F64": "float64"}
+
+
+def read_card(folder: Path, *, id: str | None = None, origin: Origin = "folder") -> ModelCard:
+    """The card of the model in `folder`; `id` defaults to what it was imported as, else to the folder's name.
+
+    Raises UnknownModel when there is no such folder, InvalidModel (one sentence) when it is not a sound model:
+    config.json, tokenizer and safetensors weights that agree with each other.
+    """
+    if not folder.is_dir():
+        raise UnknownModel(f"There is no folder {folder}: give a model folder, or an id that `whetstone catalog list` shows.")
+    folder = folder.resolve()
+    said: dict[str, Any] = {"id": id or folder.name, "origin": origin}
+    imported = record.read(folder)
+    if imported is not None:
+        said = {"id": id or imported.card_id, "origin": "imported", "licence": imported.licence}
+    facts = _facts(FolderSource(folder))
+    return ModelCard(path=str(folder), tokenizer_hash=tokenizer_hash(folder), **said, **facts)
+
+
+def read_remote_card(source: RemoteSource) -> ModelCard:
+    """The card of a model elsewhere, from ranges of its files. The tokenizer, often larger than all headers, is not read.
+
+    Raises InvalidModel as `read_card` does, SourceDropped and what the source raises.
+    """
+    facts = _facts(source)
+    card_id = record.card_id(source.id, source.revision)
+    return ModelCard(id=card_id, path=source.name, origin="imported", tokenizer_hash=None, licence=source.licence, **facts)
+
+
+def _facts(source: ModelSource) -> dict[str, Any]:
+    """All that config.json and the headers say."""
+    sizes = source.sizes()
+    if CONFIG not in sizes:
+        raise InvalidModel(f"{source.name} has no config.json: it is not a model folder.")
+    config = read_object(source, CONFIG)
+    facts, notes, multimodal = configuration.read(config)
+    if not any(name in sizes for name in TOKENIZER_FILES):
+        raise InvalidModel(f"{source.name} has no tokenizer: put its tokenizer.json beside config.json.")
+    weights = read_weights(source, sizes)
+    text, outside = _parts(weights.tensors) if multimodal else (weights.tensors, {})
+    _check_agreement(facts, text, config)
+    quantization = config.get("quantization_config")
+    tied = bool(facts["tied_embeddings"])
+    return {
+        **facts,
+        "notes": notes,
+        "revision": _revision(source, weights),
+        "dtype": _dtype(config, weights.tensors),
+        "parameters": _parameters(weights.tensors, tied, quantization),
+        "outside_parameters": _parameters(outside, tied, quantization),
+        "expert_parameters": _expert_parameters(text, quantization) if facts["experts"] else None,
+        "gated_mlp": any(GATED.search(name) for name in text),
+        "weights_bytes": weights.bytes,
+        "bytes_by_dtype": bytes_by_dtype(weights.tensors),
+        "quantization": _quant_method(quantization),
+    }
+
+
+def _revision(source: ModelSource, weights: Weights) -> str:
+    return hashlib.sha256(source.read(CONFIG) + weights.digest.encode()).hexdigest()
+
+
+def _parts(tensors: dict[str, TensorInfo]) -> tuple[dict[str, TensorInfo], dict[str, TensorInfo]]:
+    """A multimodal model's text part, and the rest."""
+    text = {name: info for name, info in tensors.items() if TEXT_PART.search(name)}
+    return text, {name: info for name, info in tensors.items() if name not in text}
+
+
+def _check_agreement(facts: dict[str, Any], tensors: dict[str, TensorInfo], config: dict[str, Any]) -> None:
+    """Config and weights must describe one model; tensors under names that no family here has are not judged."""
+    found = [info.shape for name, info in tensors.items() if name.endswith(EMBEDDINGS) and len(info.shape) == 2]
+    expected = (facts["vocabulary"], config.get("word_embed_proj_dim", facts["hidden_size"]))
+    if len(found) == 1 and found[0] != expected:
+        raise InvalidModel(
+            f"config.json says vocabulary {facts['vocabulary']} and hidden size {facts['hidden_size']}, but the embedding "
+            f"is {' x '.join(map(str, found[0]))}: config.json and the weights belong to different models."
+        )
+    layers = {int(match[1]) for match in map(LAYER.search, tensors) if match}
+    extra = config.get("num_nextn_predict_layers")  # DeepSeek stores the layers that predict further tokens behind the others
+    wanted = facts["layers"]
+    allowed = {wanted, wanted + extra} if type(extra) is int else {wanted}
+    if layers and not (len(layers) in allowed and layers == set(range(len(layers)))):
+        raise InvalidModel(
+            f"config.json says {wanted} layers, but the weights hold {len(layers)}: "
+            "config.json and the weights belong to different models, or a shard is missing."
+        )
+
+
+def _parameters(tensors: dict[str, TensorInfo], tied: bool, quantization: Any) -> int:
+    """Elements of all weights: tied embeddings once, packed integers unpacked; scales, zero points and buffers left out."""
+    per_word = 32 // _packed_bits(quantization)
+    counted = (name for name in tensors if not (_is_buffer(name, tensors[name]) or (tied and name.endswith(HEADS))))
+    return sum(_elements(name, tensors[name], per_word) for name in counted)
+
+
+def _is_buffer(name: str, info: TensorInfo) -> bool:
+    """Older checkpoints of GPT-2 and GPT-NeoX hold the causal mask, four-dimensional, under the name of a bias."""
+    return name.endswith(NOT_PARAMETERS) or (name.endswith(".bias") and len(info.shape) == 4)
+
+
+def _elements(name: str, info: TensorInfo, per_word: int) -> int:
+    if name.endswith(PACKED) and info.dtype == "I32":
+        return info.elements * per_word
+    return info.elements * (2 if name.endswith(HALVES) and info.dtype == "U8" else 1)
+
+
+def _expert_parameters(tensors: dict[str, TensorInfo], quantization: Any) -> int | None:
+    """Of the routed experts; shared ones, which every token passes through, are not among them."""
+    routed = {name: info for name, info in tensors.items() if ".experts." in name}
+    return _parameters(routed, False, quantization) or None
+
+
+def _packed_bits(quantization: Any) -> int:
+    """Bits of one packed weight, as quantization_config says (compressed-tensors: config_groups; awq, gptq: bits); else 4."""
+    if not isinstance(quantization, dict):
+        return 4
+    groups = quantization.get("config_groups")
+    group = next(iter(groups.values()), None) if isinstance(groups, dict) else None
+    weights = group.get("weights") if isinstance(group, dict) else None
+    bits = weights.get("num_bits") if isinstance(weights, dict) else quantization.get("bits", quantization.get("w_bit"))
+    return bits if type(bits) is int and bits in {1, 2, 3, 4, 8, 16} else 4
+
+
+def _quant_method(quantization: Any) -> str | None:
+    if quantization is None:
+        return None
+    method = quantization.get("quant_method") if isinstance(quantization, dict) else None
+    if not isinstance(method, str):
+        raise InvalidModel("config.json has a `quantization_config` without a `quant_method`: export the model again.")
+    return method
+
+
+def _dtype(config: dict[str, Any], tensors: dict[str, TensorInfo]) -> str:
+    """What config.json says (`dtype`, before transformers 5 `torch_dtype`), else the type most elements have."""
+    said = config.get("dtype") or config.get("torch_dtype")
+    if isinstance(said, str):
+        return said
+    counts: dict[str, int] = {}
+    for info in tensors.values():
+        counts[info.dtype] = counts.get(info.dtype, 0) + info.elements
+    most = max(counts, key=lambda dtype: (counts[dtype], dtype))
+    return DTYPES.get(most, most.lower())

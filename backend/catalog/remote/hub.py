@@ -1,0 +1,217 @@
+"""A model on a Hugging Face hub: what it holds at one commit, and ranges of its files. The only place that knows the hub.
+
+Requests go through huggingface_hub's own session and error mapping, but not through its downloads: release 1.33 throws a partial
+file away when it stops. The token is read from the environment for each request and kept nowhere; a token that was saved on the
+machine by other tools is not used.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote, urlsplit
+
+from backend.catalog.cards.source import CHUNK_BYTES, Digest, RemoteSource, SourceDropped
+from backend.domain.errors import AccessRefused, InvalidModel, RequestError, SourceUnreachable, UnknownModel, WhetstoneError
+
+if TYPE_CHECKING:
+    import httpx
+    from huggingface_hub import ModelInfo
+
+PUBLIC = "https://huggingface.co"
+ID = re.compile(r"(?!.*(--|\.\.))[A-Za-z0-9_][\w.-]{0,95}(/[A-Za-z0-9_][\w.-]{0,95})?", re.ASCII)
+TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
+CONNECT_SECONDS, READ_SECONDS = 10.0, 30.0
+BUSY = frozenset({408, 429, 500, 502, 503, 504})
+"""Statuses that may be gone on the next try."""
+
+
+def is_id(text: str) -> bool:
+    """Whether the text has the form of a hub id: `name` or `org/name`."""
+    return ID.fullmatch(text) is not None
+
+
+def endpoint_from_environment() -> str:
+    """HF_ENDPOINT, else the public hub. Raises RequestError where it is none, or carries a password, not to be stored."""
+    endpoint = (os.environ.get("HF_ENDPOINT") or PUBLIC).rstrip("/")
+    parts = urlsplit(endpoint)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise RequestError("HF_ENDPOINT is not an http(s) address: correct it, or unset it to use the public hub.")
+    if parts.username or parts.password:
+        raise RequestError("HF_ENDPOINT carries a user name or password: give the address alone, and the token in HF_TOKEN.")
+    return endpoint
+
+
+class _File(NamedTuple):
+    size: int
+    digest: Digest | None
+
+
+class HubSource(RemoteSource):
+    """`id` at the commit that `revision` (a branch, tag or commit; None: the default branch) means now.
+
+    Raises UnknownModel, AccessRefused, SourceUnreachable.
+    """
+
+    def __init__(self, id: str, revision: str | None, endpoint: str) -> None:
+        self.id, self.endpoint = id, endpoint
+        self._asked = revision or "main"
+        info = self._info()
+        assert info.sha is not None
+        self.revision: str = info.sha
+        self.name = f"{id}@{info.sha[:8]}"
+        self.gated = bool(info.gated)
+        self.licence = _licence(info)
+        self._files = _files(info)
+
+    def sizes(self) -> Mapping[str, int]:
+        return {name: file.size for name, file in self._files.items()}
+
+    def digest(self, file: str) -> Digest | None:
+        return self._files[file].digest
+
+    def fetch(self, file: str, start: int, end: int | None) -> bytes:
+        size = self._files[file].size
+        end = size if end is None else min(end, size)
+        if start >= end:
+            return b""
+        whole = start == 0 and end == size
+        with self._get(file, None if whole else (start, end - 1)) as response:
+            if not whole and response.status_code != 206:
+                raise SourceUnreachable(f"{self.endpoint} does not answer requests for a part of a file: check HF_ENDPOINT.")
+            return b"".join(_chunks(response))[: end - start]
+
+    def stream(self, file: str, start: int) -> Iterator[bytes]:
+        with self._get(file, (start, None) if start else None) as response:
+            ignored = start if response.status_code != 206 else 0
+            """A server that does not know ranges begins anew: what is here already is passed over."""
+            for chunk in _chunks(response):
+                yield chunk[ignored:]
+                ignored = max(0, ignored - len(chunk))
+
+    def _info(self) -> ModelInfo:
+        from huggingface_hub import ModelInfo
+
+        url = f"{self.endpoint}/api/models/{self.id}/revision/{quote(self._asked, safe='')}"
+        try:
+            with self._request(url, params={"blobs": True}) as response:
+                response.read()
+                info = ModelInfo(**response.json())  # type: ignore[no-untyped-call]
+        except SourceDropped as error:
+            raise SourceUnreachable(str(error)) from None
+        except (ValueError, KeyError, TypeError):
+            raise SourceUnreachable(f"{self.endpoint} does not answer as a model hub does: check HF_ENDPOINT.") from None
+        if not info.sha or not re.fullmatch(r"[0-9a-f]{40}", info.sha):
+            raise SourceUnreachable(f"{self.endpoint} names no commit for {self.id}: check HF_ENDPOINT.")
+        return info
+
+    @contextmanager
+    def _get(self, file: str, wanted: tuple[int, int | None] | None) -> Iterator[httpx.Response]:
+        url = f"{self.endpoint}/{self.id}/resolve/{self.revision}/{quote(file)}"
+        headers = {"accept-encoding": "identity"}
+        if wanted is not None:
+            headers["range"] = f"bytes={wanted[0]}-{'' if wanted[1] is None else wanted[1]}"
+        with self._request(url, headers=headers, file=file) as response:
+            yield response
+
+    @contextmanager
+    def _request(self, url: str, *, file: str | None = None, headers: Any = None, params: Any = None) -> Iterator[httpx.Response]:
+        """A GET whose every failure, also while the answer is read, is one of ours."""
+        import httpx
+        from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
+        from huggingface_hub.utils._http import get_session, hf_raise_for_status
+
+        limits = httpx.Timeout(READ_SECONDS, connect=CONNECT_SECONDS)
+        sent = {**_authorization(), **(headers or {})}
+        try:
+            with get_session().stream("GET", url, headers=sent, params=params, timeout=limits) as response:
+                if not response.is_success:
+                    response.read()
+                hf_raise_for_status(response)
+                yield response
+        except OfflineModeIsEnabled:
+            raise SourceUnreachable("HF_HUB_OFFLINE is set, so no hub is asked: unset it to import from one.") from None
+        except HfHubHTTPError as error:
+            raise self._explained(error, file) from None
+        except httpx.ConnectError:
+            raise SourceDropped(f"Nothing answers at {self.endpoint}: check the network, proxy and HF_ENDPOINT.") from None
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise SourceDropped(
+                f"The connection to {self.endpoint} broke ({type(error).__name__}): check the network and try again."
+            ) from None
+
+    def _explained(self, error: Any, file: str | None) -> WhetstoneError:
+        """What the hub's answer means to the person who asked, and what to do."""
+        from huggingface_hub import errors
+
+        page, status = f"{self.endpoint}/{self.id}", error.response.status_code
+        match error:
+            case errors.GatedRepoError():
+                return AccessRefused(f"{self.id} is gated: ask for access at {page}, then {_give_token('that account')}.")
+            case errors.RevisionNotFoundError():
+                return UnknownModel(f"{self.id} has no revision `{self._asked}`: {page}/commits shows those there are.")
+            case errors.DisabledRepoError():
+                return AccessRefused(f"{self.id} was disabled by the hub: {page} may say why.")
+            case errors.RemoteEntryNotFoundError():
+                return InvalidModel(f"{self.id} no longer has {file} at this commit: import it again.")
+            case errors.RepositoryNotFoundError():
+                return UnknownModel(
+                    f"{self.endpoint} shows no model `{self.id}`: check the id; where it is private, "
+                    f"{_give_token('an account that may read it')}."
+                )
+            case _ if status in BUSY:
+                return SourceDropped(f"{self.endpoint} answered with status {status}: wait a minute, then try again.")
+            case _ if status in {401, 403}:
+                said = "the hub does not accept it" if status == 401 else "it does not allow this"
+                return AccessRefused(f"The token in {TOKENS[0]} was refused ({said}): make one that may read {self.id}.")
+            case _ if status == 416:
+                return InvalidModel(f"{file} of {self.id} is shorter than the hub says: its owner must upload it again.")
+        return SourceUnreachable(f"{self.endpoint} answered with status {status}: check HF_ENDPOINT, and {page}.")
+
+
+def _chunks(response: httpx.Response) -> Iterator[bytes]:
+    """As they arrive, none longer than a megabyte, so that progress is told early."""
+    for chunk in response.iter_bytes():
+        for start in range(0, len(chunk), CHUNK_BYTES):
+            yield chunk[start : start + CHUNK_BYTES]
+
+
+def _token() -> str | None:
+    return next((token for name in TOKENS if (token := os.environ.get(name, "").strip())), None)
+
+
+def _give_token(of: str) -> str:
+    where = "in the environment of this command and of `whetstone up`"
+    return f"set {TOKENS[0]} {where} to a token of {of}" + (" (the one there now has no access)" if _token() else "")
+
+
+def _authorization() -> dict[str, str]:
+    token = _token()
+    return {"user-agent": "whetstone", **({"authorization": f"Bearer {token}"} if token else {})}
+
+
+def _files(info: ModelInfo) -> dict[str, _File]:
+    """The files at the top level whose size is known."""
+    found = {}
+    for sibling in info.siblings or []:
+        size = sibling.lfs.size if sibling.lfs is not None else sibling.size
+        if "/" in sibling.rfilename or size is None:
+            continue
+        digest = Digest("git", sibling.blob_id) if sibling.blob_id else None
+        found[sibling.rfilename] = _File(size, Digest("sha256", sibling.lfs.sha256) if sibling.lfs is not None else digest)
+    return found
+
+
+def _licence(info: ModelInfo) -> str | None:
+    """The model card's `license` (`license_name` where it is `other`), else the tag of that name."""
+    data: dict[str, Any] = info.card_data.to_dict() if info.card_data is not None else {}  # type: ignore[no-untyped-call]
+    said = data.get("license")
+    if said in {None, "other"}:
+        said = data.get("license_name") or said
+    if isinstance(said, list):
+        said = " and ".join(map(str, said))
+    tagged = (tag.removeprefix("license:") for tag in info.tags or [] if tag.startswith("license:"))
+    return str(said) if said else next(tagged, None)

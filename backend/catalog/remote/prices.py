@@ -1,0 +1,32 @@
+"""Today's prices of the bundled instances, where AWS publishes them. Knows nothing of the store."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from backend.aws import pricing
+from backend.aws.s3 import CREDENTIALS
+from backend.catalog.bundled import instances
+from backend.domain.machine.pricelist import PriceList
+
+SAID_BY = (
+    "AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+)  # fmt: skip
+
+
+def fetch(region: str | None = None) -> PriceList:
+    """What AWS says now, of the bundled instances only. Raises what `aws.pricing.hosting_prices` does."""
+    found = pricing.hosting_prices(region)
+    known = instances.load().instances
+    return found._replace(prices=tuple(price for price in found.prices if price.instance in known))
+
+
+def missing_credentials() -> str | None:
+    """What to set; None where the environment or the usual files have credentials. Nothing is asked of the network for this."""
+    if any(os.environ.get(name) for name in SAID_BY):
+        return None
+    named = (os.environ.get("AWS_SHARED_CREDENTIALS_FILE") or "~/.aws/credentials",
+             os.environ.get("AWS_CONFIG_FILE") or "~/.aws/config")  # fmt: skip
+    return None if any(Path(path).expanduser().is_file() for path in named) else CREDENTIALS

@@ -1,0 +1,63 @@
+"""A model below an s3:// prefix: the objects there, as they are now. Knows nothing of boto3."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+
+from backend.aws.s3 import Bucket, ConnectionLost, S3Object
+from backend.catalog.cards.source import Digest, RemoteSource, SourceDropped
+from backend.domain.errors import UnknownModel
+
+SCHEME = "s3://"
+
+
+class S3Source(RemoteSource):
+    """`uri` is `s3://bucket/prefix`. `revision` is a sha256 over the objects' names, sizes and tags.
+
+    Raises UnknownModel (no bucket, or nothing there), AccessRefused, SourceUnreachable, SourceDropped.
+    """
+
+    def __init__(self, uri: str) -> None:
+        bucket, _, prefix = uri.removeprefix(SCHEME).partition("/")
+        prefix = prefix.strip("/")
+        if not bucket:
+            raise UnknownModel("An S3 model is given as s3://bucket/prefix, the folder that holds its config.json.")
+        self.id = self.name = f"{SCHEME}{bucket}" + (f"/{prefix}" if prefix else "")
+        try:
+            self._bucket = Bucket(bucket)
+            found = self._bucket.objects(f"{prefix}/" if prefix else "")
+        except ConnectionLost as error:
+            raise SourceDropped(str(error)) from None
+        self._objects = {one.key.rpartition("/")[2]: one for one in found if not one.key.endswith("/")}
+        if not self._objects:
+            raise UnknownModel(f"There is nothing directly below {self.name}/: give the prefix that holds config.json.")
+        listed = sorted((name, one.size, one.tag) for name, one in self._objects.items())
+        self.revision = hashlib.sha256(repr(listed).encode()).hexdigest()
+
+    def sizes(self) -> Mapping[str, int]:
+        return {name: one.size for name, one in self._objects.items()}
+
+    def digest(self, file: str) -> Digest | None:
+        try:
+            stated = self._bucket.checksum(self._objects[file])
+        except ConnectionLost as error:
+            raise SourceDropped(str(error)) from None
+        return Digest(*stated) if stated else None
+
+    def fetch(self, file: str, start: int, end: int | None) -> bytes:
+        one = self._objects[file]
+        end = one.size if end is None else min(end, one.size)
+        if start >= end:
+            return b""
+        try:
+            return self._bucket.read(one, start, end)
+        except ConnectionLost as error:
+            raise SourceDropped(str(error)) from None
+
+    def stream(self, file: str, start: int) -> Iterator[bytes]:
+        one: S3Object = self._objects[file]
+        try:
+            yield from self._bucket.stream(one, start)
+        except ConnectionLost as error:
+            raise SourceDropped(str(error)) from None

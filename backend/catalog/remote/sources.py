@@ -1,0 +1,82 @@
+"""From what a person writes to a remote model, and what is known of it before anything is fetched."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from backend.catalog.cards.card import read_remote_card
+from backend.catalog.cards.source import RemoteSource, SourceDropped
+from backend.catalog.remote import hub
+from backend.catalog.remote.hub import HubSource
+from backend.catalog.remote.s3 import SCHEME, S3Source
+from backend.catalog.remote.selection import wanted
+from backend.domain.errors import RequestError, SourceUnreachable, UnknownModel
+from backend.domain.model.sources import Inspection, must_accept
+
+PARTIAL = ".partial"
+"""The folder of unfinished downloads, inside the folder of models: on the same disk, so that a rename publishes."""
+
+
+def is_remote(text: str) -> bool:
+    """Whether the text names a model elsewhere by its form: an s3:// prefix, a hub id or a hub page's address."""
+    return text.startswith(SCHEME) or hub.is_id(_from_address(text))
+
+
+def find(text: str, revision: str | None = None, *, endpoint: str | None = None) -> RemoteSource:
+    """The model that `text` names, pinned to what it is now.
+
+    Raises UnknownModel, AccessRefused, SourceUnreachable, RequestError (a revision of an S3 prefix).
+    """
+    try:
+        if text.startswith(SCHEME):
+            if revision is not None:
+                raise RequestError("An S3 prefix has no revisions: leave --revision out.")
+            return S3Source(text)
+        name = _from_address(text)
+        if not hub.is_id(name):
+            raise UnknownModel(f"`{text[:200]}` is neither a hub id (org/name) nor s3://bucket/prefix.")
+        return HubSource(name, revision, endpoint or hub.endpoint_from_environment())
+    except SourceDropped as error:
+        raise SourceUnreachable(str(error)) from None
+
+
+def inspect(source: RemoteSource) -> Inspection:
+    """Its card, its licence and what would be fetched; under 3 MB are read of a model in 400 shards.
+
+    Raises InvalidModel, AccessRefused, SourceUnreachable.
+    """
+    try:
+        card = read_remote_card(source)
+        files = wanted(source)
+    except SourceDropped as error:
+        raise SourceUnreachable(str(error)) from None
+    endpoint = source.endpoint if isinstance(source, HubSource) else None
+    return Inspection(
+        card=card, source=source.id, revision=source.revision, endpoint=endpoint, licence=source.licence, gated=source.gated,
+        must_accept=endpoint is not None and must_accept(source.licence, gated=source.gated),
+        licence_url=f"{endpoint}/{source.id}" if endpoint else None, files=files, bytes=sum(files.values()),
+    )  # fmt: skip
+
+
+def folder(models: Path, source: str, revision: str) -> Path:
+    """Where a model lies once it is whole: MODELS/org/name@COMMIT, MODELS/s3/bucket--prefix@DIGEST."""
+    if source.startswith(SCHEME):
+        flat = re.sub(r"[^A-Za-z0-9._-]+", "--", source.removeprefix(SCHEME))
+        return models / "s3" / f"{flat}@{revision[:40]}"
+    return models / f"{source}@{revision}"
+
+
+def partial(models: Path, source: str, revision: str) -> Path:
+    """Where it is gathered before."""
+    final = folder(models, source, revision)
+    return models / PARTIAL / "--".join(final.relative_to(models).parts)
+
+
+def _from_address(text: str) -> str:
+    """`org/name` of a model page's address, as a person copies it from the browser; anything else as it is."""
+    parts = urlsplit(text)
+    if parts.scheme not in {"http", "https"}:
+        return text
+    return "/".join(parts.path.strip("/").split("/")[:2])

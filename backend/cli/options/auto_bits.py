@@ -1,0 +1,57 @@
+"""`--auto-bits target_bits=4.5`: the options of mixed precision put into a recipe's quantize step. Knows no other option."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from backend.domain.errors import InvalidRecipe
+from backend.domain.recipe import recipe as domain
+from backend.domain.recipe.methods import MIXED
+from backend.domain.recipe.recipe import Quantize, Recipe
+from backend.service.plans import recipes
+
+DEFAULT = "awq"
+AutoBits = Annotated[
+    str | None,
+    typer.Option(
+        metavar="target_bits=BITS[,eight_bits=int8|w8a8]",
+        help="Give each group of linears (q, k and v; gate and up; ...) 4, 8 or 16 bits by what it was measured to lose, at most "
+        "BITS bits a weight on average, scales counted. Put into the recipe's quantize step (method rtn, awq or gptq), where "
+        "`target_bits: 4.5` says the same; without --recipe into awq. eight_bits says what 8 bits are: weights only (int8, for "
+        "GPUs) or activations too (w8a8, also for processors).",
+    ),
+]
+
+
+def chosen(recipe: Path | None, auto_bits: str | None) -> Recipe:
+    """The recipe to run. Raises InvalidRecipe."""
+    if auto_bits is None:
+        if recipe is None:
+            raise InvalidRecipe("Name a recipe with --recipe, or ask for average bits with --auto-bits target_bits=4.5.")
+        return recipes.read_file(recipe)
+    return _with(recipes.read_file(recipe or Path(DEFAULT)), _read(auto_bits))
+
+
+def _read(text: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for part in text.split(","):
+        name, _, value = (each.strip() for each in part.partition("="))
+        if name not in MIXED or not value or name in found:
+            raise InvalidRecipe(f"--auto-bits takes target_bits=4.5 and perhaps ,eight_bits=w8a8 and not `{part.strip()}`.")
+        found[name] = value
+    if "target_bits" not in found:
+        raise InvalidRecipe("--auto-bits needs a budget: add target_bits=4.5.")
+    return found
+
+
+def _with(recipe: Recipe, options: dict[str, Any]) -> Recipe:
+    if not any(isinstance(step, Quantize) for step in recipe.steps):
+        raise InvalidRecipe(f"--auto-bits needs a quantize step, and {recipe.name} has none: add `quantize: {{method: awq}}`.")
+    document = recipe.model_dump(mode="json")
+    for step in document["steps"]:
+        if "quantize" in step:
+            step["quantize"] |= options
+    return domain.read({**document, "name": f"{recipe.name} at {options['target_bits']} bits"[:80]})

@@ -1,0 +1,30 @@
+"""The options by which `--target auto` chooses: the load that is expected and the goal."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from pydantic import ValidationError
+
+from backend.domain.errors import InvalidRecipe
+from backend.domain.planner.choose import Goal
+
+InputTokens = Annotated[int, typer.Option(min=1, help="Tokens of a prompt.")]
+OutputTokens = Annotated[int, typer.Option(min=1, help="Tokens of an answer.")]
+Concurrency = Annotated[int, typer.Option(min=1, help="Requests at once.")]
+Wanted = Annotated[str, typer.Option("--goal", help="With --target auto: cost, throughput (cost a token) or latency.")]
+MaxTtft = Annotated[float | None, typer.Option(help="With --target auto: time to first token at most.")]
+MaxTpot = Annotated[float | None, typer.Option(help="With --target auto: time per output token at most.")]
+MinRate = Annotated[float | None, typer.Option(help="With --target auto: output tokens/s at least.")]
+MinContext = Annotated[int | None, typer.Option(help="With --target auto: tokens of one sequence at least.")]
+
+
+def read(**asked: Any) -> Goal:
+    """Raises InvalidRecipe with one sentence that names the option."""
+    try:
+        return Goal.model_validate(asked)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        name = {"wanted": "goal", "min_output_tokens_per_s": "min-tokens-per-s"}.get(str(first["loc"][0]), str(first["loc"][0]))
+        raise InvalidRecipe(f"--{name.replace('_', '-')} is wrong: {first['msg'].lower()}.") from None

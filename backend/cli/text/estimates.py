@@ -1,0 +1,108 @@
+"""An estimate and a choice of instances as text: every line a quantity with its unit, unknown where it is unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from backend.cli.output import table
+from backend.domain.planner.choose import Choice, Deployment, Loser
+from backend.domain.planner.correction import Calibration
+from backend.domain.planner.estimate import Estimate
+from backend.present.words.verdicts import figure, streams
+from backend.service.plans.optimize import Preview
+
+LOSERS_SHOWN = 12
+
+
+def text(found: Estimate) -> str:
+    """One line a quantity, then what is unknown, then the formulas."""
+    gb = 1e9
+    load = f"{found.load.input_tokens} tokens in, {found.load.output_tokens} out, {found.load.concurrency} at once"
+    rows = [
+        ("target", found.target),
+        ("load", load),
+        ("weights", f"{found.weights_bytes / gb:,.3g} GB (the original's {found.weights_bytes_original / gb:,.3g} GB)"),
+        ("cache a token", f"{found.kv_bytes_per_token / 1024:,.5g} KiB"),
+        ("tensor parallel", f"{found.tensor_parallel} (at least {found.min_tensor_parallel or 'unknown'})"),
+        ("left for the cache", _ends(found.cache_bytes, 1 / gb, "GB a device")),
+        ("tokens in the cache", _ends(found.tokens_in_cache, 1, "tokens")),
+        ("longest context", _one(found.max_context, "tokens")),
+        ("largest batch", _one(found.max_batch, "requests of this load")),
+        ("time to first token", _ends(found.ttft_ms, 1, "ms")),
+        ("time per output token", _ends(found.tpot_ms, 1, "ms")),
+        ("output", _ends(found.output_tokens_per_s, 1, "tokens/s")),
+        (
+            "price per hour",
+            f"{found.price_per_hour:,.4g} USD, {found.price_note}" if found.price_per_hour is not None else "unknown",
+        ),
+        ("price per M output", _ends(found.price_per_million_output, 1, "USD")),
+        ("optimize job", _ends(found.job_seconds, 1, "s")),
+        ("cost of the job", _ends(found.job_cost, 1, "USD")),
+        ("disk for the job", f"{found.disk_bytes / gb:,.3g} GB"),
+        ("memory for the job", f"{found.memory_bytes / gb:,.3g} GB"),
+    ]
+    lines = [f"{name:22} {value}" for name, value in rows]
+    lines += [f"unknown: {reason}" for reason in found.unknown]
+    lines += _calibrated(found.calibration) if found.calibration else []
+    return "\n".join(
+        [*lines, "", "All of this is estimated:", *(f"  {name}: {formula}" for name, formula in found.formulas.items())]
+    )
+
+
+def choice_text(choice: Choice) -> str:
+    """The winner's estimate, and the first of the others with why they lost."""
+    head = f"{choice.winner.target}. {choice.why}\n\n{text(choice.winner)}" if choice.winner else choice.why
+    more = len(choice.losers) - LOSERS_SHOWN
+    rest = f"\nand {more} more, with --json." if more > 0 else ""
+    return f"{head}\n\nThe others:\n{_losers(choice.losers)}{rest}"
+
+
+def _losers(losers: Sequence[Loser]) -> str:
+    shown = [(loser.target, loser.price_per_hour, loser.why) for loser in losers[:LOSERS_SHOWN]]
+    return table(("target", "USD an hour", "why it lost"), shown)
+
+
+def preview_text(title: str, found: Preview) -> str:
+    """The steps, what the job needs, where it runs, and where the result is meant to be served."""
+    steps = [f"  {number}. {step.title}" for number, step in enumerate(found.plan.steps, 1)] or ["  nothing: the original"]
+    need = found.need
+    needs = f"  needs {need.disk_bytes / 1e6:.0f} MB of disk and about {need.memory_bytes / 1e6:.0f} MB of memory"
+    notes = [f"  {note}" for note in found.plan.notes]
+    return "\n".join([f"{title}:", *steps, needs, *notes, found.where, *_deployment(found.deployment)])
+
+
+def _deployment(found: Deployment | None) -> list[str]:
+    if found is None:
+        return []
+    price = f", {found.price_per_hour:,.4g} USD an hour" if found.price_per_hour is not None else ""
+    lines = [f"\nTo be served on {found.target}{price}, tensor parallel {found.tensor_parallel}. {found.why}"]
+    if found.job:
+        took = f"{_ends(found.job.seconds, 1, 's')}, {_ends(found.job.cost, 1, 'USD')}"
+        lines.append(f"The job itself would cost least on {found.job.target}: {took} (estimated).")
+    return [*lines, "", "The others:", _losers(found.losers)] if found.losers else lines
+
+
+def _calibrated(found: Calibration) -> list[str]:
+    """What it was corrected by, and how far the prediction lay from each measured level before and after."""
+    head = f"calibrated by evaluation {found.evaluation} on {found.measured_at}, at {streams(found.concurrency)}:"
+    rows = [
+        (point.concurrency, point.metric, figure(point.measured), _percent(point.error), _percent(after.error))
+        for point, after in zip(found.points, found.after, strict=True)
+    ]
+    return ["", head, table(("streams", "metric", "measured", "error before", "error after"), rows)]
+
+
+def _ends(ends: tuple[float, float] | None, factor: float, unit: str) -> str:
+    if ends is None:
+        return "unknown"
+    least, most = (f"{end * factor:,.4g}" if abs(end * factor) < 10000 else f"{end * factor:,.0f}" for end in ends)
+    return f"{least} {unit}" if least == most else f"{least} to {most} {unit}"
+
+
+def _one(value: int | None, unit: str) -> str:
+    return "unknown" if value is None else f"{value:,} {unit}"
+
+
+def _percent(error: float) -> str:
+    whole = round(error * 100)
+    return f"{whole:+d}%" if whole else "0%"

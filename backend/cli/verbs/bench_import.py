@@ -1,0 +1,75 @@
+"""`whetstone bench import|imported|forget`, beside `whetstone bench URL`: results of other load generators."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from backend import service
+from backend.cli.output import emit, table
+from backend.cli.verbs.optimize import Json
+from backend.domain.imported.result import NO_TEST as NO_VERDICT
+from backend.domain.imported.result import ImportedResult, definition_rows, figure_rows
+from backend.service.evaluations import imported
+
+RUN = "run"
+SHOWN = ("Concurrency", "Time to first token p50 (ms)", "Inter-token latency p50 (ms)", "Client latency p50 (ms)",
+         "Output tokens/s", "Requests", "Failed")  # fmt: skip
+
+
+class UrlOrVerb(TyperGroup):
+    """`bench URL ...` is `bench run URL ...`: what is no verb of the group is what the load generator is asked."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args or args[0] not in self.commands:
+            args = [RUN, *args]
+        return super().parse_args(ctx, args)
+
+
+def register(app: typer.Typer) -> None:
+    app.command("import")(import_command)
+    app.command("imported")(imported_command)
+    app.command("forget")(forget_command)
+
+
+def import_command(
+    files: Annotated[
+        list[Path], typer.Argument(help="JSON of GuideLLM 0.8, or of `vllm bench serve --save-result` (a file a level).")
+    ],
+    json: Json = False,
+) -> None:
+    """Import a result of GuideLLM or vLLM's bench, to stand beside ours with what is defined alike and what is not."""
+    found = imported.add_files(service.open_workspace(), files)
+    emit(found, as_json=json, text=_text(found))
+
+
+def imported_command(json: Json = False) -> None:
+    """List what was imported."""
+    found = imported.listing(service.open_workspace())
+    rows = [(each.id, each.name, each.provenance, each.measured_at, len(each.levels)) for each in found]
+    emit(found, as_json=json, text=table(("id", "name", "provenance", "measured", "levels"), rows))
+
+
+def forget_command(
+    result: Annotated[str, typer.Argument(help="An id that `whetstone bench imported` lists.")], json: Json = False
+) -> None:
+    """Forget an imported result; the file it came from stays."""
+    imported.remove(service.open_workspace(), result)
+    emit({"id": result, "removed": True}, as_json=json, text=f"{result} is forgotten.")
+
+
+def _text(found: ImportedResult) -> str:
+    figures = figure_rows([found])
+    defined = definition_rows([found])
+    lines = [
+        f"{found.id}: {found.name}, {found.provenance}",
+        table(SHOWN, [[row[name] for name in SHOWN] for row in figures]),
+        "",
+        table(("metric", "with ours", "how it is defined there"), [list(row.values())[1:] for row in defined]),
+        *found.notes,
+        NO_VERDICT,
+    ]
+    return "\n".join(lines)

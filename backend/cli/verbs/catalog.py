@@ -1,0 +1,182 @@
+"""`whetstone catalog ...`: the models Whetstone knows, what is published of them beside what is checked here."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from backend import service
+from backend.cli.output import emit, table
+from backend.cli.verbs.optimize import Json
+from backend.domain.model.facts import PublishedModel
+from backend.domain.planner.footprint import Footprint
+from backend.service.models import catalog, techniques
+from backend.service.models.catalog import Entry, Line
+from backend.service.models.techniques import TechniqueCheck
+from backend.service.presets import presets
+from backend.service.presets.presets import KnownPreset
+
+app = typer.Typer(no_args_is_help=True)
+PER_PAGE = 100
+MARKS = {"Yes": "yes", "No": "no", "": "-"}
+
+
+@app.command("list")
+def list_models(
+    origin: Annotated[list[str] | None, typer.Option(help="published, starter, imported or folder; may be repeated.")] = None,
+    technique: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A technique that must work, as checked (awq, w8a8, draft, ngram, compile, ...), or a published column: "
+            "quantization, speculative_decoding, speculative_decoding_with_provided_draft. Repeated, all must hold."
+        ),
+    ] = None,
+    family: Annotated[list[str] | None, typer.Option(help="Such as LLaMA or Mistral; may be repeated.")] = None,
+    instance: Annotated[
+        str | None,
+        typer.Option(
+            help="Only what fits there: an instance such as ml.g5.12xlarge, sagemaker:ml.g5.12xlarge for the managed toolkit's "
+            "rules, or accelerator:rtx4090. Techniques are then checked there instead of on this machine."
+        ),
+    ] = None,
+    search: Annotated[str, typer.Option(help="Words that all stand in id, family, provider, hub id or folder.")] = "",
+    licence: Annotated[list[str] | None, typer.Option(help="Such as apache-2.0; may be repeated.")] = None,
+    min_size: Annotated[float | None, typer.Option(min=0, help="Parameters at least, in billions.")] = None,
+    max_size: Annotated[float | None, typer.Option(min=0, help="Parameters at most, in billions.")] = None,
+    min_context: Annotated[int | None, typer.Option(min=0, help="Tokens at least.")] = None,
+    max_context: Annotated[int | None, typer.Option(min=0, help="Tokens at most.")] = None,
+    sort: Annotated[
+        str, typer.Option(help="catalog, name, family, parameters, context, kv or licence; a minus before it turns it round.")
+    ] = "catalog",
+    page: Annotated[int | None, typer.Option(min=1, help="Only this page, of --per-page models.")] = None,
+    per_page: Annotated[int, typer.Option(min=1, max=1000)] = PER_PAGE,
+    json: Json = False,
+) -> None:
+    """The models: published, those that come with Whetstone, your own."""
+    workspace = service.open_workspace()
+    asked = catalog.chosen(
+        workspace, origins=tuple(origin or ()), techniques=tuple(technique or ()), families=tuple(family or ()), target=instance,
+        words=search, licences=tuple(licence or ()), min_parameters=_billions(min_size), max_parameters=_billions(max_size),
+        min_context=min_context, max_context=max_context, sort=sort.removeprefix("-"), descending=sort.startswith("-"),
+    )  # fmt: skip
+    lines = catalog.listing(workspace, asked, page or 1, per_page=per_page if page else None)
+    emit([_document(line, instance) for line in lines], as_json=json, text=_text(lines, instance))
+
+
+def _billions(value: float | None) -> int | None:
+    return None if value is None else round(value * 1e9)
+
+
+def _document(line: Line, instance: str | None) -> dict[str, Any]:
+    entry = line.entry
+    checked = {check.kind: {"supported": check.works, "reason": " ".join(check.reasons)} for check in line.checks}
+    return _facts(entry) | {"checked_on": instance or "local", "checked": checked, "fits": line.fits}
+
+
+def _facts(entry: Entry) -> dict[str, Any]:
+    model = entry.model
+    return {
+        "id": entry.id, "source": entry.source, "origin": entry.origin, "family": entry.family,
+        "published": entry.published.model_dump(), "preoptimized": entry.preoptimized, "precompiled": entry.precompiled,
+        "parameters": model.parameters, "kv_bytes_per_token": model.kv_bytes_per_token, "context": model.max_positions,
+        "licence": entry.licence, "gated": model.gated if isinstance(model, PublishedModel) else None, "draft": model.draft,
+    }  # fmt: skip
+
+
+def _text(lines: list[Line], instance: str | None) -> str:
+    kinds = techniques.kinds()
+    rows = [
+        (
+            line.entry.id, line.entry.family, f"{line.entry.model.parameters / 1e9:,.3g}", line.entry.model.max_positions,
+            "/".join(MARKS[cell] for cell in line.entry.published.model_dump().values()),
+            "yes" if line.fits else "no", *("yes" if check.works else "no" for check in line.checks),
+        )
+        for line in lines
+    ]  # fmt: skip
+    header = ("model", "family", "B parameters", "context", "published q/s/d", "fits", *kinds)
+    where = _where(instance)
+    legend = (
+        "published: quantization / speculative decoding / with a provided draft, as the documentation page has it; - where blank."
+        f"\nThe columns after it are checked for {where}: `whetstone catalog show MODEL` says why not."
+    )
+    return f"{table(header, rows)}\n\n{len(lines)} models. {legend}"
+
+
+def _where(instance: str | None) -> str:
+    return "this machine" if instance in {None, "local"} else str(instance)
+
+
+@app.command()
+def show(
+    model: Annotated[str, typer.Argument(help="A model id, a hub id or a folder.")],
+    instance: Annotated[str, typer.Option(help="Where the techniques are checked: local, or an instance.")] = "local",
+    json: Json = False,
+) -> None:
+    """A model's card, its techniques as published and as checked with the reasons, its memory on each instance, its presets."""
+    workspace = service.open_workspace()
+    entry = catalog.show(workspace, model)
+    checks = techniques.checks(workspace, entry.model, instance)
+    memory = catalog.memory(workspace, entry.model)
+    checked = {
+        check.kind: {
+            "supported": check.works,
+            "reason": " ".join(check.reasons),
+            "sources": check.sources,
+            "nearest": check.nearest,
+        }
+        for check in checks
+    }
+    document = entry.model.model_dump(mode="json") | _facts(entry) | {"checked_on": instance, "checked": checked}
+    document["memory"] = [_memory(each) for each in memory]
+    known = presets.listing(workspace, presets.Filter(model=entry.source))
+    document["presets"] = [
+        {"id": each.preset.id, "goal": each.preset.goal, "target": each.preset.target, "origin": each.origin} for each in known
+    ]
+    emit(document, as_json=json, text=f"{_card(entry, checks, memory, instance)}\n\n{_presets(known)}")
+
+
+def _memory(each: Footprint) -> dict[str, Any]:
+    room = each.room
+    return {
+        "instances": each.names, "fits": each.fits, "device": each.device.name, "devices": each.device.units,
+        "memory_bytes_per_device": each.device.memory_bytes, "tensor_parallel": room.tensor_parallel,
+        "weights_bytes_per_device": room.weights_per_device, "tokens_in_cache": room.tokens if each.fits else (0, 0),
+    }  # fmt: skip
+
+
+def _card(entry: Entry, checks: list[TechniqueCheck], memory: list[Footprint], instance: str) -> str:
+    card = _facts(entry) | entry.model.model_dump(mode="json", exclude={"sources", "license", "max_positions", "draft"})
+    lines = [f"{name:22} {value}" for name, value in card.items() if name != "published" and value not in (None, {})]
+    cells = entry.published.model_dump().items()
+    published = "".join(f"\n  {name.replace('_', ' '):42} {cell or '(blank)'}" for name, cell in cells)
+    return "\n\n".join(["\n".join(lines), f"As published:{published}", _checks(checks, instance), _places(memory)])
+
+
+def _checks(checks: list[TechniqueCheck], instance: str) -> str:
+    lines = [f"As checked for {_where(instance)}:"]
+    for check in checks:
+        lines.append(f"  {check.title:22} {'works' if check.works else 'no: ' + ' '.join(check.reasons)}")
+        if check.nearest:
+            lines.append(f"  {'':22} nearest that works: {check.nearest}")
+    return "\n".join(lines)
+
+
+def _presets(known: list[KnownPreset]) -> str:
+    if not known:
+        return "Presets: none for this model; `whetstone presets list` shows those of others, which can be applied to it."
+    rows = [(each.preset.id, each.preset.goal, each.preset.target) for each in known]
+    return f"Presets (`whetstone presets show ID`):\n{table(('id', 'goal', 'target'), rows)}"
+
+
+def _places(memory: list[Footprint]) -> str:
+    rows = [
+        (
+            f"{each.device.units} x {each.device.name}", "yes" if each.fits else "no", each.room.tensor_parallel,
+            f"{each.room.weights_per_device / 1e9:,.3g}", f"{each.device.memory_bytes / 1e9:,.3g}",
+            f"{each.room.tokens[0]:,}" if each.fits else "-", ", ".join(each.names),
+        )
+        for each in memory
+    ]  # fmt: skip
+    header = ("hardware", "fits", "cut over", "GB of weights each", "GB each", "tokens in the cache", "instances")
+    return f"Memory of the original alone, estimated (domain/memory.py); what runs there is checked above:\n{table(header, rows)}"

@@ -1,0 +1,47 @@
+"""`whetstone engines ...`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from backend import service
+from backend.cli.output import emit, table
+from backend.cli.run import submit_and_finish
+from backend.cli.verbs.optimize import Json, queued
+from backend.service.machines import engines
+
+app = typer.Typer(no_args_is_help=True)
+Name = Annotated[str, typer.Argument(help="An engine, as `whetstone engines list` shows it.")]
+
+
+@app.command("list")
+def list_engines(json: Json = False) -> None:
+    """Installed or not, version, what each can do here and, where it cannot, why."""
+    found = engines.listing(service.open_workspace())
+    rows = [(e.name, "installed" if e.installed else "-", e.version or "-", e.reason or e.can) for e in found]
+    emit(found, as_json=json, text=table(("engine", "state", "version", "here"), rows))
+
+
+@app.command()
+def install(
+    engine: Name,
+    wait: Annotated[bool, typer.Option("--wait/--detach", help="Wait for the end, or leave it to the supervisor.")] = True,
+    json: Json = False,
+) -> None:
+    """Install an engine into its own environment under .engines, as a job with a log."""
+    workspace = service.open_workspace()
+    if not wait:
+        queued(workspace, engines.install(workspace, engine), as_json=json)
+        return
+    ended = submit_and_finish(workspace, lambda: engines.install(workspace, engine))
+    emit({"job": ended.id, "state": ended.state, **ended.result}, as_json=json, text=f"{engine} is installed.")
+
+
+@app.command()
+def remove(engine: Name, json: Json = False) -> None:
+    """Delete an engine's environment."""
+    workspace = service.open_workspace()
+    ended = submit_and_finish(workspace, lambda: engines.remove(workspace, engine))
+    emit({"job": ended.id, "engine": engine, "removed": True}, as_json=json, text=f"{engine} is removed.")

@@ -1,0 +1,146 @@
+"""`whetstone evaluate`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from backend import service
+from backend.cli.options import load
+from backend.cli.output import emit, table
+from backend.cli.run import submit_and_finish
+from backend.cli.text.levels import levels_table
+from backend.cli.verbs.optimize import Json, queued
+from backend.domain.evaluation.document import Comparison, Evaluation, Level, VariantResult
+from backend.present.words.verdicts import agreed_shares, share, streams
+from backend.service.evaluations import evaluations
+
+AGREED = ("greedy match", "exact match", "token F1")
+
+
+def register(app: typer.Typer) -> None:
+    app.command("evaluate")(evaluate)
+
+
+def evaluate(
+    variants: Annotated[list[str], typer.Argument(help="Model ids, folders, artifact ids or URLs; the first is the baseline.")],
+    concurrency: load.Concurrency = None,
+    rate: load.Rate = None,
+    poisson: load.Poisson = False,
+    ramp: load.Ramp = None,
+    trace: load.Trace = None,
+    sweep: load.Sweep = None,
+    sweep_to: load.SweepTo = None,
+    workload: load.Workload = "starter-code",
+    column: load.Column = None,
+    requests: load.Requests = None,
+    seconds: load.Seconds = None,
+    repeats: load.Repeats = 5,
+    max_tokens: load.MaxTokens = 64,
+    temperature: load.Temperature = 0.0,
+    chat: load.Chat = False,
+    stream: load.Streaming = True,
+    connections: load.Connections = 1024,
+    warmup: load.Warmup = 2,
+    warmup_seconds: load.WarmupSeconds = 2.0,
+    timeout: load.Timeout = 120.0,
+    seed: load.Seed = 0,
+    quality: Annotated[bool, typer.Option(help="Perplexity, KL divergence and greedy match beside the speed.")] = True,
+    tasks: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TASK",
+            help="Score lm-eval tasks from local files on what is served: a YAML file, a folder of them, "
+            "or next-line; repeatable. Needs `whetstone engines install quality`.",
+        ),
+    ] = None,
+    task_limit: Annotated[int | None, typer.Option(help="Only the first so many samples of each task.")] = None,
+    price_per_hour: load.Price = None,
+    discount: load.Discount = 0.0,
+    ratio: load.Ratio = 3.0,
+    bearer_env: Annotated[
+        str | None, typer.Option(help="Environment variable that holds the bearer token of variants that are URLs.")
+    ] = None,
+    interleave: Annotated[str, typer.Option(help="auto, resident (all servers up) or restart.")] = "auto",
+    fail_if: Annotated[
+        list[str] | None,
+        typer.Option(help="Exit 1 where this holds, such as `ttft_p95 > 300ms at 4` (streams; of a rate `at 4/s`); repeatable."),
+    ] = None,
+    wait: Annotated[bool, typer.Option("--wait/--detach", help="Wait for the end, or leave it to the supervisor.")] = True,
+    json: Json = False,
+) -> None:
+    """Measure variants against the first one: latency, throughput, price and quality, with a verdict a level."""
+    workspace = service.open_workspace()
+    chosen = evaluations.options(
+        **load.shape(concurrency=concurrency, rate=rate, poisson=poisson, ramp=ramp, trace=trace, sweep=sweep, sweep_to=sweep_to,
+                     chat=chat),
+        workload=trace or workload, columns=load.columns(column), requests=requests, seconds=seconds, repeats=repeats,
+        max_tokens=max_tokens, temperature=temperature, stream=stream, connections=connections, warmup_requests=warmup,
+        warmup_seconds=warmup_seconds, timeout_s=timeout, seed=seed, quality=quality,
+        tasks=tuple(tasks or ()), task_limit=task_limit, price_per_hour=price_per_hour,
+        discount=discount, input_output_ratio=ratio, interleave=interleave, bearer_env=bearer_env,
+    )  # fmt: skip
+    conditions = evaluations.conditions(fail_if or [], chosen, waits=wait)
+    prepared = evaluations.prepare(workspace, variants, chosen)
+    if not wait:
+        queued(workspace, evaluations.submit(workspace, prepared), as_json=json)
+        return
+    ended = submit_and_finish(workspace, lambda: evaluations.submit(workspace, prepared))
+    shown = evaluations.show(workspace, str(ended.result["evaluation"]))
+    emit(shown.document, as_json=json, text=f"{summary(shown.document)}\n\nReport: {ended.result['report']}")
+    evaluations.judge(shown.document, conditions)
+
+
+def summary(document: Evaluation) -> str:
+    """The levels as a table, then a line a verdict, then quality."""
+    rows = [(result.name, _level(result, level)) for result in document.variants for level in result.levels]
+    lines = [
+        levels_table(rows),
+        "",
+        *_verdicts(document),
+        "Quality:",
+        *_quality(document),
+        *_tasks(document),
+    ]
+    return "\n".join(lines + [f"warning: {warning}" for warning in document.warnings])
+
+
+def _verdicts(document: Evaluation) -> list[str]:
+    """None in a search: each variant has levels of its own."""
+    said = [_verdict(row) for row in document.comparison]
+    return [f"Against {document.variants[0].name}:", *said, ""] if said else []
+
+
+def _verdict(row: Comparison) -> str:
+    """`  at 4 streams, ttft_ms_p50: w8a8 is faster by ...`, at the load as it was asked for."""
+    found = ": " if row.verdict.startswith("no ") else " is "
+    return f"  at {streams(row.key)}, {row.metric}: {row.variant}{found}{row.verdict}"
+
+
+def _level(result: VariantResult, level: Level) -> dict[str, Any]:
+    """As in the JSON, but that an acceptance rate which is not there says why."""
+    shown = level.model_dump()
+    return shown | ({"acceptance_rate": result.no_acceptance} if level.acceptance_rate is None else {})
+
+
+def _quality(document: Evaluation) -> list[str]:
+    """The baseline agrees with itself, which is no figure."""
+    rows = []
+    for number, result in enumerate(document.variants):
+        q = result.quality
+        shares = agreed_shares(q) if q and number else {}
+        agreed = [share(*shares[name]) if name in shares else None for name in AGREED]
+        answers = f"{q.answers} of {q.answers_asked}" if q and q.answers is not None else None
+        rows.append((result.name, q and q.perplexity, q and q.kl_mean, *agreed, answers, result.ready_seconds))
+    return [table(("variant", "perplexity", "mean KL", *AGREED, "answers", "ready s"), rows)]
+
+
+def _tasks(document: Evaluation) -> list[str]:
+    header = ("variant", "task", "metric", "value", "stderr", "samples", "against the first")
+    rows = [
+        (result.name, score.task, score.metric, score.value, score.stderr, score.samples, score.verdict)
+        for result in document.variants
+        for score in result.tasks
+    ]
+    return ["", "Tasks:", table(header, rows)] if rows else []

@@ -1,0 +1,97 @@
+"""`whetstone jobs ...`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+
+from backend import service
+from backend.cli.output import describe, emit, table
+from backend.cli.run import submit_and_finish
+from backend.cli.verbs.optimize import Json, queued
+from backend.service import Workspace
+from backend.service.jobs import jobs, leftovers
+from backend.service.jobs.jobs import JobView
+
+app = typer.Typer(no_args_is_help=True)
+JobId = Annotated[str, typer.Argument(help="A job id, as `whetstone jobs list` shows it.")]
+Wait = Annotated[bool, typer.Option("--wait/--detach", help="Wait for the end, or leave it to the supervisor.")]
+
+
+@app.command("list")
+def list_jobs(
+    state: Annotated[list[str] | None, typer.Option(help="Only these states; repeatable.")] = None,
+    limit: Annotated[int, typer.Option(help="At most this many, newest first.")] = 50,
+    json: Json = False,
+) -> None:
+    """Jobs, newest first."""
+    found = jobs.listing(service.open_workspace(), states=state, limit=limit)
+    rows = [(j.id, j.state, f"{(j.progress or 0):.0%}", j.title, j.created_at.strftime("%Y-%m-%d %H:%M")) for j in found]
+    text = (
+        table(("job", "state", "done", "title", "created (UTC)"), rows)
+        if rows
+        else "No jobs yet: `whetstone demo` runs the first."
+    )
+    emit(found, as_json=json, text=text)
+
+
+@app.command()
+def show(job: JobId, json: Json = False) -> None:
+    """One job: state, progress, error, specification, events."""
+    workspace = service.open_workspace()
+    found = jobs.show(workspace, job)
+    events = [event.model_dump(mode="json", exclude_none=True) for _, event in jobs.events(workspace, job)]
+    names = ("id", "kind", "state", "phase", "progress", "eta_s", "error", "parent", "attempt", "result")
+    document = {name: getattr(found, name) for name in names}
+    document |= {"spec": jobs.specification(workspace, job), "events": events}
+    kept = leftovers.size(workspace, found.id)
+    document["kept_bytes"] = kept
+    lines = [describe(found), *([found.error] if found.error else [])]
+    if kept and found.ended:
+        lines.append(f"Keeps {kept / 1e6:.3g} MB to go on from: `whetstone jobs resume` uses it, `whetstone jobs drop` frees it.")
+    lines += [f"  {event['at'][11:19]}  {event['message']}" for event in events if event.get("message")]
+    emit(document, as_json=json, text="\n".join(lines))
+
+
+@app.command()
+def drop(job: JobId, json: Json = False) -> None:
+    """Free the space of what an ended job keeps to go on from; its record and its log stay."""
+    freed = leftovers.drop(service.open_workspace(), job)
+    emit({"id": job, "freed_bytes": freed}, as_json=json, text=f"{freed / 1e6:.3g} MB freed." if freed else "It kept nothing.")
+
+
+@app.command()
+def logs(job: JobId) -> None:
+    """The worker's log, also after a failure or cancel."""
+    typer.echo(jobs.logs(service.open_workspace(), job), nl=False)
+
+
+def _verb(name: str, help_text: str, act: Callable[[Workspace, str], JobView]) -> None:
+    def command(job: JobId, json: Json = False) -> None:
+        found = act(service.open_workspace(), job)
+        emit(found, as_json=json, text=describe(found))
+
+    app.command(name, help=help_text)(command)
+
+
+def _again(name: str, help_text: str, act: Callable[[Workspace, str], JobView]) -> None:
+    """A verb after which a job is queued."""
+
+    def command(job: JobId, wait: Wait = False, json: Json = False) -> None:
+        workspace = service.open_workspace()
+        if not wait:
+            queued(workspace, act(workspace, job), as_json=json)
+            return
+        ended = submit_and_finish(workspace, lambda: act(workspace, job))
+        emit(ended, as_json=json, text=describe(ended))
+
+    app.command(name, help=help_text)(command)
+
+
+_verb("cancel", "Stop a job; nothing half-written remains.", jobs.cancel)
+_again("retry", "Run a job that did not succeed again, as a new job.", jobs.retry)
+_again("clone", "Run the same specification again, as a new job.", jobs.clone)
+_again("resume", "Carry on a failed, cancelled or lost job under its id.", jobs.resume)
+_verb("move-to-front", "Put a queued job first.", jobs.move_to_front)

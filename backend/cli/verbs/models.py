@@ -1,0 +1,95 @@
+"""`whetstone models ...`: models of one's own in the catalog, from a folder, a hub or S3."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from backend import service
+from backend.cli.output import emit, table
+from backend.cli.run import submit_and_finish
+from backend.cli.verbs.optimize import Json, queued
+from backend.domain.model.facts import ModelCard
+from backend.domain.model.sources import Inspection
+from backend.service.models import imports, models
+
+app = typer.Typer(no_args_is_help=True)
+Source = Annotated[
+    str, typer.Argument(help="A folder with config.json and safetensors, a hub id such as org/name, or s3://bucket/prefix.")
+]
+Revision = Annotated[str | None, typer.Option(help="A branch, tag or commit of the hub; the default branch where none is given.")]
+
+
+@app.command()
+def inspect(source: Source, revision: Revision = None, json: Json = False) -> None:
+    """A model's card before any download: read from config.json and the safetensors headers alone."""
+    workspace = service.open_workspace()
+    if not imports.is_remote(workspace, source):
+        card = models.resolve(workspace, source)
+        emit(_card(card), as_json=json, text=_lines(_card(card)))
+        return
+    found = imports.inspect(workspace, source, revision=revision)
+    document = _card(found.card) | found.model_dump(mode="json", exclude={"card"}) | {"files": found.files}
+    emit(document, as_json=json, text=_text(found))
+
+
+@app.command("import")
+def import_model(
+    source: Source,
+    revision: Revision = None,
+    accept_licence: Annotated[
+        bool, typer.Option("--accept-licence", help="Accept the model's licence; recorded in the job, asked once a model.")
+    ] = False,
+    wait: Annotated[bool, typer.Option("--wait/--detach", help="Wait for the end, or leave it to the supervisor.")] = True,
+    json: Json = False,
+) -> None:
+    """Put a model into the catalog: a folder as it is, without copying; a hub id or S3 prefix downloaded as a watched job.
+
+    The token of a hub is read from HF_TOKEN, AWS credentials as by the AWS tools.
+    """
+    workspace = service.open_workspace()
+    if not imports.is_remote(workspace, source):
+        card = models.remember(workspace, source).card
+        emit(card, as_json=json, text=f"{card.id} is in the catalog: {card.path}")
+        return
+    prepared = imports.prepare(workspace, source, revision=revision, accept_licence=accept_licence)
+    if not wait:
+        queued(workspace, imports.submit(workspace, prepared), as_json=json)
+        return
+    ended = submit_and_finish(workspace, lambda: imports.submit(workspace, prepared))
+    path = ended.result["path"]
+    next_step = f"Next: whetstone optimize {path} --recipe awq"
+    document = {"job": ended.id, "state": str(ended.state), **ended.result}
+    emit(document, as_json=json, text=f"{ended.result['model']['id']} is in {path}\n{next_step}")
+
+
+@app.command("list")
+def list_models(json: Json = False) -> None:
+    """The models that were imported, latest first."""
+    found = models.remembered(service.open_workspace())
+    rows = [(known.card.id, "yes" if known.present else "no", known.card.path) for known in found]
+    emit(found, as_json=json, text=table(("model", "there", "folder"), rows))
+
+
+@app.command()
+def forget(folder: Annotated[str, typer.Argument(help="The folder of an imported model.")], json: Json = False) -> None:
+    """Take a model out of the catalog. The folder and what was made from it stay."""
+    models.forget(service.open_workspace(), folder)
+    emit({"forgotten": folder}, as_json=json, text=f"{folder} is no longer in the catalog.")
+
+
+def _card(card: ModelCard) -> dict[str, Any]:
+    return card.model_dump(mode="json") | {"kv_bytes_per_token": card.kv_bytes_per_token}
+
+
+def _lines(document: dict[str, Any]) -> str:
+    return "\n".join(f"{name:22} {value}" for name, value in document.items())
+
+
+def _text(found: Inspection) -> str:
+    card = _card(found.card)
+    shown = {name: value for name, value in card.items() if name not in {"path", "revision", "origin", "tokenizer_hash", "draft"}}
+    conditions = "  (to be accepted with --accept-licence)" if found.must_accept else ""
+    shown |= {"revision": found.revision, "licence": f"{found.licence or 'not stated'}{conditions}", "gated": found.gated}
+    return _lines(shown) + f"\n{'download':22} {found.bytes / 1e6:,.1f} MB in {len(found.files)} files"

@@ -1,0 +1,110 @@
+"""`whetstone optimize`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from backend import service
+from backend.cli.options import auto_bits as bits
+from backend.cli.options import goals
+from backend.cli.output import emit
+from backend.cli.run import submit_and_finish
+from backend.cli.text import estimates
+from backend.domain.planner.roofline import Load
+from backend.domain.recipe.recovery import gained
+from backend.service import Workspace
+from backend.service.jobs import supervisors
+from backend.service.jobs.jobs import JobView
+from backend.service.plans import optimize
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output and nothing else there.")]
+
+
+def register(app: typer.Typer) -> None:
+    app.command("optimize")(command)
+
+
+def command(
+    model: Annotated[str, typer.Argument(help="A model id such as `starter`, or a folder.")],
+    recipe: Annotated[Path | None, typer.Option(help="A recipe file, or the name of a bundled recipe.")] = None,
+    auto_bits: bits.AutoBits = None,
+    target: Annotated[
+        str,
+        typer.Option(
+            help="local, local:cpu or local:gpu0; or where the result is meant to be served, for which it runs here: an instance "
+            "such as ml.g5.12xlarge, or auto, the cheapest that fits and meets the goal."
+        ),
+    ] = "local",
+    input_tokens: goals.InputTokens = 512,
+    output_tokens: goals.OutputTokens = 128,
+    concurrency: goals.Concurrency = 1,
+    goal: goals.Wanted = "cost",
+    max_ttft_ms: goals.MaxTtft = None,
+    max_tpot_ms: goals.MaxTpot = None,
+    min_tokens_per_s: goals.MinRate = None,
+    min_context: goals.MinContext = None,
+    seed: Annotated[int, typer.Option(help="Seed of the calibration sample.")] = 0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and what it needs, start nothing.")] = False,
+    wait: Annotated[bool, typer.Option("--wait/--detach", help="Wait for the end, or leave it to the supervisor.")] = False,
+    json: Json = False,
+) -> None:
+    """Optimize a model with a recipe: a watched job that ends in a verified artifact."""
+    workspace, chosen = service.open_workspace(), bits.chosen(recipe, auto_bits)
+    limits = {"max_ttft_ms": max_ttft_ms, "max_tpot_ms": max_tpot_ms, "min_output_tokens_per_s": min_tokens_per_s}
+    wanted = goals.read(wanted=goal, min_context=min_context, **limits)
+    load = Load(input_tokens=input_tokens, output_tokens=output_tokens, concurrency=concurrency)
+    if dry_run:
+        found = optimize.preview(workspace, model, chosen, target=target, goal=wanted, load=load, seed=seed)
+        emit(found, as_json=json, text=estimates.preview_text(f"{model} with {chosen.name}", found))
+        return
+    prepared = optimize.prepare(workspace, model, chosen, target=target, goal=wanted, load=load, seed=seed)
+
+    def submit() -> JobView:
+        job = optimize.submit(workspace, prepared)
+        if prepared.spec.deployment is not None:
+            print(optimize.where(prepared.spec.model, prepared.spec.deployment, chosen), file=sys.stderr)
+        return job
+
+    if not wait:
+        queued(workspace, submit(), as_json=json)
+        return
+    document = outcome(submit_and_finish(workspace, submit))
+    emit(document, as_json=json, text=_text(document))
+
+
+def queued(workspace: Workspace, job: JobView, *, as_json: bool) -> None:
+    """Say that a job is queued, and by whom it will be run."""
+    hint = "" if supervisors.alive(workspace) else "\nNo supervisor is running: `whetstone up` starts one and the job with it."
+    emit(job, as_json=as_json, text=f"{job.id} is queued: {job.title}. Watch it with `whetstone jobs show {job.id}`.{hint}")
+
+
+def outcome(job: JobView) -> dict[str, Any]:
+    """The document other tools may rely on."""
+    result = job.result
+    names = (
+        "artifact", "path", "seconds", "peak_rss_bytes", "quality", "bytes_before", "bytes_after", "average_bits", "recovery",
+    )  # fmt: skip
+    return {"job": job.id, "state": str(job.state), **{name: result.get(name) for name in names}}
+
+
+def _text(document: dict[str, Any]) -> str:
+    quality = document["quality"] or {}
+    before, after = document["bytes_before"] / 1e6, document["bytes_after"] / 1e6
+    lines = [
+        f"{document['artifact']} is ready in {document['path']}",
+        f"  weights {before:.1f} -> {after:.1f} MB in {document['seconds']:.0f} s",
+    ]
+    if document["average_bits"] is not None:
+        lines.append(f"  {document['average_bits']:.2f} bits a weight of the quantized linears, scales counted")
+    if quality.get("kl_mean") is not None:
+        change = f"{quality['perplexity_before']:.2f} -> {quality['perplexity_after']:.2f}"
+        match = quality.get("greedy_match")
+        same = "" if match is None else f", the same most probable token at {match:.1%} of positions"
+        lines.append(f"  perplexity {change}, mean KL divergence {quality['kl_mean']:.5f}{same}")
+    if document["recovery"]:
+        lines.append(f"  {gained(document['recovery']['quality'])}")
+    return "\n".join(lines + [f"Next: whetstone evaluate starter {document['artifact']}"])

@@ -1,0 +1,234 @@
+"""`whetstone presets ...`: where others start. Every figure says which kind it is: estimated, published or measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, get_args
+
+import typer
+
+from backend import service
+from backend.cli.output import emit, table
+from backend.cli.verbs.optimize import Json
+from backend.domain.errors import ImpossibleStack, InvalidPreset
+from backend.domain.planner.presets import GOALS, Origin
+from backend.domain.recipe.recipe import Recipe
+from backend.present.presets import Measurement
+from backend.present.words.verdicts import figure
+from backend.service.plans import recipes
+from backend.service.presets import presets
+from backend.service.presets.presets import Applied, Filter, PresetView
+
+app = typer.Typer(no_args_is_help=True)
+Id = Annotated[str, typer.Argument(help="The id of a preset, such as llama-3-70b-instruct/lower-cost.")]
+Output = Annotated[Path | None, typer.Option(help="Write to this file instead of standard output.")]
+Replace = Annotated[bool, typer.Option("--replace", help="Replace another preset of that id, unless it comes with Whetstone.")]
+MOST = 1000
+
+
+@app.command("list")
+def list_presets(
+    model: Annotated[str | None, typer.Option(help="Only those of this model: an id, a hub id or a folder.")] = None,
+    goal: Annotated[str | None, typer.Option(help=f"Only those for this goal: {', '.join(GOALS)}.")] = None,
+    origin: Annotated[str | None, typer.Option(help="Only those of this origin: bundled, imported or own.")] = None,
+    target: Annotated[str | None, typer.Option(help="Only those for this target, such as ml.g5.12xlarge.")] = None,
+    search: Annotated[str, typer.Option(help="Words that stand in the id, the model or the target.")] = "",
+    json: Json = False,
+) -> None:
+    """Presets with what is estimated, published and measured of them."""
+    _one_of("goal", goal, list(GOALS))
+    _one_of("origin", origin, list(get_args(Origin)))
+    workspace = service.open_workspace()
+    chosen = Filter(model=model, goal=goal, origin=origin, target=target, words=search)
+    found = presets.views(workspace, presets.listing(workspace, chosen, limit=MOST))
+    emit([_document(view) for view in found], as_json=json, text=table(HEADER, [_row(view) for view in found]))
+
+
+def _one_of(option: str, value: str | None, known: list[str]) -> None:
+    if value is not None and value not in known:
+        raise InvalidPreset(f"--{option} is wrong: it is one of {', '.join(known)}.")
+
+
+HEADER = ("preset", "recipe", "target", "estimated tokens/s at 16", "published", "measured tokens/s")
+
+
+def _row(view: PresetView) -> tuple[str | None, ...]:
+    preset, estimate = view.preset, view.estimated.at(16)
+    published = "; ".join(claim.figures for claim in preset.published) or None
+    measured = _short(view.measured[0]) if view.measured else None
+    rate = estimate.output_tokens_per_s if estimate else None
+    return preset.id, preset.recipe.name, preset.target, _ends(rate) if rate else None, published, measured
+
+
+def _short(measured: Measurement) -> str:
+    best = measured.best
+    return f"{figure(best.output_tokens_per_s)} at {best.concurrency}" if best else "no sound level with tokens/s"
+
+
+def _ends(ends: tuple[float, float]) -> str:
+    return f"{figure(ends[0])} to {figure(ends[1])}"
+
+
+@app.command()
+def show(preset: Id, json: Json = False) -> None:
+    """One preset: its recipe, and every figure with how it is known."""
+    view = presets.show(service.open_workspace(), preset)
+    emit(_document(view), as_json=json, text=_text(view))
+
+
+def _document(view: PresetView) -> dict[str, Any]:
+    document = view.model_dump(mode="json")
+    own: dict[str, Any] = document.pop("preset")
+    claims = own.pop("published")
+    document["published"] = [{**claim, "today": today} for claim, today in zip(claims, document.pop("today"), strict=True)]
+    return own | document
+
+
+def _text(view: PresetView) -> str:
+    preset = view.preset
+    head = [f"{preset.id} ({view.origin}): {GOALS[preset.goal].title}, {GOALS[preset.goal].meaning}", preset.summary]
+    facts = [f"model   {preset.model}", f"target  {preset.target}", "", recipes.write_text(preset.recipe)]
+    parts = ["Estimated by formula:", *_estimated(view), "", "Published by others:", *_published(view), "", "Measured:"]
+    return "\n".join([*head, *facts, *parts, *_measured(view)])
+
+
+def _estimated(view: PresetView) -> list[str]:
+    if not view.estimated.levels:
+        return [f"  nothing: {view.estimated.why_not}"]
+    rows = []
+    for level in view.estimated.levels:
+        ends = (level.tpot_ms, level.output_tokens_per_s, level.price_per_million_output)
+        rows.append((level.load.concurrency, *(_ends(each) if each else "unknown" for each in ends)))
+    header = ("requests at once", "ms per output token", "output tokens/s", "USD per million output tokens")
+    load = view.estimated.levels[0].load
+    return [
+        f"  {line}" for line in [f"{load.input_tokens} tokens in, {load.output_tokens} out", *table(header, rows).splitlines()]
+    ]
+
+
+def _published(view: PresetView) -> list[str]:
+    lines = []
+    for claim, today in zip(view.preset.published, view.today, strict=True):
+        lines += [f'  {claim.metric} {claim.figures}: "{claim.statement}"', f"    {claim.conditions}"]
+        lines += [f"    {today}"] if today else []
+        lines += [f"    {claim.source}", f"    {claim.url}"]
+    return lines or ["  nothing"]
+
+
+def _measured(view: PresetView) -> list[str]:
+    lines = []
+    for measured in view.measured:
+        lines.append(f"  {measured.evaluation}: {measured.provenance}")
+        rows = [(level.concurrency, level.tpot_ms_p50, level.output_tokens_per_s) for level in measured.levels]
+        lines += [
+            f"    {line}" for line in table(("requests at once", "ms per output token", "output tokens/s"), rows).splitlines()
+        ]
+        lines += [f"    {sentence}" for sentence in measured.verdicts]
+    return lines or ["  nothing: `whetstone evaluate` measures what `whetstone optimize` made with this recipe"]
+
+
+@app.command()
+def apply(
+    preset: Id,
+    model: Annotated[str | None, typer.Option(help="Another model than the preset's own.")] = None,
+    target: Annotated[str | None, typer.Option(help="Another target than the preset's own.")] = None,
+    output: Output = None,
+    json: Json = False,
+) -> None:
+    """The recipe and target to use, checked; exit 2 with the reasons and the nearest valid recipe where it is not valid there."""
+    applied = presets.apply(service.open_workspace(), preset, model=model, target=target)
+    if not applied.valid:
+        if json:
+            emit(_applied(applied), as_json=True, text="")
+        raise ImpossibleStack(_refusal(applied))
+    text = recipes.write_text(applied.recipe)
+    if output is not None:
+        _write(output, text)
+    said = f"# {applied.preset} for {applied.model}, target {applied.target}\n{text}"
+    written = f"Written to {output}: use it with --model {applied.model} --target {applied.target}"
+    emit(_applied(applied), as_json=json, text=written if output else said)
+
+
+def _applied(applied: Applied) -> dict[str, Any]:
+    verdict = applied.verdict
+    return {
+        "preset": applied.preset, "model": applied.model, "target": applied.target, "valid": applied.valid,
+        "recipe": applied.recipe, "notes": list(verdict.plan.notes) if verdict.plan else [], "reasons": list(verdict.reasons),
+        "suggestion": verdict.suggestion, "suggestion_target": verdict.suggestion_target,
+    }  # fmt: skip
+
+
+def _refusal(applied: Applied) -> str:
+    verdict = applied.verdict
+    said = " ".join(reason.message for reason in verdict.reasons)
+    if verdict.suggestion is None:
+        return said
+    on = f" on {verdict.suggestion_target}" if verdict.suggestion_target else ""
+    return f"{said} The nearest valid recipe{on}: {_line(verdict.suggestion)}."
+
+
+def _line(recipe: Recipe) -> str:
+    """`quantize w8a8, compile; tensor_parallel 1`."""
+    steps = ", ".join(" ".join(filter(None, (step.technique, getattr(step, "method", None)))) for step in recipe.steps)
+    return f"{steps or 'no steps'}; tensor parallel degree {recipe.serving.tensor_parallel}"
+
+
+@app.command()
+def save(
+    preset: Id,
+    recipe: Annotated[Path, typer.Option(help="A recipe file, or the name of a bundled recipe.")],
+    model: Annotated[str, typer.Option(help="A model id or a folder.")],
+    goal: Annotated[str, typer.Option(help=f"One of {', '.join(GOALS)}.")],
+    target: Annotated[str, typer.Option(help="Where it is to run.")] = "local",
+    summary: Annotated[str, typer.Option(help="One sentence: what it is good for.")] = "",
+    replace: Replace = False,
+    json: Json = False,
+) -> None:
+    """Keep a recipe of one's own as a preset."""
+    chosen = recipes.read_file(recipe)
+    known = presets.save(
+        service.open_workspace(), preset, model=model, goal=goal, recipe=chosen, target=target, summary=summary, replace=replace
+    )
+    emit(known, as_json=json, text=f"{known.preset.id} is kept.")
+
+
+@app.command()
+def remove(preset: Id, json: Json = False) -> None:
+    """Forget a preset of one's own or an imported one."""
+    presets.remove(service.open_workspace(), preset)
+    emit({"removed": preset}, as_json=json, text=f"{preset} is forgotten.")
+
+
+@app.command()
+def export(
+    ids: Annotated[list[str] | None, typer.Argument(help="Ids of presets; all of them where none is given.")] = None,
+    output: Output = None,
+    json: Json = False,
+) -> None:
+    """Presets as one YAML file, which `presets import` reads. Figures that are estimated or measured are not part of it."""
+    workspace = service.open_workspace()
+    chosen = ids or [known.preset.id for known in presets.listing(workspace, limit=MOST)]
+    text = presets.export(workspace, chosen)
+    if output is not None:
+        _write(output, text)
+    document = {"presets": chosen, "file": str(output) if output else None, "yaml": None if output else text}
+    emit(document, as_json=json, text=f"{len(chosen)} presets are in {output}" if output else text.rstrip("\n"))
+
+
+@app.command("import")
+def import_presets(
+    file: Annotated[Path, typer.Argument(help="A YAML file that `presets export` wrote.")],
+    replace: Replace = False,
+    json: Json = False,
+) -> None:
+    """Take presets from a file: all of them, or none where one is wrong."""
+    taken = presets.take(service.open_workspace(), presets.read_file(file), replace=replace)
+    document = [{"preset": name, "outcome": outcome} for name, outcome in taken]
+    emit(document, as_json=json, text="\n".join(f"{name}: {outcome}" for name, outcome in taken))
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InvalidPreset(f"{path} cannot be written ({error.strerror}): give another file.") from None

@@ -1,0 +1,64 @@
+"""`whetstone prices ...`: what an hour of each instance costs, where and as of when."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from backend import service
+from backend.cli.output import emit, table
+from backend.cli.verbs.optimize import Json
+from backend.service.machines import prices
+from backend.service.machines.prices import PricedInstance, Refreshed
+
+app = typer.Typer(no_args_is_help=True)
+Region = Annotated[str | None, typer.Option(help="An AWS region; else that of the environment, else us-east-1.")]
+HEADER = ("instance", "accelerators", "GiB", "USD/h", "after discount", "USD/h a GiB", "region", "as of", "source")
+
+
+@app.command("list")
+def list_prices(
+    instance: Annotated[str | None, typer.Option(help="One instance, such as ml.g5.12xlarge.")] = None,
+    family: Annotated[str | None, typer.Option(help="One family, such as g5.")] = None,
+    discount: Annotated[float, typer.Option(help="Share taken off the on-demand price, 0 to 1.")] = 0.0,
+    json: Json = False,
+) -> None:
+    """On-demand prices of SageMaker hosting, refreshed ones over the snapshot of this version, with region, day and source."""
+    found = prices.listing(service.open_workspace(), instance=instance, family=family, discount=discount)
+    emit(found, as_json=json, text=_text(found, discount))
+
+
+@app.command()
+def refresh(
+    region: Region = None,
+    json: Json = False,
+) -> None:
+    """Ask the AWS Pricing API for today's prices and keep them. Needs AWS credentials that may use pricing:GetProducts."""
+    found = prices.refresh(service.open_workspace(), region)
+    emit(found, as_json=json, text=_told(found))
+
+
+def _text(found: list[PricedInstance], discount: float) -> str:
+    rows = [
+        (
+            one.instance, f"{one.accelerators} x {one.accelerator}", f"{one.memory_gib:g}", _usd(one.usd_per_hour),
+            _usd(one.discounted_usd_per_hour), _usd(one.usd_per_hour_per_gib), one.region or "-", one.as_of or "-",
+            ("refreshed: " if one.refreshed else "snapshot: ") + (one.source or "") if one.source else "no source found",
+        )
+        for one in found
+    ]  # fmt: skip
+    after = f" The discount is {discount:.3g} off them." if discount else ""
+    return f"{table(HEADER, rows)}\nOn-demand prices of hosting in USD.{after} `whetstone prices refresh` asks AWS for today's."
+
+
+def _usd(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.4f}"
+
+
+def _told(found: Refreshed) -> str:
+    lines = [f"{found.prices} prices of {found.region}, as of {found.as_of}, from the AWS Pricing API."]
+    if found.missing:
+        lines.append(f"Not offered or not priced there, the snapshot stays: {', '.join(found.missing)}.")
+    lines += [f"Left out: {reason}." for reason in found.skipped]
+    return "\n".join(lines)

@@ -1,0 +1,117 @@
+"""`whetstone recipe ...`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from backend import service
+from backend.cli.options import goals
+from backend.cli.output import emit, table
+from backend.cli.text import estimates
+from backend.cli.verbs.optimize import Json
+from backend.domain.planner.roofline import Load
+from backend.domain.rules.check import PlannedStep, Verdict
+from backend.service.models import models
+from backend.service.plans import planning, recipes
+
+app = typer.Typer(no_args_is_help=True)
+File = Annotated[Path, typer.Argument(help="A recipe file, or the name of a bundled recipe.")]
+Model = Annotated[str, typer.Option(help="A model id, a folder, or the JumpStart or hub id of a published model.")]
+Target = Annotated[
+    str,
+    typer.Option(
+        help="Where it is to run: local, local:cpu, local:gpu0, an instance such as ml.g5.12xlarge (our engines there), "
+        "sagemaker:ml.g5.12xlarge (the managed toolkit), accelerator:rtx4090, or auto, the cheapest instance that will do."
+    ),
+]
+
+
+@app.command("list")
+def list_recipes(json: Json = False) -> None:
+    """The bundled recipes, a sentence each; `recipe show NAME` prints one as YAML to copy."""
+    found = {name: recipes.read_file(Path(name)) for name in recipes.bundled_names()}
+    emit(found, as_json=json, text=table(("name", "what it is"), [(name, recipes.about(name)) for name in found]))
+
+
+@app.command("show")
+def show_recipe(recipe: File, json: Json = False) -> None:
+    """One recipe as YAML, to copy or to see what a file is read as."""
+    chosen = recipes.read_file(recipe)
+    emit(chosen, as_json=json, text=recipes.write_text(chosen).rstrip())
+
+
+@app.command()
+def check(recipe: File, model: Model = "starter", target: Target = "local", json: Json = False) -> None:
+    """The plan, or every reason why not with the nearest valid recipe; exit 0 when valid, 2 when not."""
+    workspace = service.open_workspace()
+    card, chosen = models.facts(workspace, model), recipes.read_file(recipe)
+    where = planning.settled(workspace, card, chosen, target)
+    verdict, _ = recipes.check(workspace, card, chosen, where)
+    document = {
+        "valid": verdict.valid,
+        "target": where,
+        "plan": list(verdict.plan.steps) if verdict.plan else [],
+        "tensor_parallel": verdict.plan.tensor_parallel if verdict.plan else None,
+        "notes": list(verdict.plan.notes) if verdict.plan else [],
+        "reasons": list(verdict.reasons),
+        "suggestion": verdict.suggestion,
+        "suggestion_target": verdict.suggestion_target,
+    }
+    emit(document, as_json=json, text=_verdict(verdict, where))
+    if not verdict.valid:
+        raise typer.Exit(2)
+
+
+def _verdict(verdict: Verdict, where: str) -> str:
+    if verdict.plan:
+        steps = [f"{i}. {_step(step)}" for i, step in enumerate(verdict.plan.steps, 1)] or ["No steps: the original, unchanged."]
+        return "\n".join([f"Valid on {where}:", *steps, *verdict.plan.notes])
+    text = "\n".join(f"{reason.message} [{reason.rule}: {reason.source}]" for reason in verdict.reasons)
+    if verdict.suggestion is None:
+        return text
+    on = f" (on {verdict.suggestion_target})" if verdict.suggestion_target else ""
+    return f"{text}\n\nNearest valid recipe{on}:\n{recipes.write_text(verdict.suggestion)}"
+
+
+def _step(step: PlannedStep) -> str:
+    return f"{step.title}, by {step.engine}" + (f", served by {step.kernel}" if step.kernel else "")
+
+
+@app.command("estimate")
+def estimate_recipe(
+    recipe: File,
+    model: Model = "starter",
+    target: Target = "local",
+    input_tokens: goals.InputTokens = 512,
+    output_tokens: goals.OutputTokens = 128,
+    concurrency: goals.Concurrency = 1,
+    acceptance: Annotated[
+        float | None, typer.Option(min=0, max=1, help="Measured probability that a proposed token is accepted.")
+    ] = None,
+    price_per_hour: Annotated[
+        float | None, typer.Option(min=0, help="USD an hour, for a machine without a published price.")
+    ] = None,
+    goal: goals.Wanted = "cost",
+    max_ttft_ms: goals.MaxTtft = None,
+    max_tpot_ms: goals.MaxTpot = None,
+    min_tokens_per_s: goals.MinRate = None,
+    min_context: goals.MinContext = None,
+    json: Json = False,
+) -> None:
+    """Memory, disk, duration, cost, predicted latency and throughput: ranges, with the formula of each."""
+    workspace = service.open_workspace()
+    card, chosen = models.facts(workspace, model), recipes.read_file(recipe)
+    load = Load(input_tokens=input_tokens, output_tokens=output_tokens, concurrency=concurrency)
+    if target != "auto":
+        found = planning.estimate_on(workspace, card, chosen, target, load, acceptance=acceptance, price_per_hour=price_per_hour)
+        emit(found, as_json=json, text=estimates.text(found))
+        return
+    limits = {"max_ttft_ms": max_ttft_ms, "max_tpot_ms": max_tpot_ms, "min_output_tokens_per_s": min_tokens_per_s}
+    choice = planning.auto(workspace, card, chosen, goals.read(wanted=goal, min_context=min_context, **limits), load)
+    winner = choice.winner.model_dump(mode="json") if choice.winner else {}
+    emit(winner | {"why": choice.why, "losers": choice.losers}, as_json=json, text=estimates.choice_text(choice))
+    if choice.winner is None:
+        raise typer.Exit(2)

@@ -1,0 +1,67 @@
+"""`whetstone report EVALUATION`: the offline HTML file anew, with limits, prices and other tools' results chosen afterwards."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from pydantic import ValidationError
+
+from backend import service
+from backend.cli.output import emit
+from backend.cli.verbs.optimize import Json
+from backend.domain.errors import RequestError
+from backend.domain.limits.slo import Slo
+from backend.domain.what_if.costs import ApiPrice
+from backend.present.report import WhatIf
+from backend.service.evaluations import reports
+
+NAMES = {"per_hour": "price-per-hour", "input_output_ratio": "ratio", "ttft_p95_ms": "ttft-p95", "tpot_p95_ms": "tpot-p95"}
+"""Of options that are not called what their field is."""
+
+
+def register(app: typer.Typer) -> None:
+    app.command("report")(report_command)
+
+
+def report_command(
+    evaluation: Annotated[str, typer.Argument(help="An evaluation's id, e-...")],
+    to: Annotated[Path, typer.Option(help="The file to write.")] = Path("report.html"),
+    ttft_p95: Annotated[
+        float | None, typer.Option(min=0.0, help="Costs are read at loads whose TTFT p95 is at most this, ms.")
+    ] = None,
+    tpot_p95: Annotated[float | None, typer.Option(min=0.0, help="And whose TPOT p95 is at most this, ms.")] = None,
+    request_ttft: Annotated[
+        float | None, typer.Option(min=0.0, help="Goodput counts requests with a TTFT of at most this, ms.")
+    ] = None,
+    request_tpot: Annotated[float | None, typer.Option(min=0.0, help="And a TPOT of at most this, ms.")] = None,
+    price_per_hour: Annotated[float | None, typer.Option(min=0.0, help="Another price of the hour.")] = None,
+    discount: Annotated[float | None, typer.Option(min=0.0, max=0.99, help="Off it, 0 to 0.99.")] = None,
+    ratio: Annotated[float | None, typer.Option(min=0.01, help="Input tokens an output token, for the blended prices.")] = None,
+    api_input: Annotated[float | None, typer.Option(min=0.0, help="What a hosted API asks for a million input tokens.")] = None,
+    api_output: Annotated[float | None, typer.Option(min=0.0, help="And for a million output tokens.")] = None,
+    requests_a_month: Annotated[float | None, typer.Option(min=1.0, help="What so many requests a month would cost.")] = None,
+    imported: Annotated[list[str] | None, typer.Option(help="An imported result, b-...; may be given several times.")] = None,
+    json: Json = False,
+) -> None:
+    """Write an evaluation's report as one offline HTML file, with limits and prices chosen after the fact: nothing runs again."""
+    limits = {name: value for name, value in (("ttft_ms", request_ttft), ("tpot_ms", request_tpot)) if value is not None}
+    api = None
+    if api_input is not None or api_output is not None:
+        api = ApiPrice(per_million_input=api_input or 0.0, per_million_output=api_output or 0.0)
+    try:
+        asked = WhatIf(
+            limits=Slo(ttft_p95_ms=ttft_p95, tpot_p95_ms=tpot_p95), request_limits=limits, per_hour=price_per_hour,
+            discount=discount, input_output_ratio=ratio, api=api, requests_a_month=requests_a_month,
+        )  # fmt: skip
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        field = str(first["loc"][-1])
+        raise RequestError(f"--{NAMES.get(field, field.replace('_', '-'))} is wrong: {first['msg'].lower()}.") from None
+    page = reports.page(service.open_workspace(), evaluation, asked, imported or [])
+    try:
+        to.write_bytes(page)
+    except OSError as error:
+        raise RequestError(f"{to} cannot be written ({error.strerror}): give another file with --to.") from None
+    emit({"report": str(to), "bytes": len(page)}, as_json=json, text=f"Report: {to}")

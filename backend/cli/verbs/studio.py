@@ -1,0 +1,66 @@
+"""`whetstone up` and `whetstone demo`."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from backend import service
+from backend.cli.interrupts import noted
+from backend.cli.output import emit
+from backend.cli.run import finish
+from backend.cli.verbs.evaluate import summary
+from backend.cli.verbs.optimize import Json
+from backend.service.jobs import supervisors
+from backend.service.studio import demo as loop
+from backend.service.studio import studio
+
+
+def register(app: typer.Typer) -> None:
+    app.command("up")(up)
+    app.command("demo")(demo)
+
+
+def up(
+    port: Annotated[int, typer.Option(help="Port of the web studio.")] = 8501,
+    host: Annotated[
+        str,
+        typer.Option(help="Address to listen on. The studio has no sign-in: open it to a network only among people you trust."),
+    ] = "127.0.0.1",
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open a browser where there is one.")] = True,
+    demo: Annotated[
+        bool,
+        typer.Option("--demo", help="Show results that were measured elsewhere: read-only, nothing runs, your home is not used."),
+    ] = False,
+) -> None:
+    """Supervisor and web studio; Ctrl-C stops both cleanly.
+
+    In a home that never had a job it queues the starter demo, which makes room for your own jobs; WHETSTONE_NO_DEMO=1 leaves
+    it out.
+    """
+    studio.check_port(port)
+    if demo:
+        studio.serve_demonstration(port, host=host, browser=browser, say=_say)
+    else:
+        studio.serve(service.open_workspace(), port, host=host, browser=browser, say=_say)
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def demo(
+    repeats: Annotated[int, typer.Option(help="Blocks of the evaluation; five or more give a verdict.")] = 5,
+    price_per_hour: Annotated[float, typer.Option(help="Hourly price; the default is an assumption.")] = loop.ASSUMED_PRICE,
+    json: Json = False,
+) -> None:
+    """The whole loop on the starter model, headless: optimize, evaluate against the original, table, HTML report."""
+    workspace = service.open_workspace()
+    supervisors.ensure(workspace)
+    with noted():
+        shown = loop.run(workspace, lambda job: finish(workspace, job), repeats=repeats, price_per_hour=price_per_hour)
+    report = loop.report_path(shown)
+    print(f"Report: {report}", file=sys.stderr)
+    emit(shown.document, as_json=json, text=f"{summary(shown.document)}\n\nReport: {report}")

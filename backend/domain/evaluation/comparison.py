@@ -1,0 +1,198 @@
+"""Which differences between variants are real: paired intervals over repeats, corrected for how many were looked at.
+
+Pure arithmetic on the `blocks` of levels. Knows nothing of how they were measured; `wording` puts verdicts into words.
+
+Method. Repeat b of a variant and repeat b of the baseline were run side by side (`schedule`), so the test is paired:
+d_b = ln(variant_b / baseline_b), a t-interval on the mean of d over blocks, exponentiated to a ratio of geometric means.
+All tests of one evaluation (metrics x levels x variants) form one family, corrected by Holm's step-down procedure
+(S. Holm, A simple sequentially rejective multiple test procedure, Scandinavian Journal of Statistics 6, 1979). The interval
+shown is the one at the level at which Holm tested that hypothesis: 1 - 0.05 / (m - i + 1) for the i-th smallest p-value where
+it was rejected, and the level of the first one not rejected for all that follow. So the interval leaves out 1.0 exactly
+where the verdict names a direction, and each covers its true ratio with at least 95%.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from statistics import fmean, stdev
+from typing import NamedTuple, TypeGuard
+
+from backend.domain.evaluation.document import Comparison, Level, VariantResult
+from backend.domain.maths import student_t
+from backend.present.words.verdicts import NOT_COMPARABLE, SIGNIFICANCE, decided, uncounted, undecided
+
+HEADLINE = ("ttft_ms", "tpot_ms", "client_latency_ms", "output_tokens_per_s")
+"""Price is not tested apart: it is the hourly price over the throughput."""
+BLOCKS_FOR_INTERVAL = 3
+BLOCKS_FOR_VERDICT = 5
+MAX_ERROR_SHARE = 0.01
+ROUNDING = 1e-9
+"""Log ratios that differ by less than this are the same figure."""
+
+
+class _Pair(NamedTuple):
+    """One hypothesis before the family is known. `logs` are the usable log ratios, one a block."""
+
+    level: Level
+    metric: str
+    baseline: str
+    variant: str
+    logs: list[float]
+    obstacle: str | None
+    """Why no verdict can be given, whatever the figures say."""
+
+    @property
+    def ratio(self) -> float | None:
+        return _exp(fmean(self.logs)) if self.logs else None
+
+    @property
+    def standard_error(self) -> float:
+        return stdev(self.logs) / math.sqrt(len(self.logs))
+
+    @property
+    def p_value(self) -> float:
+        return student_t.two_sided_p(fmean(self.logs) / self.standard_error, len(self.logs) - 1)
+
+    def interval(self, alpha: float) -> tuple[float, float]:
+        """The t-interval of the ratio at confidence 1 - alpha."""
+        half = student_t.quantile(1 - alpha / 2, len(self.logs) - 1) * self.standard_error
+        mean = fmean(self.logs)
+        return _exp(mean - half), _exp(mean + half)
+
+
+class _Tested(NamedTuple):
+    p_adjusted: float
+    alpha: float
+
+
+def compare(results: Sequence[VariantResult]) -> list[Comparison]:
+    """Each variant against the first, at every concurrency that both have, on every headline metric.
+
+    `p_value` is Holm-adjusted, None where no test was made; `ci95` then is None too, or, for 3 or 4 repeats, the plain
+    95% interval. The p50 over a block's requests is compared, its mean where it has none. Never raises on odd figures:
+    the verdict says what stands in the way.
+    """
+    pairs = [pair for result in results[1:] for pair in _pairs(results[0], result)]
+    testable = [index for index, pair in enumerate(pairs) if pair.obstacle is None]
+    outcomes = dict(zip(testable, holm([pairs[index].p_value for index in testable]), strict=True))
+    return [_comparison(pair, outcomes.get(index)) for index, pair in enumerate(pairs)]
+
+
+def holm(p_values: Sequence[float], alpha: float = SIGNIFICANCE) -> list[_Tested]:
+    """Adjusted p-value and the alpha at which each hypothesis was tested, in the order given (Holm 1979)."""
+    found: dict[int, _Tested] = {}
+    adjusted, stopped_at = 0.0, None
+    for rank, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        remaining = len(p_values) - rank
+        adjusted = max(adjusted, min(1.0, remaining * p_values[index]))
+        if stopped_at is None and adjusted > alpha:
+            stopped_at = alpha / remaining
+        found[index] = _Tested(adjusted, stopped_at or alpha / remaining)
+    return [found[index] for index in range(len(p_values))]
+
+
+def _pairs(baseline: VariantResult, result: VariantResult) -> Iterator[_Pair]:
+    levels = {level.key: level for level in baseline.levels}
+    for level in result.levels:
+        if level.key not in levels:
+            continue
+        against = levels[level.key]
+        level_obstacle = _level_obstacle(baseline.name, against) or _level_obstacle(result.name, level)
+        for headline in HEADLINE:
+            metric = _metric(headline, against, level)
+            unknown = _unknown(headline, baseline.name, against) or _unknown(headline, result.name, level)
+            logs, metric_obstacle = ([], unknown) if unknown else _log_ratios(metric, against.blocks, level.blocks)
+            obstacle = level_obstacle or metric_obstacle
+            yield _Pair(level, metric, baseline.name, result.name, logs, obstacle)
+
+
+def _metric(headline: str, *levels: Level) -> str:
+    median = f"{headline}_p50"
+    return median if all(any(median in block for block in level.blocks) for level in levels) else headline
+
+
+def _level_obstacle(name: str, level: Level) -> str | None:
+    if level.client_limited:
+        return f"{NOT_COMPARABLE}: the load generator, not the server, held back the figures of `{name}`"
+    if has_many_errors(level):
+        share = f"{level.invocation_errors} of {level.invocations}"
+        return f"{NOT_COMPARABLE}: {share} requests to `{name}` failed"
+    return None
+
+
+def _unknown(headline: str, name: str, level: Level) -> str | None:
+    """Some repeats may have a figure where others have none: the level has none then."""
+    if getattr(level, headline) is None and level.tokenizer_failed:
+        return f"no verdict: of `{name}`, {uncounted(level)}"
+    return None
+
+
+def has_many_errors(level: Level) -> bool:
+    """More than one request in a hundred failed: the rest is not a fair sample."""
+    return level.invocation_errors > MAX_ERROR_SHARE * level.invocations
+
+
+def _log_ratios(
+    metric: str, baseline: Sequence[dict[str, float]], variant: Sequence[dict[str, float]]
+) -> tuple[list[float], str | None]:
+    """The usable log ratios and what stands in the way of a verdict on them."""
+    pairs = [(a.get(metric), b.get(metric)) for a, b in zip(baseline, variant, strict=False)]
+    logs = [math.log(b) - math.log(a) for a, b in pairs if _usable(a) and _usable(b)]
+    if not logs:
+        return [], "no verdict: no repeat gave a figure for both"
+    if len(baseline) != len(variant):
+        return logs, f"no verdict: {len(variant)} repeats against {len(baseline)} of the baseline"
+    if len(logs) < len(pairs):
+        return logs, f"no verdict: only {len(logs)} of {len(pairs)} repeats gave a figure for both"
+    if len(logs) < BLOCKS_FOR_VERDICT:
+        return logs, f"too few repeats for a verdict ({len(logs)}, it takes {BLOCKS_FOR_VERDICT})"
+    return logs, _no_spread(logs)
+
+
+def _no_spread(logs: list[float]) -> str | None:
+    if max(logs) - min(logs) > ROUNDING:
+        return None
+    if abs(logs[0]) <= ROUNDING:
+        return "no verdict: every repeat gave exactly the baseline's figure, so there is no spread to test against"
+    return "no verdict: every repeat gave exactly the same ratio, so there is no spread to test against"
+
+
+def _usable(value: float | None) -> TypeGuard[float]:
+    return value is not None and math.isfinite(value) and value > 0
+
+
+def _comparison(pair: _Pair, tested: _Tested | None) -> Comparison:
+    ratio, interval = pair.ratio, None
+    verdict = pair.obstacle or ""
+    if tested is not None and ratio is not None:
+        interval = pair.interval(tested.alpha)
+        verdict = decided(pair.metric, ratio, interval, tested.p_adjusted <= SIGNIFICANCE)
+    elif ratio is not None:
+        interval = _plain_interval(pair)
+        verdict = undecided(ratio, interval, verdict)
+    return Comparison(
+        concurrency=pair.level.concurrency,
+        mode=pair.level.mode,
+        rate=pair.level.rate,
+        metric=pair.metric,
+        baseline=pair.baseline,
+        variant=pair.variant,
+        ratio=ratio,
+        ci95=interval,
+        p_value=tested.p_adjusted if tested else None,
+        verdict=verdict,
+    )
+
+
+def _plain_interval(pair: _Pair) -> tuple[float, float] | None:
+    """Uncorrected: nothing is decided from it. Only where the number of repeats is all that is missing."""
+    few = (pair.obstacle or "").startswith("too few repeats")
+    if not few or len(pair.logs) < BLOCKS_FOR_INTERVAL or _no_spread(pair.logs):
+        return None
+    return pair.interval(SIGNIFICANCE)
+
+
+def _exp(value: float) -> float:
+    """Far beyond any real ratio the exponential would overflow; both ends stay finite, so that JSON can hold them."""
+    return math.exp(max(-700.0, min(700.0, value)))

@@ -1,0 +1,299 @@
+"""What an evaluation is asked (variants, options) and what it answers: the document other tools may rely on.
+
+Names follow the documentation page of the SageMaker toolkit where it has one. Times in milliseconds unless the name ends
+in `_s`; prices in the currency of the given hourly price.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from backend.domain.evaluation.energy import Energy
+from backend.domain.evaluation.task_score import TaskScore
+from backend.domain.load.records import Mode
+from backend.domain.recipe.recipe import Serving
+
+LATENCY_METRICS = ("ttft_ms", "tpot_ms", "chunk_gap_ms", "client_latency_ms", "content_latency_ms")
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+
+class Speculation(_Frozen):
+    """A resolved `speculate` step. `draft_path` is absolute; None for n-gram."""
+
+    method: Literal["draft", "ngram"]
+    tokens: int
+    draft_path: str | None = None
+
+
+class Variant(_Frozen):
+    """Anything that can be served and measured: a model folder under serving settings, or a URL that already answers."""
+
+    name: str
+    source: str
+    """What the user wrote: a model id, a folder, an artifact id or a URL."""
+    kind: Literal["model", "artifact", "url"]
+    model_path: str | None = None
+    original_path: str | None = None
+    """The unoptimized parent, for quality; None where unknown."""
+    url: str | None = None
+    served_name: str | None = None
+    """The model name to send to a URL."""
+    serving: Serving = Serving()
+    speculation: Speculation | None = None
+    compile_cache: str | None = None
+    recipe_hash: str | None = None
+    bytes_on_disk: int | None = None
+
+
+class EvaluateOptions(_Frozen):
+    """The load and the questions asked. Each level runs `repeats` times a variant."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
+
+    concurrency: tuple[int, ...] = (1, 4)
+    workload: str = "starter-code"
+    """A bundled name or a file."""
+    columns: dict[str, str] = {}
+    """Of a table's columns: which is the prompt, the longest answer, the time."""
+    requests: int | None = Field(None, ge=1)
+    """Requests a level and repeat, warm-up not counted; None leaves it to `seconds`."""
+    seconds: float | None = Field(None, gt=0)
+    repeats: int = Field(5, ge=1)
+    warmup_requests: int = Field(2, ge=0)
+    max_tokens: int = Field(64, ge=1)
+    temperature: float = Field(0.0, ge=0)
+    quality: bool = True
+    tasks: tuple[str, ...] = ()
+    """lm-eval tasks: a bundled name, a YAML file or a folder of them; once submitted, the folders of their copies."""
+    task_limit: int | None = Field(None, ge=1)
+    """The first so many samples of each task; None takes all."""
+    price_per_hour: float | None = Field(None, ge=0)
+    discount: float = Field(0.0, ge=0, lt=1)
+    input_output_ratio: float = Field(3.0, gt=0)
+    interleave: Literal["auto", "resident", "restart"] = "auto"
+    rate: tuple[Annotated[float, Field(gt=0, le=100_000)], ...] = ()
+    """Requests a second, one level each, instead of concurrency."""
+    process: Literal["constant", "poisson"] = "constant"
+    ramp: tuple[Annotated[float, Field(ge=0)], Annotated[float, Field(gt=0, le=100_000)]] | None = None
+    """Requests a second at the start and at the end, over `seconds`."""
+    trace: bool = False
+    """The workload's lines are sent at their own times."""
+    sweep: tuple[str, ...] = ()
+    """Objectives, such as `ttft_p95<=300ms`: levels are searched for the highest that keeps them."""
+    sweep_to: float | None = Field(None, gt=0)
+    """The highest level a sweep tries."""
+    warmup_seconds: float = Field(2.0, ge=0)
+    """Of a rate: what is due so early is not counted."""
+    connections: int = Field(1024, ge=1, le=4096)
+    """The most an open loop may open."""
+    stream: bool = True
+    endpoint: Literal["completions", "chat"] = "completions"
+    bearer_env: str | None = Field(None, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
+    """Name of the environment variable with the bearer token for variants that are URLs; the token is never stored."""
+    seed: int = 0
+    timeout_s: float = Field(120.0, gt=0)
+
+
+class Summary(_Frozen):
+    """Order statistics of one metric over a level's good requests; `ci95` is of the mean over repeats, None for one repeat."""
+
+    mean: float
+    p50: float
+    p90: float
+    p95: float
+    p99: float
+    ci95: tuple[float, float] | None = None
+
+
+class Price(_Frozen):
+    per_million_input: float | None
+    per_million_output: float | None
+    per_million_total: float | None
+    blended_3_to_1: float | None
+    """(r x input + output) / (r + 1) with the hour split between prefill and decode as `split` in the level says."""
+    blended_sagemaker: float | None
+    """The announcement's formula: ignores prefill, prices input at 0."""
+
+
+class SloCheck(_Frozen):
+    """Whether one level of a sweep keeps its objectives; `objective` has the rules of each verdict.
+
+    `highest` marks the highest level that was shown to keep them, `knee` the one beyond which more load buys little; neither is
+    ever a level that the client held back.
+    """
+
+    objectives: tuple[str, ...]
+    verdict: Literal["kept", "missed", "undecided"]
+    shares: tuple[float, ...]
+    """Of requests within each objective's limit, failed requests counting as outside."""
+    intervals: tuple[tuple[float, float], ...]
+    """95% Wilson interval of each share."""
+    highest: bool = False
+    knee: bool = False
+
+
+class Level(_Frozen):
+    """One variant at one concurrency, over all repeats. A latency is None where no request gave one.
+
+    Tokens/s are None where answers came that did not tell their tokens: a rate of the others would be too low. They are 0
+    where every request failed.
+    """
+
+    concurrency: int
+    repeats: int
+    requests: int
+    duration_s: float
+    ttft_ms: Summary | None
+    tpot_ms: Summary | None
+    chunk_gap_ms: Summary | None
+    tokens_per_chunk: float | None
+    client_latency_ms: Summary | None
+    content_latency_ms: Summary | None
+    input_tokens_per_s: float | None
+    output_tokens_per_s: float | None
+    steady_output_tokens_per_s: float | None
+    input_tokens_per_s_per_request: float | None
+    output_tokens_per_s_per_request: float | None
+    input_tokens: float | None
+    """Mean a request, as the page defines it."""
+    output_tokens: float | None
+    invocations: int
+    invocation_errors: int
+    tokenizer_failed: int
+    """Answers whose text came without a token count."""
+    empty_responses: int
+    errors: dict[str, int] = {}
+    """Errors by kind: refused, timeout, reset, http_429, malformed..."""
+    looping_outputs: int = 0
+    """Answers whose tail repeats one short cycle: they flatter speculative decoding."""
+    price: Price | None = None
+    acceptance_rate: float | None = None
+    """Accepted / drafted tokens from the server's counters over the level; `VariantResult.no_acceptance` says why it is None."""
+    client_limited: bool = False
+    audit: dict[str, Any] = {}
+    blocks: list[dict[str, float]] = []
+    """One mapping a repeat, metric -> value: what the comparison pairs."""
+    mode: Mode = "closed"
+    """How requests were sent. In an open loop `concurrency` is the mean number of requests under way, rounded, at least 1."""
+    rate: float | None = None
+    """Requests a second asked for in an open loop: the rate, or where a ramp ends; None for a closed loop or a trace."""
+    requests_per_s: float | None = None
+    """Answers without error a second of the level's duration."""
+    slo: SloCheck | None = None
+    """In a sweep: whether this level keeps the objectives."""
+    energy: Energy | None = None
+    """None where the machine reports none, and for an endpoint that was not started here."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _uncounted(cls, given: Any) -> Any:
+        """Documents stored before rates could be None hold 0, or the sum of those answers alone that told their tokens."""
+        if not isinstance(given, dict) or not given.get("tokenizer_failed"):
+            return given
+        unknown: dict[str, Any] = {"output_tokens_per_s": None, "steady_output_tokens_per_s": None}
+        if given.get("input_tokens") is None:
+            unknown["input_tokens_per_s"] = None
+        if isinstance(price := given.get("price"), dict):
+            kept = {"per_million_input": price.get("per_million_input")}
+            unknown["price"] = dict.fromkeys(price, None) | kept
+        return given | unknown
+
+    @property
+    def key(self) -> int | str:
+        """Which of an evaluation's levels it is, the same for every variant: its streams, or an open loop in words."""
+        return load_key(self.mode, self.concurrency, self.rate)
+
+
+def load_key(mode: Mode, concurrency: int, rate: float | None) -> int | str:
+    """`4`, `8 requests/s`, `up to 20 requests/s` or `the trace`."""
+    if mode == "closed":
+        return concurrency
+    return "the trace" if mode == "trace" or rate is None else f"{'up to ' * (mode == 'ramp')}{rate:g} requests/s"
+
+
+class Quality(_Frozen):
+    perplexity: float | None = None
+    perplexity_original: float | None = None
+    kl_mean: float | None = None
+    kl_ci95: tuple[float, float] | None = None
+    greedy_match: float | None = None
+    """Share of identical tokens in greedy answers of the served variants to the same prompts, up to the shorter one."""
+    first_divergence_share: float | None = None
+    """First divergences / generated tokens."""
+    exact_match: float | None = None
+    """Share of those answers with the same words as the baseline's (`domain.agreement`)."""
+    token_f1: float | None = None
+    """Mean F1 over their words."""
+    answers: int | None = None
+    """How many answers were compared: those that both gave. None in evaluations of earlier versions, which did not count."""
+    answers_asked: int | None = None
+    """How many were asked for."""
+    greedy_ci95: tuple[float, float] | None = None
+    exact_ci95: tuple[float, float] | None = None
+    token_f1_ci95: tuple[float, float] | None = None
+    """95% intervals over prompts such as those that were asked (`domain.agreement`)."""
+    scored: Literal["dequantized", "original", "unavailable"] = "dequantized"
+    note: str | None = None
+
+
+class VariantResult(_Frozen):
+    name: str
+    variant: Variant
+    levels: list[Level]
+    quality: Quality | None = None
+    tasks: list[TaskScore] = []
+    """Scores of lm-eval tasks on the served variant; none where none were asked for."""
+    ready_seconds: float | None = None
+    peak_rss_bytes: int | None = None
+    speculates: bool | None = None
+    """Whether its server guesses tokens ahead. None where that is not known: a server that was not started here and tells no
+    counters of it."""
+    lost: str | None = None
+    """What happened where its server went away before all was measured; None where it did not."""
+
+    @property
+    def no_acceptance(self) -> str:
+        """Why there is no acceptance rate, in words: `no speculation` only where that is known."""
+        ours = self.variant.kind != "url"
+        if self.speculates or (ours and self.variant.speculation is not None):
+            return "not measured"
+        return "no speculation" if ours or self.speculates is False else "not told"
+
+
+class Comparison(_Frozen):
+    """One metric of one variant against the baseline at one concurrency. `ratio` is variant / baseline, None without figures."""
+
+    concurrency: int
+    metric: str
+    baseline: str
+    variant: str
+    ratio: float | None
+    ci95: tuple[float, float] | None
+    p_value: float | None = None
+    verdict: str
+    mode: Mode = "closed"
+    rate: float | None = None
+    """As in the level."""
+
+    @property
+    def key(self) -> int | str:
+        return load_key(self.mode, self.concurrency, self.rate)
+
+
+class Evaluation(_Frozen):
+    """The whole document."""
+
+    variants: list[VariantResult]
+    comparison: list[Comparison]
+    workload: dict[str, Any]
+    hardware: dict[str, Any]
+    versions: dict[str, str]
+    options: EvaluateOptions
+    interleave: str
+    measured_at: str
+    warnings: list[str] = []

@@ -1,0 +1,26 @@
+"""What was asked of an evaluation, as one hash: two evaluations with the same one asked the same of the same variants. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import PurePath
+
+from backend.domain.evaluation.document import Evaluation
+
+
+def configuration_hash(evaluation: Evaluation) -> str:
+    """SHA-256, as hex, over load, variants as served and the workload's own hash; not over prices, places or times."""
+    options = evaluation.options.model_dump(
+        mode="json",
+        exclude={"workload", "columns", "price_per_hour", "discount", "input_output_ratio", "bearer_env", "tasks", "task_limit"},
+    )
+    served = {"name", "recipe_hash", "serving", "speculation", "served_name"}
+    variants = [result.variant.model_dump(mode="json", include=served) for result in evaluation.variants]
+    for variant in variants:
+        (variant["speculation"] or {}).pop("draft_path", None)
+    asked: dict[str, object] = {"options": options, "variants": variants, "workload": evaluation.workload.get("sha256")}
+    if evaluation.options.tasks:  # the folder of a task's copy ends with the hash of its files
+        names = [PurePath(folder).name for folder in evaluation.options.tasks]
+        asked["tasks"] = [*names, evaluation.options.task_limit]
+    return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()

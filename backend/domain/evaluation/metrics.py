@@ -1,0 +1,295 @@
+"""Request records -> the figures of one level. Knows nothing of how the records were made.
+
+Only measured records (not warm-up) count. A latency is over the *good* ones: status ok, with content. Definitions of
+`measuring.md`; a latency is in milliseconds, a rate in tokens a second.
+
+- ttft_ms: request written to the first chunk with non-empty content.
+- tpot_ms: (last content chunk - first content chunk) / (output tokens - tokens in the first chunk), a request.
+- chunk_gap_ms: between successive content chunks, all gaps of all requests.
+- In an open loop a latency counts from when the request was due, not from when it was written. Not streamed, only
+  client_latency_ms is known.
+- client_latency_ms: request written to the last byte of the answer; content_latency_ms: to the last content chunk.
+- input_tokens_per_s, output_tokens_per_s: tokens of the ok answers / duration; a repeat lasts from the first measured
+  request written to the last measured answer ended, a level the sum of its repeats. Where answers came and one with content
+  did not tell its tokens, neither is known: a sum over the others would be too low. Where every request failed, 0.
+- steady_output_tokens_per_s: tokens by their time of arrival in the steady window, warm-up answers that reach into it
+  included: it opens when every stream has left warm-up and closes when the first stream has nothing more to send.
+- empty_responses counts, as the documentation page does, ok answers with zero output tokens or whose tokens could not be
+  counted; tokenizer_failed only the latter (no usage came with the text).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
+from statistics import fmean
+from typing import Any
+
+from backend.domain.evaluation.document import LATENCY_METRICS, Level, Price, Summary
+from backend.domain.evaluation.ends_in_loop import is_looping
+from backend.domain.evaluation.prices import Pricing, price
+from backend.domain.load.records import Audit, RequestRecord
+from backend.domain.maths.intervals import summary
+
+Records = Sequence[RequestRecord]
+LIMITED = ("ttft_ms", "tpot_ms", "client_latency_ms")
+"""What a request has one figure of, so that a limit can be set for it."""
+
+
+def summarise(
+    concurrency: int,
+    repeats: Sequence[Records],
+    audits: Sequence[Audit],
+    *,
+    pricing: Pricing | None,
+    acceptance: tuple[int, int] | None,
+) -> Level:
+    """One level over all its repeats, one list of records and one audit each.
+
+    `acceptance` is (accepted, drafted) tokens from the server's counters, None without speculation.
+    """
+    measured = [[record for record in repeat if not record.warm] for repeat in repeats]
+    everything = [record for repeat in measured for record in repeat]
+    latencies = {name: summary([_latencies(name, repeat) for repeat in measured]) for name in LATENCY_METRICS}
+    duration = sum(_duration(repeat) for repeat in measured)
+    return Level(
+        concurrency=concurrency,
+        repeats=len(repeats),
+        duration_s=duration,
+        **latencies,
+        **_rates(everything, duration),
+        **_per_request(everything),
+        **_counters(everything),
+        steady_output_tokens_per_s=_steady(repeats) if _is_steady(audits) else None,
+        price=_price(pricing, concurrency, everything, duration, latencies["tpot_ms"]),
+        acceptance_rate=acceptance[0] / acceptance[1] if acceptance and acceptance[1] else None,
+        client_limited=any(audit.client_limited for audit in audits),
+        audit=_audit(repeats, audits),
+        blocks=[_block(repeat, pricing, concurrency, steady=_is_steady(audits)) for repeat in repeats],
+        mode=audits[0].mode if audits else "closed",
+        rate=audits[0].rate if audits else None,
+        requests_per_s=sum(record.ok for record in everything) / duration if duration > 0 else 0.0,
+    )
+
+
+def _is_steady(audits: Sequence[Audit]) -> bool:
+    """A ramp or a trace has no steady state."""
+    return all(audit.mode in {"closed", "rate"} for audit in audits)
+
+
+def good(records: Iterable[RequestRecord]) -> list[RequestRecord]:
+    """The ones that latencies are taken from: ok and with content."""
+    return [record for record in records if record.ok and record.chunk_times]
+
+
+def tpot_s(record: RequestRecord) -> float | None:
+    """Seconds an output token after the first chunk; None where tokens were not counted or all came in one chunk."""
+    if record.output_tokens is None or not record.chunk_tokens or len(record.chunk_times) < 2:
+        return None
+    tokens = record.output_tokens - record.chunk_tokens[0]
+    return (record.chunk_times[-1] - record.chunk_times[0]) / tokens if tokens > 0 else None
+
+
+def latency_ms(metric: str, record: RequestRecord) -> float | None:
+    """One request's `ttft_ms`, `tpot_ms`, `client_latency_ms` or `content_latency_ms`; None where it gave none."""
+    return next(iter(_latencies(metric, [record])), None)
+
+
+def steady_window(records: Records) -> tuple[float, float] | None:
+    """Seconds on the records' clock: from the moment every stream has left warm-up to the moment the first one is done.
+
+    Without warm-up it opens when every stream has sent its first request. In an open loop: from the first measured request
+    due to the last one due. None where it would be empty.
+    """
+    if any(record.clock == "intended" for record in records):
+        return _due_window(records)
+    streams: dict[int, list[RequestRecord]] = defaultdict(list)
+    for record in records:
+        streams[record.stream].append(record)
+    if not streams:
+        return None
+    start = max(_left_warmup(stream) for stream in streams.values())
+    end = min(max(record.end for record in stream) for stream in streams.values())
+    return (start, end) if end > start else None
+
+
+def _due_window(records: Records) -> tuple[float, float] | None:
+    due = [record.intended for record in records if not record.warm and not record.turn]
+    return (min(due), max(due)) if due and max(due) > min(due) else None
+
+
+def tokens_between(records: Iterable[RequestRecord], start: float, end: float) -> float:
+    """Output tokens whose chunk arrived in (start, end]."""
+    total = 0.0
+    for record in records:
+        before = bisect_right(record.chunk_times, start)
+        until = bisect_right(record.chunk_times, end)
+        if record.chunk_tokens and until:
+            total += record.chunk_tokens[until - 1] - (record.chunk_tokens[before - 1] if before else 0)
+    return total
+
+
+def _left_warmup(stream: Sequence[RequestRecord]) -> float:
+    warm = [record.end for record in stream if record.warm]
+    if warm:
+        return max(warm)
+    return min(record.intended if record.sent is None else record.sent for record in stream)
+
+
+def _latencies(name: str, records: Records) -> list[float]:
+    of: dict[str, Callable[[RequestRecord], list[float]]] = {
+        "ttft_ms": lambda r: _span(r.start, r.first_content),
+        "tpot_ms": lambda r: _span(0.0, tpot_s(r)),
+        "chunk_gap_ms": lambda r: [(b - a) * 1000 for a, b in pairwise(r.chunk_times)],
+        "client_latency_ms": lambda r: _span(r.start, r.end),
+        "content_latency_ms": lambda r: _span(r.start, r.last_content),
+    }
+    whole = name == "client_latency_ms"
+    return [value for record in good(records) if whole or record.streamed for value in of[name](record)]
+
+
+def _span(start: float | None, end: float | None) -> list[float]:
+    return [] if start is None or end is None else [(end - start) * 1000]
+
+
+def _duration(records: Records) -> float:
+    if not records:
+        return 0.0
+    return max(record.end for record in records) - min(r.intended if r.start is None else r.start for r in records)
+
+
+def _rates(records: Records, duration: float) -> dict[str, float | None]:
+    answers = [record for record in records if record.ok]
+    tokens = {
+        "input_tokens_per_s": _total(answers, [record.prompt_tokens for record in answers]),
+        "output_tokens_per_s": _total(answers, [record.output_tokens for record in answers]),
+    }
+    return {name: total and (total / duration if duration > 0 else 0.0) for name, total in tokens.items()}
+
+
+def _total(answers: Records, tokens: Sequence[int | None]) -> float | None:
+    """Of all answers. An empty one that tells nothing had none, unless no answer told any: then nobody counts here."""
+    silent = any(count is None and answer.chunk_times for answer, count in zip(answers, tokens, strict=True))
+    told = [count for count in tokens if count is not None]
+    return None if silent or (answers and not told) else float(sum(told))
+
+
+def _per_request(records: Records) -> dict[str, float | None]:
+    """Means a request: tokens, and tokens over that request's own client latency; tokens per chunk over all chunks."""
+    answers = [(r, r.end - r.start) for r in good(records) if r.start is not None and r.end > r.start]
+    counted = [r for r in good(records) if r.chunk_tokens and r.streamed]
+    chunks = sum(len(r.chunk_times) for r in counted)
+    return {
+        "input_tokens_per_s_per_request": _mean(r.prompt_tokens / s for r, s in answers if r.prompt_tokens is not None),
+        "output_tokens_per_s_per_request": _mean(r.output_tokens / s for r, s in answers if r.output_tokens is not None),
+        "input_tokens": _mean(r.prompt_tokens for r in records if r.ok and r.prompt_tokens is not None),
+        "output_tokens": _mean(r.output_tokens for r in records if r.ok and r.output_tokens is not None),
+        "tokens_per_chunk": sum(r.chunk_tokens[-1] for r in counted) / chunks if chunks else None,
+    }
+
+
+def _mean(values: Iterable[float]) -> float | None:
+    listed = list(values)
+    return fmean(listed) if listed else None
+
+
+def _counters(records: Records) -> dict[str, Any]:
+    errors = Counter(record.status for record in records if not record.ok)
+    uncounted = sum(_uncounted(record) for record in records)
+    return {
+        "requests": len(records),
+        "invocations": len(records),
+        "invocation_errors": sum(errors.values()),
+        "tokenizer_failed": uncounted,
+        "empty_responses": uncounted + sum(_empty(record) for record in records),
+        "errors": dict(sorted(errors.items())),
+        "looping_outputs": sum(record.ok and is_looping(record.text) for record in records),
+    }
+
+
+def _uncounted(record: RequestRecord) -> bool:
+    return record.ok and bool(record.chunk_times) and record.output_tokens is None
+
+
+def _empty(record: RequestRecord) -> bool:
+    return record.ok and (not record.chunk_times or record.output_tokens == 0)
+
+
+def _steady(repeats: Sequence[Records]) -> float | None:
+    if any(_uncounted(record) for records in repeats for record in records):
+        return None
+    tokens = length = 0.0
+    for records in repeats:
+        window = steady_window(records)
+        if window is not None:
+            tokens += tokens_between(records, *window)
+            length += window[1] - window[0]
+    return tokens / length if tokens > 0 else None
+
+
+def prefill_share(records: Records) -> float | None:
+    """Estimated part of the hour spent in prefill, 0 to 1: sum of TTFT over sum of content latency of the good answers."""
+    first, whole = sum(_latencies("ttft_ms", records)), sum(_latencies("content_latency_ms", records))
+    return first / whole if whole > 0 else None
+
+
+def _price(pricing: Pricing | None, concurrency: int, records: Records, duration: float, tpot: Summary | None) -> Price | None:
+    rates = _rates(records, duration)
+    return price(
+        pricing,
+        concurrency=concurrency,
+        input_tokens_per_s=rates["input_tokens_per_s"] or None,
+        output_tokens_per_s=rates["output_tokens_per_s"] or None,
+        tpot_p50_ms=tpot.p50 if tpot else None,
+        prefill_share=prefill_share(records),
+    )
+
+
+def _block(repeat: Records, pricing: Pricing | None, concurrency: int, *, steady: bool) -> dict[str, float]:
+    """One repeat, metric -> value, what could not be measured left out. A latency's plain name is its mean."""
+    measured = [record for record in repeat if not record.warm]
+    duration = _duration(measured)
+    found: dict[str, float | None] = {"duration_s": duration, "requests": float(len(measured))}
+    summaries = {name: summary([_latencies(name, measured)]) for name in LATENCY_METRICS}
+    for name, figures in summaries.items():
+        if figures is not None:
+            found |= {name: figures.mean}
+            found |= {f"{name}_{p}": getattr(figures, p) for p in ("p50", "p90", "p95", "p99")}
+    found |= {name: rate or None for name, rate in _rates(measured, duration).items()}
+    found |= _per_request(measured) | {"steady_output_tokens_per_s": _steady([repeat]) if steady else None}
+    prices = _price(pricing, concurrency, measured, duration, summaries["tpot_ms"])
+    if prices is not None:
+        found |= {f"price_{name}": value for name, value in prices.model_dump().items()}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _audit(repeats: Sequence[Records], audits: Sequence[Audit]) -> dict[str, Any]:
+    """The worst of the repeats' audits, every reason, and what else must be said beside the figures."""
+    measured = [record for repeat in repeats for record in repeat if not record.warm]
+    told: dict[str, Any] = {
+        "warmup_requests": sum(record.warm for repeat in repeats for record in repeat),
+        "warmup_errors": sum(record.warm and not record.ok for repeat in repeats for record in repeat),
+        "prefill_share": prefill_share(measured),
+        "token_times": sorted({record.token_times for record in good(measured)}),
+    }
+    if not audits:
+        return told
+    worst = ("loop_lag_ms_p50", "loop_lag_ms_p99", "loop_lag_ms_max", "coalesced_share")
+    told |= {name: max(getattr(audit, name) for audit in audits) for name in worst}
+    told |= {name: sum(getattr(audit, name) for audit in audits) for name in ("wall_s", "cpu_s", "parse_cpu_s", "reconnects")}
+    achieved = [audit.achieved_concurrency for audit in audits if audit.achieved_concurrency is not None]
+    told["achieved_concurrency"] = min(achieved) if achieved else None
+    told |= _open_loop(audits) if audits[0].mode != "closed" else {}
+    told["reasons"] = sorted({audit.reason for audit in audits if audit.reason})
+    return told
+
+
+def _open_loop(audits: Sequence[Audit]) -> dict[str, Any]:
+    """Least and worst of the repeats: did the generator send on time, and did the server keep up?"""
+    told: dict[str, Any] = {"waited": sum(audit.waited for audit in audits)}
+    for name, pick in (("offered_per_s", min), ("completed_per_s", min), ("send_lag_ms_p50", max), ("send_lag_ms_p99", max)):
+        values = [value for audit in audits if (value := getattr(audit, name)) is not None]
+        told[name] = pick(values) if values else None
+    return told

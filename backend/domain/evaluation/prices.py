@@ -1,0 +1,96 @@
+"""Prices per million tokens from an hourly price and measured throughput. Knows nothing of where a price comes from.
+
+A price that cannot be told is None, never 0.
+"""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from backend.domain.evaluation.document import Price
+
+SECONDS_AN_HOUR = 3600
+MILLION = 1_000_000
+
+
+class Pricing(BaseModel):
+    """What an hour of the machine costs. `per_hour` in any currency, before `discount` (0 to 1)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    per_hour: float = Field(ge=0)
+    discount: float = Field(0.0, ge=0, lt=1)
+    input_output_ratio: float = Field(3.0, gt=0)
+    """Input tokens for one output token in the blended prices; the announcement's is 3."""
+
+    @property
+    def hour(self) -> float:
+        """An hour's price after the discount."""
+        return (1 - self.discount) * self.per_hour
+
+
+def per_million(hourly: float | None, tokens_per_s: float | None) -> float | None:
+    """Hourly price / (tokens an hour in millions). None without a price or without tokens."""
+    if hourly is None or not tokens_per_s or tokens_per_s <= 0:
+        return None
+    return hourly / (tokens_per_s * SECONDS_AN_HOUR / MILLION)
+
+
+def blended(
+    pricing: Pricing, input_tokens_per_s: float | None, output_tokens_per_s: float | None, prefill_share: float | None
+) -> float | None:
+    """(r x in + out) / (r + 1), with `prefill_share` of the hour charged to the input tokens and the rest to the output tokens.
+
+    Without a stated split (None) there is no such price: charging the full hour to both would count it twice.
+    """
+    if prefill_share is None:
+        return None
+    of_input = per_million(prefill_share * pricing.hour, input_tokens_per_s)
+    of_output = per_million((1 - prefill_share) * pricing.hour, output_tokens_per_s)
+    if of_input is None or of_output is None:
+        return None
+    ratio = pricing.input_output_ratio
+    return (ratio * of_input + of_output) / (ratio + 1)
+
+
+def blended_sagemaker(pricing: Pricing, concurrency: int, tpot_p50_ms: float | None) -> float | None:
+    """The toolkit announcement's formula: total throughput = concurrency / p50 inter-token latency; blended =
+    (1 - discount) x $/h / (throughput x 3600 / 1e6) / 4, where 4 is ratio + 1.
+
+    It ignores prefill and prices input at 0: say both wherever it is shown.
+    """
+    if not tpot_p50_ms or tpot_p50_ms <= 0:
+        return None
+    price = per_million(pricing.hour, concurrency / (tpot_p50_ms / 1000))
+    return None if price is None else price / (pricing.input_output_ratio + 1)
+
+
+def price(
+    pricing: Pricing | None,
+    *,
+    concurrency: int,
+    input_tokens_per_s: float | None,
+    output_tokens_per_s: float | None,
+    tpot_p50_ms: float | None,
+    prefill_share: float | None,
+) -> Price | None:
+    """Every price of a level; None without an hourly price.
+
+    Per million input and per million output tokens each charge the full hour to those tokens (the documentation page's
+    reading), so they must not be added; per million total charges the hour once.
+
+    `prefill_share`, 0 to 1, is the part of the hour spent in prefill. It is an ESTIMATE from the client's side: the sum of
+    TTFT over the sum of content latency (TTFT holds prefill and the wait for it, the rest is decode). Without a throughput in
+    output tokens the announcement's price is None too: then the inter-token latency is of some answers or none.
+    """
+    if pricing is None:
+        return None
+    known = input_tokens_per_s is not None and output_tokens_per_s is not None
+    total = (input_tokens_per_s or 0) + (output_tokens_per_s or 0) if known else None
+    return Price(
+        per_million_input=per_million(pricing.hour, input_tokens_per_s),
+        per_million_output=per_million(pricing.hour, output_tokens_per_s),
+        per_million_total=per_million(pricing.hour, total),
+        blended_3_to_1=blended(pricing, input_tokens_per_s, output_tokens_per_s, prefill_share),
+        blended_sagemaker=blended_sagemaker(pricing, concurrency, tpot_p50_ms) if output_tokens_per_s is not None else None,
+    )

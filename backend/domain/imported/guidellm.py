@@ -1,0 +1,199 @@
+"""Reads what `guidellm run --output kind=json` writes: report form 2, of GuideLLM 0.8. Pure.
+
+Field meanings as in guidellm 0.8.1: `schemas/base/request_stats.py` (a request), `benchmark/schemas/metrics.py` (summaries).
+Distributions are those of successful requests.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from backend.domain.errors import InvalidImport
+from backend.domain.imported.result import Contents, Definition, ImportedLevel, Spread
+
+TOOL, FORM = "GuideLLM", 2
+RATES = ("constant", "poisson")
+CLOSED = ("concurrent", "synchronous")
+DEFINITIONS = (
+    Definition("ttft_ms", "same", "From the request sent to the first chunk with text; an empty role chunk does not count."),
+    Definition(
+        "tpot_ms", "close",
+        "(Last token - first token) / (output tokens - 1): the same where the first chunk holds one token; ours takes off all "
+        "of its tokens.",
+    ),
+    Definition("client_latency_ms", "same", "From the request sent to the end of the answer."),
+    Definition(
+        "output_tokens_per_s", "close",
+        "Output tokens of successful requests over its measured window, placed by an even spread over each answer's chunks; "
+        "ours divides all tokens by the time from the first request sent to the last answer ended.",
+    ),
+    Definition("input_tokens_per_s", "close", "Prompt tokens of successful requests over its measured window."),
+)  # fmt: skip
+OPEN_LOOP = (
+    Definition(
+        "ttft_ms", "differs",
+        "Under a rate it counts from when the request was sent; ours counts from when it was due, so that a queue at the client "
+        "is not left out.",
+    ),
+    Definition("client_latency_ms", "same", "Under a rate from when the request was due (its scheduled latency)."),
+)  # fmt: skip
+
+
+class _Lenient(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+
+class _Percentiles(_Lenient):
+    p50: float
+    p90: float
+    p95: float
+    p99: float
+
+
+class _Summary(_Lenient):
+    mean: float
+    count: int
+    percentiles: _Percentiles
+
+
+class _ByStatus(_Lenient):
+    successful: _Summary
+
+
+class _Totals(_Lenient):
+    successful: int
+    errored: int
+    incomplete: int
+
+
+class _Metrics(_Lenient):
+    request_totals: _Totals
+    requests_per_second: _ByStatus
+    request_concurrency: _ByStatus
+    request_latency: _ByStatus
+    request_scheduled_latency: _ByStatus | None = None
+    prompt_token_count: _ByStatus
+    output_token_count: _ByStatus
+    time_to_first_token_ms: _ByStatus
+    inter_token_latency_ms: _ByStatus
+    prompt_tokens_per_second: _ByStatus
+    output_tokens_per_second: _ByStatus
+
+
+class _Strategy(_Lenient):
+    type_: str
+    streams: int | None = None
+    rate: float | None = None
+
+
+class _Config(_Lenient):
+    strategy: _Strategy
+
+
+class _Benchmark(_Lenient):
+    config: _Config
+    metrics: _Metrics
+    start_time: float
+    duration: float
+
+
+def is_report(document: Any) -> bool:
+    """Whether it looks like one, of any form."""
+    return isinstance(document, dict) and "benchmarks" in document and isinstance(document.get("metadata"), dict)
+
+
+def read(name: str, document: dict[str, Any]) -> Contents:
+    """The levels of one report; `name` is the file's. Raises InvalidImport."""
+    version = str(document["metadata"].get("guidellm_version") or "") or None
+    form = document["metadata"].get("version")
+    if form != FORM:
+        raise InvalidImport(
+            f"{name} is a GuideLLM report of form {form}; this version reads form {FORM}, of GuideLLM 0.8: measure with that."
+        )
+    held = document["benchmarks"]
+    benchmarks = [_benchmark(name, number, each) for number, each in enumerate(held if isinstance(held, list) else [], 1)]
+    if not benchmarks:
+        raise InvalidImport(f"{name} holds no finished benchmark of GuideLLM: let it run to its end.")
+    kinds = [each.config.strategy.type_ for each in benchmarks]
+    levels = tuple(_level(name, each) for each in benchmarks)
+    return Contents(
+        TOOL, version, _model(document), _moment(min(each.start_time for each in benchmarks)), levels, _definitions(kinds),
+        _notes(benchmarks),
+    )  # fmt: skip
+
+
+def _benchmark(name: str, number: int, document: Any) -> _Benchmark:
+    try:
+        return _Benchmark.model_validate(document)
+    except ValidationError as error:
+        where = ".".join(str(part) for part in error.errors(include_url=False)[0]["loc"]) or "its form"
+        raise InvalidImport(f"Benchmark {number} of {name} is not as GuideLLM 0.8 writes it: `{where}` is wrong.") from None
+
+
+def _level(name: str, benchmark: _Benchmark) -> ImportedLevel:
+    strategy, metrics = benchmark.config.strategy, benchmark.metrics
+    rated = strategy.type_ in RATES
+    if not rated and strategy.type_ not in (*CLOSED, "throughput"):
+        raise InvalidImport(
+            f"{name} has a benchmark of the kind {strategy.type_}, which has no counterpart here: leave it out of the run."
+        )
+    streams = 1 if strategy.type_ == "synchronous" else strategy.streams
+    latency = metrics.request_scheduled_latency if rated and metrics.request_scheduled_latency else metrics.request_latency
+    totals = metrics.request_totals
+    return ImportedLevel(
+        mode="rate" if rated else "burst" if strategy.type_ == "throughput" else "closed",
+        concurrency=_mean(metrics.request_concurrency) if rated or streams is None else streams,
+        rate=strategy.rate if rated else None,
+        requests=totals.successful + totals.errored,
+        failed=totals.errored,
+        duration_s=benchmark.duration,
+        ttft_ms=_spread(metrics.time_to_first_token_ms),
+        tpot_ms=_spread(metrics.inter_token_latency_ms),
+        client_latency_ms=_spread(latency, 1000),
+        requests_per_s=_mean(metrics.requests_per_second),
+        input_tokens_per_s=_mean(metrics.prompt_tokens_per_second),
+        output_tokens_per_s=_mean(metrics.output_tokens_per_second),
+        input_tokens=_mean(metrics.prompt_token_count),
+        output_tokens=_mean(metrics.output_token_count),
+    )
+
+
+def _spread(found: _ByStatus, scale: float = 1.0) -> Spread | None:
+    """None where no request gave one: the tool writes zeros then."""
+    summary = found.successful
+    if not summary.count:
+        return None
+    percentiles = {name: value * scale for name, value in summary.percentiles.model_dump().items()}
+    return Spread(mean=summary.mean * scale, **percentiles)
+
+
+def _mean(found: _ByStatus) -> float | None:
+    return found.successful.mean if found.successful.count else None
+
+
+def _model(document: dict[str, Any]) -> str:
+    spec = document.get("config")
+    for name in ("spec", "backend", "model"):
+        spec = spec.get(name) if isinstance(spec, dict) else None
+    return str(spec) if spec else "a model that the file does not name"
+
+
+def _moment(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+
+
+def _definitions(kinds: list[str]) -> tuple[Definition, ...]:
+    """Those of a closed loop, of a rate, or both where the file has both."""
+    rated = [kind in RATES for kind in kinds]
+    if not any(rated):
+        return DEFINITIONS
+    replaced = {each.metric for each in OPEN_LOOP} if all(rated) else set()
+    return (*(each for each in DEFINITIONS if each.metric not in replaced), *OPEN_LOOP)
+
+
+def _notes(benchmarks: list[_Benchmark]) -> tuple[str, ...]:
+    cut = sum(each.metrics.request_totals.incomplete for each in benchmarks)
+    return (f"{cut} requests were cut off at the end of a level and are in no figure.",) if cut else ()

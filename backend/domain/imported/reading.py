@@ -1,0 +1,90 @@
+"""From the bytes of one or several files to an ImportedResult: which tool wrote them, and whether they belong together. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import PurePath
+from typing import Any
+
+from backend.domain.errors import InvalidImport
+from backend.domain.imported import guidellm, vllm
+from backend.domain.imported.result import Contents, Definition, ImportedLevel, ImportedResult
+
+WANTED = "give the JSON of GuideLLM 0.8 or of `vllm bench serve --save-result`"
+MAX_BYTES = 200_000_000
+
+
+def read(files: Sequence[tuple[str, bytes]]) -> ImportedResult:
+    """One result of (name, content) of one tool and model: vLLM's bench writes a file a level. Raises InvalidImport."""
+    if not files:
+        raise InvalidImport(f"No file was given: {WANTED}.")
+    found = [contents for name, content in files for contents in _contents(PurePath(name).name, content)]
+    first = found[0]
+    for other in found[1:]:
+        if (other.tool, other.version, other.model) != (first.tool, first.version, first.model):
+            raise InvalidImport(
+                f"These files are of different runs ({_said(first)}; {_said(other)}): "
+                "import those of one tool and model at a time."
+            )
+    digest = hashlib.sha256(b"".join(sorted(hashlib.sha256(content).digest() for _, content in files))).hexdigest()
+    levels = tuple(sorted((level for contents in found for level in contents.levels), key=_order))
+    moments = sorted(contents.measured_at for contents in found if contents.measured_at)
+    return ImportedResult(
+        id=f"b-{digest[:10]}", name=f"{first.model} ({first.tool})", tool=first.tool, version=first.version, model=first.model,
+        measured_at=moments[0] if moments else None, files=tuple(PurePath(name).name for name, _ in files), sha256=digest,
+        levels=levels,
+        definitions=_held([each for contents in found for each in contents.definitions], levels),
+        notes=tuple(dict.fromkeys(note for contents in found for note in contents.notes)),
+    )  # fmt: skip
+
+
+def _said(contents: Contents) -> str:
+    return f"{contents.tool}{f' {contents.version}' if contents.version else ''} of {contents.model}"
+
+
+def _order(level: ImportedLevel) -> tuple[str, float]:
+    return level.mode, level.rate or level.concurrency or 0.0
+
+
+def _held(definitions: Sequence[Definition], levels: Sequence[ImportedLevel]) -> tuple[Definition, ...]:
+    """Each once, of the metrics that some level has."""
+    return tuple(each for each in dict.fromkeys(definitions) if any(getattr(level, each.metric) is not None for level in levels))
+
+
+def _contents(name: str, content: bytes) -> list[Contents]:
+    if len(content) > MAX_BYTES:
+        raise InvalidImport(f"{name} has more than {MAX_BYTES // 1_000_000} MB: save the result without its single requests.")
+    return [_read(name, document) for document in _documents(name, content)]
+
+
+def _read(name: str, document: Any) -> Contents:
+    try:
+        if guidellm.is_report(document):
+            return guidellm.read(name, document)
+        if vllm.is_result(document):
+            return vllm.read(name, document)
+    except (ValueError, OverflowError):  # a figure below zero or not finite, found when the level was made
+        raise InvalidImport(f"{name} holds a figure that is below zero or not a number: write it anew.") from None
+    raise InvalidImport(f"{name} is JSON, but no result of a load generator that is known here: {WANTED}.")
+
+
+def _documents(name: str, content: bytes) -> list[Any]:
+    """One, or with vLLM's `--append-result` one a line."""
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise InvalidImport(f"{name} is not text: {WANTED}.") from None
+    try:
+        return [json.loads(text)]
+    except (ValueError, RecursionError) as whole:
+        lines = [line for line in text.splitlines() if line.strip()]
+        try:
+            found = [json.loads(line) for line in lines]
+        except (ValueError, RecursionError):
+            where = f" (line {whole.lineno})" if isinstance(whole, json.JSONDecodeError) else ""
+            raise InvalidImport(f"{name} is not complete JSON{where}: {WANTED}.") from None
+    if not found:
+        raise InvalidImport(f"{name} is empty: {WANTED}.")
+    return found

@@ -1,0 +1,151 @@
+"""A result that another load generator wrote, as we keep it: only the figures its file holds, and how each is defined there.
+
+Never an `Evaluation`: it has no repeats, so nothing is tested on it, and its figures stand beside ours, not among them. Knows
+nothing of files; `imported_guidellm` and `imported_vllm` read each tool's form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from backend.domain.evaluation.document import load_key
+
+Fit = Literal["same", "close", "differs"]
+"""Whether a figure of theirs may be read beside ours: defined alike, alike but for what is said, or not alike."""
+Figure = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+NO_TEST = "One run, without repeats: nothing is tested on it, so there is no verdict."
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+
+class Spread(_Frozen):
+    """Order statistics in milliseconds; None where the file does not hold one."""
+
+    mean: Figure | None = None
+    p50: Figure | None = None
+    p90: Figure | None = None
+    p95: Figure | None = None
+    p99: Figure | None = None
+
+
+class ImportedLevel(_Frozen):
+    """One load. `concurrency` is None where the tool sent by a clock and did not say how many requests were under way."""
+
+    mode: Literal["closed", "rate", "burst"]
+    """`burst`: everything was sent at once."""
+    concurrency: Figure | None
+    """Streams; under a rate the mean number of requests under way."""
+    rate: Figure | None = None
+    """Requests a second asked for."""
+    requests: int = Field(ge=0)
+    failed: int = Field(ge=0)
+    duration_s: Figure
+    ttft_ms: Spread | None = None
+    tpot_ms: Spread | None = None
+    chunk_gap_ms: Spread | None = None
+    client_latency_ms: Spread | None = None
+    content_latency_ms: Spread | None = None
+    requests_per_s: Figure | None = None
+    input_tokens_per_s: Figure | None = None
+    output_tokens_per_s: Figure | None = None
+    input_tokens: Figure | None = None
+    """Mean a request."""
+    output_tokens: Figure | None = None
+    acceptance_rate: Figure | None = None
+
+    @property
+    def key(self) -> int | str:
+        """As a level of ours is called: its streams, or the load in words."""
+        if self.mode == "burst":
+            return "all at once"
+        return load_key(self.mode, round(self.concurrency or 0), self.rate)
+
+
+class Definition(NamedTuple):
+    """How the tool defines what stands under `metric`, a field of ImportedLevel, against our definition."""
+
+    metric: str
+    fit: Fit
+    words: str
+
+
+class ImportedResult(_Frozen):
+    """`id` follows from the content of the files: the same files twice are one result."""
+
+    id: str
+    name: str
+    tool: str
+    version: str | None
+    """None where the file does not name it."""
+    model: str
+    measured_at: str | None
+    files: tuple[str, ...]
+    sha256: str
+    levels: tuple[ImportedLevel, ...]
+    definitions: tuple[Definition, ...]
+    notes: tuple[str, ...] = ()
+    """What must be said beside the figures."""
+
+    @property
+    def provenance(self) -> str:
+        return f"imported from {self.tool} {self.version or '(the file names no version)'}"
+
+
+class Contents(NamedTuple):
+    """What one file of a tool holds."""
+
+    tool: str
+    version: str | None
+    model: str
+    measured_at: str | None
+    levels: tuple[ImportedLevel, ...]
+    definitions: tuple[Definition, ...]
+    notes: tuple[str, ...]
+
+
+TITLES = {
+    "ttft_ms": "Time to first token",
+    "tpot_ms": "Inter-token latency",
+    "chunk_gap_ms": "Chunk gap",
+    "client_latency_ms": "Client latency",
+    "content_latency_ms": "Content latency",
+    "output_tokens_per_s": "Output tokens/s",
+    "input_tokens_per_s": "Input tokens/s",
+}
+FITS: dict[Fit, str] = {"same": "coincides", "close": "nearly", "differs": "differs"}
+
+
+def definition_rows(results: Sequence[ImportedResult]) -> list[dict[str, str]]:
+    """One a tool and metric: whether its definition coincides with ours, and where not, how."""
+    found = {(result.tool, each.metric, each.words): (result, each) for result in results for each in result.definitions}
+    return [
+        {"Tool": result.tool, "Metric": TITLES[each.metric], "With ours": FITS[each.fit], "How it is defined there": each.words}
+        for result, each in found.values()
+    ]
+
+
+def figure_rows(results: Sequence[ImportedResult]) -> list[dict[str, str | int | float | None]]:
+    """One a result and level; what the file does not hold is None."""
+    return [_row(result, level) for result in results for level in result.levels]
+
+
+def _row(result: ImportedResult, level: ImportedLevel) -> dict[str, str | int | float | None]:
+    found: dict[str, str | int | float | None] = {"Result": result.name, "Concurrency": str(level.key)}
+    for metric in ("ttft_ms", "tpot_ms", "chunk_gap_ms", "client_latency_ms", "content_latency_ms"):
+        spread: Spread = getattr(level, metric) or Spread()
+        found |= {f"{TITLES[metric]} {name} (ms)": getattr(spread, name) for name in ("p50", "p99")}
+    return {
+        **found,
+        "Output tokens/s": level.output_tokens_per_s,
+        "Input tokens/s": level.input_tokens_per_s,
+        "Requests/s": level.requests_per_s,
+        "Requests": level.requests,
+        "Failed": level.failed,
+        "Duration (s)": level.duration_s,
+        "Provenance": result.provenance,
+    }

@@ -1,0 +1,129 @@
+"""Reads what `vllm bench serve --save-result` writes, with or without `--save-detailed`: one run, one level. Pure.
+
+Field meanings as in vLLM 0.32: `benchmarks/serve.py` and `benchmarks/lib/endpoint_request_func.py`. The file names no version.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from backend.domain.errors import InvalidImport
+from backend.domain.imported.result import Contents, Definition, ImportedLevel, Spread
+
+TOOL = "vLLM bench"
+SIGNS = {"total_token_throughput", "request_throughput", "completed"}
+"""Fields that every result of it has."""
+EMPTY_CHUNK = (
+    Definition(
+        "ttft_ms", "differs",
+        "From the request sent to the first chunk, also an empty one that only names the role, which a chat endpoint sends "
+        "before it computes: earlier than ours.",
+    ),
+)  # fmt: skip
+PLAIN = (Definition("ttft_ms", "same", "From the request sent to the first chunk; over completions that has text."),)
+DEFINITIONS = (
+    Definition(
+        "tpot_ms", "close",
+        "(Last chunk - first chunk) / (output tokens - 1): the same where the first chunk holds one token; ours takes off all "
+        "of its tokens.",
+    ),
+    Definition(
+        "chunk_gap_ms", "same",
+        "What it calls inter-token latency is the time between chunks; with several tokens a chunk that is no time a token.",
+    ),
+    Definition(
+        "content_latency_ms", "same",
+        "What it calls end-to-end latency ends at the last chunk with a choice, not at the last byte of the answer.",
+    ),
+    Definition("output_tokens_per_s", "same", "All output tokens over the time from the first request to the last answer."),
+    Definition("input_tokens_per_s", "same", "All prompt tokens over the same time."),
+)  # fmt: skip
+
+
+class _Result(BaseModel):
+    """Those fields of a result that are read; statistics beside them are looked up by name."""
+
+    model_config = ConfigDict(extra="ignore", protected_namespaces=())
+
+    backend: str = ""
+    model_id: str = "a model that the file does not name"
+    date: str = ""
+    request_rate: float | Literal["inf"] = "inf"
+    max_concurrency: int | None = None
+    ramp_up_strategy: str | None = None
+    duration: float = Field(gt=0)
+    completed: int = Field(ge=0)
+    failed: int = Field(0, ge=0)
+    total_input_tokens: int = Field(ge=0)
+    total_output_tokens: int = Field(ge=0)
+    request_throughput: float
+    output_throughput: float
+    spec_decode_acceptance_rate: float | None = None
+
+
+def is_result(document: Any) -> bool:
+    """Whether it looks like one."""
+    return isinstance(document, dict) and set(document) >= SIGNS
+
+
+def read(name: str, document: dict[str, Any]) -> Contents:
+    """The one level of a run; `name` is the file's. Raises InvalidImport."""
+    if "output_throughput" not in document:
+        raise InvalidImport(f"{name} is a run of vLLM bench that generated nothing (embeddings): there is nothing to compare.")
+    try:
+        result = _Result.model_validate(document)
+    except ValidationError as error:
+        where = ".".join(str(part) for part in error.errors(include_url=False)[0]["loc"])
+        raise InvalidImport(f"{name} is not as `vllm bench serve --save-result` writes it: `{where}` is wrong.") from None
+    if result.ramp_up_strategy:
+        raise InvalidImport(f"{name} is a ramp, whose figures are of no one load: measure at one rate or concurrency.")
+    first = EMPTY_CHUNK if "chat" in result.backend else PLAIN
+    return Contents(
+        TOOL, None, result.model_id, _moment(result.date), (_level(result, document),), (*first, *DEFINITIONS), _notes(document)
+    )
+
+
+def _level(result: _Result, document: dict[str, Any]) -> ImportedLevel:
+    rate = None if result.request_rate == "inf" else float(result.request_rate)
+    answered = result.completed or None
+    return ImportedLevel(
+        mode="rate" if rate is not None else "closed" if result.max_concurrency else "burst",
+        concurrency=None if rate is not None else result.max_concurrency,
+        rate=rate,
+        requests=result.completed + result.failed,
+        failed=result.failed,
+        duration_s=result.duration,
+        ttft_ms=_spread(document, "ttft", answered),
+        tpot_ms=_spread(document, "tpot", answered),
+        chunk_gap_ms=_spread(document, "itl", answered),
+        content_latency_ms=_spread(document, "e2el", answered),
+        requests_per_s=result.request_throughput,
+        input_tokens_per_s=result.total_input_tokens / result.duration,
+        output_tokens_per_s=result.output_throughput,
+        input_tokens=result.total_input_tokens / answered if answered else None,
+        output_tokens=result.total_output_tokens / answered if answered else None,
+        acceptance_rate=None if result.spec_decode_acceptance_rate is None else result.spec_decode_acceptance_rate / 100,
+    )
+
+
+def _spread(document: dict[str, Any], metric: str, answered: int | None) -> Spread | None:
+    """Only what the file holds: by default its mean, median and p99. None where no request was answered: zeros stand there."""
+    names = {"mean": f"mean_{metric}_ms", "p50": f"median_{metric}_ms", **{p: f"{p}_{metric}_ms" for p in ("p90", "p95", "p99")}}
+    held = {name: document[field] for name, field in names.items() if document.get(field) is not None}
+    return Spread.model_validate(held) if held and answered else None
+
+
+def _moment(stamp: str) -> str | None:
+    """`20261121-114108`, in the time of the machine that measured."""
+    try:
+        return datetime.strptime(stamp, "%Y%m%d-%H%M%S").isoformat(timespec="seconds")
+    except ValueError:
+        return None
+
+
+def _notes(document: dict[str, Any]) -> tuple[str, ...]:
+    goodput = document.get("request_goodput")
+    return (f"Its own goodput, by limits that the file does not name: {goodput:.3g} requests/s.",) if goodput else ()

@@ -1,0 +1,65 @@
+"""The manifest of an artifact: what it holds, byte for byte, and everything that made it.
+
+An artifact is a folder: `model/` (weights, tokenizer, config), `draft/` and `compile_cache/` where the recipe has them,
+and `manifest.json`. Knows nothing of disks; `backend.artifacts` writes and verifies.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from backend.domain.model.facts import ModelCard
+from backend.domain.recipe.recipe import Recipe
+
+
+class ArtifactFile(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    path: str
+    size: int
+    sha256: str
+
+
+class Manifest(BaseModel):
+    """Frozen at publication. `parent` is the model that was optimized."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+    manifest_version: int = 1
+    created: datetime = Field(default_factory=lambda: datetime.now(UTC))
+    job: str
+    parent: ModelCard
+    recipe: Recipe
+    recipe_hash: str
+    files: list[ArtifactFile]
+    bytes_before: int
+    bytes_after: int
+    draft: ModelCard | None = None
+    calibration: dict[str, Any] | None = None
+    quality: dict[str, Any] | None = None
+    layers: list[dict[str, Any]] = []
+    """Per-layer relative error of quantized linears."""
+    kept_16bit: list[dict[str, str]] = []
+    """Weights that stayed 16-bit: `name` and `why`."""
+    bits: dict[str, Any] | None = None
+    """Where groups of linears differ: `average_bits`, each group's precision with what it was measured to lose at each, and the
+    attempts that a quality floor took (`domain.fallback.record`)."""
+    recovery: dict[str, Any] | None = None
+    """Of the fine-tune after pruning: what was asked, the loss curve, the quality before and after (worker/recovery.py)."""
+    versions: dict[str, str] = {}
+    hardware: dict[str, Any] = {}
+    compile_key: dict[str, Any] | None = None
+    """Processor, vLLM and torch versions that the compile cache is good for."""
+    seed: int = 0
+    peak_rss_bytes: int | None = None
+    seconds: float | None = None
+
+    @property
+    def id(self) -> str:
+        """`a-` and 12 hex digits of the sha256 over job and file hashes: content, not time."""
+        lines = sorted(f"{file.path} {file.sha256}" for file in self.files)
+        return "a-" + hashlib.sha256(json.dumps([self.job, self.recipe_hash, lines]).encode()).hexdigest()[:12]

@@ -1,0 +1,27 @@
+"""What a demonstration is a demonstration of: where and when its results were measured, so that every page can say so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from backend.domain.machine.lines import hardware_line
+
+MARK = "demonstration.json"
+"""The file that makes a home a demonstration; whoever opens that home may only read it."""
+
+
+class Demonstration(BaseModel):
+    """`measured_at` is ISO 8601."""
+
+    model_config = ConfigDict(frozen=True)
+
+    hardware: dict[str, Any]
+    versions: dict[str, str]
+    measured_at: str
+
+    @property
+    def label(self) -> str:
+        where = hardware_line(self.hardware)
+        return f"Demonstration: measured on {where} on {self.measured_at[:10]}. Nothing runs here, and nothing can be changed."

@@ -1,0 +1,158 @@
+"""Jobs: kinds, states and their legal transitions, events, and the frozen specification of each kind.
+
+A specification is the only record of what was asked; events are the only record of what happened.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from backend.domain.evaluation.document import EvaluateOptions, Variant
+from backend.domain.model.facts import ModelCard
+from backend.domain.planner.choose import Deployment
+from backend.domain.recipe.recipe import Recipe
+from backend.domain.rules.check import Plan
+
+
+class JobState(StrEnum):
+    QUEUED = "queued"
+    STARTING = "starting"
+    RUNNING = "running"
+    CANCELLING = "cancelling"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    LOST = "lost"
+
+
+TERMINAL = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED, JobState.LOST})
+RESUMABLE = frozenset({JobState.FAILED, JobState.CANCELLED, JobState.LOST})
+LIVE = frozenset({JobState.STARTING, JobState.RUNNING, JobState.CANCELLING})
+
+TRANSITIONS: dict[JobState, frozenset[JobState]] = {
+    JobState.QUEUED: frozenset({JobState.STARTING, JobState.CANCELLED}),
+    JobState.STARTING: frozenset({JobState.RUNNING, JobState.CANCELLING}) | TERMINAL,
+    JobState.RUNNING: frozenset({JobState.CANCELLING}) | TERMINAL,
+    JobState.CANCELLING: TERMINAL,
+    JobState.SUCCEEDED: frozenset(),
+    JobState.FAILED: frozenset({JobState.QUEUED}),
+    JobState.CANCELLED: frozenset({JobState.QUEUED}),
+    JobState.LOST: frozenset({JobState.QUEUED}),
+}
+
+
+class JobKind(StrEnum):
+    OPTIMIZE = "optimize"
+    EVALUATE = "evaluate"
+    INSTALL = "install"
+    SERVE = "serve"
+    IMPORT = "import"
+
+
+MEASURING = frozenset({JobKind.EVALUATE})
+"""Kinds that run alone on the machine, or their figures would be polluted."""
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class OptimizeSpec(_Frozen):
+    kind: Literal["optimize"] = "optimize"
+    model: ModelCard
+    recipe: Recipe
+    plan: Plan
+    target: str = "local"
+    """Where the job runs."""
+    deployment: Deployment | None = None
+    """Where the result is meant to be served; None for where the job runs. Nothing is started there."""
+    draft: ModelCard | None = None
+    calibration_path: str | None = None
+    """JSONL, Parquet or text; None is the bundled calibration text."""
+    seed: int = 0
+
+
+class EvaluateSpec(_Frozen):
+    kind: Literal["evaluate"] = "evaluate"
+    variants: tuple[Variant, ...] = Field(min_length=1)
+    """The first is the baseline."""
+    options: EvaluateOptions
+
+
+class InstallSpec(_Frozen):
+    kind: Literal["install"] = "install"
+    engine: str
+    action: Literal["install", "remove"] = "install"
+
+
+class ServeSpec(_Frozen):
+    """Variants that are kept up, each behind a loopback address of its own, until somebody stops the job or nobody asks."""
+
+    kind: Literal["serve"] = "serve"
+    variants: tuple[Variant, ...] = Field(min_length=1)
+    idle_minutes: float = Field(15.0, gt=0)
+    """Without one token generated for so long, the servers stop by themselves."""
+
+    @field_validator("variants")
+    @classmethod
+    def _ours(cls, variants: tuple[Variant, ...]) -> tuple[Variant, ...]:
+        if any(variant.kind == "url" for variant in variants):
+            raise ValueError("a URL is served by somebody else already")
+        return variants
+
+
+class ImportSpec(_Frozen):
+    """A model to download. Credentials are never part of it: the worker reads them from its environment."""
+
+    kind: Literal["import"] = "import"
+    source: str
+    """A hub id, or an s3:// prefix."""
+    revision: str
+    """Hub: the commit. S3: sha256 over the objects' names, sizes and tags; other objects are refused later."""
+    endpoint: str | None = None
+    """The hub's address; None for S3."""
+    bytes: int
+    licence: str | None = None
+    accepted: datetime | None = None
+    """When the person who submitted it accepted the licence; None where it need not be accepted."""
+
+
+JobSpec = Annotated[OptimizeSpec | EvaluateSpec | InstallSpec | ServeSpec | ImportSpec, Field(discriminator="kind")]
+
+
+class Event(_Frozen):
+    """One thing that happened. `done`/`total` are in `unit`s of the phase; `progress` is of the whole job, 0 to 1."""
+
+    at: datetime = Field(default_factory=lambda: datetime.now(UTC))
+    kind: Literal["state", "phase", "progress", "point", "checkpoint", "warning", "error", "note", "resource"]
+    phase: str | None = None
+    message: str | None = None
+    done: float | None = None
+    total: float | None = None
+    unit: str | None = None
+    progress: float | None = Field(None, ge=0, le=1)
+    rate: float | None = None
+    """`unit`s a second."""
+    eta_s: float | None = None
+    data: dict[str, Any] = {}
+
+
+class Handle(_Frozen):
+    """Where a worker runs, so that a restarted supervisor can find it again. `started` is the process's start time."""
+
+    launcher: str
+    host: str
+    pid: int
+    started: float
+    interpreter: str | None = None
+
+
+class Outcome(_Frozen):
+    """What a launcher saw of a worker: still there, exited with a code, or gone with no exit seen (`code` None)."""
+
+    alive: bool
+    code: int | None = None

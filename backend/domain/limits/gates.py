@@ -1,0 +1,251 @@
+"""Conditions under which a pipeline fails: `ttft_p95 > 300ms`, `kl_mean > 0.02`, read before the run, judged after it. Pure.
+
+A condition says what is NOT acceptable. It is held against every variant but the baseline (against the only one where there is
+one) and, for figures of a level, at every load that was asked for, or only at the one after `at`: `at 4` is 4 streams, of an
+open loop 4 requests a second, as `at 4/s` is; never the mean number under way. What was not measured, or not in every repeat,
+cannot pass.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from collections.abc import Callable, Iterator, Sequence
+from difflib import get_close_matches
+from typing import NamedTuple
+
+from backend.domain.errors import RequestError
+from backend.domain.evaluation.document import EvaluateOptions, Evaluation, Level, Quality, VariantResult, load_key
+from backend.present.words.verdicts import counted, figure, streams
+
+LATENCIES = {
+    "ttft": "ttft_ms", "tpot": "tpot_ms", "chunk_gap": "chunk_gap_ms", "client_latency": "client_latency_ms",
+    "content_latency": "content_latency_ms",
+}  # fmt: skip
+STATISTICS = ("mean", "p50", "p90", "p95", "p99")
+LEVEL_FIELDS = (
+    "output_tokens_per_s", "steady_output_tokens_per_s", "input_tokens_per_s", "output_tokens_per_s_per_request",
+    "acceptance_rate", "tokens_per_chunk", "invocation_errors", "empty_responses",
+)  # fmt: skip
+PRICES = ("per_million_input", "per_million_output", "per_million_total")
+QUALITY_FIELDS = ("kl_mean", "perplexity", "greedy_match", "exact_match", "token_f1", "first_divergence_share")
+TASK = "task."
+"""Before the name of a task and its metric."""
+VARIANT_FIELDS = ("ready_seconds", "peak_rss_bytes")
+MILLISECONDS = {"ms": 1.0, "s": 1000.0, "us": 0.001, "": 1.0}
+OPERATORS: dict[str, Callable[[float, float], bool]] = {
+    ">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le,
+}  # fmt: skip
+WRITTEN = re.compile(
+    r"\s*(?P<metric>task\.[\w-]+\.[\w+,-]+|[a-z_0-9]+)\s*(?P<operator><=|>=|<|>)\s*(?P<value>[-+0-9.eE]+)\s*(?P<unit>ms|us|s|%|)"
+    r"(?:\s+at\s+(?P<at>\d+(?:\.\d+)?)(?P<per_second>\s*(?:requests)?/s)?)?\s*"
+)
+
+Key = int | str
+"""Which of an evaluation's levels: `Level.key`."""
+
+
+class InvalidGate(RequestError):
+    """The condition cannot be read: write it like `ttft_p95 > 300ms` or `kl_mean > 0.02 at 4`."""
+
+
+class Gate(NamedTuple):
+    """One condition. `limit` in the metric's own unit: milliseconds for a latency, a share (0 to 1) where % was written.
+
+    `at`: the only load it is held at, streams or requests a second; surely the latter where `per_second`.
+    """
+
+    written: str
+    metric: str
+    operator: str
+    limit: float
+    at: float | None = None
+    per_second: bool = False
+
+    def holds_at(self, key: Key) -> bool:
+        if self.at is None:
+            return True
+        clocked = {load_key("rate", 0, self.at), load_key("ramp", 0, self.at)}
+        return key in clocked or (not self.per_second and key == self.at)
+
+    @property
+    def needs_quality(self) -> bool:
+        return self.metric in QUALITY_FIELDS or self.metric == "perplexity_increase"
+
+    @property
+    def needs_price(self) -> bool:
+        return self.metric.startswith("price_")
+
+
+class Breach(NamedTuple):
+    """A condition that holds, in words, and where: `place` is a load in words, None where there is none to name. `value` is None
+    where the figure was not measured; `repeats` is (measured, asked) where only some of the repeats were."""
+
+    gate: Gate
+    variant: str
+    place: str | None
+    value: float | None
+    repeats: tuple[int, int] | None = None
+
+    @property
+    def words(self) -> str:
+        where = f" at {self.place}" if self.place else ""
+        said = "was not measured" if self.value is None else f"is {figure(self.value)}"
+        if self.repeats is not None:
+            said = f"was measured in only {self.repeats[0]} of {counted(self.repeats[1], 'repeat')}"
+        return f"{self.variant}{where}: {self.gate.metric} {said} (fails if {self.gate.written})"
+
+
+def metrics() -> list[str]:
+    """Every name that a condition may use."""
+    latencies = [f"{name}_{statistic}" for name in LATENCIES for statistic in STATISTICS]
+    prices = [f"price_{name}" for name in PRICES]
+    return [*latencies, *LEVEL_FIELDS, "error_share", *prices, *QUALITY_FIELDS, "perplexity_increase", *VARIANT_FIELDS]
+
+
+def read(written: str) -> Gate:
+    """Raises InvalidGate with one sentence."""
+    found = WRITTEN.fullmatch(written)
+    if found is None:
+        raise InvalidGate(f"--fail-if is wrong: `{written[:80]}` is not a condition such as `ttft_p95 > 300ms`.")
+    metric, unit = found["metric"], found["unit"]
+    if metric not in metrics() and not metric.startswith(TASK):
+        near = get_close_matches(metric, metrics(), 3, 0.4)
+        hint = f"did you mean {' or '.join(near)}" if near else f"the names are {', '.join(metrics())}"
+        raise InvalidGate(f"--fail-if is wrong: there is no figure `{metric[:60]}`; {hint}?")
+    scale = _scale(metric, unit, written)
+    at = float(found["at"]) if found["at"] else None
+    if at is not None and _of_variant(metric):
+        raise InvalidGate(f"--fail-if is wrong: `{metric}` is one figure a variant, so `at {at:g}` has no meaning; leave it out.")
+    try:
+        limit = float(found["value"]) * scale
+    except ValueError:
+        limit = math.nan
+    if not math.isfinite(limit):
+        raise InvalidGate(f"--fail-if is wrong: `{found['value'][:40]}` is no number.")
+    return Gate(written.strip(), metric, found["operator"], limit, at, found["per_second"] is not None)
+
+
+def _scale(metric: str, unit: str, written: str) -> float:
+    if _latency(metric):
+        if unit == "%":
+            raise InvalidGate(f"--fail-if is wrong: `{written[:80]}` gives a latency in %; write ms, s or us.")
+        return MILLISECONDS[unit]
+    if unit == "s" and metric == "ready_seconds":
+        return 1.0
+    if unit not in {"", "%"}:
+        raise InvalidGate(f"--fail-if is wrong: `{metric}` has no unit {unit}; leave it out.")
+    return 0.01 if unit == "%" else 1.0
+
+
+def keys(options: EvaluateOptions) -> list[Key] | None:
+    """Of every level that is asked for, in order; None of a search, which chooses its own."""
+    if options.sweep:
+        return None
+    if options.trace:
+        return [load_key("trace", 0, None)]
+    if options.ramp is not None:
+        return [load_key("ramp", 0, options.ramp[1])]
+    return [load_key("rate", 0, rate) for rate in options.rate] or list(options.concurrency)
+
+
+def check(gates: Sequence[Gate], levels: Sequence[Key] | None, *, quality: bool, priced: bool, tasks: Sequence[str] = ()) -> None:
+    """Whether the evaluation will give every figure that is asked for; `levels` as `keys` gives them, `tasks` the figures of its
+    tasks.
+
+    Raises InvalidGate before anything runs.
+    """
+    for gate in gates:
+        if levels is not None and not any(map(gate.holds_at, levels)):
+            measured = ", ".join(map(streams, levels))
+            said = f"is at a load that is not measured; add it (measured: {measured}), or leave out `at`"
+            raise InvalidGate(f"--fail-if is wrong: `{gate.written}` {said}.")
+        if gate.needs_quality and not quality:
+            raise InvalidGate(f"--fail-if is wrong: `{gate.written}` needs quality, which --no-quality leaves out.")
+        if gate.needs_price and not priced:
+            raise InvalidGate(f"--fail-if is wrong: `{gate.written}` needs --price-per-hour.")
+        if gate.metric.startswith(TASK) and gate.metric not in tasks:
+            has = f"the tasks give {', '.join(tasks)}" if tasks else "it needs --tasks"
+            raise InvalidGate(f"--fail-if is wrong: there is no figure `{gate.metric[:80]}`; {has}.")
+
+
+def breaches(evaluation: Evaluation, gates: Sequence[Gate]) -> list[Breach]:
+    """Every place where a condition holds or its figure is missing, in the order of the conditions."""
+    judged = evaluation.variants[1:] or evaluation.variants
+    return [breach for gate in gates for result in judged for breach in _breaches(gate, result, evaluation.options)]
+
+
+def _breaches(gate: Gate, result: VariantResult, options: EvaluateOptions) -> Iterator[Breach]:
+    if _of_variant(gate.metric):
+        yield from _held(gate, result.name, None, _variant_figure(gate.metric, result))
+        return
+    asked = keys(options)
+    wanted = [key for key in (asked or _searched(result)) if gate.holds_at(key)]
+    # A search that was cut short would have tried more, nobody knows what.
+    if not wanted or (asked is None and gate.at is None and result.lost):
+        yield Breach(gate, result.name, None, None)
+    for key in wanted:
+        yield from _at(gate, result, key, options.repeats if asked else 1)
+
+
+def _searched(result: VariantResult) -> list[Key]:
+    return [level.key for level in result.levels]
+
+
+def _at(gate: Gate, result: VariantResult, key: Key, repeats: int) -> Iterator[Breach]:
+    """At one load: it holds, or is missing, or some of its repeats are."""
+    level = next((level for level in result.levels if level.key == key), None)
+    value = _level_figure(gate.metric, level) if level else None
+    found = list(_held(gate, result.name, streams(key), value))
+    if level and not found and level.repeats < repeats:
+        found = [Breach(gate, result.name, streams(key), value, (level.repeats, repeats))]
+    yield from found
+
+
+def _held(gate: Gate, variant: str, place: str | None, value: float | None) -> Iterator[Breach]:
+    if value is None or not math.isfinite(value) or OPERATORS[gate.operator](value, gate.limit):
+        yield Breach(gate, variant, place, value)
+
+
+def _of_variant(metric: str) -> bool:
+    return metric in {*QUALITY_FIELDS, *VARIANT_FIELDS, "perplexity_increase"} or metric.startswith(TASK)
+
+
+def _latency(metric: str) -> tuple[str, str] | None:
+    name, _, statistic = metric.rpartition("_")
+    return (LATENCIES[name], statistic) if name in LATENCIES and statistic in STATISTICS else None
+
+
+def _level_figure(metric: str, level: Level) -> float | None:
+    found = _latency(metric)
+    if found:
+        summary = getattr(level, found[0])
+        return getattr(summary, found[1]) if summary else None
+    if metric.startswith("price_"):
+        return getattr(level.price, metric.removeprefix("price_")) if level.price else None
+    if metric == "error_share":
+        return level.invocation_errors / level.invocations if level.invocations else None
+    value: float | None = getattr(level, metric)
+    return value
+
+
+def _variant_figure(metric: str, result: VariantResult) -> float | None:
+    if metric in VARIANT_FIELDS:
+        own: float | None = getattr(result, metric)
+        return own
+    if metric.startswith(TASK):
+        return next((score.value for score in result.tasks if score.name == metric), None)
+    quality = result.quality
+    if quality is None:
+        return None
+    if metric == "perplexity_increase":
+        return _increase(quality)
+    value: float | None = getattr(quality, metric)
+    # The original's own weights do not diverge from themselves: nothing was scored, nothing is missing.
+    return 0.0 if value is None and metric == "kl_mean" and quality.scored == "original" else value
+
+
+def _increase(quality: Quality) -> float | None:
+    before, after = quality.perplexity_original, quality.perplexity
+    return after / before - 1 if before and after is not None else None

@@ -1,0 +1,87 @@
+"""Service level objectives such as `ttft_p95<=300ms`, and whether requests keep them as surely as their number can tell. Pure.
+
+`ttft_p95<=300ms` asks that at least 95% of the requests have a TTFT of at most 300 ms. A request that failed, or gave no
+such latency, is outside. The share within has a 95% Wilson score interval (E. B. Wilson, Probable inference, the law of
+succession, and statistical inference, JASA 22, 1927): `kept` where all of it is at or above the share asked for, `missed`
+where all of it is below, else `undecided`. It takes requests as independent; those of one run are less than that, so the
+true certainty is lower than 95%.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+from backend.domain.errors import RequestError
+from backend.domain.evaluation.metrics import latency_ms
+from backend.domain.load.records import RequestRecord
+
+Verdict = Literal["kept", "missed", "undecided"]
+Z = 1.959964
+"""Standard normal quantile of 97.5%."""
+METRICS = {"ttft": "ttft_ms", "tpot": "tpot_ms", "itl": "tpot_ms", "latency": "client_latency_ms"}
+_FORM = re.compile(r"\s*([a-z]+)_p(\d{2})\s*<=?\s*(\d+(?:\.\d+)?)\s*(ms|s)\s*")
+
+
+class Objective(NamedTuple):
+    """`metric` as in a level, `share` in (0, 1), `limit_ms` in milliseconds; `text` is what the user wrote."""
+
+    text: str
+    metric: str
+    share: float
+    limit_ms: float
+
+    def within(self, records: Sequence[RequestRecord]) -> int:
+        values = (latency_ms(self.metric, record) for record in records)
+        return sum(value is not None and value <= self.limit_ms for value in values)
+
+    def requests_needed(self) -> int:
+        """The fewest that can show it kept, with none outside: Wilson's lower end n / (n + z^2) then reaches the share."""
+        return math.ceil(Z * Z * self.share / (1 - self.share))
+
+
+class Check(NamedTuple):
+    """`shares` and `intervals`: one an objective."""
+
+    verdict: Verdict
+    shares: tuple[float, ...]
+    intervals: tuple[tuple[float, float], ...]
+
+
+def parse(text: str) -> Objective:
+    """Read an objective. Raises RequestError with one sentence."""
+    found = _FORM.fullmatch(text)
+    if not found or found[1] not in METRICS or int(found[2]) == 0 or float(found[3]) <= 0:
+        known = ", ".join(METRICS)
+        raise RequestError(f"`{text[:80]}` is not an objective: write one such as ttft_p95<=300ms, of {known}, in ms or s.")
+    limit = float(found[3]) * (1000 if found[4] == "s" else 1)
+    return Objective("".join(text.split()), METRICS[found[1]], int(found[2]) / 100, limit)
+
+
+def wilson(within: float, of: float) -> tuple[float, float]:
+    """The 95% score interval of a share; (0, 1) of nothing. Counts need not be whole where draws weigh unlike."""
+    if of == 0:
+        return 0.0, 1.0
+    share, z2 = within / of, Z * Z
+    middle = (share + z2 / (2 * of)) / (1 + z2 / of)
+    half = Z / (1 + z2 / of) * math.sqrt(share * (1 - share) / of + z2 / (4 * of * of))
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def check(objectives: Sequence[Objective], records: Sequence[RequestRecord]) -> Check:
+    """Judge the measured requests (warm-up left out). All must be kept; one missed is enough to miss."""
+    measured = [record for record in records if not record.warm]
+    counts = [objective.within(measured) for objective in objectives]
+    intervals = tuple(wilson(count, len(measured)) for count in counts)
+    verdicts = {_verdict(objective.share, interval) for objective, interval in zip(objectives, intervals, strict=True)}
+    verdict: Verdict = "missed" if "missed" in verdicts else "undecided" if "undecided" in verdicts else "kept"
+    return Check(verdict, tuple(count / max(1, len(measured)) for count in counts), intervals)
+
+
+def _verdict(share: float, interval: tuple[float, float]) -> Verdict:
+    rounding = 1e-12
+    if interval[0] >= share - rounding:
+        return "kept"
+    return "missed" if interval[1] < share else "undecided"

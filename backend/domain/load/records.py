@@ -1,0 +1,210 @@
+"""What the load generator is asked (LoadPlan), and what it answers: a record for every request, and an audit of itself.
+
+Times are seconds on the generator's monotonic clock (CLOCK_MONOTONIC on Linux), comparable within one machine and one boot.
+Knows nothing of sockets; `backend.evaluate.load` sends, `backend.domain.evaluation.metrics` summarises.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+UsageRung = Literal["continuous", "final", "none"]
+"""How tokens are counted: usage with every chunk, usage once at the end, or not at all."""
+TURN_SEEDS = 1_000_000
+"""Seeds from one turn of a session to its next: more than a level takes prompts."""
+Mode = Literal["closed", "rate", "ramp", "trace"]
+"""Who decides when a request is sent: the end of an earlier answer (closed), or a clock that does not wait for the server."""
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+
+class LoadPlan(_Frozen):
+    """One level of load.
+
+    Closed loop (no `rate`, no `trace`): `concurrency` streams, each sending its next request when its last answer has ended.
+    The level ends after `requests` measured requests or `seconds` of steady load, whichever comes first.
+
+    Open loop: a clock sends, whether or not earlier answers have come, over at most `concurrency` connections; latencies
+    count from the intended start (no coordinated omission: G. Tene, How NOT to Measure Latency, 2013). `rate` alone: request
+    n is due n / rate seconds from the start, or at the n-th event of a Poisson process of that rate. `rate` and `rate_to`:
+    the rate goes linearly from the one to the other over `seconds`. `trace`: each line of the prompts is due at its
+    `timestamp`. What is due in the first `warmup_s` seconds is warm-up, handed over without draining: nothing waits for it.
+
+    Answers under way are always awaited. Prompts are taken from the first line on, cyclic, by warm-up and by measured requests
+    apart; the one taken as number k (line k modulo the lines, from 0) has seed `seed` + k whatever the timing, so that two
+    variants are asked the same. A prompt of several turns is a session: each turn is sent when the answer before it has ended,
+    with the whole conversation so far. Every turn counts as a request, but takes no prompt: turn t of session k, both from 0,
+    has seed `seed` + k + t x TURN_SEEDS, wherever in the order of issue it came to stand.
+    """
+
+    url: str
+    """`http[s]://host[:port][/prefix]`, with or without `/v1`. Never with credentials."""
+    endpoint: Literal["completions", "chat"] = "completions"
+    model: str
+    concurrency: int = Field(ge=1)
+    requests: int | None = Field(None, ge=1)
+    seconds: float | None = Field(None, gt=0)
+    warmup_requests: int = Field(2, ge=0)
+    """A stream, before its measured ones; handed over without draining. Closed loop only."""
+    rate: float | None = Field(None, ge=0)
+    """Requests (sessions) a second. 0 only where a ramp begins there."""
+    rate_to: float | None = Field(None, ge=0)
+    """At the end of a ramp."""
+    process: Literal["constant", "poisson"] = "constant"
+    trace: bool = False
+    warmup_s: float = Field(0.0, ge=0)
+    """Open loop only."""
+    prompts: str
+    """A JSONL file: `{"prompt": str}`, `{"messages": [...]}` (chat), `{"turns": [str, ...], "system": str}` (a session) or
+    `{"prompt_token_ids": [int]}`, each with an optional `max_tokens` and, for a trace, `timestamp` in seconds."""
+    stream: bool = True
+    """Without it only the whole answer has a time: no TTFT, no TPOT, no gaps."""
+    max_tokens: int = Field(64, ge=1)
+    temperature: float = Field(0.0, ge=0)
+    top_p: float | None = Field(None, gt=0, le=1)
+    seed: int | None = 0
+    ignore_eos: bool = False
+    """vLLM's extra: always generate `max_tokens`."""
+    usage: UsageRung = "continuous"
+    """The most that is asked for; a server that refuses it with 400 is asked for less."""
+    timeout_s: float = Field(120.0, gt=0)
+    bearer_env: str | None = None
+    """The NAME of the environment variable that holds the bearer token; the token itself is never stored."""
+
+    @field_validator("url")
+    @classmethod
+    def _plain_url(cls, url: str) -> str:
+        parts = urlsplit(url)
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise ValueError("url must be http://HOST[:PORT] or https://HOST[:PORT]")
+        if parts.username or parts.password:
+            raise ValueError("url must not hold credentials; name an environment variable in bearer_env")
+        if parts.query or parts.fragment:
+            raise ValueError("url must end with the path; leave out the part from ? or # on")
+        return url
+
+    @model_validator(mode="after")
+    def _an_end(self) -> Self:
+        if self.trace and (self.rate is not None or self.rate_to is not None):
+            raise ValueError("a trace has its own times: leave out rate")
+        if self.rate_to is not None and (self.rate is None or self.seconds is None or self.rate + self.rate_to <= 0):
+            raise ValueError("a ramp goes from one rate to another, not both 0, over a number of seconds")
+        if self.rate == 0 and self.rate_to is None:
+            raise ValueError("rate must be above 0")
+        if self.requests is None and self.seconds is None and not self.trace:
+            raise ValueError("give requests or seconds, or the level would never end")
+        return self
+
+    @property
+    def mode(self) -> Mode:
+        if self.trace:
+            return "trace"
+        if self.rate is None:
+            return "closed"
+        return "rate" if self.rate_to is None else "ramp"
+
+    @property
+    def open_loop(self) -> bool:
+        return self.mode != "closed"
+
+
+class RequestRecord(_Frozen):
+    """One request as the client saw it. A stamp is None where that moment never came.
+
+    `status` is `ok`, or the kind of error: `refused`, `unreachable`, `tls`, `timeout`, `reset` (connection lost with an error
+    or before any answer), `truncated` (closed inside an answer), `malformed`, `server_error` (an error document inside a
+    stream), `http_NNN`.
+    """
+
+    index: int
+    """0.. over the level in order of issue; in a closed loop warm-up of stream s first, then measured ones from concurrency x
+    warm-up on."""
+    stream: int
+    prompt: int
+    """Line of the prompts file, from 0."""
+    warm: bool
+    intended: float
+    """Closed loop: when the stream was free to send it. Open loop: when it was due."""
+    clock: Literal["sent", "intended"] = "sent"
+    """What its latencies count from: `intended` in an open loop."""
+    session: int | None = None
+    """Number of the conversation in the level; None where the request stands alone."""
+    turn: int | None = None
+    """0.. in its session."""
+    streamed: bool = True
+    """Asked for in chunks; where not, only the end of the answer has a time."""
+    sent: float | None = None
+    """When it was written to the socket."""
+    first_content: float | None = None
+    last_content: float | None = None
+    end: float
+    """Last byte of the answer, or the moment of the error."""
+    chunk_times: tuple[float, ...] = ()
+    """Arrival of each chunk with non-empty content."""
+    chunk_tokens: tuple[float, ...] = ()
+    """Tokens received up to and including each of those; empty where the server gave no count."""
+    token_times: UsageRung = "none"
+    """Where chunk_tokens come from: the server's running count, its total spread evenly over the chunks, or nowhere."""
+    status: str
+    error: str | None = None
+    prompt_tokens: int | None = None
+    output_tokens: int | None = None
+    text: str = ""
+    finish_reason: str | None = None
+    reads: int = 0
+    """Socket reads that brought content, and of these, `coalesced`: those that brought more than one server send."""
+    coalesced: int = 0
+
+    @property
+    def ok(self) -> bool:
+        return self.status == "ok"
+
+    @property
+    def start(self) -> float | None:
+        """Where its latencies begin."""
+        return self.intended if self.clock == "intended" else self.sent
+
+
+class Audit(_Frozen):
+    """What the generator found out about itself over one level. `client_limited` voids the level as a figure of the server."""
+
+    wall_s: float
+    cpu_s: float
+    """CPU of the run itself, both user and system."""
+    parse_cpu_s: float
+    """CPU of reading the kept bytes afterwards: costs the machine, but not the measurement."""
+    loop_lag_ms_p50: float
+    loop_lag_ms_p99: float
+    loop_lag_ms_max: float
+    coalesced_share: float
+    concurrency: int
+    achieved_concurrency: float | None
+    """Mean number of requests under way over the steady window; None where there was none. In an open loop that
+    window is from the first measured request due to the last one due."""
+    mode: Mode = "closed"
+    rate: float | None = None
+    """Requests a second asked for: of a rate, or at the end of a ramp."""
+    offered_per_s: float | None = None
+    """Open loop: requests due a second over that window, turns that follow an answer not counted."""
+    completed_per_s: float | None = None
+    """Open loop: answers that ended a second, over the same window; clearly fewer than offered: the server did not keep up."""
+    send_lag_ms_p50: float | None = None
+    send_lag_ms_p99: float | None = None
+    """Open loop: how late the generator took up a request that was due, waiting for a connection included."""
+    waited: int = 0
+    """Open loop: requests that had to wait because all connections were taken."""
+    steady_start: float | None
+    steady_end: float | None
+    usage: UsageRung
+    """What the server was asked for in the end."""
+    reconnects: int = 0
+    peak_rss_bytes: int | None = None
+    """Of the generator's process, reading included; None where the system does not tell."""
+    client_limited: bool
+    reason: str | None = None
+    versions: dict[str, Any] = {}

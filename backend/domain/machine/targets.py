@@ -1,0 +1,94 @@
+"""Where a recipe is to run: the words a person writes, and what they mean.
+
+`local`, `local:cpu`, `local:gpu0,1`, `local:neuron` are this machine; `ml.*` is our engines on that instance; `accelerator:NAME`
+one card, for planning; `sagemaker:ml.*` the managed toolkit; `auto` the cheapest instance that will do. Knows nothing of what
+this machine has.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from typing import Literal, NamedTuple
+
+from backend.domain.errors import InvalidRecipe
+from backend.domain.machine.device import Accelerator, Device, Instance, card_device, instance_device
+
+Kind = Literal["local", "instance", "accelerator", "sagemaker", "auto"]
+LOCAL = ("local", "local:cpu", "local:gpu0", "local:neuron")
+GPUS = re.compile(r"local:gpu(\d+(?:,\d+)*)$")
+NEAREST = 3
+
+
+class Target(NamedTuple):
+    """A target with its hardware. `instance` is set for `ml.*` and `sagemaker:ml.*`."""
+
+    name: str
+    kind: Kind
+    device: Device
+    instance: Instance | None = None
+
+    @property
+    def price_per_hour(self) -> float | None:
+        """USD, on demand; None where nobody publishes it."""
+        return self.instance.sagemaker_usd_per_hour if self.instance else None
+
+
+class Hardwares(NamedTuple):
+    """The bundled rows, by name."""
+
+    accelerators: Mapping[str, Accelerator]
+    instances: Mapping[str, Instance]
+
+    def device(self, instance: Instance) -> Device:
+        return instance_device(instance, self.accelerators[instance.accelerator])
+
+    def targets(self, managed: bool = False) -> list[Target]:
+        """Every instance, in the data's order."""
+        return [self._target(instance, managed) for instance in self.instances.values()]
+
+    def _target(self, instance: Instance, managed: bool) -> Target:
+        kind: Kind = "sagemaker" if managed else "instance"
+        return Target(f"sagemaker:{instance.name}" if managed else instance.name, kind, self.device(instance), instance)
+
+    def find(self, name: str) -> Target | None:
+        """The planning target of that name; None for `local...` and `auto`. Raises InvalidRecipe for an unknown one."""
+        if name == "auto" or name in LOCAL or GPUS.match(name):
+            return None
+        prefix, _, rest = name.partition(":")
+        if not rest and name in self.instances:
+            return self._target(self.instances[name], managed=False)
+        if prefix == "sagemaker" and rest in self.instances:
+            return self._target(self.instances[rest], managed=True)
+        if prefix == "accelerator" and (card := self._card(rest)):
+            return Target(f"accelerator:{slug(card.name)}", "accelerator", card_device(card))
+        raise InvalidRecipe(self._unknown(name))
+
+    def _card(self, name: str) -> Accelerator | None:
+        return next((card for card in self.accelerators.values() if slug(card.name) == slug(name)), None)
+
+    def _unknown(self, name: str) -> str:
+        near = ", ".join(f"`{other}`" for other in nearest(name, self.names()))
+        return f"There is no target `{name[:80]}`: the nearest are {near}."
+
+    def names(self) -> list[str]:
+        cards = [f"accelerator:{slug(card)}" for card in self.accelerators]
+        return ["auto", *LOCAL, *self.instances, *cards, *(f"sagemaker:{name}" for name in self.instances)]
+
+
+def slug(name: str) -> str:
+    """`RTX 4090` and `rtx4090` are the same card."""
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def nearest(name: str, known: Iterable[str]) -> list[str]:
+    """The three most alike, by difflib's ratio; the first three where nothing is alike."""
+    choices = list(known)
+    return difflib.get_close_matches(name[:80], choices, NEAREST, 0.5) or choices[:NEAREST]
+
+
+def gpu_numbers(name: str) -> tuple[int, ...] | None:
+    """The GPUs that `local:gpu0,1` names; None for another target."""
+    found = GPUS.match(name)
+    return tuple(dict.fromkeys(int(number) for number in found[1].split(","))) if found else None

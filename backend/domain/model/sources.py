@@ -1,0 +1,37 @@
+"""What is known of a model before it is imported, and which licences must be accepted by hand. Pure."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+from backend.domain.model.facts import ModelCard
+
+OPEN_LICENCES = frozenset({
+    "0bsd", "apache-2.0", "artistic-2.0", "bsd", "bsd-2-clause", "bsd-3-clause", "bsl-1.0", "cc-by-4.0", "cc-by-sa-4.0",
+    "cc0-1.0", "cdla-permissive-2.0", "isc", "mit", "ms-pl", "mpl-2.0", "ncsa", "unlicense", "zlib",
+})  # fmt: skip
+"""In the hub's names: whatever is done with the model, these ask no more than naming its authors or sharing alike.
+Licences with conditions of use (openrail, llama3, gemma, nc, unknown, other) are not among them."""
+
+
+class Inspection(BaseModel):
+    """A model elsewhere, as it was found: its card, and what an import would fetch. `bytes` of all files."""
+
+    model_config = ConfigDict(frozen=True)
+
+    card: ModelCard
+    source: str
+    revision: str
+    endpoint: str | None
+    licence: str | None
+    gated: bool
+    must_accept: bool
+    """The licence has to be accepted by hand: it is gated, or not an open one."""
+    licence_url: str | None
+    files: dict[str, int]
+    bytes: int
+
+
+def must_accept(licence: str | None, *, gated: bool) -> bool:
+    """Of a model on a hub: a gated one, one with conditions, and one of which nothing is known."""
+    return gated or (licence or "").lower() not in OPEN_LICENCES

@@ -1,0 +1,52 @@
+"""Memory of an optimize job that changes weights: the engine's, one decoder layer at a time, and the scoring's after it.
+
+Pure arithmetic over the facts; bytes throughout. Measured peaks stand in docs/decisions/0015. Knows nothing of serving and time.
+"""
+
+from __future__ import annotations
+
+from backend.domain.model.facts import ModelFacts
+from backend.domain.model.shapes import linears, sizes
+from backend.domain.needs import duration
+from backend.domain.recipe.recipe import Quantize, Recipe
+
+PROCESS = 550_000_000
+"""What the libraries take once they are imported and used: 450 MB and about 100 MB were measured."""
+COPIES = 6
+"""Of a layer in fp32 while it is optimized: itself, pruned or scaled, rounded, packed, and what rounding needs meanwhile.
+Measured 5.6 with 116 million parameters in three layers."""
+BATCH_TOKENS = 2048
+"""layered/passes.py: tokens that go through a layer at a time on a processor."""
+SPILL_BYTES = 2_000_000_000
+"""layered/hidden.py: larger hidden states lie on disk."""
+FORMULA = (
+    "0.55 GB for the libraries + the largest of 6 fp32 copies of a decoder layer, a layer and what it computes for 2,048 "
+    "tokens, the embedding or the output head in fp32 + Gram matrices (for each input of the layer 4 bytes x inputs x inputs or "
+    "calibration tokens, the fewer) + 2 x 4 bytes x calibration tokens x hidden size (at most 2 x 2 GB, else on disk); scoring "
+    "takes less. A library engine: the whole model at its own width besides"
+)
+
+
+def needed(model: ModelFacts, recipe: Recipe, original: int) -> int:
+    """Peak of the whole process. `original` are the bytes of the weights as they are stored, which a library engine holds."""
+    parts = sizes(model)
+    layer = 4 * parts.linears // max(model.layers, 1)
+    tokens = duration.calibration_tokens(recipe)
+    wide = 4 * model.hidden_size + 3 * model.intermediate_size
+    largest = max(COPIES * layer, layer + 4 * BATCH_TOKENS * wide, 4 * max(parts.embedding, parts.head))
+    states = 2 * min(SPILL_BYTES, 4 * tokens * model.hidden_size)
+    step = recipe.step("quantize")
+    held = original if isinstance(step, Quantize) and step.engine != "native" else 0
+    return PROCESS + largest + _grams(model, tokens) + states + held
+
+
+def _grams(model: ModelFacts, tokens: int) -> int:
+    """Linears that read the same input share a matrix; an expert sees its part of the tokens."""
+    total = 0
+    for shape in linears(model):
+        if shape.name == "key and value":
+            continue  # they read what the queries read
+        copies = (model.experts or 1) if shape.name == "down" else 1
+        seen = tokens * (model.experts_per_token or 1) // (model.experts or 1) if copies > 1 else tokens
+        total += 4 * copies * shape.inputs * min(shape.inputs, max(seen, 1))
+    return total

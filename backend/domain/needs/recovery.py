@@ -1,0 +1,72 @@
+"""What a recovery needs: memory, since the whole model is held, operations, and disk for what lies between its steps.
+
+Pure arithmetic over the facts, with the formula in words. Knows nothing of what else a job does.
+"""
+
+from __future__ import annotations
+
+from backend.domain.model.facts import ModelFacts
+from backend.domain.model.shapes import linears, sizes
+from backend.domain.recipe.recipe import Prune, Quantize, Recipe
+from backend.domain.recipe.recovery import MOST_VALIDATION, VALIDATIONS, Recover
+
+SAMPLES, LENGTH = (int(Quantize.model_fields[name].default) for name in ("samples", "length"))
+"""Sequences that calibrate, and tokens of one, where no quantize step says it."""
+LAYER_VALUES = 12
+"""fp32 values a token and layer that the backward pass needs, in widths of the hidden and intermediate states together."""
+VOCABULARY_VALUES = 6
+"""fp32 values a token and vocabulary entry: both models' logits, their logarithms and the gradients."""
+TRAINED_VALUES = 4
+"""Of each factor's parameter: itself, its gradient and Adam's two moments."""
+TRAINED_PASSES = 3
+"""A forward and a backward pass, in forward passes; a teacher is one more."""
+FORMULA = (
+    "the whole model in fp32: 4 bytes a parameter, 5 more for each pruned weight (its mask, and the sum with its adapter), 4 "
+    "more a parameter for the teacher, and the activations and logits of one batch"
+)
+
+
+def asked(recipe: Recipe) -> Recover | None:
+    """The recipe's recovery, if it has one."""
+    step = recipe.step("prune")
+    return step.recover if isinstance(step, Prune) else None
+
+
+def calibration(recipe: Recipe) -> tuple[int, int]:
+    """Sequences that calibrate, and tokens of one."""
+    step = recipe.step("quantize")
+    return (step.samples, step.length) if isinstance(step, Quantize) else (SAMPLES, LENGTH)
+
+
+def memory_bytes(model: ModelFacts, recipe: Recipe) -> int:
+    """The most at once, without the runtime; 0 without a recovery. `FORMULA` says it in words."""
+    step = asked(recipe)
+    if step is None:
+        return 0
+    tokens, parts = step.batch * calibration(recipe)[1], sizes(model)
+    weights = model.parameters * (8 if step.teacher else 4) + 5 * parts.linears
+    factors = sum(shape.copies * (shape.inputs + shape.outputs) for shape in linears(model)) * model.layers * step.rank
+    widths = model.hidden_size + model.intermediate_size
+    activations = tokens * (LAYER_VALUES * model.layers * widths + VOCABULARY_VALUES * model.vocabulary)
+    return weights + 4 * (TRAINED_VALUES * factors + activations)
+
+
+def operations(model: ModelFacts, recipe: Recipe) -> float:
+    """At most, where all steps are made: 2 x parameters x tokens a forward pass."""
+    step = asked(recipe)
+    if step is None:
+        return 0.0
+    parts, teacher = sizes(model), 1 if step.teacher else 0
+    sequences = step.steps * step.batch * (TRAINED_PASSES + teacher) + (VALIDATIONS + 1) * MOST_VALIDATION * (1 + teacher)
+    return 2.0 * (parts.active_linears + parts.embedding) * sequences * calibration(recipe)[1]
+
+
+def note(model: ModelFacts, recipe: Recipe) -> str:
+    """For the plan."""
+    needed = size(memory_bytes(model, recipe))
+    return f"Recovery holds the whole model in memory, about {needed}; other steps read it layer by layer."
+
+
+def size(value: float) -> str:
+    """Rounded, with its unit."""
+    return f"{value / 1e6:,.0f} MB" if value < 1e9 else f"{value / 1e9:,.1f} GB"

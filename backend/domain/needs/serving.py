@@ -1,0 +1,229 @@
+"""Memory while serving: weights by precision, key-value cache, activations, runtime, and the tensor parallel degree that fits.
+
+Pure arithmetic over the facts; bytes throughout. Each constant says where it comes from. Knows nothing of time.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+from backend.domain.machine.device import GIB, Device
+from backend.domain.model.facts import ModelFacts
+from backend.domain.model.shapes import Sizes, linears, sizes
+from backend.domain.recipe import methods
+from backend.domain.recipe.recipe import Quantize, Recipe, Serving
+
+BYTES = {"float32": 4, "float64": 8}
+"""Of an element; every other dtype of a card is a 16-bit one."""
+GPU_SHARE = 0.92
+"""Part of a GPU's memory that vLLM 0.32 takes: config/cache.py, gpu_memory_utilization."""
+GPU_RUNTIME = (0.1e9, 0.8e9)
+"""What the CUDA context, NCCL and captured graphs take of it. An assumption, not measured here."""
+NEURON_RUNTIME = (2.0e9, 3.0e9)
+"""Per core. The tutorial's neuron-top listing shows 1.5 GB of model code and 1.0 GB of scratchpad."""
+MAX_SEQUENCES = 256
+"""vLLM 0.32, engine/arg_utils.py: max_num_seqs of an API server on GPUs under 70 GiB."""
+BATCHED_TOKENS = ((160 * GIB, 16384), (70 * GIB, 8192), (0, 2048))
+"""The same file: max_num_batched_tokens of an API server by the GPU's memory (an A100 takes the lowest)."""
+CPU_CACHE_MAX, CPU_CACHE_BLOCK, CPU_CACHE_SEQUENCES = 4 << 30, 128, 32
+"""What our server reserves on a CPU: serving/vllm_options.py, kv_cache_bytes."""
+RAM_SHARE = 0.9
+
+
+class Format(NamedTuple):
+    """How quantized linears are stored: `scale_bytes` a scale; a zero point of `bits` where `zero_point`."""
+
+    bits: int
+    group: int | None
+    zero_point: bool
+    scale_bytes: int
+    activations: bool
+    """Activations are integers too, so the matrix product runs at the 8-bit rate."""
+    average: float | None = None
+    """Where groups of linears differ: bits a weight over all of them, scales and zero points counted."""
+
+
+class Weights(NamedTuple):
+    """Bytes. `total` is the sum of the others."""
+
+    embedding: int
+    head: int
+    linears: int
+    scales: int
+    other: int
+
+    @property
+    def total(self) -> int:
+        return self.embedding + self.head + self.linears + self.scales + self.other
+
+
+def format_of(model: ModelFacts, recipe: Recipe) -> Format | None:
+    """What the linears become, or already are; None for 16-bit ones."""
+    step = recipe.step("quantize")
+    if isinstance(step, Quantize):
+        return _made(step)
+    if model.quantization:
+        bits = model.quantization_bits or (4 if model.quantization in {"awq", "gptq"} else 8)
+        return Format(bits, 128 if bits < 8 else None, bits < 8, 2, activations=bits == 8)
+    return None
+
+
+def _made(step: Quantize) -> Format | None:
+    """What a step writes: group and weight-only scales in 16 bit, 8-bit activations with scales in 32."""
+    if step.method == "kv_cache":
+        return None
+    active = methods.of(step).activations
+    group, zero_point = methods.group(step), not methods.symmetric(step)
+    width = 4 if active else 2
+    return Format(methods.bits(step), group, zero_point, width, activations=active, average=step.target_bits)
+
+
+def weights(model: ModelFacts, recipe: Recipe) -> Weights:
+    """Embeddings, output head, norms and biases at the model's width; linears at the recipe's, with scales and zero points.
+
+    A scale a group (2 bytes) and a zero point of the same bits, or a 4-byte scale an output channel: the compressed-tensors
+    formats `pack-quantized` and `int-quantized`. With `target_bits` the linears take that on average, scales included.
+    """
+    return _stored(sizes(model), format_of(model, recipe), BYTES.get(model.dtype, 2))
+
+
+@lru_cache(maxsize=1024)
+def _stored(parts: Sizes, chosen: Format | None, width: int) -> Weights:
+    if chosen is None:
+        return Weights(parts.embedding * width, parts.head * width, parts.linears * width, 0, parts.other * width)
+    if chosen.average is not None:
+        width = min(width, 2)
+        mixed = int(parts.linears * chosen.average / 8)
+        return Weights(parts.embedding * width, parts.head * width, mixed, 0, parts.other * width)
+    if chosen.group:
+        scales = parts.linears // chosen.group * chosen.scale_bytes
+        scales += parts.linears // chosen.group * chosen.bits // 8 if chosen.zero_point else 0
+    else:
+        scales = parts.channels * chosen.scale_bytes
+    small = min(width, 2)
+    return Weights(parts.embedding * small, parts.head * small, parts.linears * chosen.bits // 8, scales, parts.other * small)
+
+
+def serving_of(recipe: Recipe) -> Serving:
+    """The serving settings, with the FP8 cache that the artifact itself asks for: vLLM takes it from the checkpoint."""
+    if recipe.serving.kv_cache_dtype == "auto" and methods.caches_fp8(recipe.step("quantize")):
+        return recipe.serving.model_copy(update={"kv_cache_dtype": "fp8"})
+    return recipe.serving
+
+
+def kv_bytes(model: ModelFacts, serving: Serving, tensor_parallel: int = 1) -> int:
+    """Keys and values of one token on one device: 2 x layers x KV heads x head size x width. KV heads are copied, not cut,
+    where there are fewer of them than devices (GQA, MQA); a latent vector (MLA) is copied to every device."""
+    if not model.generates:
+        return 0
+    width = 1 if serving.kv_cache_dtype == "fp8" else 4 if serving.dtype == "float32" else 2
+    if model.kv_latent:
+        return model.cached_layers * model.kv_latent * width
+    return 2 * model.cached_layers * -(-model.kv_heads // tensor_parallel) * model.head_dim * width
+
+
+def activations(model: ModelFacts, device: Device, tensor_parallel: int) -> int:
+    """Peak of one step of `max_num_batched_tokens`: two residuals, the widest layer, and the logits of the sequences in fp32."""
+    tokens = batched_tokens(device)
+    wide = max(2 * model.intermediate_size, (model.heads + 2 * model.kv_heads) * model.head_dim) // tensor_parallel
+    return tokens * 2 * (2 * model.hidden_size + wide) + MAX_SEQUENCES * model.vocabulary * 4 // tensor_parallel
+
+
+def batched_tokens(device: Device) -> int:
+    if device.hardware != "cuda" or device.name.startswith("A100"):
+        return BATCHED_TOKENS[-1][1]
+    return next(tokens for least, tokens in BATCHED_TOKENS if device.memory_bytes >= least)
+
+
+class Room(NamedTuple):
+    """What is left for the cache on one device, least and most, after all else; negative where the model does not fit."""
+
+    tensor_parallel: int
+    weights_per_device: int
+    activations: int
+    runtime: tuple[int, int]
+    cache: tuple[int, int]
+    kv_bytes_per_token: int
+
+    @property
+    def tokens(self) -> tuple[int, int]:
+        """Tokens that the cache holds, least and most, over all sequences."""
+        least, most = (max(0, size) // self.kv_bytes_per_token if self.kv_bytes_per_token else 0 for size in self.cache)
+        return least, most
+
+
+def sequences(found: Room, recipe: Recipe, length: int) -> tuple[int, int]:
+    """(least, most) sequences of `length` tokens that the server holds at once."""
+    limit = recipe.serving.max_num_seqs or MAX_SEQUENCES
+    least, most = (min(limit, tokens // length) for tokens in found.tokens)
+    return least, most
+
+
+def room(model: ModelFacts, recipe: Recipe, device: Device, tensor_parallel: int, draft: ModelFacts | None = None) -> Room:
+    """The memory of one device when the model is cut over `tensor_parallel` of them. A draft is held beside it."""
+    held = weights(model, recipe).total // tensor_parallel
+    per_token = kv_bytes(model, serving_of(recipe), tensor_parallel)
+    if draft is not None:
+        held += weights(draft, Recipe()).total // tensor_parallel
+        per_token += kv_bytes(draft, recipe.serving, tensor_parallel)
+    active = activations(model, device, tensor_parallel)
+    _, runtime = _share(device)
+    left = usable(device) - held - active
+    cache = (left - runtime[1], left - runtime[0])
+    if device.hardware == "cpu":
+        wanted = _cpu_cache(model, recipe.serving, per_token)
+        cache = (min(cache[0], wanted), min(cache[1], wanted))
+    return Room(tensor_parallel, held, active, runtime, cache, per_token)
+
+
+def usable(device: Device) -> int:
+    """What the server takes of one device's memory."""
+    return int(device.memory_bytes * _share(device)[0])
+
+
+def _share(device: Device) -> tuple[float, tuple[int, int]]:
+    if device.hardware == "cuda":
+        return GPU_SHARE, (int(GPU_RUNTIME[0]), int(GPU_RUNTIME[1]))
+    if device.hardware == "neuron":
+        return 1.0, (int(NEURON_RUNTIME[0]), int(NEURON_RUNTIME[1]))
+    return RAM_SHARE, (0, int(0.5e9))
+
+
+def _cpu_cache(model: ModelFacts, serving: Serving, per_token: int) -> int:
+    length = serving.max_model_len or model.max_positions
+    sequence = per_token * CPU_CACHE_BLOCK * (-(-length // CPU_CACHE_BLOCK) + 1)
+    many = min(serving.max_num_seqs or CPU_CACHE_SEQUENCES, CPU_CACHE_SEQUENCES)
+    return max(2 * sequence, min(sequence * many, CPU_CACHE_MAX))
+
+
+def degrees(model: ModelFacts, recipe: Recipe, device: Device) -> list[int]:
+    """Tensor parallel degrees that the hardware has and the model can be cut into, lowest first.
+
+    vLLM needs the attention heads divisible by the degree (config/model.py), and whole quantization groups on every device
+    (auto_awq.py: "too large tensor parallel size"). KV heads are cut or copied. Neuron pads heads instead.
+    """
+    possible = [n for n in range(1, device.units + 1) if device.units % n == 0]
+    if device.hardware == "neuron":
+        return possible
+    chosen = format_of(model, recipe)
+    return [degree for degree in possible if divides(model, degree, chosen.group if chosen else None)]
+
+
+def divides(model: ModelFacts, degree: int, group: int | None) -> bool:
+    """Whether heads, KV heads and the matrices cut along their input can be cut into `degree` equal parts."""
+    if model.heads % degree or (model.kv_heads % degree and degree % model.kv_heads):
+        return False
+    cut = [shape.inputs for shape in linears(model) if shape.name in {"output", "down"}]
+    return all(width % (degree * (group or 1)) == 0 for width in cut)
+
+
+def least_room(
+    model: ModelFacts, recipe: Recipe, device: Device, draft: ModelFacts | None = None, *, tokens: int = 1
+) -> Room | None:
+    """The lowest tensor parallel degree at which all of it and `tokens` of cache fit; None where none does."""
+    for degree in degrees(model, recipe, device):
+        found = room(model, recipe, device, degree, draft)
+        if found.cache[0] >= tokens * found.kv_bytes_per_token and found.cache[0] >= 0:
+            return found
+    return None

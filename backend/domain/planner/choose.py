@@ -1,0 +1,170 @@
+"""`--target auto`: the cheapest instance that fits and meets the goal, the runners-up, and why each of them lost. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from backend.domain.planner.estimate import Estimate
+from backend.domain.rules.plan import Verdict
+
+
+class Goal(BaseModel):
+    """What must hold, and what is wanted of those for which it does.
+
+    `cost`: the lowest price an hour; `throughput`: the lowest price a million output tokens; `latency`: the lowest time per
+    output token. A limit counts as met only where the worst end of the range meets it.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    wanted: Literal["cost", "throughput", "latency"] = "cost"
+    max_ttft_ms: float | None = Field(None, gt=0)
+    max_tpot_ms: float | None = Field(None, gt=0)
+    min_output_tokens_per_s: float | None = Field(None, gt=0)
+    min_context: int | None = Field(None, gt=0)
+
+
+class Candidate(BaseModel):
+    """One target, its verdict and, where it is valid, its estimate."""
+
+    model_config = ConfigDict(frozen=True)
+
+    target: str
+    verdict: Verdict
+    estimate: Estimate | None
+
+
+class Loser(BaseModel):
+    """`fits` is False where the recipe cannot run there at all."""
+
+    model_config = ConfigDict(frozen=True)
+
+    target: str
+    fits: bool
+    why: str
+    price_per_hour: float | None = None
+
+
+class JobPlace(BaseModel):
+    """An instance for the optimize job: seconds and USD, (least, most)."""
+
+    model_config = ConfigDict(frozen=True)
+
+    target: str
+    seconds: tuple[float, float]
+    cost: tuple[float, float]
+
+
+class Choice(BaseModel):
+    """`winner` is None where nothing meets the goal. Losers: those that fit first, by what is wanted."""
+
+    model_config = ConfigDict(frozen=True)
+
+    winner: Estimate | None
+    why: str
+    losers: tuple[Loser, ...]
+    job: JobPlace | None = None
+    """Where the optimize job itself costs least, of the instances that can run it; None where that is not known."""
+
+
+class Deployment(BaseModel):
+    """Where the result is meant to be served, kept with the job. `goal` and `losers` where the place was chosen by them."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    target: str
+    why: str
+    tensor_parallel: int
+    price_per_hour: float | None = None
+    goal: Goal | None = None
+    job: JobPlace | None = None
+    losers: tuple[Loser, ...] = ()
+
+
+def choose(candidates: Iterable[Candidate], goal: Goal) -> Choice:
+    """The best of the candidates by the goal; ties go to the cheaper, then to the name."""
+    ranked, losers, given = [], [], list(candidates)
+    for candidate in given:
+        if candidate.estimate is None:
+            message = candidate.verdict.reasons[0].message if candidate.verdict.reasons else "It cannot be estimated."
+            losers.append(Loser(target=candidate.target, fits=False, why=message))
+        elif why := misses(candidate.estimate, goal):
+            losers.append(_loser(candidate.estimate, why))
+        else:
+            ranked.append(candidate.estimate)
+    ranked.sort(key=lambda found: (_worth(found, goal), found.price_per_hour or 0.0, found.target))
+    beaten = [_loser(found, _behind(found, ranked[0], goal)) for found in ranked[1:]]
+    losers.sort(key=lambda loser: (not loser.fits, loser.price_per_hour is None, loser.price_per_hour or 0.0, loser.target))
+    if not ranked:
+        return Choice(
+            winner=None, why="No instance fits the model and meets the goal: lower it, or use fewer bits.", losers=(*losers,)
+        )
+    return Choice(winner=ranked[0], why=_why(ranked[0], goal), losers=(*beaten, *losers), job=for_job(given))
+
+
+def for_job(candidates: Iterable[Candidate]) -> JobPlace | None:
+    """The instance on which the optimize job costs least at worst; None where none can run it, or there is none to run."""
+    found = (each.estimate for each in candidates if each.estimate is not None)
+    timed = ((each.target, each.job_seconds, each.job_cost) for each in found)
+    places = [JobPlace(target=name, seconds=took, cost=cost) for name, took, cost in timed if took and cost and took[1] > 0]
+    return min(places, key=lambda place: (place.cost[1], place.target), default=None)
+
+
+def best(found: Iterable[Estimate], goal: Goal) -> Estimate | None:
+    """Of several ways to use one target (tensor parallel degrees) the one that meets the goal best; None of none."""
+    return min(
+        found,
+        key=lambda each: (
+            misses(each, goal) is not None,
+            _worth(each, goal),
+            (each.tpot_ms or (0.0, 0.0))[1],
+            each.tensor_parallel,
+        ),
+        default=None,
+    )
+
+
+def misses(found: Estimate, goal: Goal) -> str | None:
+    """What of the goal the estimate does not surely meet; None where it meets all."""
+    if found.price_per_hour is None:
+        return "No price is published for it, so it cannot be ranked."
+    limits = (
+        ("Time to first token", found.ttft_ms and found.ttft_ms[1], goal.max_ttft_ms, "ms", 1),
+        ("Time per output token", found.tpot_ms and found.tpot_ms[1], goal.max_tpot_ms, "ms", 1),
+        ("Throughput", found.output_tokens_per_s and found.output_tokens_per_s[0], goal.min_output_tokens_per_s, "tokens/s", -1),
+        ("Context", found.max_context, goal.min_context, "tokens", -1),
+    )
+    for name, value, limit, unit, sign in limits:
+        if limit is not None and (value is None or value * sign > limit * sign):
+            shown = "unknown" if value is None else f"{value:,.4g} {unit}"
+            return f"{name} is {shown} at the worst end of the estimate, and the goal is {limit:,g} {unit}."
+    return None
+
+
+def _worth(found: Estimate, goal: Goal) -> float:
+    if goal.wanted == "latency" and found.tpot_ms:
+        return found.tpot_ms[1]
+    if goal.wanted == "throughput" and found.price_per_million_output:
+        return found.price_per_million_output[1]
+    return found.price_per_hour or 0.0 if goal.wanted == "cost" else float("inf")
+
+
+def _loser(found: Estimate, why: str) -> Loser:
+    return Loser(target=found.target, fits=True, why=why, price_per_hour=found.price_per_hour)
+
+
+UNITS = {"cost": "USD an hour", "throughput": "USD a million output tokens", "latency": "ms per output token"}
+
+
+def _behind(found: Estimate, winner: Estimate, goal: Goal) -> str:
+    mine, best = _worth(found, goal), _worth(winner, goal)
+    if mine == best:
+        return f"As good as {winner.target} at {best:,.4g} {UNITS[goal.wanted]}, and not cheaper."
+    return f"{mine:,.4g} against {best:,.4g} {UNITS[goal.wanted]}."
+
+
+def _why(winner: Estimate, goal: Goal) -> str:
+    return f"The lowest that fits and meets the goal: {_worth(winner, goal):,.4g} {UNITS[goal.wanted]}."

@@ -1,0 +1,100 @@
+"""A prediction held against a measurement on the same hardware, and corrected by it. Pure; knows nothing of where either is kept.
+
+The error is told at every concurrency that was measured and never averaged over them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pydantic import BaseModel, ConfigDict
+
+from backend.domain.evaluation.document import Level
+from backend.domain.planner.roofline import Speed
+
+
+class Point(BaseModel):
+    """One measured level against the middle of its predicted range. `error` is predicted / measured - 1."""
+
+    model_config = ConfigDict(frozen=True)
+
+    concurrency: int
+    metric: str
+    predicted: float
+    measured: float
+
+    @property
+    def error(self) -> float:
+        return self.predicted / self.measured - 1
+
+
+class Calibration(BaseModel):
+    """Measured / predicted at the level nearest to what is asked; 1 where that metric was not measured.
+
+    `points` are the predictions as they were, `after` the same once corrected: nothing is left at the level that set the factors,
+    what is left at the others tells how far the correction carries.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    concurrency: int
+    ttft: float = 1.0
+    tpot: float = 1.0
+    rate: float = 1.0
+    points: tuple[Point, ...]
+    after: tuple[Point, ...] = ()
+    evaluation: str | None = None
+    """The evaluation that measured, and when."""
+    measured_at: str | None = None
+
+    def applied(self, speed: Speed) -> Speed:
+        """Times scaled by the factors, keeping the ratio of the range's ends; tokens/s by the factor of its own measurement."""
+        return Speed(
+            _scaled(speed.ttft, self.ttft), _scaled(speed.tpot, self.tpot), _scaled(speed.output_tokens_per_s, self.rate)
+        )
+
+
+TTFT, TPOT, RATE = "ttft_ms", "tpot_ms", "output_tokens_per_s"
+
+
+def middle(ends: tuple[float, float]) -> float:
+    """The geometric mean: a range of factors is as wide above it as below."""
+    return float((ends[0] * ends[1]) ** 0.5)
+
+
+def compare(predicted: Speed, level: Level) -> tuple[Point, ...]:
+    """The prediction against one measured level, metric by metric; what was not measured is left out."""
+    pairs = (
+        (TTFT, middle(predicted.ttft) * 1000, level.ttft_ms.p50 if level.ttft_ms else None),
+        (TPOT, middle(predicted.tpot) * 1000, level.tpot_ms.p50 if level.tpot_ms else None),
+        (RATE, middle(predicted.output_tokens_per_s), level.output_tokens_per_s or None),
+    )
+    return tuple(
+        Point(concurrency=level.concurrency, metric=metric, predicted=value, measured=measured)
+        for metric, value, measured in pairs
+        if measured
+    )
+
+
+def calibrate(
+    pairs: Sequence[tuple[Speed, Level]], concurrency: int, *, evaluation: str | None = None, measured_at: str | None = None
+) -> Calibration | None:
+    """From predictions for measured levels of one variant on one machine; the level nearest to `concurrency` sets the factors.
+
+    None without a measurement.
+    """
+    points = tuple(point for predicted, level in pairs for point in compare(predicted, level))
+    if not points:
+        return None
+    chosen = min({point.concurrency for point in points}, key=lambda level: (abs(level - concurrency), level))
+    factors = {point.metric: point.measured / point.predicted for point in points if point.concurrency == chosen}
+    found = Calibration(
+        concurrency=chosen, ttft=factors.get(TTFT, 1.0), tpot=factors.get(TPOT, 1.0), rate=factors.get(RATE, 1.0), points=points,
+        evaluation=evaluation, measured_at=measured_at,
+    )  # fmt: skip
+    after = tuple(point for predicted, level in pairs for point in compare(found.applied(predicted), level))
+    return found.model_copy(update={"after": after})
+
+
+def _scaled(ends: tuple[float, float], factor: float) -> tuple[float, float]:
+    return ends[0] * factor, ends[1] * factor

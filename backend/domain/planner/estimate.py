@@ -1,0 +1,253 @@
+"""What a recipe will need and roughly give on a target: memory, disk, duration, cost, speed. Ranges, each with its formula.
+
+Pure arithmetic over the card, the recipe and the device; what is unknown is named in `unknown` and left None.
+"""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+from backend.domain.evaluation.prices import per_million
+from backend.domain.model.facts import ModelCard, ModelFacts
+from backend.domain.needs import duration, recovery, serving
+from backend.domain.needs import job as job_memory
+from backend.domain.needs.duration import Processor
+from backend.domain.planner import roofline
+from backend.domain.planner.correction import Calibration
+from backend.domain.planner.roofline import Load
+from backend.domain.recipe.recipe import Quantize, Recipe, Speculate
+from backend.domain.rules.plan import Facts
+
+COMPILE_CACHE_BYTES = 200_000_000
+"""What vLLM's compile cache of one model took here at most, rounded up."""
+MARGIN_BYTES = 64_000_000
+
+Range = tuple[float, float]
+
+FORMULAS = {
+    "weights": "16-bit embeddings, output head and norms + linears x bits / 8 + a 16-bit scale and a zero point a group, or a "
+    "32-bit scale a channel",
+    "disk": "optimized weights + draft + compile cache (200 MB) + 64 MB margin",
+    "memory": job_memory.FORMULA,
+    "kv_cache": "2 x layers x KV heads x head size x bytes of an element, a token",
+    "cache": "device memory x 0.92 (vLLM's share of a GPU) - weights / tensor parallel - activations of one step - 0.1 to 0.8 GB "
+    "of runtime",
+    "ttft": "(2 x parameters x tokens + attention) / arithmetic rate; at most all streams' prompts in a row",
+    "tpot": "(weights + cache read) / bandwidth, or arithmetic where that is longer, + all-reduces + the step's own time; "
+    "at most the other streams' prompts too",
+    "speculation": "(pass over k + 1 tokens + k draft steps) / ((1 - a^(k+1)) / (1 - a)), a = acceptance",
+    "output_tokens_per_s": "streams x output tokens / (streams x prefill + output tokens x step)",
+    "price": "hourly price / (output tokens/s x 3600 / 10^6)",
+    "job": "operations of calibration, search and scoring / the processor's rate + bytes / disk rate + start",
+}
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class Need(_Frozen):
+    """Bytes. `disk_bytes` is what must be free before the job starts; formulas say how each came about."""
+
+    weights_bytes: int
+    disk_bytes: int
+    memory_bytes: int
+    formulas: dict[str, str]
+
+
+class Estimate(_Frozen):
+    """The whole answer. Ranges are (least, most); None where unknown, and `unknown` says why."""
+
+    target: str
+    weights_bytes: int
+    weights_bytes_original: int
+    kv_bytes_per_token: int
+    min_tensor_parallel: int | None
+    tensor_parallel: int
+    max_tokens_in_cache: int | None
+    tokens_in_cache: tuple[int, int] | None
+    max_context: int | None
+    """Tokens of the longest single sequence that surely fits."""
+    max_batch: int | None
+    """Sequences of the load's length that surely fit at once."""
+    cache_bytes: tuple[int, int] | None
+    activation_bytes: int | None
+    runtime_bytes: tuple[int, int] | None
+    weights_per_device: int | None
+    """With the draft, where one is held beside the model."""
+    device_bytes: int | None
+    """Of one device; the share that the server takes of it is `usable_bytes`."""
+    usable_bytes: int | None
+    devices: int | None
+    ttft_ms: Range | None
+    tpot_ms: Range | None
+    output_tokens_per_s: Range | None
+    price_per_million_output: Range | None
+    price_per_hour: float | None
+    price_note: str | None
+    """Where and when that price held."""
+    job_seconds: Range | None
+    job_cost: Range | None
+    disk_bytes: int
+    memory_bytes: int
+    load: Load
+    unknown: tuple[str, ...]
+    formulas: dict[str, str]
+    calibration: Calibration | None
+
+
+def optimized_weights(model: ModelFacts, recipe: Recipe) -> int:
+    """Bytes of the weights after the recipe: the files' own size where it does not change them and they are at hand."""
+    step = recipe.step("quantize")
+    if isinstance(model, ModelCard) and (not isinstance(step, Quantize) or step.method == "kv_cache"):
+        return model.weights_bytes
+    return serving.weights(model, recipe).total
+
+
+def original_bytes(model: ModelFacts) -> int:
+    return optimized_weights(model, Recipe())
+
+
+def need(model: ModelFacts, recipe: Recipe, draft: ModelFacts | None = None) -> Need:
+    """What the optimize job needs on the machine that runs it."""
+    weights = optimized_weights(model, recipe)
+    disk = weights + MARGIN_BYTES + (original_bytes(draft) if draft else 0)
+    if recipe.step("compile"):
+        disk += COMPILE_CACHE_BYTES
+    original = original_bytes(model)
+    busy = job_memory.needed(model, recipe, original) if recipe.step("quantize") or recipe.step("prune") else original
+    recovering = recovery.memory_bytes(model, recipe)
+    disk += 2 * original_bytes(model) if recovering else 0
+    formulas = {name: _told(recipe)[name] for name in ("weights", "disk", "memory")}
+    return Need(weights_bytes=weights, disk_bytes=disk, memory_bytes=max(busy, recovering), formulas=formulas)
+
+
+def _told(recipe: Recipe) -> dict[str, str]:
+    """FORMULAS as far as they depend on the recipe."""
+    if recovery.asked(recipe) is None:
+        return FORMULAS
+    disk = FORMULAS["disk"] + " + the pruned and the recovered weights in 16 bit"
+    return FORMULAS | {"memory": f"{FORMULAS['memory']}; in recovery {recovery.FORMULA}", "disk": disk}
+
+
+class Context(_Frozen):
+    """What an estimate needs beside the model and the recipe. `processor` runs the job; prices are USD an hour."""
+
+    target: str
+    facts: Facts
+    load: Load = Load()
+    processor: Processor | None = None
+    price_per_hour: float | None = None
+    price_note: str | None = None
+    acceptance: float | None = None
+    """Measured probability of acceptance, where an evaluation has one."""
+    calibration: Calibration | None = None
+
+
+def estimate(model: ModelFacts, recipe: Recipe, context: Context, degree: int) -> Estimate:
+    """The estimate for a recipe that is valid there, cut over `degree` devices."""
+    facts, wanted = context.facts, need(model, recipe, context.facts.draft)
+    draft = facts.serving_draft(recipe)
+    unknown: list[str] = []
+    room = serving.room(model, recipe, facts.device, degree, draft) if facts.device else None
+    least = serving.least_room(model, recipe, facts.device, draft) if facts.device else None
+    speed = _speed(model, recipe, context, degree, room, unknown)
+    job = _job(model, recipe, context, wanted, unknown)
+    rate = speed.output_tokens_per_s if speed else None
+    if context.price_per_hour is None:
+        unknown.append(f"price: none is published for {facts.where}")
+    tokens = room.tokens if room and model.generates else None
+    return Estimate(
+        target=context.target, weights_bytes=wanted.weights_bytes, weights_bytes_original=original_bytes(model),
+        kv_bytes_per_token=serving.kv_bytes(model, serving.serving_of(recipe)),
+        min_tensor_parallel=least.tensor_parallel if least else None,
+        tensor_parallel=degree, max_tokens_in_cache=tokens[1] if tokens else None, tokens_in_cache=tokens,
+        max_context=min(tokens[0], model.max_positions) if tokens else None,
+        max_batch=tokens[0] // (context.load.input_tokens + context.load.output_tokens) if tokens else None,
+        cache_bytes=room.cache if room else None, activation_bytes=room.activations if room else None,
+        runtime_bytes=room.runtime if room else None, weights_per_device=room.weights_per_device if room else None,
+        device_bytes=facts.device.memory_bytes if facts.device else None,
+        usable_bytes=serving.usable(facts.device) if facts.device else None,
+        devices=facts.device.units if facts.device else None, ttft_ms=_thousandth(speed.ttft) if speed else None,
+        tpot_ms=_thousandth(speed.tpot) if speed else None, output_tokens_per_s=rate,
+        price_per_million_output=_price(context.price_per_hour, rate), price_per_hour=context.price_per_hour,
+        price_note=context.price_note,
+        job_seconds=job, job_cost=_cost(context, job), disk_bytes=wanted.disk_bytes, memory_bytes=wanted.memory_bytes,
+        load=context.load,
+        unknown=tuple(unknown), calibration=context.calibration, formulas=_formulas(facts, recipe),
+    )  # fmt: skip
+
+
+def _speed(
+    model: ModelFacts, recipe: Recipe, context: Context, degree: int, room: serving.Room | None, unknown: list[str]
+) -> roofline.Speed | None:
+    facts, step = context.facts, recipe.step("speculate")
+    if isinstance(step, Speculate) and context.acceptance is None:
+        best, worst = roofline.acceptance_range(step, None)
+        unknown.append(f"acceptance: assumed {worst:g} to {best:g}, only an evaluation can tell")
+    found = None
+    if facts.device is not None and room is not None:
+        draft, load = facts.serving_draft(recipe), context.load
+        held = serving.sequences(room, recipe, load.input_tokens + load.output_tokens)
+        found = roofline.speed(model, recipe, facts.device, degree, context.load, draft, context.acceptance, held)
+    if found is None:
+        unknown.append(f"speed: {_why(model, recipe, facts)}")
+    return context.calibration.applied(found) if found and context.calibration else found
+
+
+def _why(model: ModelFacts, recipe: Recipe, facts: Facts) -> str:
+    if not model.generates:
+        return "an embedding model generates no tokens"
+    if facts.device is None or not facts.device.bandwidth or not facts.device.flops:
+        return f"the memory bandwidth or arithmetic rate of {facts.where} is not known"
+    return "the size of the draft is not known"
+
+
+def _job(model: ModelFacts, recipe: Recipe, context: Context, wanted: Need, unknown: list[str]) -> Range | None:
+    facts, original = context.facts, original_bytes(model)
+    if facts.place == "managed":
+        found = duration.managed_seconds(recipe, original)
+        if found[1]:
+            unknown.append("job cost: the toolkit chooses the instance that optimizes")
+        return found
+    if not recipe.steps:
+        return 0.0, 0.0
+    if facts.ram_bytes is not None and wanted.memory_bytes > facts.ram_bytes:
+        needs = f"it takes about {wanted.memory_bytes / 1e9:.0f} GB of memory and {facts.where} has {facts.ram_bytes / 1e9:.0f}"
+        unknown.append(f"job duration: {needs}, so it must run elsewhere")
+        return None
+    if context.processor is None:
+        unknown.append("job duration: the processor's rate is not known")
+        return None
+    return duration.job_seconds(model, recipe, context.processor, original + wanted.weights_bytes)
+
+
+def _cost(context: Context, job: Range | None) -> Range | None:
+    """USD: the target's own price for the job's hours; nothing for no job."""
+    if job == (0.0, 0.0):
+        return job
+    if job is None or context.price_per_hour is None or context.facts.place == "managed":
+        return None
+    return job[0] / 3600 * context.price_per_hour, job[1] / 3600 * context.price_per_hour
+
+
+def _formulas(facts: Facts, recipe: Recipe) -> dict[str, str]:
+    """FORMULAS with the efficiencies that were taken."""
+    if facts.device is None:
+        return _told(recipe)
+    shares = roofline.efficiency(facts.device)
+    of = "of what was measured here" if facts.device.measured else "of the nominal peak, assumed"
+    rates = {
+        "arithmetic": f"{shares.arithmetic[1]:g} to {shares.arithmetic[0]:g} {of}",
+        "bandwidth": f"{shares.bandwidth[1]:g} to {shares.bandwidth[0]:g} {of}",
+    }
+    return _told(recipe) | rates
+
+
+def _price(per_hour: float | None, rate: Range | None) -> Range | None:
+    least, most = (per_million(per_hour, tokens) for tokens in (rate[1], rate[0])) if rate else (None, None)
+    return None if least is None or most is None else (least, most)
+
+
+def _thousandth(seconds: Range) -> Range:
+    return seconds[0] * 1000, seconds[1] * 1000

@@ -1,0 +1,51 @@
+"""How much of a target's memory a model takes there: one bar a target, of one device at the degree that the planner would choose.
+
+Pure arithmetic over `memory`. Knows nothing of charts and of prices.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from backend.domain.machine.device import Device
+from backend.domain.model.facts import ModelFacts
+from backend.domain.needs import serving
+from backend.domain.needs.serving import Room
+from backend.domain.recipe.recipe import Recipe
+from backend.domain.rules.plan import cache_tokens
+
+
+class Footprint(NamedTuple):
+    """`names` are the targets with this very hardware. `room` is of one device: at the lowest tensor parallel degree that fits,
+    or, where none does, at the highest that divides the model."""
+
+    names: tuple[str, ...]
+    device: Device
+    fits: bool
+    room: Room
+
+    @property
+    def used_bytes(self) -> int:
+        """Weights, activations and the most that the runtime may take, on one device."""
+        return self.room.weights_per_device + self.room.activations + self.room.runtime[1]
+
+
+def footprint(model: ModelFacts, recipe: Recipe, device: Device, name: str) -> Footprint:
+    """Fits where the weights and a cache of `plan.cache_tokens` do, as the planner's memory rule has it."""
+    found = serving.least_room(model, recipe, device, tokens=cache_tokens(model, recipe))
+    if found is not None:
+        return Footprint((name,), device, True, found)
+    degree = max(serving.degrees(model, recipe, device), default=1)
+    return Footprint((name,), device, False, serving.room(model, recipe, device, degree))
+
+
+def footprints(model: ModelFacts, recipe: Recipe, places: list[tuple[str, Device]]) -> list[Footprint]:
+    """One a kind of hardware, least memory first; targets with the same accelerators share it."""
+    alike: dict[tuple[str, int, int], list[str]] = {}
+    devices: dict[tuple[str, int, int], Device] = {}
+    for name, device in places:
+        key = (device.name, device.units, device.memory_bytes)
+        alike.setdefault(key, []).append(name)
+        devices[key] = device
+    found = [footprint(model, recipe, devices[key], names[0])._replace(names=tuple(names)) for key, names in alike.items()]
+    return sorted(found, key=lambda each: (each.device.units * each.device.memory_bytes, each.names))

@@ -1,0 +1,112 @@
+"""A preset: a named recipe for a model, a goal and a target, with what others published of it. Pure and content-hashed.
+
+What is estimated of a preset is computed when it is asked for and never part of it; what was measured is found by model and
+recipe. Knows nothing of files, YAML or the store.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from backend.domain.planner.roofline import Load
+from backend.domain.recipe.recipe import Recipe
+
+Goal = Literal["lower-cost", "lower-latency", "balanced", "highest-quality"]
+Origin = Literal["bundled", "imported", "own"]
+"""`bundled` comes with Whetstone, `imported` was read from a file, `own` was saved here."""
+
+ID = r"^[a-z0-9][a-z0-9._-]{0,59}/[a-z0-9][a-z0-9._-]{0,59}$"
+"""`llama-3-70b-instruct/lower-cost`: what it is for, a slash, which one."""
+CONCURRENCIES = (1, 4, 16, 64)
+"""Requests at once at which a preset is estimated."""
+INPUT_TOKENS, OUTPUT_TOKENS = 622, 250
+"""The announcement's question answering load: prompts of 622 tokens on average, at most 250 new ones."""
+
+
+class GoalWords(NamedTuple):
+    title: str
+    meaning: str
+
+
+GOALS: dict[Goal, GoalWords] = {
+    "lower-cost": GoalWords("Lower cost", "the lowest price an hour that still serves many requests at once"),
+    "lower-latency": GoalWords("Lower latency", "the shortest wait for each user"),
+    "balanced": GoalWords("Balanced", "between the two: a middling hour, a middling wait"),
+    "highest-quality": GoalWords("Highest quality", "the original's weights, and only what does not change its answers"),
+}
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Claim(_Frozen):
+    """One figure as somebody published it, word for word, with the conditions they state. Nothing here was checked by running it.
+
+    `against` is what they compare `value` with. `cheaper_than` names an instance where the figure is a price against its: then
+    today's prices can be held against it.
+    """
+
+    metric: str = Field(min_length=1, max_length=200)
+    value: float
+    against: float | None = None
+    unit: str = Field(min_length=1, max_length=40)
+    statement: str = Field(min_length=1, max_length=2000)
+    conditions: str = Field("", max_length=2000)
+    source: str = Field(min_length=1, max_length=400)
+    url: str = Field("", max_length=2000, pattern=r"^(https?://\S+)?$")
+    cheaper_than: str | None = Field(None, max_length=80)
+
+    @property
+    def figures(self) -> str:
+        """`2,400 tokens/s, against 1,200`, or `79.88 %`."""
+        against = "" if self.against is None else f", against {self.against:,.4g}"
+        return f"{self.value:,.4g} {self.unit}{against}"
+
+
+class Preset(_Frozen):
+    """`model` is an id or a folder, as `--model` takes it; `target` as `--target` takes it."""
+
+    id: str = Field(pattern=ID)
+    model: str = Field(min_length=1, max_length=500)
+    goal: Goal
+    target: str = Field("local", min_length=1, max_length=80)
+    summary: str = Field("", max_length=1000)
+    recipe: Recipe
+    published: tuple[Claim, ...] = Field((), max_length=20)
+
+    @property
+    def hash(self) -> str:
+        """sha256 over the canonical JSON of all of it, names too: another hash is another preset under that id."""
+        return hashlib.sha256(json.dumps(self.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()
+
+    @property
+    def title(self) -> str:
+        """`Lower cost, llama-3-70b-instruct`."""
+        return f"{GOALS[self.goal].title}, {self.id.partition('/')[0]}"
+
+
+def load(concurrency: int, positions: int) -> Load:
+    """The load that a preset is estimated at, cut to a model of so many positions."""
+    wanted = INPUT_TOKENS + OUTPUT_TOKENS
+    if positions >= wanted:
+        return Load(input_tokens=INPUT_TOKENS, output_tokens=OUTPUT_TOKENS, concurrency=concurrency)
+    answer = max(1, positions * OUTPUT_TOKENS // wanted)
+    return Load(input_tokens=max(1, positions - answer), output_tokens=answer, concurrency=concurrency)
+
+
+def labels(presets: list[Preset]) -> list[str]:
+    """Short names to tell presets apart side by side: what all share is left out; the id where that is not enough."""
+    models = {preset.id.partition("/")[0] for preset in presets}
+    goals = {preset.goal for preset in presets}
+    if len(models) == 1:
+        found = [GOALS[preset.goal].title for preset in presets]
+    elif len(goals) == 1:
+        found = [preset.id.partition("/")[0] for preset in presets]
+    else:
+        found = [preset.title for preset in presets]
+    return found if len(set(found)) == len(found) else [preset.id for preset in presets]

@@ -1,0 +1,250 @@
+"""How fast a model is served, from what must be moved and multiplied: prefill bound by arithmetic, decoding by memory bandwidth.
+
+Each figure is a range: the same formula at the best and at the worst of the efficiencies below. Knows nothing of prices.
+
+Sources: Williams et al. 2009 (roofline); Pope et al. 2022 (transformer inference); Leviathan et al. 2023 (speculative decoding);
+Shoeybi et al. 2019 (tensor parallelism: two all-reduces a layer); nccl-tests, PERFORMANCE.md (2 (n - 1) / n per all-reduce).
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from backend.domain.machine.device import Device
+from backend.domain.model.facts import ModelFacts
+from backend.domain.model.shapes import sizes
+from backend.domain.needs.serving import Format, format_of, kv_bytes, serving_of, weights
+from backend.domain.recipe.recipe import Recipe, Speculate
+
+End = Literal[0, 1]
+BEST: End = 0
+WORST: End = 1
+
+
+class Efficiency(NamedTuple):
+    """(best, worst) shares of the peak that are reached, and what a step costs beside traffic and arithmetic, in seconds."""
+
+    bandwidth: tuple[float, float]
+    arithmetic: tuple[float, float]
+    step: tuple[float, float]
+    all_reduce: tuple[float, float]
+    """Latency of one all-reduce, in seconds."""
+
+
+NOMINAL = Efficiency((0.9, 0.5), (0.7, 0.3), (0.0002, 0.003), (5e-6, 40e-6))
+"""Of a GPU's or Neuron core's datasheet. Assumptions: this project has measured no accelerator yet."""
+MEASURED = Efficiency((1.0, 0.8), (1.0, 0.5), (0.0005, 0.003), (0.0, 0.0))
+"""Of the best that the probe saw on a processor, so nothing is above it. 0.8 is what a middling repetition of the probe's own
+matrix-vector product reaches of its best; the rest is assumed."""
+
+DEQUANTIZE = {("cpu", 4): (1.3, 2.0)}
+"""Decoding time against 16 bit, (best, worst), where the kernel unpacks weights on the processor instead of saving traffic.
+Measured on one core with vLLM CPU: 7.0 -> 5.1 tokens/s at 1 stream, 28.6 -> 14.2 at 8."""
+
+ACCEPTANCE: dict[str, tuple[float, float]] = {"draft": (0.8, 0.5), "eagle3": (0.8, 0.5), "medusa": (0.8, 0.5)}
+"""(best, worst) probability that a proposed token is accepted. An assumption: only an evaluation can tell."""
+LOOKUP_ACCEPTANCE = (0.7, 0.0)
+"""The same for look-up methods (n-gram, suffix): nothing where the text does not repeat itself."""
+
+
+class Load(BaseModel):
+    """What is asked of the server: tokens a request, and requests at once."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    input_tokens: int = Field(512, ge=1)
+    output_tokens: int = Field(128, ge=1)
+    concurrency: int = Field(1, ge=1)
+
+
+class Speed(NamedTuple):
+    """(least, most) of each; seconds, and tokens/s over all streams."""
+
+    ttft: tuple[float, float]
+    tpot: tuple[float, float]
+    output_tokens_per_s: tuple[float, float]
+
+
+class Served(NamedTuple):
+    """A model as it is served: what a step reads and multiplies."""
+
+    layers: int
+    hidden: int
+    traffic: float
+    """Bytes of weights that every step reads, experts left out."""
+    expert_traffic: float
+    """Bytes of all experts."""
+    experts: tuple[int, int] | None
+    """(experts, experts a token)."""
+    token_flops: float
+    kv_bytes: float
+    """Of one token, on one device."""
+    eight_bit: bool
+    bits: int
+
+
+def served(model: ModelFacts, recipe: Recipe, tensor_parallel: int = 1) -> Served:
+    """The embedding table is looked up, not read, so it is traffic only where it is the output head too."""
+    parts, chosen = sizes(model), format_of(model, recipe)
+    stored = weights(model, recipe)
+    read = stored.total - (stored.embedding if parts.head else 0)
+    of_experts = _expert_bytes(model, stored.linears + stored.scales)
+    head = parts.head or parts.embedding
+    return Served(
+        layers=model.layers, hidden=model.hidden_size, traffic=read - of_experts, expert_traffic=of_experts,
+        experts=(model.experts, model.experts_per_token) if model.experts and model.experts_per_token else None,
+        token_flops=2.0 * (parts.active_linears + head), kv_bytes=kv_bytes(model, serving_of(recipe), tensor_parallel),
+        eight_bit=_eight_bit(chosen), bits=chosen.bits if chosen else 16,
+    )  # fmt: skip
+
+
+def _eight_bit(chosen: Format | None) -> bool:
+    return chosen is not None and chosen.activations
+
+
+def _expert_bytes(model: ModelFacts, linears: float) -> float:
+    if not model.experts or not model.experts_per_token:
+        return 0.0
+    parts = sizes(model)
+    share = (parts.linears - parts.active_linears) / (1 - model.experts_per_token / model.experts) / parts.linears
+    return linears * share
+
+
+def efficiency(device: Device) -> Efficiency:
+    return MEASURED if device.measured else NOMINAL
+
+
+def step_seconds(what: Served, device: Device, degree: int, load: Load, end: End, tokens: int = 1) -> float:
+    """One pass over `tokens` tokens of each of `load.concurrency` sequences, in the middle of their answers.
+
+    max(bytes / bandwidth, operations / rate) / degree + all-reduces + what a step costs in any case.
+    """
+    assert device.bandwidth and device.flops
+    shares, batch = efficiency(device), load.concurrency * tokens
+    context = load.input_tokens + load.output_tokens / 2
+    read = (what.traffic + what.expert_traffic * touched(what.experts, batch)) / degree
+    read += load.concurrency * context * what.kv_bytes
+    moving = read / (device.bandwidth * shares.bandwidth[end]) * _dequantize(what, device, end)
+    working = batch * what.token_flops / degree / (_rate(what, device) * shares.arithmetic[end])
+    return max(moving, working) + _all_reduces(what, device, degree, batch, end) + shares.step[end]
+
+
+def touched(experts: tuple[int, int] | None, tokens: int) -> float:
+    """Share of the experts that `tokens` tokens use together when each picks its own at random: 1 - (1 - k / n) ^ tokens."""
+    return 1.0 - (1.0 - experts[1] / experts[0]) ** tokens if experts else 0.0
+
+
+def _dequantize(what: Served, device: Device, end: End) -> float:
+    factor = DEQUANTIZE.get((device.hardware, what.bits))
+    # The factor is against 16-bit traffic, and `traffic` counts the fewer bits.
+    return factor[end] * 16 / what.bits if factor else 1.0
+
+
+def _rate(what: Served, device: Device) -> float:
+    assert device.flops
+    return device.int8_ops or device.flops if what.eight_bit else device.flops
+
+
+def _all_reduces(what: Served, device: Device, degree: int, tokens: int, end: End) -> float:
+    """Two a layer, each of tokens x hidden size x 2 bytes: 2 (n - 1) / n of them over the link, and its latency."""
+    if degree == 1:
+        return 0.0
+    shares = efficiency(device)
+    size = tokens * what.hidden * 2 * 2 * (degree - 1) / degree
+    moving = size / (device.link * shares.bandwidth[end]) if device.link else 0.0
+    return 2 * what.layers * (moving + shares.all_reduce[end])
+
+
+def prefill_seconds(what: Served, device: Device, degree: int, tokens: int, end: End) -> float:
+    """One prompt: 2 x parameters x tokens operations and 2 x tokens^2 x hidden a layer for causal attention, or one read of the
+    weights where that takes longer."""
+    assert device.bandwidth and device.flops
+    shares = efficiency(device)
+    attention = 2.0 * what.layers * tokens**2 * what.hidden
+    working = (what.token_flops * tokens / _rate(what, device) + attention / device.flops) / degree / shares.arithmetic[end]
+    read = (what.traffic + what.expert_traffic * touched(what.experts, tokens)) / degree
+    moving = read / (device.bandwidth * shares.bandwidth[end])
+    return max(moving, working) + _all_reduces(what, device, degree, tokens, end) + shares.step[end]
+
+
+def tokens_per_pass(acceptance: float, drafted: int) -> float:
+    """Expected tokens of one verified pass: (1 - a^(k+1)) / (1 - a) (Leviathan et al. 2023, the expected number of tokens)."""
+    return drafted + 1.0 if acceptance >= 1 else (1 - acceptance ** (drafted + 1)) / (1 - acceptance)
+
+
+def acceptance_of(rate: float, drafted: int) -> float:
+    """The probability a whose expected accepted / drafted is `rate`, which servers report: a + a^2 + ... + a^k = rate x k."""
+    low, high = 0.0, 1.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (middle, high) if tokens_per_pass(middle, drafted) - 1 < rate * drafted else (low, middle)
+    return (low + high) / 2
+
+
+def acceptance_range(step: Speculate, measured: float | None) -> tuple[float, float]:
+    """(best, worst) probability of acceptance."""
+    return (measured, measured) if measured is not None else ACCEPTANCE.get(step.method, LOOKUP_ACCEPTANCE)
+
+
+def token_seconds(
+    what: Served, device: Device, degree: int, load: Load, end: End, step: Speculate | None, draft: Served | None,
+    acceptance: float | None = None,
+) -> float:  # fmt: skip
+    """Seconds a token of one stream. With speculation: one pass over k + 1 tokens and k steps of the draft, divided by the tokens
+    that a pass is expected to give."""
+    if step is None:
+        return step_seconds(what, device, degree, load, end)
+    verified = step_seconds(what, device, degree, load, end, step.tokens + 1)
+    drafting = step.tokens * step_seconds(draft, device, degree, load, end) if draft else 0.0
+    return (verified + drafting) / tokens_per_pass(acceptance_range(step, acceptance)[end], step.tokens)
+
+
+def speed(
+    model: ModelFacts, recipe: Recipe, device: Device, degree: int, load: Load, draft: ModelFacts | None = None,
+    acceptance: float | None = None, held: tuple[int, int] | None = None,
+) -> Speed | None:  # fmt: skip
+    """Time to first token, time per output token, and output tokens/s of a closed loop of `load.concurrency` streams.
+
+    Streams prefill one after the other and decode together, so a round of them takes n x prefill + output tokens x step. At worst
+    all other prompts fall into a stream's answer and lengthen its tokens. `held`: (least, most) sequences that the cache holds;
+    those beyond wait for whole rounds.
+    None where the device's rates are not known, or the draft that the recipe needs is not.
+    """
+    step = recipe.step("speculate")
+    chosen = step if isinstance(step, Speculate) else None
+    if not device.bandwidth or not device.flops or not model.generates:
+        return None
+    if chosen is not None and chosen.method not in {"ngram", "suffix"} and draft is None:
+        return None
+    what = served(model, recipe, degree)
+    small = served(draft, Recipe(serving=recipe.serving), degree) if draft else None
+    sequences = (held[1], held[0]) if held else (load.concurrency, load.concurrency)
+    best, worst = (_round(what, device, degree, load, end, chosen, small, acceptance, sequences[end]) for end in (BEST, WORST))
+    return Speed((best.first, worst.last), (best.token, worst.token + worst.interrupted), (worst.rate, best.rate))
+
+
+class _Round(NamedTuple):
+    """Seconds until the first and the last stream's first token, seconds a token, what the prompts of all other streams add to
+    each token where they fall into its answer, and tokens/s."""
+
+    first: float
+    last: float
+    token: float
+    interrupted: float
+    rate: float
+
+
+def _round(
+    what: Served, device: Device, degree: int, load: Load, end: End, step: Speculate | None, draft: Served | None,
+    acceptance: float | None, held: int,
+) -> _Round:  # fmt: skip
+    streams = max(1, min(load.concurrency, held))
+    together = load if streams == load.concurrency else load.model_copy(update={"concurrency": streams})
+    prefill = prefill_seconds(what, device, degree, load.input_tokens, end)
+    token = token_seconds(what, device, degree, together, end, step, draft, acceptance)
+    seconds = streams * prefill + load.output_tokens * token
+    waiting = (load.concurrency / streams - 1) * seconds
+    interrupted = (streams - 1) * prefill / load.output_tokens
+    return _Round(prefill, streams * prefill + waiting, token, interrupted, streams * load.output_tokens / seconds)

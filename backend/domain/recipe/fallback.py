@@ -1,0 +1,116 @@
+"""From what groups of linears were measured to lose to the precision of each: within an average, or down to a quality floor.
+
+Pure. Knows neither how losses are measured nor how anything is quantized.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from backend.domain.maths import knapsack
+from backend.domain.maths.knapsack import Choice
+from backend.domain.recipe import precision
+from backend.domain.recipe.precision import SIXTEEN, Measured, Precision
+from backend.domain.recipe.recipe import Limits
+
+MOST_TRIES = 6
+"""Times that a model is quantized and scored before a floor is given up, the first included."""
+MARGIN = 1.1
+"""How much less than the floor a raised allocation is meant to lose, since losses of groups add up only roughly."""
+
+Chosen = list[Precision]
+"""One a group."""
+
+
+class Attempt(BaseModel):
+    """An allocation that was quantized and scored. `missed` says which limit was passed; None for what was kept."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    average_bits: float
+    kl_mean: float
+    perplexity_increase: float
+    """Relative."""
+    missed: str | None
+    raised: dict[str, str] = {}
+    """Groups that this attempt gave another precision than the step's own, and which."""
+
+
+def within(groups: Sequence[Measured], candidates: Sequence[Precision], target_bits: float) -> Chosen:
+    """The least predicted loss at no more than `target_bits` a weight on average.
+
+    Raises ValueError where the cheapest candidates take more.
+    """
+    budget = int(target_bits * sum(group.weights for group in groups))
+    return [candidates[number] for number in knapsack.allocate(_choices(groups, candidates), budget)]
+
+
+def predicted(groups: Sequence[Measured], chosen: Sequence[Precision]) -> float:
+    """Nats a token, were the losses of groups to add up."""
+    return sum(group.losses[each.name] for group, each in zip(groups, chosen, strict=True))
+
+
+def raised(
+    groups: Sequence[Measured], candidates: Sequence[Precision], last: Sequence[Precision], excess: float
+) -> Chosen | None:
+    """The smallest allocation that should keep a floor which `last` passed by the factor `excess` (above 1).
+
+    The prediction is scaled by what `last` really lost. None where nothing is left but 16 bits everywhere.
+    """
+    choices, most = _choices(groups, candidates), predicted(groups, last) / (excess * MARGIN)
+    budget = knapsack.least_budget(choices, most) if most > 0 else None
+    if budget is None:
+        return None
+    chosen = [candidates[number] for number in knapsack.allocate(choices, budget)]
+    return None if all(each == SIXTEEN for each in chosen) else chosen
+
+
+def excess(limits: Limits, quality: Mapping[str, Any]) -> float:
+    """The factor by which the worst limit is passed; at most 1 where all hold."""
+    found = [0.0]
+    if limits.max_kl is not None:
+        found.append(quality["kl_mean"] / limits.max_kl)
+    if limits.max_perplexity_increase is not None:
+        found.append(increase(quality) / limits.max_perplexity_increase)
+    return max(found)
+
+
+def increase(quality: Mapping[str, Any]) -> float:
+    """Of the perplexity, relative."""
+    return float(quality["perplexity_after"] / quality["perplexity_before"] - 1)
+
+
+def missed(limits: Limits, quality: Mapping[str, Any]) -> str | None:
+    """Which limit is passed, in words without a full stop; None where all hold."""
+    if limits.max_kl is not None and quality["kl_mean"] > limits.max_kl:
+        return f"mean KL divergence is {quality['kl_mean']:.4f}, above the recipe's max_kl {limits.max_kl}"
+    rise, most = increase(quality), limits.max_perplexity_increase
+    if most is not None and rise > most:
+        return f"perplexity rose by {rise:.2%}, above the recipe's max_perplexity_increase {most:.2%}"
+    return None
+
+
+def record(
+    groups: Sequence[Measured], chosen: Sequence[Precision], own: Precision, target: float | None, attempts: Sequence[Attempt]
+) -> dict[str, Any]:
+    """What an artifact says of its precisions; `own` is what the method makes of a group by itself."""
+    rows = [
+        {"name": group.name, "linears": len(group.linears), "weights": group.weights, "precision": each.name, "bits": each.bits,
+         "words": each.words, "losses": group.losses}
+        for group, each in zip(groups, chosen, strict=True)
+    ]  # fmt: skip
+    return {
+        "target_bits": target,
+        "own": own.name,
+        "average_bits": precision.average(groups, chosen),
+        "predicted_kl": predicted(groups, chosen),
+        "groups": rows,
+        "attempts": [attempt.model_dump() for attempt in attempts],
+    }
+
+
+def _choices(groups: Sequence[Measured], candidates: Sequence[Precision]) -> list[list[Choice]]:
+    return [[Choice(group.stored_bits(each), group.losses[each.name]) for each in candidates] for group in groups]

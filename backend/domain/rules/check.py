@@ -1,0 +1,29 @@
+"""Which recipe works on which model and target: (model, recipe, target) -> Plan, or every reason why not.
+
+Pure and table-driven: the tables are in `techniques` (our engines) and `managed` (the SageMaker toolkit), the rules in `rules`,
+the search for the nearest valid recipe in `nearest`. Every refusal names its rule and its source.
+"""
+
+from __future__ import annotations
+
+from backend.domain.machine.device import Hardware
+from backend.domain.model.facts import ModelFacts
+from backend.domain.recipe.recipe import ORIGINAL, Recipe
+from backend.domain.rules import rules
+from backend.domain.rules import suggest as nearest
+from backend.domain.rules.plan import Facts, Place, Plan, PlannedStep, Reason, Verdict, plan
+
+__all__ = ["Facts", "Hardware", "Place", "Plan", "PlannedStep", "Reason", "Verdict", "check"]
+
+
+def check(model: ModelFacts, recipe: Recipe, facts: Facts, *, suggest: bool = True) -> Verdict:
+    """The plan, or every reason why not with the nearest valid recipe; without `suggest` the reasons alone."""
+    reasons = rules.reasons(model, recipe, facts)
+    if not reasons:
+        return Verdict(plan=plan(model, recipe, facts))
+    if not suggest:
+        return Verdict(plan=None, reasons=reasons)
+    suggestion, target = nearest.find(model, recipe, facts)
+    if suggestion is None:  # not even the original: say why
+        reasons = tuple(dict.fromkeys((*reasons, *rules.reasons(model, ORIGINAL, facts))))
+    return Verdict(plan=None, reasons=reasons, suggestion=suggestion, suggestion_target=target)

@@ -1,0 +1,98 @@
+"""The catalog's vocabulary: what a list of models can be narrowed to and ordered by, and what of a model the rules depend on.
+
+Pure. Knows nothing of the store that answers a filter and of the files that the models come from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from backend.domain.model.facts import ModelFacts, PublishedCells, PublishedModel
+from backend.domain.recipe.recipe import ORIGINAL, Recipe
+from backend.domain.recipe.techniques import supported
+
+LISTED = ("starter", "imported", "folder", "published")
+"""Origins that the catalog lists. `reference` models are known, and listed nowhere."""
+PUBLISHED = tuple(PublishedCells.model_fields)
+"""The published columns, by their names in the matrix."""
+FAMILIES = {
+    "bloom": "Bloom", "cohere": "Cohere", "falcon": "Falcon", "gemma": "Gemma", "gpt2": "gpt2", "gpt_neox": "gpt-neox",
+    "llama": "LLaMA", "mistral": "Mistral", "mixtral": "Mixtral", "phi": "Phi",
+}  # fmt: skip
+"""`model_type` of config.json -> the family as the published page writes it; a test holds the two together."""
+ORIGINAL_KIND = "original"
+
+Sort = Literal["catalog", "name", "family", "parameters", "context", "kv", "licence"]
+"""`catalog`: models of one's own first, then the page's order. `kv`: bytes of key-value cache a token."""
+
+
+class CatalogFilter(BaseModel):
+    """Which models, in which order; an empty field leaves its column alone.
+
+    `techniques` are kinds (`kinds`) as checked on `target`, or names of PUBLISHED as the page has them; all of them must hold.
+    `target` is a place of `service.targets`. Parameters and context (tokens) are inclusive bounds.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    origins: tuple[str, ...] = ()
+    techniques: tuple[str, ...] = ()
+    families: tuple[str, ...] = ()
+    licences: tuple[str, ...] = ()
+    target: str | None = None
+    words: str = ""
+    min_parameters: int | None = Field(None, ge=0)
+    max_parameters: int | None = Field(None, ge=0)
+    min_context: int | None = Field(None, ge=0)
+    max_context: int | None = Field(None, ge=0)
+    sort: Sort = "catalog"
+    descending: bool = False
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The techniques that are held against the target; the original where only a target is asked for."""
+        checked = tuple(name for name in self.techniques if name not in PUBLISHED)
+        return checked or ((ORIGINAL_KIND,) if self.target else ())
+
+
+def kind(technique: str, method: str | None, engine: str = "native") -> str:
+    """The word for a row of the capability table: `awq`, `ngram`, `compile`, `gptq:llm-compressor`."""
+    word = method or technique
+    return word if engine == "native" else f"{word}:{engine}"
+
+
+def recipes() -> dict[str, Recipe]:
+    """The original, and each technique of the capability table alone, by kind."""
+    found = {ORIGINAL_KIND: ORIGINAL}
+    for technique, method, engine, _ in supported():
+        options: dict[str, Any] = {"method": method} if method else {}
+        if technique == "quantize" and engine != "native":
+            options["engine"] = engine
+        name = kind(technique, method, engine)
+        found[name] = Recipe.model_validate({"name": name, "steps": [{technique: options}]})
+    return found
+
+
+def family(model: ModelFacts) -> str:
+    """As the page writes it where the page has that family, else the type of config.json."""
+    return model.family if isinstance(model, PublishedModel) else FAMILIES.get(model.model_type, model.model_type)
+
+
+def shape(model: ModelFacts, draft: ModelFacts | None = None) -> str:
+    """sha256 over all that the rules read of a model and its draft: models of one shape fit the same places.
+
+    Left out are what names a model (id, path, revision) and what describes it to people.
+    """
+    document = {"model": _read(model), "draft": _read(draft) if draft else None}
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def _read(model: ModelFacts) -> dict[str, Any]:
+    names = set(ModelFacts.model_fields) - {"id", "origin", "draft"}
+    cells = model.published.model_dump() if isinstance(model, PublishedModel) and model.published else None
+    facts = model.model_dump(mode="json", include=names) | {"has_draft": model.draft is not None}
+    return facts | {"cells": cells, "tokenizer": getattr(model, "tokenizer_hash", None) if model.draft else None}

@@ -1,0 +1,92 @@
+"""The rules that depend on what a method takes and what makes it, whatever the hardware."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from backend.domain.model.facts import ModelFacts
+from backend.domain.recipe import libraries, methods
+from backend.domain.recipe.recipe import Prune, Quantize, Recipe
+from backend.domain.rules.plan import Facts, Reason
+
+
+def takes_options(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+    for step in recipe.steps:
+        if isinstance(step, Quantize) and step.method in methods.QUANTIZE:
+            for message in methods.misfits(step):
+                yield Reason(rule=f"{step.method}-options", message=message, source=methods.of(step).source)
+
+
+def file_format(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+    step = recipe.step("quantize")
+    if isinstance(step, Quantize) and step.format == "autoawq" and (methods.group(step) is None or methods.bits(step) != 4):
+        message = f"AutoAWQ's format holds 4-bit weights in groups, and {step.method} makes none: leave `format` out, or use awq."
+        yield Reason(rule="autoawq-format", message=message, source="vLLM 0.32.0, layers/quantization/auto_awq.py")
+    elif isinstance(step, Quantize) and step.format == "autoawq" and methods.caches_fp8(step):
+        message = "AutoAWQ's format has no place for scales of the key-value cache: leave `kv_cache` or `format` out."
+        yield Reason(rule="autoawq-format", message=message, source="vLLM 0.32.0, layers/quantization/auto_awq.py")
+
+
+def cache_scales(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+    if methods.caches_fp8(recipe.step("quantize")) and model.model_type in methods.NO_CACHE_SCALES:
+        yield Reason(
+            rule="cache-scales",
+            message=f"FP8 cache scales of models of type {model.model_type} are not offered, since none were served and scored "
+            "yet: leave `kv_cache` out.",
+            source="capability table",
+        )
+
+
+def pattern(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+    step = recipe.step("prune")
+    if isinstance(step, Prune) and step.pattern != "unstructured" and step.sparsity != 0.5:
+        message = f"The pattern {step.pattern} drops exactly half of the weights: leave `sparsity` out, or use unstructured."
+        yield Reason(rule="pattern", message=message, source="the pattern keeps N of each M weights")
+
+
+def one_pass(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+    """Pruned and quantized weights are made together."""
+    prune, quantize = recipe.step("prune"), recipe.step("quantize")
+    if not isinstance(prune, Prune) or not isinstance(quantize, Quantize):
+        return
+    for engine in dict.fromkeys(step.engine for step in (prune, quantize) if step.engine != "native"):
+        message = f"Only the native engine prunes and quantizes in one pass: leave out `engine: {engine}`, or one of the steps."
+        yield Reason(rule="library", message=message, source="engines/libraries")
+
+
+def mixed(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+    """What `target_bits` and a floor to fall back from need."""
+    step, fall_back = recipe.step("quantize"), recipe.limits.fall_back
+    asked = getattr(step, "target_bits", None) is not None
+    if not fall_back and not asked:
+        if getattr(step, "eight_bits", None):
+            message = "`eight_bits` says what 8 bits are beside 4: give `target_bits` too, or leave it out."
+            yield Reason(rule="mixed-precision", message=message, source="backend/domain/recipe/precision.py")
+        return
+    name = "limits.fall_back" if fall_back else "target_bits"
+    if fall_back and recipe.limits.max_kl is None and recipe.limits.max_perplexity_increase is None:
+        message = "`limits.fall_back` needs a floor to fall back from: give `max_kl` or `max_perplexity_increase`."
+        yield Reason(rule="no-floor", message=message, source="recipe limits")
+    if facts.place == "managed":
+        message = f"The SageMaker toolkit gives every linear the same precision: leave `{name}` out."
+        yield Reason(rule="mixed-precision", message=message, source="aws/sagemaker-python-sdk a248126")
+    elif not isinstance(step, Quantize) or step.method == "kv_cache":
+        message = f"`{name}` raises the precision of quantized weights, and the recipe quantizes none: leave it out."
+        yield Reason(rule="mixed-precision", message=message, source="backend/domain/recipe/precision.py")
+    elif step.engine != "native":
+        message = f"Only the native engine gives groups of linears their own precision: leave `{name}` or `engine` out."
+        yield Reason(rule="mixed-precision", message=message, source="engines/native/mix.py")
+    elif step.format == "autoawq":
+        message = f"AutoAWQ's format has one precision for all linears: leave `{name}` or `format` out."
+        yield Reason(rule="mixed-precision", message=message, source="vLLM 0.32.0, layers/quantization/auto_awq.py")
+
+
+def library(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+    for step in recipe.steps:
+        if isinstance(step, Quantize):
+            for message, source in libraries.refusals(step, model.id, model.model_type):
+                yield Reason(rule="library", message=message, source=source)
+
+
+COMMON = (takes_options, file_format, cache_scales, pattern, mixed)
+LIBRARY = (library, one_pass)

@@ -1,0 +1,277 @@
+"""The rules by which a recipe is refused, each a few lines that yield reasons. What may be stacked where stands in the tables.
+
+Knows nothing of suggestions (`nearest` tries them against these rules).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from backend.domain.model.facts import ModelFacts, PublishedModel
+from backend.domain.model.shapes import linears
+from backend.domain.needs import serving
+from backend.domain.recipe import methods, sagemaker_toolkit
+from backend.domain.recipe.recipe import Prune, Quantize, Recipe, Speculate
+from backend.domain.recipe.techniques import BFLOAT16, FP8_CACHE, GROUP_SIZE, KERNELS, NATIVE_FAMILIES, capability
+from backend.domain.rules import method_rules, recovery_rules
+from backend.domain.rules.plan import Facts, Reason, cache_tokens
+
+Rule = Callable[[ModelFacts, Recipe, Facts], Iterator[Reason]]
+PAGE = "AWS documentation, models that support inference optimization"
+
+
+def reasons(model: ModelFacts, recipe: Recipe, facts: Facts) -> tuple[Reason, ...]:
+    """Every reason against the recipe, none twice, in the order of the rules."""
+    found = (reason for rule in RULES[facts.place] for reason in rule(model, recipe, facts))
+    return tuple(dict.fromkeys(found))
+
+
+def divisor(model: ModelFacts) -> int:
+    """The largest usual group size that divides every input width."""
+    widths = {shape.inputs for shape in linears(model)}
+    return next((size for size in (128, 64, 32) if all(width % size == 0 for width in widths)), 32)
+
+
+def _one_weight_quantization(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+    methods = [step.method for step in recipe.steps if isinstance(step, Quantize)]
+    if len(methods) > 1:
+        yield Reason(
+            rule="one-weight-quantization",
+            message=f"The recipe quantizes the weights {len(methods)} times ({', '.join(methods)}): keep one of them.",
+            source="weights that are already integers have no scales left to search",
+        )
+
+
+def _once_each(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+    for technique in ("prune", "speculate", "compile", "shard"):
+        if sum(step.technique == technique for step in recipe.steps) > 1:
+            source = "pruned once, the scores are gone" if technique == "prune" else "vLLM takes one"
+            yield Reason(rule="once", message=f"The recipe has `{technique}` more than once: keep one.", source=source)
+
+
+def _already_quantized(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+    if model.quantization and (recipe.step("quantize") or recipe.step("prune")):
+        yield Reason(
+            rule="already-quantized",
+            message=f"{model.id} is already quantized ({model.quantization}): start from its 16-bit original.",
+            source="config.json, quantization_config",
+        )
+
+
+def _capabilities(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+    for step in recipe.steps:
+        method = getattr(step, "method", None)
+        engine = getattr(step, "engine", "native")
+        row = capability(step.technique, method, engine, facts.hardware)
+        if not row.supported:
+            yield Reason(rule="capability", message=row.reason, source=row.source)
+
+
+def _family(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+    steps = [step for step in recipe.steps if isinstance(step, Prune | Quantize) and step.engine == "native"]
+    if steps and model.model_type not in NATIVE_FAMILIES:
+        yield Reason(
+            rule="family",
+            message=f"The native engine cannot optimize models of type {model.model_type} yet: it knows "
+            f"{', '.join(sorted(NATIVE_FAMILIES))}.",
+            source="engines/native/families.py",
+        )
+
+
+def _no_engine(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+    if facts.hardware == "neuron":
+        yield Reason(
+            rule="no-engine",
+            message=f"This version has no engine for Inferentia and Trainium, so nothing runs on {facts.where}: choose a GPU "
+            "instance, or let the managed toolkit compile with a `sagemaker:` target.",
+            source="capability table",
+        )
+
+
+def _kernel(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+    has = facts.device.capability if facts.device else None
+    step = recipe.step("quantize")
+    if has is None or not isinstance(step, Quantize) or step.method not in KERNELS:
+        return
+    beside = KERNELS[step.eight_bits] if step.eight_bits else None
+    if beside is not None and beside.below and has >= beside.below:
+        message = f"`eight_bits: {step.eight_bits}` is not built for the compute capability {has[0]}.{has[1]} of {facts.where}"
+        yield Reason(rule="compute-capability", message=f"{message}: use int8, or leave it out.", source=beside.below_source)
+    kernel, mine = KERNELS[step.method], f"{has[0]}.{has[1]}"
+    if has < kernel.lowest:
+        message = f"{step.method} needs compute capability {kernel.lowest[0]}.{kernel.lowest[1]} and {facts.where} has {mine}"
+        yield Reason(rule="compute-capability", message=f"{message}: use another method or a newer GPU.", source=kernel.source)
+    elif kernel.below and has >= kernel.below:
+        message = f"{step.method} is not built for compute capability {mine} of {facts.where}: use awq, or an older GPU."
+        yield Reason(rule="compute-capability", message=message, source=kernel.below_source)
+
+
+def _serving_types(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+    has = facts.device.capability if facts.device else None
+    if has is None:
+        return
+    mine = f"{facts.where} has compute capability {has[0]}.{has[1]}"
+    if recipe.serving.dtype == "bfloat16" and has < BFLOAT16[0]:
+        message = f"`serving.dtype: bfloat16` needs compute capability 8.0 and {mine}: use float16 or auto."
+        yield Reason(rule="compute-capability", message=message, source=BFLOAT16[1])
+    if _fp8_cache(recipe) and has < FP8_CACHE[0]:
+        message = f"An FP8 key-value cache needs compute capability 8.9 and {mine}: leave it out."
+        yield Reason(rule="compute-capability", message=message, source=FP8_CACHE[1])
+
+
+def _fp8_cache(recipe: Recipe) -> bool:
+    return recipe.serving.kv_cache_dtype == "fp8" or methods.caches_fp8(recipe.step("quantize"))
+
+
+def _group_size(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+    for step in recipe.steps:
+        if not isinstance(step, Quantize) or step.method not in GROUP_SIZE:
+            continue
+        size = step.group_size or GROUP_SIZE[step.method]
+        widths = {"hidden": model.hidden_size, "intermediate": model.intermediate_size, "attention": model.heads * model.head_dim}
+        for name, width in widths.items():
+            if width % size:
+                yield Reason(
+                    rule="group-size",
+                    message=f"Group size {size} does not divide the {name} size {width} of {model.id}: use {divisor(model)}.",
+                    source="compressed-tensors, group quantization",
+                )
+
+
+def _generates(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+    if recipe.step("speculate") and not model.generates:
+        yield Reason(
+            rule="no-tokens",
+            message=f"{model.id} is an embedding model, which generates no tokens to speculate on: leave the step out.",
+            source="the model's task",
+        )
+
+
+def _draft(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+    step = recipe.step("speculate")
+    if not isinstance(step, Speculate) or step.method != "draft":
+        return
+    if facts.draft is None:
+        if facts.place == "managed" and facts.provided_draft and step.draft in {None, "auto"}:
+            return
+        other = "" if facts.place == "managed" else ", or use `method: ngram`"
+        yield Reason(
+            rule="no-draft",
+            message=f"{model.id} has no provided draft model: name one with `draft: FOLDER`{other}.",
+            source="catalog",
+        )
+    elif _other_vocabulary(model, facts.draft):
+        yield Reason(
+            rule="draft-vocabulary",
+            message=f"The draft {facts.draft.id} has another vocabulary ({facts.draft.vocabulary}) than {model.id} "
+            f"({model.vocabulary}): use a draft made for it, or `method: ngram`.",
+            source="Leviathan et al. 2023, section 2.3: draft and target share one vocabulary",
+        )
+
+
+def _other_vocabulary(model: ModelFacts, draft: ModelFacts) -> bool:
+    """By the tokenizers where both are at hand, else by the size, which is all that is known."""
+    mine, its = (getattr(card, "tokenizer_hash", None) for card in (model, draft))
+    return draft.vocabulary != model.vocabulary or bool(mine and its and mine != its)
+
+
+def _compiler(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+    if recipe.step("compile") and facts.hardware == "cpu" and not facts.compiler:
+        yield Reason(
+            rule="no-compiler",
+            message="`compile` needs a C++ compiler, and this machine has none: install g++ and the Python headers.",
+            source="torch.compile, inductor's C++ backend",
+        )
+
+
+def _eager_compile(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+    if recipe.step("compile") and recipe.serving.enforce_eager:
+        yield Reason(
+            rule="eager-compile",
+            message="`compile` and `serving.enforce_eager: true` contradict each other: keep one.",
+            source="vLLM, --enforce-eager",
+        )
+
+
+def _context(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+    wanted = recipe.serving.max_model_len
+    if wanted is not None and wanted > model.max_positions:
+        yield Reason(
+            rule="context",
+            message=f"max_model_len {wanted} is beyond the {model.max_positions} positions of {model.id}: lower it.",
+            source="config.json, max_position_embeddings",
+        )
+
+
+def _tensor_parallel(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+    degree = recipe.serving.tensor_parallel
+    if degree == 1:
+        return
+    if facts.device and degree > facts.device.units:
+        message = f"tensor_parallel {degree} needs {degree} devices and {facts.where} has {facts.device.units}: lower it."
+        yield Reason(rule="tensor-parallel", message=message, source="vLLM, --tensor-parallel-size")
+    chosen = serving.format_of(model, recipe)
+    if facts.hardware != "neuron" and not serving.divides(model, degree, chosen.group if chosen else None):
+        of = f"the {model.heads} heads, {model.kv_heads} KV heads and matrices of {model.id}"
+        message = f"tensor_parallel {degree} does not divide {of} into equal parts: use another degree."
+        yield Reason(rule="tensor-parallel", message=message, source="vLLM 0.32.0, config/model.py and auto_awq.py")
+
+
+def _memory(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+    if facts.device is None or recipe.serving.tensor_parallel > facts.device.units:
+        return
+    draft, tokens = facts.serving_draft(recipe), cache_tokens(model, recipe)
+    device, asked = facts.device, recipe.serving.tensor_parallel
+    found = serving.room(model, recipe, device, asked, draft)
+    if found.cache[0] >= tokens * found.kv_bytes_per_token:
+        return
+    if serving.least_room(model, recipe, device, draft, tokens=tokens) is None:
+        size, has = serving.weights(model, recipe).total / 1e9, device.units * device.memory_bytes / 1e9
+        message = f"{model.id} does not fit on {facts.where}: {size:.1f} GB of weights and a cache of {tokens} tokens against "
+        message += f"{device.units} x {device.memory_bytes / 1e9:.0f} GB ({has:.0f} GB), cut so that the heads divide"
+        yield Reason(rule="memory", message=f"{message}: use fewer bits or a larger instance.", source="domain/memory.py")
+
+
+def _stacking(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+    row, why = sagemaker_toolkit.find(recipe, facts.hardware)
+    if why is not None:
+        yield Reason(
+            rule="sagemaker-stacking", message=f"The SageMaker toolkit refuses this: {why}.", source=sagemaker_toolkit.SDK
+        )
+    needs_degree = row is not None and "shard" in row.parts and recipe.serving.tensor_parallel == 1
+    if needs_degree:
+        message = "Sharding needs a tensor parallel degree: set `serving.tensor_parallel`."
+        yield Reason(rule="sagemaker-shard", message=message, source=sagemaker_toolkit.SDK)
+
+
+def _instance(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+    if recipe.steps and not sagemaker_toolkit.accepts(facts.family or "", facts.optimization_job, facts.hardware):
+        known = ", ".join(family for families in sagemaker_toolkit.FAMILIES.values() for family in families)
+        message = f"The SageMaker toolkit optimizes for the families {known}, and {facts.where} is none of them: choose one."
+        yield Reason(rule="sagemaker-instance", message=message, source=sagemaker_toolkit.SDK)
+
+
+def _published(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+    cells = model.published if isinstance(model, PublishedModel) else None
+    if cells is None:
+        return
+    if recipe.step("quantize") and cells.quantization == "No":
+        message = f"The page lists {model.id} without quantization: leave it out."
+        yield Reason(rule="sagemaker-model", message=message, source=PAGE)
+    if recipe.step("speculate") and cells.speculative_decoding == "No":
+        message = f"The page lists {model.id} without speculative decoding: leave it out."
+        yield Reason(rule="sagemaker-model", message=message, source=PAGE)
+
+
+_COMMON: tuple[Rule, ...] = (
+    _one_weight_quantization, _once_each, _already_quantized, _group_size, *method_rules.COMMON, _generates,
+    _draft, _eager_compile, _context, _tensor_parallel, _serving_types,
+)  # fmt: skip
+_OURS: tuple[Rule, ...] = (
+    _no_engine, *_COMMON, _capabilities, _family, *method_rules.LIBRARY, recovery_rules.fits, _kernel, _compiler,
+)  # fmt: skip
+RULES: dict[str, tuple[Rule, ...]] = {
+    "local": _OURS,
+    "planned": (*_OURS, _memory),
+    "managed": (*_COMMON, _stacking, _instance, _published, _memory),
+}

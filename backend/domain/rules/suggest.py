@@ -1,0 +1,168 @@
+"""The nearest valid recipe to one that is refused: the least change first, tried against the rules themselves.
+
+A change is an option set right, a step exchanged for its like, a step left out, or one added; they are tried in order of cost.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+from backend.domain.model.facts import ModelFacts
+from backend.domain.model.shapes import linears
+from backend.domain.needs import serving as memory
+from backend.domain.recipe import methods
+from backend.domain.recipe.recipe import TECHNIQUES, Compile, Prune, Quantize, QuantizeMethod, Recipe, Serving, Speculate
+from backend.domain.recipe.techniques import BFLOAT16, FP8_CACHE, GROUP_SIZE, KERNELS
+from backend.domain.rules import rules
+from backend.domain.rules.plan import Facts
+
+LIKE: dict[str, tuple[QuantizeMethod, ...]] = {
+    "awq": ("w8a8", "fp8"),
+    "gptq": ("awq", "w8a8", "fp8"),
+    "rtn": ("awq", "w8a8", "fp8"),
+    "w8a8": ("fp8", "awq"),
+    "int8": ("w8a8", "fp8", "awq"),
+    "fp8": ("w8a8", "awq"),
+    "smoothquant": ("w8a8", "fp8", "awq"),
+    "kv_cache": ("fp8", "w8a8"),
+    "llm-int8": ("smoothquant", "w8a8", "fp8"),
+    "kvquant": ("kv_cache", "fp8"),
+}
+"""What to use instead of a quantization method, the nearest first."""
+EXCHANGED, ADDED, LEFT_OUT = 2, 3, 4
+"""Costs of a change; options set right are free, a smaller group costs 1."""
+SMALLER_GROUPS = (64, 32)
+
+Choice = tuple[int, Any]
+"""Cost, and a step or None."""
+
+
+def find(model: ModelFacts, recipe: Recipe, facts: Facts) -> tuple[Recipe | None, str | None]:
+    """(recipe, None), or a recipe for another target with that target's name, or (None, None) where nothing is known to work."""
+    if facts.place != "managed" and facts.hardware == "neuron":
+        return _managed_instead(model, recipe, facts)
+    return next((c for c in candidates(model, recipe, facts) if not rules.reasons(model, c, facts)), None), None
+
+
+def _managed_instead(model: ModelFacts, recipe: Recipe, facts: Facts) -> tuple[Recipe | None, str | None]:
+    if facts.instance is None:
+        return None, None
+    there = facts.model_copy(update={"place": "managed"})
+    found, _ = find(model, recipe.model_copy(update={"steps": (Compile(),)}), there)
+    return (found, f"sagemaker:{facts.instance}") if found else (None, None)
+
+
+def candidates(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Recipe]:
+    """Every change of the recipe that could make it valid, cheapest first; the original at the very end."""
+    serving = _mend_serving(model, recipe, facts)
+    kept: dict[str, Any] = {step.technique: _mend_step(model, step, facts) for step in reversed(recipe.steps)}
+    choices = [list(_choices(technique, kept.get(technique))) for technique in TECHNIQUES]
+    for _, steps in sorted((_cost(row) for row in itertools.product(*choices)), key=lambda pair: pair[0]):
+        mended = _mend_limits(recipe.model_copy(update={"steps": steps, "serving": serving}), facts)
+        yield mended
+        if any(step.technique == "shard" for step in steps) and facts.device is not None and facts.device.units > 1:
+            yield from _with_degrees(model, mended, facts)
+
+
+def _cost(row: tuple[Choice, ...]) -> tuple[int, tuple[Any, ...]]:
+    return sum(cost for cost, _ in row), tuple(step for _, step in row if step is not None)
+
+
+def _choices(technique: str, step: Any) -> Iterator[Choice]:
+    if step is None:
+        yield 0, None
+        if technique == "quantize":
+            yield from ((ADDED, Quantize(method=method)) for method in ("awq", "w8a8", "fp8"))
+            yield from ((ADDED + 1, Quantize(method="awq", group_size=size)) for size in SMALLER_GROUPS)
+        if technique == "compile":
+            yield ADDED, Compile()
+        return
+    yield 0, step
+    if isinstance(step, Quantize):
+        yield from _quantize_choices(step)
+    if isinstance(step, Prune) and step.engine != "native":
+        yield 1, step.model_copy(update={"engine": "native"})
+    if isinstance(step, Prune) and step.recover:
+        yield 1, step.model_copy(update={"recover": None})
+    if isinstance(step, Speculate):
+        yield from ((EXCHANGED, Speculate(method=method, tokens=step.tokens)) for method in ("ngram", "draft"))
+    yield LEFT_OUT, None
+
+
+def _quantize_choices(step: Quantize) -> Iterator[Choice]:
+    if step.engine != "native":
+        yield 1, step.model_copy(update={"engine": "native"})
+    if step.method in GROUP_SIZE:
+        yield from ((1, step.model_copy(update={"group_size": size, "engine": "native"})) for size in SMALLER_GROUPS)
+    yield from ((EXCHANGED, Quantize(method=method)) for method in LIKE[step.method])
+    yield from ((EXCHANGED + 1, Quantize(method="awq", group_size=size)) for size in SMALLER_GROUPS)
+
+
+def _mend_serving(model: ModelFacts, recipe: Recipe, facts: Facts) -> Serving:
+    serving, changes = recipe.serving, dict[str, Any]()
+    if serving.max_model_len and serving.max_model_len > model.max_positions:
+        changes["max_model_len"] = model.max_positions
+    if recipe.step("compile"):
+        changes["enforce_eager"] = False
+    has = facts.device.capability if facts.device else None
+    if has is not None and serving.dtype == "bfloat16" and has < BFLOAT16[0]:
+        changes["dtype"] = "auto"
+    if has is not None and serving.kv_cache_dtype == "fp8" and has < FP8_CACHE[0]:
+        changes["kv_cache_dtype"] = "auto"
+    if any(reason.rule == "tensor-parallel" for reason in rules.reasons(model, recipe, facts)):
+        changes["tensor_parallel"] = 1
+    so_far = recipe.model_copy(update={"serving": serving.model_copy(update=changes)})  # one reason may hide another
+    if any(reason.rule == "memory" for reason in rules.reasons(model, so_far, facts)):
+        if serving.max_model_len:
+            changes["max_model_len"] = min(serving.max_model_len, model.max_positions, 2048)
+        if serving.dtype == "float32":
+            changes["dtype"] = "auto"
+    return serving.model_copy(update=changes) if changes else serving
+
+
+def _mend_limits(recipe: Recipe, facts: Facts) -> Recipe:
+    """Without a fall-back that has nothing to fall back from or to."""
+    limits, step = recipe.limits, recipe.step("quantize")
+    floor = limits.max_kl is not None or limits.max_perplexity_increase is not None
+    raised = isinstance(step, Quantize) and step.method != "kv_cache" and step.engine == "native"
+    if not limits.fall_back or (floor and raised and facts.place != "managed"):
+        return recipe
+    return recipe.model_copy(update={"limits": limits.model_copy(update={"fall_back": False})})
+
+
+def _with_degrees(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Recipe]:
+    assert facts.device is not None
+    for degree in memory.degrees(model, recipe, facts.device)[1:]:
+        yield recipe.model_copy(update={"serving": recipe.serving.model_copy(update={"tensor_parallel": degree})})
+
+
+def _mend_step(model: ModelFacts, step: Any, facts: Facts) -> Any:
+    if isinstance(step, Prune):
+        return step if step.pattern == "unstructured" else step.model_copy(update={"sparsity": 0.5})
+    if not isinstance(step, Quantize):
+        return step
+    strange = [name for name in methods.TUNED if name not in methods.of(step).defaults]
+    changes: dict[str, Any] = dict.fromkeys(strange)
+    if model.model_type in methods.NO_CACHE_SCALES:
+        changes["kv_cache"] = None
+    if step.format == "autoawq" and (step.method not in GROUP_SIZE or methods.bits(step) != 4 or step.kv_cache):
+        changes["format"] = "compressed-tensors"
+    if step.method not in GROUP_SIZE or facts.place == "managed":
+        changes |= dict.fromkeys(methods.MIXED)
+    if step.method not in GROUP_SIZE:
+        return step.model_copy(update=changes | {"bits": None, "group_size": None, "symmetric": None})
+    size = step.group_size or GROUP_SIZE[step.method]
+    divides = all(shape.inputs % size == 0 for shape in linears(model))
+    changes |= {"bits": None} if step.method == "awq" else {}
+    changes |= {"symmetric": None} if step.bits == 8 else {}
+    mended = step.model_copy(update=changes | {"group_size": step.group_size if divides else rules.divisor(model)})
+    has = facts.device.capability if facts.device else None
+    unbuilt = mended.eight_bits is not None and has is not None and not KERNELS[mended.eight_bits].serves(has)
+    if methods.bits(mended) == 8 or mended.target_bits is None or unbuilt:
+        mended = mended.model_copy(update={"eight_bits": None})
+    if mended.target_bits is None:
+        return mended
+    inside = min(max(mended.target_bits, methods.lowest(mended)), float(methods.ORIGINAL_BITS))
+    return mended.model_copy(update={"target_bits": inside, "engine": "native", "format": "compressed-tensors"})

@@ -1,0 +1,168 @@
+"""What serving would cost: the price while latency limits hold, against a hosted API, and for so many requests a month. Pure.
+
+A what-if on stored measurements: an hourly price and limits are chosen afterwards, nothing runs again. Between measured levels
+a monotone curve is read (`monotone`), beyond them nothing: a limit that holds at the highest measured concurrency answers with
+that level and says that more may fit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from backend.domain.evaluation.document import Level, VariantResult
+from backend.domain.evaluation.prices import SECONDS_AN_HOUR, Pricing, per_million
+from backend.domain.limits.slo import Slo, is_sound
+from backend.domain.maths import monotone
+
+HOURS_A_MONTH = 730.0
+"""365 days of 24 hours over 12, as AWS counts."""
+MILLION = 1_000_000
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Operating(_Frozen):
+    """One machine at the highest load within the limits, read off a curve: `concurrency` need not be whole.
+
+    Tokens/s are None where answers did not tell their tokens, there or, between levels, at any of them.
+    """
+
+    concurrency: float
+    """Streams; where requests were sent by the clock, requests a second."""
+    unit: Literal["streams", "requests/s"] = "streams"
+    output_tokens_per_s: float | None
+    input_tokens_per_s: float | None
+    requests_per_s: float
+    interpolated: bool
+    """Between two measured levels; else it is one of them."""
+    at_the_end: bool
+    """The limits still hold at the highest measured concurrency: more may fit, which was not measured."""
+
+
+class ApiPrice(_Frozen):
+    """What a hosted API asks, in the currency of the hourly price, per million tokens."""
+
+    per_million_input: float = Field(ge=0)
+    per_million_output: float = Field(ge=0)
+
+
+class BreakEven(_Frozen):
+    """`share` of the hour's full load from which the machine is cheaper than the API; above 1 it never is."""
+
+    api_per_hour: float | None
+    """What the API asks for the tokens that the machine serves in a full hour; None where they were not counted."""
+    share: float | None
+    requests_per_hour: float | None
+    """None where the machine never is the cheaper one."""
+
+
+class Monthly(_Frozen):
+    """`machines` whole ones, always on, so that the peak is served within the limits."""
+
+    machines: int
+    cost: float
+    cost_per_request: float
+    utilisation: float
+    """Mean load over what these machines serve within the limits, 0 to 1."""
+
+
+def within(result: VariantResult, limits: Slo) -> Operating | None:
+    """Where the variant runs best under the limits; None where none of its sound levels, nor a curve between them, keeps them."""
+    levels = _rising([level for level in result.levels if is_sound(level)])
+    highest = _highest(levels, limits)
+    if highest is None:
+        return None
+    return _operating(levels, highest)
+
+
+def _rising(levels: Sequence[Level]) -> list[Level]:
+    """By their load, one a load: at low rates several levels come to the same number of requests under way."""
+    return [found for _, found in sorted({load_of(level): level for level in levels}.items())]
+
+
+def load_of(level: Level) -> float:
+    """What its curve is drawn over: streams, or the rate of an open loop."""
+    return level.rate if level.mode == "rate" and level.rate else float(level.concurrency)
+
+
+def _highest(levels: Sequence[Level], limits: Slo) -> float | None:
+    """The logarithm of the highest load at which every limited latency is within its limit."""
+    if not levels:
+        return None
+    found = [math.log(load_of(levels[-1]))]
+    for name, limit in (("ttft_ms", limits.ttft_p95_ms), ("tpot_ms", limits.tpot_p95_ms)):
+        if limit is None:
+            continue
+        measured = [(level, getattr(level, name)) for level in levels]
+        if any(summary is None for _, summary in measured):
+            return None
+        x, y = [math.log(load_of(level)) for level, _ in measured], [summary.p95 for _, summary in measured]
+        at = monotone.last_at_most(x, y, limit)
+        if at is None:
+            return None
+        found.append(at)
+    return min(found)
+
+
+def _operating(levels: Sequence[Level], at: float) -> Operating:
+    x = [math.log(load_of(level)) for level in levels]
+    exact = next((level for level, place in zip(levels, x, strict=True) if math.isclose(place, at, abs_tol=1e-9)), None)
+
+    def read(values: Sequence[float | None]) -> float | None:
+        if exact is not None:
+            return values[levels.index(exact)]
+        told = [value for value in values if value is not None]
+        return monotone.curve(x, told)(at) if len(told) == len(values) else None
+
+    return Operating(
+        concurrency=load_of(exact) if exact else math.exp(at),
+        unit="requests/s" if levels[0].mode == "rate" else "streams",
+        output_tokens_per_s=read([level.output_tokens_per_s for level in levels]),
+        input_tokens_per_s=read([level.input_tokens_per_s for level in levels]),
+        requests_per_s=read([_requests_per_s(level) for level in levels]) or 0.0,
+        interpolated=exact is None,
+        at_the_end=math.isclose(at, x[-1], abs_tol=1e-9),
+    )
+
+
+def _requests_per_s(level: Level) -> float:
+    """Answered requests a second of the level's duration."""
+    return (level.invocations - level.invocation_errors) / level.duration_s if level.duration_s > 0 else 0.0
+
+
+def output_price(pricing: Pricing, at: Operating) -> float | None:
+    """Per million output tokens there, the full hour charged to them."""
+    return per_million(pricing.hour, at.output_tokens_per_s)
+
+
+def break_even(pricing: Pricing, at: Operating, api: ApiPrice) -> BreakEven:
+    """The load at which an hour of the machine costs what the API asks for the same tokens."""
+    if at.input_tokens_per_s is None or at.output_tokens_per_s is None:
+        return BreakEven(api_per_hour=None, share=None, requests_per_hour=None)
+    a_second = at.input_tokens_per_s * api.per_million_input + at.output_tokens_per_s * api.per_million_output
+    asked = a_second * SECONDS_AN_HOUR / MILLION
+    share = pricing.hour / asked if asked > 0 else None
+    reached = share is not None and share <= 1
+    requests = share * at.requests_per_s * SECONDS_AN_HOUR if share is not None and reached else None
+    return BreakEven(api_per_hour=asked, share=share, requests_per_hour=requests)
+
+
+def monthly(pricing: Pricing, at: Operating, requests: float, peak: float = 1.0) -> Monthly | None:
+    """`requests` a month, the busiest moment `peak` times the mean; None where the machine answers nothing.
+
+    machines = ceil(requests / month x peak / requests a second of one machine within the limits), at least one.
+    """
+    if at.requests_per_s <= 0 or requests <= 0:
+        return None
+    mean = requests / (HOURS_A_MONTH * SECONDS_AN_HOUR)
+    machines = max(1, math.ceil(mean * peak / at.requests_per_s))
+    cost = machines * pricing.hour * HOURS_A_MONTH
+    return Monthly(
+        machines=machines, cost=cost, cost_per_request=cost / requests, utilisation=mean / (machines * at.requests_per_s)
+    )

@@ -1,0 +1,73 @@
+"""AutoAWQ's GEMM format (`quant_method: awq`): packs integers, zero points and scales as its kernels read them, and back.
+
+Layout, from vLLM 0.32.0 (layers/quantization/auto_awq.py): `qweight` int32 [in, out / 8] and `qzeros` int32 [groups, out / 8]
+hold eight unsigned 4-bit numbers each, the outputs in the order 0 2 4 6 1 3 5 7 from the lowest bits up; `scales` [groups, out].
+A weight is (number - zero) x scale. Knows one weight matrix at a time.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from backend.engines.native.methods.rounding import Grid, Rounding
+
+if TYPE_CHECKING:
+    import torch
+
+BITS, EACH, OFFSET = 4, 8, 8
+ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
+"""Which output of eight lies in the first, second... four bits."""
+
+
+def compress(values: torch.Tensor, grid: Grid, dtype: torch.dtype) -> dict[str, torch.Tensor]:
+    """The stored tensors by local name of `values` [out, in], which lie on `grid` (4 bits in groups, scale exact in `dtype`)."""
+    groups = grid.scale.shape[1]
+    shaped = values.view(len(values), groups, -1)
+    zeros = grid.zero_point.float()
+    numbers = (shaped / grid.scale[..., None]).round() + zeros[..., None]
+    return {
+        "qweight": pack(numbers.flatten(1).T.round().int() + OFFSET),
+        "qzeros": pack(zeros.T.round().int() + OFFSET),
+        "scales": grid.scale.T.to(dtype).contiguous(),
+    }
+
+
+def decompress(tensors: dict[str, torch.Tensor]) -> torch.Tensor:
+    """The weight [out, in] fp32 that `qweight`, `qzeros` and `scales` stand for."""
+    numbers, zeros = unpack(tensors["qweight"]), unpack(tensors["qzeros"])
+    size = len(numbers) // len(zeros)
+    offsets = (numbers - zeros.repeat_interleave(size, 0)).float()
+    return (offsets * tensors["scales"].float().repeat_interleave(size, 0)).T.contiguous()
+
+
+def pack(numbers: torch.Tensor) -> torch.Tensor:
+    """Numbers 0 to 15 [rows, out] as int32 [rows, out / 8]."""
+    import torch
+
+    shaped = numbers.reshape(len(numbers), -1, EACH)[..., list(ORDER)].int()
+    shifts = torch.arange(0, EACH * BITS, BITS, dtype=torch.int32, device=numbers.device)
+    packed: torch.Tensor = torch.bitwise_left_shift(shaped, shifts).sum(-1, dtype=torch.int32)
+    return packed
+
+
+def unpack(packed: torch.Tensor) -> torch.Tensor:
+    """Back to numbers [rows, out] int32."""
+    import torch
+
+    shifts = torch.arange(0, EACH * BITS, BITS, dtype=torch.int32, device=packed.device)
+    numbers = torch.bitwise_right_shift(packed[..., None], shifts) & (2**BITS - 1)
+    place = torch.argsort(torch.tensor(ORDER, device=packed.device))
+    ordered: torch.Tensor = numbers[..., place].reshape(len(packed), -1)
+    return ordered
+
+
+def quantization_config(rounding: Rounding, ignored: list[str]) -> dict[str, Any]:
+    """The `quantization_config` of config.json. The format always has zero points."""
+    return {
+        "quant_method": "awq",
+        "version": "gemm",
+        "bits": BITS,
+        "group_size": rounding.scheme.weights.group_size,
+        "zero_point": True,
+        "modules_to_not_convert": sorted(ignored),
+    }

@@ -1,0 +1,90 @@
+"""The compressed-tensors schemes that are written, and the `quantization_config` that says them. No arithmetic.
+
+vLLM 0.32.0 (layers/quantization/compressed_tensors) is what must read them: weights in groups along the input or one scale an
+output channel as `pack-quantized` (4 and 8 bits), INT8 as `int-quantized`, FP8 as `float-quantized`. It refuses `sparsity_config`
+and activation ordering by group, so pruned weights are stored dense and GPTQ keeps the groups where they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from backend.engines.native.methods.rounding import Rounding
+
+if TYPE_CHECKING:
+    import torch
+
+Activations = Literal["dynamic", "static"]
+Other = tuple[Rounding, list[str]]
+"""A rounding, and the names of the modules that it is for."""
+
+
+def weight_only(bits: int, group_size: int | None, *, symmetric: bool, dtype: torch.dtype, reordered: bool = False) -> Rounding:
+    """W4A16 and W8A16: integers in groups of `group_size` along the input, or one scale an output channel where None.
+
+    `dtype` is that of the scales, the 16-bit one of the model. `reordered`: GPTQ took the columns in activation order; the groups
+    are static, so readers need not know.
+    """
+    from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
+
+    shape: dict[str, Any] = {"strategy": "group", "group_size": group_size} if group_size else {"strategy": "channel"}
+    weights = QuantizationArgs(num_bits=bits, symmetric=symmetric, actorder="static" if reordered else None, **shape)
+    return Rounding(QuantizationScheme(targets=["Linear"], weights=weights), "pack-quantized", dtype)
+
+
+def int8(activations: Activations) -> Rounding:
+    """W8A8: INT8 symmetric, weights one scale an output channel, activations one a token or, static, one a tensor."""
+    return _eight_bits("int", "channel", activations, "int-quantized")
+
+
+def fp8(activations: Activations) -> Rounding:
+    """FP8 E4M3: dynamic has one scale an output channel and one a token; static one a matrix and one a tensor.
+
+    vLLM's FP8 kernels take a static activation scale everywhere only with one scale a matrix
+    (kernels/linear/scaled_mm/pytorch.py). The format: Micikevicius et al. 2022 (arXiv 2209.05433).
+    """
+    return _eight_bits("float", "tensor" if activations == "static" else "channel", activations, "float-quantized")
+
+
+def _eight_bits(kind: str, strategy: str, activations: Activations, form: str) -> Rounding:
+    import torch
+    from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
+
+    weights = QuantizationArgs(num_bits=8, type=kind, symmetric=True, strategy=strategy)
+    dynamic = activations == "dynamic"
+    inputs = QuantizationArgs(num_bits=8, type=kind, symmetric=True, strategy="token" if dynamic else "tensor", dynamic=dynamic)
+    return Rounding(QuantizationScheme(targets=["Linear"], weights=weights, input_activations=inputs), form, torch.float32)
+
+
+def quantization_config(
+    rounding: Rounding | None, ignored: list[str], *, kv_cache: bool = False, others: Sequence[Other] = ()
+) -> dict[str, Any]:
+    """The `quantization_config` of config.json: `rounding` for every linear but those ignored and those of `others`.
+
+    Each has a config group and a format of its own, which vLLM prefers to the common one (compressed_tensors.py,
+    get_scheme_dict). Without any the weights stay 16-bit and only the cache has scales.
+    """
+    from compressed_tensors.quantization import QuantizationConfig, QuantizationStatus
+
+    every = [(each, names) for each, names in [(rounding, ["Linear"]), *others] if each is not None]
+    groups = {
+        f"group_{number}": each.scheme.model_copy(update={"format": each.format, "targets": names})
+        for number, (each, names) in enumerate(every)
+    }
+    formats = {each.format for each, _ in every}
+    config = QuantizationConfig(
+        config_groups=groups,
+        format="mixed-precision" if len(formats) > 1 else min(formats, default="dense"),
+        quantization_status=QuantizationStatus.COMPRESSED,
+        ignore=ignored,
+        kv_cache_scheme=_cache_scheme() if kv_cache else None,
+    )
+    document: dict[str, Any] = config.model_dump(mode="json", exclude_none=True)
+    return document
+
+
+def _cache_scheme() -> Any:
+    from compressed_tensors.quantization import QuantizationArgs
+
+    return QuantizationArgs(num_bits=8, type="float", symmetric=True, strategy="tensor", dynamic=False)

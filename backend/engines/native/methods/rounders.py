@@ -1,0 +1,157 @@
+"""From linears to what is stored of them: the algorithms that round, behind `group.Rounder`.
+
+Linears of one call share an input and are fused by serving engines, so they share what must be one: the Hessian of GPTQ, a
+matrix's FP8 scale, the scale of a static input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+from backend.engines.native.group import Linear, Stored
+from backend.engines.native.methods import activations, gptq
+from backend.engines.native.methods.rounding import Grid, Rounding, Snapped, parameters, rounded, snapped
+from backend.engines.native.search import clip
+
+if TYPE_CHECKING:
+    import torch
+
+Write = Callable[["torch.Tensor", Grid], "dict[str, torch.Tensor]"]
+"""From values [out, in] that lie on a grid to the stored tensors by local name."""
+
+
+class Kept:
+    """Weights stay 16-bit: as they were, or pruned."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self.dtype = dtype
+
+    def store(self, linears: Sequence[Linear]) -> list[Stored]:
+        return [self._stored(linear) for linear in linears]
+
+    def _stored(self, linear: Linear) -> Stored:
+        weight = linear.stored().to(self.dtype)
+        effective = linear.undone(weight.float())
+        return Stored({"weight": weight}, effective, _report(linear, effective))
+
+
+class Nearest:
+    """Round to nearest, over the full range or over ranges searched (`clipped`).
+
+    `compared` says too what the error would be with neither scales nor searched ranges.
+    """
+
+    every = 1
+    """`clip.search`: all steps, as nothing makes up for a range chosen badly."""
+
+    def __init__(self, rounding: Rounding, write: Write, *, compared: bool = False, clipped: bool = False) -> None:
+        self.rounding, self.write, self.compared, self.clipped = rounding, write, compared, clipped
+
+    def store(self, linears: Sequence[Linear]) -> list[Stored]:
+        found = self.snap([linear.stored() for linear in linears], linears)
+        return [
+            self._stored(linear, each, _input_scale(linears, self.rounding)) for linear, each in zip(linears, found, strict=True)
+        ]
+
+    def snap(self, weights: Sequence[torch.Tensor], linears: Sequence[Linear]) -> list[Snapped]:
+        """What each weight [out, in] as stored becomes."""
+        if not self.clipped:
+            grids = self._grids(weights)
+            return [Snapped(snapped(weight, grid, self.rounding), grid) for weight, grid in zip(weights, grids, strict=True)]
+        return _parted(self._searched(weights, linears), [len(weight) for weight in weights])
+
+    def _searched(self, weights: Sequence[torch.Tensor], linears: Sequence[Linear]) -> Snapped:
+        """One weight under the other, on ranges searched: they read the same, so they are searched at once."""
+        import torch
+
+        known = [_known(linear) for linear in linears]
+        plain = torch.cat([each for each in known if each is not None]) if all(each is not None for each in known) else None
+        return clip.search(torch.cat(list(weights)), linears[0].seen(), self.rounding, plain, every=self.every)
+
+    def _grids(self, weights: Sequence[torch.Tensor]) -> list[Grid]:
+        import torch
+
+        if self.rounding.scheme.weights.strategy == "tensor":
+            grid = parameters(torch.cat([weight.flatten() for weight in weights])[None], self.rounding)
+            return [Grid(grid.scale.clone(), grid.zero_point.clone()) for _ in weights]
+        return [parameters(weight, self.rounding) for weight in weights]
+
+    def _stored(self, linear: Linear, found: Snapped, input_scale: dict[str, torch.Tensor]) -> Stored:
+        effective = linear.undone(found.values)
+        report = _report(linear, effective, found.losses)
+        if self.compared:
+            report["rtn_relative_error"] = self._plain_error(linear, found)
+        return Stored(self.write(found.values, found.grid) | input_scale, effective, report)
+
+    def _plain_error(self, linear: Linear, found: Snapped) -> float:
+        """The relative error that rounding to nearest would leave, with neither scales nor searched ranges."""
+        if linear.pruned:
+            return linear.relative_error(rounded(linear.weight, self.rounding))
+        if linear.plain is None and found.plain is not None and linear.as_it_was:
+            linear.plain = float(found.plain.sum())
+        if linear.plain is None:
+            return linear.relative_error(rounded(linear.weight, self.rounding))
+        return linear.relative(linear.plain)
+
+
+def _known(linear: Linear) -> torch.Tensor | None:
+    """What the rows of the weight as stored lose when it is rounded to nearest [out], where the search for scales has it."""
+    return None if linear.scaled is None else linear.scaled / linear.rows.square()
+
+
+class Swept(Nearest):
+    """GPTQ, over all linears of an input at once: they share the Hessian."""
+
+    every = 3
+    """The sweep makes up for a range not quite the best: the KL of finished models was none the worse (docs/decisions/0012)."""
+
+    def __init__(self, rounding: Rounding, write: Write, *, act_order: bool, clipped: bool) -> None:
+        super().__init__(rounding, write, compared=True, clipped=clipped)
+        self.act_order = act_order
+
+    def snap(self, weights: Sequence[torch.Tensor], linears: Sequence[Linear]) -> list[Snapped]:
+        import torch
+
+        pruned = any(linear.pruned for linear in linears)
+        mask = torch.cat([linear.weight != 0 for linear in linears]) if pruned else None
+        start = self._searched(weights, linears) if self.clipped else None
+        found = gptq.quantize(
+            torch.cat(list(weights)), linears[0].seen(), self.rounding, act_order=self.act_order, start=start, mask=mask
+        )
+        return _parted(found, [len(weight) for weight in weights])
+
+
+def _parted(found: Snapped, heights: Sequence[int]) -> list[Snapped]:
+    """Stacked rows of several weights, apart again."""
+    ends = list(accumulate(heights))
+    return [_rows(found, slice(end - height, end)) for end, height in zip(ends, heights, strict=True)]
+
+
+def _rows(found: Snapped, part: slice) -> Snapped:
+    losses, plain = (None if each is None else each[part] for each in (found.losses, found.plain))
+    return Snapped(found.values[part], Grid(found.grid.scale[part], found.grid.zero_point[part]), losses, plain)
+
+
+def _report(linear: Linear, effective: torch.Tensor, losses: torch.Tensor | None = None) -> dict[str, Any]:
+    """`losses` are those of the rows as stored, where they are known."""
+    if losses is None or linear.pruned:
+        report: dict[str, Any] = {"relative_error": linear.relative_error(effective)}
+    else:
+        report = {"relative_error": linear.relative(float((losses * linear.rows.square()).sum()))}
+    if linear.pruned:
+        report["zeros"] = float((linear.weight == 0).float().mean())
+    return report
+
+
+def _input_scale(linears: Sequence[Linear], rounding: Rounding) -> dict[str, torch.Tensor]:
+    """`input_scale` where activations are static: one for all linears, 1 where no token was seen."""
+    import torch
+
+    inputs = rounding.scheme.input_activations
+    if inputs is None or inputs.dynamic:
+        return {}
+    most = torch.stack([linear.stats.max_abs / linear.columns for linear in linears]).amax(0)
+    unseen = all(linear.stats.tokens == 0 for linear in linears)
+    return {"input_scale": torch.ones(1, device=most.device) if unseen else activations.input_scale(most, rounding)}

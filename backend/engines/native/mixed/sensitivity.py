@@ -1,0 +1,255 @@
+"""What each group of linears alone costs at each precision: the KL divergence of the model with only that group rounded.
+
+One pass over the layers. At each layer every group is rounded by every candidate's own algorithms, windows of the calibration run
+through it, and what leaves is carried on beside the original through the untouched layers behind. So each loss is measured to
+the end of the model, the rounding of inputs included, at a forward pass a group and candidate from its layer on, no gradient.
+That losses of groups add up is the assumption of every allocation; docs/decisions/0013 says how far it held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pydantic import TypeAdapter, ValidationError
+
+from backend.domain.jobs.progress import Progress
+from backend.domain.recipe.precision import SIXTEEN, Measured, Precision
+from backend.engines.base import QuantizeRequest
+from backend.engines.native import calibration
+from backend.engines.native.files import checkpoint
+from backend.engines.native.files.checkpoint import storage_dtype
+from backend.engines.native.files.resume import State, Work, key_of, versions
+from backend.engines.native.group import Linear, Stats, Stored
+from backend.engines.native.layerwork import LayerWork, planned
+from backend.engines.native.methods import pipelines
+from backend.engines.native.search.statistics import Tally, Taps
+from backend.layered.hidden import Hidden
+from backend.layered.outline import Outline
+from backend.layered.passes import Passes, memory_errors, out_of_memory
+from backend.layered.source import Source, weight_files
+
+if TYPE_CHECKING:
+    import torch
+
+WINDOWS = 4
+"""Most windows of the calibration text that are run, and how many sequences may be under way at the end, originals left out:"""
+SEQUENCES = 512
+ROWS = 128
+"""Positions whose distributions are held in double precision at a time."""
+_FOUND = TypeAdapter(list[Measured])
+
+
+class Slot(NamedTuple):
+    """A copy of the windows that is carried on: the layer, group and candidate that it differs by."""
+
+    number: int
+    group: str
+    precision: Precision
+
+
+def measure(request: QuantizeRequest, candidates: Sequence[Precision], progress: Progress) -> list[Measured]:
+    """The groups of the model of `request`, in order, with what each loses at each candidate. Phases: load, sensitivity (unit:
+    layer).
+
+    What was found is kept beside `request.work_dir` and read from there when the same is asked again; a stopped run goes on at
+    the next layer. Works on the first device. Raises what `quantize` raises.
+    """
+    progress.phase("load", "Reading the model's outline", weight=0.1)
+    probe = _Probe(request, candidates, progress)
+    kept = request.work_dir is not None
+    folder = request.work_dir or request.out_dir.with_name(request.out_dir.name + ".probe")
+    done = folder.with_name(folder.name + ".json")
+    earlier = _read(done, probe.key)
+    if earlier is not None:
+        progress.note("What the groups cost was measured before.")
+        return earlier
+    with Work(folder, kept) as work, memory_errors():
+        found = probe.run(work)
+    if kept:
+        checkpoint.write_json(done, {"key": probe.key, "groups": _FOUND.dump_python(found)})
+    return found
+
+
+def _read(path: Path, key: str) -> list[Measured] | None:
+    import json
+
+    try:
+        document = json.loads(path.read_bytes())
+        return _FOUND.validate_python(document["groups"]) if document["key"] == key else None
+    except (OSError, ValueError, KeyError, ValidationError):
+        return None
+
+
+class _Probe:
+    """One pass. `slots` are the copies in the order in which they come up; the original is before them."""
+
+    def __init__(self, request: QuantizeRequest, candidates: Sequence[Precision], progress: Progress) -> None:
+        self.request, self.progress = request, progress
+        source = Source(request.model_dir)
+        self.dtype, self.outline, self.device = storage_dtype(source), Outline(source), request.devices[0]
+        own = pipelines.build(request, self.dtype)
+        self.plan, _ = planned(self.outline, own, request.group_size)
+        self.gram = own.gram
+        self.candidates = [each for each in candidates if each.method is not None or request.pruning is not None]
+        self.groups = list(dict.fromkeys(unit.group for unit in self.plan))
+        every = range(self.outline.count)
+        self.slots = [Slot(number, group, each) for number in every for each in self.candidates for group in self.groups]
+        windows = max(1, min(WINDOWS, SEQUENCES // max(1, len(self.slots))))
+        texts, length, seed = request.calibration_texts, request.length, request.seed
+        self.tokens = calibration.sample_tokens(request.model_dir, texts, windows, length, seed)
+        self.passes = Passes(self.outline, self.tokens, [self.device], progress.warn)
+
+    @property
+    def key(self) -> str:
+        asked = self.request.model_dump(exclude={"out_dir", "work_dir", "precisions", "devices"})
+        described = {**asked, "candidates": [each.model_dump() for each in self.candidates], "versions": versions()}
+        return key_of({**described, **calibration.describe(self.tokens)}, weight_files(self.request.model_dir))
+
+    def run(self, work: Work) -> list[Measured]:
+        count, windows = self.outline.count, len(self.tokens)
+        self.progress.phase("sensitivity", "Measuring what each group of linears costs", total=count, unit="layers", weight=2.0)
+        shape = ((1 + len(self.slots)) * windows, *self.tokens.shape[1:], self.outline.config.get_text_config().hidden_size)
+        state, hidden = self._begin(work, shape)
+        for number in range(state.done, count):
+            self._layer(number, hidden)
+            hidden.advance()
+            state.done = number + 1
+            if work.kept and state.done < count:
+                state.checksum = hidden.save()
+                work.save(state)
+            self.progress.advance(state.done)
+        return self._found(self._losses(hidden))
+
+    def _begin(self, work: Work, shape: Any) -> tuple[State, Hidden]:
+        state = work.load(self.key, parts=False)
+        if state is not None:
+            hidden = Hidden(shape, work.folder, state.done, self.request.spill_bytes)
+            if hidden.restore(state.checksum):
+                return state, hidden
+        work.clear()
+        hidden = Hidden(shape, work.folder, 0, self.request.spill_bytes)
+        self.passes.embed(hidden)
+        return State(key=self.key), hidden
+
+    def _layer(self, number: int, hidden: Hidden) -> None:
+        """The copies under way through the layer as it is, then a new one for each group and candidate."""
+        windows = len(self.tokens)
+        layer = self.outline.fill(number, self.device)
+        before = next((place for place, slot in enumerate(self.slots) if slot.number == number), len(self.slots))
+        stats = self._originals(number, layer, hidden)
+        self._through(number, layer, hidden, slice(windows, (1 + before) * windows))
+        for candidate in self.candidates:
+            pipeline = pipelines.variant(self.request, candidate, self.dtype)
+            work = LayerWork(self.outline, number, self.plan, pipeline, stats, self.dtype)
+            work.run()
+            for group in self.groups:
+                place = 1 + self.slots.index(Slot(number, group, candidate))
+                with self._rounded(layer, work, group):
+                    self._through(number, layer, hidden, slice(0, windows), place * windows)
+        self.outline.drop(number)
+
+    def _originals(self, number: int, layer: Any, hidden: Hidden) -> dict[str, Stats]:
+        """What the groups read of the original, which goes through the layer here."""
+
+        def taps(device: str) -> Taps:
+            found = {}
+            for unit in self.plan:
+                for names in unit.inputs:
+                    coming = self.tokens.numel() if unit.group == names[0] else 0
+                    found[names[0]] = Tally(layer.get_submodule(names[0]).in_features, coming, self.gram, device)
+            return found
+
+        tallies = self.passes.through(number, hidden, taps, True, lambda _done: None)
+        return {path: tally.stats(self.outline.stored_name(number, path)) for path, tally in tallies.items()}
+
+    def _through(self, number: int, layer: Any, hidden: Hidden, which: slice, to: int | None = None) -> None:
+        """The sequences of `which` through the layer; where they leave to, if not to their own place."""
+        start = which.start
+        while start < which.stop:
+            stop = min(start + self.passes.batch, which.stop)
+            try:
+                leaving = self.passes.run(number, layer, hidden.entering[start:stop].to(self.device))
+            except RuntimeError as error:
+                if not out_of_memory(error):
+                    raise
+                self.passes.halve()
+                continue
+            place = start if to is None else start - which.start + to
+            hidden.leaving[place : place + stop - start] = leaving.cpu()
+            start = stop
+
+    @contextmanager
+    def _rounded(self, layer: Any, work: LayerWork, group: str) -> Iterator[None]:
+        """The layer computes with what the linears of `group` would be, as long as this lasts."""
+        names = [name for unit in self.plan if unit.group == group for name in unit.linears]
+        modules = {name: layer.get_submodule(name) for name in names}
+        originals = {name: module.weight.data for name, module in modules.items()}
+        hooks = []
+        for name, module in modules.items():
+            module.weight.data = work.stored[name].effective
+            rounding = work.pipeline.rounding
+            if rounding is not None and rounding.scheme.input_activations is not None:
+                hooks.append(module.register_forward_pre_hook(_inputs(work.linears[name], work.stored[name], rounding.scheme)))
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+            for name, module in modules.items():
+                module.weight.data = originals[name]
+
+    def _losses(self, hidden: Hidden) -> list[float]:
+        """Of each slot: KL(original || copy) over the full vocabulary, nats a token."""
+        import torch
+
+        windows = len(self.tokens)
+        totals = torch.zeros(len(self.slots), dtype=torch.float64)
+        with self.outline.head(self.device) as logits:
+            for window in range(windows):
+                reference = logits(hidden.entering[window])
+                for place in range(len(self.slots)):
+                    row = (1 + place) * windows + window
+                    totals[place] += _kl(reference, logits(hidden.entering[row]))
+        return [max(0.0, float(total)) for total in totals / self.tokens.numel()]
+
+    def _found(self, losses: Sequence[float]) -> list[Measured]:
+        by_slot = dict(zip(self.slots, losses, strict=True))
+        return [self._measured(number, group, by_slot) for number in range(self.outline.count) for group in self.groups]
+
+    def _measured(self, number: int, group: str, losses: dict[Slot, float]) -> Measured:
+        linears = [name for unit in self.plan if unit.group == group for name in unit.linears]
+        layer, name_of = self.outline.layers[number], self.outline.stored_name
+        return Measured(
+            name=name_of(number, group),
+            linears=[name_of(number, name) for name in linears],
+            shapes=[tuple(layer.get_submodule(name).weight.shape) for name in linears],
+            losses={SIXTEEN.name: 0.0} | {each.name: losses[Slot(number, group, each)] for each in self.candidates},
+        )
+
+
+def _inputs(linear: Linear, stored: Stored, scheme: Any) -> Any:
+    """A hook that rounds what a linear reads as its stored form will: over its columns, by its static scale or one a token."""
+    from compressed_tensors.quantization.lifecycle.forward import fake_quantize
+    from compressed_tensors.quantization.utils import compute_dynamic_scales_and_zp
+
+    args, static = scheme.input_activations, stored.tensors.get("input_scale")
+
+    def hook(module: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        seen = inputs[0] / linear.columns
+        scale, zero = (static.float(), None) if static is not None else compute_dynamic_scales_and_zp(seen, args, module)
+        return fake_quantize(seen, scale, zero, args) * linear.columns, *inputs[1:]
+
+    return hook
+
+
+def _kl(reference: torch.Tensor, logits: torch.Tensor) -> float:
+    """The sum over positions; both [length, vocabulary]."""
+    total = 0.0
+    for start in range(0, len(reference), ROWS):
+        part = slice(start, start + ROWS)
+        log_p, log_q = (each[part].double().log_softmax(-1) for each in (reference, logits))
+        total += float((log_p.exp() * (log_p - log_q)).sum())
+    return total

@@ -1,0 +1,251 @@
+"""Recovery after pruning: a short fine-tune of low-rank adapters beside the pruned matrices, merged into them at the end.
+
+PERP (Zimmer et al. 2023, arXiv 2312.15230) retrains pruned models so. The loss is the mean KL divergence from the original's
+next-token distributions over the full vocabulary (Hinton et al. 2015, arXiv 1503.02531, at temperature 1), or without a teacher
+the text's own next-token loss. The whole model is in memory, in fp32, unlike in the passes that stream it. Deterministic on a
+processor: the same request gives the same bytes, also when it was stopped and went on. Knows nothing of jobs and recipes.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+import time
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from backend.domain.errors import WorkError
+from backend.domain.jobs.progress import Progress
+from backend.domain.recipe.recovery import VALIDATIONS, WIDE_RATE, Recover
+from backend.engines.native import calibration
+from backend.engines.native.files import checkpoint
+from backend.engines.native.files.resume import key_of
+from backend.engines.native.recovery import data as recovery_data
+from backend.engines.native.recovery import state as recovery_state
+from backend.engines.native.recovery.adapters import Adapters
+from backend.engines.native.recovery.model import load, write
+from backend.engines.native.recovery.state import Point, State
+from backend.layered.passes import out_of_memory
+from backend.layered.source import weight_files
+
+if TYPE_CHECKING:
+    import torch
+
+VERSIONS = ("torch", "transformers", "safetensors")
+WARM_UP = 0.05
+"""The share of the steps over which the learning rate rises."""
+MOST_GRADIENT = 1.0
+"""Norm to which the gradient is cut."""
+SAVED_EVERY_S = 30.0
+Stopped = Literal["steps", "patience", "not finite"]
+
+
+class RecoverRequest(BaseModel):
+    """What is recovered from what, and how."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+    original_dir: Path
+    """The teacher, and whose tokenizer reads the text."""
+    pruned_dir: Path
+    """A checkpoint in 16 bit with the same names."""
+    out_dir: Path
+    """Must not exist yet, or be empty."""
+    linears: tuple[str, ...] = Field(min_length=1)
+    """The pruned matrices, as the checkpoint names their modules."""
+    options: Recover
+    texts: list[str]
+    samples: int
+    """The sequences that calibrated, which are drawn by the same seed and not learned from."""
+    length: int
+    seed: int = 0
+    device: str = "cpu"
+    work_dir: Path
+    """Where its state is kept, for a later attempt."""
+
+
+class RecoverResult(BaseModel):
+    """Losses in nats a token, of the validation sequences."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    improved: bool
+    """Whether `out_dir` differs from the pruned checkpoint."""
+    learning_rate: float
+    """At its highest."""
+    best_step: int
+    steps: int
+    """Made, of those that were asked for."""
+    stopped: Stopped
+    loss_before: float
+    loss_after: float
+    curve: list[Point]
+    data: dict[str, Any]
+    """`training` and `validation`: what `calibration.describe` says of the tokens."""
+    versions: dict[str, str]
+
+
+def recover(request: RecoverRequest, progress: Progress) -> RecoverResult:
+    """Fine-tune and write `out_dir`. Phase: recover (unit: step).
+
+    Raises InvalidWorkload (too little text), RequestError (`out_dir` not empty), ImpossibleStack (experts, an unknown family),
+    WorkError (memory ran out, or the pruned model's output is not finite) and DiskFull.
+    """
+    options = request.options
+    spare = calibration.spare_tokens(request.original_dir, request.texts, request.samples, request.length, request.seed)
+    split = recovery_data.split(spare)
+    checkpoint.fresh(request.out_dir)
+    progress.phase("recover", "Recovering by a short fine-tune", total=options.steps, unit="steps", weight=8.0)
+    try:
+        return _Run(request, split, progress).run()
+    except RuntimeError as error:
+        if not out_of_memory(error):
+            raise
+        raise WorkError("Memory ran out in recovery: use a smaller `batch`, `teacher: false`, or more memory.") from None
+
+
+class _Run:
+    """One run: the pruned model with adapters, its teacher, and how far it is."""
+
+    def __init__(self, request: RecoverRequest, split: recovery_data.Split, progress: Progress) -> None:
+        import torch
+
+        self.request, self.split, self.progress, self.options = request, split, progress, request.options
+        self.model, self.paths = load(request.pruned_dir, request.device, request.linears)
+        self.adapters = Adapters(self.model, self.paths.values(), self.options.rank, request.seed)
+        self.teacher = load(request.original_dir, request.device)[0] if self.options.teacher else None
+        width: int = self.model.config.get_text_config().hidden_size
+        self.highest = self.options.learning_rate or WIDE_RATE / width
+        self.optimizer = torch.optim.AdamW(self.adapters.parameters(), lr=self.highest, weight_decay=0.0)
+        self.every = max(1, self.options.steps // VALIDATIONS)
+        self.saved = time.monotonic()
+        self.state, self.best = self._begin()
+
+    def _begin(self) -> tuple[State, dict[str, torch.Tensor]]:
+        """What an earlier attempt left, or the pruned model."""
+        described = {**self.request.model_dump(mode="json", exclude={"out_dir", "work_dir"}), **self._told()}
+        files = [*weight_files(self.request.pruned_dir), *weight_files(self.request.original_dir)]
+        key = key_of(described, files)
+        found = recovery_state.load(self.request.work_dir, key)
+        if found is None:
+            shutil.rmtree(self.request.work_dir, ignore_errors=True)
+            return State(key=key), self.adapters.state()
+        state, tensors = found
+        self.adapters.load(tensors["adapters"])
+        self.optimizer.load_state_dict(tensors["optimizer"])
+        self.progress.note(f"{state.step} of {self.options.steps} steps were done before: going on with the next.")
+        for point in state.curve:
+            self.progress.point(**point.model_dump())
+        return state, tensors["best"]
+
+    def run(self) -> RecoverResult:
+        if not self.state.curve:
+            self._validate()
+        while not self.state.stopped:
+            self._step()
+        self.adapters.load(self.best)
+        improved = self.state.best_step > 0
+        if improved:
+            write(self.request.pruned_dir, self.request.out_dir, self.adapters, self.paths)
+        else:
+            shutil.copytree(self.request.pruned_dir, self.request.out_dir, dirs_exist_ok=True)
+        self.progress.note(self._ended())
+        return RecoverResult(
+            improved=improved, best_step=self.state.best_step, steps=self.state.step, stopped=self.state.stopped,
+            loss_before=self.state.curve[0].validation, loss_after=self.state.best.validation, curve=self.state.curve,
+            **self._told(),
+        )  # fmt: skip
+
+    def _told(self) -> dict[str, Any]:
+        data = {name: calibration.describe(tokens) for name, tokens in self.split._asdict().items()}
+        versions = {name: version(name) for name in VERSIONS}
+        return {"data": data, "versions": versions, "learning_rate": self.highest}
+
+    def _step(self) -> None:
+        """One step; after every so many a validation, and at times the state to disk."""
+        import torch
+
+        state = self.state
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.highest * rate(state.step, self.options.steps)
+        loss = self._loss(recovery_data.batch(self.split.training, state.step, self.options.batch, self.request.seed))
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(self.adapters.parameters(), MOST_GRADIENT)
+        self.optimizer.step()
+        state.step, state.summed, state.counted = state.step + 1, state.summed + float(loss.detach()), state.counted + 1
+        if not math.isfinite(state.summed):
+            state.stopped = "not finite"
+        elif state.step % self.every == 0 or state.step == self.options.steps:
+            self._validate()
+        elif time.monotonic() - self.saved > SAVED_EVERY_S:
+            self._save()
+        self.progress.advance(state.step, loss=float(loss.detach()))
+
+    def _validate(self) -> None:
+        """A point of the curve: the best state is kept, and too many worse ones end it."""
+        state = self.state
+        found = self._validation()
+        training = state.summed / state.counted if state.counted else None
+        first = not state.curve
+        if first and not math.isfinite(found):
+            raise WorkError("The pruned model's output is not finite: prune less, or check the model's weights.")
+        if not math.isfinite(found):
+            state.stopped = "not finite"
+            return
+        better = first or found < state.best.validation
+        state.curve.append(Point(step=state.step, validation=found, training=training))
+        state.summed, state.counted, state.worse = 0.0, 0, 0 if better else state.worse + 1
+        if better:
+            state.best_step, self.best = state.step, self.adapters.state()
+        if state.step == self.options.steps:
+            state.stopped = "steps"
+        elif state.worse >= self.options.patience:
+            state.stopped = "patience"
+        self.progress.point(**state.curve[-1].model_dump())
+        self._save()
+
+    def _save(self) -> None:
+        tensors = {"adapters": self.adapters.state(), "best": self.best, "optimizer": self.optimizer.state_dict()}
+        recovery_state.save(self.request.work_dir, self.state, tensors)
+        self.saved = time.monotonic()
+
+    def _validation(self) -> float:
+        import torch
+
+        size, total = self.options.batch, 0.0
+        with torch.no_grad():
+            for part in torch.split(self.split.validation, size):
+                total += float(self._loss(part)) * len(part)
+        return total / len(self.split.validation)
+
+    def _loss(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Mean over positions of `tokens` [sequences, length], nats a token."""
+        import torch
+
+        tokens = tokens.to(self.request.device)
+        logits = self.model(tokens, use_cache=False).logits[:, :-1].flatten(0, 1)
+        if self.teacher is None:
+            return torch.nn.functional.cross_entropy(logits, tokens[:, 1:].flatten())
+        with torch.no_grad():
+            wanted = self.teacher(tokens, use_cache=False).logits[:, :-1].flatten(0, 1).log_softmax(-1)
+        return torch.nn.functional.kl_div(logits.log_softmax(-1), wanted, reduction="batchmean", log_target=True)
+
+    def _ended(self) -> str:
+        state = self.state
+        why = {
+            "steps": "after all steps",
+            "patience": f"early, after {state.worse} validations without a better loss",
+            "not finite": "since the loss was no longer finite",
+        }[state.stopped]
+        kept = f"step {state.best_step} is kept" if state.best_step else "nothing was better than the pruned model, which is kept"
+        return f"Recovery ended at step {state.step}, {why}; {kept}."
+
+
+def rate(step: int, steps: int) -> float:
+    """The share of the learning rate at `step` (from 0): rising linearly over the warm-up, then falling linearly to zero."""
+    warm = max(1, round(WARM_UP * steps))
+    return (step + 1) / warm if step < warm else (steps - step) / max(1, steps - warm)

@@ -1,0 +1,152 @@
+"""From the options of an evaluation to the plans of its levels: closed loop, rate, ramp, trace. Knows nothing of variants."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from backend.domain.evaluation.document import EvaluateOptions, Level, SloCheck
+from backend.domain.limits import objective
+from backend.domain.load import sweep
+from backend.domain.load.records import Audit, LoadPlan, Mode, RequestRecord
+
+MOST_STREAMS, MOST_DOUBLINGS = 256, 8
+LOOKS = 3
+"""Times an undecided level of a sweep is measured in all."""
+
+Records = list[RequestRecord]
+
+
+class Load(NamedTuple):
+    """`value`: streams of a closed loop, requests a second of a rate or at the end of a ramp; 0 for a trace."""
+
+    mode: Mode
+    value: float
+
+    @property
+    def words(self) -> str:
+        if self.mode == "closed":
+            return f"{self.value:g} stream{'' if self.value == 1 else 's'}"
+        return "the trace" if self.mode == "trace" else f"{'up to ' * (self.mode == 'ramp')}{self.value:g} requests/s"
+
+
+class Found(NamedTuple):
+    """One level of a sweep with all its runs."""
+
+    load: Load
+    runs: list[tuple[Records, Audit]]
+    check: objective.Check
+
+
+def loads(options: EvaluateOptions) -> list[Load]:
+    """The levels that are asked for, in order. A sweep chooses its own."""
+    if options.trace:
+        return [Load("trace", 0.0)]
+    if options.ramp is not None:
+        return [Load("ramp", options.ramp[1])]
+    if options.rate:
+        return [Load("rate", rate) for rate in options.rate]
+    return [Load("closed", float(level)) for level in options.concurrency]
+
+
+def default_requests(concurrency: int) -> int:
+    """Four answers a stream and at least eight: enough for a steady window, short enough to repeat."""
+    return max(8, 4 * concurrency)
+
+
+def plan(
+    load: Load,
+    options: EvaluateOptions,
+    *,
+    url: str,
+    model: str,
+    prompts: str,
+    bearer: str | None = None,
+    requests: int | None = None,
+) -> LoadPlan:
+    """The plan of one level; `requests` overrides the options'."""
+    closed = load.mode == "closed"
+    wanted = requests or options.requests
+    if wanted is None and options.seconds is None:
+        wanted = default_requests(int(load.value)) if closed else _open_requests(load, options)
+    return LoadPlan(
+        url=url, model=model, endpoint=options.endpoint, concurrency=int(load.value) if closed else options.connections,
+        requests=None if load.mode == "ramp" else wanted, seconds=None if load.mode == "trace" else options.seconds,
+        warmup_requests=options.warmup_requests, rate=_rate(load, options), rate_to=load.value if load.mode == "ramp" else None,
+        process=options.process, trace=load.mode == "trace", warmup_s=options.warmup_seconds if load.mode == "rate" else 0.0,
+        prompts=prompts, max_tokens=options.max_tokens, temperature=options.temperature, seed=options.seed,
+        timeout_s=options.timeout_s, stream=options.stream, bearer_env=bearer,
+    )  # fmt: skip
+
+
+def streams(load: Load, audits: Sequence[Audit]) -> int:
+    """A level's concurrency: as asked in a closed loop, else the mean number under way, rounded, at least 1."""
+    if load.mode == "closed":
+        return int(load.value)
+    seen = [audit.achieved_concurrency for audit in audits if audit.achieved_concurrency is not None]
+    return max(1, round(sum(seen) / len(seen))) if seen else 1
+
+
+def search(
+    options: EvaluateOptions, measure: Callable[[Load, int, int], tuple[Records, Audit]], told: Callable[[Found], None]
+) -> None:
+    """Sweep for the highest level that keeps the objectives; `told` of each level as soon as it is measured.
+
+    `measure(load, requests, look)` runs one level once. An undecided level is measured up to LOOKS times and judged over all its
+    requests; what then is still undecided counts as not kept. Ends early where the client held the level back.
+    """
+    objectives = [objective.parse(text) for text in options.sweep]
+    mode: Mode = "rate" if options.rate else "closed"
+    first = min(options.rate) if options.rate else float(min(options.concurrency))
+    most = options.sweep_to or (first * 2**MOST_DOUBLINGS if options.rate else max(first, MOST_STREAMS))
+    kept: dict[float, bool] = {}
+    while (level := sweep.next_level(kept, first, most, whole=mode == "closed")) is not None:
+        load = Load(mode, level)
+        runs: list[tuple[Records, Audit]] = []
+        needed = 2 * max(each.requests_needed() for each in objectives)
+        verdict = objective.Check("undecided", (), ())
+        while verdict.verdict == "undecided" and len(runs) < LOOKS:
+            runs.append(measure(load, options.requests or max(needed, _least(load)), len(runs)))
+            verdict = objective.check(objectives, [record for records, _ in runs for record in records])
+        told(Found(load, runs, verdict))
+        kept[level] = verdict.verdict == "kept"
+        if any(audit.client_limited for _, audit in runs):
+            return
+
+
+def mark(levels: Sequence[Level], found: Sequence[Found], options: EvaluateOptions) -> list[Level]:
+    """The levels of a sweep in order of load, each with its check, the highest kept and the knee marked.
+
+    What the client held back is no figure of the server, so no such level is the highest or the knee.
+    """
+    pairs = sorted(zip(found, levels, strict=True), key=lambda pair: pair[0].load.value)
+    lost = min((each.load.value for each in found if each.check.verdict != "kept"), default=math.inf)
+    sound = [(each, level) for each, level in pairs if not level.client_limited]
+    held = [each.load.value for each, _ in sound if each.check.verdict == "kept" and each.load.value < lost]
+    rates = ((each.load.value, level.output_tokens_per_s) for each, level in sound)
+    bend = sweep.knee([(load, rate) for load, rate in rates if rate is not None])
+    marked = []
+    for each, level in pairs:
+        check = SloCheck(
+            objectives=options.sweep, verdict=each.check.verdict, shares=each.check.shares, intervals=each.check.intervals,
+            highest=bool(held) and each.load.value == max(held), knee=each.load.value == bend,
+        )  # fmt: skip
+        marked.append(level.model_copy(update={"slo": check}))
+    return marked
+
+
+def _rate(load: Load, options: EvaluateOptions) -> float | None:
+    if load.mode == "ramp" and options.ramp is not None:
+        return options.ramp[0]
+    return load.value if load.mode == "rate" else None
+
+
+def _open_requests(load: Load, options: EvaluateOptions) -> int | None:
+    """Ten seconds of the rate and at least eight; a trace has its own end."""
+    return None if load.mode == "trace" else max(8, math.ceil(10 * load.value))
+
+
+def _least(load: Load) -> int:
+    """At a rate ten seconds: the queue of a server that is asked for a little too much needs time to show."""
+    return default_requests(int(load.value)) if load.mode == "closed" else max(8, math.ceil(10 * load.value))

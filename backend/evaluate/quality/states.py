@@ -1,0 +1,193 @@
+"""Takes windows of text through one model and gives its logits: one decoder layer in memory at a time.
+
+A family whose layers have no outline (layered/families.py) is loaded whole instead. Knows checkpoints as they are saved
+(compressed-tensors, AutoAWQ), and nothing of scores or of the model it is compared with.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from backend.domain.errors import ImpossibleStack, ModelDamaged
+from backend.evaluate.quality import autoawq, cache, reference
+from backend.layered.hidden import SPILL_BYTES, Hidden
+from backend.layered.outline import Outline
+from backend.layered.passes import Passes, out_of_memory
+from backend.layered.source import Source
+
+if TYPE_CHECKING:
+    import torch
+
+Head = Callable[["torch.Tensor", int, slice], "torch.Tensor"]
+"""From what `run` gave, the number of a window and some of its positions to their logits [rows, vocabulary]."""
+
+
+class Place(NamedTuple):
+    """Where a model runs: `devices` as torch names them; hidden states of more than `spill_bytes` lie in files in `folder` (None:
+    where the system keeps temporary files)."""
+
+    devices: tuple[str, ...] = ("cpu",)
+    folder: Path | None = None
+    spill_bytes: int = SPILL_BYTES
+
+
+HERE = Place()
+
+
+class Model(Protocol):
+    """`layers` is how much there is to do, the output head counted as one; `vocabulary` the length of a row of logits."""
+
+    layers: int
+    vocabulary: int
+
+    def run(self, tokens: torch.Tensor, work: Path, tick: Callable[[float], None]) -> torch.Tensor:
+        """Take `tokens` [windows, length] through the layers; give what `head` makes logits of. `tick` hears how many layers are
+        done, in fractions.
+
+        Raises WorkError (values that are not finite, memory), ModelDamaged, DiskFull.
+        """
+
+    def head(self) -> AbstractContextManager[Head]:
+        """Loaded as long as the context lasts."""
+
+    def shares_head(self, other: Model) -> bool:
+        """Whether the other's head computes the very same."""
+
+
+def opened(folder: Path, place: Place, warn: Callable[[str], None]) -> Streamed | Whole:
+    """The model in `folder`. Raises ModelDamaged naming it where it cannot be read; memory that runs out stays what it is."""
+    from safetensors import SafetensorError
+
+    try:
+        source = _source(folder)
+        if source is not None:
+            try:
+                return Streamed(source, place, warn)
+            except ImpossibleStack:
+                warn("The layers of this family are not known here: it is scored with the whole model in memory.")
+        return Whole(folder)
+    except ModelDamaged as error:
+        raise _damaged(folder, str(error).rpartition(":")[0]) from None
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+        if out_of_memory(error):
+            raise
+        raise _damaged(folder, str(error).partition("\n")[0]) from None
+
+
+def _damaged(folder: Path, why: str) -> ModelDamaged:
+    return ModelDamaged(f"The model in {folder} cannot be loaded for scoring ({why}): make it again.")
+
+
+def method(folder: Path) -> str | None:
+    """`quant_method` of config.json; None for plain weights."""
+    quantization = json.loads((folder / "config.json").read_bytes()).get("quantization_config")
+    return str(quantization.get("quant_method")) if quantization else None
+
+
+def _source(folder: Path) -> Source | None:
+    """The checkpoint by the names of a plain one; None for a format that only transformers reads."""
+    if method(folder) == reference.METHOD:
+        return reference.Dequantized(folder)
+    if autoawq.is_gemm(folder):
+        return autoawq.Gemm(folder)
+    return Source(folder) if method(folder) is None else None
+
+
+class Streamed:
+    """One layer at a time; the hidden states between two layers are in memory, or on disk where they are large."""
+
+    def __init__(self, source: Source, place: Place, warn: Callable[[str], None]) -> None:
+        self.cache = cache.rounding_cache()
+        self.outline = Outline(source, self.cache)
+        self.source, self.place, self.warn = source, place, warn
+        self.layers = self.outline.count + 1
+        self.vocabulary = int(self.outline.config.get_text_config().vocab_size)
+
+    def run(self, tokens: torch.Tensor, work: Path, tick: Callable[[float], None]) -> torch.Tensor:
+        """Gives what left the last layer [windows, length, hidden]."""
+        shape = (*tokens.shape, self.outline.config.get_text_config().hidden_size)
+        hidden = Hidden((shape[0], shape[1], shape[2]), work, spill_bytes=self.place.spill_bytes)
+        passes = Passes(self.outline, tokens, self.place.devices, self.warn)
+        if self.place.devices[0] == "cpu":
+            passes.batch = 1  # more at a time gains nothing there, and what a wide layer computes outweighs its weights
+        passes.embed(hidden)
+        for number in range(self.outline.count):
+            self.outline.fill(number, self.place.devices[0])
+            with self._as_stored(number):
+                passes.through(number, hidden, None, True, lambda done, number=number: tick(number + done))  # type: ignore[misc]
+            self.outline.drop(number)
+            hidden.advance()
+        return hidden.entering
+
+    @contextmanager
+    def _as_stored(self, number: int) -> Iterator[None]:
+        """The filled layer computes with inputs, keys and values rounded as its checkpoint says."""
+        if not isinstance(self.source, reference.Dequantized):
+            yield
+            return
+        outline = self.outline
+        scales = self.source.cache_scales(outline.stored_name(number, outline.family.attention))
+        if scales is not None:
+            self.cache.scales[number] = scales
+        modules = ((outline.stored_name(number, path), module) for path, module in outline.layers[number].named_modules() if path)
+        with reference.round_inputs(self.source, modules):
+            yield
+
+    @contextmanager
+    def head(self) -> Iterator[Head]:
+        device = self.place.devices[0]
+        with self.outline.head(device) as head:
+            yield lambda left, number, part: head(left[number, part].to(device))
+
+    def shares_head(self, other: Model) -> bool:
+        return other is self or (isinstance(other, Streamed) and self.outline.shares_head(other.outline))
+
+
+class Whole:
+    """As transformers loads it, all in memory: for families without an outline and formats that only transformers reads."""
+
+    layers = 1
+
+    def __init__(self, folder: Path) -> None:
+        import torch
+        from transformers import AutoModelForCausalLM
+        from transformers.utils import logging
+
+        logging.disable_progress_bar()
+        if method(folder) == reference.METHOD:
+            self.model = reference.load(folder)
+        elif autoawq.is_gemm(folder):
+            source = autoawq.Gemm(folder)
+            self.model = reference.whole(folder, dict(source.read(source.plain())))
+        else:
+            self.model = AutoModelForCausalLM.from_pretrained(
+                folder, dtype=torch.float32, local_files_only=True, trust_remote_code=False, use_safetensors=True
+            )
+        self.model.eval()
+        self.vocabulary = int(self.model.config.get_text_config().vocab_size)
+
+    def run(self, tokens: torch.Tensor, work: Path, tick: Callable[[float], None]) -> torch.Tensor:
+        return tokens
+
+    @contextmanager
+    def head(self) -> Iterator[Head]:
+        """All positions of a window are computed at its first."""
+        import torch
+
+        last: dict[int, torch.Tensor] = {}
+
+        def of(tokens: torch.Tensor, number: int, part: slice) -> torch.Tensor:
+            if number not in last:
+                last.clear()
+                with torch.inference_mode():
+                    last[number] = self.model(tokens[number][None], use_cache=False).logits[0]
+            return last[number][part]
+
+        yield of
+
+    def shares_head(self, other: Model) -> bool:
+        return other is self

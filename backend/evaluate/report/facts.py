@@ -1,0 +1,120 @@
+"""How it was measured, as titled lists of (name, value): workload, load, comparison, hardware, versions, variants. No HTML."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from backend.domain.evaluation.document import EvaluateOptions, Evaluation, VariantResult
+from backend.present.words.verdicts import INTERLEAVE, figure, load_asked, scored
+
+Facts = list[tuple[str, str]]
+_HASH = re.compile(r"^([0-9a-f]{16})[0-9a-f]{16,}$")
+"""A hash is told apart by its first digits; the whole of it is in the JSON."""
+
+_ACRONYMS = {"cpu": "CPU", "gpu": "GPU", "cuda": "CUDA", "sha256": "SHA-256", "url": "URL", "os": "OS", "p50": "median"}
+
+
+def facts(evaluation: Evaluation) -> dict[str, Facts]:
+    """Heading -> facts, in the order shown."""
+    return {
+        "Workload": _plain(evaluation.workload),
+        "Load": _load(evaluation),
+        "Hardware": _plain(evaluation.hardware),
+        "Versions": list(evaluation.versions.items()) or [("Recorded", "nothing")],
+    }
+
+
+def moment(stamp: str) -> str:
+    """`2 January 2026, 03:04 UTC` from an ISO stamp; anything else as it is."""
+    try:
+        when = datetime.fromisoformat(stamp)
+    except ValueError:
+        return stamp
+    zone = f" {when.tzname()}" if when.tzinfo else ""
+    return f"{when.day} {when:%B %Y, %H:%M}{zone}"
+
+
+def _load(evaluation: Evaluation) -> Facts:
+    options = evaluation.options
+    return [
+        ("Measured", moment(evaluation.measured_at)),
+        ("Order of variants", INTERLEAVE.get(evaluation.interleave, evaluation.interleave)),
+        load_asked(options),
+        ("Repeats of each level", str(options.repeats)),
+        ("Requests a repeat", _length(options)),
+        ("Warm-up requests a stream", str(options.warmup_requests))
+        if not options.rate
+        else ("Warm-up", f"{options.warmup_seconds:g} s"),
+        ("Longest answer", f"{options.max_tokens} tokens"),
+        ("Temperature, seed", f"{options.temperature:g}, {options.seed}"),
+        ("Price", _price(options)),
+    ]
+
+
+def _length(options: EvaluateOptions) -> str:
+    if options.requests:
+        return str(options.requests)
+    return f"as many as {options.seconds:g} s took" if options.seconds else "as many as the workload gives"
+
+
+def _price(options: EvaluateOptions) -> str:
+    if options.price_per_hour is None:
+        return "none given"
+    discount = f", less {options.discount:.0%}" if options.discount else ""
+    return f"{options.price_per_hour:g} an hour{discount}; input to output tokens {options.input_output_ratio:g}:1"
+
+
+def variant_facts(result: VariantResult) -> dict[str, Any]:
+    variant = result.variant
+    speculation = variant.speculation
+    serving = {name: value for name, value in variant.serving.model_dump().items() if value is not None}
+    shown: Facts = [
+        ("Source", f"{variant.source} ({variant.kind})"),
+        ("Size on disk", _bytes(variant.bytes_on_disk)),
+        ("Recipe", variant.recipe_hash[:12] if variant.recipe_hash else "none: as it came"),
+        ("Serving", ", ".join(f"{name} {_value(value)}" for name, value in serving.items())),
+        ("Speculation", f"{speculation.method}, {speculation.tokens} tokens" if speculation else "none"),
+        ("Compile cache", "built ahead of time" if variant.compile_cache else "none"),
+        ("Ready after", f"{figure(result.ready_seconds)} s" if result.ready_seconds is not None else "not measured"),
+        ("Peak memory", _bytes(result.peak_rss_bytes)),
+        ("KL and perplexity scored on", scored(result)),
+    ]
+    return {"name": result.name, "facts": shown}
+
+
+def _bytes(count: int | None) -> str:
+    if count is None:
+        return "not measured"
+    return f"{count / 2**30:.2f} GiB" if count >= 2**30 else f"{count / 1e6:.1f} MB"
+
+
+def _plain(values: Mapping[str, Any]) -> Facts:
+    """Any mapping as names in words; nested ones are flattened."""
+    found: Facts = []
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            found += [(f"{_words(name)}, {inner}", shown) for inner, shown in _plain(value)]
+        else:
+            found.append((_words(name), _bytes(value) if name.endswith("_bytes") and isinstance(value, int) else _value(value)))
+    return found or [("Recorded", "nothing")]
+
+
+def _words(name: str) -> str:
+    words = name.removesuffix("_bytes").split("_")
+    spaced = " ".join(_ACRONYMS.get(word, word) for word in words)
+    return spaced[:1].upper() + spaced[1:]
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "not recorded"}[value]
+    if isinstance(value, list | tuple):
+        return ", ".join(_value(entry) for entry in value) or "none"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_value(inner)}" for name, inner in value.items())
+    if isinstance(value, int):
+        return f"{value:,}"
+    return figure(value, 6) if isinstance(value, float) else _HASH.sub(r"\1…", str(value))

@@ -1,0 +1,130 @@
+"""The report's tables as titles, columns and written cells. No HTML."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from backend.domain.evaluation import energy
+from backend.domain.evaluation.document import Evaluation, Level, Quality, VariantResult
+from backend.evaluate.report.draw import table
+from backend.present.tables import tasks
+from backend.present.tables.evaluation import (
+    MORE_COLUMNS,
+    MORE_PRICE_COLUMNS,
+    PRICE_COLUMNS,
+    THROUGHPUT_COLUMNS,
+    Columns,
+    Row,
+    distribution_table,
+    latency_columns,
+    rows,
+)
+from backend.present.words import search
+from backend.present.words.validity import reasons, valid
+from backend.present.words.verdicts import agreed_shares, direction, scored, share, times
+
+TOKEN_TIMES = {"continuous": "server", "final": "spread", "none": "none"}
+"""Where the moment of each token is known from."""
+AGREED = {"Greedy match": "greedy match", "Answers with the same words": "exact match", "Token F1 of answers": "token F1"}
+
+
+def found(evaluation: Evaluation) -> dict[str, list[Row]]:
+    """Name -> rows with figures as figures."""
+    return {
+        "latency": rows(evaluation, latency_columns()),
+        "throughput": rows(evaluation, {**THROUGHPUT_COLUMNS, **_more(evaluation)}),
+        "price": rows(evaluation, {**PRICE_COLUMNS, **_more_prices(evaluation)}),
+        "comparison": _comparison(evaluation),
+        "distributions": distribution_table(evaluation),
+        "quality": [_quality(result) for result in evaluation.variants],
+        "tasks": tasks.rows(evaluation),
+        "sweep": search.rows(evaluation),
+        "energy": [*energy.rows(evaluation)],
+        "validity": [_validity(result, level) for result in evaluation.variants for level in result.levels],
+    }
+
+
+def tables(evaluation: Evaluation) -> dict[str, dict[str, Any]]:
+    """Name -> {columns, rows}: columns of {text, number}, rows of {starts, cells}; `starts` where another variant begins."""
+    return {name: table(listed) for name, listed in found(evaluation).items()}
+
+
+def _more(evaluation: Evaluation) -> Columns:
+    """Energy only where the machine reports it."""
+    reported = any(level.energy for result in evaluation.variants for level in result.levels)
+    return {name: read for name, read in MORE_COLUMNS.items() if reported or not name.startswith("Energy")}
+
+
+def _more_prices(evaluation: Evaluation) -> dict[str, Any]:
+    total, blended, sagemaker = MORE_PRICE_COLUMNS.items()
+    ratio = f"{evaluation.options.input_output_ratio:g}:1"
+    return dict([total, (f"{blended[0]} ({ratio})", blended[1]), (f"{sagemaker[0]} ({ratio})", sagemaker[1])])
+
+
+def _comparison(evaluation: Evaluation) -> list[Row]:
+    return [
+        {
+            "Variant": row.variant,
+            "Concurrency": row.key,
+            "Metric": f"{direction(row.metric).title} ({row.metric})",
+            "Ratio to baseline": None if row.ratio is None else times(row.ratio),
+            "95% interval": None if row.ci95 is None else times(1.0, row.ci95).partition("95% ")[2].rstrip(")"),
+            "p, adjusted": None if row.p_value is None else f"{row.p_value:.2g}",
+            "Verdict": row.verdict,
+        }
+        for row in evaluation.comparison
+    ]
+
+
+def _quality(result: VariantResult) -> Row:
+    quality = result.quality or Quality(scored="unavailable")
+    low, high = quality.kl_ci95 or (None, None)
+    shares = agreed_shares(quality)
+    return {
+        "Variant": result.name,
+        "Perplexity": quality.perplexity,
+        "Perplexity of the original": quality.perplexity_original,
+        "Mean KL (nats a token)": quality.kl_mean,
+        "KL, 95% from": low,
+        "KL, 95% to": high,
+        "Answers compared": quality.answers,
+        **{title: share(*shares[name]) if name in shares else None for title, name in AGREED.items()},
+        "First divergences / tokens": _share(quality.first_divergence_share, 2),
+        "Scored on": scored(result),
+    }
+
+
+def _validity(result: VariantResult, level: Level) -> Row:
+    audit = level.audit
+    errors = ", ".join(f"{kind} {count}" for kind, count in level.errors.items())
+    used = _used(audit)
+    return {
+        "Variant": result.name,
+        "Requested concurrency": level.key,
+        "Valid": valid(level),
+        "Why not": "; ".join(reasons(level)),
+        "Achieved concurrency": _number(audit.get("achieved_concurrency")),
+        "Client headroom": None if used is None else _share(max(0.0, 1 - used)),
+        "Errors": f"{level.invocation_errors}" + (f" ({errors})" if errors else ""),
+        "Looping outputs": f"{level.looping_outputs} of {level.requests}",
+        "Loop lag p99 (ms)": _number(audit.get("loop_lag_ms_p99")),
+        "Coalesced reads": _share(_number(audit.get("coalesced_share"))),
+        "Other programs (cores)": _number((audit.get("disturbance") or {}).get("others")),
+        "Warm-up errors": _number(audit.get("warmup_errors")),
+        "Token times": ", ".join(TOKEN_TIMES.get(name, name) for name in audit.get("token_times") or ()),
+        "Repeats kept": f"{len(level.blocks)} of {level.repeats}",
+    }
+
+
+def _used(audit: dict[str, Any]) -> float | None:
+    """The share of one core that the load generator took while the level ran."""
+    cpu, wall = _number(audit.get("cpu_s")), _number(audit.get("wall_s"))
+    return cpu / wall if cpu is not None and wall else None
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _share(value: float | None, decimals: int = 1) -> str | None:
+    return None if value is None else f"{value:.{decimals}%}"

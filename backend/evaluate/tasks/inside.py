@@ -1,0 +1,189 @@
+"""The process that scores tasks: one request on standard input, lm-eval against a server, one answer in JSON.
+
+    python -m backend.evaluate.tasks.inside
+
+Runs under the `quality` interpreter: the standard library and lm-eval. What lm-eval prints goes to standard error, which is the
+job's log. When the other side goes away, so does this process. Knows nothing of variants or evaluations.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import sys
+import threading
+import traceback
+from pathlib import Path
+from typing import Any
+
+ANSWER_S = 600
+"""Seconds until one request counts as failed."""
+
+KEY = "OPENAI_API_KEY"
+"""The environment variable from which lm-eval takes the token that a server asks for."""
+
+MOST_WRITTEN = 256
+"""Tokens of an answer where the task does not say: lm-eval's own."""
+
+
+def main() -> int:
+    """Exit 0 with a result, 1 with an error's sentence."""
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    request = json.loads(sys.stdin.readline())
+    threading.Thread(target=_outlive_nobody, daemon=True).start()
+    try:
+        answer = check(request) if request["url"] is None else score(request)
+    except Exception as error:  # noqa: BLE001 - a library may raise anything; it must become a sentence
+        traceback.print_exc()
+        first = (str(error).strip() or type(error).__name__).partition("\n")[0].rstrip(".")
+        answer = {"error": f"{type(error).__name__}: {first[:300]}"}
+    out.write(json.dumps(answer) + "\n")
+    out.flush()
+    return int("error" in answer)
+
+
+def check(request: dict[str, Any]) -> dict[str, Any]:
+    """Make the requests of every task, without a model to ask: a row that a template cannot take is found here.
+
+    Returns `harness` and the requests of each task.
+    """
+    import lm_eval
+
+    counted = {}
+    for name, task in _load(request).items():
+        task.build_all_requests(limit=request["limit"])
+        counted[name] = len(task.instances)
+    return {"harness": f"lm-eval {lm_eval.__version__}", "requests": counted}
+
+
+def score(request: dict[str, Any]) -> dict[str, Any]:
+    """Ask the server at `url` (OpenAI completions, `served_name`) with the tokenizer in the folder `tokenizer`.
+
+    Prompts are sent as token ids and scored from the log-probabilities that the server echoes. Returns `harness`, `cut` (a
+    count for each task of the prompts that were longer than the context) and `scores`: task, metric, value, stderr, samples,
+    higher_is_better and `each`, [sample, score] where a sample has a score that is a number.
+    """
+    import lm_eval
+
+    tasks, cut = _load(request), _Cut()
+    context = _context(request["url"], request["served_name"])
+    logging.getLogger("lm_eval.models.api_models").addHandler(cut)
+    scores, cuts = [], {}
+    for name, task in tasks.items():
+        cut.count = 0
+        found = lm_eval.simple_evaluate(
+            model="local-completions", model_args=_model(request, context), tasks=[task], limit=request["limit"],
+            bootstrap_iters=1000, log_samples=True, task_manager=_manager(),
+        )  # fmt: skip
+        scores += _scores(name, found)
+        cuts[name] = cut.count + _cut_answers(task, request["tokenizer"], context)
+    return {"harness": f"lm-eval {lm_eval.__version__}", "scores": scores, "cut": cuts}
+
+
+def _load(request: dict[str, Any]) -> dict[str, Any]:
+    """Name -> task. A template fills in a row and may do nothing else: lm-eval's own environment would let it run code."""
+    from jinja2 import BaseLoader, StrictUndefined
+    from jinja2.sandbox import SandboxedEnvironment
+    from lm_eval import utils
+
+    sandbox = SandboxedEnvironment(loader=BaseLoader(), undefined=StrictUndefined, keep_trailing_newline=True)
+    sandbox.filters.update(utils.env.filters)
+    utils.env = sandbox
+    return dict(_manager().load([_config(Path(folder)) for folder in request["folders"]])["tasks"])
+
+
+def _manager() -> Any:
+    from lm_eval.tasks import TaskManager
+
+    return TaskManager(include_defaults=False)
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    """The settings of a task's copy, with its data files where they lie."""
+    config: dict[str, Any] = json.loads((folder / "task.json").read_text())["config"]
+    files = config["dataset_kwargs"]["data_files"]
+    named = {split: [str(folder / name) for name in names] for split, names in files.items()}
+    return {**config, "dataset_kwargs": {"data_files": named}}
+
+
+def _model(request: dict[str, Any], context: int) -> dict[str, Any]:
+    return {
+        "model": request["served_name"], "base_url": f"{request['url']}/completions", "tokenizer": request["tokenizer"],
+        "tokenizer_backend": "huggingface", "tokenized_requests": True, "num_concurrent": request["streams"],
+        "max_length": context, "timeout": ANSWER_S,
+    }  # fmt: skip
+
+
+def _context(url: str, served_name: str) -> int:
+    """Tokens that the server takes, prompt and answer together; lm-eval's own 2048 where it does not say."""
+    import requests
+
+    token = os.environ.get(KEY)
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    listed = requests.get(f"{url}/models", timeout=30, headers=headers).json()["data"]
+    found = next((row.get("max_model_len") for row in listed if row["id"] == served_name), None)
+    return int(found or 2048)
+
+
+def _cut_answers(task: Any, tokenizer: str, context: int) -> int:
+    """Prompts to be answered that do not fit: lm-eval cuts these without a word. Its room is the context less one token less the
+    longest answer. Not counted without a tokenizer.json."""
+    from tokenizers import Tokenizer
+
+    file = Path(tokenizer) / "tokenizer.json"
+    asked = [instance.args for instance in task.instances if instance.request_type == "generate_until"]
+    if not asked or not file.is_file():
+        return 0
+    counted = Tokenizer.from_file(str(file))
+    longest = [context - 1 - int(more.get("max_gen_toks", MOST_WRITTEN)) for _, more in asked]
+    return sum(len(counted.encode(text).ids) > room for (text, _), room in zip(asked, longest, strict=True))
+
+
+class _Cut(logging.Handler):
+    """Counts what lm-eval says of likelihoods whose prompt did not fit."""
+
+    count = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.count += "truncat" in record.getMessage().lower()
+
+
+def _scores(name: str, found: Any) -> list[dict[str, Any]]:
+    """`metric,filter` -> one row each; the filter is named only where it is not lm-eval's `none`."""
+    figures, better = found["results"][name], found["higher_is_better"][name]
+    rows = []
+    for key, value in figures.items():
+        metric, _, chosen = key.partition(",")
+        if not chosen or metric.endswith("_stderr") or not isinstance(value, int | float):
+            continue
+        stderr = figures.get(f"{metric}_stderr,{chosen}")
+        samples = [row for row in found["samples"][name] if row["filter"] == chosen]
+        rows.append({
+            "task": name,
+            "metric": metric if chosen == "none" else key,
+            "value": _number(value),
+            "stderr": _number(stderr),
+            "samples": len(samples),
+            "higher_is_better": bool(better.get(metric, True)),
+            "each": [[row["doc_id"], float(row[metric])] for row in samples if isinstance(row.get(metric), int | float)],
+        })  # fmt: skip
+    return rows
+
+
+def _number(value: Any) -> float | None:
+    """lm-eval writes N/A where it has none."""
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+
+
+def _outlive_nobody() -> None:
+    """Standard input ends when the process that started this one is gone, however it went."""
+    while sys.stdin.read(1):
+        continue
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,149 @@
+"""A chart in words and in figures, for whoever cannot see it or wants to draw it again: alternative text, rows and CSV.
+
+Reads nothing but the plotly figure, so that it says exactly what is drawn.
+"""
+
+from __future__ import annotations
+
+import csv as csv_format
+import io
+import re
+from collections.abc import Iterable
+from html import unescape
+from typing import Any
+
+from backend.present.charts.theme import Figure, unbroken
+from backend.present.tables.evaluation import Row, inert
+from backend.present.words.verdicts import figure as number
+
+INTERVAL = ("from", "to")
+
+
+def alt(figure: Figure) -> str:
+    """Its title and axes, then each series with its lowest and highest point, and which series leads where one way is better."""
+    drawn = figure["layout"]
+    title = unbroken(drawn["title"]["text"])
+    if not figure["data"]:
+        return f"{title}: {drawn['annotations'][0]['text']}"
+    traces = _series(figure)
+    said = [
+        *(_series_words(trace, drawn) for trace in traces),
+        *(unescape(note.get("hovertext", note["text"])) for note in drawn.get("annotations", ())),
+    ]
+    sentences = [title, _axes(traces, drawn), "; ".join(said), _leader(traces, drawn)]
+    return f"{'. '.join(sentence for sentence in sentences if sentence)}."
+
+
+def _series(figure: Figure) -> list[dict[str, Any]]:
+    """The traces with points of their own: a guide line repeats points of others."""
+    return [trace for trace in figure["data"] if trace.get("marker") and trace["x"]]
+
+
+def _axes(traces: list[dict[str, Any]], drawn: dict[str, Any]) -> str:
+    along = [x for trace in traces for x in trace["x"]]
+    if not along:
+        return ""
+    ends = f"{_along(min(along))} to {_along(max(along))}"
+    return f"Across: {drawn['xaxis']['title']['text']}, {ends}. Up: {drawn['yaxis']['title']['text']}"
+
+
+def _series_words(trace: dict[str, Any], drawn: dict[str, Any]) -> str:
+    one = len(set(trace["customdata"])) == 1
+    name, ys = unescape(trace["customdata"][0] if one else trace["name"]), trace["y"]
+    if len(ys) == 1:
+        return f"{name}: {_point(trace, 0, drawn)}"
+    low, high = ys.index(min(ys)), ys.index(max(ys))
+    hollow = sum(_is_hollow(trace, place) for place in range(len(ys)))
+    open_marks = f", {hollow} of them not the server's figures" if hollow else ""
+    return f"{name}: {len(ys)} points{open_marks} from {_point(trace, low, drawn)} to {_point(trace, high, drawn)}"
+
+
+def _point(trace: dict[str, Any], place: int, drawn: dict[str, Any]) -> str:
+    """`240 at concurrency 16`."""
+    marks, mark = trace.get("text"), drawn.get("meta", {}).get("mark")
+    where = (mark, marks[place]) if marks and mark else (drawn["xaxis"]["title"]["text"], _along(trace["x"][place]))
+    return f"{number(trace['y'][place])} at {_unitless(where[0])} {where[1]}"
+
+
+def _along(value: float) -> str:
+    """Whole numbers, as streams and layers are, stay whole."""
+    return str(value) if isinstance(value, int) else number(value)
+
+
+def _unitless(title: str) -> str:
+    bare = title.partition(" (")[0]
+    return f"{bare[:1].lower()}{bare[1:]}" if not bare[:2].isupper() else bare
+
+
+def _leader(traces: list[dict[str, Any]], drawn: dict[str, Any]) -> str:
+    """Which series leads where all of them have a valid point, as far along as that goes. A figure, not a verdict."""
+    better = drawn.get("meta", {}).get("better")
+    valid = [{x for place, x in enumerate(trace["x"]) if not _is_hollow(trace, place)} for trace in traces]
+    shared = set.intersection(*valid) if valid else set()
+    if better is None or not shared or len(traces) < 2:
+        return ""
+    at = max(shared)
+    found = [(trace["y"][trace["x"].index(at)], unescape(trace["customdata"][0])) for trace in traces]
+    value, name = (min if better == "lower" else max)(found)
+    end = "lowest" if better == "lower" else "highest"
+    where = f"{_unitless(drawn['xaxis']['title']['text'])} {_along(at)}"
+    return f"{better.title()} is better: at {where} {name} is {end}, {number(value)}"
+
+
+def _is_hollow(trace: dict[str, Any], place: int) -> bool:
+    """Drawn open among others: not the server's own figure. A trace that is open as a whole is a ring around marks."""
+    symbols = trace["marker"].get("symbol")
+    return isinstance(symbols, list) and symbols[place].endswith("-open")
+
+
+def rows(figure: Figure) -> list[Row]:
+    """One a plotted point: its series, x and y under the axes' titles, its intervals, and where the figures are from."""
+    own = [trace for trace in _series(figure) if trace.get("hoverinfo") != "skip"]
+    return [_row(trace, place, figure["layout"]) for trace in own for place in range(len(trace["x"]))]
+
+
+def _row(trace: dict[str, Any], place: int, drawn: dict[str, Any]) -> Row:
+    meta = drawn.get("meta", {})
+    found: Row = {"Series": unescape(trace["customdata"][place])}
+    if trace.get("text"):
+        found[meta.get("mark") or meta["label"]] = trace["text"][place]
+    for axis in ("x", "y"):
+        title = drawn[_axis(trace, axis)]["title"]["text"]
+        found |= {title: trace[axis][place], **_interval(trace, axis, place, title, meta.get("interval", INTERVAL))}
+    if isinstance(trace["marker"].get("symbol"), list):
+        found["Valid"] = "no" if _is_hollow(trace, place) else "yes"
+    return {**found, "Provenance": unescape(meta.get("provenance", "").replace("<br>", " "))}
+
+
+def _axis(trace: dict[str, Any], axis: str) -> str:
+    """The layout's name of the trace's own axis: `y2` is `yaxis2`."""
+    own = str(trace.get(f"{axis}axis", axis))
+    return f"{axis}axis{own[1:]}"
+
+
+def _interval(trace: dict[str, Any], axis: str, place: int, title: str, ends: tuple[str, str]) -> Row:
+    bar = trace.get(f"error_{axis}", {})
+    if "array" not in bar:
+        return {}
+    value = trace[axis][place]
+    return {f"{title}, {ends[0]}": value - bar["arrayminus"][place], f"{title}, {ends[1]}": value + bar["array"][place]}
+
+
+def csv(figure: Figure) -> str:
+    """RFC 4180: the rows of `rows`, with a header. No cell is a formula to a spreadsheet."""
+    found = rows(figure)
+    out = io.StringIO(newline="")
+    writer = csv_format.writer(out)
+    writer.writerows(_cells(found))
+    return out.getvalue()
+
+
+def _cells(found: list[Row]) -> Iterable[list[Any]]:
+    header = list(dict.fromkeys(name for row in found for name in row))
+    yield [inert(name) for name in header]
+    yield from ([inert(row.get(name)) for name in header] for row in found)
+
+
+def file_name(figure: Figure) -> str:
+    """Of the title, for a download, without its ending: `time-to-first-token-p50-ms`."""
+    return re.sub(r"[^a-z0-9]+", "-", unbroken(figure["layout"]["title"]["text"]).lower()).strip("-")[:60] or "chart"

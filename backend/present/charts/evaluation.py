@@ -1,0 +1,162 @@
+"""Evaluations as charts: pure data for plotly, with no plotly here. The app and the report draw the same figures.
+
+Every mark's hover text names where, when and with what it was measured. Whiskers reach over the repeats of a level. Each
+chart has its words too: `alt` says what it shows to whoever cannot see it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from backend.domain.evaluation.document import Evaluation, Level, Summary
+from backend.present.charts.alt import alt
+from backend.present.charts.parts import at, finite, flags, legend_name, levels, marker, note, provenance, uncounted_variants
+from backend.present.charts.theme import Figure, Theme, concurrency_axis, empty, layout, style, text
+from backend.present.charts.tradeoffs import pareto, quality_speed
+from backend.present.tables.evaluation import csv, table
+from backend.present.words.verdicts import figure
+
+__all__ = [
+    "LATENCIES",
+    "PERCENTILES",
+    "PRICES",
+    "THROUGHPUTS",
+    "alt",
+    "csv",
+    "latency",
+    "pareto",
+    "price",
+    "quality_speed",
+    "table",
+    "throughput",
+]
+
+PERCENTILES = ("p50", "p90", "p95", "p99")
+LATENCIES = {
+    "ttft_ms": "Time to first token",
+    "tpot_ms": "Inter-token latency",
+    "chunk_gap_ms": "Time between chunks",
+    "client_latency_ms": "Client latency",
+}
+THROUGHPUTS = {
+    "output_tokens_per_s": "Output tokens/s, all streams",
+    "output_tokens_per_s_per_request": "Output tokens/s per request",
+    "input_tokens_per_s": "Input tokens/s, all streams",
+}
+PRICES = {
+    "per_million_input": "Price per million input tokens",
+    "per_million_output": "Price per million output tokens",
+    "per_million_total": "Price per million tokens, input and output",
+    "blended_3_to_1": "Blended price per million tokens",
+    "blended_sagemaker": "Blended price, SageMaker-compatible",
+}
+CURRENCY = "in the currency of the hourly price"
+NO_PRICE = "No price was given: set a price per hour."
+
+
+class _Line(NamedTuple):
+    """What one line chart draws: the value of a level, the block figures its whiskers span, and its words."""
+
+    title: str
+    unit: str
+    value: Callable[[Level], float | None]
+    block: str | None = None
+
+    @property
+    def heading(self) -> str:
+        """The title, with its unit where it does not name it already."""
+        return f"{self.title} (ms)" if self.unit == "ms" else self.title
+
+    @property
+    def axis(self) -> str:
+        return "Price (hourly price's currency)" if self.unit == CURRENCY else self.heading
+
+    @property
+    def better(self) -> str:
+        """Which way."""
+        return "higher" if self.unit == "tokens/s" else "lower"
+
+
+def latency(evaluation: Evaluation, metric: str = "ttft_ms", percentile: str = "p50", theme: Theme = "light") -> Figure:
+    """A latency against concurrency. `metric`: one of LATENCIES; `percentile`: one of PERCENTILES. Milliseconds."""
+    return _line_chart(evaluation, _latency_line(metric, percentile), theme, "No request gave this latency.")
+
+
+def throughput(evaluation: Evaluation, metric: str = "output_tokens_per_s", theme: Theme = "light") -> Figure:
+    """Tokens per second against concurrency. `metric`: one of THROUGHPUTS."""
+    return _line_chart(evaluation, _throughput_line(metric), theme, "No throughput was measured.")
+
+
+def price(evaluation: Evaluation, metric: str = "per_million_output", theme: Theme = "light") -> Figure:
+    """Price against concurrency, in the currency of the hourly price. `metric`: one of PRICES."""
+    missing = NO_PRICE if evaluation.options.price_per_hour is None else "This price could not be computed."
+    return _line_chart(evaluation, _price_line(metric), theme, missing)
+
+
+def _latency_line(metric: str, percentile: str) -> _Line:
+    def value(level: Level) -> float | None:
+        summary: Summary | None = getattr(level, metric)
+        return getattr(summary, percentile) if summary else None
+
+    return _Line(f"{LATENCIES[metric]}, {percentile}", "ms", value, f"{metric}_{percentile}")
+
+
+def _throughput_line(metric: str) -> _Line:
+    return _Line(THROUGHPUTS[metric], "tokens/s", lambda level: getattr(level, metric), metric)
+
+
+def _price_line(metric: str) -> _Line:
+    return _Line(PRICES[metric], CURRENCY, lambda level: getattr(level.price, metric) if level.price else None)
+
+
+def _line_chart(evaluation: Evaluation, line: _Line, theme: Theme, missing: str) -> Figure:
+    traces = [_trace(evaluation, index, line, theme) for index in range(len(evaluation.variants))]
+    drawn = [trace for trace in traces if trace["y"]]
+    priced = line.unit != CURRENCY or evaluation.options.price_per_hour is not None
+    silent = uncounted_variants(evaluation, line.value) if priced else []
+    if not drawn:
+        return empty(line.heading, f"{silent[0]}." if silent else missing, theme)
+    y = {"label": line.axis, "rangemode": "tozero"}
+    meta = {"better": line.better, "interval": ["lowest repeat", "highest repeat"], "provenance": provenance(evaluation)}
+    around = layout(line.heading, concurrency_axis(levels(evaluation)), y, theme, **meta)
+    return {"data": drawn, "layout": {**around, "annotations": [note(words, theme) for words in silent]}}
+
+
+def _trace(evaluation: Evaluation, index: int, line: _Line, theme: Theme) -> dict[str, Any]:
+    result = evaluation.variants[index]
+    points = [(level, value) for level in result.levels if (value := finite(line.value(level))) is not None]
+    look = style(index, theme)
+    where = provenance(evaluation)
+    said = [
+        f"{at(result, level)}<br>{line.title}: {figure(value)} {line.unit}{flags(level)}<br>{where}" for level, value in points
+    ]
+    return {
+        "type": "scatter",
+        "mode": "lines+markers",
+        "name": legend_name(result.name),
+        "customdata": [text(result.name)] * len(points),
+        "x": [level.concurrency for level, _ in points],
+        "y": [value for _, value in points],
+        "hovertext": said,
+        "hoverinfo": "text",
+        "line": {"color": look.colour, "dash": look.dash, "width": 2},
+        "marker": marker(index, theme, [level for level, _ in points]),
+        "error_y": _whiskers(points, line.block, look.colour),
+    }
+
+
+def _whiskers(points: Sequence[tuple[Level, float]], block: str | None, colour: str) -> dict[str, Any]:
+    """From the lowest to the highest repeat; nothing where the repeats did not keep this figure."""
+    if block is None:
+        return {"visible": False}
+    spans = [[b[block] for b in level.blocks if block in b] or [value] for level, value in points]
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": [max(0.0, max(span) - value) for span, (_, value) in zip(spans, points, strict=True)],
+        "arrayminus": [max(0.0, value - min(span)) for span, (_, value) in zip(spans, points, strict=True)],
+        "color": colour,
+        "thickness": 1,
+        "width": 3,
+    }

@@ -1,0 +1,84 @@
+"""Figures of another load generator beside ours on one chart. Pure data for plotly.
+
+Theirs are open marks on dotted lines and say in every hover where they come from; ours are drawn as everywhere. A figure stands
+on a chart only where its file holds it, and a metric whose definition differs says so in the series' name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from backend.domain.evaluation.document import Evaluation
+from backend.domain.imported.result import TITLES, ImportedLevel, ImportedResult
+from backend.present.charts import evaluation as charts
+from backend.present.charts.parts import LEGEND_WIDTH, legend_name
+from backend.present.charts.theme import Figure, Theme, concurrency_axis, empty, layout, style, text
+from backend.present.words.verdicts import figure, streams
+
+SHOWN = ("ttft_ms", "tpot_ms", "client_latency_ms", "output_tokens_per_s")
+NOTHING = "No imported file holds this figure at a known concurrency."
+
+
+def beside(
+    evaluation: Evaluation | None, results: Sequence[ImportedResult], metric: str, theme: Theme = "light", percentile: str = "p50"
+) -> Figure:
+    """`metric`, one of SHOWN, against concurrency: ours of `evaluation`, if any, and theirs. Milliseconds or tokens/s."""
+    ours = _ours(evaluation, metric, percentile, theme)
+    drawn = [*ours.get("data", ())]
+    theirs = [trace for index, one in enumerate(results) if (trace := _trace(one, len(drawn) + index, metric, percentile, theme))]
+    title = f"{TITLES[metric]}, {percentile} (ms)" if metric.endswith("_ms") else f"{TITLES[metric]}, all streams"
+    if not theirs:
+        return empty(title, NOTHING, theme)
+    ticks = sorted({x for trace in [*drawn, *theirs] for x in trace["x"]})
+    sources = "; ".join(dict.fromkeys(text(one.provenance) for one in results))
+    where = ours["layout"]["meta"]["provenance"] if drawn else ""
+    meta = {"provenance": f"{where}{'<br>' if where else ''}open marks: {sources}"}
+    y = {"label": title, "rangemode": "tozero"}
+    return {"data": [*drawn, *theirs], "layout": layout(title, concurrency_axis(ticks), y, theme, **meta)}
+
+
+def _ours(evaluation: Evaluation | None, metric: str, percentile: str, theme: Theme) -> Figure:
+    if evaluation is None:
+        return {}
+    if metric == "output_tokens_per_s":
+        return charts.throughput(evaluation, metric, theme)
+    return charts.latency(evaluation, metric, percentile, theme)
+
+
+def _trace(result: ImportedResult, index: int, metric: str, percentile: str, theme: Theme) -> dict[str, Any] | None:
+    found = [
+        (level, value)
+        for level in sorted(result.levels, key=lambda level: level.concurrency or 0)
+        if level.concurrency and (value := _value(level, metric, percentile)) is not None
+    ]
+    if not found:
+        return None
+    look, name = style(index, theme), f"{result.name}, {result.provenance}"
+    return {
+        "type": "scatter",
+        "mode": "lines+markers",
+        "name": f"{legend_name(result.name[: LEGEND_WIDTH - 1])}, imported",
+        "customdata": [text(name)] * len(found),
+        "x": [level.concurrency for level, _ in found],
+        "y": [value for _, value in found],
+        "hovertext": [_said(result, level, metric, value) for level, value in found],
+        "hoverinfo": "text",
+        "line": {"color": look.colour, "dash": "dot", "width": 1},
+        "marker": {"color": look.colour, "symbol": f"{look.symbol}-open", "size": 11, "line": {"color": look.colour, "width": 2}},
+    }
+
+
+def _value(level: ImportedLevel, metric: str, percentile: str) -> float | None:
+    found = getattr(level, metric)
+    return found if found is None or isinstance(found, float) else getattr(found, percentile)
+
+
+def _said(result: ImportedResult, level: ImportedLevel, metric: str, value: float) -> str:
+    unit = "ms" if metric.endswith("_ms") else "tokens/s"
+    fits = {each.fit for each in result.definitions if each.metric == metric}
+    differs = "<br>defined otherwise than ours" if "differs" in fits else ""
+    return (
+        f"<b>{text(result.name)}</b> at {streams(level.key)}<br>{TITLES[metric]}: {figure(value)} {unit}{differs}"
+        f"<br>{text(result.provenance)}"
+    )

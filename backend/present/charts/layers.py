@@ -1,0 +1,70 @@
+"""What quantization or pruning did to each linear of a model, as a chart: pure data for plotly, after the manifest's errors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from backend.present.charts.theme import Figure, Theme, empty, layout, style, text
+from backend.present.words.layers import NUMBERED
+from backend.present.words.verdicts import figure
+
+MEASURED = "measured on the calibration text while it was made"
+WHOLE = "decoder layer"
+"""What a row stands for whose name ends in its number: the libraries tell the error of a layer, not of its linears."""
+
+
+def layer_errors(layers: Sequence[Mapping[str, Any]], theme: Theme = "light", done: str = "quantized") -> Figure:
+    """Relative error of each linear's output against its layer number, one series a kind of linear. Percent.
+
+    `done` says what was done to them (`layer_words.done`); empty where weights stayed as they were.
+    """
+    series = _series(layers) if done else {}
+    if not series:
+        return empty("Error of each linear", "No weight was changed: every linear is the original.", theme)
+    traces = [_trace(index, kind, rows, theme) for index, (kind, rows) in enumerate(series.items())]
+    x, y = {"label": "Layer", "dtick": _tick(layers)}, {"label": "Relative error (%)", "rangemode": "tozero"}
+    title = f"Error of each {done} {'layer' if set(series) == {WHOLE} else 'linear'}"
+    drawn = layout(title, x, y, theme, provenance=MEASURED)
+    return {"data": traces, "layout": drawn}
+
+
+def _series(layers: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[int, Mapping[str, Any]]]]:
+    """Kind of linear -> (layer number, row); a name without a number takes its place in the list."""
+    found: dict[str, list[tuple[int, Mapping[str, Any]]]] = {}
+    for place, row in enumerate(layers):
+        name = str(row.get("name", ""))
+        numbered = NUMBERED.search(name)
+        kind = (name[numbered.end() :] or WHOLE) if numbered else name
+        found.setdefault(kind, []).append((int(numbered.group(1)) if numbered else place, row))
+    return found
+
+
+def _tick(layers: Sequence[Mapping[str, Any]]) -> int:
+    """Whole layers, at most about twenty ticks."""
+    highest = max(number for rows in _series(layers).values() for number, _ in rows)
+    return max(1, round(highest / 20))
+
+
+def _trace(index: int, kind: str, rows: Sequence[tuple[int, Mapping[str, Any]]], theme: Theme) -> dict[str, Any]:
+    look = style(index + 1, theme)
+    return {
+        "type": "scatter",
+        "mode": "lines+markers",
+        "name": text(kind),
+        "customdata": [text(kind)] * len(rows),
+        "x": [number for number, _ in rows],
+        "y": [100 * float(row["relative_error"]) for _, row in rows],
+        "hovertext": [_hover(row) for _, row in rows],
+        "hoverinfo": "text",
+        "line": {"color": look.colour, "dash": look.dash, "width": 1},
+        "marker": {"color": look.colour, "symbol": look.symbol, "size": 8},
+    }
+
+
+def _hover(row: Mapping[str, Any]) -> str:
+    plain = row.get("rtn_relative_error")
+    against = f"<br>plain rounding: {figure(100 * float(plain))} %" if plain is not None else ""
+    own = f"<b>{text(row.get('name', ''))}</b><br>relative error: {figure(100 * float(row['relative_error']))} %"
+    zeros = f"<br>zeros: {figure(100 * float(row['zeros']))} %" if row.get("zeros") is not None else ""
+    return f"{own}{against}{zeros}<br>{MEASURED}"

@@ -1,0 +1,48 @@
+"""How long the prompts of a workload are, as a chart. Pure data for plotly."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from backend.present.charts.theme import COLOURS, Figure, Theme, empty, layout, style, text
+
+BINS = 20
+
+
+def token_histogram(lengths: Sequence[int], workload: str, model: str, theme: Theme = "light") -> Figure:
+    """Prompts by their tokens as `model` counts them, in at most BINS bars of one width in whole tokens."""
+    title = "Prompts by length"
+    if not lengths:
+        return empty(title, "No prompt was counted.", theme)
+    bars = histogram(lengths)
+    width = bars[0][1] - bars[0][0]
+    said = [
+        f"{count} prompts of {start} to {end - 1} tokens" if width > 1 else f"{count} prompts of {start} tokens"
+        for start, end, count in bars
+    ]
+    x = {"label": "Tokens", "rangemode": "normal"}
+    where = f"counted with the tokenizer of {text(model)}"
+    drawn = layout(title, x, {"label": "Prompts", "rangemode": "tozero"}, theme, provenance=where)
+    series = {
+        "type": "bar",
+        "name": text(workload),
+        "customdata": [text(workload)] * len(bars),
+        "x": [(start + end - 1) / 2 for start, end, _ in bars],
+        "y": [count for _, _, count in bars],
+        "width": [width] * len(bars),
+        "hovertext": [f"{words}<br>{where}" for words in said],
+        "hoverinfo": "text",
+        "marker": {"color": style(1, theme).colour, "line": {"width": 1, "color": COLOURS[theme].panel}},
+    }
+    return {"data": [series], "layout": {**drawn, "height": 240, "margin": {**drawn["margin"], "b": 52}, "showlegend": False}}
+
+
+def histogram(lengths: Sequence[int], bins: int = BINS) -> list[tuple[int, int, int]]:
+    """(first, one past the last, how many) of each bar, rising, without gaps."""
+    low, high = min(lengths), max(lengths)
+    width = max(1, math.ceil((high - low + 1) / bins))
+    counts = [0] * ((high - low) // width + 1)
+    for length in lengths:
+        counts[(length - low) // width] += 1
+    return [(low + number * width, low + (number + 1) * width, count) for number, count in enumerate(counts)]

@@ -1,0 +1,113 @@
+"""The memory that a model takes on each kind of hardware, as bars of one accelerator's memory. Pure data for plotly."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from backend.domain.planner.footprint import Footprint
+from backend.present.charts.theme import COLOURS, Figure, Theme, empty, layout, style, text
+
+TITLE = "Memory of one accelerator"
+ESTIMATED = "estimated from the shapes of the model: backend/domain/needs/serving.py"
+WIDEST = 150.0
+"""Percent at which a bar that does not fit is cut off; its label says how much it really is."""
+PARTS = ("Weights", "Activations and runtime", "Left for the cache")
+TOO_LARGE = "Does not fit"
+BAR = 22
+"""Pixels."""
+
+
+def memory(found: Sequence[Footprint], theme: Theme = "light") -> Figure:
+    """One bar a kind of hardware, in the order given. Hover text has bytes, tokens and the instances."""
+    if not found:
+        return empty(TITLE, "There is no instance to hold it against.", theme)
+    fitting, too_large = [each for each in found if each.fits], [each for each in found if not each.fits]
+    traces = [_trace(name, number, fitting, theme) for number, name in enumerate(PARTS)] if fitting else []
+    traces += [_over(too_large, theme)] if too_large else []
+    x = {"label": "Share of one accelerator's memory (%)", "range": [0, WIDEST], "dtick": 25}
+    y = {"type": "category", "autorange": "reversed", "categoryorder": "array", "categoryarray": [label(each) for each in found]}
+    drawn = layout(TITLE, x, y, theme, provenance=ESTIMATED)
+    height = 170 + BAR * len(found)
+    full = {
+        "type": "line",
+        "x0": 100,
+        "x1": 100,
+        "yref": "paper",
+        "y0": 0,
+        "y1": 1,
+        "line": {"color": COLOURS[theme].muted, "dash": "dot"},
+    }
+    legend = {**drawn["legend"], "y": -70 / height, "traceorder": "normal"}
+    return {
+        "data": traces,
+        "layout": {**drawn, "barmode": "stack", "bargap": 0.25, "height": height, "legend": legend, "shapes": [full]},
+    }
+
+
+def label(each: Footprint) -> str:
+    """`4 x A10G (g5)`: the accelerators, and the family of the instances that have them."""
+    families = dict.fromkeys(name.removeprefix("ml.").partition(".")[0] for name in each.names)
+    return f"{each.device.units} x {each.device.name} ({', '.join(families)})"
+
+
+def parts(each: Footprint) -> tuple[float, float, float]:
+    """Percent of one accelerator's memory: weights, activations with the most that the runtime takes, cache at the least."""
+    share = 100 / each.device.memory_bytes
+    room = each.room
+    return room.weights_per_device * share, (room.activations + room.runtime[1]) * share, max(0, room.cache[0]) * share
+
+
+def _trace(name: str, number: int, found: Sequence[Footprint], theme: Theme) -> dict[str, Any]:
+    look = style(number + 1, theme)
+    patterns = ("", "/", ".")
+    return {
+        "type": "bar", "orientation": "h", "name": name, "x": [parts(each)[number] for each in found],
+        "y": [label(each) for each in found], "hovertext": [_hover(each) for each in found], "hoverinfo": "text",
+        "marker": {"color": look.colour, "pattern": {"shape": patterns[number], "solidity": 0.2}},
+    }  # fmt: skip
+
+
+def _over(found: Sequence[Footprint], theme: Theme) -> dict[str, Any]:
+    shares = [100 * each.used_bytes / each.device.memory_bytes for each in found]
+    return {
+        "type": "bar", "orientation": "h", "name": TOO_LARGE, "x": [min(share, WIDEST) for share in shares],
+        "y": [label(each) for each in found], "hovertext": [_hover(each) for each in found], "hoverinfo": "text",
+        "text": [f"needs {share:,.0f} %" for share in shares], "textposition": "inside", "insidetextanchor": "start",
+        "textfont": {"color": COLOURS[theme].ink},
+        "marker": {"color": COLOURS[theme].grid, "line": {"color": COLOURS[theme].muted, "width": 1}},
+    }  # fmt: skip
+
+
+def _hover(each: Footprint) -> str:
+    room, gb = each.room, 1e9
+    over = f"cut over {room.tensor_parallel} of {each.device.units}" if each.device.units > 1 else "on one"
+    least, most = room.tokens
+    cache = f"{least:,} to {most:,} tokens in the cache" if each.fits else "no room for a cache"
+    held = f"{room.weights_per_device / gb:,.3g} GB of weights of {each.device.memory_bytes / gb:,.3g} GB each, {over}"
+    return f"<b>{text(label(each))}</b><br>{held}<br>{cache}<br>{text(', '.join(each.names))}<br>{ESTIMATED}"
+
+
+def alt(found: Sequence[Footprint]) -> str:
+    """The chart in words."""
+    if not found:
+        return f"{TITLE}: there is no instance to hold it against."
+    fits = [label(each) for each in found if each.fits]
+    others = [label(each) for each in found if not each.fits]
+    said = [f"{TITLE} on each kind of instance, estimated."]
+    said += [f"It fits on {', '.join(fits)}."] if fits else ["It fits on none of them."]
+    return " ".join([*said, f"It does not fit on {', '.join(others)}."] if others else said)
+
+
+def rows(found: Sequence[Footprint]) -> list[dict[str, Any]]:
+    """The same as a table; GB are 10^9 bytes, of one accelerator."""
+    return [
+        {
+            "Hardware": label(each), "Fits": "yes" if each.fits else "no", "Accelerators used": each.room.tensor_parallel,
+            "Weights (GB)": round(each.room.weights_per_device / 1e9, 2),
+            "Activations and runtime (GB)": round((each.room.activations + each.room.runtime[1]) / 1e9, 2),
+            "Memory (GB)": round(each.device.memory_bytes / 1e9, 1),
+            "Tokens in the cache, at least": each.room.tokens[0] if each.fits else 0, "Instances": ", ".join(each.names),
+        }
+        for each in found
+    ]  # fmt: skip

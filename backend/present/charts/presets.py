@@ -1,0 +1,219 @@
+"""Presets side by side as charts: estimated and measured never look alike. Pure data for plotly, like `charts`.
+
+Estimated series are open marks with the range as whiskers and dashed lines, measured ones are filled marks and solid lines; the
+legend says the word too. Published figures state no concurrency that a chart could use and stand in tables.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple
+
+from backend.present.charts.parts import legend_name
+from backend.present.charts.theme import COLOURS, Figure, Theme, concurrency_axis, empty, layout, pale, style, text
+from backend.present.presets import Estimated, Measurement
+from backend.present.words.verdicts import figure, streams
+
+Kind = Literal["estimated", "measured"]
+SIGNS: dict[Kind, str] = {"estimated": "≈", "measured": "●"}
+Ends = tuple[float, float]
+LOG_FROM = 50.0
+"""Where the largest figure is this many times the smallest, a linear axis would press the small ones together."""
+PARETO = "Speed per user against tokens per dollar"
+PER_DOLLAR = "Output tokens/s for a dollar an hour"
+PER_USER = "Output tokens/s per user"
+UNPRICED = "No price an hour is known for what was chosen, so nothing can be set against a dollar."
+
+
+class Point(NamedTuple):
+    """One concurrency. Ends are (least, most), the same twice for a measured figure; None where it is not known."""
+
+    concurrency: int
+    per_user: Ends | None
+    per_dollar: Ends | None
+    tpot_ms: Ends | None
+    price: Ends | None
+
+
+class Series(NamedTuple):
+    """`place` gives colour and symbol: the two kinds of one preset share them. `provenance` is where and how."""
+
+    name: str
+    kind: Kind
+    place: int
+    points: tuple[Point, ...]
+    provenance: str
+
+    @property
+    def title(self) -> str:
+        return f"{SIGNS[self.kind]} {self.name} ({self.kind})"
+
+
+def of_estimates(name: str, place: int, found: Estimated) -> Series:
+    """Per user: all streams' tokens over the streams. Per dollar: all streams' tokens over the price of the hour."""
+    points = []
+    for level in found.levels:
+        rate, hour, at = level.output_tokens_per_s, level.price_per_hour, level.load.concurrency
+        points.append(
+            Point(at, _over(rate, at), _over(rate, hour), level.tpot_ms, level.price_per_million_output),
+        )
+    note = next((level.price_note for level in found.levels if level.price_note), None)
+    target = found.levels[0].target if found.levels else ""
+    return Series(name, "estimated", place, tuple(points), f"Estimated for {target}" + (f"; price {note}" if note else ""))
+
+
+def of_measurement(name: str, place: int, found: Measurement) -> Series:
+    """Only sound levels: the others are not the server's figures."""
+    points = tuple(
+        Point(
+            level.concurrency, _twice(level.output_tokens_per_s_per_request),
+            _over(_twice(level.output_tokens_per_s), found.price_per_hour), _twice(level.tpot_ms_p50),
+            _twice(level.price_per_million_output),
+        )
+        for level in found.levels
+        if level.sound
+    )  # fmt: skip
+    hour = "" if found.price_per_hour is None else f" At {figure(found.price_per_hour)} an hour, as given to the evaluation."
+    return Series(name, "measured", place, points, f"{found.provenance}{hour}")
+
+
+def _over(ends: Ends | None, by: float | None) -> Ends | None:
+    return (ends[0] / by, ends[1] / by) if ends and by else None
+
+
+def _twice(value: float | None) -> Ends | None:
+    return None if value is None else (value, value)
+
+
+def middle(ends: Ends) -> float:
+    """The geometric middle: as many times above the least as below the most."""
+    return math.sqrt(ends[0] * ends[1])
+
+
+def pareto(series: Sequence[Series], theme: Theme = "light") -> Figure:
+    """Tokens/s per user against tokens/s for a dollar an hour; a front for each kind, what is off it pale."""
+    drawn = [(one, [p for p in one.points if p.per_user and p.per_dollar]) for one in series]
+    drawn = [(one, points) for one, points in drawn if points]
+    if not drawn:
+        return empty(PARETO, UNPRICED, theme)
+    kinds: list[Kind] = ["estimated", "measured"]
+    fronts = {kind: front([p for one, points in drawn if one.kind == kind for p in points]) for kind in kinds}
+    edges = [_edge(kind, fronts[kind], theme) for kind in kinds if len(fronts[kind]) > 1]
+    marks = [_marks(one, points, fronts[one.kind], theme) for one, points in drawn]
+    x, y = (_axis(label, [mark[axis] for mark in marks]) for label, axis in ((PER_DOLLAR, "x"), (PER_USER, "y")))
+    meta: dict[str, Any] = {"mark": "Concurrency (streams)", "provenance": _provenance(series), "interval": ["least", "most"]}
+    return {"data": [*edges, *marks], "layout": layout(PARETO, x, y, theme, **meta)}
+
+
+def front(points: Sequence[Point]) -> list[Point]:
+    """The points that no other one beats in both, by the middles of their ranges, from the cheapest tokens down."""
+    at = {point: (_middle(point.per_dollar), _middle(point.per_user)) for point in points}
+    kept = [p for p in points if not any(_dominates(at[other], at[p]) for other in points)]
+    return sorted(kept, key=lambda point: at[point])
+
+
+def _dominates(a: tuple[float, float], b: tuple[float, float]) -> bool:
+    return a[0] >= b[0] and a[1] >= b[1] and a != b
+
+
+def _middle(ends: Ends | None) -> float:
+    return middle(ends) if ends else 0.0
+
+
+def _edge(kind: Kind, points: Sequence[Point], theme: Theme) -> dict[str, Any]:
+    dash = "dot" if kind == "estimated" else "solid"
+    return {
+        "type": "scatter", "mode": "lines", "hoverinfo": "skip", "name": f"Front of what is {kind}",
+        "x": [_middle(point.per_dollar) for point in points], "y": [_middle(point.per_user) for point in points],
+        "line": {"color": COLOURS[theme].muted, "width": 1, "dash": dash},
+    }  # fmt: skip
+
+
+def _marks(one: Series, points: Sequence[Point], on_front: Sequence[Point], theme: Theme) -> dict[str, Any]:
+    ordered = sorted(points, key=lambda point: point not in on_front)  # the legend takes the first mark's colour
+    colour = style(one.place, theme).colour
+    colours = [colour if point in on_front else pale(colour) for point in ordered]
+    base = _series(one, theme, [_middle(p.per_dollar) for p in ordered], [_middle(p.per_user) for p in ordered])
+    base |= {"mode": "markers+text", "cliponaxis": False, "text": [str(point.concurrency) for point in ordered]}
+    base |= {"textposition": "top center", "textfont": {"color": COLOURS[theme].muted, "size": 11}}
+    base["hovertext"] = [
+        _said(one, p, _about("tokens/s per user", p.per_user), _about("for a dollar an hour", p.per_dollar)) for p in ordered
+    ]
+    base["marker"] |= {"color": colours, "size": 11, "line": {"color": colours, "width": 2}}
+    if one.kind == "estimated":
+        base["error_x"] = _bars([point.per_dollar for point in ordered], pale(colour))
+        base["error_y"] = _bars([point.per_user for point in ordered], pale(colour))
+    return base
+
+
+def tpot(series: Sequence[Series], theme: Theme = "light") -> Figure:
+    """Time per output token against concurrency, milliseconds: the wait of one user."""
+    return _lines("Time per output token (ms)", "ms", series, lambda point: point.tpot_ms, theme)
+
+
+def price(series: Sequence[Series], theme: Theme = "light") -> Figure:
+    """Price per million output tokens against concurrency, in the currency of the hourly price (USD for instances)."""
+    return _lines("Price per million output tokens", "a million", series, lambda point: point.price, theme)
+
+
+def _lines(title: str, unit: str, series: Sequence[Series], value: Callable[[Point], Ends | None], theme: Theme) -> Figure:
+    drawn = [(one, [(point, ends) for point in one.points if (ends := value(point))]) for one in series]
+    drawn = [(one, points) for one, points in drawn if points]
+    if not drawn:
+        return empty(title, "Nothing is known of this for what was chosen.", theme)
+    traces = [_line(one, points, unit, theme) for one, points in drawn]
+    levels = sorted({point.concurrency for _, points in drawn for point, _ in points})
+    meta: dict[str, Any] = {"better": "lower", "interval": ["least", "most"], "provenance": _provenance(series)}
+    y = _axis(title, [trace["y"] for trace in traces])
+    return {"data": traces, "layout": layout(title, concurrency_axis(levels), y, theme, **meta)}
+
+
+def _line(one: Series, points: Sequence[tuple[Point, Ends]], unit: str, theme: Theme) -> dict[str, Any]:
+    trace = _series(one, theme, [point.concurrency for point, _ in points], [middle(ends) for _, ends in points])
+    dash = "dash" if one.kind == "estimated" else "solid"
+    trace |= {"mode": "lines+markers", "line": {"color": style(one.place, theme).colour, "dash": dash, "width": 2}}
+    trace["hovertext"] = [_said(one, point, _about(unit, ends)) for point, ends in points]
+    if one.kind == "estimated":
+        trace["error_y"] = _bars([ends for _, ends in points], pale(style(one.place, theme).colour))
+    return trace
+
+
+def _series(one: Series, theme: Theme, x: list[Any], y: list[float]) -> dict[str, Any]:
+    look = style(one.place, theme)
+    symbol = f"{look.symbol}-open" if one.kind == "estimated" else look.symbol
+    return {
+        "type": "scatter", "name": legend_name(f"{SIGNS[one.kind]} {one.name}"), "customdata": [text(one.title)] * len(x),
+        "x": x, "y": y, "hoverinfo": "text",
+        "marker": {"color": look.colour, "symbol": symbol, "size": 9, "line": {"color": look.colour, "width": 2}},
+    }  # fmt: skip
+
+
+def _bars(ends: Sequence[Ends | None], colour: str) -> dict[str, Any]:
+    known = [each for each in ends if each]
+    return {
+        "type": "data", "symmetric": False, "color": colour, "thickness": 1, "width": 3,
+        "array": [most - middle((least, most)) for least, most in known],
+        "arrayminus": [middle((least, most)) - least for least, most in known],
+    }  # fmt: skip
+
+
+def _about(unit: str, ends: Ends | None) -> str:
+    if ends is None:
+        return ""
+    return f"{figure(ends[0])} {unit}" if ends[0] == ends[1] else f"{figure(ends[0])} to {figure(ends[1])} {unit}"
+
+
+def _said(one: Series, point: Point, *figures: str) -> str:
+    return "<br>".join([f"<b>{text(one.title)}</b> at {streams(point.concurrency)}", *figures, text(one.provenance)])
+
+
+def _provenance(series: Sequence[Series]) -> str:
+    return "; ".join(dict.fromkeys(f"{one.title}: {one.provenance}" for one in series))
+
+
+def _axis(label: str, values: Sequence[Sequence[float]]) -> dict[str, Any]:
+    known = [value for row in values for value in row if value > 0]
+    if known and max(known) / min(known) >= LOG_FROM:
+        return {"label": f"{label} (log scale)", "type": "log"}
+    return {"label": label, "rangemode": "tozero"}

@@ -1,0 +1,64 @@
+"""The loss of a recovery step by step, as a chart: pure data for plotly, after the manifest's curve or a running job's points."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from backend.present.charts.theme import Figure, Theme, empty, layout, style
+from backend.present.words.verdicts import figure
+
+TITLE = "Loss during recovery"
+LOSSES = {"kl": "KL divergence", "next token": "Next-token loss"}
+"""By the manifest's `objective`."""
+MEASURED = "measured while recovering, on calibration text that neither calibrates nor scores"
+TRAINING, VALIDATION, KEPT = "Training, mean since the point before", "Validation", "Kept"
+
+
+def loss_curve(
+    points: Sequence[Mapping[str, Any]], objective: str, theme: Theme = "light", *, best_step: int | None = None
+) -> Figure:
+    """Loss against the step, one series for training and one for validation. Nats a token.
+
+    `points` have `step`, `validation` and `training` (None at the start). `best_step` is the one whose weights are kept.
+    """
+    if not points:
+        return empty(TITLE, "The first point arrives when the models are loaded.", theme)
+    loss = LOSSES[objective]
+    trained = [point for point in points if point["training"] is not None]
+    kept = [point for point in points if point["step"] == best_step]
+    traces = [_trace(VALIDATION, 1, points, "validation", loss, theme)]
+    traces += [_trace(TRAINING, 2, trained, "training", loss, theme)] if trained else []
+    traces += [_mark(kept, loss, theme)] if kept else []
+    x, y = {"label": "Step", "rangemode": "tozero"}, {"label": f"{loss} (nats/token)", "rangemode": "tozero"}
+    return {"data": traces, "layout": layout(TITLE, x, y, theme, provenance=MEASURED)}
+
+
+def _trace(
+    name: str, index: int, points: Sequence[Mapping[str, Any]], field: str, loss: str, theme: Theme
+) -> dict[str, Any]:  # fmt: skip
+    look = style(index, theme)
+    return {
+        "type": "scatter",
+        "mode": "lines+markers",
+        "name": name,
+        "customdata": [name] * len(points),
+        "x": [int(point["step"]) for point in points],
+        "y": [float(point[field]) for point in points],
+        "hovertext": [_hover(name, point, field, loss) for point in points],
+        "hoverinfo": "text",
+        "line": {"color": look.colour, "dash": look.dash, "width": 2},
+        "marker": {"color": look.colour, "symbol": look.symbol, "size": 7},
+    }
+
+
+def _mark(points: Sequence[Mapping[str, Any]], loss: str, theme: Theme) -> dict[str, Any]:
+    """A ring around the point whose weights are kept."""
+    look = style(0, theme)
+    drawn = _trace(KEPT, 0, points, "validation", loss, theme)
+    marker = {"color": look.colour, "symbol": "circle-open", "size": 16, "line": {"color": look.colour, "width": 2}}
+    return {**drawn, "mode": "markers", "marker": marker}
+
+
+def _hover(name: str, point: Mapping[str, Any], field: str, loss: str) -> str:
+    return f"<b>{name}</b> at step {point['step']}<br>{loss}: {figure(float(point[field]))} nats a token<br>{MEASURED}"

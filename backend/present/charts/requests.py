@@ -1,0 +1,151 @@
+"""Single requests as charts: a run on the clock with every request, and the distribution of a latency. Pure data for plotly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from backend.domain.evaluation.metrics import steady_window
+from backend.domain.load.records import RequestRecord
+from backend.present.charts.parts import inert, legend_name
+from backend.present.charts.theme import COLOURS, Figure, Theme, empty, layout, legend_at, pale, style, text
+from backend.present.words.verdicts import figure
+
+Records = Sequence[RequestRecord]
+MOST_POINTS, LEAST_POINTS = 1600, 100
+"""Of all distributions on a chart together, and of each: beyond that, quantiles evenly apart, the ends kept."""
+
+
+LATENCIES = {
+    "ttft_ms": "Time to first token",
+    "tpot_ms": "Inter-token latency",
+    "client_latency_ms": "Client latency",
+}
+
+
+def timeline(name: str, at: str, records: Records, provenance: str, theme: Theme = "light") -> Figure:
+    """Every request of one run, a line a stream: waiting for the first token, then answering. Seconds since the first was sent.
+
+    `at` is the load in words. Warm-up is shaded; the steady window lies between the dotted lines. A request that failed has a
+    mark of its own.
+    """
+    title = f"Requests at {at}: {legend_name(name)}"
+    sent = [record for record in records if record.sent is not None]
+    if not sent:
+        return empty(title, "No request was sent.", theme)
+    start = min(record.sent for record in sent if record.sent is not None)
+    colours, streams = COLOURS[theme], len({record.stream for record in sent})
+    traces = [
+        _bars("Warm-up", [r for r in sent if r.warm], lambda r: (r.sent, r.end), start, colours.muted, theme),
+        _bars(
+            "Waiting for the first token", _good(sent), lambda r: (r.sent, r.first_content), start, style(3, theme).colour, theme
+        ),
+        _bars("Answering", _good(sent), lambda r: (r.first_content, r.end), start, style(1, theme).colour, theme),
+        _bars(
+            "Failed",
+            [r for r in sent if not r.ok and not r.warm],
+            lambda r: (r.sent, r.end),
+            start,
+            style(2, theme).colour,
+            theme,
+        ),
+    ]
+    x = {"label": "Since the first request (s)", "rangemode": "tozero"}
+    y = {"label": "Stream", "dtick": max(1, streams // 16), "rangemode": "normal"}
+    drawn = layout(title, x, y, theme, mark="Sent after (s)", provenance=provenance)
+    height = min(720, 220 + 12 * streams)
+    shapes = _window(records, start, colours.muted)
+    legend = {**drawn["legend"], "y": legend_at(height, drawn["margin"]["t"])}
+    return {
+        "data": [trace for trace in traces if trace["x"]],
+        "layout": {**drawn, "barmode": "overlay", "bargap": 0.2, "height": height, "shapes": shapes, "legend": legend},
+    }
+
+
+def _good(records: Records) -> list[RequestRecord]:
+    return [record for record in records if record.ok and not record.warm and record.first_content is not None]
+
+
+def _bars(
+    name: str, records: Records, ends: Callable[[RequestRecord], tuple[float | None, float | None]], start: float, colour: str,
+    theme: Theme,
+) -> dict[str, Any]:  # fmt: skip
+    spans = [(record, *found) for record in records if None not in (found := ends(record))]
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "name": name,
+        "customdata": [name] * len(spans),
+        "x": [round((b or 0) - (a or 0), 6) for _, a, b in spans],
+        "base": [round((a or 0) - start, 6) for _, a, _ in spans],
+        "y": [record.stream for record, _, _ in spans],
+        "text": [f"{(a or 0) - start:.4f}" for _, a, _ in spans],
+        "textposition": "none",
+        "hovertext": [_said(name, record, (a or 0) - start, (b or 0) - (a or 0)) for record, a, b in spans],
+        "hoverinfo": "text",
+        "marker": {"color": colour, "line": {"width": 0}, "pattern": {"shape": "/" if name == "Failed" else ""}},
+    }
+
+
+def _said(name: str, record: RequestRecord, after: float, lasted: float) -> str:
+    tokens = f"<br>{record.output_tokens} output tokens" if record.output_tokens is not None else ""
+    status = "" if record.ok else f"<br>{text(record.status)}"
+    when = f"{name}: {figure(lasted)} s from {figure(after)} s"
+    return f"<b>request {record.index}</b>, stream {record.stream}<br>{when}{tokens}{status}"
+
+
+def _window(records: Records, start: float, colour: str) -> list[dict[str, Any]]:
+    window = steady_window(records)
+    if window is None:
+        return []
+    shade = {
+        "type": "rect", "xref": "x", "yref": "paper", "x0": 0, "x1": window[0] - start, "y0": 0, "y1": 1, "layer": "below",
+        "fillcolor": pale(colour), "line": {"width": 0}, "opacity": 0.4,
+    }  # fmt: skip
+    line = {"type": "line", "yref": "paper", "y0": 0, "y1": 1, "line": {"color": colour, "dash": "dot", "width": 1}}
+    return [shade, *({**line, "x0": at - start, "x1": at - start} for at in window)]
+
+
+def distribution(
+    metric: str, at: str, latencies: Mapping[str, Sequence[float]], provenance: str, theme: Theme = "light"
+) -> Figure:
+    """Empirical distribution of a latency, one step line a variant: the share of requests that took at most so long.
+
+    `latencies`: milliseconds of each good request by variant, rising. Of many variants each has fewer points.
+    """
+    name = LATENCIES[metric]
+    title = f"{name} at {at}"
+    most = max(LEAST_POINTS, MOST_POINTS // max(1, len(latencies)))
+    traces = [
+        _steps(variant, index, values, most, provenance, theme)
+        for index, (variant, values) in enumerate(latencies.items())
+        if values
+    ]
+    if not traces:
+        return empty(title, "No request gave this latency.", theme)
+    x = {"label": f"{name} (ms)", "rangemode": "tozero"}
+    y = {"label": "Share of requests", "range": [0, 1.02], "tickformat": ".0%"}
+    return {"data": traces, "layout": layout(title, x, y, theme, provenance=provenance)}
+
+
+def _steps(name: str, index: int, values: Sequence[float], most: int, provenance: str, theme: Theme) -> dict[str, Any]:
+    points = [(values[place], (place + 1) / len(values)) for place in _places(len(values), most)]
+    look = style(index, theme)
+    said = f"<b>{inert(text(name))}</b><br>%{{y:.1%}} took at most %{{x:.4~g}} ms<br>{inert(provenance)}"
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": legend_name(name),
+        "customdata": [text(name)] * len(points),
+        "x": [value for value, _ in points],
+        "y": [share for _, share in points],
+        "hovertemplate": f"{said}<extra></extra>",
+        "line": {"color": look.colour, "dash": look.dash, "width": 2, "shape": "hv"},
+        "marker": {"color": look.colour},
+    }
+
+
+def _places(count: int, most: int) -> list[int]:
+    if count <= most:
+        return list(range(count))
+    return sorted({round(step * (count - 1) / (most - 1)) for step in range(most)})

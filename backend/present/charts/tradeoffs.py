@@ -1,0 +1,251 @@
+"""Charts of two things at once: speed per user against total throughput, and quality against speed. Pure data for plotly."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from backend.domain.evaluation.document import Evaluation, Level, Quality, VariantResult
+from backend.domain.limits.slo import is_sound
+from backend.present.charts.parts import at, finite, flags, legend_name, marker, note, provenance, uncounted_variants
+from backend.present.charts.theme import COLOURS, Figure, Theme, empty, layout, pale, style, text
+from backend.present.words.verdicts import figure, streams
+
+PARETO = "Speed per user against total throughput"
+UNSEEN = "rgba(0,0,0,0)"
+MOST_LABELS = 48
+PRICE = "Price per million output tokens"
+
+
+def pareto(evaluation: Evaluation, theme: Theme = "light", shown: Sequence[str] | None = None) -> Figure:
+    """Speed for one user against what the machine gives in all, tokens/s both; the front is drawn, the dominated dimmed.
+
+    `shown`: the variants with a colour and labels of their own, all by default; the others are small marks in one colour.
+    """
+    points = pareto_points(evaluation)
+    silent = uncounted_variants(evaluation, lambda level: level.output_tokens_per_s)
+    if not points:
+        return empty(PARETO, f"{silent[0]}." if silent else "No throughput was measured.", theme)
+    front = sorted((p for p in points if p.on_front), key=lambda p: p.total)
+    line = {"color": COLOURS[theme].muted, "width": 1, "dash": "dot", "shape": "linear"}
+    edge: dict[str, Any] = {"type": "scatter", "mode": "lines", "name": "Pareto front", "hoverinfo": "skip", "line": line}
+    edge |= {"x": [p.total for p in front], "y": [p.per_user for p in front]}
+    names = [result.name for result in evaluation.variants]
+    own = [names.index(name) for name in shown if name in names] if shown is not None else list(range(len(names)))
+    few = sum(p.variant in own for p in points) <= MOST_LABELS
+    marks = [_others(evaluation, [p for p in points if p.variant not in own], theme)]
+    marks += [
+        _pareto_trace(evaluation, number, [p for p in points if p.variant == index], theme, few)
+        for number, index in enumerate(own)
+    ]
+    axes = (
+        {"label": "Output tokens/s, all streams", "rangemode": "tozero"},
+        {"label": "Output tokens/s per user", "rangemode": "tozero"},
+    )
+    meta: dict[str, Any] = {"mark": "Concurrency (streams)", "provenance": provenance(evaluation)}
+    around = layout(PARETO, *axes, theme, **meta)
+    return {
+        "data": [edge, *(mark for mark in marks if mark["x"])],
+        "layout": {**around, "annotations": [note(words, theme) for words in silent]},
+    }
+
+
+class ParetoPoint(NamedTuple):
+    """`total` and `per_user` in output tokens/s. On the front: no other point is at least as good in both and better in one."""
+
+    variant: int
+    level: Level
+    total: float
+    per_user: float
+    on_front: bool
+
+
+def pareto_points(evaluation: Evaluation) -> list[ParetoPoint]:
+    """Every level with both throughputs. Levels that are not comparable are shown, but never on the front."""
+    found = [
+        ParetoPoint(index, level, total, per_user, False)
+        for index, result in enumerate(evaluation.variants)
+        for level in result.levels
+        if (total := finite(level.output_tokens_per_s)) is not None
+        and (per_user := finite(level.output_tokens_per_s_per_request)) is not None
+    ]
+    front = _front([(point.total, point.per_user) for point in found if is_sound(point.level)])
+    return [point._replace(on_front=is_sound(point.level) and (point.total, point.per_user) in front) for point in found]
+
+
+def _front(points: Iterable[tuple[float, float]]) -> set[tuple[float, float]]:
+    """Those that no other point is at least as good as in both and better than in one: by falling total, each the best so far."""
+    found: set[tuple[float, float]] = set()
+    best = -math.inf
+    for total, per_user in sorted(points, reverse=True):
+        if per_user > best:
+            found.add((total, per_user))
+            best = per_user
+    return found
+
+
+def _pareto_trace(evaluation: Evaluation, number: int, points: list[ParetoPoint], theme: Theme, few: bool) -> dict[str, Any]:
+    """One variant in the look of `number`. Every mark of a few has its label, of many those on the front."""
+    look = style(number, theme).colour
+    # The legend takes the colour of the first mark: a variant with a level on the front is not pale there.
+    own = sorted(points, key=lambda point: not point.on_front)
+    name = evaluation.variants[own[0].variant].name if own else ""
+    colours = [look if point.on_front else pale(look) for point in own]
+    ink = COLOURS[theme].muted
+    return {
+        **_marks(evaluation, own),
+        "mode": "markers+text",
+        "name": legend_name(name),
+        "textposition": "top center",
+        "textfont": {"color": ink if few else [ink if point.on_front else UNSEEN for point in own], "size": 11},
+        "marker": {
+            **marker(number, theme, [point.level for point in own]),
+            "size": 11,
+            "color": colours,
+            "line": {"color": colours, "width": 2},
+        },
+    }
+
+
+def _others(evaluation: Evaluation, points: list[ParetoPoint], theme: Theme) -> dict[str, Any]:
+    """The variants without a colour of their own: small, without labels."""
+    symbols = ["circle" if is_sound(point.level) else "circle-open" for point in points]
+    colours = [COLOURS[theme].muted if point.on_front else pale(COLOURS[theme].muted) for point in points]
+    count = len({point.variant for point in points})
+    return {
+        **_marks(evaluation, points),
+        "mode": "markers",
+        "name": f"{count} other{'' if count == 1 else 's'}",
+        "marker": {"symbol": symbols, "size": 6, "color": colours, "line": {"color": colours, "width": 1}},
+    }
+
+
+def _marks(evaluation: Evaluation, points: list[ParetoPoint]) -> dict[str, Any]:
+    where = provenance(evaluation)
+    return {
+        "type": "scatter",
+        "cliponaxis": False,
+        "customdata": [text(evaluation.variants[point.variant].name) for point in points],
+        "x": [point.total for point in points],
+        "y": [point.per_user for point in points],
+        "text": [str(point.level.concurrency) for point in points],
+        "hovertext": [
+            f"{at(evaluation.variants[point.variant], point.level)}<br>{figure(point.per_user)} tokens/s per user, "
+            f"{figure(point.total)} in all{flags(point.level)}<br>{where}"
+            for point in points
+        ],
+        "hoverinfo": "text",
+    }
+
+
+def quality_speed(evaluation: Evaluation, key: int | str | None = None, theme: Theme = "light") -> Figure:
+    """What speed costs in quality and money: mean KL, nats a token, against output tokens/s; beside each mark its price per
+    million output tokens, where an hourly price was given.
+
+    `key` is a level's. By default the highest that all variants with both figures have; where they share none (searches, a
+    server that died), each is drawn at its own highest and its mark says which.
+    """
+    found = _places(evaluation, key)
+    shared = len({level.key for level in found.values()}) == 1 if key is None else True
+    title = _quality_title(found, key, shared)
+    marks = [_quality_trace(evaluation, index, level, shared, theme) for index, level in found.items()]
+    if not marks:
+        return empty(title, _nothing(evaluation, found), theme)
+    highest = max(trace["x"][0] + trace["error_x"]["array"][0] for trace in marks) or 1.0
+    for trace in () if shared else marks:  # a load beside a price is long: it leans inwards, so that no edge cuts it
+        trace["textposition"] = "top right" if trace["x"][0] < highest / 2 else "top left"
+    x = {"label": "Mean KL divergence (nats a token)", "range": [-0.06 * highest, 1.08 * highest], "exponentformat": "e"}
+    label = PRICE if shared else f"Load and {PRICE[:1].lower()}{PRICE[1:]}"
+    meta = {"interval": ["95% from", "95% to"], "label": label, "provenance": provenance(evaluation)}
+    around = layout(title, x, {"label": "Output tokens/s", "rangemode": "tozero"}, theme, **meta)
+    left_out = _left_out(evaluation, found)
+    return {"data": marks, "layout": {**around, "annotations": [note(left_out, theme)] if left_out else []}}
+
+
+def _places(evaluation: Evaluation, key: int | str | None) -> dict[int, Level]:
+    """Of each variant (by its place) with a quality and a throughput: the level at which it is drawn."""
+    own = {
+        index: {level.key: level for level in result.levels if finite(level.output_tokens_per_s) is not None}
+        for index, result in enumerate(evaluation.variants)
+        if _divergence(result.quality) is not None
+    }
+    own = {index: levels for index, levels in own.items() if levels}
+    if key is not None:
+        return {index: levels[key] for index, levels in own.items() if key in levels}
+    shared = set.intersection(*(set(levels) for levels in own.values())) if own else set()
+    return {
+        index: max((level for level in levels.values() if level.key in shared or not shared), key=_load)
+        for index, levels in own.items()
+    }
+
+
+def _load(level: Level) -> float:
+    """What levels are ordered by: streams, or the rate of an open loop."""
+    return level.rate or level.concurrency
+
+
+def _quality_title(found: Mapping[int, Level], key: int | str | None, shared: bool) -> str:
+    if not found and key is None:
+        return "Quality against speed"
+    at = key if key is not None else next(iter(found.values())).key
+    return f"Quality against speed at {streams(at)}" if shared else "Quality against speed, each at its highest load"
+
+
+def _nothing(evaluation: Evaluation, found: Mapping[int, Level]) -> str:
+    if all(_divergence(result.quality) is None for result in evaluation.variants):
+        return "Quality was not measured."
+    return f"{_left_out(evaluation, found)}."
+
+
+def _left_out(evaluation: Evaluation, found: Mapping[int, Level]) -> str:
+    """Names the variants that have no place here and why, so that nobody takes them for free of cost."""
+    missing: dict[str, list[str]] = {}
+    for index, result in enumerate(evaluation.variants):
+        if index not in found:
+            missing.setdefault(_why_not(result), []).append(legend_name(result.name))
+    return "; ".join(f"{why}: {', '.join(names)}" for why, names in missing.items())
+
+
+def _why_not(result: VariantResult) -> str:
+    if _divergence(result.quality) is None:
+        return "Quality not measured"
+    if result.levels and all(level.output_tokens_per_s is None for level in result.levels):
+        return "Tokens not counted"
+    return "Not measured at this load"
+
+
+def _quality_trace(evaluation: Evaluation, index: int, level: Level, shared: bool, theme: Theme) -> dict[str, Any]:
+    result = evaluation.variants[index]
+    kl = _divergence(result.quality) or 0.0
+    interval = (result.quality and result.quality.kl_ci95) or (kl, kl)
+    said = f"{at(result, level)}<br>KL {figure(kl)} nats a token, {figure(level.output_tokens_per_s)} tokens/s{flags(level)}"
+    price = finite(level.price.per_million_output) if level.price else None
+    if price is not None:
+        said = f"{said}<br>{PRICE}: {figure(price)}"
+    label = ", ".join([*([] if shared else [streams(level.key)]), *([] if price is None else [figure(price)])])
+    return {
+        "type": "scatter",
+        "mode": "markers+text" if label else "markers",
+        **({"text": [label], "textposition": "top center"} if label else {}),
+        "cliponaxis": False,
+        "name": legend_name(result.name),
+        "customdata": [text(result.name if shared else f"{result.name}, {streams(level.key)}")],
+        "x": [kl],
+        "y": [level.output_tokens_per_s],
+        "hovertext": [f"{said}<br>{provenance(evaluation)}"],
+        "hoverinfo": "text",
+        "marker": {**marker(index, theme, [level]), "size": 13},
+        "error_x": _bar(max(0.0, interval[1] - kl), max(0.0, kl - interval[0]), style(index, theme).colour),
+    }
+
+
+def _divergence(quality: Quality | None) -> float | None:
+    """0 by definition where the served weights are the original's."""
+    if quality is None:
+        return None
+    return 0.0 if quality.kl_mean is None and quality.scored == "original" else finite(quality.kl_mean)
+
+
+def _bar(above: float, below: float, colour: str) -> dict[str, Any]:
+    return {"type": "data", "symmetric": False, "array": [above], "arrayminus": [below], "color": colour, "thickness": 1}

@@ -1,0 +1,226 @@
+"""What a report shows beside the evaluation document: single requests, changed answers, a what-if, other tools' results. Pure.
+
+Bounded, whatever the evaluation: a few loads, a few variants, samples that say what they are samples of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from backend.domain.evaluation.answers import exact, token_f1
+from backend.domain.evaluation.document import Evaluation, Level
+from backend.domain.evaluation.metrics import latency_ms, steady_window
+from backend.domain.imported.result import ImportedResult
+from backend.domain.limits.slo import Slo
+from backend.domain.load.records import RequestRecord
+from backend.domain.what_if.costs import ApiPrice
+from backend.present.words.verdicts import streams
+
+LATENCIES = ("ttft_ms", "tpot_ms", "client_latency_ms")
+MOST_LOADS, MOST_VARIANTS, MOST_REQUESTS, MOST_POINTS, MOST_ANSWERS, MOST_CHARACTERS = 3, 6, 240, 200, 3, 1500
+LIGHT = {"chunk_times", "chunk_tokens", "text", "error", "reads", "coalesced"}
+"""Of a record, what a chart of a run does not need."""
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+Pair = tuple[int, str | None, str, str]
+"""(block, prompt, the baseline's answer, the variant's)"""
+
+
+class Spread(_Frozen):
+    """Of `count` latencies in milliseconds, at most MOST_POINTS: the ends and quantiles evenly apart, rising."""
+
+    count: int
+    values: tuple[float, ...]
+
+
+class Run(_Frozen):
+    """One repeat of one variant: of `requests` requests on `streams` streams, those shown, without texts and chunks."""
+
+    requests: int
+    streams: int
+    shown_streams: int
+    records: tuple[RequestRecord, ...]
+    window: tuple[float, float] | None
+    """Of steady load, on the records' clock; over all requests."""
+
+
+class Answers(_Frozen):
+    """One prompt, both answers, and how far they agree; texts cut after MOST_CHARACTERS."""
+
+    prompt: str | None
+    block: int
+    baseline: str
+    variant: str
+    token_f1: float
+
+
+class Changed(_Frozen):
+    """Answers of a variant against the baseline's: of `compared` pairs, `same` have the same words; the most different ones."""
+
+    compared: int
+    same: int
+    most: tuple[Answers, ...]
+
+
+class AtLoad(_Frozen):
+    """Single requests at one load. `spreads`: latency -> variant -> values."""
+
+    words: str
+    spreads: dict[str, dict[str, Spread]]
+
+
+class Requests(_Frozen):
+    """`runs` and `changed` by variant, at the highest load, in words `at`."""
+
+    at: str
+    loads: tuple[AtLoad, ...]
+    runs: dict[str, Run]
+    changed: dict[str, Changed]
+
+
+class Within(_Frozen):
+    """Of `of` measured requests of a variant at a level, those whose every latency is within the limits."""
+
+    variant: str
+    key: int | str
+    within: int
+    of: int
+
+
+class WhatIf(_Frozen):
+    """Chosen after the fact, for the report's costs. `per_hour` None is the price that was given with the evaluation."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    limits: Slo = Slo()
+    """Of 95th percentiles of a level: at which load its price is read."""
+    request_limits: dict[str, float] = {}
+    """Latency -> milliseconds that each request must keep: what goodput counts."""
+    per_hour: float | None = Field(None, ge=0)
+    discount: float | None = Field(None, ge=0, lt=1)
+    input_output_ratio: float | None = Field(None, gt=0)
+    """Input tokens for one output token in the blended prices."""
+    price_source: str | None = None
+    api: ApiPrice | None = None
+    requests_a_month: float | None = Field(None, gt=0)
+    peak: float = Field(2.0, ge=1)
+
+
+class Extras(_Frozen):
+    requests: Requests | None = None
+    what_if: WhatIf = WhatIf()
+    goodput: tuple[Within, ...] = ()
+    imported: tuple[ImportedResult, ...] = ()
+
+
+class Source(Protocol):
+    """Where the single requests of an evaluation are: in memory, or in its file."""
+
+    def spreads(self, level: Level, names: Sequence[str]) -> dict[str, dict[str, Spread]]:
+        """Latency -> variant -> values of the measured requests at this load, over all repeats."""
+
+    def run(self, level: Level, name: str) -> Sequence[RequestRecord]:
+        """Those of a variant's first repeat, warm-up too."""
+
+    def pairs(self, level: Level, name: str) -> Iterable[Pair]:
+        """Of the requests that the baseline and the variant both answered."""
+
+
+def gather(evaluation: Evaluation, source: Source) -> Requests | None:
+    """What the report shows of single requests; None where nothing was measured."""
+    levels, names = chosen_levels(evaluation), shown_variants(evaluation)
+    if not levels:
+        return None
+    highest = levels[-1]
+    runs = {name: run_of(found) for name in names if (found := source.run(highest, name))}
+    answers = {name: changed(source.pairs(highest, name)) for name in names[1:]}
+    return Requests(
+        at=streams(highest.key),
+        loads=tuple(AtLoad(words=streams(level.key), spreads=source.spreads(level, names)) for level in levels),
+        runs=runs,
+        changed={name: found for name, found in answers.items() if found.compared},
+    )
+
+
+def chosen_levels(evaluation: Evaluation) -> list[Level]:
+    """One level a load, at most MOST_LOADS: the lowest, the highest, and those evenly between."""
+    levels = (level for result in evaluation.variants for level in result.levels)
+    found = {load_of(level): level for level in levels}
+    ordered = [found[key] for key in sorted(found, key=lambda key: (key[0] or 0.0, key[1]))]
+    if len(ordered) <= MOST_LOADS:
+        return ordered
+    last = len(ordered) - 1
+    return [ordered[round(step * last / (MOST_LOADS - 1))] for step in range(MOST_LOADS)]
+
+
+def load_of(level: Level) -> tuple[float | None, int]:
+    """(rate, streams) as the records say it: variants at one rate are at one load, whatever concurrency each came to."""
+    return (None, level.concurrency) if level.mode == "closed" else (level.rate or 0.0, 0)
+
+
+def shown_variants(evaluation: Evaluation) -> list[str]:
+    """Those of which single requests are shown: the baseline and the first after it."""
+    return [result.name for result in evaluation.variants[:MOST_VARIANTS]]
+
+
+def spreads(records: Mapping[str, Sequence[RequestRecord]]) -> dict[str, dict[str, Spread]]:
+    """Of measured records by variant."""
+    return {
+        metric: {name: found for name, own in records.items() if (found := _spread(metric, own)).count} for metric in LATENCIES
+    }
+
+
+def _spread(metric: str, records: Iterable[RequestRecord]) -> Spread:
+    return spread_of([value for each in records if not each.warm and (value := latency_ms(metric, each)) is not None])
+
+
+def spread_of(values: Iterable[float]) -> Spread:
+    rising = sorted(values)
+    if len(rising) <= MOST_POINTS:
+        return Spread(count=len(rising), values=tuple(rising))
+    places = sorted({round(step * (len(rising) - 1) / (MOST_POINTS - 1)) for step in range(MOST_POINTS)})
+    return Spread(count=len(rising), values=tuple(rising[place] for place in places))
+
+
+def run_of(records: Sequence[RequestRecord]) -> Run:
+    """Whole streams, evenly chosen, with at most MOST_REQUESTS requests; of one longer than that its beginning."""
+    numbers = sorted({record.stream for record in records})
+    most = max(1, MOST_REQUESTS * len(numbers) // max(1, len(records)))
+    kept = set(numbers[:: -(-len(numbers) // most)]) if numbers else set()
+    shown = sorted((r for r in records if r.stream in kept), key=lambda r: r.sent if r.sent is not None else r.intended)
+    light = tuple(r.model_copy(update=_emptied(r)) for r in shown[:MOST_REQUESTS])
+    return Run(
+        requests=len(records), streams=len(numbers), shown_streams=len({r.stream for r in light}), records=light,
+        window=steady_window(records),
+    )  # fmt: skip
+
+
+def _emptied(record: RequestRecord) -> dict[str, Any]:
+    return {name: RequestRecord.model_fields[name].get_default() for name in LIGHT}
+
+
+def changed(pairs: Iterable[Pair]) -> Changed:
+    """Those with the fewest words in common first."""
+    listed = list(pairs)
+    scored = sorted(((token_f1(a, b), place) for place, (_, _, a, b) in enumerate(listed)), key=lambda each: each)
+    most = [_answers(listed[place], score) for score, place in scored[:MOST_ANSWERS]]
+    same = sum(exact(a, b) for _, _, a, b in listed)
+    return Changed(compared=len(listed), same=same, most=tuple(most))
+
+
+def _answers(pair: Pair, score: float) -> Answers:
+    block, prompt, first, second = pair
+    return Answers(
+        prompt=None if prompt is None else cut(prompt), block=block, baseline=cut(first), variant=cut(second), token_f1=score
+    )
+
+
+def cut(text: str) -> str:
+    return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}…"

@@ -1,0 +1,165 @@
+"""An evaluation as tables, under the names of the SageMaker toolkit's documentation page, and as CSV.
+
+Latencies are medians over requests unless asked otherwise. Knows nothing of how tables are drawn.
+"""
+
+from __future__ import annotations
+
+import csv as csv_format
+import io
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from backend.domain.evaluation.document import Evaluation, Level, Summary, VariantResult
+from backend.domain.evaluation.energy import per_token
+from backend.present.tables import tasks as task_table
+
+Cell = str | int | float | None
+Row = dict[str, Cell]
+Columns = dict[str, Callable[[Level], Cell]]
+
+
+def _statistic(metric: str, name: str) -> Callable[[Level], Cell]:
+    def value(level: Level) -> Cell:
+        summary: Summary | None = getattr(level, metric)
+        return getattr(summary, name) if summary else None
+
+    return value
+
+
+def _price(name: str) -> Callable[[Level], Cell]:
+    return lambda level: getattr(level.price, name) if level.price else None
+
+
+def latency_columns(percentile: str = "p50") -> Columns:
+    """The page's Latency section, all ten metrics; `percentile` is a field of Summary."""
+    return {
+        "Time to first token (ms)": _statistic("ttft_ms", percentile),
+        "Inter-token latency (ms)": _statistic("tpot_ms", percentile),
+        "Client latency (ms)": _statistic("client_latency_ms", percentile),
+        "Input tokens/sec (count)": lambda level: level.input_tokens_per_s,
+        "Output tokens/sec (count)": lambda level: level.output_tokens_per_s,
+        "Client invocations (count)": lambda level: level.invocations,
+        "Client invocation errors (count)": lambda level: level.invocation_errors,
+        "Tokenizer failed (count)": lambda level: level.tokenizer_failed,
+        "Empty inference response (count)": lambda level: level.empty_responses,
+    }
+
+
+THROUGHPUT_COLUMNS: Columns = {
+    "Input tokens/sec/req (count)": lambda level: level.input_tokens_per_s_per_request,
+    "Output tokens/sec/req (count)": lambda level: level.output_tokens_per_s_per_request,
+    "Input tokens (count)": lambda level: level.input_tokens,
+    "Output tokens (count)": lambda level: level.output_tokens,
+}
+PRICE_COLUMNS: Columns = {
+    "Price per million input tokens": _price("per_million_input"),
+    "Price per million output tokens": _price("per_million_output"),
+}
+"""With the two above: every metric of the page. What follows is ours."""
+MORE_PRICE_COLUMNS: Columns = {
+    "Price per million tokens, total": _price("per_million_total"),
+    "Blended price": _price("blended_3_to_1"),
+    "Blended price, SageMaker-compatible": _price("blended_sagemaker"),
+}
+MORE_COLUMNS: Columns = {
+    "Steady output tokens/sec": lambda level: level.steady_output_tokens_per_s,
+    "Tokens per chunk": lambda level: level.tokens_per_chunk,
+    "Acceptance rate": lambda level: level.acceptance_rate,
+    "Energy per output token (J)": per_token,
+    "Requests/s": lambda level: level.requests_per_s,
+    "Looping outputs (count)": lambda level: level.looping_outputs,
+    "Client limited": lambda level: "yes" if level.client_limited else "no",
+    "Repeats": lambda level: level.repeats,
+    "Requests": lambda level: level.requests,
+    "Duration (s)": lambda level: level.duration_s,
+}
+DISTRIBUTIONS = {
+    "Time to first token": "ttft_ms",
+    "Inter-token latency": "tpot_ms",
+    "Client latency": "client_latency_ms",
+    "Content latency": "content_latency_ms",
+    "Chunk gap": "chunk_gap_ms",
+}
+
+
+def rows(evaluation: Evaluation, columns: Columns) -> list[Row]:
+    """One a variant and level, led by `Variant` and `Concurrency`."""
+    return [
+        {"Variant": result.name, "Concurrency": level.key, **{name: read(level) for name, read in columns.items()}}
+        for result in evaluation.variants
+        for level in result.levels
+    ]
+
+
+def table(evaluation: Evaluation, percentile: str = "p50") -> list[Row]:
+    """Every metric of the documentation page under its own name, one row a variant and level."""
+    return rows(evaluation, {**latency_columns(percentile), **THROUGHPUT_COLUMNS, **PRICE_COLUMNS})
+
+
+def distribution_table(evaluation: Evaluation) -> list[Row]:
+    """Mean and percentiles of every latency in ms, one row a variant, level and latency; those without figures left out."""
+    return [
+        {"Variant": result.name, "Concurrency": level.key, "Latency (ms)": title, **_statistics(getattr(level, metric))}
+        for result, level in _measured(evaluation)
+        for title, metric in DISTRIBUTIONS.items()
+        if getattr(level, metric) is not None
+    ]
+
+
+def _statistics(summary: Summary) -> Row:
+    low, high = summary.ci95 or (None, None)
+    found: Row = {name: getattr(summary, name) for name in ("mean", "p50", "p90", "p95", "p99")}
+    return {**found, "mean, 95% from": low, "mean, 95% to": high}
+
+
+def _measured(evaluation: Evaluation) -> Iterable[tuple[VariantResult, Level]]:
+    return ((result, level) for result in evaluation.variants for level in result.levels)
+
+
+def csv(evaluation: Evaluation) -> str:
+    """RFC 4180, one row a variant and level: the page's metrics, every percentile, and what we add. Empty where not measured."""
+    tails = {
+        f"{title} {name} (ms)": _statistic(metric, name)
+        for title, metric in DISTRIBUTIONS.items()
+        for name in ("mean", "p50", "p90", "p95", "p99")
+    }
+    columns = {**latency_columns(), **THROUGHPUT_COLUMNS, **PRICE_COLUMNS, **MORE_PRICE_COLUMNS, **MORE_COLUMNS, **tails}
+    tasks = [*task_table.cells(evaluation, evaluation.variants[0])] if evaluation.variants else []
+    found = [{**row, **own} for row, own in zip(rows(evaluation, columns), _variant_cells(evaluation), strict=True)]
+    out = io.StringIO()
+    writer = csv_format.DictWriter(out, ["Variant", "Concurrency", *columns, *VARIANT_COLUMNS, *tasks])
+    writer.writeheader()
+    writer.writerows({name: inert(cell) for name, cell in row.items()} for row in found)
+    return out.getvalue()
+
+
+def _variant_cells(evaluation: Evaluation) -> list[Row]:
+    """Of each level's variant, in the order of `rows`."""
+    return [
+        {**{name: read(result) for name, read in VARIANT_COLUMNS.items()}, **task_table.cells(evaluation, result)}
+        for result, _ in _measured(evaluation)
+    ]
+
+
+def _quality(name: str) -> Callable[[VariantResult], Cell]:
+    return lambda result: getattr(result.quality, name) if result.quality else None
+
+
+VARIANT_COLUMNS: dict[str, Callable[[VariantResult], Cell]] = {
+    "Perplexity": _quality("perplexity"),
+    "Perplexity of the original": _quality("perplexity_original"),
+    "Mean KL (nats a token)": _quality("kl_mean"),
+    "Greedy match": _quality("greedy_match"),
+    "Answers with the same words": _quality("exact_match"),
+    "Token F1 of answers": _quality("token_f1"),
+    "Answers compared": _quality("answers"),
+    "Ready after (s)": lambda result: result.ready_seconds,
+    "Peak memory (bytes)": lambda result: result.peak_rss_bytes,
+}
+"""The same for every level of a variant."""
+
+
+def inert(cell: Any) -> Any:
+    """A spreadsheet would run a name that starts like a formula: an apostrophe in front makes it text (OWASP, CSV injection)."""
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell

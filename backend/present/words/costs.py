@@ -1,0 +1,219 @@
+"""What serving would cost, as rows of written cells: the price within limits, against an API, for a month. Pure.
+
+`costs` has the formulas; here is only how they are said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from backend.domain.evaluation.document import Evaluation, Level, Price, VariantResult
+from backend.domain.evaluation.prices import Pricing, per_million, price
+from backend.domain.limits.slo import Slo
+from backend.domain.what_if import costs
+from backend.domain.what_if.costs import ApiPrice, Monthly, Operating
+from backend.present.report import WhatIf
+from backend.present.words.verdicts import figure
+
+NEVER = "no measured load keeps these limits"
+UNCOUNTED = "tokens not counted"
+Row = dict[str, str | int | float | None]
+Within = Sequence[Operating | None]
+"""Of each variant; None where no measured load keeps the limits."""
+FORMULA = "SageMaker-compatible (the announcement's formula)"
+
+
+def pricing_of(evaluation: Evaluation, asked: WhatIf) -> Pricing | None:
+    """The price chosen afterwards, else the one given with the evaluation; None without either."""
+    stored = evaluation.options
+    hour = asked.per_hour if asked.per_hour is not None else stored.price_per_hour
+    if hour is None:
+        return None
+    discount = stored.discount if asked.discount is None else asked.discount
+    ratio = stored.input_output_ratio if asked.input_output_ratio is None else asked.input_output_ratio
+    return Pricing(per_hour=hour, discount=discount, input_output_ratio=ratio)
+
+
+def within_limits(evaluation: Evaluation, asked: WhatIf) -> Within:
+    """Where each variant runs best under the limits."""
+    return [costs.within(result, asked.limits) for result in evaluation.variants]
+
+
+def rows(evaluation: Evaluation, asked: WhatIf, at: Within | None = None) -> list[Row]:
+    """One a variant, in the evaluation's order. Prices in the currency of the hourly price; what cannot be told says so.
+
+    `at` is what `within_limits` gave, for whoever has it already.
+    """
+    pricing = pricing_of(evaluation, asked)
+    found = within_limits(evaluation, asked) if at is None else at
+    return [_row(result, each, pricing, asked) for result, each in zip(evaluation.variants, found, strict=True)]
+
+
+def _row(result: VariantResult, at: Operating | None, pricing: Pricing | None, asked: WhatIf) -> Row:
+    if at is None:
+        return {"Variant": result.name, "Highest load within the limits": NEVER}
+    found: Row = {
+        "Variant": result.name,
+        "Highest load within the limits": load_words(at),
+        "Output tokens/s": UNCOUNTED if at.output_tokens_per_s is None else at.output_tokens_per_s,
+        "Requests/s": at.requests_per_s,
+    }
+    if pricing is None:
+        return {**found, "Price, million output tokens": "no price given"}
+    found |= _prices(result, pricing, at)
+    if asked.api is not None:
+        found["Cheaper than the hosted API from"] = break_even_words(pricing, at, asked.api)
+    if asked.requests_a_month:
+        month = costs.monthly(pricing, at, asked.requests_a_month, asked.peak)
+        found[f"{asked.requests_a_month:,.0f} requests a month"] = month_words(month) if month else "nothing was answered"
+    return found
+
+
+def _prices(result: VariantResult, pricing: Pricing, at: Operating) -> Row:
+    """Input, output and total from the load's own rates; the blended ones only where that load was measured."""
+    level = next((each for each in result.levels if not at.interpolated and costs.load_of(each) == at.concurrency), None)
+    exact = _exact(pricing, level) if level else {}
+    known = at.input_tokens_per_s is not None and at.output_tokens_per_s is not None
+    total = (at.input_tokens_per_s or 0.0) + (at.output_tokens_per_s or 0.0) if known else None
+    return {
+        "Price, million input tokens": _price(pricing, at.input_tokens_per_s),
+        "Price, million output tokens": _price(pricing, at.output_tokens_per_s),
+        "Price, million tokens, total": _price(pricing, total),
+        f"Blended {pricing.input_output_ratio:g}:1": exact.get("blended"),
+        f"{FORMULA} {pricing.input_output_ratio:g}:1": exact.get("sagemaker"),
+    }
+
+
+def _price(pricing: Pricing, tokens_per_s: float | None) -> float | str | None:
+    return UNCOUNTED if tokens_per_s is None else per_million(pricing.hour, tokens_per_s)
+
+
+def _exact(pricing: Pricing, level: Level) -> dict[str, float | None]:
+    found = level_price(pricing, level)
+    return {"blended": found.blended_3_to_1, "sagemaker": found.blended_sagemaker} if found else {}
+
+
+def level_price(pricing: Pricing, level: Level) -> Price | None:
+    """What a measured level costs; None without a price an hour or a throughput."""
+    return price(
+        pricing,
+        concurrency=level.concurrency,
+        input_tokens_per_s=level.input_tokens_per_s or None,
+        output_tokens_per_s=level.output_tokens_per_s or None,
+        tpot_p50_ms=level.tpot_ms.p50 if level.tpot_ms else None,
+        prefill_share=level.audit.get("prefill_share"),
+    )
+
+
+def load_words(at: Operating) -> str:
+    """Where on the curve it is, and whether that was measured."""
+    if at.interpolated:
+        return f"about {at.concurrency:.1f} {at.unit}, read between measured levels"
+    unit = at.unit.removesuffix("s") if at.concurrency == 1 and at.unit == "streams" else at.unit
+    return f"{at.concurrency:g} {unit}, measured{'; more may fit' if at.at_the_end else ''}"
+
+
+def break_even_words(pricing: Pricing, at: Operating, api: ApiPrice) -> str:
+    """From which share of its full load the machine is the cheaper one."""
+    found = costs.break_even(pricing, at, api)
+    if found.api_per_hour is None:
+        return UNCOUNTED
+    if found.share is None:
+        return "the API is free"
+    if found.requests_per_hour is None:
+        return f"never: at full load the API asks {figure(found.api_per_hour)} an hour"
+    return f"{found.share:.0%} of full load ({figure(found.requests_per_hour)} requests an hour)"
+
+
+def month_words(month: Monthly) -> str:
+    """Of a month at a number of requests: its cost, machines and use."""
+    machines = "1 machine" if month.machines == 1 else f"{month.machines:,} machines"
+    return f"{figure(month.cost)} on {machines}, {month.utilisation:.0%} used, {figure(month.cost_per_request)} a request"
+
+
+def limits_words(limits: Slo) -> str:
+    """`TTFT p95 at most 300 ms and TPOT p95 at most 40 ms`, or `no limit`."""
+    given = (("TTFT", limits.ttft_p95_ms), ("TPOT", limits.tpot_p95_ms))
+    found = [f"{name} p95 at most {figure(limit)} ms" for name, limit in given if limit is not None]
+    return " and ".join(found) or "no limit"
+
+
+def basis(evaluation: Evaluation, asked: WhatIf, at: Within | None = None) -> list[str]:
+    """What the rows rest on, as sentences. `at` as in `rows`."""
+    return [
+        f"Limits: {limits_words(asked.limits)}.",
+        hour_words(evaluation, asked),
+        *_api(asked.api),
+        *_busy(asked),
+        _read(within_limits(evaluation, asked) if at is None else at),
+    ]
+
+
+def hour_words(evaluation: Evaluation, asked: WhatIf) -> str:
+    """Which price prices are computed with, and whether it was chosen afterwards."""
+    pricing, given = pricing_of(evaluation, asked), pricing_of(evaluation, WhatIf())
+    if pricing is None:
+        return "No hourly price is known."
+    source = f" ({asked.price_source})" if asked.price_source else ""
+    changed = "" if given and _hour(pricing) == _hour(given) else f" This was chosen afterwards; {_given(given)}."
+    mix = _mix(evaluation, pricing)
+    return f"An hour costs {_hour(pricing, source)}.{changed}{mix} The speed is that of the machine that was measured."
+
+
+def _hour(pricing: Pricing, source: str = "") -> str:
+    return f"{pricing.per_hour:g}{source}" + (f", less {pricing.discount * 100:g}%" if pricing.discount else "")
+
+
+def _mix(evaluation: Evaluation, pricing: Pricing) -> str:
+    asked, stored = pricing.input_output_ratio, evaluation.options.input_output_ratio
+    said = f" Blended prices take {asked:g} input tokens for one output token, where {stored:g} was given."
+    return "" if asked == stored else said
+
+
+def _given(given: Pricing | None) -> str:
+    return f"with the evaluation, {_hour(given)} was given" if given else "no price was given with the evaluation"
+
+
+def price_words(evaluation: Evaluation, metric: str) -> str:
+    """What a price is, in a sentence or two; `metric` is a field of Price."""
+    ratio, parts = (f"{evaluation.options.input_output_ratio + more:g}" for more in (0, 1))
+    asked = f"{ratio} input tokens for one output token"
+    return {
+        "per_million_input": "The full hour is charged to the input tokens: do not add it to the price of output tokens.",
+        "per_million_output": "The full hour is charged to the output tokens: do not add it to the price of input tokens.",
+        "per_million_total": "The hour is charged once, to input and output tokens together.",
+        "blended_3_to_1": f"{asked}: ({ratio} x input + output) / {parts}. {_split(evaluation)}",
+        "blended_sagemaker": f"The announcement's formula, {asked}: the price of an hour / the million tokens an hour that "
+        f"concurrency / p50 inter-token latency comes to / {parts}. It ignores prefill and prices input at 0.",
+    }[metric]
+
+
+def _split(evaluation: Evaluation) -> str:
+    """How the hour is divided between prefill and decode."""
+    shares = [level.audit.get("prefill_share") for result in evaluation.variants for level in result.levels]
+    known = [share for share in shares if isinstance(share, int | float)]
+    if not known:
+        return "How the hour divides into prefill and decode is not known here, so there is no such price."
+    span = " to ".join(dict.fromkeys(f"{share:.0%}" for share in (min(known), max(known))))
+    estimated = "estimated on the client's side as time to first token over content latency"
+    return f"Of the hour, {span} is charged to input tokens (prefill) and the rest to output tokens (decode), {estimated}."
+
+
+def _api(api: ApiPrice | None) -> list[str]:
+    if api is None:
+        return []
+    asks = f"{api.per_million_input:g} for a million input and {api.per_million_output:g} for a million output tokens"
+    return [f"The hosted API asks {asks}, as entered."]
+
+
+def _busy(asked: WhatIf) -> list[str]:
+    if not asked.requests_a_month:
+        return []
+    hours = f"A month is {costs.HOURS_A_MONTH:.0f} hours; machines are whole and always on"
+    return [f"{hours}; the peak is {asked.peak:g} times the mean load."]
+
+
+def _read(found: Within) -> str:
+    if any(at is not None and at.interpolated for at in found):
+        return "Between measured levels a monotone curve is read; beyond them nothing."
+    return "Only levels that were measured are read."

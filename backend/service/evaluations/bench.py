@@ -1,0 +1,46 @@
+"""The load generator alone, against any OpenAI-compatible endpoint: one level after the other, each in its own subprocess."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from backend.domain.errors import EndpointUnreachable, RequestError, WhetstoneError, WorkError
+from backend.domain.evaluation.document import EvaluateOptions
+from backend.service.evaluations import workloads
+from backend.service.workspace import Workspace
+
+ERRORS: dict[int, type[WhetstoneError]] = {2: RequestError, 3: EndpointUnreachable}
+"""By the exit code of the bench process; any other is a WorkError."""
+
+
+class Outcome(NamedTuple):
+    """`levels` as dictionaries, those done before the `failure` too."""
+
+    levels: list[dict[str, Any]]
+    failure: WhetstoneError | None
+
+
+def run(
+    workspace: Workspace, url: str, model: str | None, chosen: EvaluateOptions, *, bearer_env: str | None = None,
+    tokenizer: str | None = None,
+) -> Outcome:  # fmt: skip
+    """Measure. Raises InvalidWorkload, RequestError before anything starts; WorkError where the process left no result."""
+    workload = workloads.prepared(workspace, chosen, tokenizer)
+    request = {
+        "url": url.rstrip("/"), "model": model, "bearer_env": bearer_env,
+        "options": chosen.model_copy(update={"workload": str(workload)}).model_dump(mode="json"),
+    }  # fmt: skip
+    with tempfile.TemporaryDirectory(prefix="whetstone-bench-") as folder:
+        (Path(folder) / "request.json").write_text(json.dumps(request))
+        done = subprocess.run([sys.executable, "-m", "backend.evaluate.bench", folder], stdout=subprocess.DEVNULL, check=False)
+        outcome = Path(folder) / "levels.json"
+        if not outcome.exists():
+            raise WorkError(f"The load generator ended with exit code {done.returncode} and no result.")
+        document = json.loads(outcome.read_text())
+    failure = ERRORS.get(done.returncode, WorkError)(document["error"]) if done.returncode else None
+    return Outcome(document["levels"], failure)

@@ -1,0 +1,175 @@
+"""Evaluations: from variants and options to a queued job, and the documents that came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from backend.domain.errors import GateFailed, NotFound, RequestError
+from backend.domain.evaluation.document import EvaluateOptions, Evaluation, Variant
+from backend.domain.jobs.jobs import EvaluateSpec
+from backend.domain.limits import gates
+from backend.domain.limits.gates import Gate
+from backend.domain.limits.options import contradiction
+from backend.hardware import engines
+from backend.service.evaluations import tasks, workloads
+from backend.service.jobs import jobs
+from backend.service.jobs.jobs import JobView
+from backend.service.models import variants
+from backend.service.workspace import Workspace
+from backend.store import history
+from backend.store.tables import EvaluationRow
+
+DOCUMENTS_KEPT = 16
+"""As many as a comparison shows, and some. One of fifty variants at twenty levels takes about 50 MB."""
+
+
+class InvalidOptions(RequestError):
+    """An option of the evaluation is wrong."""
+
+
+class EvaluationView(BaseModel):
+    """An evaluation as screens and tools see it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str
+    job_id: str
+    title: str
+    baseline: str
+    path: str
+    created_at: datetime
+    document: Evaluation
+
+
+class EvaluationTitle(BaseModel):
+    """What a list of evaluations shows."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str
+    title: str
+    created_at: datetime
+
+
+def options(**fields: object) -> EvaluateOptions:
+    """Validate load options. Raises InvalidOptions with one sentence."""
+    try:
+        chosen = EvaluateOptions.model_validate({k: v for k, v in fields.items() if v is not None})
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        name = {"process": "poisson", "stream": "no-stream"}.get(str(first["loc"][0]), str(first["loc"][0])).replace("_", "-")
+        raise InvalidOptions(f"--{name} is wrong: {first['msg'][0].lower()}{first['msg'][1:]}.") from None
+    if wrong := contradiction(chosen):
+        raise InvalidOptions(wrong)
+    return chosen
+
+
+def prepare(workspace: Workspace, sources: list[str], chosen: EvaluateOptions) -> EvaluateSpec:
+    """Resolve every variant and read the workload.
+
+    Raises UnknownModel, InvalidModel, NotFound, InvalidWorkload, InvalidTask, EngineMissing, ImpossibleStack.
+    """
+    resolved = variants.distinct_names([variants.resolve(workspace, source) for source in sources])
+    variants.check_served(workspace, resolved)
+    return of_variants(workspace, resolved, chosen)
+
+
+def of_variants(workspace: Workspace, resolved: list[Variant], chosen: EvaluateOptions) -> EvaluateSpec:
+    """The frozen specification over variants that are resolved already. Raises ReadOnly in a demonstration."""
+    workspace.check_writable()
+    workloads.check(chosen, resolved)
+    tasks.check(workspace, chosen, resolved)
+    if any(variant.kind != "url" for variant in resolved):
+        engines.engine_python(workspace.settings, "serve")
+    return EvaluateSpec(variants=tuple(resolved), options=chosen)
+
+
+def conditions(written: Sequence[str], chosen: EvaluateOptions, *, waits: bool) -> list[Gate]:
+    """Read the conditions of a pipeline (`domain.gates`). Raises InvalidGate before anything is submitted."""
+    found = [gates.read(text) for text in written]
+    if found and not waits:
+        raise gates.InvalidGate("--fail-if is judged at the end: leave out --detach.")
+    gates.check(
+        found,
+        gates.keys(chosen),
+        quality=chosen.quality,
+        priced=chosen.price_per_hour is not None,
+        tasks=tasks.figures(chosen),
+    )
+    return found
+
+
+def judge(document: Evaluation, written: Sequence[Gate]) -> None:
+    """Raises GateFailed with every place where a condition holds."""
+    found = gates.breaches(document, written)
+    if found:
+        raise GateFailed(f"{len(found)} figures are not as asked: {'; '.join(breach.words for breach in found)}.")
+
+
+def submit(workspace: Workspace, spec: EvaluateSpec, *, submission: str | None = None) -> JobView:
+    """Queue it as `frozen` makes it. Raises as that does."""
+    names = ", ".join(variant.name for variant in spec.variants)
+    return jobs.submit(workspace, frozen(workspace, spec), f"Evaluate {names}", submission=submission)
+
+
+def frozen(workspace: Workspace, spec: EvaluateSpec) -> EvaluateSpec:
+    """With a copy of the workload by its hash, and of the tasks. Raises InvalidWorkload where its file is gone since."""
+    kept = str(workloads.kept(workspace, spec.options, spec.variants))
+    found = tasks.kept(workspace, tasks.check(workspace, spec.options, spec.variants))
+    changed = {"workload": kept, "columns": {}, "tasks": found}
+    return spec.model_copy(update={"options": spec.options.model_copy(update=changed)})
+
+
+def _view(row: EvaluationRow) -> EvaluationView:
+    fields = {name: getattr(row, name) for name in EvaluationView.model_fields if name != "document"}
+    return EvaluationView(**fields, document=_read(row.document))
+
+
+@lru_cache(maxsize=DOCUMENTS_KEPT)
+def _read(document: str) -> Evaluation:
+    """The same text is the same frozen document: a page of it runs anew at every click."""
+    return Evaluation.model_validate_json(document)
+
+
+def show(workspace: Workspace, evaluation_id: str) -> EvaluationView:
+    """Raises NotFound."""
+    with workspace.store.read() as session:
+        return _view(history.evaluation(session, evaluation_id))
+
+
+def listing(workspace: Workspace, *, baseline: str | None = None, limit: int = 100, offset: int = 0) -> list[EvaluationView]:
+    """Newest first; `baseline` keeps those measured against the variant of that name."""
+    with workspace.store.read() as session:
+        return [_view(row) for row in history.evaluations(session, baseline=baseline, limit=limit, offset=offset)]
+
+
+def report(workspace: Workspace, evaluation_id: str) -> bytes:
+    """The report, one HTML file that needs no network. Raises NotFound, also where its file is gone."""
+    file = Path(show(workspace, evaluation_id).path) / "report.html"
+    if not file.is_file():
+        raise NotFound(f"The report of {evaluation_id} is no longer at {file}: its figures are still here as JSON and CSV.")
+    return file.read_bytes()
+
+
+def titles(workspace: Workspace, *, words: str = "", limit: int = 200) -> list[EvaluationTitle]:
+    """Newest first, without their documents; `words` must all stand in the title or the id, in any case."""
+    with workspace.store.read() as session:
+        rows = history.evaluation_titles(session, words=words, limit=limit)
+    return [EvaluationTitle(id=id_, title=title, created_at=created) for id_, title, created in rows]
+
+
+def points(workspace: Workspace, job_id: str) -> list[dict[str, Any]]:
+    """What a running evaluation has counted so far, approximate: variant, concurrency, block, output tokens/s.
+
+    Of the job's latest attempt. Raises NotFound.
+    """
+    since = jobs.show(workspace, job_id).started_at
+    with workspace.store.read() as session:
+        found = history.points(session, job_id)
+    return [event.data for event in found if since is None or event.at >= since]

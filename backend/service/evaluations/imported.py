@@ -1,0 +1,88 @@
+"""Results of other load generators, imported: kept in the home as read, one small JSON each, beside no evaluation.
+
+They are files, not rows: what they hold is never queried, and the same files twice are one result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from backend.domain.errors import InvalidImport, NotFound
+from backend.domain.imported import reading
+from backend.domain.imported.reading import MAX_BYTES
+from backend.domain.imported.result import ImportedResult
+from backend.service.workspace import Workspace
+
+__all__ = ["MAX_BYTES", "add", "add_files", "listing", "remove", "several", "show"]
+
+
+def add(workspace: Workspace, files: Sequence[tuple[str, bytes]]) -> ImportedResult:
+    """Read (name, content) of one run's files and keep it. Raises InvalidImport, and then nothing is kept; ReadOnly."""
+    workspace.check_writable()
+    result = reading.read(files)
+    file = _file(workspace, result.id)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    aside = file.with_suffix(".part")
+    aside.write_text(result.model_dump_json(), encoding="utf-8")
+    aside.replace(file)
+    return result
+
+
+def add_files(workspace: Workspace, paths: Sequence[Path]) -> ImportedResult:
+    """As `add`, from disk. Raises InvalidImport, ReadOnly."""
+    return add(workspace, [(path.name, _bytes(path)) for path in paths])
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise InvalidImport(f"{path.name} has more than {MAX_BYTES // 1_000_000} MB: save it without single requests.")
+        return path.read_bytes()
+    except OSError as error:
+        raise InvalidImport(f"{path} cannot be read ({error.strerror}): check the path and its permissions.") from None
+
+
+def listing(workspace: Workspace) -> list[ImportedResult]:
+    """By name, then moment."""
+    files = sorted(_folder(workspace).glob("b-*.json"))
+    return sorted((_read(file) for file in files), key=lambda result: (result.name, result.measured_at or ""))
+
+
+def show(workspace: Workspace, result_id: str) -> ImportedResult:
+    """Raises NotFound."""
+    file = _file(workspace, result_id)
+    if not file.is_file():
+        raise NotFound(f"There is no imported result {result_id} here: `whetstone bench imported` lists them.")
+    return _read(file)
+
+
+def several(workspace: Workspace, ids: Sequence[str]) -> list[ImportedResult]:
+    """Those that are here, in order."""
+    return [_read(file) for each in ids if (file := _file(workspace, each)).is_file()]
+
+
+def remove(workspace: Workspace, result_id: str) -> None:
+    """Forget it; the file it came from is not touched. Raises NotFound, ReadOnly."""
+    workspace.check_writable()
+    show(workspace, result_id)
+    _file(workspace, result_id).unlink(missing_ok=True)
+
+
+def _folder(workspace: Workspace) -> Path:
+    return workspace.settings.home / "imported"
+
+
+def _file(workspace: Workspace, result_id: str) -> Path:
+    """An id is letters, digits and dashes: anything else names no file."""
+    name = result_id if result_id.replace("-", "").isalnum() else "-"
+    return _folder(workspace) / f"{name}.json"
+
+
+def _read(file: Path) -> ImportedResult:
+    try:
+        return ImportedResult.model_validate_json(file.read_bytes())
+    except ValidationError:
+        raise InvalidImport(f"{file} was changed by hand: delete it and import the result again.") from None

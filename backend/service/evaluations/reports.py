@@ -1,0 +1,92 @@
+"""The report of an evaluation, written anew with a what-if and other tools' results; without them the one that is stored.
+
+It is rendered in a process of its own: the writer is no part of the service, and a few megabytes of page leave no trace here.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from backend.domain.errors import NotFound, WorkError
+from backend.domain.evaluation.document import Level
+from backend.domain.limits.goodput import Limits
+from backend.domain.load.records import RequestRecord
+from backend.present.report import LATENCIES, Extras, Pair, Requests, Spread, WhatIf, Within, gather, load_of, spread_of
+from backend.service.evaluations import evaluations, imported, latencies, requests
+from backend.service.evaluations.evaluations import EvaluationView
+from backend.service.evaluations.requests import Asked
+from backend.service.workspace import Workspace
+
+
+def page(workspace: Workspace, evaluation_id: str, asked: WhatIf | None = None, others: Sequence[str] = ()) -> bytes:
+    """The HTML file. `others` are ids of imported results. Raises NotFound, WorkError where it could not be written."""
+    view = evaluations.show(workspace, evaluation_id)
+    theirs = [imported.show(workspace, each) for each in others]
+    if asked is None and not theirs and (Path(view.path) / "report.html").is_file():
+        return evaluations.report(workspace, evaluation_id)
+    chosen = asked or WhatIf()
+    extras = Extras(requests=_requests(view), what_if=chosen, goodput=_goodput(view, chosen), imported=tuple(theirs))
+    return _rendered(view, extras)
+
+
+def _rendered(view: EvaluationView, extras: Extras) -> bytes:
+    request = {"evaluation": view.document.model_dump(mode="json"), "extras": extras.model_dump(mode="json")}
+    with tempfile.TemporaryDirectory(prefix="whetstone-report-") as folder:
+        (Path(folder) / "request.json").write_text(json.dumps(request))
+        done = subprocess.run(
+            [sys.executable, "-m", "backend.evaluate.report.report", folder], capture_output=True, text=True, check=False
+        )
+        file = Path(folder) / "report.html"
+        if not file.is_file():
+            said = done.stderr.strip().splitlines()[-1:] or ["no reason was given"]
+            raise WorkError(f"The report could not be written ({said[0][:200]}): the figures are here as JSON and CSV.")
+        return file.read_bytes()
+
+
+def _requests(view: EvaluationView) -> Requests | None:
+    """None where the file of single requests is gone."""
+    try:
+        return gather(view.document, _Stored(view))
+    except NotFound:
+        return None
+
+
+class _Stored:
+    """A `Source` over the stored file."""
+
+    def __init__(self, view: EvaluationView) -> None:
+        self._view = view
+
+    def spreads(self, level: Level, names: Sequence[str]) -> dict[str, dict[str, Spread]]:
+        at = (level.concurrency, load_of(level)[0])
+        return {
+            metric: {name: spread_of(own) for name in names if (own := latencies.spread(self._view, name, *at, metric))}
+            for metric in LATENCIES
+        }
+
+    def run(self, level: Level, name: str) -> Sequence[RequestRecord]:
+        return requests.times(self._view, _asked(level), name, 0)
+
+    def pairs(self, level: Level, name: str) -> Iterable[Pair]:
+        found = requests.pairs(self._view, name, _asked(level))
+        return ((pair.block, pair.prompt_text, pair.baseline, pair.variant) for pair in found)
+
+
+def _asked(level: Level) -> Asked:
+    return Asked(level.concurrency, load_of(level)[0])
+
+
+def _goodput(view: EvaluationView, asked: WhatIf) -> tuple[Within, ...]:
+    """Of every level, where each request must keep limits; none without limits, or where the file is gone."""
+    if not asked.request_limits:
+        return ()
+    try:
+        counts = latencies.counts(view, Limits.model_validate(asked.request_limits))
+    except NotFound:
+        return ()
+    return tuple(Within(variant=name, key=key, within=found.within, of=found.of) for (name, key), found in counts.items())

@@ -1,0 +1,140 @@
+"""lm-eval tasks on disk: a YAML file beside its JSONL data, checked line by line before anything starts.
+
+Knows nothing of variants or jobs; `tasks` says which are meant, and keeps copies of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jinja2
+import jinja2.meta
+import yaml
+
+from backend.domain.errors import RequestError
+from backend.domain.evaluation import task_rules
+
+SUFFIXES = (".yaml", ".yml")
+MAX_BYTES = 100_000_000
+
+
+class InvalidTask(RequestError):
+    """The task cannot be scored: give an lm-eval YAML file whose data lies beside it."""
+
+
+class TaskFile(NamedTuple):
+    """A task that was checked. `data`: split -> files; `samples` of the split that is scored."""
+
+    name: str
+    source: Path
+    config: dict[str, Any]
+    data: dict[str, list[Path]]
+    samples: int
+    sha256: str
+
+
+def read(source: Path) -> TaskFile:
+    """Raises InvalidTask with the first thing that is wrong."""
+    config = _config(source)
+    if said := task_rules.problem(config):
+        raise InvalidTask(f"The task {source.name} cannot be used: {said}.")
+    data = {split: [_beside(source, name) for name in names] for split, names in task_rules.files(config).items()}
+    wanted = task_rules.split(config)
+    fields = _fields(source, config)
+    rows = {split: sum(_rows(source, file, fields) for file in files) for split, files in data.items()}
+    return TaskFile(config["task"], source, config, data, rows[str(wanted)], _sha256(source, data))
+
+
+def _config(source: Path) -> dict[str, Any]:
+    try:
+        found = yaml.safe_load(_bytes(source, source))
+    except yaml.YAMLError as error:
+        if isinstance(error, yaml.constructor.ConstructorError) and "!function" in str(error):
+            raise InvalidTask(
+                f"The task {source.name} cannot be used: `!function` needs code of its own, which is not run here: "
+                "prepare the rows instead."
+            ) from None
+        mark = getattr(error, "problem_mark", None)
+        where = f", line {mark.line + 1}" if mark else ""
+        raise InvalidTask(f"The task {source.name} is not YAML that can be read{where}.") from None
+    except UnicodeDecodeError:
+        raise InvalidTask(f"The task {source.name} is not text.") from None
+    if not isinstance(found, dict):
+        raise InvalidTask(f"The task {source.name} must be settings such as `task: NAME`.")
+    return found
+
+
+def _beside(source: Path, name: str) -> Path:
+    """A data file, seen from the task's folder."""
+    if "://" in name:
+        raise InvalidTask(f"The task {source.name} would fetch {name[:80]}: put the file beside it.")
+    try:
+        file = (source.parent / name).resolve()
+        there = file.is_file()
+    except (OSError, ValueError):
+        there = False
+    if not there:
+        raise InvalidTask(f"The task {source.name} asks for {name[:80]}, which is not there: put it beside {source.name}.")
+    return file
+
+
+def _fields(source: Path, config: dict[str, Any]) -> dict[str, str]:
+    """Fields that every row must have -> the setting that asks for it."""
+    found: dict[str, str] = {}
+    for setting, texts in task_rules.templates(config).items():
+        for text in texts:
+            try:
+                names = jinja2.meta.find_undeclared_variables(jinja2.Environment().parse(text))  # parsed, never run
+            except jinja2.TemplateSyntaxError as error:
+                raise InvalidTask(
+                    f"The task {source.name} cannot be used: `{setting}` is no template ({error.message})."
+                ) from None
+            found |= dict.fromkeys(sorted(names), setting)
+    return found
+
+
+def _rows(source: Path, file: Path, fields: dict[str, str]) -> int:
+    """How many; every one checked."""
+    count = 0
+    for number, line in enumerate(_bytes(source, file).split(b"\n"), 1):
+        if line.strip():
+            count += 1
+            _row(f"Line {number} of {file.name}", line, fields)
+    if not count:
+        raise InvalidTask(f"{file.name} of the task {source.name} has no rows.")
+    return count
+
+
+def _row(where: str, line: bytes, fields: dict[str, str]) -> None:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        raise InvalidTask(f"{where} is not JSON: each line must be one object.") from None
+    if not isinstance(row, dict):
+        raise InvalidTask(f'{where} is no object: each line must be one, such as {{"question": ...}}.')
+    for name, setting in fields.items():
+        if name not in row:
+            has = ", ".join(map(str, row))[:100] or "nothing"
+            raise InvalidTask(f"{where} has no `{name}`, which `{setting}` asks for; it has {has}.")
+
+
+def _bytes(source: Path, file: Path) -> bytes:
+    try:
+        if file.stat().st_size > MAX_BYTES:
+            raise InvalidTask(f"{file.name} of the task {source.name} has more than {MAX_BYTES // 1_000_000} MB: take a sample.")
+        return file.read_bytes()
+    except OSError as error:
+        raise InvalidTask(f"{file.name} cannot be read ({error.strerror}): check its permissions.") from None
+
+
+def _sha256(source: Path, data: dict[str, list[Path]]) -> str:
+    """Of the task's file, then of its data in the order of its splits, each led by its own length."""
+    found = hashlib.sha256()
+    for file in [source, *(file for split in sorted(data) for file in data[split])]:
+        content = file.read_bytes()
+        found.update(len(content).to_bytes(8, "big"))
+        found.update(content)
+    return found.hexdigest()

@@ -1,0 +1,113 @@
+"""Which lm-eval tasks an evaluation is to score: bundled, in a file or in a folder; and the copies that a job works with."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from backend.domain.errors import EngineMissing
+from backend.domain.evaluation import task_rules
+from backend.domain.evaluation.document import EvaluateOptions, Variant
+from backend.hardware import engines
+from backend.service import paths
+from backend.service.evaluations import task_files
+from backend.service.evaluations.task_files import SUFFIXES, InvalidTask, TaskFile
+from backend.service.workspace import Workspace
+from backend.settings import ASSETS
+
+_FOLDER = ASSETS / "tasks"
+MOST = 32
+COPY = "task.json"
+
+
+def names() -> list[str]:
+    """Those that come along."""
+    return sorted(path.name for path in _FOLDER.iterdir() if path.is_dir())
+
+
+def missing(workspace: Workspace) -> str | None:
+    """How to get what scores tasks, in a sentence; None where it is installed."""
+    try:
+        engines.engine_python(workspace.settings, "quality")
+    except EngineMissing as error:
+        return str(error)
+    return None
+
+
+def find(source: str) -> list[TaskFile]:
+    """The tasks that a name, a file or a folder means, each checked. Raises InvalidTask."""
+    bundled = _FOLDER / source if source in names() else None
+    folder, file = bundled or paths.folder(source), paths.file(source)
+    if folder is not None:
+        found = sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES and path.is_file())
+        if not found:
+            raise InvalidTask(f"The folder {folder.name} has no task: it needs a .yaml file of lm-eval.")
+    elif file is not None and file.suffix.lower() in SUFFIXES:
+        found = [file]
+    else:
+        raise InvalidTask(
+            f"There is no task `{source[:200]}`: give a .yaml file of lm-eval, a folder of them, or one of {', '.join(names())}."
+        )
+    return [task_files.read(path) for path in found]
+
+
+def check(workspace: Workspace, chosen: EvaluateOptions, of: Sequence[Variant]) -> list[TaskFile]:
+    """All that can be said before the start. Raises EngineMissing, InvalidTask."""
+    if not chosen.tasks:
+        return []
+    if (how := missing(workspace)) is not None:
+        raise EngineMissing(f"Tasks are scored by lm-eval. {how}")
+    if all(variant.model_path is None for variant in of):
+        raise InvalidTask(
+            "Tasks need a model's tokenizer, which an address does not give: add the model that it serves as a variant."
+        )
+    found = [task for source in chosen.tasks for task in find(source)]
+    if len(found) > MOST:
+        raise InvalidTask(f"{len(found)} tasks are too many for one evaluation: give at most {MOST}.")
+    seen: dict[str, TaskFile] = {}
+    for task in found:
+        if (other := seen.setdefault(task.name, task)) is not task:
+            raise InvalidTask(f"{other.source.name} and {task.source.name} are both called `{task.name}`: give one another name.")
+    return found
+
+
+def figures(chosen: EvaluateOptions) -> list[str]:
+    """What a condition may name: `task.TASK.METRIC`; of a filter of its own, `task.TASK.METRIC,FILTER`. Raises InvalidTask."""
+    found = [task for source in chosen.tasks for task in find(source)]
+    return [f"task.{task.name}.{metric}" for task in found for metric in task_rules.figures(task.config)]
+
+
+def kept(workspace: Workspace, found: Sequence[TaskFile]) -> tuple[str, ...]:
+    """The folders of the tasks' copies in the home, by hash: a job scores what was asked, whatever becomes of the files."""
+    workspace.check_writable()
+    return tuple(str(_keep(workspace.settings.home / "tasks", task)) for task in found)
+
+
+def _keep(home: Path, task: TaskFile) -> Path:
+    folder = home / f"{task.name}-{task.sha256[:32]}"
+    if (folder / COPY).is_file():
+        return folder
+    home.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".", dir=home) as aside:
+        made = Path(aside) / "made"
+        made.mkdir()
+        shutil.copyfile(task.source, made / "task.yaml")
+        data = {split: [_copy(file, made / f"{split}-{number}.jsonl") for number, file in enumerate(files)]
+                for split, files in task.data.items()}  # fmt: skip
+        config = {**task.config, "dataset_kwargs": {"data_files": data}}
+        document = {"name": task.name, "sha256": task.sha256, "samples": task.samples, "config": config}
+        (made / COPY).write_text(json.dumps(document))
+        try:
+            made.rename(folder)
+        except OSError:  # another submission was faster
+            if not (folder / COPY).is_file():
+                raise
+    return folder
+
+
+def _copy(file: Path, to: Path) -> str:
+    shutil.copyfile(file, to)
+    return to.name

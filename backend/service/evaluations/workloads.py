@@ -1,0 +1,301 @@
+"""Workloads: built-in by name, uploaded into the home, or a file. A file is read once for as long as it stays the same."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+from pydantic import BaseModel, ConfigDict
+
+from backend.catalog.text import token_lengths as tokenizers
+from backend.domain.errors import InvalidWorkload, RequestError, WhetstoneError
+from backend.domain.evaluation.document import EvaluateOptions, Variant
+from backend.domain.maths.intervals import percentile
+from backend.domain.workload import generators, workload
+from backend.domain.workload.formats import PROMPT_COLUMNS
+from backend.domain.workload.workload import Prompt, Workload
+from backend.service import paths
+from backend.service.evaluations import workload_files
+from backend.service.evaluations.workload_files import MAX_BYTES, SUFFIXES, first_rows
+from backend.service.evaluations.workload_files import columns_of as columns
+from backend.service.models import variants
+from backend.service.workspace import Workspace
+from backend.settings import ASSETS
+
+__all__ = [
+    "MAX_BYTES", "PROMPT_COLUMNS", "SUFFIXES", "TokenLengths", "WorkloadFacts", "columns", "facts", "facts_for",
+    "first_rows", "names", "path", "read", "save", "saved", "token_lengths",
+]  # fmt: skip
+MAX_SHOWN = 200
+PREVIEWED = 20
+COUNTED_PROMPTS, COUNTED_CHARACTERS = 500, 1_000_000
+"""Most prompts whose tokens are counted for a preview, and most text of them."""
+CHARACTERS_A_TOKEN = 4
+"""Of English, where no tokenizer is at hand."""
+_FOLDER = ASSETS / "workloads"
+
+
+class WorkloadFacts(BaseModel):
+    """What a screen says of a workload, without all its prompts. `first`: to be shown; `sample`: to count tokens of."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    sha256: str
+    prompts: int
+    characters_p50: int
+    characters_max: int
+    conversations: int
+    """Prompts of several turns."""
+    timed: bool
+    """Every line has a time: it can be replayed."""
+    first: tuple[Prompt, ...]
+    sample: tuple[str, ...]
+
+
+class TokenLengths(BaseModel):
+    """Tokens of the first prompts by the tokenizer of `model`; `counted` of them were counted."""
+
+    model_config = ConfigDict(frozen=True)
+
+    model: str
+    counted: int
+    p50: int
+    largest: int
+    lengths: tuple[int, ...]
+    """In the workload's order."""
+
+
+class Asked(NamedTuple):
+    """All that decides the bytes of a workload. `size` and `changed` are of the file, 0 of a generated one."""
+
+    source: str
+    size: int
+    changed: int
+    columns: tuple[tuple[str, str], ...] = ()
+    tokenizer: str | None = None
+    """A folder."""
+    seed: int = 0
+    context: int | None = None
+
+
+class Made(NamedTuple):
+    content: bytes
+    workload: Workload
+
+
+def names() -> list[str]:
+    """Bundled files first, then those that are generated."""
+    return sorted(path.stem for path in _FOLDER.glob("*.jsonl")) + list(generators.KINDS)
+
+
+def path(source: str) -> Path:
+    """The file a name or path means. Raises InvalidWorkload."""
+    bundled = _FOLDER / f"{source}.jsonl"
+    found = bundled if source in names() and bundled.is_file() else paths.file(source)
+    if found is None:
+        known = ", ".join(names())
+        raise InvalidWorkload(
+            f"There is no workload `{source[:MAX_SHOWN]}`: give a file ({', '.join(SUFFIXES)}), or one of {known}."
+        )
+    return found
+
+
+def read(source: str) -> Workload:
+    """All of it. Raises InvalidWorkload with the first thing that is wrong."""
+    return _made(asked_by(EvaluateOptions(workload=source), [])).workload
+
+
+def facts(source: str) -> WorkloadFacts:
+    """What is in it, every line checked. Raises InvalidWorkload with the first thing that is wrong.
+
+    Kept for as long as size and time of the file stay the same: a page asks again at every click.
+    """
+    return _facts(asked_by(EvaluateOptions(workload=source), []))
+
+
+def facts_for(workspace: Workspace, source: str, variant: str | None, seed: int = 0) -> WorkloadFacts:
+    """The same, a generated one as measured by the tokenizer and bounded by the context of that variant, where they are here."""
+    try:
+        of = [variants.resolve(workspace, variant)] if variant else []
+    except WhetstoneError:
+        of = []
+    return _facts(asked_by(EvaluateOptions(workload=source, seed=seed), of))
+
+
+def check(chosen: EvaluateOptions, of: Sequence[Variant]) -> None:
+    """Everything that can be said against the workload before the start: broken lines, a trace without times, prompts that
+    are longer than a variant's context. Raises InvalidWorkload."""
+    asked = asked_by(chosen, of)
+    if chosen.trace:
+        workload.check_trace(_made(asked).workload)
+    _facts(asked)
+    for variant in of:
+        context = context_of(variant)
+        if variant.model_path is not None and context is not None:
+            problem = _too_long(asked, _stamp(Path(variant.model_path)), variant.name, context, chosen.max_tokens)
+            if problem:
+                raise InvalidWorkload(problem)
+
+
+def kept(workspace: Workspace, chosen: EvaluateOptions, of: Sequence[Variant]) -> Path:
+    """The workload's own copy in the home, by its hash: the same prompts for every variant, whatever becomes of the file."""
+    made = _made(asked_by(chosen, of))
+    return workload_files.keep(workspace, made.workload.name, made.content)
+
+
+def prepared(workspace: Workspace, chosen: EvaluateOptions, tokenizer: str | None = None) -> Path:
+    """For an endpoint that is measured alone: checked, and kept. `tokenizer` is a model that measures a generated workload.
+
+    Raises InvalidWorkload, UnknownModel, RequestError where that model has no tokenizer.json.
+    """
+    of: list[Variant] = []
+    if tokenizer is not None:
+        variant = variants.resolve(workspace, tokenizer)
+        if variant.model_path is None or not (Path(variant.model_path) / tokenizers.TOKENIZER).is_file():
+            raise RequestError(f"--tokenizer is wrong: {tokenizer[:MAX_SHOWN]} has no {tokenizers.TOKENIZER}: name a model here.")
+        of = [variant]
+    check(chosen, of)
+    return kept(workspace, chosen, of)
+
+
+def asked_by(chosen: EvaluateOptions, of: Sequence[Variant]) -> Asked:
+    """The first variant with a tokenizer measures for all; the shortest context bounds what is generated."""
+    folders = [Path(variant.model_path) for variant in of if variant.model_path is not None]
+    folder = next((folder for folder in folders if (folder / tokenizers.TOKENIZER).is_file()), None)
+    contexts = [context for variant in of if (context := context_of(variant)) is not None]
+    return _asked(chosen.workload, chosen.columns, folder, chosen.seed, min(contexts, default=None))
+
+
+def context_of(variant: Variant) -> int | None:
+    """Tokens a server of it takes, prompt and answer together; None where that is not known."""
+    if variant.serving.max_model_len is not None or variant.model_path is None:
+        return variant.serving.max_model_len
+    try:
+        config = json.loads((Path(variant.model_path) / "config.json").read_bytes())
+    except (OSError, ValueError):
+        return None
+    found = config.get("max_position_embeddings") or config.get("text_config", {}).get("max_position_embeddings")
+    return found if isinstance(found, int) else None
+
+
+def token_lengths(workspace: Workspace, found: WorkloadFacts, source: str) -> TokenLengths | None:
+    """The lengths in tokens of the variant `source`; None where its tokenizer is not here, as with a URL."""
+    try:
+        variant = variants.resolve(workspace, source)
+    except WhetstoneError:
+        return None
+    if variant.model_path is None:
+        return None
+    counted = _lengths(_stamp(Path(variant.model_path)), found.sha256, found.sample)
+    if counted is None:
+        return None
+    return TokenLengths(
+        model=variant.name, counted=len(counted), p50=round(percentile(sorted(counted), 50)), largest=max(counted),
+        lengths=counted,
+    )  # fmt: skip
+
+
+def saved(workspace: Workspace) -> dict[str, Path]:
+    """What was uploaded into this home: name -> file."""
+    return {file.stem: file for file in sorted((workspace.settings.home / "workloads").glob("*.jsonl"))}
+
+
+def save(workspace: Workspace, name: str, content: bytes, columns: Mapping[str, str] | None = None) -> str:
+    """Keep an uploaded workload in the home under its name and the start of its hash; the name it can be asked for by.
+
+    `columns` names those of a table: field -> column. The same content twice is one file. Raises InvalidWorkload with the
+    first thing that is wrong; then nothing is kept. Raises ReadOnly in a demonstration.
+    """
+    workspace.check_writable()
+    return workload_files.store(workspace, Path(name).stem, workload_files.own_lines(name, content, columns or {}))
+
+
+class _Stamp(NamedTuple):
+    """A model folder and when its tokenizer changed."""
+
+    folder: str
+    changed: int
+
+
+def _stamp(folder: Path) -> _Stamp:
+    file = folder / tokenizers.TOKENIZER
+    return _Stamp(str(folder), file.stat().st_mtime_ns if file.is_file() else 0)
+
+
+def _asked(source: str, columns: Mapping[str, str], folder: Path | None, seed: int, context: int | None) -> Asked:
+    if source in generators.KINDS:
+        changed = _stamp(folder).changed if folder else 0
+        return Asked(source, 0, changed, (), str(folder) if folder else None, seed, context)
+    file = path(source)
+    status = file.stat()
+    return Asked(str(file), status.st_size, status.st_mtime_ns, tuple(sorted(columns.items())))
+
+
+@lru_cache(maxsize=4)
+def _made(asked: Asked) -> Made:
+    if asked.source in generators.KINDS:
+        return _generated(asked)
+    file = Path(asked.source)
+    content = workload_files.own_lines(file.name, workload_files.read(file), dict(asked.columns))
+    return Made(content, workload.parse(file.stem, content))
+
+
+def _generated(asked: Asked) -> Made:
+    """By characters where no tokenizer is at hand, and then its name says so."""
+    folder = Path(asked.tokenizer) if asked.tokenizer else None
+    exact = folder is not None and tokenizers.lengths(folder, [""]) is not None
+
+    def count(texts: Sequence[str]) -> list[int]:
+        counted = tokenizers.lengths(folder, texts) if exact and folder else None
+        return counted or [len(text) // CHARACTERS_A_TOKEN for text in texts]
+
+    content = generators.generate(asked.source, count, seed=asked.seed, context=asked.context)
+    return Made(content, workload.parse(asked.source if exact else f"{asked.source}-estimated-lengths", content))
+
+
+@lru_cache(maxsize=32)
+def _facts(asked: Asked) -> WorkloadFacts:
+    found = _made(asked).workload
+    about = found.about()
+    return WorkloadFacts(
+        name=found.name, sha256=found.sha256, prompts=len(found.prompts), characters_p50=about["prompt_characters_p50"],
+        characters_max=about["prompt_characters_max"], conversations=sum(bool(p.turns) for p in found.prompts),
+        timed=all(p.timestamp is not None for p in found.prompts), first=found.prompts[:PREVIEWED], sample=_sample(found),
+    )  # fmt: skip
+
+
+def _sample(found: Workload) -> tuple[str, ...]:
+    taken: list[str] = []
+    characters = 0
+    for prompt in found.prompts[:COUNTED_PROMPTS]:
+        characters += len(prompt.prompt)
+        if taken and characters > COUNTED_CHARACTERS:
+            break
+        taken.append(prompt.prompt)
+    return tuple(taken)
+
+
+@lru_cache(maxsize=32)
+def _lengths(stamp: _Stamp, _sha256: str, texts: tuple[str, ...]) -> tuple[int, ...] | None:
+    found = tokenizers.lengths(Path(stamp.folder), texts)
+    return None if found is None else tuple(found)
+
+
+@lru_cache(maxsize=64)
+def _too_long(asked: Asked, stamp: _Stamp, name: str, context: int, max_tokens: int) -> str | None:
+    """The first line that does not fit, in one sentence. A token is at least a byte, so short lines need no counting."""
+    for number, prompt in enumerate(_made(asked).workload.prompts, 1):
+        answers = (prompt.max_tokens or max_tokens) * len(prompt.turns or ("",))
+        if sum(len(text.encode()) for text in prompt.texts()) + answers < context:
+            continue
+        counted = tokenizers.lengths(Path(stamp.folder), prompt.texts())
+        if counted is not None and sum(counted) + answers > context:
+            return (
+                f"Line {number} of the workload has {sum(counted):,} tokens and asks for {answers:,} more, which is longer than "
+                f"the context of {name} ({context:,}): shorten it, or serve with a longer max_model_len."
+            )
+    return None

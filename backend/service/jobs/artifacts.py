@@ -1,0 +1,67 @@
+"""Artifacts: list, show, verify, delete."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from backend.artifacts import files
+from backend.domain.errors import ReadOnly
+from backend.domain.jobs.artifact import Manifest
+from backend.service.workspace import Workspace
+from backend.store import history
+from backend.store.tables import ArtifactRow
+
+
+class ArtifactView(BaseModel):
+    """An artifact as screens and tools see it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str
+    job_id: str
+    model: str
+    recipe: str
+    recipe_hash: str
+    path: str
+    bytes: int
+    created_at: datetime
+    manifest: Manifest
+
+
+def _view(row: ArtifactRow) -> ArtifactView:
+    fields = {name: getattr(row, name) for name in ArtifactView.model_fields if name != "manifest"}
+    return ArtifactView(**fields, manifest=Manifest.model_validate_json(row.manifest))
+
+
+def listing(workspace: Workspace, *, model: str | None = None, limit: int = 100, offset: int = 0) -> list[ArtifactView]:
+    """Newest first."""
+    with workspace.store.read() as session:
+        return [_view(row) for row in history.artifacts(session, model=model, limit=limit, offset=offset)]
+
+
+def show(workspace: Workspace, artifact_id: str) -> ArtifactView:
+    """Raises NotFound."""
+    with workspace.store.read() as session:
+        return _view(history.artifact(session, artifact_id))
+
+
+def verify(workspace: Workspace, artifact_id: str) -> ArtifactView:
+    """Re-hash every file against the manifest in the store. Raises NotFound, ArtifactCorrupt, ReadOnly in a demonstration."""
+    shown = show(workspace, artifact_id)
+    if workspace.read_only:
+        raise ReadOnly(f"The files of {artifact_id} are not part of this demonstration, so they cannot be verified here.")
+    files.verify(Path(shown.path), shown.manifest)
+    return shown
+
+
+def delete(workspace: Workspace, artifact_id: str) -> ArtifactView:
+    """Remove the row, then the files. Raises NotFound."""
+    shown = show(workspace, artifact_id)
+    with workspace.store.session() as session:
+        session.delete(history.artifact(session, artifact_id))
+    if Path(shown.path).is_dir():
+        files.remove(Path(shown.path))
+    return shown

@@ -1,0 +1,195 @@
+"""Jobs: submit, look, cancel, retry, clone, resume, reorder, logs, wait."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter
+
+from backend.domain.errors import NotNow
+from backend.domain.jobs import channel
+from backend.domain.jobs.jobs import LIVE, MEASURING, RESUMABLE, TERMINAL, Event, JobKind, JobSpec, JobState
+from backend.service.jobs import supervisors
+from backend.service.workspace import Workspace
+from backend.store import history, queue
+from backend.store.history import JobFilter
+from backend.store.tables import JobRow
+
+BACKGROUND = frozenset({JobKind.INSTALL, JobKind.IMPORT})
+
+
+class JobView(BaseModel):
+    """A job as screens and tools see it. `age_s` is the time since the last event."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str
+    kind: str
+    state: JobState
+    title: str
+    owner: str
+    phase: str | None
+    message: str | None
+    progress: float | None
+    eta_s: float | None
+    error: str | None
+    parent: str | None
+    attempt: int
+    cancel_requested: bool
+    yields: bool
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    event_at: datetime | None
+    result: dict[str, Any]
+
+    @property
+    def ended(self) -> bool:
+        return self.state in TERMINAL
+
+    @property
+    def making_room(self) -> bool:
+        """Being stopped only to be queued again."""
+        return self.yields and self.state is JobState.CANCELLING and not self.cancel_requested
+
+
+def view(row: JobRow) -> JobView:
+    fields = {name: getattr(row, name) for name in JobView.model_fields if name != "result"}
+    return JobView(**fields, result=history.result(row))
+
+
+def submit(
+    workspace: Workspace, spec: JobSpec, title: str, *, parent: str | None = None, submission: str | None = None,
+    yields: bool = False,
+) -> JobView:  # fmt: skip
+    """Insert one queued job. The same `submission` key twice is one job; one that `yields` makes room for all that do not."""
+    kind = JobKind(spec.kind)
+    row = JobRow(
+        id="j-" + secrets.token_hex(5), kind=kind, state=JobState.QUEUED, title=title, owner=workspace.settings.owner,
+        spec=spec.model_dump_json(), parent=parent, submission=submission, exclusive=kind in MEASURING,
+        lane="background" if kind in BACKGROUND else "accelerator", yields=yields,
+    )  # fmt: skip
+    with workspace.store.session() as session:
+        return view(queue.submit(session, row))
+
+
+def show(workspace: Workspace, job_id: str) -> JobView:
+    """Raises NotFound."""
+    with workspace.store.read() as session:
+        return view(queue.get(session, job_id))
+
+
+def specification(workspace: Workspace, job_id: str) -> dict[str, Any]:
+    """The frozen specification as it was submitted."""
+    with workspace.store.read() as session:
+        document: dict[str, Any] = json.loads(queue.get(session, job_id).spec)
+        return document
+
+
+def listing(
+    workspace: Workspace, *, states: Sequence[str] | None = None, kinds: Sequence[str] = (), words: str = "",
+    limit: int = 50, offset: int = 0,
+) -> list[JobView]:  # fmt: skip
+    """Newest first."""
+    with workspace.store.read() as session:
+        found = history.jobs(session, JobFilter(states or (), kinds, words), limit=limit, offset=offset)
+        return [view(row) for row in found]
+
+
+def count(workspace: Workspace, *, states: Sequence[str] = (), kinds: Sequence[str] = (), words: str = "") -> int:
+    """How many jobs `listing` would page through."""
+    with workspace.store.read() as session:
+        return history.count_jobs(session, JobFilter(states, kinds, words))
+
+
+def active(workspace: Workspace) -> list[JobView]:
+    """Running jobs first, then queued ones in the order in which they will start."""
+    with workspace.store.read() as session:
+        found = history.queued(session, [*LIVE, JobState.QUEUED])
+        return [view(row) for row in sorted(found, key=lambda row: (row.state == JobState.QUEUED, row.yields))]
+
+
+def timeline(workspace: Workspace, job_id: str) -> list[Event]:
+    """States, phases, notes, warnings and errors, in order, without the progress between them."""
+    with workspace.store.read() as session:
+        return history.timeline(session, job_id)
+
+
+def latest_progress(workspace: Workspace, job_id: str) -> Event | None:
+    """The newest word on how far it is: done, total, rate."""
+    with workspace.store.read() as session:
+        return history.latest_progress(session, job_id)
+
+
+def events(workspace: Workspace, job_id: str, *, after: int = 0) -> list[tuple[int, Event]]:
+    with workspace.store.read() as session:
+        return history.events(session, job_id, after=after)
+
+
+def logs(workspace: Workspace, job_id: str, *, tail_bytes: int | None = None) -> str:
+    """The worker's log, or its last bytes; empty while there is none. Raises NotFound."""
+    show(workspace, job_id)
+    path = workspace.settings.jobs / job_id / channel.LOG
+    if not path.exists():
+        return ""
+    with path.open("rb") as source:
+        if tail_bytes is not None:
+            source.seek(max(0, path.stat().st_size - tail_bytes))
+        return source.read().decode(errors="replace")
+
+
+def cancel(workspace: Workspace, job_id: str) -> JobView:
+    """Raises NotFound; NotNow where it has ended."""
+    with workspace.store.session() as session:
+        return view(queue.request_cancel(session, job_id))
+
+
+def resume(workspace: Workspace, job_id: str) -> JobView:
+    """The same id again, from its last checkpoint. Raises NotNow unless failed, cancelled or lost."""
+    with workspace.store.session() as session:
+        return view(queue.requeue(session, job_id))
+
+
+def clone(workspace: Workspace, job_id: str) -> JobView:
+    """A new job with the same specification and this one as its parent."""
+    with workspace.store.read() as session:
+        row = queue.get(session, job_id)
+    spec: JobSpec = TypeAdapter(JobSpec).validate_json(row.spec)
+    return submit(workspace, spec, row.title, parent=job_id)
+
+
+def retry(workspace: Workspace, job_id: str) -> JobView:
+    """A clone of a job that did not succeed. Raises NotNow."""
+    state = show(workspace, job_id).state
+    if state not in RESUMABLE:
+        raise NotNow(f"Job {job_id} is {state}: only failed, cancelled and lost jobs are retried; `clone` runs it again.")
+    return clone(workspace, job_id)
+
+
+def move_to_front(workspace: Workspace, job_id: str) -> JobView:
+    """Raises NotNow unless queued."""
+    with workspace.store.session() as session:
+        return view(queue.move_to_front(session, job_id))
+
+
+def wait(workspace: Workspace, job_id: str) -> JobView:
+    """Block until the job has ended, keeping a supervisor alive meanwhile."""
+    for _ in watch(workspace, job_id):
+        pass
+    return show(workspace, job_id)
+
+
+def watch(workspace: Workspace, job_id: str, *, every_s: float = 0.25) -> Iterator[JobView]:
+    """The job over and over until it has ended; a supervisor that died is replaced."""
+    while True:
+        supervisors.ensure(workspace)
+        current = show(workspace, job_id)
+        yield current
+        if current.ended:
+            return
+        time.sleep(every_s)

@@ -1,0 +1,87 @@
+"""What this machine has and lacks, each finding with its fix."""
+
+from __future__ import annotations
+
+import os
+from typing import Literal
+
+from pydantic import BaseModel
+
+from backend.hardware import engines, probe
+from backend.service.jobs import supervisors
+from backend.service.workspace import Workspace
+
+LOW_DISK_BYTES = 5_000_000_000
+
+
+class Finding(BaseModel):
+    subject: str
+    level: Literal["ok", "warning", "problem"]
+    finding: str
+    fix: str | None = None
+
+
+def examine(workspace: Workspace) -> list[Finding]:
+    """Every check, in the order a newcomer needs them."""
+    return [
+        _processor(), _accelerators(), _compiler(), *_engines(workspace), _database(workspace), _disk(workspace),
+        _supervisor(workspace), _credentials("AWS credentials", ("AWS_ACCESS_KEY_ID", "AWS_PROFILE")),
+        _credentials("Hugging Face token", ("HF_TOKEN",)),
+    ]  # fmt: skip
+
+
+def _processor() -> Finding:
+    facts = probe.probe()
+    return Finding(subject="Processor", level="ok", finding=f"{facts['cpu']}, {facts['cores']} cores")
+
+
+def _accelerators() -> Finding:
+    found = probe.accelerators()
+    if not found:
+        return Finding(subject="Accelerators", level="ok", finding="none: everything runs on the processor")
+    return Finding(subject="Accelerators", level="ok", finding=", ".join(item.name for item in found))
+
+
+def _compiler() -> Finding:
+    if probe.has_compiler():
+        return Finding(subject="Compiler", level="ok", finding="C++ compiler and Python headers are there")
+    fix = "install g++ and python3-dev; or serve with `enforce_eager: true`"
+    return Finding(subject="Compiler", level="warning", finding="no C++ compiler or Python headers", fix=fix)
+
+
+def _engines(workspace: Workspace) -> list[Finding]:
+    findings = []
+    for engine in engines.list_engines(workspace.settings):
+        if engine.installed:
+            finding = Finding(subject=f"Engine {engine.name}", level="ok", finding=f"{engine.version}")
+        elif engine.reason:
+            finding = Finding(subject=f"Engine {engine.name}", level="ok", finding=engine.reason)
+        else:
+            fix = f"whetstone engines install {engine.name}"
+            finding = Finding(subject=f"Engine {engine.name}", level="problem", finding="not installed", fix=fix)
+        findings.append(finding)
+    return findings
+
+
+def _database(workspace: Workspace) -> Finding:
+    with workspace.store.read() as session:
+        session.connection()
+    return Finding(subject="Database", level="ok", finding=workspace.store.engine.url.render_as_string())
+
+
+def _disk(workspace: Workspace) -> Finding:
+    free = probe.free_disk(workspace.settings.home)
+    level: Literal["ok", "warning"] = "ok" if free > LOW_DISK_BYTES else "warning"
+    fix = None if level == "ok" else "free some space, or set WHETSTONE_HOME to a larger disk"
+    return Finding(subject="Disk", level=level, finding=f"{free / 1e9:.0f} GB free under {workspace.settings.home}", fix=fix)
+
+
+def _supervisor(workspace: Workspace) -> Finding:
+    if supervisors.alive(workspace):
+        return Finding(subject="Supervisor", level="ok", finding="running")
+    return Finding(subject="Supervisor", level="ok", finding="not running: `whetstone up` and every waiting command start one")
+
+
+def _credentials(subject: str, names: tuple[str, ...]) -> Finding:
+    present = [name for name in names if os.environ.get(name)]
+    return Finding(subject=subject, level="ok", finding="present" if present else "absent (not needed for local work)")

@@ -1,0 +1,54 @@
+"""Engine environments: what is installed, what each can do here, install and remove as jobs."""
+
+from __future__ import annotations
+
+from backend.domain.errors import NotNow
+from backend.domain.jobs.jobs import LIVE, InstallSpec, JobKind
+from backend.domain.machine.environments import check_installable
+from backend.domain.recipe import libraries
+from backend.hardware import engines
+from backend.hardware.engines import EngineStatus
+from backend.service.jobs import jobs
+from backend.service.jobs.jobs import JobView
+from backend.service.workspace import Workspace
+
+__all__ = ["EngineStatus", "install", "latest", "listing", "remove"]
+
+USERS = {"serve": {JobKind.EVALUATE, JobKind.SERVE}}
+"""Kinds of job that run from an environment."""
+LOOKED_AT = 30
+
+
+def listing(workspace: Workspace) -> list[EngineStatus]:
+    return engines.list_engines(workspace.settings)
+
+
+def install(workspace: Workspace, name: str, *, submission: str | None = None) -> JobView:
+    """Queue the installation. Raises NotFound for an unknown engine, RequestError where it cannot be installed here."""
+    check_installable(name)
+    return jobs.submit(workspace, InstallSpec(engine=name), f"Install the engine {name}", submission=submission)
+
+
+def remove(workspace: Workspace, name: str, *, submission: str | None = None) -> JobView:
+    """Queue the removal. Raises NotFound for an unknown engine, NotNow while a job runs from it."""
+    check_installable(name)
+    for job in jobs.active(workspace):
+        if job.state in LIVE and (job.kind in USERS.get(name, set()) or name in _environments(workspace, job)):
+            raise NotNow(f"The engine {name} is in use by “{job.title}” ({job.id}): wait for its end, or cancel it.")
+    spec = InstallSpec(engine=name, action="remove")
+    return jobs.submit(workspace, spec, f"Remove the engine {name}", submission=submission)
+
+
+def _environments(workspace: Workspace, job: JobView) -> set[str | None]:
+    """Of the engines in an optimize job's plan."""
+    if job.kind != JobKind.OPTIMIZE:
+        return set()
+    return {libraries.environment(step["engine"]) for step in jobs.specification(workspace, job.id)["plan"]["steps"]}
+
+
+def latest(workspace: Workspace) -> dict[str, JobView]:
+    """The newest installation or removal of each engine, active or ended."""
+    found: dict[str, JobView] = {}
+    for job in jobs.listing(workspace, kinds=[JobKind.INSTALL], limit=LOOKED_AT):
+        found.setdefault(str(jobs.specification(workspace, job.id)["engine"]), job)
+    return found

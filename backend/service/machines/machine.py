@@ -1,0 +1,104 @@
+"""What this machine has, as screens and tools show it."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+from backend.domain.errors import NotNow
+from backend.domain.jobs.jobs import JobState
+from backend.hardware import neuron, probe, speed
+from backend.hardware.speed import Measured
+from backend.service.jobs import jobs
+from backend.service.workspace import Workspace
+
+
+class AcceleratorView(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    memory_bytes: int
+    compute_capability: str
+    driver: str
+
+
+class NeuronView(BaseModel):
+    """A device of AWS Neuron; its cores share its memory."""
+
+    model_config = ConfigDict(frozen=True)
+
+    number: int
+    cores: int
+    memory_bytes: int
+    busy: bool
+
+
+class ProcessorSpeed(BaseModel):
+    """Measured here: bytes/s read from memory, bytes/s of bfloat16 weights in a matrix-vector product, and 16-bit operations/s,
+    all cores together; the best of `attempts`. `at` is ISO 8601 in UTC.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    bandwidth: float
+    weights: float
+    flops: float
+    at: str
+    attempts: int
+
+
+class MachineView(BaseModel):
+    """Sizes in bytes. `features` are the processor's, those that decide which kernels run."""
+
+    model_config = ConfigDict(frozen=True)
+
+    cpu: str
+    cores: int
+    features: tuple[str, ...]
+    memory_bytes: int
+    free_memory_bytes: int
+    free_disk_bytes: int
+    home: str
+    os: str
+    machine: str
+    python: str
+    compiler: bool
+    accelerators: tuple[AcceleratorView, ...]
+    neuron: tuple[NeuronView, ...] = ()
+    instance_type: str | None = None
+    """What EC2 calls this machine where it has Neuron devices."""
+    speed: ProcessorSpeed | None = None
+    """None: not measured yet."""
+
+
+def show(workspace: Workspace) -> MachineView:
+    facts = probe.probe()
+    taken = {name: facts[name] for name in ("cpu", "cores", "memory_bytes", "os", "machine", "python")}
+    return MachineView(
+        **taken, features=tuple(facts["flags"]), free_memory_bytes=probe.free_memory(),
+        free_disk_bytes=probe.free_disk(workspace.settings.home), home=str(workspace.settings.home),
+        compiler=probe.has_compiler(), accelerators=tuple(AcceleratorView(**item) for item in _accelerators()),
+        neuron=tuple(NeuronView(**device._asdict()) for device in neuron.devices()), instance_type=neuron.instance_type(),
+        speed=_speed(speed.known(workspace.settings.cache)),
+    )  # fmt: skip
+
+
+def measure(workspace: Workspace) -> ProcessorSpeed:
+    """Measure memory bandwidth and arithmetic rate anew, which takes about six seconds.
+
+    Raises ReadOnly in a demonstration, NotNow while a job runs: each would disturb the other.
+    """
+    workspace.check_writable()
+    running = [job for job in jobs.active(workspace) if job.state is not JobState.QUEUED]
+    if running:
+        raise NotNow(f"“{running[0].title}” is running, and measuring now would disturb both: wait until it has ended.")
+    measured = _speed(speed.again(workspace.settings.cache))
+    assert measured is not None
+    return measured
+
+
+def _speed(found: Measured | None) -> ProcessorSpeed | None:
+    return None if found is None else ProcessorSpeed(**found.speed._asdict(), at=found.at, attempts=found.attempts)
+
+
+def _accelerators() -> list[dict[str, object]]:
+    return [{name: getattr(item, name) for name in AcceleratorView.model_fields} for item in probe.accelerators()]

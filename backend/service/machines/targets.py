@@ -1,0 +1,134 @@
+"""From a target's name to its hardware: this machine's by the probes, everything else by the bundled rows."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal
+
+from backend.catalog.bundled import instances
+from backend.domain.errors import InvalidRecipe
+from backend.domain.machine import pricelist, targets
+from backend.domain.machine.device import Device, Instance, card_device
+from backend.domain.machine.pricelist import InstancePrice
+from backend.domain.machine.targets import Hardwares, Target
+from backend.domain.model.facts import ModelFacts, PublishedModel
+from backend.domain.needs.duration import Processor, of_instance, of_measured
+from backend.domain.rules.plan import Facts
+from backend.hardware import neuron, probe, speed
+from backend.hardware.probe import Accelerator
+from backend.service.workspace import Workspace
+from backend.store import prices
+
+NEURON = Path("/dev/neuron0")
+
+
+def hardwares(workspace: Workspace) -> Hardwares:
+    """The bundled accelerators and instances, with the prices that were refreshed last over the snapshot's.
+
+    Raises InvalidCatalog, StoreUnavailable.
+    """
+    with workspace.store.read() as session:
+        return _overlaid(prices.latest(session))
+
+
+@lru_cache(maxsize=4)
+def _overlaid(found: tuple[InstancePrice, ...]) -> Hardwares:
+    return pricelist.overlay(instances.load(), found)
+
+
+def find(workspace: Workspace, name: str, *, measured: Literal["now", "before"] | None = None) -> Target:
+    """The target of that name. With `measured` this machine's processor comes with its measured rates: `now` measures where they
+    are not known well yet, which takes seconds; `before` takes what was measured before, if anything was.
+
+    Raises InvalidRecipe for an unknown target, or one that this machine does not have.
+    """
+    planned = hardwares(workspace).find(name)
+    if planned is not None:
+        return planned
+    device = _local(workspace, "local" if name == "auto" else name)
+    if measured and device.hardware == "cpu" and (found := _speed(workspace, now=measured == "now")):
+        device = device._replace(bandwidth=found.weights, flops=found.flops, measured=True, source="measured on this machine")
+    return Target(name, "local", device)
+
+
+def _speed(workspace: Workspace, *, now: bool) -> speed.Speed | None:
+    if now:
+        return speed.processor(workspace.settings.cache)
+    before = speed.known(workspace.settings.cache)
+    return before.speed if before else None
+
+
+def _local(workspace: Workspace, name: str) -> Device:
+    cards = probe.accelerators()
+    numbers = targets.gpu_numbers(name)
+    if numbers is None and name == "local" and cards:
+        numbers = tuple(card.number for card in cards)
+    if numbers is not None:
+        return _gpus(cards, numbers)
+    if name == "local:neuron":
+        return _neuron()
+    return Device("this machine's processor", "cpu", 1, probe.total_memory())
+
+
+def _gpus(cards: tuple[Accelerator, ...], numbers: tuple[int, ...]) -> Device:
+    chosen = [card for card in cards if card.number in numbers]
+    if not cards:
+        raise InvalidRecipe("This machine has no GPU: use `--target local`.")
+    if len(chosen) < len(numbers):
+        known = ", ".join(str(card.number) for card in cards)
+        raise InvalidRecipe(f"This machine has no GPU {max(set(numbers) - {card.number for card in cards})}: it has {known}.")
+    least = min(chosen, key=lambda card: card.memory_bytes)
+    known_card = next(
+        (row for row in instances.load().accelerators.values() if targets.slug(row.name) in targets.slug(least.name)), None
+    )
+    base = card_device(known_card) if known_card else Device(least.name, "cuda", 1, least.memory_bytes)
+    return base._replace(
+        name=least.name, units=len(chosen), memory_bytes=least.memory_bytes, capability=_capability(least.compute_capability)
+    )
+
+
+def _capability(text: str) -> tuple[int, int] | None:
+    major, _, minor = text.partition(".")
+    return (int(major), int(minor)) if major.isdigit() and minor.isdigit() else None
+
+
+def _neuron() -> Device:
+    """All its NeuronCores; with the nominal rates of its kind where EC2 says which instance this is."""
+    found = neuron.devices()
+    if not found:
+        if NEURON.exists():
+            return Device("this machine's Neuron cores", "neuron", 1, 0)
+        raise InvalidRecipe("This machine has no Inferentia or Trainium accelerator: use `--target local`.")
+    rows = instances.load()
+    row = rows.instances.get(f"ml.{neuron.instance_type()}")
+    base = rows.device(row) if row else Device("this machine's Neuron cores", "neuron", 1, 0)
+    memory = min(device.memory_bytes // device.cores for device in found)
+    return base._replace(units=sum(device.cores for device in found), memory_bytes=memory)
+
+
+def facts(target: Target, model: ModelFacts, draft: ModelFacts | None) -> Facts:
+    """What the rules may know of that target."""
+    instance = target.instance
+    cells = model.published if isinstance(model, PublishedModel) else None
+    return Facts(
+        hardware=target.device.hardware, draft=draft, device=target.device, instance=instance.name if instance else None,
+        compiler=probe.has_compiler() if target.kind == "local" else True,
+        place={"local": "local", "sagemaker": "managed"}.get(target.kind, "planned"),
+        family=instance.family if instance else None, optimization_job=bool(instance and instance.optimization_job),
+        provided_draft=bool(cells and cells.speculative_decoding_with_provided_draft == "Yes"),
+        ram_bytes=int(instance.ram_gib * 2**30) if instance else None,
+    )  # fmt: skip
+
+
+def processor(target: Target) -> Processor | None:
+    """What runs an optimize job there; None where nothing is known of it."""
+    if target.instance is not None:
+        return of_instance(target.instance.vcpu)
+    measured = target.kind == "local" and target.device.hardware == "cpu" and target.device.flops
+    return of_measured(measured) if measured else None
+
+
+def price_note(instance: Instance | None) -> str | None:
+    """Where and when the instance's price held."""
+    return pricelist.note(instance)

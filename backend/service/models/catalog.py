@@ -1,0 +1,219 @@
+"""The catalog: models of every origin as the store has them, narrowed and paged there, each with what is published of it beside
+our own checks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic import BaseModel, ConfigDict, SerializeAsAny, ValidationError
+
+from backend.domain.errors import UnknownFilter
+from backend.domain.machine.targets import Target, nearest
+from backend.domain.model.facts import ModelCard, ModelFacts, PublishedCells, PublishedModel
+from backend.domain.planner.footprint import Footprint, footprints
+from backend.domain.rules import kinds
+from backend.domain.rules.kinds import LISTED, ORIGINAL_KIND, PUBLISHED, CatalogFilter, Sort
+from backend.service.machines import targets
+from backend.service.models import catalog_sync, models, techniques
+from backend.service.models.techniques import TechniqueCheck
+from backend.service.workspace import Workspace
+from backend.store import catalog as table
+from backend.store.tables import CatalogRow
+
+PER_PAGE = 20
+HERE = "local"
+NO_CELLS = PublishedCells(quantization="", speculative_decoding="", speculative_decoding_with_provided_draft="")
+
+
+class Entry(BaseModel):
+    """A model of the catalog. `published` is blank where no page lists it; `present` is False where its folder is gone."""
+
+    model_config = ConfigDict(frozen=True)
+
+    source: str
+    """What a person writes for it: the id of a bundled model, else its folder."""
+    id: str
+    origin: str
+    family: str
+    licence: str | None
+    present: bool
+    published: PublishedCells
+    preoptimized: bool
+    precompiled: bool
+    model: SerializeAsAny[ModelFacts]
+
+
+class Line(BaseModel):
+    """An entry with its technique cells, as checked on the target that was asked for."""
+
+    model_config = ConfigDict(frozen=True)
+
+    entry: Entry
+    checks: tuple[TechniqueCheck, ...]
+    fits: bool
+    """Whether the original is valid on that target."""
+
+
+def refresh(workspace: Workspace) -> str | None:
+    """Bring the bundled rows up to date; why not, where a file was edited wrongly or the database is locked. What the store holds
+    can be read all the same."""
+    failed = catalog_sync.problem(workspace)
+    return str(failed) if failed else None
+
+
+def count(workspace: Workspace, chosen: CatalogFilter) -> int:
+    """How many models of the store the filter leaves; `refresh` brings them up to date.
+
+    Raises UnknownFilter, InvalidRecipe for an unknown target.
+    """
+    kept = _kept(workspace, chosen)
+    with workspace.store.read() as session:
+        return table.count(session, chosen, kept)
+
+
+def page(workspace: Workspace, chosen: CatalogFilter, number: int = 1, *, per_page: int | None = PER_PAGE) -> list[Line]:
+    """The page of that number, from 1; empty beyond the last, all of it where `per_page` is None. Raises as `count` does."""
+    kept, where = _kept(workspace, chosen), targets.find(workspace, chosen.target or HERE)
+    with workspace.store.read() as session:
+        rows = table.listing(session, chosen, kept, limit=per_page, offset=(number - 1) * (per_page or 0))
+    return [_line(workspace, entry(row), where) for row in rows]
+
+
+def _kept(workspace: Workspace, chosen: CatalogFilter) -> str:
+    """What the fits that the filter asks about are kept under."""
+    check_filter(workspace, chosen)
+    return catalog_sync.fitted(workspace, chosen.target or HERE) if chosen.kinds else ""
+
+
+def listing(workspace: Workspace, chosen: CatalogFilter, number: int = 1, *, per_page: int | None = None) -> list[Line]:
+    """Like `page`, brought up to date before. Raises InvalidCatalog besides, where a bundled file was edited wrongly."""
+    catalog_sync.sync(workspace)
+    return page(workspace, chosen, number, per_page=per_page)
+
+
+def _line(workspace: Workspace, found: Entry, where: Target) -> Line:
+    checks = tuple(techniques.cells(workspace, found.model, where))
+    return Line(entry=found, checks=checks, fits=techniques.original_fits(found.model, where))
+
+
+def entry(row: CatalogRow) -> Entry:
+    """The row as screens and tools see it."""
+    return _entry(catalog_sync.read(row), row)
+
+
+def _entry(model: ModelFacts, row: CatalogRow) -> Entry:
+    cells = {name: getattr(row, name) for name in PUBLISHED}
+    return Entry(
+        source=row.source, id=row.name, origin=row.origin, family=row.family, licence=row.licence, present=_present(model),
+        published=PublishedCells.model_validate(cells), preoptimized=row.preoptimized, precompiled=row.precompiled, model=model,
+    )  # fmt: skip
+
+
+def _present(model: ModelFacts) -> bool:
+    """Always for a model without a folder: what is known of it is in the catalog."""
+    return not isinstance(model, ModelCard) or (Path(model.path) / "config.json").is_file()
+
+
+def show(workspace: Workspace, name: str) -> Entry:
+    """A model by its id, hub id or folder; a folder need not be in the catalog. Raises UnknownModel, InvalidModel."""
+    model = models.facts(workspace, name)
+    licence = model.license if isinstance(model, PublishedModel) else getattr(model, "licence", None)
+    published = model.published if isinstance(model, PublishedModel) else None
+    return Entry(
+        source=table.source(model), id=model.id, origin=model.origin, family=kinds.family(model), licence=licence,
+        present=_present(model), published=published or NO_CELLS, preoptimized=getattr(model, "preoptimized", False),
+        precompiled=getattr(model, "precompiled", False), model=model,
+    )  # fmt: skip
+
+
+def memory(workspace: Workspace, model: ModelFacts, kind: str = ORIGINAL_KIND) -> list[Footprint]:
+    """What the model takes of each instance's memory with a recipe of this kind, by our engines' rules. Raises UnknownFilter."""
+    steps = kinds.recipes()
+    _known("technique", (kind,), [*steps])
+    return footprints(model, steps[kind], [(where.name, where.device) for where in targets.hardwares(workspace).targets()])
+
+
+class Cheapest(BaseModel):
+    """The instance with the lowest published price an hour on which a recipe is valid, with when and where the price held."""
+
+    model_config = ConfigDict(frozen=True)
+
+    instance: str
+    usd_per_hour: float
+    note: str
+
+
+def cheapest(workspace: Workspace, model: ModelFacts, kind: str = ORIGINAL_KIND) -> Cheapest | None:
+    """By our engines' rules; None where no instance with a published price will do. Raises UnknownFilter."""
+    steps = kinds.recipes()
+    _known("technique", (kind,), [*steps])
+    found = techniques.cheapest(workspace, model, steps[kind], catalog_sync.draft_of(workspace, model))
+    if found is None or found.price_per_hour is None:
+        return None
+    note = targets.price_note(found.instance) or ""
+    return Cheapest(instance=found.name, usd_per_hour=found.price_per_hour, note=note)
+
+
+def families(workspace: Workspace) -> list[str]:
+    with workspace.store.read() as session:
+        return table.values(session, "family")
+
+
+def licences(workspace: Workspace) -> list[str]:
+    with workspace.store.read() as session:
+        return table.values(session, "licence")
+
+
+def instances(workspace: Workspace) -> list[str]:
+    """The bundled instances by name, then the same for the managed toolkit."""
+    known = targets.hardwares(workspace)
+    return [where.name for where in (*known.targets(), *known.targets(managed=True))]
+
+
+def techniques_known() -> list[str]:
+    """What `techniques` of a filter may name: kinds that are checked, and published columns."""
+    return [*techniques.kinds(), *PUBLISHED]
+
+
+def check_filter(workspace: Workspace, chosen: CatalogFilter) -> None:
+    """Raises UnknownFilter with one sentence that names the nearest values."""
+    _known("origin", chosen.origins, LISTED)
+    _known("technique", chosen.techniques, techniques_known())
+    if chosen.target == "auto":
+        raise UnknownFilter("`auto` chooses an instance for one recipe: name an instance here, such as `ml.g5.12xlarge`.")
+    if chosen.families:
+        _known("family", chosen.families, families(workspace))
+    if chosen.licences:
+        _known("licence", chosen.licences, licences(workspace))
+    for name in ("parameters", "context"):
+        low, high = getattr(chosen, f"min_{name}"), getattr(chosen, f"max_{name}")
+        if low is not None and high is not None and low > high:
+            raise UnknownFilter(f"The least {name} asked for ({low:,}) is above the most ({high:,}): exchange them.")
+
+
+def _known(what: str, wanted: tuple[str, ...], known: Sequence[str]) -> None:
+    for value in wanted:
+        if value not in known:
+            spelled = {name.casefold(): name for name in known}
+            near = [f"`{spelled[name]}`" for name in nearest(value.casefold(), spelled)]
+            said = f"the nearest {'is' if len(near) == 1 else 'are'} {', '.join(near)}" if near else "the catalog is empty"
+            raise UnknownFilter(f"The catalog has no {what} `{value[:80]}`: {said}.")
+
+
+def chosen(workspace: Workspace, **asked: Any) -> CatalogFilter:
+    """A filter from words as a person writes them: families and licences in any case. Raises UnknownFilter, StoreUnavailable."""
+    catalog_sync.problem(workspace)
+    cased = {
+        "families": {name.casefold(): name for name in families(workspace)},
+        "licences": {name.casefold(): name for name in licences(workspace)},
+    }
+    for field, names in cased.items():
+        asked[field] = tuple(names.get(value.casefold(), value) for value in asked.get(field, ()))
+    _known("order", (str(asked.get("sort", "catalog")),), get_args(Sort))
+    try:
+        return CatalogFilter.model_validate(asked)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise UnknownFilter(f"The catalog's filter `{first['loc'][0]}` is wrong: {first['msg'].lower()}.") from None

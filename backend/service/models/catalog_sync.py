@@ -1,0 +1,224 @@
+"""Keeps the catalog's tables in step: the bundled rows with their files, by content hash, and what fits where with the rules.
+
+Every read of the catalog asks first, which costs one look at three files and one row while nothing has changed. Two processes
+may do so at once: what has to be made is made outside of the transaction, and kept by the first.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from functools import lru_cache
+from pathlib import Path
+
+from backend.catalog.bundled import models, published
+from backend.domain.errors import InvalidCatalog, WhetstoneError
+from backend.domain.machine.targets import Target
+from backend.domain.model import facts as model
+from backend.domain.model.facts import ModelCard, ModelFacts, PublishedModel
+from backend.domain.rules import check
+from backend.domain.rules import kinds as catalog
+from backend.domain.rules.plan import Facts
+from backend.hardware import probe
+from backend.service.machines import targets
+from backend.service.workspace import Workspace
+from backend.settings import CHECKOUT
+from backend.store import catalog as table
+from backend.store import models as imported
+from backend.store.database import StoreUnavailable
+from backend.store.tables import CatalogRow
+
+MAPPING = (catalog, published, table, model)
+"""Modules that decide what a row looks like: with another version of them the rows are made again."""
+INSTANCES = "instances"
+"""The place that stands for every bundled instance, by our engines and by the managed toolkit."""
+
+
+def sync(workspace: Workspace) -> None:
+    """Bring the bundled rows up to date. Raises InvalidCatalog where a file was edited wrongly, and then nothing is written."""
+    wanted = _bundled_hash()
+    with workspace.store.read() as session:
+        if table.state(session, "bundled") == wanted:
+            return
+    rows = _bundled_rows()
+    with workspace.store.upkeep() as session:
+        if table.state(session, "bundled") == wanted:  # another process was faster
+            return
+        table.replace(session, ("starter", "published", "reference"), rows)
+        imported.list_again(session)
+        table.set_state(session, "bundled", wanted)
+
+
+def problem(workspace: Workspace) -> WhetstoneError | None:
+    """Like `sync`; what keeps it from the tables is answered instead of raised, for whoever can go on with what they hold."""
+    try:
+        sync(workspace)
+    except (InvalidCatalog, StoreUnavailable) as error:
+        return error
+    return None
+
+
+def _bundled_hash() -> str:
+    own = ",".join(str(card.path) for card in _starters())  # a checkout that was moved
+    return hashlib.sha256(
+        f"{published.digest()} {_sources(tuple(Path(module.__file__ or '') for module in MAPPING))} {own}".encode()
+    ).hexdigest()
+
+
+def _bundled_rows() -> list[CatalogRow]:
+    known, others = published.published(), published.reference()
+    starters = {card.id: card for card in _starters()}
+    found = [table.row(card, draft=starters.get(card.draft or ""), position=n) for n, card in enumerate(starters.values())]
+    found += [table.row(each, draft=published.find(each.draft or ""), position=n) for n, each in enumerate(known.values())]
+    return found + [table.row(each, position=n) for n, each in enumerate(others.values())]
+
+
+def _starters() -> list[ModelCard]:
+    return [card for card in map(models.card, models.ids()) if card is not None]
+
+
+@lru_cache(maxsize=1)
+def imported_by(name: str) -> tuple[Path, ...]:
+    """The sources of a domain module and of all domain modules that it imports, near or far, in order of their paths."""
+    waiting, found = [name], set[Path]()
+    while waiting:
+        path = CHECKOUT / f"{waiting.pop().replace('.', '/')}.py"
+        if path.is_file() and path not in found:
+            found.add(path)
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("backend.domain"):
+                    waiting += [str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)]
+    return tuple(sorted(found))
+
+
+@lru_cache(maxsize=4)
+def _sources(paths: tuple[Path, ...]) -> str:
+    """sha256 over sources, which a running process never changes."""
+    digest = hashlib.sha256()
+    for path in paths:
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def read(row: CatalogRow) -> ModelFacts:
+    """The model of a row. A starter's card is read from the checkout, as everywhere."""
+    if row.origin == "starter":
+        card = models.card(row.source)
+        if card is not None:
+            return card
+    kind = PublishedModel if row.origin in {"published", "reference"} else ModelCard
+    return kind.model_validate_json(row.card)
+
+
+def find(workspace: Workspace, name: str) -> PublishedModel | None:
+    """A model that is known by published facts alone, by JumpStart id or hub id in any case.
+
+    Raises InvalidCatalog, StoreUnavailable where the catalog could not be brought up to date and does not hold it.
+    """
+    failed = problem(workspace)
+    found = _stored(workspace, name)
+    if found is None and failed is not None:
+        raise failed
+    return found
+
+
+def known(workspace: Workspace, name: str) -> PublishedModel | None:
+    """Like `find`, by what the store holds where it cannot be brought up to date."""
+    problem(workspace)
+    return _stored(workspace, name)
+
+
+def _stored(workspace: Workspace, name: str) -> PublishedModel | None:
+    with workspace.store.read() as session:
+        row = table.find(session, name, ("published", "reference"))
+    found = read(row) if row else None
+    return found if isinstance(found, PublishedModel) else None
+
+
+def names(workspace: Workspace) -> list[str]:
+    """The ids of the models that are known by published facts alone, by what the store holds."""
+    problem(workspace)
+    with workspace.store.read() as session:
+        return table.names(session, ("published", "reference"))
+
+
+def fitted(workspace: Workspace, target: str) -> str:
+    """What the fits on that target are kept under, once every model of the catalog has been held against it.
+
+    Raises InvalidRecipe for an unknown target.
+    """
+    where = targets.find(workspace, target)
+    key, place = _place(where)
+    _check_rules(workspace)
+    with workspace.store.read() as session:
+        missing = [(row.shape, read(row)) for row in table.unplanned(session, place)]
+    if missing:
+        places = _instances(workspace) if place == INSTANCES else [(key, where)]
+        found = {shape: _fits(workspace, each, places) for shape, each in missing}
+        with workspace.store.upkeep() as session:
+            table.save_fits(session, place, found)
+    return key
+
+
+def _place(where: Target) -> tuple[str, str]:
+    """(key, place). A machine is known by what the rules read of it, so that several can share one store."""
+    if where.instance is not None:
+        return where.name, INSTANCES
+    if where.kind != "local":
+        return where.name, where.name
+    device = where.device
+    key = f"local {device.hardware} {device.units} {device.memory_bytes} {device.capability} {probe.has_compiler()}"
+    return key, key
+
+
+def _instances(workspace: Workspace) -> list[tuple[str, Target]]:
+    known = targets.hardwares(workspace)
+    return [(where.name, where) for where in (*known.targets(), *known.targets(managed=True))]
+
+
+def _check_rules(workspace: Workspace) -> None:
+    """Other rules or other instances make all that was worked out worthless."""
+    rows = targets.hardwares(workspace)
+    prices = {"sagemaker_usd_per_hour", "ec2_usd_per_hour", "price_source", "price_region", "price_as_of", "price_refreshed"}
+    data = "".join(row.model_dump_json(exclude=prices) for row in (*rows.instances.values(), *rows.accelerators.values()))
+    wanted = hashlib.sha256(f"{_sources(imported_by('backend.domain.rules.check'))} {data}".encode()).hexdigest()
+    with workspace.store.read() as session:
+        if table.state(session, "planner") == wanted:
+            return
+    with workspace.store.upkeep() as session:
+        if table.state(session, "planner") != wanted:
+            table.forget_fits(session)
+            table.set_state(session, "planner", wanted)
+
+
+def _fits(workspace: Workspace, each: ModelFacts, places: list[tuple[str, Target]]) -> set[tuple[str, str]]:
+    """The (target, kind) pairs whose recipe is valid. Instances that the rules cannot tell apart are checked once."""
+    draft, kinds = draft_of(workspace, each), catalog.recipes()
+    verdicts: dict[tuple[object, ...], list[str]] = {}
+    found = set()
+    for name, where in places:
+        facts = facts_on(where, each, draft)
+        key = _alike(facts)
+        if key not in verdicts:
+            verdicts[key] = [kind for kind, steps in kinds.items() if check.check(each, steps, facts, suggest=False).valid]
+        found |= {(name, kind) for kind in verdicts[key]}
+    return found
+
+
+def facts_on(where: Target, model: ModelFacts, draft: ModelFacts | None) -> Facts:
+    """What the rules may know. On this machine a model is held against its memory too: the weights may not even be here, so
+    nothing else has refused it yet."""
+    found = targets.facts(where, model, draft)
+    return found.model_copy(update={"place": "planned"}) if where.kind == "local" and where.device.memory_bytes else found
+
+
+def _alike(facts: Facts) -> tuple[object, ...]:
+    managed_only = (facts.family, facts.optimization_job) if facts.place == "managed" else ()
+    return facts.place, facts.hardware, facts.device, *managed_only
+
+
+def draft_of(workspace: Workspace, each: ModelFacts) -> ModelFacts | None:
+    """The draft that the model brings along, where it is known."""
+    if not each.draft:
+        return None
+    return models.card(each.draft) or _stored(workspace, each.draft) or find(workspace, each.draft)

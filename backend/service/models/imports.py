@@ -1,0 +1,112 @@
+"""Models from elsewhere: look at one before it is fetched, and import it as a job."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+
+from pydantic import BaseModel, ConfigDict
+
+from backend.catalog.bundled import models
+from backend.catalog.remote import sources, transfer
+from backend.domain.errors import LicenceNotAccepted, NotEnoughDisk, RequestError
+from backend.domain.jobs.jobs import ImportSpec, JobKind
+from backend.domain.model.sources import Inspection
+from backend.hardware import probe
+from backend.service import paths
+from backend.service.jobs import jobs
+from backend.service.jobs.jobs import JobView
+from backend.service.workspace import Workspace
+from backend.store import history
+from backend.store.history import JobFilter
+
+__all__ = ["Inspection", "PreparedImport", "inspect", "is_remote", "prepare", "submit"]
+
+REMEMBERED = 1000
+"""Import jobs, newest first, that are searched for an earlier acceptance."""
+
+
+class PreparedImport(BaseModel):
+    """All that is known before the start. `present`: the model is here already, the job only registers it again."""
+
+    model_config = ConfigDict(frozen=True)
+
+    spec: ImportSpec
+    inspection: Inspection
+    present: bool
+    to_fetch: int
+    """Bytes that are not here yet."""
+
+
+def is_remote(workspace: Workspace, source: str) -> bool:
+    """Whether `source` names a model elsewhere: not a bundled one, nor a folder that is there."""
+    return models.card(source) is None and paths.folder(source) is None and sources.is_remote(source)
+
+
+def inspect(workspace: Workspace, source: str, *, revision: str | None = None) -> Inspection:
+    """The card of a hub id or s3:// prefix, from ranges of its files: no weights are fetched and nothing is written.
+
+    Raises UnknownModel, InvalidModel, AccessRefused, SourceUnreachable.
+    """
+    return sources.inspect(sources.find(source.strip(), revision))
+
+
+def prepare(workspace: Workspace, source: str, *, revision: str | None = None, accept_licence: bool = False) -> PreparedImport:
+    """Check everything that can be checked without starting.
+
+    Raises what `inspect` raises, LicenceNotAccepted, NotEnoughDisk, RequestError for a model that needs no import.
+    """
+    source = source.strip()
+    if models.card(source) is not None:
+        raise RequestError(f"`{source}` comes with Whetstone: it needs no import.")
+    if paths.folder(source) is not None:
+        raise RequestError(f"`{source}` is a folder on this machine: `whetstone models import` takes it as it is.")
+    found = inspect(workspace, source, revision=revision)
+    accepted = _acceptance(workspace, found, accept_licence)
+    present = sources.folder(workspace.settings.models, found.source, found.revision).exists()
+    staged = sources.partial(workspace.settings.models, found.source, found.revision)
+    to_fetch = 0 if present else found.bytes - transfer.present(staged, found.files)
+    _check_disk(workspace, to_fetch)
+    spec = ImportSpec(
+        source=found.source, revision=found.revision, endpoint=found.endpoint, bytes=found.bytes, licence=found.licence,
+        accepted=accepted,
+    )  # fmt: skip
+    return PreparedImport(spec=spec, inspection=found, present=present, to_fetch=to_fetch)
+
+
+def submit(workspace: Workspace, prepared: PreparedImport, *, submission: str | None = None) -> JobView:
+    """Queue it; it runs beside jobs that use the accelerator."""
+    return jobs.submit(workspace, prepared.spec, f"Import {prepared.inspection.card.id}", submission=submission)
+
+
+def _acceptance(workspace: Workspace, found: Inspection, accept: bool) -> datetime | None:
+    """When the licence was accepted: now, or for an earlier import of the same model under the same licence."""
+    if not found.must_accept:
+        return None
+    if accept:
+        return datetime.now(UTC)
+    earlier = _accepted_before(workspace, found)
+    if earlier is None:
+        said = f"is under the licence `{found.licence}`" if found.licence else "states no licence"
+        gated = " and gated by its owner" if found.gated else ""
+        raise LicenceNotAccepted(
+            f"{found.source} {said}{gated}: read its conditions at {found.licence_url}, then give --accept-licence."
+        )
+    return earlier
+
+
+def _accepted_before(workspace: Workspace, found: Inspection) -> datetime | None:
+    with workspace.store.read() as session:
+        rows = history.jobs(session, JobFilter((), (JobKind.IMPORT,), ""), limit=REMEMBERED, offset=0)
+        specs = [ImportSpec.model_validate(json.loads(row.spec)) for row in rows if row.owner == workspace.settings.owner]
+    same = (spec for spec in specs if (spec.source, spec.endpoint, spec.licence) == (found.source, found.endpoint, found.licence))
+    return next((spec.accepted for spec in same if spec.accepted is not None), None)
+
+
+def _check_disk(workspace: Workspace, needed: int) -> None:
+    free = probe.free_disk(workspace.settings.models)
+    if free < needed:
+        raise NotEnoughDisk(
+            f"This import needs {needed / 1e9:.2f} GB of disk and {free / 1e9:.2f} GB are free under "
+            f"{workspace.settings.home}: free some, or set WHETSTONE_HOME to a larger disk."
+        )

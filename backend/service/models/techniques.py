@@ -1,0 +1,121 @@
+"""Each technique alone on one model and one target: works, or why not and what would."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+from backend.domain.machine.targets import Target
+from backend.domain.model.facts import ModelFacts
+from backend.domain.recipe.methods import PRUNE, QUANTIZE
+from backend.domain.recipe.recipe import ORIGINAL, Recipe
+from backend.domain.recipe.techniques import supported
+from backend.domain.rules import check
+from backend.domain.rules import kinds as catalog
+from backend.service.machines import targets
+from backend.service.models import catalog_sync
+from backend.service.workspace import Workspace
+
+TITLES: dict[tuple[str, str | None], str] = {
+    **{("quantize", name): method.title for name, method in QUANTIZE.items()},
+    **{("prune", name): title for name, title in PRUNE.items()},
+    ("speculate", "draft"): "Draft model",
+    ("speculate", "ngram"): "N-gram speculation",
+    ("compile", None): "Ahead-of-time compile",
+}
+
+
+class TechniqueCheck(BaseModel):
+    """`reasons` is empty where it works; `nearest` names the steps of the nearest valid recipe."""
+
+    model_config = ConfigDict(frozen=True)
+
+    kind: str
+    """The word for it in filters and documents: `awq`, `ngram`."""
+    title: str
+    technique: str
+    method: str | None
+    works: bool
+    reasons: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+    nearest: str | None = None
+
+
+def titles() -> list[str]:
+    return list(kinds().values())
+
+
+def kinds() -> dict[str, str]:
+    """Kind -> title, one a row of the capability table and in its order."""
+    return {
+        catalog.kind(technique, method, engine): _title(technique, method, engine) for technique, method, engine, _ in supported()
+    }
+
+
+def technique_of(kind: str) -> str:
+    """`quantize` of `awq`."""
+    return next(technique for technique, method, engine, _ in supported() if catalog.kind(technique, method, engine) == kind)
+
+
+def checks(workspace: Workspace, model: ModelFacts, target: str = "local") -> list[TechniqueCheck]:
+    """One a row of the capability table, in its order, with the nearest recipe that works. Raises InvalidRecipe for an unknown
+    target."""
+    where, draft, steps = targets.find(workspace, target), catalog_sync.draft_of(workspace, model), catalog.recipes()
+    facts = catalog_sync.facts_on(where, model, draft)
+    found = []
+    for technique, method, engine, _ in supported():
+        chosen = steps[catalog.kind(technique, method, engine)]
+        verdict = check.check(model, chosen, facts)
+        if not verdict.valid and verdict.suggestion is None:
+            there = cheapest(workspace, model, chosen, draft, managed=where.kind == "sagemaker")
+            verdict = verdict.model_copy(update={"suggestion": chosen, "suggestion_target": there.name}) if there else verdict
+        found.append(_check(technique, method, engine, verdict))
+    return found
+
+
+def cheapest(
+    workspace: Workspace, model: ModelFacts, chosen: Recipe, draft: ModelFacts | None, *, managed: bool = False
+) -> Target | None:
+    """The instance with the lowest published price on which the recipe is valid: the nearest where nothing else is valid."""
+    places = [place for place in targets.hardwares(workspace).targets(managed) if place.price_per_hour is not None]
+    ranked = sorted(places, key=lambda place: place.price_per_hour or 0.0)
+    return next((it for it in ranked if check.check(model, chosen, targets.facts(it, model, draft), suggest=False).valid), None)
+
+
+def cells(workspace: Workspace, model: ModelFacts, where: Target) -> list[TechniqueCheck]:
+    """Like `checks`, without the search for what is nearest: for lists of many models."""
+    facts, steps = catalog_sync.facts_on(where, model, catalog_sync.draft_of(workspace, model)), catalog.recipes()
+    found = []
+    for technique, method, engine, _ in supported():
+        verdict = check.check(model, steps[catalog.kind(technique, method, engine)], facts, suggest=False)
+        found.append(_check(technique, method, engine, verdict))
+    return found
+
+
+def original_fits(model: ModelFacts, where: Target) -> bool:
+    """Whether the model as it is, unchanged, is valid there."""
+    return check.check(model, ORIGINAL, catalog_sync.facts_on(where, model, None), suggest=False).valid
+
+
+def _check(technique: str, method: str | None, engine: str, verdict: check.Verdict) -> TechniqueCheck:
+    reasons = list({reason.rule: reason for reason in reversed(verdict.reasons)}.values())[::-1]  # the first of each rule
+    return TechniqueCheck(
+        kind=catalog.kind(technique, method, engine), title=_title(technique, method, engine), technique=technique, method=method,
+        works=verdict.valid, nearest=_nearest(verdict),
+        reasons=tuple(reason.message for reason in reasons),
+        sources=tuple(reason.source for reason in reasons),
+    )  # fmt: skip
+
+
+def _nearest(verdict: check.Verdict) -> str | None:
+    """The steps of the nearest valid recipe, and where it is for if not for the target that was asked about."""
+    suggestion = verdict.suggestion
+    if suggestion is None:
+        return None
+    steps = ", ".join(" ".join(filter(None, (s.technique, getattr(s, "method", None)))) for s in suggestion.steps)
+    on = f" on {verdict.suggestion_target}" if verdict.suggestion_target else ""
+    return f"{steps or 'the original, unchanged'}{on}"
+
+
+def _title(technique: str, method: str | None, engine: str = "native") -> str:
+    title = TITLES.get((technique, method), " ".join(filter(None, (technique, method))))
+    return title if engine == "native" else f"{title}, {engine}"

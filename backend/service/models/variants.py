@@ -1,0 +1,94 @@
+"""From what a person writes to a Variant: a model id, a folder, an artifact id or the URL of an endpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from backend.domain.errors import ImpossibleStack, RequestError
+from backend.domain.evaluation.document import Speculation, Variant
+from backend.domain.jobs.artifact import Manifest
+from backend.domain.recipe import methods
+from backend.domain.recipe.recipe import Serving, Speculate
+from backend.hardware import probe
+from backend.service import paths
+from backend.service.jobs import artifacts
+from backend.service.models import models
+from backend.service.workspace import Workspace
+
+
+def resolve(workspace: Workspace, source: str, *, serving: Serving | None = None) -> Variant:
+    """Raises UnknownModel, InvalidModel, NotFound, RequestError for an address that cannot be one."""
+    if source.startswith(("http://", "https://")):
+        return _endpoint(source)
+    if source.startswith("a-") and paths.folder(source) is None:
+        return _artifact(workspace, source)
+    card = models.resolve(workspace, source)
+    return Variant(
+        name=card.id, source=source, kind="model", model_path=card.path, original_path=card.path,
+        serving=serving or Serving(), bytes_on_disk=card.weights_bytes,
+    )  # fmt: skip
+
+
+def _endpoint(source: str) -> Variant:
+    """`URL` or `URL#MODEL`; without a model the first one that the endpoint lists is asked for."""
+    try:
+        parts = urlsplit(source)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        host = None
+    if host is None:
+        raise RequestError(f"`{source[:120]}` is not an address: write http://HOST[:PORT] or https://HOST[:PORT].")
+    if parts.username or parts.password:
+        raise RequestError(
+            f"Leave user and password out of the address of {host}: name an environment variable that holds the token "
+            "with --bearer-env."
+        )
+    if parts.query:
+        raise RequestError(f"Leave out the part from ? on of the address of {host}: an endpoint ends with its path, such as /v1.")
+    url = parts._replace(fragment="").geturl().rstrip("/")
+    return Variant(name=source, source=source, kind="url", url=url, served_name=unquote(parts.fragment) or None)
+
+
+def check_served(workspace: Workspace, found: list[Variant]) -> None:
+    """Raises ImpossibleStack for an artifact that this machine's server cannot read: one made here for a GPU elsewhere."""
+    hardware = "cuda" if probe.has_nvidia() else "cpu"
+    for variant in found:
+        if variant.kind != "artifact":
+            continue
+        manifest = artifacts.show(workspace, variant.source).manifest
+        model, step = manifest.parent, manifest.recipe.step("quantize")
+        why = methods.unserved(step, hardware, model_type=model.model_type, experts=bool(model.experts))
+        if why is not None:
+            raise ImpossibleStack(f"{variant.name} cannot be served here: {why[0]}.")
+
+
+def distinct_names(variants: list[Variant]) -> list[Variant]:
+    """The same name twice gets its source, then a number, so that charts and tables tell them apart."""
+    seen: dict[str, int] = {}
+    named = []
+    for variant in variants:
+        count = seen[variant.name] = seen.get(variant.name, 0) + 1
+        named.append(variant if count == 1 else variant.model_copy(update={"name": f"{variant.name} ({count})"}))
+    return named
+
+
+def _artifact(workspace: Workspace, artifact_id: str) -> Variant:
+    shown = artifacts.show(workspace, artifact_id)
+    folder, manifest = Path(shown.path), shown.manifest
+    cache = folder / "compile_cache"
+    return Variant(
+        name=manifest.recipe.name, source=artifact_id, kind="artifact", model_path=str(folder / "model"),
+        original_path=manifest.parent.path, serving=manifest.recipe.serving, speculation=_speculation(manifest, folder),
+        compile_cache=str(cache) if cache.is_dir() else None, recipe_hash=manifest.recipe_hash,
+        bytes_on_disk=manifest.bytes_after,
+    )  # fmt: skip
+
+
+def _speculation(manifest: Manifest, folder: Path) -> Speculation | None:
+    step = manifest.recipe.step("speculate")
+    if not isinstance(step, Speculate) or step.method not in {"draft", "ngram"}:
+        return None
+    if step.method == "ngram":
+        return Speculation(method="ngram", tokens=step.tokens)
+    return Speculation(method="draft", tokens=step.tokens, draft_path=str(folder / "draft"))

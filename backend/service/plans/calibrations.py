@@ -1,0 +1,115 @@
+"""Measured evaluations that a prediction can be corrected by: the same model, recipe and hardware. The newest one counts.
+
+Only evaluations against the model itself are looked at, and of those the newest SEARCHED: a document is a few dozen kilobytes.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from backend.domain.evaluation.document import Evaluation, Level, Variant
+from backend.domain.model.facts import ModelCard, ModelFacts
+from backend.domain.needs import serving
+from backend.domain.planner import correction, roofline
+from backend.domain.planner.correction import Calibration
+from backend.domain.planner.roofline import Load, Speed
+from backend.domain.recipe.recipe import Recipe, Speculate
+from backend.domain.rules.plan import Facts
+from backend.hardware import probe
+from backend.service.workspace import Workspace
+from backend.store import history
+from backend.store.database import Store
+
+SEARCHED = 40
+
+
+class Measured(NamedTuple):
+    """One variant of a stored evaluation, as far as a prediction can be held against it."""
+
+    evaluation: str
+    measured_at: str
+    hardware: tuple[Any, ...]
+    variant: Variant
+    levels: tuple[Level, ...]
+
+
+def find(workspace: Workspace, model: ModelCard, recipe: Recipe) -> Measured | None:
+    """The newest evaluation of this recipe of this model on hardware like this machine's; None where there is none."""
+    here = _hardware(probe.probe())
+    with workspace.store.read() as session:
+        ids = history.evaluation_ids(session, baseline=model.id, limit=SEARCHED)
+    found = (each for identity in ids for each in _variants(workspace.store, identity))
+    return next((each for each in found if each.hardware == here and _same(each.variant, model, recipe) and each.levels), None)
+
+
+@lru_cache(maxsize=512)
+def _variants(store: Store, identity: str) -> tuple[Measured, ...]:
+    """Read once a process: an evaluation never changes. Loads that the client limited say nothing of the server."""
+    with store.read() as session:
+        document = Evaluation.model_validate_json(history.evaluation(session, identity).document)
+    where = _hardware(document.hardware)
+    return tuple(
+        Measured(identity, document.measured_at, where, result.variant, tuple(level for level in result.levels if _usable(level)))
+        for result in document.variants
+    )
+
+
+def _usable(level: Level) -> bool:
+    return bool(level.input_tokens and level.output_tokens) and not level.client_limited and not level.invocation_errors
+
+
+def _hardware(facts: dict[str, Any]) -> tuple[Any, ...]:
+    return facts.get("cpu"), facts.get("cores"), tuple(row.get("name") for row in facts.get("accelerators") or ())
+
+
+def _same(variant: Variant, model: ModelCard, recipe: Recipe) -> bool:
+    if variant.original_path != model.path:
+        return False
+    if variant.kind == "artifact":
+        return variant.recipe_hash == recipe.hash
+    return variant.kind == "model" and not recipe.steps and variant.serving == recipe.serving
+
+
+def calibrate(
+    workspace: Workspace, model: ModelFacts, recipe: Recipe, facts: Facts, concurrency: int
+) -> tuple[Calibration, float | None] | None:
+    """The correction and the measured acceptance for this many streams; None where nothing was measured, or nothing is predicted.
+
+    For this machine alone: elsewhere nothing has been measured. With a GPU attached the evaluations are the GPU's.
+    """
+    if not isinstance(model, ModelCard) or facts.place != "local" or facts.device is None:
+        return None
+    if facts.hardware == "cpu" and probe.accelerators():
+        return None
+    found = find(workspace, model, recipe)
+    if found is None:
+        return None
+    pairs = [(speed, level) for level in found.levels if (speed := _predicted(model, recipe, facts, level)) is not None]
+    made = correction.calibrate(pairs, concurrency, evaluation=found.evaluation, measured_at=found.measured_at)
+    if made is None:
+        return None
+    nearest = next(level for level in found.levels if level.concurrency == made.concurrency)
+    return made, acceptance(recipe, nearest)
+
+
+def acceptance(recipe: Recipe, level: Level) -> float | None:
+    """The measured probability that a proposed token is accepted; None without speculation."""
+    step = recipe.step("speculate")
+    if not isinstance(step, Speculate) or level.acceptance_rate is None:
+        return None
+    return roofline.acceptance_of(level.acceptance_rate, step.tokens)
+
+
+def _predicted(model: ModelCard, recipe: Recipe, facts: Facts, level: Level) -> Speed | None:
+    """What would have been predicted for the load that was measured."""
+    assert facts.device is not None
+    load = Load(
+        input_tokens=max(1, round(level.input_tokens or 1)), output_tokens=max(1, round(level.output_tokens or 1)),
+        concurrency=level.concurrency,
+    )  # fmt: skip
+    degree, draft = recipe.serving.tensor_parallel, facts.serving_draft(recipe)
+    held = serving.sequences(
+        serving.room(model, recipe, facts.device, degree, draft), recipe, load.input_tokens + load.output_tokens
+    )
+    return roofline.speed(model, recipe, facts.device, degree, load, draft, acceptance(recipe, level), held)

@@ -1,0 +1,110 @@
+"""The figures of presets: estimated by the planner, measured by this home's evaluations and by those that come with Whetstone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from backend.catalog.bundled import measured as bundled
+from backend.domain.errors import WhetstoneError
+from backend.domain.evaluation.document import Evaluation
+from backend.domain.model.facts import PublishedModel
+from backend.domain.planner import presets
+from backend.domain.planner.presets import CONCURRENCIES, Claim, Preset
+from backend.present import presets as preset_figures
+from backend.present.presets import Estimated, Measurement
+from backend.service.machines import targets
+from backend.service.models import catalog_sync, models
+from backend.service.plans import planning
+from backend.service.workspace import Workspace
+from backend.store import presets as kept
+from backend.store.tables import EvaluationRow
+
+LOOKED_THROUGH = 20
+"""Newest evaluations against a model that are searched for the recipes of its presets."""
+
+
+def estimated(
+    workspace: Workspace, preset: Preset, concurrencies: Sequence[int] = CONCURRENCIES, *, probe: bool = True
+) -> Estimated:
+    """The preset on its own model and target, at each concurrency; the reason where that is not possible here.
+
+    Without `probe` this machine's speed is what was measured before, or unknown.
+    """
+    try:
+        model = models.facts(workspace, preset.model)
+        target = planning.settled(workspace, model, preset.recipe, preset.target)
+        loads = [presets.load(concurrency, model.max_positions) for concurrency in concurrencies]
+        made = [planning.estimate_on(workspace, model, preset.recipe, target, load, probe=probe) for load in loads]
+        return Estimated(levels=tuple(made))
+    except WhetstoneError as error:
+        return Estimated(why_not=str(error))
+
+
+class Evaluated:
+    """The evaluations that may have measured presets, each model's rows read once."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+        self._rows: dict[str, list[EvaluationRow]] = {}
+
+    def of(self, preset: Preset) -> tuple[Measurement, ...]:
+        """Every measurement of the preset's model with the preset's recipe, latest first."""
+        here = [_in_row(row, preset) for row in self._of_model(preset.model)]
+        with_us = [
+            preset_figures.find(known.document, preset.recipe, known.id, known.recipes, bundled=True)
+            for known in bundled.load()
+            if known.model == preset.model
+        ]
+        return preset_figures.unique([found for found in [*here, *with_us] if found is not None])
+
+    def _of_model(self, model: str) -> list[EvaluationRow]:
+        if model not in self._rows:
+            names, prefix = _named(self._workspace, model)
+            with self._workspace.store.read() as session:
+                self._rows[model] = kept.evaluations_of(session, names, prefix, limit=LOOKED_THROUGH)
+        return self._rows[model]
+
+
+def _in_row(row: EvaluationRow, preset: Preset) -> Measurement | None:
+    if preset.recipe.steps and preset.recipe.hash not in row.document:  # the document need not be read
+        return None
+    return preset_figures.find(_document(row.document), preset.recipe, row.id)
+
+
+@lru_cache(maxsize=64)
+def _document(text: str) -> Evaluation:
+    return Evaluation.model_validate_json(text)
+
+
+def _named(workspace: Workspace, model: str) -> tuple[list[str], str | None]:
+    """Under which names the model may have been evaluated here, and how those of its hub imports begin."""
+    try:
+        found = models.facts(workspace, model)
+    except WhetstoneError:
+        return [model], None
+    hub = found.hf_repo if isinstance(found, PublishedModel) else None
+    return list({model, found.id, *([hub] if hub else [])}), f"{hub}@" if hub else None
+
+
+def names(workspace: Workspace, model: str) -> list[str]:
+    """Every name by which a preset may mean that model: its id, its hub id, and the published id of a hub import."""
+    found, _ = _named(workspace, model)
+    known = catalog_sync.known(workspace, model.partition("@")[0])
+    return list(dict.fromkeys([*found, *([known.id, known.hf_repo] if known else [])]))
+
+
+def today(workspace: Workspace, preset: Preset, claim: Claim) -> str | None:
+    """A published comparison of prices held against today's; None for any other claim, or where a price is not known."""
+    if claim.cheaper_than is None:
+        return None
+    try:
+        mine, other = (targets.find(workspace, name) for name in (preset.target, claim.cheaper_than))
+    except WhetstoneError:
+        return None
+    if not mine.price_per_hour or not other.price_per_hour:
+        return None
+    share = 1 - mine.price_per_hour / other.price_per_hour
+    words = f"{share:.2%} cheaper" if share >= 0 else f"{-share:.2%} dearer"
+    prices = f"{mine.price_per_hour:,.4g} against {other.price_per_hour:,.4g} USD an hour"
+    return f"At today's prices {words}: {prices}, {targets.price_note(mine.instance)}."

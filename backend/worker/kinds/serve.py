@@ -1,0 +1,129 @@
+"""A serve job: one server a variant, up side by side until somebody stops the job or nobody asks for a while.
+
+Where each answers goes out in the data of the phase `serve`. Knows nothing of who asks, or why.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from backend import settings as configuration
+from backend.domain.errors import JobCancelled, ServerFailed, WorkError
+from backend.domain.evaluation.document import Variant
+from backend.domain.jobs.jobs import Event, ServeSpec
+from backend.hardware import engines, probe
+from backend.serving.vllm import VllmServer
+from backend.worker.channel import JobChannel
+from backend.worker.measuring.servers import HEADROOM
+from backend.worker.progress import ChannelProgress
+from backend.worker.resources import PeakMemory
+
+LOOK_SECONDS = 2.0
+MISSES = 3
+"""Looks in a row that a server may leave unanswered: one long prefill on a busy processor is no failure."""
+
+
+class Attention:
+    """How long nobody has asked for anything, by the tokens generated so far. `now` is monotonic, in seconds."""
+
+    def __init__(self, now: float) -> None:
+        self.tokens = 0.0
+        self._heard = now
+
+    def hear(self, tokens: float, now: float) -> bool:
+        """Take note of the counter; whether it has moved."""
+        moved = tokens != self.tokens
+        if moved:
+            self.tokens, self._heard = tokens, now
+        return moved
+
+    def idle_s(self, now: float) -> float:
+        return now - self._heard
+
+
+def run(spec: ServeSpec, channel: JobChannel, memory: PeakMemory) -> dict[str, Any]:
+    """Serve until the end, and answer with a summary. Being stopped once the servers are up is a good end.
+
+    Raises EngineMissing, ServerFailed, and JobCancelled while they are still being loaded.
+    """
+    settings = configuration.load()
+    python, cache = engines.engine_python(settings, "serve"), settings.cache / "vllm"
+    with ExitStack() as stack:
+        servers = _start(spec.variants, python, cache, channel, stack)
+        began = time.monotonic()
+        channel.emit(_announcement(spec, servers))
+        attention = Attention(began)
+        why = _serve(spec, servers, attention, channel)
+        print(why, flush=True)
+        seconds = time.monotonic() - began
+    return {
+        "summary": f"{why} {attention.tokens:,.0f} tokens were generated in {_minutes(seconds)}.",
+        "served_seconds": seconds,
+        "generated_tokens": int(attention.tokens),
+        "ready_seconds": {variant.source: server.started_seconds for variant, server in zip(spec.variants, servers, strict=True)},
+        "peak_rss_bytes": memory.peak,
+    }
+
+
+def _start(variants: Sequence[Variant], python: Path, cache: Path, channel: JobChannel, stack: ExitStack) -> list[VllmServer]:
+    """All servers, one after the other, each only where it will fit beside those that are up."""
+    progress = ChannelProgress(channel, float(len(variants)))
+    servers: list[VllmServer] = []
+    for number, variant in enumerate(variants):
+        progress.phase("start", f"Loading {variant.name} ({number + 1} of {len(variants)})")
+        _check_room(variant, servers)
+        log = channel.folder / f"server-{number}.log"
+        servers.append(stack.enter_context(VllmServer(variant, python=python, log=log, cache_root=cache, progress=progress)))
+    return servers
+
+
+def _check_room(variant: Variant, servers: Sequence[VllmServer]) -> None:
+    """By the largest server that is up, as an evaluation decides whether to keep its servers up together."""
+    needed = HEADROOM * max((server.peak_rss_bytes for server in servers), default=0)
+    if (free := probe.free_memory()) < needed:
+        raise WorkError(
+            f"There is not enough memory to serve {variant.name} as well: it takes about {needed / 1e9:.1f} GB and "
+            f"{free / 1e9:.1f} GB are free. Stop other programs, or serve one variant at a time."
+        )
+
+
+def _announcement(spec: ServeSpec, servers: Sequence[VllmServer]) -> Event:
+    names = " and ".join(variant.name for variant in spec.variants)
+    endpoints = [
+        {
+            "source": variant.source, "name": variant.name, "url": server.url, "served_name": server.served_name,
+            "ready_seconds": server.started_seconds,
+        }
+        for variant, server in zip(spec.variants, servers, strict=True)
+    ]  # fmt: skip
+    message = f"Serving {names} until stopped, or unused for {spec.idle_minutes:g} minutes"
+    return Event(kind="phase", phase="serve", message=message, progress=1.0, data={"endpoints": endpoints})
+
+
+def _serve(spec: ServeSpec, servers: Sequence[VllmServer], attention: Attention, channel: JobChannel) -> str:
+    """Look in on the servers until the end; why it came. Raises ServerFailed."""
+    misses = 0
+    try:
+        while attention.idle_s(time.monotonic()) < spec.idle_minutes * 60:
+            time.sleep(LOOK_SECONDS)
+            try:
+                tokens = sum(server.metrics().get("generation_tokens", 0.0) for server in servers)
+            except ServerFailed:
+                misses += 1
+                if misses == MISSES:
+                    raise
+                continue
+            misses = 0
+            if attention.hear(tokens, time.monotonic()):
+                channel.emit(Event(kind="progress", phase="serve", progress=1.0, data={"generated_tokens": tokens}))
+    except JobCancelled:
+        return "Stopped on request."
+    return f"Stopped after {spec.idle_minutes:g} minutes in which nobody asked."
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 60 else f"{seconds // 60:.0f} min {seconds % 60:.0f} s"

@@ -1,0 +1,244 @@
+"""What one evaluation gathers: every run of the schedule, or a sweep a variant. Knows nothing of the document made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from backend.domain.errors import EndpointUnreachable, ServerFailed
+from backend.domain.evaluation.document import Level
+from backend.domain.jobs.jobs import EvaluateSpec
+from backend.domain.load import rotation, schedule
+from backend.domain.load.records import Audit, LoadPlan, RequestRecord
+from backend.domain.workload.workload import Workload
+from backend.evaluate import load_plans
+from backend.evaluate.load_plans import Found, Load
+from backend.hardware import energy
+from backend.worker.channel import JobChannel
+from backend.worker.measuring import disturbance as neighbours
+from backend.worker.measuring import runs
+from backend.worker.measuring.answers import GREEDY_PROMPTS, Answers
+from backend.worker.measuring.records import Measured
+from backend.worker.measuring.runs import Run
+from backend.worker.measuring.servers import Endpoint, ServerPool
+from backend.worker.progress import ChannelProgress
+
+WARM_STREAMS = 8
+
+Key = tuple[int, Load]
+"""(variant index, load)"""
+
+
+class Measurement:
+    """What one evaluation gathers, slot by slot."""
+
+    def __init__(self, spec: EvaluateSpec, channel: JobChannel, workload: Workload, progress: ChannelProgress) -> None:
+        self.spec, self.channel, self.workload, self.progress = spec, channel, workload, progress
+        self.runs: dict[Key, list[Run]] = {}
+        self.answers: dict[int, Answers] = {}
+        """Variant -> its greedy answers."""
+        self.loads = load_plans.loads(spec.options)
+        self.swept: dict[int, list[Found]] = {}
+        self.lost: dict[int, str] = {}
+        """Variant -> what happened when its server went away in the middle."""
+        self._slots = 0
+        self._warmed: dict[int, int] = {}
+        """Variant -> start of its server that was warmed."""
+
+    def run(self, pool: ServerPool) -> None:
+        """Load every slot of the schedule. Each slot has warm-up requests of its own beside the first pass over all levels."""
+        options = self.spec.options
+        mode = "restart" if pool.mode == "restart" else "resident"
+        if mode == "resident":
+            self._warm_all(pool)
+        if options.sweep:
+            self._sweep_all(pool)
+            return
+        slots = schedule.schedule(len(self.spec.variants), range(len(self.loads)), options.repeats, mode)  # type: ignore[arg-type]
+        self.progress.phase("measure", "Measuring", total=len(slots), unit="runs", weight=6.0)
+        for done, slot in enumerate(slots):
+            if slot.variant not in self.lost:
+                with self._kept(slot.variant):
+                    self._slot(slot, self._ready(slot.variant, pool))
+            name, load = self.spec.variants[slot.variant].name, self.loads[slot.level]
+            self.progress.advance(done + 1, variant=name, concurrency=_streams(load), load=load.words, block=slot.block)
+
+    @contextmanager
+    def _kept(self, variant: int) -> Iterator[None]:
+        """A server that is gone takes nothing with it that was measured, its own or others'; with nothing yet, the evaluation
+        fails."""
+        try:
+            yield
+        except (EndpointUnreachable, ServerFailed) as error:
+            if next(self._measured(), None) is None:
+                raise
+            self.lost[variant] = str(error)
+
+    def _ready(self, variant: int, pool: ServerPool) -> Endpoint:
+        """Its server, warm, and asked for the answers that quality is read from."""
+        endpoint = pool.use(variant)
+        self._warm(variant, endpoint)
+        if self.spec.options.quality and variant not in self.answers:
+            self.answers[variant] = self._answer(variant, endpoint)
+        return endpoint
+
+    def _sweep_all(self, pool: ServerPool) -> None:
+        """Each variant is searched by itself: its levels are its own, so there are no blocks and no verdicts."""
+        self.progress.phase("measure", "Searching", total=len(self.spec.variants), unit="variants", weight=6.0)
+        for index in range(len(self.spec.variants)):
+            with self._kept(index):
+                self._sweep(index, self._ready(index, pool))
+            self.progress.advance(index + 1)
+
+    def _sweep(self, index: int, endpoint: Endpoint) -> None:
+        found = self.swept.setdefault(index, [])
+
+        def measure(load: Load, requests: int, look: int) -> tuple[list[RequestRecord], Audit]:
+            self.progress.note(f"{self.spec.variants[index].name}: {load.words}")
+            run = self._run(index, endpoint, load, (len(found) + look) * rotation.STEP, requests)
+            return run.records, run.audit
+
+        load_plans.search(self.spec.options, measure, found.append)
+
+    def _warm_all(self, pool: ServerPool) -> None:
+        """Every server at every level before the first block, which would else be colder than the others."""
+        self.progress.phase("warm", "Warming the servers", total=len(self.spec.variants), unit="variants", weight=0.5)
+        for index in range(len(self.spec.variants)):
+            self._warm(index, pool.use(index))
+            self.progress.advance(index + 1)
+
+    def _warm(self, variant: int, endpoint: Endpoint) -> None:
+        """One answer a stream at every level, thrown away: buffers, thread pools and kernels of each batch size exist then."""
+        if self._warmed.get(variant) == endpoint.starts:
+            return
+        for concurrency in self._warm_levels():
+            plan = self._plan(endpoint, Load("closed", concurrency), self._plain_prompts())
+            self._load(endpoint, plan.model_copy(update={"requests": concurrency, "seconds": None, "warmup_requests": 0}))
+        self._warmed[variant] = endpoint.starts
+
+    def _warm_levels(self) -> list[int]:
+        """Streams: those of the closed loop, else some that an open loop is likely to come to."""
+        closed = self.loads[0].mode == "closed" and not self.spec.options.sweep
+        return list(self.spec.options.concurrency) if closed else [1, WARM_STREAMS]
+
+    def levels(self, variant: int) -> list[Level]:
+        """Those that were measured, also before a server went away."""
+        options = self.spec.options
+        if options.sweep:
+            found = self.swept.get(variant, [])
+            return load_plans.mark(
+                [runs.level(each.load, self.runs[variant, each.load], options) for each in found], found, options
+            )
+        done = (load for load in self.loads if (variant, load) in self.runs)
+        return [runs.level(load, self.runs[variant, load], options) for load in done]
+
+    def _measured(self) -> Iterator[Key]:
+        """Every level so far, of a search those that were judged: a server may go away between two looks at one."""
+        if self.spec.options.sweep:
+            yield from ((variant, each.load) for variant, found in self.swept.items() for each in found)
+        else:
+            yield from self.runs
+
+    def disturbed(self) -> str | None:
+        """One sentence where the machine was not quiet. Not of a URL: its server may be what the others are."""
+        own = [key for key in self._measured() if self.spec.variants[key[0]].kind != "url"]
+        worst = {key: neighbours.worst(run.disturbance for run in self.runs[key]) for key in own}
+        found = {key: each for key, each in worst.items() if each and each.words}
+        if not found:
+            return None
+        variant, load = max(found, key=lambda key: found[key].others + found[key].stolen)
+        where = f"while `{self.spec.variants[variant].name}` was measured at {load.words}"
+        return (
+            f"The machine was not quiet in {len(found)} of {len(own)} levels ({where}, {found[variant, load].words}): "
+            "small differences may be chance."
+        )
+
+    def rows(self) -> Iterator[Measured]:
+        """All that was measured, level by level; an open loop's concurrency is that of its level."""
+        for variant, load in self._measured():
+            done = self.runs[variant, load]
+            streams = load_plans.streams(load, [run.audit for run in done])
+            yield Measured(variant, streams, _rate(load), [run.records for run in done])
+
+    def _slot(self, slot: schedule.Slot, endpoint: Endpoint) -> None:
+        load = self.loads[slot.level]
+        offset = 0 if load.mode == "trace" else rotation.first_line(len(self.loads), slot.block, slot.level)
+        self._point(slot, self._run(slot.variant, endpoint, load, offset).records)
+
+    def _run(self, variant: int, endpoint: Endpoint, load: Load, offset: int, requests: int | None = None) -> Run:
+        """Load the endpoint once, from that line of the workload on, and keep all that is known of the run."""
+        before, watch, counters = endpoint.accepted_drafted(), neighbours.Watch(), energy.read()
+        records, audit = self._load(endpoint, self._plan(endpoint, load, self._prompts(offset), requests))
+        disturbance = watch.disturbance()
+        joules = energy.used(counters, energy.read()) if endpoint.server is not None else None
+        run = Run(records, audit, disturbance, joules, runs.difference(before, endpoint.accepted_drafted()))
+        self.runs.setdefault((variant, load), []).append(run)
+        return run
+
+    def _point(self, slot: schedule.Slot, records: list[RequestRecord]) -> None:
+        """A figure for the live chart, labelled approximate there."""
+        good = [r for r in records if r.ok and not r.warm]
+        tokens = sum(r.output_tokens or 0 for r in good)
+        began = min((r.sent or r.intended for r in good), default=0.0)
+        seconds = max((r.end for r in good), default=0.0) - began
+        told = all(r.output_tokens is not None for r in good)
+        rate = tokens / seconds if seconds > 0 and told else None
+        self.progress.point(
+            variant=self.spec.variants[slot.variant].name, concurrency=_streams(self.loads[slot.level]), block=slot.block,
+            output_tokens_per_s=rate,
+        )  # fmt: skip
+
+    def _answer(self, variant: int, endpoint: Endpoint) -> Answers:
+        """Greedy answers one at a time, so that batching cannot tip a tie. None for a request that failed."""
+        asked = min(GREEDY_PROMPTS, len(self.workload.prompts))
+        plan = self._plan(endpoint, Load("closed", 1), self._plain_prompts()).model_copy(
+            update={"requests": asked, "seconds": None, "temperature": 0.0, "warmup_requests": 1}
+        )
+        records, _ = self._load(endpoint, plan)
+        return [r.text if r.ok else None for r in sorted(records, key=lambda r: r.index) if not r.warm]
+
+    def _plan(self, endpoint: Endpoint, load: Load, prompts: Path, requests: int | None = None) -> LoadPlan:
+        bearer = self.spec.options.bearer_env if endpoint.server is None else None
+        return load_plans.plan(
+            load, self.spec.options, url=endpoint.url, model=endpoint.served_name or "", prompts=str(prompts), bearer=bearer,
+            requests=requests,
+        )  # fmt: skip
+
+    def _plain_prompts(self) -> Path:
+        """The first turns alone, where the load is made of conversations."""
+        path = self.channel.work / "prompts-plain.jsonl"
+        if not path.exists():
+            kept = {"prompt", "max_tokens"}
+            lines = [prompt.model_dump_json(include=kept, exclude_none=True) for prompt in self.workload.prompts]
+            path.write_text("\n".join(lines) + "\n")
+        return path
+
+    def _prompts(self, offset: int) -> Path:
+        """The workload from another line on in each block and level, the same for every variant: prefixes stay unseen."""
+        path = self.channel.work / f"prompts-{offset}.jsonl"
+        if not path.exists():
+            lines = [prompt.model_dump_json(exclude_none=True) for prompt in self.workload.prompts]
+            turn = offset % len(lines)
+            path.write_text("\n".join(lines[turn:] + lines[:turn]) + "\n")
+        return path
+
+    def _load(self, endpoint: Endpoint, plan: LoadPlan) -> tuple[list[RequestRecord], Audit]:
+        from backend.evaluate.load import models, run_level
+
+        if not plan.model:
+            listed = models(plan.url, plan.bearer_env)
+            if not listed:
+                raise EndpointUnreachable(f"{plan.url} lists no model: name it yourself, as {plan.url}#MODEL.")
+            plan = plan.model_copy(update={"model": listed[0]})
+        self._slots += 1
+        return run_level(plan, self.channel.work / f"slot-{self._slots}")
+
+
+def _rate(load: Load) -> float | None:
+    return None if load.mode == "closed" else load.value
+
+
+def _streams(load: Load) -> int:
+    """For the live chart: streams of a closed loop, else the rate, rounded."""
+    return max(1, round(load.value))

@@ -1,0 +1,69 @@
+"""Every request of an evaluation as one Parquet file: variant, concurrency, rate, block, the record's fields, its latencies.
+
+The requests of one load, of all variants, are one row group: a screen reads one load at a time. Latencies stand as figures of
+their own, so that nobody has to read every chunk of every answer for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, get_args, get_origin
+
+from backend.domain.evaluation.metrics import LIMITED, latency_ms
+from backend.domain.load.records import RequestRecord
+
+
+class Measured(NamedTuple):
+    """One level of one variant: `runs` has a list of records a block. `rate` is None for a closed loop, 0 for a trace."""
+
+    variant: int
+    concurrency: int
+    rate: float | None
+    runs: Sequence[Sequence[RequestRecord]]
+
+    @property
+    def load(self) -> tuple[float, int]:
+        """The same for every variant: in an open loop each comes to a concurrency of its own."""
+        return (0.0, self.concurrency) if self.rate is None else (1.0 + self.rate, 0)
+
+
+def write_records(path: Path, names: Sequence[str], measured: Iterable[Measured]) -> None:
+    """One row a request, warm-up included and marked, by rising load; of one load at a time in memory."""
+    import pyarrow.parquet
+
+    loads = groupby(sorted(measured, key=lambda level: level.load), key=lambda level: level.load)
+    with pyarrow.parquet.ParquetWriter(path, _schema(), compression="zstd") as file:
+        for _, levels in loads:
+            table = pyarrow.Table.from_pylist([row for level in levels for row in _rows(names, level)], schema=_schema())
+            file.write_table(table, row_group_size=max(1, len(table)))
+
+
+def _rows(names: Sequence[str], level: Measured) -> Iterator[dict[str, Any]]:
+    """A latency is None where the request gave none, and where it failed."""
+    for block, requests in enumerate(level.runs):
+        head = {"variant": names[level.variant], "concurrency": level.concurrency, "rate": level.rate, "block": block}
+        for record in requests:
+            latencies = {name: latency_ms(name, record) for name in LIMITED}
+            yield {**head, **record.model_dump(mode="json"), **latencies}
+
+
+def _schema() -> Any:
+    """The same for every load, whichever fields are empty there."""
+    import pyarrow
+
+    head = {"variant": str, "concurrency": int, "rate": float, "block": int}
+    fields = {name: _plain(field.annotation) for name, field in RequestRecord.model_fields.items()}
+    kinds = {str: pyarrow.string(), int: pyarrow.int64(), float: pyarrow.float64(), bool: pyarrow.bool_()}
+    kinds[tuple] = pyarrow.list_(pyarrow.float64())
+    return pyarrow.schema([(name, kinds[kind]) for name, kind in {**head, **fields, **dict.fromkeys(LIMITED, float)}.items()])
+
+
+def _plain(annotation: Any) -> type:
+    """`float | None` is float, a choice of words is str, a tuple of figures tuple."""
+    if get_origin(annotation) is Literal:
+        return str
+    if get_origin(annotation) is tuple:
+        return tuple
+    return next((_plain(part) for part in get_args(annotation) if part is not type(None)), annotation)

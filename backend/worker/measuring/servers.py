@@ -1,0 +1,117 @@
+"""The servers of an evaluation: all up at once (`resident`) or one at a time (`restart`), behind one `use`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from backend.domain.evaluation.document import EvaluateOptions, Variant
+from backend.domain.jobs.progress import Progress
+from backend.hardware import probe
+from backend.serving.vllm import VllmServer
+from backend.worker.measuring.counters import PublicCounters
+
+HEADROOM = 1.25
+"""A resident server may grow by this factor under load."""
+
+
+@dataclass
+class Endpoint:
+    """Where a variant answers."""
+
+    url: str
+    served_name: str | None
+    server: VllmServer | None
+    starts: int = 1
+    """How often the variant's server has been started so far: a new one is cold again."""
+    public: PublicCounters | None = None
+    """Of a server that is not ours."""
+
+    def accepted_drafted(self) -> tuple[float, float] | None:
+        """(accepted, drafted) tokens since the start; None without speculation, or where the server does not tell."""
+        counters = self._counters()
+        if "drafted_tokens" not in counters:
+            return None
+        return counters.get("accepted_tokens", 0.0), counters["drafted_tokens"]
+
+    def _counters(self) -> dict[str, float]:
+        if self.server is not None:
+            return self.server.metrics()
+        return self.public.read() if self.public is not None else {}
+
+
+class ServerPool:
+    """`mode` is settled after the first server is up: resident where the others would fit beside it."""
+
+    def __init__(
+        self, variants: Sequence[Variant], options: EvaluateOptions, python: Path, folder: Path, cache: Path, progress: Progress
+    ) -> None:
+        self.variants, self.options = list(variants), options
+        self._python, self._folder, self._cache, self._progress = python, folder, cache, progress
+        self._up: dict[int, VllmServer] = {}
+        self.mode = options.interleave
+        self.ready_seconds: dict[int, list[float]] = {}
+        self.peak_rss: dict[int, int] = {}
+        self._public = {
+            index: PublicCounters(variant.url, options.bearer_env)
+            for index, variant in enumerate(self.variants)
+            if variant.url is not None
+        }
+
+    def __enter__(self) -> ServerPool:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for index in list(self._up):
+            self._stop(index)
+
+    def settle(self) -> str:
+        """Start what the mode wants up from the start, and answer with the mode: resident or restart."""
+        ours = [index for index, variant in enumerate(self.variants) if variant.kind != "url"]
+        if not ours:
+            self.mode = "resident"
+            return self.mode
+        self._start(ours[0])
+        if self.mode == "auto":
+            self.mode = "resident" if self._fits(ours) else "restart"
+        if self.mode == "resident":
+            for index in ours[1:]:
+                self._start(index)
+        return self.mode
+
+    def use(self, index: int) -> Endpoint:
+        """The variant's endpoint; in restart mode the others go down first."""
+        variant = self.variants[index]
+        if variant.kind == "url":
+            assert variant.url is not None
+            return Endpoint(variant.url, variant.served_name, None, public=self._public[index])
+        if index not in self._up:
+            for other in list(self._up):
+                self._stop(other)
+            self._start(index)
+        server = self._up[index]
+        return Endpoint(server.url, server.served_name, server, starts=len(self.ready_seconds[index]))
+
+    def speculates(self, index: int) -> bool | None:
+        """Whether the variant's server guesses tokens ahead; None where it is not ours and has not told."""
+        found = self._public.get(index)
+        return self.variants[index].speculation is not None if found is None else found.speculates
+
+    def _fits(self, ours: list[int]) -> bool:
+        one = self._up[ours[0]].peak_rss_bytes * HEADROOM
+        return one * (len(ours) - 1) < probe.free_memory()
+
+    def _start(self, index: int) -> None:
+        variant = self.variants[index]
+        log = self._folder / f"server-{index}.log"
+        self._progress.note(f"Starting vLLM for {variant.name}.")
+        server = VllmServer(variant, python=self._python, log=log, cache_root=self._cache, progress=self._progress)
+        self.ready_seconds.setdefault(index, []).append(server.start())
+        self._up[index] = server
+
+    def _stop(self, index: int) -> None:
+        server = self._up.pop(index)
+        server.stop()
+        self.peak_rss[index] = max(self.peak_rss.get(index, 0), server.peak_rss_bytes)

@@ -1,0 +1,97 @@
+"""The lm-eval tasks of an evaluation: made before a server starts, scored on every served variant after it was measured."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from pathlib import Path
+
+from backend.domain.errors import EndpointUnreachable, ServerFailed, WorkError
+from backend.domain.evaluation.document import Variant
+from backend.domain.evaluation.task_score import TaskScore
+from backend.domain.evaluation.tasks import Scored, compare
+from backend.domain.jobs.jobs import EvaluateSpec
+from backend.domain.jobs.progress import Progress
+from backend.evaluate.load.endpoint import address, bearer, models
+from backend.evaluate.quality import tokens
+from backend.evaluate.tasks import tasks
+from backend.hardware import engines
+from backend.settings import Settings
+from backend.worker.measuring.servers import Endpoint, ServerPool
+
+SAMPLES = "task_samples.jsonl"
+
+
+class Tasks:
+    """What is scored, variant by variant. A variant that cannot be scored takes nothing of the measurement with it."""
+
+    def __init__(self, spec: EvaluateSpec, settings: Settings, folder: Path, progress: Progress) -> None:
+        self._spec, self._progress, self._cache = spec, progress, folder / "tasks"
+        self._asked, self._limit = spec.options.tasks, spec.options.task_limit
+        self._python = engines.engine_python(settings, "quality") if self._asked else None
+        self._found: dict[int, list[Scored]] = {}
+        self.warnings: list[str] = []
+
+    def check(self) -> None:
+        """Make every request once, without a model. Raises WorkError for a task that lm-eval cannot use."""
+        if self._python is None:
+            return
+        self._progress.phase("read-tasks", "Reading the tasks", weight=0.2)
+        requests = tasks.check(self._python, self._asked, self._limit, self._cache)
+        self._progress.note(", ".join(f"{name}: {count} requests" for name, count in requests.items()) + " a variant.")
+
+    def score(self, pool: ServerPool, lost: Collection[int]) -> None:
+        """Ask each variant's server; those whose server went away before are left out."""
+        if self._python is None:
+            return
+        variants = self._spec.variants
+        self._progress.phase("tasks", "Scoring tasks", total=len(variants), unit="variants", weight=2.0)
+        for index in range(len(variants)):
+            if index in lost:
+                self.warnings.append(f"`{variants[index].name}` was not scored on the tasks, since it stopped answering.")
+            else:
+                self._variant(index, self._python, pool)
+            self._progress.advance(index + 1)
+
+    def _variant(self, index: int, python: Path, pool: ServerPool) -> None:
+        variant = self._spec.variants[index]
+        try:
+            server = self._server(variant, pool.use(index))
+            self._found[index] = tasks.score(python, self._asked, self._limit, server, self._cache)
+        except (WorkError, EndpointUnreachable, ServerFailed) as error:
+            self.warnings.append(f"`{variant.name}` was not scored on the tasks: {error}")
+            return
+        if cut := sum({score.task: score.cut for score, _ in self._found[index]}.values()):
+            self.warnings.append(
+                f"`{variant.name}`: {cut} prompts of the tasks were longer than its context and lost their beginning."
+            )
+
+    def _server(self, variant: Variant, endpoint: Endpoint) -> tasks.Server:
+        """An address is asked in the tokens of the first model here that it reads. Raises WorkError where it reads none."""
+        if variant.model_path is not None:
+            return tasks.Server(endpoint.url, endpoint.served_name or "", Path(variant.model_path))
+        bearer_env, why = self._spec.options.bearer_env, ""
+        model = endpoint.served_name or next(iter(models(endpoint.url, bearer_env)), "")
+        for other in self._spec.variants:
+            if other.model_path is None:
+                continue
+            why = tokens.unfit(endpoint.url, model, Path(other.model_path), bearer_env) or ""
+            if not why:
+                self._progress.note(f"{variant.name} reads the tokens of {other.name}: its tasks are asked in them.")
+                return tasks.Server(address(endpoint.url).base, model, Path(other.model_path), bearer(bearer_env))
+        raise WorkError(why)
+
+    def scores(self) -> dict[int, list[TaskScore]]:
+        """By variant, with their differences to the first variant's."""
+        return compare(self._found)
+
+    def write(self, output: Path) -> None:
+        """Every sample's own scores, a line each, where there are any."""
+        if not self._found:
+            return
+        with (output / SAMPLES).open("w") as stream:
+            for index, scored in self._found.items():
+                for score, each in scored:
+                    for sample, value in (each or {}).items():
+                        told = {"task": score.task, "metric": score.metric, "sample": sample, "score": value}
+                        stream.write(json.dumps({"variant": self._spec.variants[index].name, **told}) + "\n")

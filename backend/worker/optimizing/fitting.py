@@ -1,0 +1,146 @@
+"""Quantizes with a precision for each group of linears: within an average of bits, or raised until the quality floor holds.
+
+Groups are measured once; every attempt is quantized whole and scored as it would be kept. What was measured and what was missed
+lies in a folder, so that a job that was stopped goes on with the attempt it was at. Knows no channel and no manifest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from backend.domain.errors import QualityFloorMissed
+from backend.domain.jobs.progress import Progress
+from backend.domain.recipe import fallback, precision
+from backend.domain.recipe.fallback import MOST_TRIES, Attempt, Chosen
+from backend.domain.recipe.precision import Measured
+from backend.domain.recipe.recipe import Limits
+
+if TYPE_CHECKING:
+    from backend.engines.base import QuantizeRequest, QuantizeResult
+
+Score = Callable[[], Mapping[str, Any]]
+"""Scores what lies in the request's `out_dir`: `kl_mean`, `perplexity_before`, `perplexity_after`."""
+
+
+class Fitting:
+    """`options` are the planned step's, with `eight_bits` and perhaps `target_bits`; `folder` outlives an attempt of the job."""
+
+    def __init__(
+        self, request: QuantizeRequest, options: Mapping[str, Any], limits: Limits, folder: Path, progress: Progress
+    ) -> None:
+        self.request, self.limits, self.folder, self.progress = request, limits, folder, progress
+        self.target: float | None = options.get("target_bits")
+        self.candidates = precision.candidates(options, options["eight_bits"])
+        self.missed: list[Attempt] = []
+        self._groups: list[Measured] | None = None
+
+    def run(self, score: Score) -> tuple[QuantizeResult, dict[str, Any] | None]:
+        """What was kept, and what its artifact says of the precisions (None where no group differs).
+
+        Raises QualityFloorMissed where a floor to fall back from holds at no attempt, and what the engine raises.
+        """
+        chosen = self._first()
+        for earlier in self._earlier():
+            chosen = self._next(chosen, earlier)
+        while True:
+            made = self._quantize(chosen)
+            if not self.limits.fall_back:
+                return made, self._told(chosen, [])
+            quality = score()
+            if fallback.missed(self.limits, quality) is None:
+                return made, self._told(chosen, [] if chosen is None else [self._attempt(chosen, quality)])
+            self._keep(quality)
+            chosen = self._next(chosen, quality)
+
+    @property
+    def groups(self) -> list[Measured]:
+        if self._groups is None:
+            from backend.engines import native
+
+            asked = self.request.model_copy(update={"work_dir": self.folder / "probe"})
+            self._groups = native.measure(asked, self.candidates, self.progress)
+        return self._groups
+
+    def _first(self) -> Chosen | None:
+        """The allocation within the average; None, every group as the step makes it, where none is asked for."""
+        if self.target is None:
+            return None
+        chosen = fallback.within(self.groups, self.candidates, self.target)
+        bits, kinds = precision.average(self.groups, chosen), len(set(chosen))
+        self.progress.note(f"{bits:.2f} bits a weight on average in {kinds} precisions, at most {self.target:g} were asked for.")
+        return chosen
+
+    def _next(self, last: Chosen | None, quality: Mapping[str, Any]) -> Chosen:
+        """What to try after the last attempt missed. Raises QualityFloorMissed where there is nothing more to try."""
+        before = [self.candidates[0]] * len(self.groups) if last is None else last
+        attempt, excess = self._attempt(before, quality), fallback.excess(self.limits, quality)
+        self.missed.append(attempt)
+        tries = len(self.missed)
+        chosen = fallback.raised(self.groups, self.candidates, before, excess) if tries < MOST_TRIES else None
+        if chosen is None:
+            said = str(attempt.missed)
+            raise QualityFloorMissed(
+                f"{said[:1].upper()}{said[1:]}, after {tries} tries of at most {MOST_TRIES}, the last with "
+                f"{attempt.average_bits:.2f} bits a weight: nothing was registered. Loosen the limit or keep the original."
+            )
+        bits = precision.average(self.groups, chosen)
+        self.progress.phase(
+            "raise", f"Try {tries + 1} of at most {MOST_TRIES}: {bits:.2f} bits a weight, since {attempt.missed}", weight=0.0
+        )
+        return chosen
+
+    def _quantize(self, chosen: Chosen | None) -> QuantizeResult:
+        from backend.engines import native
+
+        shutil.rmtree(self.request.out_dir, ignore_errors=True)
+        return native.quantize(self.request.model_copy(update={"precisions": self._others(chosen)}), self.progress)
+
+    def _others(self, chosen: Chosen | None) -> dict[str, precision.Precision]:
+        """By group, what differs from the step's own."""
+        if chosen is None:
+            return {}
+        pairs = zip(self.groups, chosen, strict=True)
+        return {group.name: each for group, each in pairs if each != self.candidates[0]}
+
+    def _attempt(self, chosen: Chosen, quality: Mapping[str, Any]) -> Attempt:
+        return Attempt(
+            average_bits=precision.average(self.groups, chosen), kl_mean=quality["kl_mean"],
+            perplexity_increase=fallback.increase(quality), missed=fallback.missed(self.limits, quality),
+            raised={name: each.name for name, each in self._others(chosen).items()},
+        )  # fmt: skip
+
+    def _told(self, chosen: Chosen | None, kept: list[Attempt]) -> dict[str, Any] | None:
+        if chosen is None:
+            return None
+        return fallback.record(self.groups, chosen, self.candidates[0], self.target, self.missed + kept)
+
+    @property
+    def _path(self) -> Path:
+        return self.folder / "attempts.json"
+
+    @property
+    def _key(self) -> str:
+        asked = self.request.model_dump(mode="json", exclude={"out_dir", "work_dir", "devices"})
+        described = [asked, self.limits.model_dump(), [each.model_dump() for each in self.candidates], self.target]
+        return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()
+
+    def _keep(self, quality: Mapping[str, Any]) -> None:
+        """Before anything else is done, so that a stopped job does not make this attempt again."""
+        from backend.engines.native.files.checkpoint import write_json
+
+        self.folder.mkdir(parents=True, exist_ok=True)
+        wanted = {name: quality[name] for name in ("kl_mean", "perplexity_before", "perplexity_after")}
+        write_json(self._path, {"key": self._key, "missed": [*self._earlier(), wanted]})
+
+    def _earlier(self) -> list[dict[str, float]]:
+        """The quality of each attempt that missed, those before the job was stopped with them."""
+        try:
+            document = json.loads(self._path.read_bytes())
+            return list(document["missed"]) if document["key"] == self._key else []
+        except (OSError, ValueError, KeyError):
+            return []

@@ -1,0 +1,138 @@
+"""Pruning, recovery and quantization of one job in a row, each from what the one before it wrote, none done twice on resuming.
+
+The pruned and the recovered weights are checkpoints in 16 bit beside the job's scratch space; they go with the job's success.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from backend.domain.errors import DiskFull, QualityFloorMissed
+from backend.domain.jobs.progress import Progress
+from backend.domain.recipe.recovery import Recover
+
+if TYPE_CHECKING:
+    from backend.engines.base import QuantizeRequest, QuantizeResult
+    from backend.engines.native.recovery.recovery import RecoverResult
+
+PRUNED, RECOVERED = "pruned", "recovered"
+Made = TypeVar("Made", bound=BaseModel)
+
+
+class _Done(BaseModel):
+    """That a stage is through, and what it said. `key` names all that it was made from."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    key: str
+    seconds: float
+    result: dict[str, Any]
+
+
+def rewrite(
+    request: QuantizeRequest, options: Recover, progress: Progress, quantize: Callable[[QuantizeRequest], QuantizeResult]
+) -> tuple[QuantizeResult, dict[str, Any]]:
+    """Fill the request's `out_dir`, by `quantize` where a method is asked for; the answer's second part is the recovery's own.
+
+    `request` asks for pruning, and a method or none; its `work_dir` is where stages are kept. Raises what the engines raise.
+    """
+    from backend.engines import native
+    from backend.engines.base import QuantizeResult
+    from backend.engines.native.recovery.recovery import RecoverRequest, RecoverResult, recover
+
+    folder = request.work_dir or request.out_dir.with_name(request.out_dir.name + ".work")
+    alone = request.model_copy(
+        update={"method": None, "bits": 16, "group_size": None, "symmetric": True, "tuning": {}, "out_dir": folder / PRUNED,
+                "work_dir": folder / "prune"}
+    )  # fmt: skip
+    pruned, _ = _once(folder / PRUNED, request.model_dir, alone, QuantizeResult, lambda: native.quantize(alone, progress))
+    asked = RecoverRequest(
+        original_dir=request.model_dir, pruned_dir=folder / PRUNED, out_dir=folder / RECOVERED, options=options,
+        linears=tuple(str(layer["name"]) for layer in pruned.layers), texts=request.calibration_texts, samples=request.samples,
+        length=request.length, seed=request.seed, device=request.devices[0], work_dir=folder / "recover",
+    )  # fmt: skip
+    found, took = _once(folder / RECOVERED, folder / PRUNED, asked, RecoverResult, lambda: recover(asked, progress))
+    made = quantize(_later(request, folder)) if request.method else _moved(request, folder, pruned)
+    versions = {**pruned.versions, **made.versions}
+    return made.model_copy(update={"versions": versions, "bytes_before": pruned.bytes_before}), _said(options, found, took)
+
+
+def _once(
+    folder: Path, source: Path, asked: BaseModel, kind: type[Made], make: Callable[[], Made]
+) -> tuple[Made, float]:  # fmt: skip
+    """What `make` answers, and the seconds it took; from an earlier attempt where that had finished the same from the same."""
+    from backend.engines.native.files import resume
+    from backend.layered.disk import write_file
+    from backend.layered.source import weight_files
+
+    key = resume.key_of(asked.model_dump(mode="json"), weight_files(source))
+    mark = folder.with_name(folder.name + ".json")
+    try:
+        done = _Done.model_validate_json(mark.read_bytes())
+        if done.key == key:
+            return kind.model_validate(done.result), done.seconds
+    except (OSError, ValidationError):
+        pass
+    mark.unlink(missing_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    began = time.monotonic()
+    made = make()
+    done = _Done(key=key, seconds=round(time.monotonic() - began, 2), result=made.model_dump(mode="json"))
+    write_file(mark, lambda aside: aside.write_text(done.model_dump_json()))
+    return made, done.seconds
+
+
+def _later(request: QuantizeRequest, folder: Path) -> QuantizeRequest:
+    """Of the recovered weights."""
+    later = {"model_dir": folder / RECOVERED, "pruning": None, "keep_zeros": True, "work_dir": folder / "quantize"}
+    return request.model_copy(update=later)
+
+
+def _moved(request: QuantizeRequest, folder: Path, pruned: QuantizeResult) -> QuantizeResult:
+    """The recovered checkpoint as it is; copied, since a stopped attempt must find it again."""
+    from backend.layered.disk import disk_errors
+
+    with disk_errors(request.out_dir):
+        shutil.copytree(folder / RECOVERED, request.out_dir, dirs_exist_ok=True)
+    return pruned
+
+
+def _said(options: Recover, found: RecoverResult, seconds: float) -> dict[str, Any]:
+    """For the manifest: what was asked, what came of it, and the loss curve."""
+    told = found.model_dump(mode="json", exclude={"versions"})
+    return {"asked": options.asked(), "objective": "kl" if options.teacher else "next token", "seconds": seconds, **told}
+
+
+def scored(
+    folder: Path, quality: dict[str, Any], score: Callable[[Path], dict[str, Any]], *, quantized: bool
+) -> dict[str, dict[str, float]]:
+    """Perplexity and mean KL of the `original`, `pruned` and `recovered` weights in 16 bit, on held-out text.
+
+    `quality` is the artifact's own report, which is the recovered weights' unless they were `quantized` after.
+    """
+    pruned = score(folder / PRUNED)
+    recovered = score(folder / RECOVERED) if quantized else {"perplexity": quality["perplexity_after"], **quality}
+    names = ("perplexity", "kl_mean")
+    return {
+        "original": {"perplexity": quality["perplexity_before"], "kl_mean": 0.0},
+        PRUNED: {name: pruned[name] for name in names},
+        RECOVERED: {name: recovered[name] for name in names},
+    }
+
+
+@contextmanager
+def stages(folder: Path) -> Iterator[None]:
+    """What lies between the steps goes when the job has succeeded, and where it would only stay in the way of another attempt."""
+    try:
+        yield
+    except (DiskFull, QualityFloorMissed):
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    shutil.rmtree(folder, ignore_errors=True)

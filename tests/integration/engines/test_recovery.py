@@ -1,0 +1,109 @@
+"""Pruning, recovery and quantization in one job: through the command line, and stopped in each of its parts."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backend.domain.errors import InvalidWorkload
+from backend.domain.jobs.progress import Silent
+from backend.domain.recipe.recovery import Recover
+from backend.engines import native
+from backend.engines.base import Pruning, QuantizeRequest
+from backend.service.jobs import artifacts, jobs
+from backend.service.plans import optimize, recipes
+from backend.worker.optimizing import recovery
+from tests.homes import open_home
+from tests.integration.cli.test_cli import recipe as written
+from tests.integration.cli.test_cli import whetstone
+from tests.tiny import TEXT, tiny_llama
+
+RECIPE = """name: recovered
+steps:
+  - prune: {{method: wanda, pattern: "2:4", calibration: {text}, recover: {{steps: 20, learning_rate: 0.002}}}}
+  - quantize: {{method: gptq, group_size: 32, samples: {samples}, length: 32}}
+"""
+
+
+class Stopped(Exception):
+    """As a kill would."""
+
+
+class StoppingAt(Silent):
+    """Ends the run when this much of the phase of that name is done; the `number`-th such phase."""
+
+    def __init__(self, phase: str = "", number: int = 1, done: float = 0) -> None:
+        self.wanted, self.number, self.done = phase, number, done
+        self.seen: list[str] = []
+
+    def phase(self, name: str, message: str, **_: Any) -> None:
+        self.seen.append(name)
+
+    def advance(self, done: float, **_: Any) -> None:
+        if self.seen[-1] == self.wanted and self.seen.count(self.wanted) == self.number and done >= self.done:
+            raise Stopped
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_llama(tmp_path_factory.mktemp("model") / "llama", hidden=64, intermediate=128)
+
+
+def digest(folder: Path) -> str:
+    return hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+
+
+def test_stopped_in_any_part_it_goes_on_to_the_same_bytes_and_does_no_part_twice(model: Path, tmp_path: Path) -> None:
+    def made(name: str, progress: Silent) -> dict[str, Any]:
+        request = QuantizeRequest(
+            model_dir=model, out_dir=tmp_path / name, method="w8a8", bits=8, pruning=Pruning(method="wanda", pattern="2:4"),
+            calibration_texts=[TEXT * 3], samples=4, length=16, work_dir=tmp_path / f"{name}-work",
+        )  # fmt: skip
+        quantize = partial(native.quantize, progress=progress)
+        return recovery.rewrite(request, Recover(steps=4, learning_rate=0.005), progress, quantize)[1]
+
+    whole = made("whole", Silent())
+    for stop in (StoppingAt("optimize", 1, 1), StoppingAt("recover", 1, 2), StoppingAt("optimize", 1, 1)):
+        with pytest.raises(Stopped):
+            made("out", stop)
+    last = StoppingAt()
+    resumed = made("out", last)
+    assert last.seen == ["load", "optimize", "write"]  # of the quantization alone
+    assert resumed["curve"] == whole["curve"]
+    assert digest(tmp_path / "out") == digest(tmp_path / "whole")
+
+
+def test_a_recipe_with_recovery_from_the_command_line(model: Path, tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text(TEXT * 6)
+    chosen = written(tmp_path, RECIPE.format(text=text, samples=8))
+    done = whetstone(tmp_path / "home", "optimize", str(model), "--recipe", chosen, "--wait", "--json")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    told = document["recovery"]
+    assert told["asked"] == {**Recover().asked(), "steps": 20, "learning_rate": 0.002}
+    assert told["loss_after"] < told["loss_before"]
+    assert told["quality"]["recovered"]["kl_mean"] < told["quality"]["pruned"]["kl_mean"]
+    assert told["quality"]["original"]["perplexity"] == document["quality"]["perplexity_before"]
+    home = open_home(tmp_path / "home")
+    made = artifacts.verify(home, document["artifact"]).manifest
+    assert made.recovery == told
+    assert [layer["zeros"] for layer in made.layers] == [0.5] * 14
+    events = [event for _, event in jobs.events(home, document["job"])]
+    assert [event.data for event in events if event.kind == "point"] == told["curve"]
+    assert any((event.message or "").startswith("Perplexity is ") for event in events)
+    assert not (home.settings.jobs / document["job"] / "resume").exists()
+
+
+def test_text_that_leaves_nothing_to_learn_from_is_refused(model: Path, tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text(TEXT * 6)
+    chosen = recipes.read_text(RECIPE.format(text=text, samples=64))
+    wanted = "recovery needs 2,432: 64 sequences of 32 to calibrate with and 12 that it did not see"
+    with pytest.raises(InvalidWorkload, match=wanted):
+        optimize.prepare(open_home(tmp_path / "home"), str(model), chosen)

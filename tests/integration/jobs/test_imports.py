@@ -1,0 +1,286 @@
+"""Imports as real jobs: from a fake hub and from moto's S3 to a folder that can be optimized, through every way it can end."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from backend.catalog.cards.card import read_card
+from backend.domain.errors import LicenceNotAccepted, NotEnoughDisk, RequestError
+from backend.domain.jobs.jobs import JobState
+from backend.hardware import probe
+from backend.service import Workspace
+from backend.service.jobs import jobs, supervisors
+from backend.service.jobs.jobs import JobView
+from backend.service.models import imports, models
+from tests.fakes.running import running
+from tests.homes import eventually, until_ended, worker_pid
+from tests.hubs import FakeHub
+from tests.tiny import tiny_llama
+
+ID = "org/tiny"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_llama(tmp_path_factory.mktemp("model") / "tiny", hidden=256, intermediate=1024)
+
+
+@pytest.fixture(scope="module")
+def running_hub(tmp_path_factory: pytest.TempPathFactory, model: Path) -> Iterator[FakeHub]:
+    root = tmp_path_factory.mktemp("hub")
+    shutil.copytree(model, root / ID)
+    with running("hub.py", "--root", root) as url:
+        yield FakeHub(url, root)
+
+
+@pytest.fixture
+def hub(running_hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> FakeHub:
+    return running_hub.reset(ID, monkeypatch)
+
+
+def submit(home: Workspace, source: str = ID) -> JobView:
+    job = imports.submit(home, imports.prepare(home, source))
+    supervisors.ensure(home)
+    return job
+
+
+def submit_slow(hub: FakeHub, home: Workspace, ms: int = 100) -> JobView:
+    """An import from a hub that pauses after every 64 kB of the download."""
+    prepared = imports.prepare(home, ID)
+    hub.fault(slow_ms=ms)
+    hub.forget()
+    job = imports.submit(home, prepared)
+    supervisors.ensure(home)
+    return job
+
+
+def folders(home: Workspace) -> list[str]:
+    """Every model that is visible in the home."""
+    found = (path.parent.relative_to(home.settings.models) for path in home.settings.models.rglob("config.json"))
+    return sorted(folder.as_posix() for folder in found if folder.parts[0] != ".partial")
+
+
+def test_an_imported_model_is_a_folder_that_knows_where_it_came_from(hub: FakeHub, home: Workspace, model: Path) -> None:
+    ended = until_ended(home, submit(home).id)
+    assert ended.state is JobState.SUCCEEDED, ended.error
+    sha = imports.inspect(home, ID).revision
+    path = home.settings.models / f"{ID}@{sha}"
+    assert ended.result["path"] == str(path)
+    card = models.resolve(home, str(path))
+    assert ended.result["model"] == card.model_dump(mode="json")
+    assert (card.id, card.origin, card.licence) == (f"{ID}@{sha[:8]}", "imported", "apache-2.0")
+    local = read_card(model)
+    assert (card.parameters, card.tokenizer_hash, card.revision) == (local.parameters, local.tokenizer_hash, local.revision)
+    assert folders(home) == [f"{ID}@{sha}"]
+    assert not list((home.settings.models / ".partial").iterdir())
+
+
+def test_progress_is_told_in_bytes_with_rate_and_time_left(hub: FakeHub, home: Workspace) -> None:
+    hub.fault(slow_ms=60)
+    job = submit(home)
+    assert until_ended(home, job.id).state is JobState.SUCCEEDED
+    told = [event for _, event in jobs.events(home, job.id) if event.kind == "progress" and event.phase == "download"]
+    assert {event.unit for event in told} == {"bytes"}
+    assert told[-1].done == told[-1].total == imports.inspect(home, ID).bytes
+    assert any(event.rate and event.eta_s is not None and 0 < (event.done or 0) < (event.total or 0) for event in told)
+
+
+def fetched(home: Workspace) -> int:
+    """Bytes of weights that an unfinished import has on disk."""
+    return sum(path.stat().st_size for path in home.settings.models.glob(".partial/*/model.safetensors*"))
+
+
+def test_a_cancelled_import_shows_nothing_and_resumes_where_it_stopped(hub: FakeHub, home: Workspace) -> None:
+    job = submit_slow(hub, home)
+    eventually("half a megabyte", lambda: fetched(home) > 500_000)
+    jobs.cancel(home, job.id)
+    ended = until_ended(home, job.id)
+    assert ended.state is JobState.CANCELLED
+    assert "jobs resume" in str(ended.error)
+    assert folders(home) == []
+    kept = fetched(home)
+    eventually("the hub to see that the connection is gone", lambda: len(hub.served("/cdn/")) == 1)
+    hub.fault()
+    hub.forget()
+    jobs.resume(home, job.id)
+    supervisors.ensure(home)
+    assert until_ended(home, job.id).state is JobState.SUCCEEDED
+    weights = next(home.settings.models.glob(f"{ID}@*/model.safetensors"))
+    ranges = [entry["range"] for entry in hub.served("/cdn/")]
+    assert ranges == [f"bytes={kept}-"]
+    assert weights.read_bytes() == (hub.root / ID / "model.safetensors").read_bytes()
+
+
+def test_an_import_from_a_server_that_stands_still_can_be_cancelled(hub: FakeHub, home: Workspace) -> None:
+    job = submit_slow(hub, home, ms=600_000)
+    eventually("the first bytes", lambda: fetched(home) > 0)
+    jobs.cancel(home, job.id)
+    assert "jobs resume" in str(until_ended(home, job.id).error)  # the worker's own word: it was not killed
+
+
+def test_an_import_whose_worker_is_killed_is_lost_or_failed_and_resumes(hub: FakeHub, home: Workspace) -> None:
+    job = submit_slow(hub, home)
+    eventually("half a megabyte", lambda: fetched(home) > 500_000)
+    os.kill(worker_pid(home), signal.SIGKILL)
+    assert until_ended(home, job.id).state is JobState.FAILED
+    assert folders(home) == []
+    hub.fault()
+    jobs.resume(home, job.id)
+    supervisors.ensure(home)
+    assert until_ended(home, job.id).state is JobState.SUCCEEDED
+    assert len(folders(home)) == 1
+
+
+def test_a_hub_that_changes_its_mind_about_access_fails_the_job_in_one_sentence(
+    hub: FakeHub, home: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared = imports.prepare(home, ID)
+    hub.settings(ID, gated="auto", licence="apache-2.0")
+    job = imports.submit(home, prepared)
+    supervisors.ensure(home)
+    ended = until_ended(home, job.id)
+    assert ended.state is JobState.FAILED
+    assert "is gated: ask for access" in str(ended.error)
+    assert folders(home) == []
+
+
+def test_the_same_import_again_is_here_already(hub: FakeHub, home: Workspace) -> None:
+    first = until_ended(home, submit(home).id)
+    hub.forget()
+    prepared = imports.prepare(home, ID)
+    assert (prepared.present, prepared.to_fetch) == (True, 0)
+    hub.forget()
+    job = imports.submit(home, prepared)
+    supervisors.ensure(home)
+    again = until_ended(home, job.id)
+    assert again.result["model"] == first.result["model"]
+    assert hub.served("/cdn/") == []
+
+
+def test_a_licence_with_conditions_is_asked_once_and_recorded(hub: FakeHub, home: Workspace) -> None:
+    hub.settings(ID, licence="llama3.1")
+    with pytest.raises(LicenceNotAccepted, match=r"licence `llama3\.1`: read its conditions at http.*/org/tiny, then"):
+        imports.prepare(home, ID)
+    assert jobs.listing(home) == []
+    job = imports.submit(home, imports.prepare(home, ID, accept_licence=True))
+    spec = jobs.specification(home, job.id)
+    assert (spec["licence"], bool(spec["accepted"])) == ("llama3.1", True)
+    assert imports.prepare(home, ID).spec.accepted is not None  # asked once
+    hub.settings(ID, licence="llama4")
+    with pytest.raises(LicenceNotAccepted):
+        imports.prepare(home, ID)
+
+
+def test_the_token_is_in_nothing_that_is_kept(hub: FakeHub, home: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_good")
+    hub.settings(ID, private=True, licence="mit")
+    job = submit(home)
+    assert until_ended(home, job.id).state is JobState.SUCCEEDED
+    supervisors.stop(home)
+    kept = [path for path in home.settings.home.rglob("*") if path.is_file()]
+    assert len(kept) > 8
+    assert [path for path in kept if b"hf_good" in path.read_bytes()] == []
+
+
+def test_an_import_too_large_for_the_disk_is_refused_before_it_starts(
+    hub: FakeHub, home: Workspace, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """A sparse file: its size is real, its blocks are not."""
+    folder = hub.root / "org/huge"
+    shutil.copytree(hub.root / ID, folder)
+    size = probe.free_disk(home.settings.home) * 2
+    header = json.dumps({"model.norm.weight": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}}).encode()
+    with (folder / "model.safetensors").open("wb") as sink:
+        sink.write(len(header).to_bytes(8, "little") + header)
+        sink.truncate(8 + len(header) + size)
+    hub.settings("org/huge", licence="mit")
+    try:
+        with pytest.raises(NotEnoughDisk, match="GB of disk"):
+            imports.prepare(home, "org/huge")
+    finally:
+        shutil.rmtree(folder)
+    assert not home.settings.models.exists()
+
+
+@pytest.mark.parametrize(("source", "words"), [("starter", "comes with Whetstone"), (".", "is a folder on this machine")])
+def test_what_needs_no_import(home: Workspace, source: str, words: str) -> None:
+    with pytest.raises(RequestError, match=words):
+        imports.prepare(home, source)
+
+
+def whetstone(home: Workspace, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "WHETSTONE_HOME": str(home.settings.home)}
+    command = [sys.executable, "-m", "backend.cli.main", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
+
+
+def test_the_command_line_inspects_and_imports(hub: FakeHub, home: Workspace) -> None:
+    shown = whetstone(home, "models", "inspect", ID, "--json")
+    card = json.loads(shown.stdout)
+    assert (shown.returncode, card["id"].split("@")[0], card["must_accept"]) == (0, ID, False)
+    assert card["kv_bytes_per_token"] == imports.inspect(home, ID).card.kv_bytes_per_token
+    assert not home.settings.models.exists()
+    done = whetstone(home, "models", "import", ID, "--json")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["state"] == "succeeded"
+    assert read_card(Path(document["path"])).id == document["model"]["id"]
+    listed = whetstone(home, "models", "inspect", document["path"], "--json")
+    assert json.loads(listed.stdout)["licence"] == "apache-2.0"
+
+
+def test_the_command_line_refuses_in_one_sentence(hub: FakeHub, home: Workspace) -> None:
+    for arguments in (["org/none"], [ID, "--revision", "v9"], ["no such/thing!"]):
+        refused = whetstone(home, "models", "import", *arguments)
+        assert refused.returncode == 2
+        assert refused.stdout == ""
+        assert len(refused.stderr.strip().splitlines()) == 1
+        assert refused.stderr.startswith("whetstone: ")
+    assert jobs.listing(home) == []
+
+
+def test_ctrl_c_says_what_is_kept(hub: FakeHub, home: Workspace) -> None:
+    environment = {**os.environ, "WHETSTONE_HOME": str(home.settings.home)}
+    own = ["env", "--default-signal=INT"]  # where the tests themselves run in the background it is ignored
+    command = [*own, sys.executable, "-m", "backend.cli.main", "models", "import", ID]
+    hub.fault(slow_ms=600_000)
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
+        eventually("the first bytes", lambda: fetched(home) > 0)
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Interrupted. The import was cancelled. What was fetched is kept in" in told
+
+
+def test_a_prefix_of_s3_becomes_a_folder(home: Workspace, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import boto3
+
+    with running("s3.py") as address:
+        for name, value in {"AWS_ENDPOINT_URL": address, "AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "secret-of-aws",
+                            "AWS_DEFAULT_REGION": "us-east-1"}.items():  # fmt: skip
+            monkeypatch.setenv(name, value)
+        client = boto3.Session().client("s3")
+        client.create_bucket(Bucket="models")
+        for path in model.iterdir():
+            client.upload_file(str(path), "models", f"team/tiny/{path.name}")
+        ended = until_ended(home, submit(home, "s3://models/team/tiny").id)
+        assert ended.state is JobState.SUCCEEDED, ended.error
+        card = models.resolve(home, ended.result["path"])
+        assert card.id.startswith("s3://models/team/tiny@")
+        assert card.revision == read_card(model).revision
+        client.put_object(Bucket="models", Key="team/tiny/LICENSE", Body=b"changed")
+        stale = jobs.clone(home, ended.id)
+        shutil.rmtree(ended.result["path"])
+        supervisors.ensure(home)
+        assert "was changed since this import was asked for" in str(until_ended(home, stale.id).error)
+    supervisors.stop(home)
+    assert [p for p in home.settings.home.rglob("*") if p.is_file() and b"secret-of-aws" in p.read_bytes()] == []

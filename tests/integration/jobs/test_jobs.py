@@ -1,0 +1,172 @@
+"""Jobs as real processes: a supervisor, its workers, and what is left when one of them dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from backend.domain.errors import ArtifactCorrupt, NotNow
+from backend.domain.jobs.jobs import JobState
+from backend.domain.recipe import recipe
+from backend.service import Workspace
+from backend.service.jobs import artifacts, jobs, supervisors
+from backend.service.jobs.jobs import JobView
+from backend.service.plans import optimize
+from tests.homes import (
+    eventually,
+    kill_supervisor,
+    processes_of,
+    until_ended,
+    until_phase,
+    until_state,
+    worker_pid,
+)
+
+QUICK = recipe.read({"name": "ngram", "steps": [{"speculate": {"method": "ngram"}}]})
+LONGER = recipe.read({"name": "w8a8", "steps": [{"quantize": {"method": "w8a8"}}]})
+
+
+def submit(workspace: Workspace, chosen: recipe.Recipe, key: str | None = None) -> JobView:
+    return optimize.submit(workspace, optimize.prepare(workspace, "starter", chosen), submission=key)
+
+
+def test_an_optimize_job_ends_in_a_verified_artifact_and_leaves_no_scratch(home: Workspace) -> None:
+    job = submit(home, QUICK)
+    supervisors.ensure(home)
+    ended = until_ended(home, job.id)
+    assert ended.state is JobState.SUCCEEDED, ended.error
+    shown = artifacts.verify(home, str(ended.result["artifact"]))
+    assert shown.manifest.recipe == QUICK and shown.job_id == job.id
+    assert {file.path for file in shown.manifest.files} >= {"model/config.json", "model/model.safetensors"}
+    assert not (home.settings.jobs / job.id / "work").exists()
+    assert [seq for seq, _ in jobs.events(home, job.id)] == list(range(1, len(jobs.events(home, job.id)) + 1))
+
+
+def test_the_same_submission_twice_is_one_job(home: Workspace) -> None:
+    assert submit(home, QUICK, "click-1").id == submit(home, QUICK, "click-1").id
+    assert len(jobs.listing(home)) == 1
+
+
+def test_a_queued_job_is_cancelled_at_once_and_can_be_resumed(home: Workspace) -> None:
+    job = submit(home, QUICK)
+    assert jobs.cancel(home, job.id).state is JobState.CANCELLED
+    with pytest.raises(NotNow):
+        jobs.cancel(home, job.id)
+    assert jobs.resume(home, job.id).attempt == 2
+    supervisors.ensure(home)
+    assert until_ended(home, job.id).state is JobState.SUCCEEDED
+
+
+def test_the_queue_follows_move_to_front(home: Workspace) -> None:
+    first, second = submit(home, QUICK), submit(home, QUICK)
+    jobs.move_to_front(home, second.id)
+    supervisors.ensure(home)
+    ended = [until_ended(home, job.id) for job in (first, second)]
+    assert ended[1].started_at is not None and ended[0].started_at is not None
+    assert ended[1].started_at < ended[0].started_at
+
+
+def test_a_worker_killed_mid_job_is_failed_with_a_sentence_and_resumes_under_its_id(home: Workspace) -> None:
+    job = submit(home, LONGER)
+    supervisors.ensure(home)
+    until_phase(home, job.id, "optimize")
+    os.kill(worker_pid(home), signal.SIGKILL)
+    ended = until_ended(home, job.id)
+    assert ended.state is JobState.FAILED
+    assert "signal 9" in (ended.error or "")
+    eventually("no process left", lambda: processes_of(home) == [])
+    assert artifacts.listing(home) == [] and not (home.settings.jobs / job.id / "work").exists()
+    jobs.resume(home, job.id)
+    supervisors.ensure(home)
+    again = until_ended(home, job.id)
+    assert (again.state, again.attempt) == (JobState.SUCCEEDED, 2), again.error
+
+
+def test_a_restarted_supervisor_finds_its_worker_again(home: Workspace) -> None:
+    job = submit(home, LONGER)
+    supervisors.ensure(home)
+    until_phase(home, job.id, "optimize")
+    worker = worker_pid(home)
+    kill_supervisor(home)
+    assert worker_pid(home) == worker
+    supervisors.ensure(home)
+    ended = until_ended(home, job.id)
+    assert (ended.state, ended.attempt) == (JobState.SUCCEEDED, 1), ended.error
+    artifacts.verify(home, str(ended.result["artifact"]))
+
+
+def test_a_job_whose_supervisor_and_worker_both_died_is_lost(home: Workspace) -> None:
+    job = submit(home, LONGER)
+    supervisors.ensure(home)
+    until_phase(home, job.id, "optimize")
+    kill_supervisor(home)
+    os.kill(worker_pid(home), signal.SIGKILL)
+    eventually("no process left", lambda: processes_of(home) == [])
+    supervisors.ensure(home)
+    ended = until_ended(home, job.id)
+    assert ended.state is JobState.LOST and "resume" in (ended.error or "")
+    assert artifacts.listing(home) == []
+
+
+def test_cancel_in_the_middle_leaves_nothing_behind(home: Workspace) -> None:
+    job = submit(home, LONGER)
+    supervisors.ensure(home)
+    until_phase(home, job.id, "optimize")
+    jobs.cancel(home, job.id)
+    ended = until_state(home, job.id, JobState.CANCELLED)
+    assert "half-written" in (ended.error or "")
+    eventually("no process left", lambda: processes_of(home) == [])
+    assert artifacts.listing(home) == [] and not (home.settings.jobs / job.id / "work").exists()
+    assert jobs.events(home, job.id)
+
+
+def test_stopping_the_supervisor_cancels_what_runs(home: Workspace) -> None:
+    job = submit(home, LONGER)
+    supervisors.ensure(home)
+    until_phase(home, job.id, "optimize")
+    assert supervisors.stop(home)
+    assert jobs.show(home, job.id).state is JobState.CANCELLED
+    assert not supervisors.alive(home)
+
+
+def test_a_flipped_byte_is_found(home: Workspace) -> None:
+    job = submit(home, QUICK)
+    supervisors.ensure(home)
+    shown = artifacts.show(home, str(until_ended(home, job.id).result["artifact"]))
+    weights = Path(shown.path) / "model" / "model.safetensors"
+    weights.chmod(0o644)
+    with weights.open("r+b") as file:
+        file.seek(-1, os.SEEK_END)
+        last = file.read(1)
+        file.seek(-1, os.SEEK_END)
+        file.write(bytes([last[0] ^ 1]))
+    with pytest.raises(ArtifactCorrupt, match="model/model"):
+        artifacts.verify(home, shown.id)
+
+
+def test_a_quality_floor_fails_the_job_and_registers_nothing(home: Workspace) -> None:
+    floor = recipe.read({"name": "strict", "steps": [{"quantize": {"method": "awq"}}], "limits": {"max_kl": 1e-9}})
+    job = submit(home, floor)
+    supervisors.ensure(home)
+    ended = until_ended(home, job.id)
+    assert ended.state is JobState.FAILED and "max_kl" in (ended.error or "")
+    assert artifacts.listing(home) == []
+
+
+def test_ctrl_c_cancels_a_job_that_was_only_just_submitted_however_often_it_comes(home: Workspace) -> None:
+    environment = {**os.environ, "WHETSTONE_HOME": str(home.settings.home)}
+    own = ["env", "--default-signal=INT"]  # where the tests themselves run in the background it is ignored
+    command = [*own, sys.executable, "-m", "backend.cli.main", "optimize", "starter", "--recipe", "w8a8", "--wait", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as process:
+        eventually("the job", lambda: jobs.listing(home) != [])
+        for _ in range(3):
+            process.send_signal(signal.SIGINT)
+        out, told = process.communicate(timeout=120)
+    assert process.returncode == 130 and out == ""
+    assert "whetstone: Interrupted. " in told and "Traceback" not in told
+    assert [job.state for job in jobs.listing(home)] == [JobState.CANCELLED]

@@ -1,0 +1,56 @@
+"""What a stopped job keeps to go on from, told and dropped: never under a job that may still use it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from backend.cli.main import app
+from backend.domain.errors import NotFound, NotNow
+from backend.domain.jobs.jobs import JobState
+from backend.service import Workspace
+from backend.service.jobs import jobs, leftovers
+from tests import studio
+
+
+def keeping(home: Workspace, state: JobState) -> tuple[str, Path]:
+    job = studio.optimize_job(home, state)
+    folder = home.settings.jobs / job.id / "resume"
+    folder.mkdir(parents=True)
+    (folder / "part-00001.safetensors").write_bytes(b"1" * 81_920)
+    return job.id, folder
+
+
+def test_an_ended_job_drops_it_and_can_still_be_resumed(home: Workspace) -> None:
+    job, folder = keeping(home, JobState.CANCELLED)
+    assert leftovers.size(home, job) == leftovers.drop(home, job) == 81_920
+    assert not folder.exists() and leftovers.size(home, job) == leftovers.drop(home, job) == 0
+    assert jobs.resume(home, job).state is JobState.QUEUED
+
+
+@pytest.mark.parametrize("state", [JobState.QUEUED, JobState.RUNNING])
+def test_a_job_that_has_not_ended_keeps_it(home: Workspace, state: JobState) -> None:
+    job, folder = keeping(home, state)
+    with pytest.raises(NotNow, match="once it has ended"):
+        leftovers.drop(home, job)
+    assert folder.exists()
+
+
+def test_an_unknown_job_is_said_to_be(home: Workspace) -> None:
+    with pytest.raises(NotFound):
+        leftovers.drop(home, "j-nothing")
+
+
+def test_the_command_line_tells_and_drops_it(home: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    job, _ = keeping(home, JobState.FAILED)
+    monkeypatch.setenv("WHETSTONE_HOME", str(home.settings.home))
+
+    def said(*arguments: str) -> str:
+        return CliRunner().invoke(app, ["jobs", *arguments], catch_exceptions=False).stdout
+
+    assert "Keeps 0.0819 MB to go on from" in said("show", job)
+    assert json.loads(said("drop", job, "--json")) == {"id": job, "freed_bytes": 81_920}
+    assert "It kept nothing" in said("drop", job)

@@ -1,0 +1,118 @@
+"""A run that was killed goes on at the next layer and ends in the same bytes; a run cannot go on from another's layers."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from backend.domain.jobs.jobs import JobState
+from backend.domain.jobs.progress import Silent
+from backend.domain.recipe import recipe
+from backend.engines.base import QuantizeRequest
+from backend.engines.native import quantize
+from backend.service import Workspace
+from backend.service.jobs import jobs, supervisors
+from backend.service.plans import optimize
+from tests.homes import eventually, until_ended, worker_pid
+from tests.tiny import TEXT, tiny_llama
+
+AWQ = recipe.read({"name": "awq", "steps": [{"quantize": {"method": "awq", "group_size": 32}}]})
+
+
+class Stopped(Exception):
+    """As a kill would, in the middle of a layer."""
+
+
+class StoppingIn(Silent):
+    """Stops as soon as the layer of this number (from 1) has begun."""
+
+    def __init__(self, layer: int) -> None:
+        self.layer = layer
+        self.notes: list[str] = []
+
+    def advance(self, done: float, **_: object) -> None:
+        if done > self.layer - 1:
+            raise Stopped
+
+    def note(self, message: str, **_: object) -> None:
+        self.notes.append(message)
+
+
+def request(model: Path, out: Path, work: Path | None, seed: int = 0, spill: int = 2_000_000_000) -> QuantizeRequest:
+    return QuantizeRequest(
+        model_dir=model, out_dir=out, method="awq", bits=4, group_size=32, symmetric=False, calibration_texts=[TEXT], samples=8,
+        length=32, seed=seed, work_dir=work, spill_bytes=spill,
+    )  # fmt: skip
+
+
+def weights(folder: Path) -> str:
+    return hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_llama(tmp_path_factory.mktemp("model") / "llama", hidden=64, layers=4, intermediate=128)
+
+
+@pytest.mark.parametrize("spill", [2_000_000_000, 0], ids=["in memory", "in files"])
+def test_a_stopped_run_goes_on_at_the_next_layer_to_the_same_bytes(model: Path, tmp_path: Path, spill: int) -> None:
+    whole = quantize(request(model, tmp_path / "whole", None), Silent())
+    work = tmp_path / "work"
+    with pytest.raises(Stopped):
+        quantize(request(model, tmp_path / "out", work, spill=spill), StoppingIn(3))
+    assert len(list(work.glob("part-*"))) == 3
+    again = StoppingIn(100)
+    resumed = quantize(request(model, tmp_path / "out", work, spill=spill), again)
+    assert again.notes == ["2 of 4 layers were done before: going on with layer 3."]
+    assert weights(tmp_path / "out") == weights(tmp_path / "whole")
+    assert resumed.layers == whole.layers
+    assert not work.exists()
+
+
+def test_another_request_or_damaged_hidden_states_begin_anew(model: Path, tmp_path: Path) -> None:
+    quantize(request(model, tmp_path / "whole", None), Silent())
+    for attempt, seed in ((1, 5), (2, 0)):
+        with pytest.raises(Stopped):
+            quantize(request(model, tmp_path / "out", tmp_path / "work", seed), StoppingIn(2))
+        if attempt == 2:
+            (hidden,) = (tmp_path / "work").glob("hidden-*")
+            hidden.write_bytes(bytes(hidden.stat().st_size))
+        again = StoppingIn(100)
+        quantize(request(model, tmp_path / f"out-{attempt}", tmp_path / "work", 0), again)
+        assert again.notes == []
+        assert weights(tmp_path / f"out-{attempt}") == weights(tmp_path / "whole")
+
+
+def test_a_job_killed_in_layer_3_of_8_resumes_to_the_weights_of_an_uninterrupted_one(home: Workspace, tmp_path: Path) -> None:
+    model = str(tiny_llama(tmp_path / "model", hidden=256, layers=8, intermediate=512))
+
+    def submitted() -> str:
+        return optimize.submit(home, optimize.prepare(home, model, AWQ)).id
+
+    def in_layer_3() -> bool:
+        event = jobs.latest_progress(home, job)
+        assert not jobs.show(home, job).ended
+        return event is not None and event.phase == "optimize" and 2 <= (event.done or 0) < 8
+
+    job = submitted()
+    supervisors.ensure(home)
+    eventually("layer 3", in_layer_3)
+    os.kill(worker_pid(home), signal.SIGKILL)
+    assert until_ended(home, job).state is JobState.FAILED
+    command = [sys.executable, "-m", "backend.cli.main", "jobs", "resume", job, "--wait", "--json"]
+    environment = {**os.environ, "WHETSTONE_HOME": str(home.settings.home)}
+    said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=240)
+    assert json.loads(said.stdout)["state"] == "succeeded"
+    resumed, whole = jobs.show(home, job), until_ended(home, submitted())
+    assert (resumed.state, resumed.attempt, whole.state) == (JobState.SUCCEEDED, 2, JobState.SUCCEEDED), resumed.error
+    assert any("layers were done before" in (event.message or "") for event in jobs.timeline(home, job))
+    found = [home.settings.artifacts / str(view.result["artifact"]) / "model" for view in (resumed, whole)]
+    assert weights(found[0]) == weights(found[1])
+    assert not (home.settings.jobs / job / "resume").exists()

@@ -1,0 +1,123 @@
+"""Evaluations of endpoints in every mode of load, as jobs: verdicts a rate, sweeps, and a server that dies on the way."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet
+import pytest
+
+from app.results.tables import servers
+from backend.cli.verbs.evaluate import summary
+from backend.domain.errors import GateFailed, InvalidWorkload
+from backend.domain.evaluation.document import Evaluation
+from backend.domain.jobs.jobs import JobState
+from backend.service import Workspace
+from backend.service.evaluations import evaluations
+from backend.service.jobs import supervisors
+from backend.worker.measuring.measurement import WARM_STREAMS
+from tests.fakes.running import running
+from tests.homes import open_home, until_ended
+
+AFTER_WARMING = WARM_STREAMS + 1
+"""Requests that a server of a search has had before the first variant's turn."""
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Workspace]:
+    opened = open_home(tmp_path / "home")
+    yield opened
+    supervisors.stop(opened)
+
+
+def evaluated(home: Workspace, urls: list[str], **chosen: Any) -> tuple[Evaluation, Path]:
+    """The document of an evaluation that was run to its end, and its folder."""
+    options = evaluations.options(**({"quality": False, "max_tokens": 4, "warmup_seconds": 0.1} | chosen))
+    job = evaluations.submit(home, evaluations.prepare(home, urls, options))
+    supervisors.ensure(home)
+    ended = until_ended(home, job.id)
+    assert ended.state is JobState.SUCCEEDED, ended.error
+    shown = evaluations.show(home, str(ended.result["evaluation"]))
+    return shown.document, Path(shown.path)
+
+
+def test_rates_are_compared_rate_by_rate_on_a_kept_copy_of_the_workload(home: Workspace, tmp_path: Path) -> None:
+    mine = tmp_path / "mine.json"
+    mine.write_text(json.dumps([{"conversations": [{"from": "human", "value": f"question {n}"}]} for n in range(9)]))
+    with running("exact_server.py", "--ttft-ms", 10, "--rate", 400) as a, running("exact_server.py", "--ttft-ms", 40) as b:
+        document, folder = evaluated(home, [a, b], rate=(20.0, 60.0), requests=6, repeats=2, workload=str(mine))
+    mine.unlink()
+    assert [[level.key for level in result.levels] for result in document.variants] == [["20 requests/s", "60 requests/s"]] * 2
+    assert {(row.rate, row.mode) for row in document.comparison} == {(20.0, "rate"), (60.0, "rate")}
+    slower = next(row for row in document.comparison if row.metric == "ttft_ms_p50" and row.rate == 20)
+    assert slower.ratio is not None
+    assert slower.ratio > 1
+    kept = Path(document.options.workload)
+    assert kept.is_relative_to(home.settings.home) and kept.name == "mine.jsonl"
+    assert [json.loads(line)["prompt"] for line in kept.read_text().splitlines()] == [f"question {n}" for n in range(9)]
+    assert document.workload["name"] == "mine"
+    rows = pyarrow.parquet.read_table(folder / "records.parquet").to_pylist()
+    assert {row["rate"] for row in rows} == {20.0, 60.0}
+    assert {row["clock"] for row in rows} == {"intended"}
+
+
+def test_a_server_that_dies_leaves_the_levels_done_and_the_other_variant(home: Workspace) -> None:
+    with running("broken_server.py") as sound, running("broken_server.py", "--die-after", 40) as dying:
+        document, _ = evaluated(home, [sound, dying], concurrency=(1, 2), requests=6, repeats=4)
+    whole, cut = document.variants
+    assert [level.repeats for level in whole.levels] == [4, 4]
+    assert 0 < len(cut.levels) <= 2 and cut.levels[0].repeats < 4
+    assert cut.levels[0].invocations > 0
+    assert any("stopped answering; what was measured before is kept" in warning for warning in document.warnings)
+    assert all(not row.verdict.startswith("faster") for row in document.comparison)
+    with pytest.raises(GateFailed, match=r"was measured in only|was not measured"):
+        evaluations.judge(document, evaluations.conditions(["error_share > 99%"], document.options, waits=True))
+
+
+def test_a_sweep_finds_a_level_for_each_variant(home: Workspace) -> None:
+    with running("broken_server.py") as url:
+        document, _ = evaluated(home, [url], sweep=("latency_p50<=5s",), sweep_to=2.0, concurrency=(1,), requests=8)
+    assert [(level.concurrency, level.slo and level.slo.verdict) for level in document.variants[0].levels] == [
+        (1, "kept"), (2, "kept"),
+    ]  # fmt: skip
+    assert [level.slo.highest for level in document.variants[0].levels if level.slo] == [False, True]
+    assert all(level.audit["disturbance"]["cores"] >= 1 for level in document.variants[0].levels)
+
+
+def test_a_search_keeps_what_was_found_when_the_second_server_is_gone_before_its_turn(home: Workspace) -> None:
+    asked = {"sweep": ("latency_p50<=5s",), "sweep_to": 2.0, "concurrency": (1,), "requests": 8}
+    with running("broken_server.py") as sound, running("broken_server.py", "--die-after", AFTER_WARMING) as dying:
+        document, folder = evaluated(home, [sound, dying], **asked)
+    whole, gone = document.variants
+    assert [level.concurrency for level in whole.levels] == [1, 2] and whole.lost is None
+    assert gone.levels == [] and "cannot be reached" in str(gone.lost)
+    assert f"{gone.name} could not be measured. {gone.lost}" in document.warnings
+    assert "could not be measured" in (folder / "report.html").read_text()
+    with pytest.raises(GateFailed, match="error_share was not measured"):
+        evaluations.judge(document, evaluations.conditions(["error_share > 99%"], document.options, waits=True))
+
+
+def test_acceptance_of_a_url_is_read_from_its_own_counters_where_it_tells_them(home: Workspace) -> None:
+    vllm = ("exact_server.py", "--ttft-ms", 1, "--rate", 400, "--metrics")
+    with (
+        running(*vllm, "--drafted", 4, "--accepted", 3) as guessing,
+        running(*vllm) as plain,
+        running("exact_server.py", "--ttft-ms", 1, "--rate", 400) as silent,
+    ):
+        document, _ = evaluated(home, [guessing, plain, silent], concurrency=(1,), requests=2, repeats=1)
+    assert [result.levels[0].acceptance_rate for result in document.variants] == [0.75, None, None]
+    assert [result.speculates for result in document.variants] == [True, False, None]
+    assert [row["Acceptance rate"] for row in servers(document)] == ["75%", "no speculation", "not told"]
+    accepted = [line for line in summary(document).splitlines() if line.startswith("http")][:3]
+    assert ["no speculation" in line for line in accepted] == [False, True, False]
+    assert ["not told" in line for line in accepted] == [False, False, True]
+
+
+def test_a_prompt_longer_than_the_context_is_named_by_its_line(home: Workspace, tmp_path: Path) -> None:
+    file = tmp_path / "long.jsonl"
+    file.write_text(json.dumps({"prompt": "short"}) + "\n" + json.dumps({"prompt": "word " * 3000}) + "\n")
+    with pytest.raises(InvalidWorkload, match=r"Line 2 of the workload has [\d,]+ tokens .* context of starter \(2,048\)"):
+        evaluations.prepare(home, ["starter"], evaluations.options(workload=str(file)))

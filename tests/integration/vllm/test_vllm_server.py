@@ -1,0 +1,144 @@
+"""A real vLLM server: answers, counts, drafts, fails in one sentence, uses a moved compile cache, leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from backend.domain.errors import ServerFailed
+from backend.domain.evaluation.document import Speculation, Variant
+from backend.domain.jobs.progress import Silent
+from backend.domain.recipe.recipe import Serving
+from backend.serving import compile_cache, compile_key
+from backend.serving.process import processes
+from backend.serving.vllm import VllmServer
+from backend.settings import CHECKOUT
+
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(600)]
+
+
+def complete(server: VllmServer, prompt: str, tokens: int) -> dict[str, Any]:
+    body = {"model": server.served_name, "prompt": prompt, "max_tokens": tokens, "temperature": 0, "ignore_eos": True}
+    headers = {"Content-Type": "application/json"}
+    request = urllib.request.Request(f"{server.url}/completions", json.dumps(body).encode(), headers)
+    with urllib.request.urlopen(request, timeout=120) as answer:
+        found: dict[str, Any] = json.loads(answer.read())
+    return found
+
+
+def eager(model: Path, **settings: Any) -> Variant:
+    serving = Serving(enforce_eager=True, **settings.pop("serving", {}))
+    return Variant(name="eager model", source="m", kind="model", model_path=str(model), serving=serving, **settings)
+
+
+def test_a_server_answers_and_counts_what_it_did(vllm_server: VllmServer) -> None:
+    before = vllm_server.metrics()
+    answer = complete(vllm_server, "def main():", 12)
+    after = vllm_server.metrics()
+    assert answer["usage"]["completion_tokens"] == 12
+    assert after["generation_tokens"] - before["generation_tokens"] == 12
+    assert after["prompt_tokens"] - before["prompt_tokens"] == answer["usage"]["prompt_tokens"]
+    assert "drafted_tokens" not in after
+    assert vllm_server.started_seconds > 0
+    assert vllm_server.peak_rss_bytes > 500 << 20
+
+
+def test_it_listens_on_loopback_only(vllm_server: VllmServer) -> None:
+    port = int(vllm_server.url.split(":")[2].split("/")[0])
+    owned = [process for process in psutil.Process().children(recursive=True) if process.is_running()]
+    listening = {
+        found.laddr for process in owned for found in process.net_connections(kind="inet") if found.status == psutil.CONN_LISTEN
+    }
+    assert ("127.0.0.1", port) in listening
+    assert {address.ip for address in listening} == {"127.0.0.1"}
+
+
+def test_a_draft_of_another_shape_drafts_and_changes_no_greedy_token(
+    vllm_server: VllmServer, starter_target: Path, starter_draft: Path, serve_python: Path, vllm_cache: Path, tmp_path: Path
+) -> None:
+    drafted = eager(starter_target, speculation=Speculation(method="draft", tokens=4, draft_path=str(starter_draft)))
+    plain = complete(vllm_server, "import os\n\ndef", 24)["choices"][0]["text"]
+    with VllmServer(drafted, python=serve_python, log=tmp_path / "log", cache_root=vllm_cache) as server:
+        assert complete(server, "import os\n\ndef", 24)["choices"][0]["text"] == plain
+        counters = server.metrics()
+    assert counters["drafted_tokens"] == 4 * counters["drafts"] > 0
+    assert 0 <= counters["accepted_tokens"] <= counters["drafted_tokens"]
+
+
+def test_a_failed_start_is_one_sentence_and_leaves_no_process(
+    starter_target: Path, serve_python: Path, vllm_cache: Path, tmp_path: Path
+) -> None:
+    before = set(psutil.Process().children(recursive=True))
+    too_long = eager(starter_target, serving={"max_model_len": 1_000_000})
+    server = VllmServer(too_long, python=serve_python, log=tmp_path / "log", cache_root=vllm_cache, kv_cache_gib=0.0625)
+    with pytest.raises(ServerFailed, match="max_model_len 1000000 is longer than the model's context") as caught:
+        server.start()
+    assert "\n" not in str(caught.value) and str(tmp_path / "log") in str(caught.value)
+    assert set(psutil.Process().children(recursive=True)) <= before
+
+
+def test_a_compile_cache_is_used_after_the_cache_and_the_model_have_moved(
+    starter_target: Path, serve_python: Path, tmp_path: Path
+) -> None:
+    """Used: the second start adds no compiled kernel to the copy of the cache that it was given."""
+    first = tmp_path / "staging" / "model"
+    shutil.copytree(starter_target, first)
+    compiled = Variant(name="c", source="c", kind="artifact", model_path=str(first))
+    key = compile_cache.build(compiled, serve_python, tmp_path / "staging" / "cache", tmp_path / "build.log", Silent())
+    assert compile_cache.usable(key, serve_python) is None
+    final = tmp_path / "final"
+    (tmp_path / "staging").rename(final)
+    before = kernels(final / "cache")
+    moved = compiled.model_copy(update={"model_path": str(final / "model"), "compile_cache": str(final / "cache")})
+    with VllmServer(
+        moved, python=serve_python, log=tmp_path / "log", cache_root=tmp_path / "root", kv_cache_gib=0.0625
+    ) as server:
+        assert complete(server, "def main():", 4)["usage"]["completion_tokens"] == 4
+        used = tmp_path / "root" / f"compiled-{compile_key.digest(final / 'cache')}"
+        assert before and kernels(used) == before
+    assert kernels(final / "cache") == before, "the artifact's own cache must not change"
+
+
+def kernels(folder: Path) -> set[str]:
+    """Names of the compiled objects: the hash of their source."""
+    return {path.name for path in folder.rglob("*.so")}
+
+
+def test_kill_9_of_the_worker_leaves_no_vllm_process(
+    starter_target: Path, serve_python: Path, vllm_cache: Path, tmp_path: Path
+) -> None:
+    worker = f"""
+import time
+from pathlib import Path
+from backend.domain.evaluation.document import Variant
+from backend.domain.recipe.recipe import Serving
+from backend.serving.vllm import VllmServer
+serving = Serving(enforce_eager=True)
+variant = Variant(name="v", source="v", kind="model", model_path={str(starter_target)!r}, serving=serving)
+paths = dict(python=Path({str(serve_python)!r}), log=Path("log"), cache_root=Path({str(vllm_cache)!r}))
+VllmServer(variant, **paths, kv_cache_gib=0.0625).start()
+print("ready", flush=True)
+time.sleep(600)
+"""
+    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
+    command = [sys.executable, "-c", worker]
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        tree = processes(process.pid)
+        assert len(tree) >= 5, "worker, keeper, API server, engine core and worker of vLLM"
+        folder = Path(tree[1].cwd())
+        process.send_signal(signal.SIGKILL)
+    _, alive = psutil.wait_procs(tree, timeout=30)
+    assert not alive
+    assert folder.name.startswith("whetstone-") and not folder.exists()

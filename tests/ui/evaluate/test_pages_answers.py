@@ -1,0 +1,131 @@
+"""Answers beside the speed: those of conversations side by side, and how far, over how many and how surely they agree."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from app.results import requests as requests_view
+from backend.cli.verbs.evaluate import summary
+from backend.domain.evaluation.document import EvaluateOptions, Evaluation, Quality
+from backend.domain.load.records import RequestRecord
+from backend.domain.workload import workload
+from backend.evaluate.report import tables
+from backend.service import Workspace
+from backend.service.evaluations import evaluations, requests
+from backend.store import history
+from backend.worker.measuring.records import Measured, write_records
+from backend.worker.measuring.report_data import InMemory
+from tests import simulated, studio
+
+NAMES, RATE = ("original", "w8a8"), 4.0
+TALKS = [{"turns": ["who", "why"]}, {"turns": ["when", "where"]}, {"turns": ["what", "which"]}]
+ASKED = {"as sent": [(0, 0), (1, 0), (0, 1), (1, 1)], "the second first": [(0, 0), (1, 0), (1, 1), (0, 1)]}
+"""(session, turn) in the order of issue: two conversations, whichever of them is answered first."""
+
+
+def run(order: str, name: str) -> list[RequestRecord]:
+    """Each due at a full second, sent half a second late, and answered at the next one."""
+    return [
+        RequestRecord(
+            index=index, stream=session, prompt=session, warm=False, intended=float(index), sent=index + 0.5, end=index + 1.0,
+            clock="intended", session=session, turn=turn, status="ok", text=f"{name} {session} {turn}",
+        )
+        for index, (session, turn) in enumerate(ASKED[order])
+    ]  # fmt: skip
+
+
+@pytest.fixture
+def talks(tmp_path: Path) -> workload.Workload:
+    path = tmp_path / "talks.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in TALKS))
+    return workload.parse("talks", path.read_bytes())
+
+
+@pytest.fixture
+def document(talks: workload.Workload, tmp_path: Path) -> Evaluation:
+    made = simulated.evaluation(names=NAMES, speeds=(1.0, 1.3), repeats=2, levels=(2,))
+    options = EvaluateOptions(rate=(RATE,), repeats=2, workload=str(tmp_path / "talks.jsonl"))
+    levels = [[level.model_copy(update={"mode": "rate", "rate": RATE}) for level in result.levels] for result in made.variants]
+    variants = [result.model_copy(update={"levels": own}) for result, own in zip(made.variants, levels, strict=True)]
+    return made.model_copy(update={"variants": variants, "options": options, "workload": talks.about(), "comparison": []})
+
+
+def runs() -> list[Measured]:
+    """The baseline twice as sent; the variant once in each order."""
+    orders = (("as sent", "as sent"), ("the second first", "as sent"))
+    return [Measured(v, 2, RATE, [run(order, NAMES[v]) for order in own]) for v, own in enumerate(orders)]
+
+
+def keep(home: Workspace, document: Evaluation, folder: Path) -> str:
+    write_records(folder / "records.parquet", NAMES, runs())
+    identity = studio.evaluation(home, document)
+    with home.store.session() as session:
+        history.evaluation(session, identity).path = str(folder)
+    return identity
+
+
+def test_conversations_are_paired_by_turn_whichever_was_answered_first(
+    home: Workspace, document: Evaluation, talks: workload.Workload, tmp_path: Path
+) -> None:
+    view = evaluations.show(home, keep(home, document, tmp_path))
+    (asked,) = requests.loads(view)
+    found = requests.pairs(view, "w8a8", asked)
+    assert len(found) == 8
+    for pair in found:
+        assert pair.baseline.split()[1:] == pair.variant.split()[1:], "the same session and turn"
+        turns = TALKS[pair.prompt]["turns"]
+        assert pair.turn is not None
+        assert pair.prompt_text == (f"Turn 2: {turns[1]}" if pair.turn else turns[0])
+        assert (pair.baseline_s, pair.variant_s) == (1.0, 1.0), "from when it was due, as its clock says"
+    source = InMemory(NAMES, runs(), talks, document.options)
+    reported = list(source.pairs(document.variants[0].levels[0], "w8a8"))
+    assert sorted(reported) == sorted((p.block, p.prompt_text, p.baseline, p.variant) for p in found)
+
+
+def test_the_page_says_whose_answers_a_conversation_goes_on_from(home: Workspace, document: Evaluation, tmp_path: Path) -> None:
+    identity = keep(home, document, tmp_path)
+    said = studio.says(studio.open_page("evaluate", id=identity, requests="true"))
+    assert "From its second turn on, a conversation goes on from the variant's own answers." in said
+    view = evaluations.show(home, identity)
+    pair = requests.pairs(view, "w8a8", requests.loads(view)[0])[0]
+    assert requests_view.rows([pair._replace(prompt=4, turn=1, prompt_text=None)])[0]["Prompt"] == "line 5, turn 2"
+
+
+AGREED = Quality(
+    scored="unavailable", answers=10, answers_asked=12, greedy_match=0.95, greedy_ci95=(0.6, 0.995), exact_match=0.7,
+    exact_ci95=(0.397, 0.892), token_f1=0.875, token_f1_ci95=(0.75, 1.0),
+)  # fmt: skip
+SCORED = AGREED.model_copy(update={"scored": "dequantized", "kl_mean": 0.0004, "perplexity": 61.9, "perplexity_original": 61.88})
+SURELY = (
+    "greedy match 95.0% (95% 60.0 to 99.5), exact match 70.0% (95% 39.7 to 89.2), token F1 87.5% (95% 75.0 to 100.0) "
+    "over 10 of 12 answers"
+)
+
+
+def agreed(quality: Quality) -> Evaluation:
+    made = simulated.evaluation(names=NAMES, speeds=(1.0, 1.3), levels=(2,))
+    own = Quality(scored="original", perplexity=61.88, perplexity_original=61.88, greedy_match=1, exact_match=1, token_f1=1)
+    qualities = (own, quality)
+    variants = [result.model_copy(update={"quality": each}) for result, each in zip(made.variants, qualities, strict=True)]
+    return made.model_copy(update={"variants": variants})
+
+
+def test_agreement_stands_on_the_page_with_its_number_and_intervals(home: Workspace) -> None:
+    at = studio.open_page("evaluate", id=studio.evaluation(home, agreed(SCORED)))
+    (table,) = [found.value for found in at.table if "Answers" in found.value.columns]
+    assert list(table["Answers"]) == ["the baseline's own", SURELY]
+    assert table["Quality"].iloc[1] == "KL 0.0004, perplexity 61.90 against 61.88"
+    (grid,) = [found.value for found in at.table if "Variant and quality" in found.value.columns]
+    short = "greedy match 95.0%, exact match 70.0%, token F1 87.5% over 10 of 12 answers"
+    assert grid["Variant and quality"].iloc[1].endswith(f"KL 0.0004, perplexity 61.90 against 61.88, {short}")
+
+
+def test_the_command_and_the_report_tell_them_too() -> None:
+    (row,) = [line for line in summary(agreed(AGREED)).splitlines() if "10 of 12" in line]
+    assert "95.0% (95% 60.0 to 99.5)  70.0% (95% 39.7 to 89.2)  87.5% (95% 75.0 to 100.0)  10 of 12" in row
+    baseline, variant = tables.found(agreed(AGREED))["quality"]
+    assert (variant["Answers compared"], variant["Greedy match"]) == (10, "95.0% (95% 60.0 to 99.5)")
+    assert (baseline["Answers compared"], baseline["Greedy match"]) == (None, "100.0%")

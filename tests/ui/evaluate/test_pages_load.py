@@ -1,0 +1,135 @@
+"""How a server is loaded, chosen on the Evaluate page: every way the command line has, as a command, and bad input told."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from streamlit.testing.v1 import AppTest
+from typer.testing import CliRunner
+
+from app.evaluate import command as evaluate_command
+from app.evaluate import load
+from backend.cli.main import app
+from backend.present.charts.lengths import histogram
+from backend.service import Workspace
+from backend.service.evaluations import evaluations, workloads
+from backend.service.jobs import jobs
+from tests import studio
+
+URL = "http://127.0.0.1:1"
+TRACE = b'{"prompt": "a", "timestamp": 0.5}\n{"prompt": "b", "timestamp": 1}\n'
+ASKED = {
+    "streams": {
+        "concurrency": "1, 8", "repeats": "3", "warmup": "1", "temperature": "0.7", "price": "1.2345", "discount": "20.0",
+    },
+    "rate": {"load": "Rate", "rate": "2, 0.125", "arrivals": "at random moments", "warmup_seconds": "1.5", "connections": "64"},
+    "ramp": {"load": "Ramp", "ramp_from": "0.0", "ramp_to": "12.5", "ramp_seconds": "20.0", "arrivals": "at random moments"},
+    "search": {"load": "Search", "search_from": "2.0", "search_to": "64.0", "search_ttft": "300.0", "search_latency": "1500.0"},
+    "search, rate": {
+        "load": "Search", "search_over": "requests a second", "search_from": "0.5", "search_share": "99", "search_tpot": "80.5",
+    },
+    "trace": {"load": "Trace", "workload": "trace"},
+    "chat": {"workload": "chat", "seed": "7", "endpoint": "chat", "stream": "false", "quality": "false", "seconds": "30.0",
+             "timeout": "60.0", "ratio": "4.0", "interleave": "restart", "max_tokens": "100", "requests": "40"},
+}  # fmt: skip
+
+
+def spec_of_the_newest(home: Workspace) -> object:
+    return jobs.specification(home, jobs.listing(home)[0].id)
+
+
+def opened(home: Workspace, query: dict[str, str]) -> AppTest:
+    """The form, with a trace in the home."""
+    kept = workloads.save(home, "trace.jsonl", TRACE)
+    chosen = {name: kept if (name, value) == ("workload", "trace") else value for name, value in query.items()}
+    return studio.open_page("evaluate", variants=URL, **chosen)
+
+
+@pytest.mark.parametrize("query", ASKED.values(), ids=ASKED)
+def test_the_command_beside_the_form_asks_the_very_same(home: Workspace, query: dict[str, str]) -> None:
+    at = opened(home, query)
+    assert not at.error, [error.value for error in at.error]
+    assert at.radio(key="load").value == query.get("load", "Streams")
+    (command,) = [code.value for code in at.code if code.value.startswith("whetstone evaluate")]
+    at.button(key="evaluate").click().run()
+    clicked = spec_of_the_newest(home)
+    ran = CliRunner().invoke(app, [*shlex.split(command)[1:], "--detach"], catch_exceptions=False)
+    assert ran.exit_code == 0, ran.output
+    assert jobs.count(home) == 2
+    assert spec_of_the_newest(home) == clicked
+
+
+@pytest.mark.parametrize(
+    ("query", "says"),
+    [
+        ({"load": "Search"}, "A search needs a limit to keep"),
+        ({"load": "Search", "search_ttft": "300.0", "search_from": "1.5"}, "search from 2 instead of 1.5"),
+        ({"load": "Search", "search_ttft": "300.0", "search_from": "9.0", "search_to": "4.0"}, "Up to is wrong: 4 is below"),
+        ({"load": "Search", "search_ttft": "300.0", "stream": "false"}, "Streamed gives no time to first or per token"),
+        ({"load": "Rate", "rate": "2, 2"}, "Requests a second is wrong: a rate stands there twice"),
+        ({"load": "Rate", "rate": "1e9"}, "is wrong"),
+        ({"load": "Rate", "rate": "nan"}, "is wrong"),
+        ({"load": "Trace", "workload": "starter-code"}, 'Line 1 of the trace has no "timestamp"'),
+    ],
+)
+def test_what_does_not_go_together_is_one_sentence_before_any_work(home: Workspace, query: dict[str, str], says: str) -> None:
+    at = studio.open_page("evaluate", variants=URL, **query)
+    (error,) = at.error
+    assert says.lower() in error.value.replace("\\", "").lower()
+    assert "--" not in error.value
+    assert at.button(key="evaluate").disabled and jobs.count(home) == 0
+
+
+def test_each_way_says_when_to_use_it(home: Workspace) -> None:
+    at = opened(home, {})
+    for name, use in load.WAYS.items():
+        at.radio(key="load").set_value(name).run()
+        studio.check(at)
+        assert use in studio.says(at)
+
+
+def test_conversations_and_traces_are_told_in_the_preview_with_lengths_as_bars(home: Workspace) -> None:
+    at = studio.open_page("evaluate", variants="starter", workload="chat", preview="true", seed="3")
+    assert "128 of 128 are conversations" in studio.says(at)
+    (chart,) = at.get("plotly_chart")
+    bars = json.loads(chart.proto.spec)["data"][0]
+    assert sum(bars["y"]) == 128
+    assert "Every line has a time" in studio.says(opened(home, {"workload": "trace", "preview": "true"}))
+
+
+def test_fields_of_unknown_lines_are_shown_and_mapped(home: Workspace) -> None:
+    at = studio.open_page("evaluate", variants=URL)
+    lines = b'{"id": 1, "wording": "What is it?", "at": "2026-01-31T12:00:00", "rules": "Be brief."}\n'
+    at.file_uploader(key="evaluate_file").set_value(("mine.jsonl", lines, "application/json")).run()
+    studio.check(at)
+    assert at.dataframe[0].value["wording"].tolist() == ["What is it?"]
+    at.selectbox(key="evaluate_column_prompt").select("wording")
+    at.selectbox(key="evaluate_column_system").select("rules")
+    at.selectbox(key="evaluate_column_timestamp").select("at")
+    at.button(key="evaluate_columns").click().run()
+    studio.check(at)
+    (kept,) = workloads.saved(home).values()
+    line = json.loads(Path(kept).read_text())
+    assert (line["turns"], line["system"]) == (["What is it?"], "Be brief.") and line["timestamp"] > 1.7e9
+
+
+@given(st.lists(st.integers(1, 100_000), min_size=1, max_size=300))
+def test_every_prompt_is_in_one_bar_and_no_bar_is_missing(lengths: list[int]) -> None:
+    bars = histogram(lengths)
+    assert len(bars) <= 20 and all(a[1] == b[0] for a, b in pairwise(bars))
+    assert [count for *_, count in bars] == [sum(low <= length < high for length in lengths) for low, high, _ in bars]
+    assert sum(count for *_, count in bars) == len(lengths)
+
+
+@given(price=st.floats(0, 1e6), rates=st.lists(st.floats(1e-3, 1e5), min_size=1, max_size=4, unique=True))
+def test_a_number_in_the_command_is_the_number_asked_for(price: float, rates: list[float]) -> None:
+    options = evaluations.options(rate=tuple(rates), price_per_hour=price)
+    words = shlex.split(evaluate_command.command([URL], options))
+    assert tuple(map(float, words[words.index("--rate") + 1].split(","))) == tuple(rates)
+    assert float(words[words.index("--price-per-hour") + 1]) == price

@@ -1,0 +1,565 @@
+"""Evaluate and Compare in every state: asked, running, failed, done, unknown. Figures are simulated, stores are real."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from app import charts, navigation
+from app.compare import side_by_side
+from app.evaluate import form, load
+from app.results import evaluation
+from backend.domain.errors import InvalidWorkload, NotFound, RequestError
+from backend.domain.evaluation.document import EvaluateOptions, Evaluation, Variant
+from backend.domain.jobs.jobs import EvaluateSpec, Event, JobState
+from backend.domain.what_if import repricing
+from backend.present.report import WhatIf
+from backend.service import Workspace
+from backend.service.evaluations import evaluations, workloads
+from backend.service.jobs import jobs
+from backend.service.jobs.jobs import JobView
+from backend.settings import ASSETS
+from backend.store import history, queue
+from tests import simulated, studio
+
+URL_A, URL_B = "http://127.0.0.1:1", "http://127.0.0.1:2"
+
+
+def point(variant: str, concurrency: int, rate: float | None) -> Event:
+    return Event(kind="point", data={"variant": variant, "concurrency": concurrency, "block": 0, "output_tokens_per_s": rate})
+
+
+def evaluate_job(home: Workspace, state: JobState = JobState.QUEUED, **changes: Any) -> JobView:
+    variants = tuple(Variant(name=name, source=name, kind="url", url=name) for name in (URL_A, URL_B))
+    spec = EvaluateSpec(variants=variants, options=EvaluateOptions())
+    return studio.put(home, spec, "Evaluate two", state, **changes)
+
+
+def param(at: AppTest, name: str) -> str:
+    value = at.query_params[name]
+    return value if isinstance(value, str) else value[0]
+
+
+def headings(at: AppTest) -> list[str]:
+    """The titles of the charts on the page."""
+    return [json.loads(chart.proto.spec)["layout"]["title"]["text"] for chart in at.get("plotly_chart")]
+
+
+def test_an_empty_form_says_what_will_stand_there(home: Workspace) -> None:
+    at = studio.open_page("evaluate")
+    assert "The verdict, the charts and the table will stand here" in studio.says(at)
+    assert at.button(key="evaluate").disabled
+
+
+def test_variants_and_load_of_the_url_are_one_job(home: Workspace) -> None:
+    at = studio.open_page("evaluate", variants=f"{URL_A},{URL_B}", concurrency="1, 8", repeats="3", discount="20.0", price="2.5")
+    assert "2 variants x 2 levels x 3 repeats = 12 runs" in studio.says(at)
+    assert "no verdict" in studio.says(at)
+    at.button(key="evaluate").click().run()
+    studio.check(at)
+    (job,) = jobs.listing(home)
+    spec = jobs.specification(home, job.id)
+    assert [variant["url"] for variant in spec["variants"]] == [URL_A, URL_B]
+    assert spec["options"]["concurrency"] == [1, 8]
+    assert (spec["options"]["price_per_hour"], spec["options"]["discount"]) == (2.5, 0.2)
+    assert param(at, "job") == job.id
+
+
+def test_a_double_click_is_one_job_and_later_the_same_question_is_another(home: Workspace) -> None:
+    at = studio.open_page("evaluate", variants=URL_A)
+    button = at.button(key="evaluate")
+    button.click().run()
+    at.query_params.clear()
+    at.query_params["variants"] = URL_A
+    at.run()
+    at.button(key="evaluate").click().run()
+    studio.check(at)
+    (job,) = jobs.listing(home)
+    jobs.cancel(home, job.id)
+    at.query_params.clear()
+    at.query_params["variants"] = URL_A
+    at.run()
+    at.button(key="evaluate").click().run()
+    studio.check(at)
+    assert len(jobs.listing(home)) == 2
+
+
+def test_a_folder_with_a_comma_is_one_variant(home: Workspace, tmp_path: Path) -> None:
+    folder = tmp_path / "one, two%2C"
+    shutil.copytree(ASSETS / "starter" / "draft", folder)
+    at = studio.open_page("evaluate", variants=navigation.several(str(folder), URL_A))
+    assert at.multiselect(key="evaluate_variants").value == [str(folder), URL_A]
+    at.multiselect(key="evaluate_variants").set_value([str(folder)]).run()
+    studio.check(at)
+    assert form.names_in([param(at, "variants")]) == [str(folder)]
+
+
+def test_the_rest_of_the_load_is_kept_in_the_url_and_asked_for(home: Workspace) -> None:
+    at = studio.open_page(
+        "evaluate",
+        variants=URL_A,
+        seconds="12.0",
+        temperature="0.5",
+        interleave="restart",
+        seed="7",
+        warmup="3",
+        ratio="2.0",
+        timeout="9.0",
+    )
+    at.button(key="evaluate").click().run()
+    studio.check(at)
+    options = jobs.specification(home, jobs.listing(home)[0].id)["options"]
+    asked = {name: options[name] for name in ("seconds", "temperature", "interleave", "seed", "warmup_requests", "timeout_s")}
+    assert asked == {
+        "seconds": 12.0, "temperature": 0.5, "interleave": "restart", "seed": 7, "warmup_requests": 3, "timeout_s": 9.0
+    }  # fmt: skip
+    assert options["input_output_ratio"] == 2.0
+
+
+def test_earlier_evaluations_say_how_long(home: Workspace) -> None:
+    at = studio.open_page("evaluate", variants=f"{URL_A},{URL_B}")
+    assert "unknown: nothing has been evaluated here yet" in studio.says(at)
+    done = evaluate_job(home, JobState.SUCCEEDED)
+    with home.store.session() as session:
+        row = queue.get(session, done.id)
+        assert row.started_at is not None
+        row.finished_at = row.started_at + timedelta(minutes=5)
+    at = studio.open_page("evaluate", variants=URL_A)
+    assert "About 2.5 min, at the pace of an earlier evaluation here" in studio.says(at)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"repeats": "x"}, {"repeats": "-3"}, {"seconds": "nan"}, {"interleave": "<b>"}, {"discount": "400"}, {"seed": "1e99"},
+        {"workload": "../../etc/passwd"}, {"workload": "x" * 5000}, {"concurrency": "9" * 5000}, {"price": "free"},
+    ],
+)  # fmt: skip
+def test_nonsense_in_the_url_is_left_out_or_told(home: Workspace, query: dict[str, str]) -> None:
+    at = studio.open_page("evaluate", variants=URL_A, **query)
+    assert all(len(element.value) < 1000 for element in [*at.error, *at.warning])
+    assert len(at.error) == (1 if "concurrency" in query else 0)
+
+
+@pytest.mark.parametrize(
+    "source", ["a-" + "x" * 5000, "x" * 5000, "a-\0", "~nobody/x", ",".join(f"m{n}" for n in range(40)), "http://"]
+)
+def test_variants_that_cannot_be_are_one_sentence(home: Workspace, source: str) -> None:
+    at = studio.open_page("evaluate", variants=source)
+    assert len(at.error) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"concurrency": "one"}, "is not a list such as"),
+        ({"concurrency": "4,4"}, "stands there twice"),
+        ({"concurrency": "0"}, "at least 1"),
+        ({"concurrency": "9999"}, "at most 4096"),
+        ({"concurrency": " "}, "at least 1"),
+        ({"variants": "a-gone"}, "no artifact a-gone"),
+        ({"variants": "nowhere"}, "There is no model"),
+        ({"variants": "<img src=x onerror=alert(1)>"}, "There is no model"),
+        ({"variants": "starter"}, "not installed"),
+    ],
+)
+def test_what_cannot_be_measured_is_one_sentence(home: Workspace, changes: dict[str, str], says: str) -> None:
+    at = studio.open_page("evaluate", **{"variants": URL_A, **changes})
+    assert any(says in error.value for error in at.error), studio.says(at)
+    assert not any(error.value.startswith("--") for error in at.error)
+    assert at.button(key="evaluate").disabled
+
+
+def test_a_workload_is_previewed_with_its_lengths(home: Workspace) -> None:
+    at = studio.open_page("evaluate", variants=URL_A)
+    at.toggle(key="preview").set_value(True).run()
+    studio.check(at)
+    assert "Prompts" in studio.says(at)
+    assert "Characters" in at.dataframe[0].value.columns
+
+
+def test_an_uploaded_workload_is_kept_and_chosen_by_its_name(home: Workspace) -> None:
+    kept = workloads.save(home, "../my <b>chats</b>.jsonl", b'{"prompt": "hello"}\n')
+    assert workloads.save(home, "../my <b>chats</b>.jsonl", b'{"prompt": "hello"}\n') == kept
+    assert workloads.saved(home)[kept].parent == home.settings.home / "workloads"
+    at = studio.open_page("evaluate", variants=URL_A, workload=kept)
+    assert kept in [box.value for box in at.selectbox]
+    gone = studio.open_page("evaluate", variants=URL_A, workload="gone")
+    assert "no workload gone" in gone.warning[0].value
+
+
+def test_token_lengths_are_those_of_the_first_variants_tokenizer(home: Workspace) -> None:
+    at = studio.open_page("evaluate", variants=f"starter,{URL_A}", preview="true")
+    said = studio.says(at)
+    assert "tokens" in said and "by the tokenizer of starter" in said
+    assert all(
+        0 < tokens < characters
+        for tokens, characters in zip(at.dataframe[0].value["Tokens"], at.dataframe[0].value["Characters"], strict=True)
+    )
+    found = workloads.facts("starter-code")
+    assert workloads.token_lengths(home, found, URL_A) is None and workloads.token_lengths(home, found, "nowhere") is None
+
+
+def test_a_workload_is_read_once_until_its_file_changes(home: Workspace, tmp_path: Path) -> None:
+    file = tmp_path / "mine.jsonl"
+    file.write_text('{"prompt": "one"}\n')
+    first = workloads.facts(str(file))
+    assert workloads.facts(str(file)) is first
+    file.write_text('{"prompt": "one"}\n{"prompt": "another"}\n')
+    assert workloads.facts(str(file)).prompts == 2
+    assert len(workloads.facts(str(file)).first) == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        (b'{"prompt": "a",}', r"Line 2 .* not JSON \(column"),
+        (b'{"prompt": "a"', "Line 2 .* not JSON"),
+        (b'{"prompt": "\xff"}', r"Line 2 .* not UTF-8 text \(byte 13"),
+        (b'{"prompt": "\\ud800"}', "Line 2 .* half a character"),
+        (b'{"prompt": 7}', 'Line 2 .* no "prompt"'),
+        (b'{"prompt": "a", "max_tokens": true}', 'Line 2 .* "max_tokens"'),
+        (b"[" * 100_000, "Line 2 .* not JSON"),
+    ],
+)
+def test_a_broken_line_is_named_with_what_is_wrong(home: Workspace, line: bytes, says: str) -> None:
+    with pytest.raises(InvalidWorkload, match=says):
+        workloads.save(home, "mine.jsonl", b'{"prompt": "a"}\n' + line + b"\n")
+    assert workloads.saved(home) == {}
+
+
+def test_a_broken_file_is_told_through_the_page_and_nothing_is_kept(home: Workspace) -> None:
+    at = studio.open_page("evaluate", variants=URL_A)
+    at.file_uploader(key="evaluate_file").set_value(("<b>.jsonl", b'{"prompt": \n', "application/jsonl")).run()
+    studio.check(at)
+    for _ in range(2):
+        assert "Line 1 of the workload is not JSON" in studio.says(at)
+        at.run()
+    assert workloads.saved(home) == {}
+
+
+def test_a_broken_upload_is_refused_and_nothing_is_kept(home: Workspace) -> None:
+    with pytest.raises(InvalidWorkload, match="Line 2"):
+        workloads.save(home, "mine.jsonl", b'{"prompt": "a"}\n{"prompt": \n')
+    assert workloads.saved(home) == {}
+
+
+def test_a_file_is_uploaded_through_the_page(home: Workspace) -> None:
+    at = studio.open_page("evaluate", variants=URL_A)
+    at.file_uploader(key="evaluate_file").set_value(("chats.jsonl", b'{"prompt": "hello"}\n', "application/jsonl")).run()
+    studio.check(at)
+    (kept,) = workloads.saved(home)
+    assert param(at, "workload") == kept
+
+
+def test_a_running_evaluation_draws_its_points_as_approximate(home: Workspace) -> None:
+    events = [point(URL_A, 1, 20.0), point(URL_B, 1, 30.0), point(URL_A, 1, 22.0), point(URL_B, 4, None)]
+    job = evaluate_job(home, JobState.RUNNING, events=events, progress=0.4, message="Measuring")
+    assert job.started_at is not None
+    earlier = point(URL_A, 1, 99.0).model_copy(update={"at": job.started_at - timedelta(hours=1)})
+    with home.store.session() as session:
+        history.append(session, queue.get(session, job.id), [earlier])
+    at = studio.open_page("evaluate", job=job.id)
+    assert headings(at) == [charts.TITLE]
+    assert "4 runs so far. Approximate" in studio.says(at)
+    at.button(key="cancel-evaluation").click().run()
+    studio.check(at)
+    assert jobs.show(home, job.id).cancel_requested
+
+
+def test_a_queued_evaluation_waits_for_its_first_point(home: Workspace) -> None:
+    at = studio.open_page("evaluate", job=evaluate_job(home).id)
+    assert headings(at) == [charts.TITLE]
+    assert "0 runs so far" in studio.says(at)
+
+
+def test_a_failed_evaluation_says_why_and_can_be_measured_again(home: Workspace) -> None:
+    job = evaluate_job(home, JobState.FAILED, error="Nothing answers at http://127.0.0.1:1.")
+    at = studio.open_page("evaluate", job=job.id)
+    assert "Nothing answers" in studio.says(at)
+    at.button(key="measure-again").click().run()
+    studio.check(at)
+    assert jobs.listing(home)[0].parent == job.id
+    assert param(at, "job") == jobs.listing(home)[0].id
+
+
+def test_a_succeeded_job_leads_to_its_evaluation(home: Workspace) -> None:
+    identity = studio.evaluation(home, simulated.evaluation())
+    job = evaluate_job(home, JobState.SUCCEEDED, result=json.dumps({"evaluation": identity}))
+    at = studio.open_page("evaluate", job=job.id)
+    assert param(at, "id") == identity
+    assert "job" not in at.query_params
+
+
+@pytest.mark.parametrize("query", [{"job": "j-none"}, {"id": "e-none"}, {"id": "'; drop table jobs"}, {"job": "../../x"}])
+def test_an_unknown_id_is_one_sentence(home: Workspace, query: dict[str, str]) -> None:
+    at = studio.open_page("evaluate", **query)
+    assert len(at.error) == 1
+    assert "another home" in at.error[0].value
+
+
+def test_a_job_of_another_kind_is_one_sentence(home: Workspace) -> None:
+    at = studio.open_page("evaluate", job=studio.install_job(home).id)
+    assert "is no evaluation" in at.error[0].value
+
+
+def test_a_result_says_its_verdicts_first_then_draws(home: Workspace) -> None:
+    document = simulated.evaluation()
+    at = studio.open_page("evaluate", id=studio.evaluation(home, document))
+    said = studio.says(at)
+    assert said.count("At 16 streams") == 3
+    assert "x faster" in at.table[0].value.iloc[1]["16 streams"]
+    assert "KL 0.0004" in at.table[0].value.iloc[1]["Variant and quality"]
+    assert "These figures are simulated" in said
+    assert "Workload SHA-256 `0000000000000000…`" in said
+    assert "Speed per user against total throughput" in headings(at)[0]
+    assert len(headings(at)) == 5
+    assert any("Time to first token (ms)" in frame.value.columns for frame in at.dataframe)
+    assert "kept up at every level" in next(element.value for element in at.success)
+    files = [button.proto.label for button in at.get("download_button")]
+    assert [label for label in files if label != "CSV"] == ["Report (HTML)", "Figures (JSON)", "Table (CSV)"]
+    assert files.count("CSV") == len(headings(at))
+    assert all("is better: at concurrency 16" in chart.proto.alt for chart in at.get("plotly_chart")[1:4])
+    assert links_to(at, "Compare")
+
+
+def test_measuring_again_writes_the_address_that_a_refresh_opens(home: Workspace) -> None:
+    at = studio.open_page("evaluate", id=studio.evaluation(home, simulated.evaluation()), slo_ttft="5.0")
+    (again,) = [button for button in at.button if button.label == "Measure again"]
+    again.click().run()
+    studio.check(at)
+    assert form.names_in([param(at, "variants")]) == ["original", "w8a8", "draft", "w8a8-draft"]
+    assert "id" not in at.query_params and at.multiselect(key="evaluate_variants").value[0] == "original"
+
+
+def links_to(at: AppTest, label: str) -> bool:
+    return label in studio.links(at)
+
+
+def test_a_result_without_price_quality_or_rival_is_not_blank(home: Workspace) -> None:
+    document = simulated.evaluation(["original"], [1.0], per_hour=None, with_quality=False, repeats=3)
+    at = studio.open_page("evaluate", id=studio.evaluation(home, document))
+    said = studio.says(at)
+    assert "nothing to compare" in said
+    assert "Quality was not measured" in said
+
+
+def test_levels_that_are_not_the_servers_are_named(home: Workspace) -> None:
+    limited = simulated.level(4, client_limited=True)
+    failing = simulated.level(1, invocation_errors=30, errors={"timeout": 30})
+    document = simulated.evaluation(["a"], [1.0]).model_copy(update={"variants": [simulated.result("a", [failing, limited])]})
+    rows = evaluation.validity(document)
+    assert [row["Valid"] for row in rows] == ["no", "no"]
+    assert "timeout 30" in rows[0]["Errors"]
+    assert "lagged" in rows[1]["Why not"]
+    assert (rows[1]["Client headroom"], rows[1]["Repeats kept"]) == ("96%", "5 of 5")
+    at = studio.open_page("evaluate", id=studio.evaluation(home, document))
+    assert "2 of 2 levels" in at.warning[0].value
+
+
+def test_levels_whose_tokens_were_not_told_are_named(home: Workspace) -> None:
+    silent = simulated.uncounted(simulated.level(4, requests_per_s=1.5))
+    document = simulated.evaluation(["a"], [1.0]).model_copy(update={"variants": [simulated.result("a", [silent])]})
+    at = studio.open_page("evaluate", id=studio.evaluation(home, document))
+    assert "1 of 1 levels have no tokens/s and no prices" in at.warning[0].value
+
+
+def test_a_report_that_is_gone_is_told(home: Workspace) -> None:
+    identity = studio.evaluation(home, simulated.evaluation())
+    with pytest.raises(NotFound, match="no longer"):
+        evaluations.report(home, identity)
+
+
+def test_nothing_to_compare_says_what_will_stand_there(home: Workspace) -> None:
+    assert "side by side" in studio.says(studio.open_page("compare"))
+
+
+def two(home: Workspace) -> list[str]:
+    first = simulated.evaluation(per_hour=1.2)
+    other = simulated.evaluation(["original", "w8a8"], [1.0, 1.5], per_hour=None).model_copy(
+        update={"hardware": {"cpu": "Another CPU", "cores": 8}}
+    )
+    return [studio.evaluation(home, first, "e-1", "First"), studio.evaluation(home, other, "e-2", "Second")]
+
+
+def test_evaluations_of_the_url_stand_side_by_side_pareto_first(home: Workspace) -> None:
+    at = studio.open_page("compare", ids=",".join([*two(home), "e-gone"]))
+    assert "Speed per user against total throughput" in headings(at)[0]
+    assert "e-gone" in at.error[0].value
+    conditions = at.dataframe[1].value
+    assert "Hardware" in list(conditions["Condition"])
+    assert "Workload" not in list(conditions["Condition"])
+    assert "nothing is tested between them" in studio.says(at)
+    at.toggle(key="differences").set_value(False).run()
+    studio.check(at)
+    assert "Workload" in list(at.dataframe[1].value["Condition"])
+
+
+def test_a_price_is_recomputed_and_kept_in_the_url(home: Workspace) -> None:
+    at = studio.open_page("compare", ids=",".join(two(home)))
+    at.number_input(key="compare_price_e-2").set_value(0.6).run()
+    at.number_input(key="compare_discount").set_value(50.0).run()
+    studio.check(at)
+    assert param(at, "prices") == ",0.6"
+    assert param(at, "discount") == "50"
+    assert "is the cheapest here" in studio.says(at)
+    again = studio.open_page("compare", ids="e-1,e-2", prices=",0.6", discount="50")
+    assert again.number_input(key="compare_price_e-2").value == 0.6
+    assert again.number_input(key="compare_discount").value == 50.0
+
+
+def test_what_is_downloaded_has_the_prices_that_are_shown(home: Workspace) -> None:
+    two(home)
+
+    def script() -> None:
+        import streamlit as st
+
+        from app.compare import address, form
+        from app.session import workspace
+        from backend.service.evaluations import evaluations
+
+        address.follow()
+        views = [evaluations.show(workspace(), name) for name in ("e-1", "e-2")]
+        for asked, document in form.what_if(views):
+            st.text(f"{asked.per_hour} {asked.discount} {document.options.price_per_hour} {document.options.discount}")
+
+    at = AppTest.from_function(script, default_timeout=studio.TIMEOUT_S).run()
+    assert [text.value for text in at.text] == ["None None 1.2 0.0", "None None None 0.0"]
+    at.number_input(key="compare_price_e-2").set_value(0.6).run()
+    at.number_input(key="compare_discount").set_value(50.0).run()
+    studio.check(at)
+    assert [text.value for text in at.text] == ["None 0.5 1.2 0.5", "0.6 0.5 0.6 0.5"]
+
+
+def test_the_fields_follow_the_address_when_a_link_or_back_changes_it(home: Workspace) -> None:
+    at = studio.open_page("compare", ids=",".join(two(home)))
+    at.number_input(key="compare_price_e-2").set_value(0.6).run()
+    at.slider[0].set_value(at.slider[0].max / 4).run()
+    assert at.number_input(key="compare_price_e-2").value == 0.6
+    at.query_params["prices"] = "2.5,0.8"
+    del at.query_params["slo_ttft"]
+    at.run()
+    studio.check(at)
+    assert [field.value for field in at.number_input][:2] == [2.5, 0.8]
+    assert at.slider[0].value == at.slider[0].max
+    at.number_input[1].set_value(0.9).run()
+    assert param(at, "prices") == "2.5,0.9"
+
+
+def test_a_latency_limit_names_the_best_level_of_each_variant_and_stays_in_the_url(home: Workspace) -> None:
+    at = studio.open_page("compare", ids=",".join(two(home)))
+    before = list(at.dataframe[0].value["Best at"])
+    slider = at.slider[0]
+    slider.set_value(slider.max / 4).run()
+    studio.check(at)
+    kept = param(at, "slo_ttft")
+    assert float(kept) == pytest.approx(slider.max / 4)
+    limited = list(at.dataframe[0].value["Best at"])
+    assert limited != before
+    again = studio.open_page("compare", ids="e-1,e-2", slo_ttft=kept)
+    assert list(again.dataframe[0].value["Best at"]) == limited
+    at.slider[0].set_value(slider.max).run()
+    assert "slo_ttft" not in at.query_params
+
+
+@pytest.mark.parametrize("query", [{"prices": "x,-1,nan"}, {"discount": "many"}, {"discount": "400"}, {"prices": "1e400"}])
+def test_malformed_prices_in_the_url_are_left_out(home: Workspace, query: dict[str, str]) -> None:
+    at = studio.open_page("compare", ids=",".join(two(home)), **query)
+    assert at.number_input(key="compare_price_e-1").value == 1.2
+    assert not at.error
+
+
+def test_picking_evaluations_writes_the_url(home: Workspace) -> None:
+    two(home)
+    at = studio.open_page("compare")
+    at.multiselect(key="compare_ids").set_value(["e-2"]).run()
+    studio.check(at)
+    assert param(at, "ids") == "e-2"
+    assert headings(at)
+
+
+def test_repricing_takes_the_hour_less_the_discount() -> None:
+    level = simulated.level(4)
+    document = simulated.evaluation(["a"], [1.0], per_hour=2.0).model_copy(update={"variants": [simulated.result("a", [level])]})
+    assert repricing.as_asked(document, WhatIf(per_hour=2.0)) is document
+    (half,) = repricing.as_asked(document, WhatIf(discount=0.5)).variants[0].levels
+    (double,) = repricing.as_asked(document, WhatIf(per_hour=4.0, discount=0.5)).variants[0].levels
+    assert half.price and double.price
+    assert double.price.per_million_output == pytest.approx(2.0 / (level.output_tokens_per_s * 3600 / 1e6))
+    assert double.price.blended_3_to_1 == pytest.approx(2 * (half.price.blended_3_to_1 or 0))
+
+
+def test_a_document_without_a_price_stays_without_one() -> None:
+    document = simulated.evaluation(per_hour=None)
+    assert repricing.as_asked(document, WhatIf(discount=0.3)) == document
+    assert side_by_side.cheapest(document) is None
+
+
+def test_the_live_chart_takes_the_mean_of_the_runs() -> None:
+    points = [point("a", 1, rate).data for rate in (10.0, 20.0)] + [point("<b>b</b>", 4, 5.0).data]
+    figure = charts.live(points, ["a"], "dark")
+    assert figure["data"][0]["y"] == [15.0]
+    assert figure["data"][1]["name"] == "&lt;b&gt;b&lt;/b&gt;"
+    assert "mean of 2 runs" in figure["data"][0]["hovertext"][0]
+
+
+def test_words_of_the_url_are_read_in_order_and_once() -> None:
+    assert form.names_in(["a,b", "b, c ,"]) == ["a", "b", "c"]
+    assert load.levels_in("1, 4 16") == (1, 4, 16)
+    assert side_by_side.prices_in("1,,2", 4) == [1.0, None, 2.0, None]
+    with pytest.raises(RequestError):
+        load.levels_in("four")
+
+
+def test_merged_documents_keep_every_provenance(home: Workspace) -> None:
+    views = [evaluations.show(home, identity) for identity in two(home)]
+    whole: Evaluation = side_by_side.merged(views, [view.document for view in views])
+    assert [result.name for result in whole.variants][::4] == ["original · e-1", "original · e-2"]
+    assert "Another CPU" in str(whole.hardware)
+
+
+def test_a_table_is_uploaded_with_its_columns_named(home: Workspace) -> None:
+    at = studio.open_page("evaluate", variants=URL_A)
+    table = b"id,wording,length\n1,What is it?,9\n2,Why?,8\n"
+    at.file_uploader(key="evaluate_file").set_value(("mine.csv", table, "text/csv")).run()
+    studio.check(at)
+    assert workloads.saved(home) == {}
+    at.button(key="evaluate_columns").click().run()
+    assert 'no "id" with' not in studio.says(at)
+    (first,) = workloads.saved(home).values()
+    assert json.loads(first.read_text().splitlines()[0]) == {"prompt": "1"}
+    first.unlink()
+
+    at = studio.open_page("evaluate", variants=URL_A)
+    at.file_uploader(key="evaluate_file").set_value(("mine.csv", table, "text/csv")).run()
+    at.selectbox(key="evaluate_column_prompt").select("wording")
+    at.selectbox(key="evaluate_column_tokens").select("length")
+    at.button(key="evaluate_columns").click().run()
+    studio.check(at)
+    (kept,) = workloads.saved(home)
+    assert param(at, "workload") == kept
+    lines = workloads.saved(home)[kept].read_text().splitlines()
+    assert json.loads(lines[0]) == {"prompt": "What is it?", "max_tokens": 9}
+
+
+def test_a_built_in_workload_is_previewed_by_the_first_variants_tokenizer(home: Workspace) -> None:
+    at = studio.open_page("evaluate", variants="starter", workload="question-answering", preview="true")
+    studio.check(at)
+    tokens = at.dataframe[0].value["Tokens"]
+    assert tokens.min() >= 500 and tokens.max() <= 1000
+
+
+def test_requests_by_the_clock_ask_for_a_rate_instead_of_streams(home: Workspace) -> None:
+    at = studio.open_page("evaluate", variants=URL_A, load="Rate", arrivals="at random moments")
+    studio.check(at)
+    assert [field.key for field in at.text_input if field.key in {"rate", "concurrency"}] == ["rate"]
+    at.text_input(key="rate").set_value("fast").run()
+    assert "Requests a second is wrong" in studio.says(at)
+    at.text_input(key="rate").set_value("2, 8, 32").run()
+    assert "3 levels" in studio.says(at)

@@ -1,0 +1,121 @@
+"""The report that a page gives holds the page's own what-if; the command writes the same file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from backend.cli.main import main
+from backend.domain.errors import NotFound
+from backend.domain.limits.slo import Slo
+from backend.present.report import WhatIf
+from backend.service import Workspace
+from backend.service.evaluations import evaluations, imported, reports
+from backend.store import history
+from backend.worker.measuring.records import Measured, write_records
+from tests import simulated, studio
+from tests.unit.domain.imported.test_imported import CONCURRENT, RECORDED
+from tests.unit.present.test_report_extras import record
+
+
+@pytest.fixture
+def stored(home: Workspace, tmp_path: Path) -> str:
+    """An evaluation with its single requests and without a report."""
+    document = simulated.evaluation(names=("original", "w8a8"), speeds=(1.0, 1.31), repeats=2, levels=(1, 4))
+    rows = [
+        Measured(v, c, None, [[record(n, n % c, f"answer {v * n}") for n in range(4 * c)] for _ in range(2)])
+        for v in range(2)
+        for c in (1, 4)
+    ]
+    write_records(tmp_path / "records.parquet", ["original", "w8a8"], rows)
+    identity = studio.evaluation(home, document)
+    with home.store.session() as session:
+        history.evaluation(session, identity).path = str(tmp_path)
+    return identity
+
+
+def test_the_fields_of_the_page_are_what_the_report_is_asked(home: Workspace, stored: str) -> None:
+    def script() -> None:
+        import streamlit as st
+
+        from app.results import costs, goodput, report_download
+        from app.session import workspace
+        from backend.service.evaluations import evaluations
+
+        opened = workspace()
+        view = evaluations.show(opened, "e-1")
+        asked, _ = costs.show(opened, view.document, ["original", "w8a8"])
+        found = report_download.what_if(view.document, asked)
+        st.text(found.model_dump_json() if found else "as stored")
+        goodput.choose(view.document)
+
+    at = AppTest.from_function(script, default_timeout=studio.TIMEOUT_S).run()
+    at.run()
+    assert at.text[0].value == "as stored"
+    at.slider(key="slo_tpot").set_value(at.slider(key="slo_tpot").max / 2)
+    at.number_input(key="cost_hour").set_value(2.5)
+    at.number_input(key="cost_ttft").set_value(250.0)
+    at.number_input(key="cost_ratio").set_value(1.5)
+    at.number_input(key="cost_requests").set_value(1_000_000.0)
+    at.run()
+    asked = WhatIf.model_validate_json(at.text[0].value)
+    assert (asked.per_hour, asked.limits, asked.requests_a_month) == (2.5, Slo(ttft_p95_ms=250.0), 1e6)
+    assert (asked.input_output_ratio, asked.discount) == (1.5, None)
+    assert list(asked.request_limits) == ["tpot_ms"]
+    addressed = AppTest.from_function(script, default_timeout=studio.TIMEOUT_S)
+    addressed.query_params["cost_hour"] = "3"
+    addressed.query_params["cost_peak"] = "nonsense"
+    addressed.run()
+    assert WhatIf.model_validate_json(addressed.text[0].value).per_hour == 3.0
+
+
+def test_a_report_is_written_anew_with_what_was_asked(home: Workspace, stored: str) -> None:
+    result = imported.add_files(home, [RECORDED / CONCURRENT])
+    asked = WhatIf(per_hour=2.5, request_limits={"ttft_ms": 51.0}, requests_a_month=1e6)
+    text = reports.page(home, stored, asked, [result.id]).decode()
+    for said in ("An hour costs 2.5", "Goodput", "1,000,000 requests a month", "imported from GuideLLM 0.8.1", "changed most"):
+        assert said in text
+    with pytest.raises(NotFound, match="b-none"):
+        reports.page(home, stored, asked, ["b-none"])
+
+
+def test_without_its_requests_the_report_says_so(home: Workspace, stored: str, tmp_path: Path) -> None:
+    (tmp_path / "records.parquet").unlink()
+    assert "Single requests were not kept with this report" in reports.page(home, stored, WhatIf(per_hour=1.0)).decode()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["e-none"], 2, "no evaluation e-none"),
+        (["e-1", "--price-per-hour", "inf"], 2, "--price-per-hour is wrong"),
+        (["e-1", "--discount", "2"], 2, "discount"),
+        (["e-1", "--imported", "b-none"], 2, "no imported result b-none"),
+        (["e-1", "--to", "none/such/folder.html"], 2, "cannot be written"),
+    ],
+)
+def test_the_command_says_what_is_wrong(
+    home: Workspace, stored: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str],
+    code: int, says: str,
+) -> None:  # fmt: skip
+    monkeypatch.setattr("sys.argv", ["whetstone", "report", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == code
+    assert says in capsys.readouterr().err
+
+
+def test_an_endpoint_asks_for_the_name_of_the_tokens_variable_and_never_for_the_token(home: Workspace) -> None:
+    at = studio.open_page("evaluate", variants="http://127.0.0.1:9/v1#model")
+    at.text_input(key="bearer_env").set_value("sk-live-123").run()
+    studio.check(at)
+    assert "never the token itself" in at.error[0].value
+    at.text_input(key="bearer_env").set_value("MY_TOKEN").run()
+    assert "--bearer-env MY_TOKEN" in studio.says(at)
+    with pytest.raises(evaluations.InvalidOptions, match="bearer-env is wrong") as refused:
+        evaluations.options(bearer_env="sk-live-123")
+    assert "sk-live" not in str(refused.value)
+    models = studio.open_page("evaluate", variants="starter")
+    assert not [field for field in models.text_input if field.key == "bearer_env"]

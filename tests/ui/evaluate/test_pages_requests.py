@@ -1,0 +1,232 @@
+"""A stored evaluation asked further: what serving would cost, which answers changed, what every request did."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from app.results import costs as cost_view
+from app.results import requests as requests_view
+from backend.domain.errors import NotFound
+from backend.domain.evaluation.document import EvaluateOptions, Evaluation
+from backend.domain.load import rotation
+from backend.domain.load.records import RequestRecord
+from backend.domain.workload import workload
+from backend.present.charts import alt
+from backend.present.charts import requests as charts_requests
+from backend.service import Workspace
+from backend.service.evaluations import evaluations, requests, workloads
+from backend.service.evaluations.requests import Asked
+from backend.store import history
+from backend.worker.measuring.records import Measured, write_records
+from tests import simulated, studio
+
+LEVELS, BLOCKS, REQUESTS = (1, 2), 2, 4
+STARTER_FILE = workloads.path("starter-code")
+STARTER = workload.parse("starter-code", STARTER_FILE.read_bytes())
+
+
+def record(index: int, stream: int, at: float, text: str, *, warm: bool = False, status: str = "ok") -> RequestRecord:
+    """Sent at `at`, first token after 50 ms, ended after 200 ms."""
+    answered = status == "ok"
+    return RequestRecord(
+        index=index, stream=stream, prompt=index, warm=warm, intended=at, sent=at, end=at + 0.2, status=status,
+        first_content=at + 0.05 if answered else None, last_content=at + 0.2 if answered else None,
+        chunk_times=(at + 0.05, at + 0.2) if answered else (), output_tokens=8 if answered else None,
+        text=text if answered else "",
+    )  # fmt: skip
+
+
+def run(concurrency: int, answers: str) -> list[RequestRecord]:
+    """A warm-up request a stream, then four measured ones in turns, of which the last fails at two streams."""
+    made = [record(stream, stream, 0.0, "", warm=True) for stream in range(concurrency)]
+    for number in range(REQUESTS):
+        failed = concurrency == 2 and number == REQUESTS - 1
+        at = 0.3 * (1 + number // concurrency)
+        made.append(record(number, number % concurrency, at, f"{answers} {number}", status="reset" if failed else "ok"))
+    return made
+
+
+@pytest.fixture
+def stored(home: Workspace, tmp_path: Path) -> str:
+    document = simulated.evaluation(names=("original", "w8a8"), speeds=(1.0, 1.31), repeats=BLOCKS, levels=LEVELS)
+    document = document.model_copy(
+        update={
+            "options": EvaluateOptions(concurrency=LEVELS, repeats=BLOCKS, workload=str(STARTER_FILE), price_per_hour=1.2),
+            "workload": STARTER.about(),
+        }
+    )
+    texts = ("the answer is", "the answer was")
+    records = [Measured(v, c, None, [run(c, texts[v]) for _ in range(BLOCKS)]) for v in range(2) for c in LEVELS]
+    write_records(tmp_path / "records.parquet", [result.name for result in document.variants], records)
+    return keep(home, document, tmp_path)
+
+
+def keep(home: Workspace, document: Evaluation, folder: Path) -> str:
+    identity = studio.evaluation(home, document)
+    with home.store.session() as session:
+        history.evaluation(session, identity).path = str(folder)
+    return identity
+
+
+def test_answers_are_paired_by_block_and_request_and_the_worst_come_first(home: Workspace, stored: str) -> None:
+    found = requests.pairs(evaluations.show(home, stored), "w8a8", Asked(1))
+    assert len(found) == BLOCKS * REQUESTS and not any(pair.same for pair in found)
+    # "the answer is 0" against "the answer was 0": three of four words.
+    assert [pair.worse for pair in found] == pytest.approx([0.25] * len(found))
+    assert {(pair.block, pair.number) for pair in found} == {(b, n) for b in range(BLOCKS) for n in range(REQUESTS)}
+    assert all(pair.variant_s == pytest.approx(0.2) for pair in found)
+
+
+def test_the_prompt_is_the_line_that_was_sent(home: Workspace, stored: str) -> None:
+    pair = next(p for p in requests.pairs(evaluations.show(home, stored), "w8a8", Asked(2)) if p.block == 1 and p.number == 2)
+    line = rotation.line(len(LEVELS), 1, 1, 2, len(STARTER.prompts))
+    assert pair.prompt == line == (3 * rotation.STEP + 2) % len(STARTER.prompts)
+    assert pair.prompt_text == STARTER.prompts[line].prompt
+
+
+def test_a_workload_that_has_changed_gives_no_prompt(home: Workspace, tmp_path: Path) -> None:
+    document = simulated.evaluation(names=("original", "w8a8"), speeds=(1.0, 1.3), repeats=BLOCKS, levels=LEVELS)
+    records = [Measured(v, 1, None, [run(1, "same")]) for v in range(2)]
+    write_records(tmp_path / "records.parquet", ["original", "w8a8"], records)
+    found = requests.pairs(evaluations.show(home, keep(home, document, tmp_path)), "w8a8", Asked(1))
+    assert found and all(pair.prompt_text is None and pair.same for pair in found)
+    assert requests_view.rows(found)[0]["Prompt"] == "line 1"
+
+
+def test_warm_up_and_failures_are_no_pairs_but_stand_on_the_clock(home: Workspace, stored: str) -> None:
+    view = evaluations.show(home, stored)
+    assert len(requests.pairs(view, "w8a8", Asked(2))) == BLOCKS * (REQUESTS - 1)
+    one = requests.times(view, Asked(2), "original", 0)
+    figure = charts_requests.timeline("original", "2 streams", one, "here")
+    counts = {trace["name"]: len(trace["x"]) for trace in figure["data"]}
+    assert counts == {"Warm-up": 2, "Waiting for the first token": 3, "Answering": 3, "Failed": 1}
+    header, *rows = alt.csv(figure).splitlines()
+    assert header.startswith("Series,Sent after (s)") and len(rows) == 9
+    assert requests_view.words("original", one) == "4 measured requests of original and 2 of warm-up on the clock; 1 failed."
+
+
+def test_the_distribution_ends_at_one_and_keeps_its_ends(home: Workspace) -> None:
+    many = {"a": [100 + number / 10 for number in range(10_000)]}
+    (trace,) = charts_requests.distribution("client_latency_ms", "1 stream", many, "here")["data"]
+    assert len(trace["x"]) <= charts_requests.MOST_POINTS
+    assert trace["x"][0] == pytest.approx(100.0) and trace["x"][-1] == pytest.approx(1099.9) and trace["y"][-1] == 1
+    assert trace["y"] == sorted(trace["y"])
+    assert charts_requests.distribution("ttft_ms", "1 stream", {"a": []}, "here")["data"] == []
+    assert charts_requests.timeline("a", "1 stream", [], "here")["data"] == []
+
+
+def test_records_that_are_gone_are_told_on_the_page(home: Workspace) -> None:
+    identity = studio.evaluation(home, simulated.evaluation())
+    with pytest.raises(NotFound, match="no longer at"):
+        requests.pairs(evaluations.show(home, identity), "w8a8", Asked(1))
+    at = studio.open_page("evaluate", id=identity, requests="true")
+    assert "are no longer at" in studio.says(at)
+
+
+def test_the_page_shows_answers_side_by_side_and_the_run(home: Workspace, stored: str) -> None:
+    at = studio.open_page("evaluate", id=stored, requests="true", requests_at="2 streams", requests_block="2")
+    said = studio.says(at)
+    assert "0 of 6 answers have the same words as those of original" in said
+    assert "**original**" in said and "**w8a8**" in said
+    assert "reads every" not in said
+
+
+def test_requests_are_read_only_when_asked_for(home: Workspace, stored: str) -> None:
+    assert "Answers that changed most" not in studio.says(studio.open_page("evaluate", id=stored))
+
+
+def costs(at: AppTest) -> list[dict[str, str]]:
+    return table(at, "Highest load within the limits")
+
+
+def table(at: AppTest, column: str) -> list[dict[str, str]]:
+    """The rows of the table with that column."""
+    (found,) = [frame.value for frame in at.dataframe if column in frame.value.columns]
+    rows: list[dict[str, str]] = found.to_dict("records")
+    return rows
+
+
+def test_cost_fields_live_in_the_url_and_change_the_figures(home: Workspace, stored: str) -> None:
+    at = studio.open_page("evaluate", id=stored, cost_hour="3.6", cost_api_in="0", cost_api_out="4", cost_requests="1000000")
+    rows = costs(at)
+    level = evaluations.show(home, stored).document.variants[0].levels[-1]
+    assert rows[0]["Output tokens/s"] == cost_view.figure(level.output_tokens_per_s)
+    assert float(rows[0]["Price, million output tokens"]) == pytest.approx(1000 / level.output_tokens_per_s, rel=0.01)
+    cheaper = rows[0]["Cheaper than the hosted API from"]
+    assert "of full load" in cheaper or "never" in cheaper
+    assert "machine" in rows[0]["1,000,000 requests a month"] and "more may fit" in rows[0]["Highest load within the limits"]
+
+
+def test_a_limit_that_nothing_keeps_says_so(home: Workspace, stored: str) -> None:
+    at = studio.open_page("evaluate", id=stored, cost_ttft="0.001")
+    assert {row["Highest load within the limits"] for row in costs(at)} == {cost_view.NEVER}
+
+
+def test_the_price_of_an_instance_is_named_with_its_day(home: Workspace, stored: str) -> None:
+    at = studio.open_page("evaluate", id=stored, cost_instance="ml.g5.xlarge")
+    assert "as of" in studio.says(at)
+    assert at.text_input(key="cost_hour_of_ml.g5.xlarge").disabled
+
+
+def drawn(at: AppTest, title: str) -> list[float]:
+    """The heights of the first series of the chart with that title."""
+    specs = [json.loads(chart.proto.spec) for chart in at.get("plotly_chart")]
+    (found,) = [spec for spec in specs if title in spec["layout"]["title"]["text"]]
+    heights: list[float] = found["data"][0]["y"]
+    return heights
+
+
+def test_every_price_of_the_page_follows_the_hour_and_the_discount(home: Workspace, stored: str) -> None:
+    at = studio.open_page("evaluate", id=stored)
+    at.selectbox(key="evaluation_price").set_value("blended_sagemaker").run()
+    before, said = drawn(at, "SageMaker-compatible"), studio.says(at)
+    assert "ignores prefill and prices input at 0" in said and "3 input tokens for one output token" in said
+    assert "An hour costs 1.2. The speed" in said
+    at.number_input(key="cost_hour").set_value(4.8)
+    at.number_input(key="cost_discount").set_value(50.0).run()
+    studio.check(at)
+    assert drawn(at, "SageMaker-compatible") == pytest.approx([2 * value for value in before])
+    assert "An hour costs 4.8, less 50%. This was chosen afterwards; with the evaluation, 1.2 was given." in studio.says(at)
+    level = evaluations.show(home, stored).document.variants[0].levels[-1]
+    once = 2.4 / (level.input_tokens_per_s * 3600 / 1e6)
+    assert float(costs(at)[0]["Price, million input tokens"]) == pytest.approx(once, rel=0.01)
+    assert table(at, "Time to first token (ms)")[1]["Price per million input tokens"] == pytest.approx(once)
+    at.selectbox(key="evaluation_price").set_value("blended_3_to_1").run()
+    assert "10% is charged to input tokens (prefill)" in studio.says(at)
+
+
+@pytest.mark.parametrize("hour", ["nan", "inf", "-1", "many"])
+def test_an_address_with_no_price_leaves_the_one_that_was_given(home: Workspace, stored: str, hour: str) -> None:
+    at = studio.open_page("evaluate", id=stored, cost_hour=hour, cost_ttft=hour, cost_discount=hour)
+    assert "An hour costs 1.2. The speed" in studio.says(at)
+
+
+def test_without_a_price_it_says_that_none_was_given(home: Workspace) -> None:
+    identity = studio.evaluation(home, simulated.evaluation(per_hour=None))
+    rows = costs(studio.open_page("evaluate", id=identity))
+    assert {row["Price, million output tokens"] for row in rows} == {"no price given"}
+
+
+def test_goodput_is_counted_again_when_a_limit_moves(home: Workspace, stored: str) -> None:
+    at = studio.open_page("evaluate", id=stored)
+    at.slider(key="slo_latency").set_value(150.0).run()
+    studio.check(at)
+    assert {row["Within the limits"].partition(" ")[0] for row in table(at, "Highest goodput at")} == {"0.0%"}
+    at.slider(key="slo_latency").set_value(250.0).run()
+    (first, _) = table(at, "Highest goodput at")
+    level = evaluations.show(home, stored).document.variants[0].levels[0]
+    assert first["Highest goodput at"] == "concurrency 1"
+    assert first["Goodput (requests/s)"] == cost_view.figure(BLOCKS * REQUESTS / level.duration_s)
+    assert "of them within the limits" in json.loads(at.get("plotly_chart")[4].proto.spec)["data"][0]["hovertext"][0]
+
+
+def test_servers_and_percentiles_stand_beside_the_figures(home: Workspace, stored: str) -> None:
+    at = studio.open_page("evaluate", id=stored, percentiles="true")
+    (first, _) = table(at, "Peak memory")
+    assert (first["Ready in"], first["Peak memory"], first["Acceptance rate"]) == ("24 s", "2.15 GB", "no speculation")
+    assert {row["Latency (ms)"] for row in table(at, "p99")} >= {"Time to first token", "Chunk gap"}
+    assert "Configuration SHA-256" in studio.says(at)

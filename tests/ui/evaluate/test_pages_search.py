@@ -1,0 +1,22 @@
+"""The page of a search: what was found comes first, in sentences, and each level with its interval."""
+
+from __future__ import annotations
+
+from backend.present.words.search import MEANING
+from backend.service import Workspace
+from tests import studio
+from tests.unit.present.test_sweep_words import search, tried
+
+
+def test_the_highest_load_and_the_knee_come_first(home: Workspace) -> None:
+    found = search([tried(8, "kept", "knee"), tried(16, "kept", "highest"), tried(17, "missed")], [tried(8, "missed")])
+    identity = studio.evaluation(home, found)
+    at = studio.open_page("evaluate", id=identity)
+    said = studio.says(at)
+    assert "the highest load that keeps TTFT p95 at most 300 ms is 16 streams" in said and "the knee is at 8 streams" in said
+    assert "`v1`: no load that was tried is shown to keep" in said and MEANING in said
+    assert "KL 0.0004" in said and "too few repeats" not in said
+    assert "highest load" in at.markdown[0].value
+    (table,) = [frame.value for frame in at.dataframe if "Share within" in frame.value.columns]
+    assert list(table["Mark"]) == ["knee", "highest", "", ""] and set(table["95% interval"]) == {"96.0% to 99.8%"}
+    assert "is 16 streams" in studio.says(studio.open_page("home"))

@@ -1,0 +1,80 @@
+"""Tasks on the Evaluate page: the field where they can be scored, the sentence where not, and their scores afterwards."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from backend.domain.evaluation.document import Evaluation
+from backend.domain.evaluation.task_score import TaskScore
+from backend.service import Workspace
+from backend.service.jobs import jobs
+from tests import simulated, studio
+
+URL = "http://127.0.0.1:1"
+
+
+@pytest.fixture
+def installed(home: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
+    """As far as a page can see, which starts nothing."""
+    for name in ("serve", "quality"):
+        folder = tmp_path / "engines" / name
+        (folder / "bin").mkdir(parents=True)
+        (folder / "bin" / "python").touch()
+        (folder / "INSTALLED.json").write_text(f'{{"name": "{name}", "version": "1"}}')
+    monkeypatch.setenv("WHETSTONE_ENGINES", str(tmp_path / "engines"))
+    return home
+
+
+def test_without_the_environment_it_is_said_how_to_get_it(
+    home: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WHETSTONE_ENGINES", str(tmp_path / "none"))
+    at = studio.open_page("evaluate", variants=URL)
+    assert "`whetstone engines install quality`" in studio.says(at)
+    assert "tasks" not in [field.key for field in at.text_input]
+
+
+def test_a_task_of_the_field_goes_into_the_job_by_a_copy(installed: Workspace) -> None:
+    at = studio.open_page("evaluate", variants="starter", tasks="next-line", task_limit="30")
+    assert "whetstone evaluate starter --task-limit 30 --tasks next-line" in " ".join(code.value for code in at.code)
+    at.button(key="evaluate").click().run()
+    studio.check(at)
+    (job,) = jobs.listing(installed)
+    options = jobs.specification(installed, job.id)["options"]
+    assert options["task_limit"] == 30
+    (folder,) = options["tasks"]
+    assert Path(folder).name.startswith("next-line-") and (Path(folder) / "task.json").is_file()
+
+
+@pytest.mark.parametrize(
+    ("variants", "tasks", "said"),
+    [("starter", "nowhere.yaml", "There is no task"), (URL, "next-line", "Tasks need a model's tokenizer")],
+)
+def test_what_cannot_be_scored_is_said_before_the_start(installed: Workspace, variants: str, tasks: str, said: str) -> None:
+    at = studio.open_page("evaluate", variants=variants, tasks=tasks)
+    assert said in studio.says(at) and at.button(key="evaluate").disabled
+
+
+def scored(document: Evaluation) -> Evaluation:
+    told = {"task": "sums", "metric": "acc", "stderr": 0.05, "samples": 100, "higher_is_better": True}
+    made = [TaskScore(value=value, harness="lm-eval 0.4.13", sha256="ab" * 32, **told) for value in (0.62, 0.5)]
+    made[1] = made[1].model_copy(update={"difference": -0.12, "ci95": (-0.2, -0.04), "p_value": 0.003, "verdict": "worse"})
+    results = [result.model_copy(update={"tasks": [score]}) for result, score in zip(document.variants, made, strict=False)]
+    return document.model_copy(update={"variants": results})
+
+
+def test_scores_stand_under_quality_with_what_measured_them(home: Workspace) -> None:
+    identity = studio.evaluation(home, scored(simulated.evaluation()))
+    at = studio.open_page("evaluate", id=identity)
+    (table,) = [table.value for table in at.table if "Task" in table.value.columns]
+    assert list(table["Score"]) == ["0.620\u00a0±\u00a00.050", "0.500\u00a0±\u00a00.050"]
+    assert [cell.replace("\\", "") for cell in table["Task"]] == ["sums, acc (100)", "sums, acc (100)"]
+    assert list(table["Against the baseline"]) == ["the baseline", "worse"]
+    assert "Measured by lm-eval 0.4.13 on the served variants" in studio.says(at)
+
+
+def test_without_tasks_nothing_is_said_of_them(home: Workspace) -> None:
+    at = studio.open_page("evaluate", id=studio.evaluation(home, simulated.evaluation()))
+    assert not [table for table in at.table if "Task" in table.value.columns]

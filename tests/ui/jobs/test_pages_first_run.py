@@ -1,0 +1,202 @@
+"""Home with the starter demo of a first run, and every page of a demonstration, which is labelled and cannot be changed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from backend.domain.errors import ReadOnly
+from backend.domain.jobs.jobs import JobState
+from backend.service import Workspace
+from backend.service.evaluations import evaluations
+from backend.service.jobs import artifacts, jobs
+from backend.service.jobs.jobs import JobView
+from backend.service.models import models
+from backend.service.studio import demo_export, first_run
+from backend.store import queue
+from tests import studio
+
+SENTENCE = "nothing can be started or changed here"
+
+
+def end(home: Workspace, job: JobView, state: JobState, error: str | None = None) -> None:
+    made = studio.artifact(home, job, studio.optimize_spec(home).model)
+    with home.store.session() as session:
+        assert queue.claim(session, job.id, "s-test")
+    with home.store.session() as session:
+        row = queue.get(session, job.id)
+        queue.move(row, JobState.RUNNING)
+        queue.move(row, state)
+        row.error, row.result = error, json.dumps({"artifact": made})
+
+
+def begun(home: Workspace) -> JobView:
+    job = first_run.begin(home)
+    assert job is not None
+    return job
+
+
+def test_home_says_what_the_demo_is_and_stops_it(home: Workspace) -> None:
+    job = begun(home)
+    at = studio.open_page("home")
+    said = studio.says(at)
+    assert "Starter demo, step 1 of 4" in said and "because this is a first run" in said and "Your own jobs go first" in said
+    assert "Starter demo: optimize starter with w8a8" in said
+    at.button(key="stop-demo").click().run()
+    studio.check(at)
+    assert jobs.show(home, job.id).state is JobState.CANCELLED
+    assert "because this is a first run" not in studio.says(studio.open_page("home"))
+
+
+def test_cancelling_its_card_stops_it_too(home: Workspace) -> None:
+    job = begun(home)
+    at = studio.open_page("home")
+    at.button(key=f"home-cancel-{job.id}").click().run()
+    studio.check(at)
+    assert first_run.advance(home) is None and "Nothing is running." in studio.says(studio.open_page("home"))
+
+
+def test_behind_ones_own_job_it_can_be_made_ones_own(home: Workspace) -> None:
+    job, own = begun(home), studio.install_job(home)
+    at = studio.open_page("home")
+    assert "number 2 in the queue" in studio.says(at)
+    at.button(key=f"home-move-to-front-{job.id}").click().run()
+    studio.check(at)
+    assert [found.id for found in jobs.active(home)] == [job.id, own.id] and not jobs.show(home, job.id).yields
+
+
+def test_making_room_is_said_in_words(home: Workspace) -> None:
+    job = begun(home)
+    with home.store.session() as session:
+        assert queue.claim(session, job.id, "s-test")
+    with home.store.session() as session:
+        queue.make_room(queue.get(session, job.id))
+    assert "making room" in studio.says(studio.open_page("home"))
+
+
+def test_what_it_waits_for_is_said_with_the_way_there(home: Workspace) -> None:
+    for _ in range(3):
+        job = first_run.advance(home)
+        assert job is not None
+        end(home, job, JobState.SUCCEEDED)
+    at = studio.open_page("home")
+    assert "step 4 of 4" in studio.says(at) and "The next step waits" in at.warning[0].value
+    assert "whetstone engines install serve" in at.warning[0].value and "Engines and disk" in studio.links(at)
+
+
+def test_a_failed_demo_is_told_until_something_else_was_started(home: Workspace) -> None:
+    end(home, begun(home), JobState.FAILED, "The disk filled up.")
+    said = studio.says(studio.open_page("home"))
+    assert "The starter demo ended" in said and "The disk filled up." in said
+    studio.install_job(home)
+    assert "The starter demo ended" not in studio.says(studio.open_page("home"))
+
+
+@pytest.fixture
+def shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
+    seeded = demo_export.seed(tmp_path / "shown")
+    with studio.home(seeded.settings.home, monkeypatch) as opened:
+        assert opened.read_only
+        yield opened
+
+
+def pages(shown: Workspace) -> dict[str, dict[str, str]]:
+    made, measured = artifacts.listing(shown)[0].id, evaluations.titles(shown)[0].id
+    optimized, evaluated = (jobs.listing(shown, kinds=[kind])[0].id for kind in ("optimize", "evaluate"))
+    return {
+        "home": {}, "catalog": {}, "import": {}, "model": {"id": "starter"}, "build": {"model": "starter"}, "jobs": {},
+        "playground": {},
+        "hardware": {}, "compare": {"ids": measured}, "evaluate": {"variants": f"starter,{made}"},
+        "job": {"id": optimized}, "evaluate ": {"id": measured}, "job ": {"id": evaluated},
+    }  # fmt: skip
+
+
+PAGES = (
+    "home",
+    "catalog",
+    "import",
+    "model",
+    "build",
+    "jobs",
+    "playground",
+    "hardware",
+    "compare",
+    "evaluate",
+    "job",
+    "evaluate ",
+    "job ",
+)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_page_is_labelled_and_no_supervisor_is_missed(shown: Workspace, page: str) -> None:
+    at = studio.open_page(page.strip(), **pages(shown)[page])
+    label = at.info[0].value.replace("\\", "")
+    assert label.startswith("Demonstration: measured on ") and "Nothing runs here" in label
+    assert not any("No supervisor" in warning.value for warning in at.warning)
+
+
+VERBS = {
+    "Optimize the starter",
+    "Start it",
+    "Start both",
+    "Install",
+    "Reinstall",
+    "Yes, remove it",
+    "Clone",
+    "Retry",
+    "Resume",
+    "Evaluate",
+    "Run again",
+}
+"""What starts or changes something; other buttons only lead somewhere."""
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_what_would_start_something_is_disabled(shown: Workspace, page: str) -> None:
+    at = studio.open_page(page.strip(), **pages(shown)[page])
+    assert all(button.disabled for button in [*at.button, *at.get("menu_button")] if button.label in VERBS)
+
+
+@pytest.mark.parametrize(
+    ("page", "label"),
+    [("home", "Optimize the starter"), ("hardware", "nstall"), ("playground", "Start"), ("job", "Clone"), ("jobs", "Run again")],
+)
+def test_a_disabled_button_says_why(shown: Workspace, page: str, label: str) -> None:
+    at = studio.open_page(page, **pages(shown)[page])
+    found = [item for item in [*at.get("menu_button"), *at.button] if label in item.label]
+    assert found and all(item.disabled and SENTENCE in item.help for item in found)
+
+
+def test_an_upload_is_refused_in_one_sentence(shown: Workspace) -> None:
+    at = studio.open_page("evaluate")
+    at.get("file_uploader")[0].upload("mine.jsonl", b'{"prompt": "hello"}\n', "application/jsonl").run()
+    studio.check(at)
+    assert [error.value for error in at.error if SENTENCE in error.value]
+    assert not (shown.settings.home / "workloads").exists()
+
+
+def test_a_folder_cannot_be_imported_and_the_button_says_why(shown: Workspace, starter_draft: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    shutil.copytree(starter_draft, folder)
+    at = studio.open_page("import", folder=str(folder))
+    studio.check(at)
+    assert at.button(key="import").disabled and SENTENCE in at.button(key="import").help
+    with pytest.raises(ReadOnly, match=SENTENCE):
+        models.remember(shown, str(folder))
+    assert not models.remembered(shown)
+
+
+def test_the_forms_say_why_nothing_can_be_submitted(shown: Workspace) -> None:
+    for page in ("build", "evaluate"):
+        at = studio.open_page(page, **pages(shown)[page])
+        assert any(SENTENCE in error.value for error in at.error), page
+        assert at.button(key={"build": "optimize", "evaluate": "evaluate"}[page]).disabled
+
+
+def test_an_artifact_says_that_its_files_are_not_there(shown: Workspace) -> None:
+    assert "its files are not part of this demonstration" in studio.says(studio.open_page("job", **pages(shown)["job"]))

@@ -1,0 +1,80 @@
+"""Another program holds the database: pages that only read go on, and what cannot be done is told in one sentence."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import streamlit as st
+from streamlit.testing.v1 import AppTest
+
+from app import session
+from backend.domain.jobs.jobs import JobState
+from backend.service import Workspace
+from backend.service.jobs import jobs
+from tests import simulated, studio
+
+HOLD = """
+import sqlite3, sys
+held = sqlite3.connect(sys.argv[1], isolation_level=None)
+held.execute(f"PRAGMA locking_mode={sys.argv[2]}")
+held.execute("BEGIN EXCLUSIVE")
+held.execute("UPDATE jobs SET title = title")
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def held(home: Path, mode: str) -> Iterator[None]:
+    """Another process in a transaction. NORMAL keeps other writers out, EXCLUSIVE readers too."""
+    command = [sys.executable, "-c", HOLD, str(home / "whetstone.db"), mode]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None and holder.stdout.readline() == "held\n"
+        try:
+            yield
+        finally:
+            holder.communicate()
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
+    monkeypatch.setattr(session, "PATIENCE_S", 0.2)
+    with studio.home(tmp_path / "home", monkeypatch) as opened:
+        yield opened
+
+
+def told(at: AppTest) -> list[str]:
+    studio.check(at)
+    return [str(told.value).replace("\\", "") for told in (*at.error, *at.toast)]
+
+
+@pytest.mark.parametrize("page", ["home", "catalog", "jobs", "evaluate", "compare", "hardware"])
+def test_pages_are_read_while_another_writes(home: Workspace, page: str) -> None:
+    studio.install_job(home, JobState.SUCCEEDED)
+    studio.evaluation(home, simulated.evaluation())
+    with held(home.settings.home, "NORMAL"):
+        assert told(studio.open_page(page)) == []
+
+
+def test_a_click_that_cannot_be_written_is_told_and_can_be_done_again(home: Workspace) -> None:
+    at = studio.open_page("hardware")
+    with held(home.settings.home, "NORMAL"):
+        at.button(key="install-serve").click().run()
+        assert len(told(at)) == 1 and "locked by another program" in told(at)[0]
+        assert jobs.active(home) == []
+    at.button(key="install-serve").click().run()
+    assert len(at.error) == 0 and [job.kind for job in jobs.active(home)] == ["install"]
+
+
+def test_a_database_held_before_the_studio_came_is_one_sentence_and_mends_itself(home: Workspace) -> None:
+    home.store.engine.dispose()
+    with held(home.settings.home, "EXCLUSIVE"):
+        st.cache_resource.clear()
+        at = AppTest.from_file(str(studio.ROOT / "app" / "main.py"), default_timeout=studio.TIMEOUT_S).run()
+        assert len(told(at)) == 1 and "locked" in told(at)[0]
+    assert told(at.run()) == [] and at.title[0].value == "Whetstone"

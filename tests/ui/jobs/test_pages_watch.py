@@ -1,0 +1,291 @@
+"""Home, Jobs and Job in every state: empty, one, many, running, failed, and what a URL can get wrong."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from backend.domain.jobs.jobs import Event, JobState
+from backend.service import Workspace
+from backend.service.jobs import jobs
+from backend.store import history, queue
+from tests import simulated, studio
+
+MARKUP = "<script>alert(1)</script> **bold** [x](javascript:y)"
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
+    with studio.home(tmp_path, monkeypatch) as opened:
+        yield opened
+
+
+def running(home: Workspace) -> str:
+    events = [
+        Event(kind="phase", phase="load", message="Loading", progress=0.1),
+        Event(kind="phase", phase="quantize", message="Quantizing", total=8, unit="layers", progress=0.2, eta_s=50.0),
+        Event(kind="warning", message="A layer was left alone."),
+        Event(kind="progress", phase="quantize", done=4, total=8, unit="layers", rate=0.5, progress=0.6, eta_s=12.0),
+    ]
+    return studio.optimize_job(home, JobState.RUNNING, events=events).id
+
+
+def succeeded(home: Workspace) -> tuple[str, str]:
+    job = studio.optimize_job(home, JobState.SUCCEEDED)
+    made = studio.artifact(home, job, studio.optimize_spec(home).model)
+    result = {
+        "artifact": made, "bytes_before": 22_000_000, "bytes_after": 13_000_000, "seconds": 71.0, "peak_rss_bytes": 700_000_000,
+        "quality": {"perplexity_before": 61.8, "perplexity_after": 61.9, "kl_mean": 0.0004, "kl_ci95": [0.0003, 0.0005]},
+    }  # fmt: skip
+    with home.store.session() as session:
+        queue.get(session, job.id).result = json.dumps(result)
+    return job.id, made
+
+
+def test_home_on_the_first_visit_offers_three_ways(home: Workspace) -> None:
+    at = studio.open_page("home")
+    said = studio.says(at)
+    assert "Nothing is running." in said and "the verdict will stand here" in said
+    assert "The starter model" in said and "The catalog" in said and "Your own folder" in said
+    assert "No supervisor is running" in at.warning[0].value
+
+
+def test_no_banner_while_a_supervisor_lives(home: Workspace) -> None:
+    studio.supervisor(home)
+    assert not studio.open_page("home").warning
+
+
+def test_home_shows_running_jobs_and_the_latest_verdicts(home: Workspace) -> None:
+    running(home)
+    studio.evaluation(home, simulated.evaluation())
+    said = studio.says(studio.open_page("home"))
+    assert "Optimize starter with w8a8" in said and "60%" in said and re.search(r"about \d+ s left", said)
+    assert "At 16 streams `w8a8` gives" in said and "Measured 2026-01-02 03:04:05 on Simulated CPU" in said
+
+
+def test_a_double_click_on_the_starter_is_one_job(home: Workspace) -> None:
+    at = studio.open_page("home")
+    starter = next(button for button in at.button if button.label == "Optimize the starter")
+    starter.click().run()
+    studio.check(at)
+    at.switch_page("../pages/home.py").run()
+    next(button for button in at.button if button.label == "Optimize the starter").click().run()
+    assert jobs.count(home) == 1
+    assert "Optimize starter with w8a8" in at.title[0].value
+
+
+def test_a_folder_that_is_no_model_is_told_in_a_sentence(home: Workspace, tmp_path: Path) -> None:
+    at = studio.open_page("home")
+    at.text_input(key="folder").set_value(str(tmp_path / "nothing")).run()
+    next(button for button in at.button if button.label == "Look at it").click().run()
+    studio.check(at)
+    assert "There is no folder" in at.error[0].value
+
+
+def test_jobs_when_empty_say_what_will_stand_there(home: Workspace) -> None:
+    said = studio.says(studio.open_page("jobs"))
+    assert "Nothing is running" in said and "Jobs that have ended will stand here" in said
+
+
+def test_the_queue_stands_in_its_order_and_moves_to_the_front(home: Workspace) -> None:
+    first, second = studio.install_job(home).id, studio.install_job(home, title="The second").id
+    at = studio.open_page("jobs")
+    assert "number 1 in the queue" in studio.says(at) and "number 2 in the queue" in studio.says(at)
+    at.button(key=f"jobs-move-to-front-{second}").click().run()
+    studio.check(at)
+    assert [job.id for job in jobs.active(home)] == [second, first]
+
+
+def test_cancelling_asks_once_more(home: Workspace) -> None:
+    job = studio.install_job(home).id
+    at = studio.open_page("jobs")
+    assert "Stop this job?" in studio.says(at)
+    at.button(key=f"jobs-cancel-{job}").click().run()
+    studio.check(at)
+    assert jobs.show(home, job).state is JobState.CANCELLED
+
+
+def test_a_failed_job_says_why_and_runs_again(home: Workspace) -> None:
+    job = studio.install_job(home, JobState.FAILED, error="The disk filled up.").id
+    at = studio.open_page("jobs")
+    assert "The disk filled up." in studio.says(at)
+    menu = at.get("menu_button")[0]
+    menu.click("Retry").run()
+    studio.check(at)
+    assert [found.parent for found in jobs.active(home)] == [job]
+
+
+@pytest.fixture
+def many(home: Workspace) -> Workspace:
+    begun = datetime(2026, 1, 1, tzinfo=UTC)
+    with home.store.session() as session:
+        for number in range(45):
+            row = studio.job_row(number, JobState.FAILED if number % 9 == 0 else JobState.SUCCEEDED)
+            row.created_at = begun + timedelta(minutes=number)
+            session.add(row)
+    return home
+
+
+def test_pages_and_filters_come_from_the_url(many: Workspace) -> None:
+    assert "1 to 20 of 45" in studio.says(studio.open_page("jobs"))
+    assert "41 to 45 of 45" in studio.says(studio.open_page("jobs", page="3"))
+    failed = studio.says(studio.open_page("jobs", state=["failed"]))
+    assert "1 to 5 of 5" in failed and "succeeded" not in failed
+    assert "Job number 17" in studio.says(studio.open_page("jobs", words="NUMBER 17"))
+    assert "No ended job matches" in studio.says(studio.open_page("jobs", words="100%_"))
+
+
+@pytest.mark.parametrize("query", [{"page": "999"}, {"page": "x"}, {"state": "<b>"}, {"kind": "nothing"}])
+def test_a_url_with_nonsense_shows_the_jobs(many: Workspace, query: dict[str, str]) -> None:
+    assert "of 45, newest first" in studio.says(studio.open_page("jobs", **query))
+
+
+def test_a_filter_goes_back_to_the_first_page(many: Workspace) -> None:
+    at = studio.open_page("jobs", page="3")
+    at.text_input(key="words").set_value("number").run()
+    studio.check(at)
+    assert "1 to 20 of 45" in studio.says(at)
+
+
+@pytest.mark.parametrize("wanted", ["j-unknown", "../../etc/passwd", MARKUP, "é" * 5000])
+def test_an_unknown_job_is_one_sentence(home: Workspace, wanted: str) -> None:
+    at = studio.open_page("job", id=wanted)
+    assert len(at.error) == 1 and "There is no job" in at.error[0].value
+    assert "All jobs" in studio.links(at)
+
+
+def test_no_job_in_the_url_leads_to_the_list(home: Workspace) -> None:
+    at = studio.open_page("job")
+    assert "Choose a job" in at.info[0].value and studio.links(at) == ["All jobs"]
+
+
+def test_a_running_job_shows_phases_bar_rate_and_time_left(home: Workspace) -> None:
+    at = studio.open_page("job", id=running(home))
+    said = studio.says(at)
+    assert (
+        "60%" in said
+        and "4 of 8 layers, 0.5 layers/s" in said
+        and re.search(r"Time left about \d+ s", said)
+        and "as it went so far" in said
+    )
+    assert "A layer was left alone." in at.warning[-1].value and "Last event" in said
+    assert list(at.dataframe[0].value["Phase"]) == ["Loading", "Quantizing"]
+    assert list(at.dataframe[0].value["State"]) == ["ended", "running"]
+    assert "The log is empty so far." in said
+
+
+def test_a_failed_job_tells_its_error_before_all_else(home: Workspace) -> None:
+    job = studio.install_job(home, JobState.FAILED, error=f"It broke: {MARKUP}").id
+    folder = home.settings.jobs / job
+    folder.mkdir(parents=True)
+    (folder / "log.txt").write_text("collecting\nboom: no space\n")
+    at = studio.open_page("job", id=job)
+    assert "It broke" in at.error[0].value and "\\<script\\>" in at.error[0].value
+    assert "boom: no space" in at.code[0].value
+    at.text_input(key="log-words").set_value("BOOM").run()
+    assert at.code[0].value == "boom: no space"
+    next(button for button in at.button if button.label == "Retry").click().run()
+    studio.check(at)
+    assert jobs.active(home)[0].parent == job
+
+
+def test_a_succeeded_job_shows_its_result_and_the_next_step(home: Workspace) -> None:
+    job, made = succeeded(home)
+    at = studio.open_page("job", id=job)
+    said = studio.says(at)
+    assert (
+        "Weights 13 MB" in said
+        and "-41% from 22 MB" in said
+        and "Mean KL divergence 0.000400" in said
+        and "Peak memory 700 MB" in said
+    )
+    assert made in said and len(at.get("plotly_chart")) == 1
+    assert "Evaluate against the original" in [button.label for button in at.button]
+
+
+def test_a_result_that_was_deleted_is_said(home: Workspace) -> None:
+    job, made = succeeded(home)
+    with home.store.session() as session:
+        session.delete(history.artifact(session, made))
+    assert "has been deleted since" in studio.says(studio.open_page("job", id=job))
+
+
+@pytest.mark.parametrize("state", list(JobState))
+def test_every_state_has_a_page(home: Workspace, state: JobState) -> None:
+    assert str(state) in studio.says(studio.open_page("job", id=studio.install_job(home, state).id))
+
+
+def test_a_title_with_markup_stays_words(home: Workspace) -> None:
+    studio.install_job(home, JobState.FAILED, title=MARKUP)
+    at = studio.open_page("jobs")
+    assert any("\\<script\\>" in element.value and "\\*\\*bold" in element.value for element in at.markdown)
+
+
+def test_a_running_job_shows_the_range_of_what_is_left_and_what_it_uses(home: Workspace) -> None:
+    job = studio.optimize_job(home, JobState.RUNNING)
+    assert job.started_at is not None
+    begun = datetime.now(UTC) - timedelta(seconds=50)
+    paces = ((0, 0.1), (5, 0.2), (25, 0.3), (35, 0.4), (50, 0.5))
+    events = [
+        Event(kind="progress", phase="quantize", at=begun + timedelta(seconds=at), progress=progress) for at, progress in paces
+    ]
+    events.append(Event(kind="resource", at=begun + timedelta(seconds=5), data={"rss_bytes": 700_000_000, "cpu_percent": 150.0}))
+    with home.store.session() as session:
+        row = queue.get(session, job.id)
+        row.started_at = begun
+        history.append(session, row, events)
+    at = studio.open_page("job", id=job.id)
+    said = studio.says(at)
+    assert "Time left between " in said and "from the spread of its last 4 rates in this phase" in said
+    assert len(at.get("plotly_chart")) == 1 and "At most 700 MB of memory and on average 150 % of one core" in said
+
+
+def test_a_job_without_a_rate_says_that_its_end_is_unknown(home: Workspace) -> None:
+    events = [Event(kind="phase", phase="load", message="Loading", progress=0.02, eta_s=900.0)]
+    at = studio.open_page("job", id=studio.optimize_job(home, JobState.RUNNING, events=events).id)
+    said = studio.says(at)
+    assert "Time left unknown" in said and "900" not in said and "15 min" not in said
+
+
+@pytest.mark.parametrize("state", [JobState.FAILED, JobState.CANCELLED, JobState.LOST])
+def test_the_next_step_of_a_job_that_did_not_succeed_is_to_resume_it(home: Workspace, state: JobState) -> None:
+    job = studio.optimize_job(home, state, error="It ended: see `log`.")
+    at = studio.open_page("job", id=job.id)
+    primary = [button for button in at.button if button.proto.type == "primary"]
+    assert [button.label for button in primary] == ["Resume"]
+    assert {"Retry", "Clone"} <= {button.label for button in at.button}
+    assert "Change the recipe" in studio.links(at)
+    primary[0].click().run()
+    studio.check(at)
+    assert jobs.show(home, job.id).state is JobState.QUEUED
+
+
+def test_what_a_cancelled_job_keeps_is_shown_and_can_be_dropped(home: Workspace) -> None:
+    job = studio.optimize_job(home, JobState.CANCELLED)
+    assert "It keeps" not in studio.says(studio.open_page("job", id=job.id))
+    folder = home.settings.jobs / job.id / "resume"
+    folder.mkdir(parents=True)
+    (folder / "part-00000.safetensors").write_bytes(b"1" * 40_960)
+    at = studio.open_page("job", id=job.id)
+    assert "It keeps 41 kB of finished work" in studio.says(at)
+    at.button(key="job-drop").click().run()
+    studio.check(at)
+    assert "It keeps" not in studio.says(at) and not folder.exists()
+
+
+def test_the_specification_can_be_copied_and_downloaded(home: Workspace) -> None:
+    job = studio.optimize_job(home, JobState.FAILED)
+    at = studio.open_page("job", id=job.id)
+    assert json.loads(at.code[-1].value) == jobs.specification(home, job.id)
+    assert [button.proto.label for button in at.get("download_button")] == ["Download", "Download"]
+
+
+def test_what_a_person_wrote_into_an_error_stays_words(home: Workspace) -> None:
+    job = studio.install_job(home, JobState.FAILED, error=f"`x` and :material/home: and {MARKUP}")
+    shown = studio.open_page("job", id=job.id).error[0].value
+    assert shown.startswith("`x` and ") and ":material/home" not in shown and "\\<script\\>" in shown

@@ -1,0 +1,83 @@
+"""A model of one's own in every state, and the shell that stands around them."""
+
+from __future__ import annotations
+
+import gc
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from app import navigation
+from backend.domain.jobs.jobs import JobState
+from backend.service import Workspace
+from tests import simulated, studio
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
+    with studio.home(tmp_path / "home", monkeypatch) as opened:
+        yield opened
+
+
+def test_a_page_without_a_file_is_not_offered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "home.py").write_text("")
+    monkeypatch.setattr(navigation, "PAGES", tmp_path)
+    assert [entry.name for entries in navigation.present().values() for entry in entries] == ["home"]
+
+
+def test_a_model_shows_its_card_techniques_and_what_was_tried(home: Workspace) -> None:
+    job = studio.optimize_job(home, JobState.SUCCEEDED)
+    made = studio.artifact(home, job, studio.optimize_spec(home).model)
+    studio.evaluation(home, simulated.evaluation(names=("starter", "w8a8"), speeds=(1.0, 1.3)))
+    at = studio.open_page("model", id="starter")
+    said = studio.says(at)
+    assert "KV cache a token" in said and "`w8a8` gives" in said
+    assert made in " ".join(studio.links(at)) and made in [
+        name for table in at.dataframe for name in table.value.get("Artifact", [])
+    ]
+
+
+def test_a_model_nothing_was_tried_on_says_what_will_stand_there(home: Workspace) -> None:
+    said = studio.says(studio.open_page("model", id="starter-draft"))
+    assert "what you optimize will stand here" in said and "Nothing measured yet" in said
+
+
+def test_a_folder_of_ones_own_has_a_page(home: Workspace, tmp_path: Path, starter_draft: Path) -> None:
+    folder = tmp_path / "own_model"
+    shutil.copytree(starter_draft, folder)
+    assert "own_model" in studio.says(studio.open_page("model", id=str(folder)))
+
+
+@pytest.mark.parametrize(
+    "wanted", ["nothing", "/nowhere/at/all", "<img src=x onerror=y>", "..", "é" * 5000, "~nobody-here/x", "a\0b"]
+)
+def test_an_unknown_model_is_one_sentence(home: Workspace, wanted: str) -> None:
+    at = studio.open_page("model", id=wanted)
+    assert len(at.error) == 1 and studio.links(at) == ["Back to the catalog"]
+
+
+def test_no_model_in_the_url_leads_to_the_catalog(home: Workspace) -> None:
+    assert studio.links(studio.open_page("model")) == ["Open the catalog"]
+
+
+def test_what_pages_imported_is_left_out_of_garbage_collection(home: Workspace) -> None:
+    gc.unfreeze()
+    studio.open_page("hardware")
+    assert gc.get_freeze_count() > 50_000
+    frozen = gc.get_freeze_count()
+    studio.open_page("hardware")
+    assert gc.get_freeze_count() <= frozen  # nothing new was imported, so nothing more is kept
+
+
+def test_a_database_that_is_none_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "whetstone.db").write_text("this is not a database " * 100)
+    monkeypatch.setenv("WHETSTONE_HOME", str(tmp_path))
+    import streamlit as st
+    from streamlit.testing.v1 import AppTest
+
+    st.cache_resource.clear()
+    at = AppTest.from_file(str(studio.ROOT / "app" / "main.py"), default_timeout=studio.TIMEOUT_S).run()
+    studio.check(at)
+    assert len(at.error) == 1 and "cannot be opened" in at.error[0].value

@@ -1,0 +1,177 @@
+"""The catalog's page in every state, and the page of a model that is known by published facts alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from app.models import filters
+from app.models import table as catalog_table
+from backend.catalog.bundled import published
+from backend.domain.jobs.jobs import JobState
+from backend.domain.rules.kinds import CatalogFilter
+from backend.service import Workspace
+from backend.service.models import catalog, techniques
+from tests import studio
+
+LLAMA, GPTQ = "meta-textgeneration-llama-3-70b", "huggingface-llm-mistral-7b-openorca-gptq"
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
+    with studio.home(tmp_path / "home", monkeypatch) as opened:
+        yield opened
+
+
+def shown(at: AppTest) -> Any:
+    return at.dataframe[0].value
+
+
+def test_the_catalog_shows_what_is_published_beside_what_is_checked(home: Workspace) -> None:
+    at = studio.open_page("catalog")
+    table = shown(at)
+    assert list(table["Model"])[:2] == ["starter", "starter-draft"] and "1 to 20 of 75" in studio.says(at)
+    assert table.loc[0, "INT8 (W8A8)"] == "✓ works" and table.loc[1, "Draft model"] == "✗ no"
+    cells = [filters.CELLS[name] for name in filters.CELLS]
+    assert [list(table.loc[0, name]) for name in cells] == [[], [], []]  # no page lists the starter
+    falcon = table[table["Id"] == "huggingface-llm-falcon-180b-chat-bf16"].iloc[0]
+    assert [list(falcon[name]) for name in cells] == [["No"], ["Yes"], ["No"]] and falcon["Fits"] == "✗ no"
+    assert "never derived from each other" in studio.says(at)
+    assert {"starter", "Falcon 40B"} <= set(studio.links(at))
+
+
+def test_a_blank_cell_of_the_page_stays_blank(home: Workspace) -> None:
+    table = shown(studio.open_page("catalog", words="phi-2"))
+    assert list(table["Published: quantization"][0]) == ["Yes"] and list(table["Published: speculative decoding"][0]) == []
+
+
+def test_all_filters_stand_in_the_address(home: Workspace) -> None:
+    asked = {
+        "words": "llama", "technique": ["INT4 (AWQ)", "Published: provided draft"], "instance": "ml.g5.12xlarge",
+        "family": "LLaMA",
+        "licence": "llama2", "origin": "published", "min_parameters": "6", "max_parameters": "20", "min_context": "4096",
+        "max_context": "4096", "sort": "Most parameters",
+    }  # fmt: skip
+    at = studio.open_page("catalog", **asked)  # type: ignore[arg-type]
+    found = shown(at)
+    assert found["Id"][0].startswith("meta-textgeneration-llama-2-13b") and 0 < len(found) < 10
+    assert set(found["INT4 (AWQ)"]) == {"✓ works"} and set(found["Context"]) == {4096} and set(found["Licence"]) == {"llama2"}
+    for name, value in asked.items():
+        assert at.query_params[name] in (value, [value]), name
+
+
+def test_the_filter_on_an_instance_answers_with_those_that_fit(home: Workspace) -> None:
+    at = studio.open_page(
+        "catalog", technique="INT4 (AWQ)", instance="ml.g5.12xlarge", origin="published", sort="Most parameters"
+    )
+    expected = CatalogFilter(techniques=("awq",), target="ml.g5.12xlarge", origins=("published",))
+    assert f"of {catalog.count(home, expected)}." in studio.says(at) and "on ml.g5.12xlarge" in studio.says(at)
+    assert "Llama 3 70B" in list(shown(at)["Model"])
+    assert "No model matches" in studio.says(studio.open_page("catalog", technique="INT8 (W8A8)", instance="ml.inf2.48xlarge"))
+
+
+def test_why_not_is_said_with_reason_and_source(home: Workspace) -> None:
+    at = studio.open_page("catalog", why="true", origin="comes with Whetstone")
+    assert "no provided draft" in " ".join(at.dataframe[1].value["Why not"]) and set(at.dataframe[1].value["Source"])
+
+
+def test_nothing_found_offers_a_way_on(home: Workspace) -> None:
+    assert "No model matches" in studio.says(studio.open_page("catalog", words="nothing like it"))
+
+
+def test_a_folder_used_before_stands_in_the_catalog_even_when_it_is_gone(home: Workspace) -> None:
+    card = studio.optimize_spec(home).model.model_copy(update={"id": "mine", "origin": "folder", "path": "/nowhere/mine"})
+    studio.artifact(home, studio.optimize_job(home, JobState.SUCCEEDED), card)
+    table = shown(studio.open_page("catalog"))
+    assert list(table["Model"])[2] == "mine" and list(table["Origin"])[2] == "folder is gone"
+
+
+def test_the_catalog_pages_what_is_long_and_filters_before_it_pages(home: Workspace) -> None:
+    last = studio.open_page("catalog", page="4")
+    assert "61 to 75 of 75" in studio.says(last) and list(shown(last)["Id"])[-1] == "huggingface-llm-phi-2"
+    assert list(shown(studio.open_page("catalog", words="PHI-2"))["Model"]) == ["Phi-2"]
+
+
+@pytest.mark.parametrize("wanted", ["99", "-1", "x", "<b>", "9" * 400])
+def test_a_page_that_is_none_shows_one_that_is(home: Workspace, wanted: str) -> None:
+    assert "of 75" in studio.says(studio.open_page("catalog", page=wanted))
+
+
+@pytest.mark.parametrize("wanted", ["<img src=x onerror=y>", "é" * 5000, "%", "a\0b", "no such technique"])
+def test_odd_filters_in_the_address_leave_a_page_and_no_markup(home: Workspace, wanted: str) -> None:
+    names = ("technique", "instance", "sort", "min_parameters", "family", "origin")
+    for asked in ({"words": wanted}, dict.fromkeys(names, wanted)):
+        at = studio.open_page("catalog", **asked)
+        assert "<img" not in "".join(str(element.value) for element in (*at.markdown, *at.caption))
+        assert at.title[0].value == "Catalog" and len(at.error) == 0
+
+
+def test_bounds_the_wrong_way_round_are_one_sentence(home: Workspace) -> None:
+    at = studio.open_page("catalog", min_parameters="70", max_parameters="7")
+    assert len(at.error) == 1 and "exchange them" in at.error[0].value
+
+
+def test_a_file_edited_wrongly_is_told_and_the_studio_still_opens(
+    home: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    studio.open_page("catalog")
+    edited = tmp_path / "models.toml"
+    edited.write_text(published.MODELS.read_text().replace("falcon-40b-instruct-bf16", "falcon-40b-bf16"))
+    monkeypatch.setattr(published, "MODELS", edited)
+    at = studio.open_page("catalog")
+    assert len(at.error) == 0 and "two rows with jumpstart" in studio.says(at)
+    assert "of 75" in studio.says(at)
+    for page in ("home", "build", "import"):
+        assert len(studio.open_page(page).error) == 0
+
+
+def test_every_column_that_is_configured_is_one_of_the_table(home: Workspace) -> None:
+    line = catalog.listing(home, CatalogFilter(words="phi-2"))[0]
+    assert set(catalog_table.columns()) <= set(catalog_table.row(line)) >= set(techniques.titles())
+
+
+def test_a_published_model_shows_its_cells_beside_our_checks_and_why_one_is_greyed(home: Workspace) -> None:
+    at = studio.open_page("model", id=GPTQ, on="ml.g5.12xlarge")
+    said = studio.says(at)
+    assert "Mistral 7B OpenOrca GPTQ" in said and "Its weights are not here" in said and "apache-2.0" in said
+    assert "As published" in said and "As checked for ml.g5.12xlarge" in said
+    assert "is already quantized (gptq): start from its 16-bit original" in said and "Nearest that works" in said
+    assert "N-gram speculation works" in said.replace("*", "")
+    assert [badge for badge in said.splitlines() if "badge" in badge and "Yes" in badge]
+    assert "The cheapest instance that will do is `ml." in said and "estimated" in said
+
+
+def test_a_published_model_leads_to_import_and_to_the_builder(home: Workspace) -> None:
+    at = studio.open_page("model", id=LLAMA)
+    assert {"Import", "Plan a recipe"} <= {button.label for button in at.button}
+    assert "Gated" in studio.says(at) and "Pre-optimized" in studio.says(at)
+    assert "meta-llama/Llama-3.2-1B" in studio.says(at)
+
+
+def test_a_draft_that_is_published_but_not_known_is_said(home: Workspace) -> None:
+    assert "no public one is known" in studio.says(studio.open_page("model", id="huggingface-llm-mistral-7b"))
+
+
+def test_memory_is_shown_by_weights_and_as_a_table(home: Workspace) -> None:
+    at = studio.open_page("model", id=LLAMA, weights="INT4 (AWQ)")
+    rows = next(table.value for table in at.dataframe if "Accelerators used" in table.value)
+    fits = dict(zip(rows["Hardware"], rows["Fits"], strict=True))
+    assert fits["4 x A10G (g5)"] == "yes" and fits["1 x A10G (g5)"] == "no"
+    original = studio.open_page("model", id=LLAMA)
+    rows = next(table.value for table in original.dataframe if "Accelerators used" in table.value)
+    assert dict(zip(rows["Hardware"], rows["Fits"], strict=True))["4 x A10G (g5)"] == "no"
+
+
+def test_an_embedding_model_has_no_cache(home: Workspace) -> None:
+    assert "an embedding model generates no tokens" in studio.says(
+        studio.open_page("model", id="huggingface-textembedding-bloom-7b1")
+    )
+
+
+@pytest.mark.parametrize("name", list(published.published())[::24])
+def test_a_published_models_page_opens(home: Workspace, name: str) -> None:
+    assert len(studio.open_page("model", id=name).error) == 0

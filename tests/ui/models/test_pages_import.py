@@ -1,0 +1,176 @@
+"""Import: a folder is read before anything happens, what is wrong with it is one sentence, and the catalog then lists it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from backend.catalog.cards.licence import licence
+from backend.domain.errors import NotFound
+from backend.service import Workspace
+from backend.service.models import models
+from backend.settings import ASSETS
+from tests import studio
+
+HOSTILE = "<img src=x onerror=alert(1)> *b* :red[x], $y$"
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
+    with studio.home(tmp_path / "home", monkeypatch) as opened:
+        studio.supervisor(opened)
+        yield opened
+
+
+def folder(parent: Path, name: str = "mine") -> Path:
+    """A sound model: the starter's draft under another name."""
+    shutil.copytree(ASSETS / "starter" / "draft", parent / name)
+    return parent / name
+
+
+def test_an_empty_page_says_what_it_takes_and_what_will_stand_there(home: Workspace) -> None:
+    at = studio.open_page("import")
+    said = studio.says(at)
+    assert "what fits it will stand here" in said and "id of a model on a hub" in said
+    assert "Models that you import will stand here" in said
+    assert at.button(key="import").disabled
+
+
+def test_a_folder_is_read_before_it_is_imported_and_then_stands_in_the_catalog(home: Workspace, tmp_path: Path) -> None:
+    path = folder(tmp_path)
+    (path / "README.md").write_text("---\nlicense: apache-2.0\n---\n# Mine\n")
+    at = studio.open_page("import", folder=str(path))
+    said = studio.says(at)
+    assert "mine" in said and "Licence apache-2.0 (README.md)" in said.replace("*", "") and "Parameters" in said
+    assert "Technique" in at.dataframe[0].value.columns
+    assert models.remembered(home) == []
+    at.button(key="import").click().run()
+    studio.check(at)
+    assert "is in the catalog" in at.success[0].value
+    assert [known.card.path for known in models.remembered(home)] == [str(path)]
+    catalog = studio.open_page("catalog")
+    assert "mine" in list(catalog.dataframe[0].value["Model"])
+
+
+def test_imported_twice_it_is_listed_once_and_forgotten_it_is_gone(home: Workspace, tmp_path: Path) -> None:
+    path = folder(tmp_path)
+    for source in (str(path), f"{path}/../mine"):
+        models.remember(home, source)
+    assert len([known for known in models.known(home) if known.card.path == str(path)]) == 1
+    at = studio.open_page("import")
+    at.button(key=f"forget-{path}").click().run()
+    studio.check(at)
+    assert models.remembered(home) == []
+    with pytest.raises(NotFound, match="was not imported"):
+        models.forget(home, str(path))
+
+
+def test_a_folder_that_went_away_is_said(home: Workspace, tmp_path: Path) -> None:
+    path = folder(tmp_path)
+    models.remember(home, str(path))
+    shutil.rmtree(path)
+    assert "the folder is gone" in studio.says(studio.open_page("import"))
+    assert [known.present for known in models.remembered(home)] == [False]
+
+
+def test_a_bundled_model_is_there_already(home: Workspace) -> None:
+    at = studio.open_page("import", folder="starter")
+    assert "comes with Whetstone" in at.success[0].value
+    assert models.remember(home, "starter").card.origin == "starter"
+    assert models.remembered(home) == []
+
+
+def break_config(path: Path) -> None:
+    (path / "config.json").unlink()
+
+
+def break_pickle(path: Path) -> None:
+    (path / "model.safetensors").rename(path / "pytorch_model.bin")
+
+
+def break_header(path: Path) -> None:
+    (path / "model.safetensors").write_bytes(b"\xff" * 64)
+
+
+def break_json(path: Path) -> None:
+    (path / "config.json").write_text("{")
+
+
+def break_agreement(path: Path) -> None:
+    config = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps({**config, "vocab_size": 7}))
+
+
+def break_tokenizer(path: Path) -> None:
+    for file in path.glob("tokenizer*"):
+        file.unlink()
+
+
+@pytest.mark.parametrize(
+    ("breaks", "says"),
+    [
+        (break_config, "has no config"),
+        (break_pickle, "pickled weights"),
+        (break_header, "model.safetensors"),
+        (break_json, "not valid JSON"),
+        (break_agreement, "belong to different models"),
+        (break_tokenizer, "no tokenizer"),
+        (shutil.rmtree, "There is no folder"),
+    ],
+)
+def test_what_is_no_model_is_one_sentence(home: Workspace, tmp_path: Path, breaks: object, says: str) -> None:
+    path = folder(tmp_path)
+    breaks(path)  # type: ignore[operator]
+    at = studio.open_page("import", folder=str(path))
+    assert len(at.error) == 1 and says in at.error[0].value.replace("\\", "")
+    assert at.button(key="import").disabled
+
+
+@pytest.mark.parametrize(
+    "asked", ["<b>x</b>", "../../../etc", "~nobody/x", "x" * 5000, "a\nb", "/dev/null", "\\\\host\\share", "   "]
+)
+def test_nonsense_in_the_address_is_at_most_one_sentence(home: Workspace, asked: str) -> None:
+    at = studio.open_page("import", folder=asked)
+    assert len(at.error) == (0 if asked.isspace() else 1)
+    assert all(len(error.value) < 2000 for error in at.error)
+
+
+def test_a_name_with_markup_is_shown_as_words_everywhere(home: Workspace, tmp_path: Path) -> None:
+    path = folder(tmp_path, HOSTILE)
+    models.remember(home, str(path))
+    for page, query in (
+        ("import", {"folder": str(path)}),
+        ("catalog", {}),
+        ("model", {"id": str(path)}),
+        ("build", {"model": str(path)}),
+    ):
+        at = studio.open_page(page, **query)
+        kinds = (at.title, at.subheader, at.markdown, at.caption, at.info, at.success, at.error)
+        for words in [str(element.value) for kind in kinds for element in kind] + [
+            link.proto.label for link in at.get("page_link")
+        ]:
+            assert not re.search(r"(?<!\\)<img|(?<!\\):red", words), (page, words)
+        assert not at.error, page
+
+
+@pytest.mark.parametrize(
+    ("files", "says"),
+    [
+        ({"README.md": "---\nlicense: mit\n---\n"}, "mit (README.md)"),
+        ({"README.md": "---\nlicense: other\nlicense_name: llama3\n---\n"}, "llama3 (README.md)"),
+        ({"README.md": "# no front matter\nlicense: mit\n", "LICENSE": "\n  Apache License\n"}, "Apache License (LICENSE)"),
+        ({"README.md": "---\nlicense: [a, b]\n---\n"}, None),
+        ({"README.md": "---\n[[[\n---\n"}, None),
+        ({"README.md": "---\nlicense: " + "x" * 500 + "\n---\n"}, "x" * 120 + " (README.md)"),
+        ({}, None),
+    ],
+)
+def test_a_licence_is_what_the_folder_says(tmp_path: Path, files: dict[str, str], says: str | None) -> None:
+    for name, content in files.items():
+        (tmp_path / name).write_text(content)
+    assert licence(tmp_path) == says

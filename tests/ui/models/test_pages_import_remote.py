@@ -1,0 +1,71 @@
+"""Import from a hub: the card before the download, the licence asked for, one job, one sentence where it fails."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import streamlit as st
+
+from backend.domain.jobs.jobs import JobKind
+from backend.service import Workspace
+from backend.service.jobs import jobs
+from tests import studio
+from tests.fakes.running import running
+from tests.hubs import FakeHub
+from tests.tiny import tiny_llama
+
+ID = "org/tiny"
+
+
+@pytest.fixture(scope="module")
+def running_hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeHub]:
+    root = tmp_path_factory.mktemp("hub")
+    shutil.copytree(tiny_llama(tmp_path_factory.mktemp("model") / "tiny"), root / ID)
+    with running("hub.py", "--root", root) as url:
+        yield FakeHub(url, root)
+
+
+@pytest.fixture
+def hub(running_hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> FakeHub:
+    st.cache_data.clear()
+    return running_hub.reset(ID, monkeypatch)
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
+    with studio.home(tmp_path / "home", monkeypatch) as opened:
+        studio.supervisor(opened)
+        yield opened
+
+
+def test_a_hub_id_shows_its_card_and_imports_as_one_job(home: Workspace, hub: FakeHub) -> None:
+    at = studio.open_page("import", folder=ID)
+    said = studio.says(at)
+    assert "Download" in said and "apache-2.0" in said
+    assert not at.button(key="import").disabled
+    at.button(key="import").click().run()
+    assert [job.kind for job in jobs.active(home)] == [JobKind.IMPORT]
+
+
+def test_a_licence_with_conditions_must_be_accepted_first(home: Workspace, hub: FakeHub) -> None:
+    hub.settings(ID, licence="llama3", gated=False)
+    at = studio.open_page("import", folder=ID)
+    assert at.button(key="import").disabled
+    at.checkbox[0].check().run()
+    studio.check(at)
+    at.button(key="import").click().run()
+    (job,) = jobs.active(home)
+    assert jobs.specification(home, job.id)["accepted"]
+
+
+@pytest.mark.parametrize("source", ["org/nothing", "org/<b>x", "s3://no such bucket/x"])
+def test_a_model_that_is_not_there_is_one_sentence(
+    home: Workspace, hub: FakeHub, source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    at = studio.open_page("import", folder=source)
+    assert len(at.error) == 1
+    assert jobs.active(home) == []

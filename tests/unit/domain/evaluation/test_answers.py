@@ -1,0 +1,109 @@
+"""Agreement of answers: by hand and by properties."""
+
+from __future__ import annotations
+
+from statistics import fmean
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backend.domain.evaluation.answers import agreement, answered, exact, mean_interval, pooled_interval, token_f1
+from backend.domain.evaluation.document import Quality, Variant
+from backend.domain.limits.objective import wilson
+from backend.settings import ASSETS
+from backend.worker.measuring.answers import compare_answers
+
+WORDS = st.lists(st.sampled_from(["a", "b", "c", "def", "x=1"]), max_size=8).map(" ".join)
+
+
+def test_by_hand() -> None:
+    # 2 of 3 words shared on either side.
+    assert token_f1("the cat sat", "the cat ran") == pytest.approx(2 / 3)
+    # Precision 1/1, recall 1/4.
+    assert token_f1("a b c d", "a") == pytest.approx(2 * 1 * 0.25 / 1.25)
+    assert token_f1("a a b", "a b b") == pytest.approx(2 / 3)
+    assert token_f1("", "") == 1 and token_f1("", "a") == 0
+
+
+def test_white_space_does_not_count_but_case_does() -> None:
+    assert exact("a  b\n", "a b") and not exact("A b", "a b")
+
+
+@given(WORDS, WORDS)
+def test_it_is_symmetric_between_0_and_1_and_1_for_the_same_bag(first: str, second: str) -> None:
+    found = token_f1(first, second)
+    assert 0 <= found <= 1 and found == token_f1(second, first)
+    assert (found == 1) == (sorted(first.split()) == sorted(second.split()))
+    assert not exact(first, second) or found == 1
+
+
+def test_means_over_the_pairs() -> None:
+    found = agreement([("a b", "a b"), ("c d", "c e")])
+    assert found is not None and found.exact_match == 0.5 and found.token_f1 == pytest.approx(0.75) and found.answers == 2
+    assert found.exact_ci95 == wilson(1, 2)
+    # Standard deviation sqrt(1/8), t = 12.706 with one degree of freedom: wider than a share can be.
+    assert found.token_f1_ci95 == (0.0, 1.0)
+    assert agreement([]) is None
+
+
+def test_a_request_that_failed_agrees_with_nothing() -> None:
+    assert answered(["a", None, "", None], ["a", "b", "", None]) == [("a", "a"), ("", "")]
+    assert agreement(answered([None] * 3, [None] * 3)) is None
+    with pytest.raises(ValueError, match="shorter"):
+        answered(["a"], [])
+
+
+def test_the_interval_of_a_mean_by_hand() -> None:
+    # Mean 0.8, standard deviation 0.1, t = 4.3027 with two degrees of freedom: 0.8 -+ 4.3027 x 0.1 / sqrt(3).
+    assert mean_interval([0.7, 0.8, 0.9]) == pytest.approx((0.8 - 0.248415, 1.0), abs=1e-5)
+    assert mean_interval([0.5]) is mean_interval([1.0, 1.0, 1.0]) is None
+
+
+@given(st.lists(st.floats(0, 1), min_size=2, max_size=20))
+def test_the_interval_of_a_mean_of_shares_holds_it_and_is_one_of_shares(shares: list[float]) -> None:
+    found = mean_interval(shares)
+    if found is not None:
+        assert 0 <= found[0] <= fmean(shares) + 1e-12 and fmean(shares) - 1e-12 <= found[1] <= 1
+
+
+@given(st.floats(0, 1), st.lists(st.integers(1, 500), min_size=1, max_size=20))
+def test_a_share_over_tokens_is_as_sure_as_its_answers_are_many(share: float, lengths: list[int]) -> None:
+    """However many tokens: never narrower than as many answers of one length, and of one length just so."""
+    low, high = pooled_interval(share, lengths)
+    even = wilson(share * len(lengths), len(lengths))
+    assert 0 <= low <= share + 1e-9 and share - 1e-9 <= high <= 1
+    assert high - low >= even[1] - even[0] - 1e-9
+    assert pooled_interval(share, [lengths[0]] * len(lengths)) == pytest.approx(even)
+
+
+def test_a_share_of_no_tokens_says_nothing() -> None:
+    assert pooled_interval(0.0, []) == pooled_interval(0.0, [0, 0]) == (0.0, 1.0)
+
+
+SERVED = Variant(name="a", source="http://a", kind="url", url="http://a")
+
+
+def test_only_what_both_answered_is_compared_and_counted() -> None:
+    found = compare_answers(SERVED, {0: ["a b", None, "c", "d"], 1: ["a b", "x", None, "e"], 2: [None] * 4})
+    assert found[1] == {
+        "answers": 2, "answers_asked": 4, "exact_match": 0.5, "token_f1": 0.5,
+        "exact_ci95": wilson(1, 2), "token_f1_ci95": (0.0, 1.0),
+    }  # fmt: skip
+    assert found[2] == {"answers": 0, "answers_asked": 4}, "failures on either side are no agreement"
+    assert found[0] == {"exact_match": 1.0, "token_f1": 1.0}, "the baseline was compared with nothing"
+    assert all(Quality().model_copy(update=each).model_dump() for each in found.values())
+
+
+def test_tokens_are_compared_where_the_baseline_has_a_tokenizer() -> None:
+    """Each answer is one draw, so of two, one of which parts at its first token, little is known."""
+    model = SERVED.model_copy(update={"kind": "model", "url": None, "model_path": str(ASSETS / "starter" / "target")})
+    found = compare_answers(model, {0: ["def add", "x", "a"], 1: ["def add", "y", None]})
+    share, (low, high) = found[1]["greedy_match"], found[1]["greedy_ci95"]
+    assert 0 < share < 1 and 0 < low < share < high < 1 and high - low > 0.5
+    assert found[0]["greedy_match"] == 1 and "greedy_ci95" not in found[0]
+
+
+def test_a_baseline_that_answers_nothing_gives_no_figures() -> None:
+    assert compare_answers(SERVED, {0: [None, None], 1: ["a", "b"]}) == {0: {}, 1: {"answers": 0, "answers_asked": 2}}
+    assert compare_answers(SERVED, {1: ["a"]}) == {}

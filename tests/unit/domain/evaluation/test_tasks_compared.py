@@ -1,0 +1,117 @@
+"""Scores of tasks against the first variant's, in tables and in conditions of a pipeline."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+import pytest
+
+from backend.domain.evaluation.document import Evaluation
+from backend.domain.evaluation.task_score import TaskScore
+from backend.domain.evaluation.tasks import SAMPLES_FOR_VERDICT, compare, of_samples
+from backend.domain.limits import gates
+from backend.evaluate.report import tables
+from backend.evaluate.report.content import content
+from backend.present.charts import evaluation
+from backend.present.report import Extras
+from backend.present.tables import tasks
+from tests import measured
+
+
+def score(value: float, metric: str = "acc", **more: object) -> TaskScore:
+    told = {"stderr": 0.05, "samples": 100, "higher_is_better": True, "harness": "lm-eval 0.4.13", "sha256": "ab" * 32, **more}
+    return TaskScore(task="sums", metric=metric, value=value, **told)  # type: ignore[arg-type]
+
+
+def right(numbers: range, samples: int = 100) -> dict[int, float]:
+    return {number: float(number in numbers) for number in range(samples)}
+
+
+def test_a_score_is_compared_by_sample_and_said_in_words() -> None:
+    found = compare({
+        0: [of_samples(score(0.6), right(range(60)))],
+        1: [of_samples(score(0.3), right(range(30)))],
+        2: [of_samples(score(0.6), right(range(60)))],
+        3: [of_samples(score(0.62), right(range(62)))],
+    })  # fmt: skip
+    assert found[0][0].verdict is None and found[0][0].difference is None
+    worse, same, close = found[1][0], found[2][0], found[3][0]
+    assert worse.verdict is not None and worse.verdict.startswith("worse (-0.300, 95% -0.") and worse.compared == 100
+    assert worse.ci95 is not None and worse.ci95[1] < 0 and worse.p_value is not None and worse.p_value < 0.001
+    for each in (same, close):
+        assert each.verdict is not None and each.verdict.startswith("no significant difference")
+        assert each.ci95 is not None and each.ci95[0] <= 0 <= each.ci95[1]
+
+
+def test_all_tests_of_the_tasks_are_corrected_together() -> None:
+    baseline, variant = right(range(50)), right(range(39))
+    alone = compare({0: [of_samples(score(0.5), baseline)], 1: [of_samples(score(0.39), variant)]})[1][0]
+    others = {k: [of_samples(score(0.5), baseline)] for k in range(2, 9)}
+    among = compare({0: [of_samples(score(0.5), baseline)], 1: [of_samples(score(0.39), variant)], **others})[1][0]
+    assert alone.p_value is not None and among.p_value is not None
+    assert among.p_value == pytest.approx(8 * alone.p_value)
+    assert among.ci95 is not None and alone.ci95 is not None and among.ci95[0] < alone.ci95[0]
+
+
+def test_lower_may_be_better_and_a_figure_that_is_no_mean_goes_by_its_errors() -> None:
+    each = dict.fromkeys(range(100), 1.0)
+    first = of_samples(score(40.0, "ter", higher_is_better=False, stderr=1.0), each)
+    second = of_samples(score(30.0, "ter", higher_is_better=False, stderr=1.0), each)
+    assert first.each is None
+    found = compare({0: [first], 1: [second]})[1][0]
+    assert found.verdict is not None and found.verdict.startswith("better (-10.0, 95% -12.8 to -7.23)")
+
+
+def test_few_samples_give_figures_without_a_verdict() -> None:
+    few = SAMPLES_FOR_VERDICT - 1
+    pair = [of_samples(score(k / few, samples=few), right(range(k), few)) for k in (few, 0)]
+    found = compare({0: [pair[0]], 1: [pair[1]]})[1][0]
+    assert found.verdict == "too few samples for a verdict (19, it takes 20)" and found.p_value is None
+    assert found.difference == -1
+
+
+def test_what_the_baseline_was_not_scored_on_is_not_compared() -> None:
+    found = compare({1: [of_samples(score(0.3), right(range(30)))]})
+    assert found[1][0].verdict is None and found[1][0].difference is None
+    assert compare({}) == {}
+
+
+@pytest.fixture
+def scored() -> Evaluation:
+    document = measured.document()
+    scores = compare({
+        0: [of_samples(score(0.6), right(range(60)))],
+        1: [of_samples(score(0.3), right(range(30)))],
+    })  # fmt: skip
+    results = [result.model_copy(update={"tasks": scores.get(k, [])}) for k, result in enumerate(document.variants)]
+    return document.model_copy(update={"variants": results})
+
+
+def test_the_document_reads_back_and_an_old_one_has_no_tasks(scored: Evaluation) -> None:
+    assert Evaluation.model_validate_json(scored.model_dump_json()) == scored
+    assert tasks.basis(measured.document()) is None and tasks.rows(measured.document()) == []
+
+
+def test_tables_report_and_csv_have_the_scores(scored: Evaluation) -> None:
+    rows = tasks.rows(scored)
+    assert [(row["Variant"], row["Score"]) for row in rows] == [(scored.variants[0].name, 0.6), (scored.variants[1].name, 0.3)]
+    assert tables.found(scored)["tasks"] == rows
+    assert "lm-eval 0.4.13" in str(content(scored, Extras())["tasks"])
+    lines = list(csv.DictReader(io.StringIO(evaluation.csv(scored))))
+    by_variant = {line["Variant"]: line["Task sums acc"] for line in lines}
+    assert list(by_variant.values()) == ["0.6", "0.3", "", ""]
+
+
+def test_a_pipeline_may_fail_by_a_task(scored: Evaluation) -> None:
+    gate = gates.read("task.sums.acc < 50%")
+    assert gate.limit == 0.5
+    gates.check([gate], [1], quality=False, priced=False, tasks=["task.sums.acc"])
+    found = gates.breaches(scored, [gate])
+    assert [breach.value for breach in found] == [0.3, None, None], "what was not scored cannot pass"
+    with pytest.raises(gates.InvalidGate, match="needs --tasks"):
+        gates.check([gate], [1], quality=True, priced=False)
+    with pytest.raises(gates.InvalidGate, match=r"the tasks give task\.sums\.acc"):
+        gates.check([gates.read("task.sums.f1 < 1")], [1], quality=True, priced=False, tasks=["task.sums.acc"])
+    with pytest.raises(gates.InvalidGate, match="one figure a variant"):
+        gates.read("task.sums.acc < 0.5 at 4")

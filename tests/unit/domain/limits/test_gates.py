@@ -1,0 +1,237 @@
+"""Conditions of a pipeline: what can be written, where they hold, and that what was not measured never passes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from backend.cli.main import app
+from backend.cli.verbs.evaluate import summary
+from backend.domain.errors import GateFailed
+from backend.domain.evaluation.comparison import compare
+from backend.domain.evaluation.document import EvaluateOptions, Evaluation, Quality, VariantResult
+from backend.domain.limits import gates
+from backend.domain.limits.gates import InvalidGate
+from backend.service import Workspace
+from backend.service.evaluations import evaluations
+from backend.service.jobs import jobs
+from tests import simulated
+
+
+@pytest.fixture(scope="module")
+def document() -> Evaluation:
+    return simulated.evaluation()
+
+
+def held(document: Evaluation, *written: str) -> list[str]:
+    return [breach.words for breach in gates.breaches(document, [gates.read(text) for text in written])]
+
+
+@pytest.mark.parametrize(
+    ("written", "metric", "limit", "at"),
+    [
+        ("ttft_p95 > 300ms", "ttft_p95", 300.0, None),
+        ("ttft_p95>0.3s", "ttft_p95", 300.0, None),
+        ("  tpot_p50 >= 500us at 4 ", "tpot_p50", 0.5, 4),
+        ("client_latency_mean > 2000", "client_latency_mean", 2000.0, None),
+        ("kl_mean > 0.02", "kl_mean", 0.02, None),
+        ("perplexity_increase > 1%", "perplexity_increase", 0.01, None),
+        ("error_share > 1 % at 16", "error_share", 0.01, 16),
+        ("ttft_p95 > 0.3s at 0.5/s", "ttft_p95", 300.0, 0.5),
+        ("ttft_p95 > 0.3s at 4 requests/s", "ttft_p95", 300.0, 4),
+        ("output_tokens_per_s < 1e3", "output_tokens_per_s", 1000.0, None),
+        ("ready_seconds > 90s", "ready_seconds", 90.0, None),
+    ],
+)
+def test_what_can_be_written(written: str, metric: str, limit: float, at: int | None) -> None:
+    gate = gates.read(written)
+    assert (gate.metric, gate.limit, gate.at) == (metric, pytest.approx(limit), at)
+    assert gate.per_second == written.endswith("/s")
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("", "is not a condition"),
+        ("ttft_p95", "is not a condition"),
+        ("ttft_p95 == 3", "is not a condition"),
+        ("ttft_p95 > 3 at four", "is not a condition"),
+        ("ttft_p96 > 300ms", "did you mean ttft_p9"),
+        ("ttft_p95 > 3%", "write ms, s or us"),
+        ("kl_mean > 3ms", "has no unit ms"),
+        ("kl_mean > 0.1 at 4", "one figure a variant"),
+        ("kl_mean > 1e999", "is no number"),
+        ("kl_mean > 1.2.3", "is no number"),
+    ],
+)
+def test_what_cannot_is_told_in_one_sentence(written: str, said: str) -> None:
+    with pytest.raises(InvalidGate, match="--fail-if is wrong") as told:
+        gates.read(written)
+    assert said in str(told.value)
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_read_or_refused(written: str) -> None:
+    try:
+        gate = gates.read(written)
+    except InvalidGate:
+        return
+    assert gate.metric in gates.metrics()
+
+
+def test_every_named_figure_can_be_judged(document: Evaluation) -> None:
+    judged = [gates.read(f"{metric} >= -1") for metric in gates.metrics()]
+    assert {breach.gate.metric for breach in gates.breaches(document, judged)} == set(gates.metrics())
+
+
+def test_a_condition_holds_at_every_level_or_only_at_the_one_named(document: Evaluation) -> None:
+    levels = [level.concurrency for level in document.variants[1].levels]
+    assert len(held(document, "ttft_p95 > 0ms")) == len(levels) * (len(document.variants) - 1)
+    assert len(held(document, f"ttft_p95 > 0ms at {levels[-1]}")) == len(document.variants) - 1
+    assert held(document, "ttft_p95 > 1000s") == []
+
+
+def test_the_baseline_is_not_judged_unless_it_is_alone(document: Evaluation) -> None:
+    assert not any(words.startswith(f"{document.variants[0].name} ") for words in held(document, "ttft_p95 > 0ms"))
+    alone = document.model_copy(update={"variants": document.variants[:1]})
+    assert all(words.startswith(document.variants[0].name) for words in held(alone, "ttft_p95 > 0ms"))
+    assert held(alone, "ttft_p95 > 0ms")
+
+
+def test_what_was_not_measured_does_not_pass(document: Evaluation) -> None:
+    bare = document.model_copy(update={"variants": [result.model_copy(update={"quality": None}) for result in document.variants]})
+    assert all("was not measured" in words for words in held(bare, "kl_mean > 0.5")) and held(bare, "kl_mean > 0.5")
+    assert held(document, "ttft_p50 > 1s at 999") and "not measured" in held(document, "ttft_p50 > 1s at 999")[0]
+
+
+def cut(document: Evaluation, **changed: Any) -> Evaluation:
+    """With its second variant alone beside the baseline, and changed."""
+    first, second = document.variants[:2]
+    return document.model_copy(update={"variants": [first, second.model_copy(update=changed)]})
+
+
+def test_a_level_that_was_asked_for_and_is_missing_does_not_pass(document: Evaluation) -> None:
+    one = cut(document, levels=document.variants[1].levels[:1])
+    assert held(one, "ttft_p95 > 1000s") == [
+        "w8a8 at 4 streams: ttft_p95 was not measured (fails if ttft_p95 > 1000s)",
+        "w8a8 at 16 streams: ttft_p95 was not measured (fails if ttft_p95 > 1000s)",
+    ]
+    assert held(one, "ttft_p95 > 1000s at 1") == []
+    assert len(held(cut(document, levels=[]), "error_share > 50%")) == 3
+
+
+def test_a_level_with_fewer_repeats_than_asked_does_not_pass(document: Evaluation) -> None:
+    levels = document.variants[1].levels
+    short = levels[1].model_copy(update={"repeats": 2, "blocks": levels[1].blocks[:2]})
+    cut_short = cut(document, levels=[levels[0], short, levels[2]])
+    said = "w8a8 at 4 streams: ttft_p95 was measured in only 2 of 5 repeats (fails if ttft_p95 > 1000s)"
+    assert held(cut_short, "ttft_p95 > 1000s") == [said]
+    assert "ttft_p95 is " in held(cut_short, "ttft_p95 > 0ms at 4")[0]
+
+
+def test_a_level_without_the_figure_does_not_pass(document: Evaluation) -> None:
+    levels = [level.model_copy(update={"ttft_ms": None, "acceptance_rate": None}) for level in document.variants[1].levels]
+    assert len(held(cut(document, levels=levels), "ttft_p95 > 1000s", "acceptance_rate < 0")) == 6
+
+
+@pytest.mark.parametrize("mode", ["rate", "ramp", "trace"])
+def test_an_open_loop_is_held_at_what_was_asked_for_and_not_at_the_mean_under_way(document: Evaluation, mode: str) -> None:
+    asked = {"rate": {"rate": (2.0, 8.0)}, "ramp": {"ramp": (1.0, 8.0)}, "trace": {"trace": True}}[mode]
+    levels = [
+        simulated.level(3, mode=mode, rate=rate)
+        for rate in {"rate": [2.0, 8.0], "ramp": [8.0], "trace": [None]}[mode]
+    ]  # fmt: skip
+    clocked = cut(document, levels=levels).model_copy(update={"options": EvaluateOptions(**asked)})
+    key = str(levels[-1].key)
+    assert held(clocked, "ttft_p95 > 1000s") == []
+    assert "was not measured" in held(clocked, "ttft_p95 > 1000s at 3")[0]
+    gone = cut(clocked, levels=levels[:-1])
+    assert held(gone, "ttft_p95 > 1000s") == [f"w8a8 at {key}: ttft_p95 was not measured (fails if ttft_p95 > 1000s)"]
+    if mode != "trace":
+        for written in ("ttft_p95 > 0ms at 8", "ttft_p95 > 0ms at 8/s"):
+            assert [words.startswith(f"w8a8 at {key}: ttft_p95 is ") for words in held(clocked, written)] == [True]
+        assert "was not measured" in held(gone, "ttft_p95 > 1000s at 8/s")[0]
+
+
+def test_a_search_is_held_at_the_levels_it_chose_and_one_cut_short_does_not_pass(document: Evaluation) -> None:
+    levels = [simulated.level(streams, repeats=1) for streams in (1, 2, 3)]
+    searched = cut(document, levels=levels).model_copy(update={"options": EvaluateOptions(sweep=("ttft_p95<=1s",))})
+    assert held(searched, "ttft_p95 > 1000s", "ttft_p95 > 1000s at 2") == []
+    assert len(held(searched, "ttft_p95 > 0ms")) == 3
+    assert "was not measured" in held(searched, "ttft_p95 > 1000s at 4")[0]
+    lost = cut(searched, lost="It stopped answering.")
+    assert held(lost, "ttft_p95 > 1000s") == ["w8a8: ttft_p95 was not measured (fails if ttft_p95 > 1000s)"]
+    assert held(lost, "ttft_p95 > 1000s at 2") == []
+
+
+def test_the_originals_own_weights_do_not_diverge(document: Evaluation) -> None:
+    kept = Quality(scored="original", perplexity=10.0, perplexity_original=10.0)
+    same = document.model_copy(
+        update={"variants": [document.variants[0], document.variants[1].model_copy(update={"quality": kept})]}
+    )
+    assert held(same, "kl_mean > 0.001", "perplexity_increase > 1%") == []
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("ttft_p95 > 1ms at 7", r"not measured; add it \(measured: 1 stream, 4 streams\), or leave out `at`"),
+        ("kl_mean > 1", "--no-quality"),
+        ("price_per_million_output > 1", "--price"),
+    ],
+)
+def test_a_figure_that_the_run_will_not_give_is_refused_before_it(written: str, said: str) -> None:
+    with pytest.raises(InvalidGate, match=said):
+        gates.check([gates.read(written)], [1, 4], quality=False, priced=False)
+    gates.check([gates.read(written)], [1, 4, 7], quality=True, priced=True)
+
+
+def test_the_service_reads_conditions_before_and_judges_after(document: Evaluation) -> None:
+    options = EvaluateOptions(concurrency=(1, 4), quality=False)
+    assert evaluations.conditions([], options, waits=False) == []
+    with pytest.raises(InvalidGate, match="leave out --detach"):
+        evaluations.conditions(["ttft_p95 > 1ms"], options, waits=False)
+    with pytest.raises(InvalidGate, match="--no-quality"):
+        evaluations.conditions(["kl_mean > 1"], options, waits=True)
+    with pytest.raises(InvalidGate, match="add it"):
+        evaluations.conditions(["ttft_p95 > 1ms at 16"], options, waits=True)
+    asked = evaluations.conditions(["ttft_p95 > 0ms at 4"], options, waits=True)
+    with pytest.raises(GateFailed, match=r"3 figures are not as asked: w8a8 at 4 streams: ttft_p95 is"):
+        evaluations.judge(document, asked)
+    evaluations.judge(document, [])
+
+
+def test_the_rates_of_an_open_load_are_known_before_and_the_levels_of_a_search_are_not() -> None:
+    rates = EvaluateOptions(rate=(2.0, 4.0))
+    evaluations.conditions(["ttft_p95 > 1ms at 4", "ttft_p95 > 1ms at 2/s"], rates, waits=True)
+    with pytest.raises(InvalidGate, match="measured: 2 requests/s, 4 requests/s"):
+        evaluations.conditions(["ttft_p95 > 1ms at 16"], rates, waits=True)
+    with pytest.raises(InvalidGate, match="measured: 1 stream, 4 streams"):
+        evaluations.conditions(["ttft_p95 > 1ms at 4/s"], EvaluateOptions(), waits=True)
+    with pytest.raises(InvalidGate, match="measured: the trace"):
+        evaluations.conditions(["ttft_p95 > 1ms at 4"], EvaluateOptions(trace=True), waits=True)
+    evaluations.conditions(["ttft_p95 > 1ms at 16"], EvaluateOptions(sweep=("ttft_p95<=1s",)), waits=True)
+
+
+def test_the_command_says_the_rate_that_was_asked_for(document: Evaluation) -> None:
+    def clocked(result: VariantResult, under_way: int) -> VariantResult:
+        levels = [simulated.level(under_way, seed=under_way, mode="rate", rate=rate) for rate in (2.0, 8.0)]
+        return result.model_copy(update={"levels": levels})
+
+    results = [clocked(document.variants[0], 3), clocked(document.variants[1], 5)]
+    told = summary(document.model_copy(update={"variants": results, "comparison": compare(results)}))
+    assert "  at 2 requests/s, ttft_ms_p50: w8a8" in told and "  at 8 requests/s, ttft_ms_p50: w8a8" in told
+    assert "stream" not in told
+    assert "  at 1 stream, ttft_ms_p50: w8a8 is " in summary(document)
+
+
+def test_the_command_refuses_a_condition_that_it_cannot_read(home: Workspace) -> None:
+    told = CliRunner().invoke(
+        app, ["evaluate", "starter", "--fail-if", "ttft_p96 > 1ms"], env={"WHETSTONE_HOME": str(home.settings.home)}
+    )
+    assert isinstance(told.exception, InvalidGate) and "did you mean" in str(told.exception)
+    assert jobs.listing(home) == []

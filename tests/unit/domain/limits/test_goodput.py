@@ -1,0 +1,114 @@
+"""Goodput against its definition, request by request; records as files of this version and of earlier ones."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow.parquet
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from backend.domain.evaluation.metrics import LIMITED, latency_ms
+from backend.domain.limits.goodput import Counted, Limits, best, goodputs
+from backend.domain.limits.objective import wilson
+from backend.domain.load.records import RequestRecord
+from backend.service.evaluations import latencies
+from backend.service.evaluations.evaluations import EvaluationView
+from backend.worker.measuring.records import Measured, write_records
+from tests import simulated
+
+LEVELS = (1, 4)
+SECONDS = st.floats(0.001, 2.0)
+
+
+@st.composite
+def records(draw: st.DrawFn) -> RequestRecord:
+    """Warm or not, in one chunk or two, answered or reset."""
+    sent, first, more = draw(SECONDS), draw(SECONDS), draw(SECONDS)
+    answered, chunks = draw(st.booleans()), draw(st.sampled_from([1, 2]))
+    times = (sent + first, sent + first + more)[:chunks] if answered else ()
+    return RequestRecord(
+        index=0, stream=0, prompt=0, warm=draw(st.booleans()), intended=sent - 0.001, sent=sent, end=sent + first + more + 0.01,
+        clock=draw(st.sampled_from(["sent", "intended"])), status="ok" if answered else "reset",
+        first_content=times[0] if times else None, last_content=times[-1] if times else None, chunk_times=times,
+        chunk_tokens=(1.0, 5.0)[: len(times)], output_tokens=5 if answered else None, text="x",
+    )  # fmt: skip
+
+
+RUNS = st.lists(st.lists(records(), max_size=6), min_size=1, max_size=2)
+LIMITS = st.builds(Limits, **dict.fromkeys(LIMITED, st.none() | st.floats(1, 3000)))
+
+
+def view(folder: Path) -> EvaluationView:
+    document = simulated.evaluation(names=("a", "b"), speeds=(1.0, 2.0), levels=LEVELS)
+    return EvaluationView(
+        id="e-1", job_id="j-1", title="t", baseline="a", path=str(folder), created_at=datetime.now(UTC), document=document
+    )
+
+
+def within(record: RequestRecord, limits: Limits) -> bool:
+    values = {name: latency_ms(name, record) for name in LIMITED}
+    return record.ok and all((value := values[name]) is not None and value <= limit for name, limit in limits.given.items())
+
+
+@settings(max_examples=20)  # each writes and reads a file
+@given(runs=st.lists(RUNS, min_size=4, max_size=4), limits=LIMITS)
+def test_counts_are_those_of_every_request_looked_at_alone(
+    runs: list[list[list[RequestRecord]]], limits: Limits, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("records")
+    keys = [(variant, level) for variant in range(2) for level in LEVELS]
+    measured = [Measured(variant, level, None, own) for (variant, level), own in zip(keys, runs, strict=True)]
+    write_records(folder / "records.parquet", ["a", "b"], measured)
+    expected = {}
+    for (variant, level), own in zip(keys, runs, strict=True):
+        counted = [record for run in own for record in run if not record.warm]
+        if counted:
+            expected["ab"[variant], level] = Counted(sum(within(record, limits) for record in counted), len(counted))
+    assert latencies.counts(view(folder), limits) == expected
+    for (variant, level), own in zip(keys, runs, strict=True):
+        for metric in LIMITED:
+            values = [latency_ms(metric, record) for run in own for record in run if not record.warm]
+            shown = latencies.spread(view(folder), "ab"[variant], level, None, metric)
+            assert shown == sorted(value for value in values if value is not None)
+
+
+def test_files_of_earlier_versions_give_the_same(tmp_path: Path) -> None:
+    made = [
+        RequestRecord(
+            index=number, stream=0, prompt=0, warm=False, intended=0.0, sent=0.0, first_content=0.1, last_content=0.1 + number,
+            end=0.2 + number, chunk_times=(0.1, 0.1 + number), chunk_tokens=(1.0, 11.0), output_tokens=11, status="ok",
+        )
+        for number in range(1, 6)
+    ]  # fmt: skip
+    new, old = tmp_path / "new", tmp_path / "old"
+    for folder in (new, old):
+        folder.mkdir()
+    write_records(new / "records.parquet", ["a"], [Measured(0, 4, None, [made])])
+    table = pyarrow.parquet.read_table(new / "records.parquet").drop_columns([*LIMITED, "rate", "clock", "streamed"])
+    pyarrow.parquet.write_table(table, old / "records.parquet")
+    for limits in (Limits(), Limits(tpot_ms=250.0), Limits(ttft_ms=100.0, client_latency_ms=3300.0)):
+        assert latencies.counts(view(old), limits) == latencies.counts(view(new), limits)
+    assert latencies.counts(view(old), Limits(tpot_ms=250.0)) == {("a", 4): Counted(2, 5)}
+
+
+def test_goodput_is_the_share_of_the_requests_a_second_with_its_interval() -> None:
+    document = simulated.evaluation(names=("a", "b"), speeds=(1.0, 2.0), levels=LEVELS)
+    counts = {("a", 1): Counted(30, 40), ("a", 4): Counted(0, 160), ("b", 4): Counted(80, 160)}
+    one, four = goodputs(document.variants[0], counts)
+    duration = document.variants[0].levels[0].duration_s
+    assert one.requests_per_s == pytest.approx(30 / duration) and one.interval == wilson(30, 40)
+    assert one.requests_per_s_interval[0] == pytest.approx(wilson(30, 40)[0] * 40 / duration)
+    assert four.requests_per_s == 0
+    found = best(document, counts)
+    assert found["a"] == one and found["b"] is not None and found["b"].share == 0.5
+    assert best(document, {}) == {"a": None, "b": None}
+
+
+def test_an_unsound_level_is_no_best_one() -> None:
+    levels = [simulated.level(1), simulated.level(4, client_limited=True)]
+    document = simulated.evaluation().model_copy(update={"variants": [simulated.result("a", levels)]})
+    found = best(document, {("a", 1): Counted(1, 40), ("a", 4): Counted(160, 160)})["a"]
+    assert found is not None and found.level.concurrency == 1

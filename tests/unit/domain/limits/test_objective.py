@@ -1,0 +1,70 @@
+"""Objectives: read, counted request by request, and judged only as surely as the number of requests allows."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import binomtest
+
+from backend.domain.errors import RequestError
+from backend.domain.limits.objective import check, parse, wilson
+from backend.domain.load.records import RequestRecord
+
+
+def records(*ttfts_ms: float | None, warm: bool = False) -> list[RequestRecord]:
+    """One answer each with that TTFT; None is a request that failed."""
+    return [
+        RequestRecord(
+            index=n, stream=0, prompt=0, warm=warm, intended=0.0, sent=0.0, end=9.0,
+            status="timeout" if ttft is None else "ok", first_content=None if ttft is None else ttft / 1000,
+            chunk_times=() if ttft is None else (ttft / 1000,),
+        )
+        for n, ttft in enumerate(ttfts_ms)
+    ]  # fmt: skip
+
+
+def test_an_objective_is_read_with_its_share_and_unit() -> None:
+    found = parse(" ttft_p95 <= 0.3s ")
+    assert (found.metric, found.share, found.limit_ms, found.text) == ("ttft_ms", 0.95, 300.0, "ttft_p95<=0.3s")
+    assert parse("latency_p99<5s").metric == "client_latency_ms"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "ttft<=300ms", "ttft_p95>300ms", "ttft_p95<=300", "speed_p95<=3ms", "ttft_p00<=3ms", "ttft_p95<=0ms"]
+)
+def test_what_is_no_objective_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(RequestError, match="ttft_p95<=300ms"):
+        parse(text)
+
+
+@given(st.integers(0, 400), st.integers(1, 400))
+def test_the_interval_is_wilsons(within: int, of: int) -> None:
+    within = min(within, of)
+    expected = binomtest(within, of).proportion_ci(0.95, method="wilson")
+    assert wilson(within, of) == pytest.approx((expected.low, expected.high), abs=1e-6)
+
+
+def test_nothing_measured_says_nothing() -> None:
+    assert wilson(0, 0) == (0, 1)
+    assert check([parse("ttft_p95<=1s")], []).verdict == "undecided"
+
+
+def test_an_objective_is_kept_only_with_enough_requests() -> None:
+    objective = parse("ttft_p95<=100ms")
+    needed = objective.requests_needed()
+    assert needed == 73
+    assert check([objective], records(*[50.0] * needed)).verdict == "kept"
+    assert check([objective], records(*[50.0] * (needed - 1))).verdict == "undecided"
+    assert check([objective], records(*[150.0] * 10)).verdict == "missed"
+
+
+def test_a_failed_request_is_outside_and_warm_up_does_not_count() -> None:
+    judged = check([parse("ttft_p50<=100ms")], [*records(50.0, None), *records(50.0, 50.0, warm=True)])
+    assert judged.shares == (0.5,)
+
+
+def test_all_objectives_must_be_kept() -> None:
+    good, bad = parse("ttft_p50<=100ms"), parse("ttft_p99<=10ms")
+    assert check([good], records(*[50.0] * 40)).verdict == "kept"
+    assert check([good, bad], records(*[50.0] * 40)).verdict == "missed"

@@ -1,0 +1,65 @@
+"""Levels within latency limits: what is chosen keeps the limits, and nothing measured does better."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.compare import slo as compare_slo
+from backend.domain.evaluation.document import Evaluation
+from backend.domain.limits import slo
+from backend.domain.limits.slo import Slo
+from tests import simulated
+
+LIMITS = st.one_of(st.none(), st.floats(0, 2000))
+
+
+@given(LIMITS, LIMITS)
+def test_the_best_level_keeps_the_limits_and_no_measured_one_is_faster(ttft: float | None, tpot: float | None) -> None:
+    document, limits = simulated.evaluation(), Slo(ttft_p95_ms=ttft, tpot_p95_ms=tpot)
+    for result, found in zip(document.variants, slo.best(document, limits), strict=True):
+        kept = [level.output_tokens_per_s for level in result.levels if limits.meets(level)]
+        assert found.variant == result.name
+        assert (found.level.output_tokens_per_s if found.level else None) == (max(kept) if kept else None)
+
+
+def test_a_level_that_is_not_the_servers_or_that_failed_does_not_count() -> None:
+    levels = [
+        simulated.level(1),
+        simulated.level(4, client_limited=True),
+        simulated.level(16, invocation_errors=100, invocations=640),
+        simulated.level(32, ttft_ms=None),
+    ]
+    document = simulated.evaluation(["a"], [1.0])
+    document = document.model_copy(update={"variants": [simulated.result("a", levels)]})
+    chosen = [slo.best(document, limits)[0].level for limits in (Slo(), Slo(ttft_p95_ms=1e9))]
+    assert [level.concurrency if level else None for level in chosen] == [32, 1]
+
+
+def test_a_variant_that_keeps_no_limit_is_last_and_says_so() -> None:
+    document = simulated.evaluation(["slow", "quick"], [1.0, 4.0])
+    strict = min(level.tpot_ms.p95 for level in document.variants[0].levels if level.tpot_ms) - 0.01
+    rows = compare_slo.rows(slo.best(document, Slo(tpot_p95_ms=strict)))
+    assert [row["Variant"] for row in rows] == ["quick", "slow"]
+    assert rows[1]["Best at"] == "no measured level keeps these limits"
+
+
+@given(st.floats(0.001, 1e7))
+def test_a_slider_reaches_the_highest_latency_in_few_steps(highest: float) -> None:
+    top, step = compare_slo.scale(highest)
+    assert top >= highest * (1 - 1e-9)
+    assert top / step <= compare_slo.STEPS + 1
+
+
+@pytest.mark.parametrize("words", [None, "", "many", "-1", "nan", "1e400", "500"])
+def test_what_is_no_limit_in_the_url_is_none(words: str | None) -> None:
+    assert compare_slo.limit_in(words, 500.0) == 500.0
+    assert compare_slo.limit_in("12.5", 500.0) == 12.5
+
+
+def test_without_latencies_there_is_nothing_to_limit() -> None:
+    bare: Evaluation = simulated.evaluation(["a"], [1.0])
+    bare = bare.model_copy(update={"variants": [simulated.result("a", [simulated.level(1, ttft_ms=None)])]})
+    assert slo.highest([bare], "ttft_ms") is None
+    assert slo.highest([bare], "tpot_ms")

@@ -1,0 +1,124 @@
+"""Requests of two runs are paired by what they asked, and asked with the same seed, whichever answers end first."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backend.domain.load.pairing import by_asked, pairs
+from backend.domain.load.records import TURN_SEEDS, LoadPlan, RequestRecord
+from backend.evaluate.load.endpoint import address
+from backend.evaluate.load.level import ClosedLevel
+from backend.evaluate.load.parse import record
+from backend.evaluate.load.payload import Payloads
+from backend.evaluate.load.stream import Exchange
+from backend.evaluate.load.talk import encoded
+
+SEED = 100
+TALKS = [
+    {"turns": ["a0", "a1", "a2"], "system": None},
+    {"turns": ["b0"], "system": None},
+    {"turns": ["c0", "c1"], "system": None},
+]
+SINGLE = [{"prompt": "one"}, {"prompt": "two"}]
+Orders = st.lists(st.integers(0, 11), max_size=60)
+
+
+def drive(rows: Sequence[dict[str, Any]], order: Sequence[int], words: str = "said", **changed: Any) -> list[Exchange]:
+    """A closed level without a server: of the requests under way, `order` says which is answered next."""
+    fields = {
+        "url": "http://a",
+        "model": "m",
+        "concurrency": 3,
+        "requests": 20,
+        "warmup_requests": 2,
+        "seed": SEED,
+        "prompts": "-",
+    }
+    plan = LoadPlan.model_validate({**fields, **changed})
+    payloads = Payloads(plan, [{**row, "max_tokens": None} for row in rows], address(plan.url), None, "none")
+    level = ClosedLevel(plan, payloads, Path("live.json"), break_off=False)
+    under_way = {stream: level.next(stream) for stream in range(plan.concurrency)}
+    turn = 0
+    while under_way:
+        stream = sorted(under_way)[(order[turn % len(order)] if order else 0) % len(under_way)]
+        exchange, turn = under_way.pop(stream), turn + 1
+        assert exchange is not None
+        answer(exchange, words, float(turn))
+        level.ended(exchange)
+        level.hear(exchange, encoded(words))
+        following = level.next(stream)
+        if following is not None:
+            under_way[stream] = following
+    return level.exchanges
+
+
+def answer(exchange: Exchange, words: str, at: float) -> None:
+    body = json.dumps({"choices": [{"text": words, "finish_reason": "stop"}]}).encode()
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
+    exchange.reads, exchange.times, exchange.sent, exchange.end = [head + body], [at], at - 1, at
+    exchange.status, exchange.http_status = "done", 200
+
+
+def records(exchanges: Sequence[Exchange]) -> list[RequestRecord]:
+    return [record(exchange) for exchange in exchanges]
+
+
+def measured(exchanges: Sequence[Exchange]) -> list[tuple[int, int | None]]:
+    return [(exchange.prompt, exchange.seed) for exchange in exchanges if not exchange.warm]
+
+
+@given(Orders)
+def test_measured_request_k_has_prompt_k_and_seed_k_where_none_has_turns(order: list[int]) -> None:
+    assert measured(drive(SINGLE, order)) == [(k % 2, SEED + k) for k in range(20)]
+    assert {seed for _, seed in measured(drive(SINGLE, order, seed=None))} == {None}
+
+
+def test_a_turn_has_the_seed_of_its_session_and_its_place_there() -> None:
+    found = drive(TALKS, [], concurrency=1, warmup_requests=0, requests=8)
+    assert [(own.prompt, own.turn, own.seed) for own in found] == [
+        (0, 0, SEED), (0, 1, SEED + TURN_SEEDS), (0, 2, SEED + 2 * TURN_SEEDS), (1, 0, SEED + 1), (2, 0, SEED + 2),
+        (2, 1, SEED + 2 + TURN_SEEDS), (0, 0, SEED + 3), (0, 1, SEED + 3 + TURN_SEEDS),
+    ]  # fmt: skip
+
+
+@given(Orders, Orders)
+def test_two_runs_are_asked_the_same_in_whatever_order_answers_end(one: list[int], other: list[int]) -> None:
+    ours, theirs = drive(TALKS, one, "ours"), drive(TALKS, other, "theirs")
+    seeds = [{each.index: each.seed for each in run} for run in (ours, theirs)]
+    first, second = (by_asked(records(run)) for run in (ours, theirs))
+    assert len(first) == len(ours) and len(second) == len(theirs), "no two requests of a run ask the same"
+    for asked in first.keys() & second.keys():
+        assert seeds[0][first[asked].index] == seeds[1][second[asked].index]
+        assert (first[asked].prompt, first[asked].turn) == (second[asked].prompt, second[asked].turn)
+
+
+@given(Orders, Orders)
+def test_pairs_are_measured_and_of_one_line_and_turn(one: list[int], other: list[int]) -> None:
+    ours, theirs = records(drive([*TALKS, *SINGLE], one, "ours")), records(drive([*TALKS, *SINGLE], other, "theirs"))
+    found = list(pairs(ours, theirs))
+    assert found, "both begin with the same sessions"
+    for first, second in found:
+        assert (first.prompt, first.turn, first.text, second.text) == (second.prompt, second.turn, "ours", "theirs")
+        assert not first.warm and not second.warm
+    assert len({second.index for _, second in found}) == len({first.index for first, _ in found}) == len(found)
+
+
+def test_the_order_of_issue_pairs_nothing() -> None:
+    """Two streams; in the first run the first of them is answered before the other, in the second run after it."""
+    ours = records(drive(TALKS, [0], concurrency=2, warmup_requests=0, requests=6))
+    theirs = records(drive(TALKS, [1], concurrency=2, warmup_requests=0, requests=6))
+    by_index = [(one.prompt, one.turn) == (other.prompt, other.turn) for one, other in zip(ours, theirs, strict=True)]
+    assert by_index == [True, True, False, False, False, False]
+    assert [(one.index, other.index) for one, other in pairs(ours, theirs)] == [(0, 0), (1, 1), (4, 2), (5, 3)]
+
+
+def test_a_request_without_a_partner_or_an_answer_is_no_pair() -> None:
+    ours = records(drive(SINGLE, [], requests=4, warmup_requests=0))
+    theirs = [each.model_copy(update={"status": "timeout"} if each.index == 1 else {}) for each in ours[:3]]
+    assert [(first.index, second.index) for first, second in pairs(ours, theirs)] == [(0, 0), (2, 2)]

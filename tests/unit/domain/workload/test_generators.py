@@ -1,0 +1,72 @@
+"""Built-in workloads: the lengths they promise by the model's own tokenizer, the same for the same seed, within the context."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from statistics import fmean
+
+import pytest
+
+from backend.catalog.text import token_lengths
+from backend.domain.errors import InvalidWorkload
+from backend.domain.workload.generators import KINDS, PREFIX_TOKENS, PREFIXES, generate
+from backend.domain.workload.workload import Workload, parse
+from backend.settings import ASSETS
+
+STARTER = ASSETS / "starter" / "target"
+CONTEXT = 2048
+
+
+def count(texts: Sequence[str]) -> list[int]:
+    counted = token_lengths.lengths(STARTER, texts)
+    assert counted is not None
+    return counted
+
+
+@cache
+def made(name: str, seed: int = 0) -> Workload:
+    return parse(name, generate(name, count, seed=seed, context=CONTEXT))
+
+
+def test_question_answering_is_that_of_the_announcement() -> None:
+    """500 to 1,000 tokens, 622 in the mean, at most 250 new ones, by the starter model's own tokenizer."""
+    found = made("question-answering")
+    tokens = count([prompt.prompt for prompt in found.prompts])
+    assert min(tokens) >= 500
+    assert max(tokens) <= 1000
+    assert fmean(tokens) == pytest.approx(622, abs=2)
+    assert {prompt.max_tokens for prompt in found.prompts} == {250}
+    assert len({prompt.prompt for prompt in found.prompts}) == len(found.prompts)
+    assert all(prompt.prompt.endswith("Answer:") for prompt in found.prompts)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_prompt_fits_and_stays_within_its_lengths(name: str) -> None:
+    found, kind = made(name), KINDS[name]
+    texts = [prompt.texts() for prompt in found.prompts]
+    sizes = iter(count([text for own in texts for text in own]))
+    tokens = [sum(next(sizes) for _ in own) for own in texts]
+    answers = [kind.answer * len(prompt.turns or ("",)) for prompt in found.prompts]
+    assert all(size + answer <= CONTEXT for size, answer in zip(tokens, answers, strict=True))
+    assert len(found.prompts) == kind.prompts
+
+
+def test_the_same_seed_gives_the_same_bytes_and_another_gives_others() -> None:
+    assert made("chat").sha256 == made.__wrapped__("chat").sha256 != made("chat", seed=1).sha256
+
+
+def test_conversations_have_several_turns_and_prefixes_are_shared() -> None:
+    assert {len(prompt.turns or ()) for prompt in made("chat").prompts} == {3, 4, 5, 6}
+    shared = made("shared-prefix").prompts
+    assert len({prompt.prompt[: PREFIX_TOKENS * 2] for prompt in shared}) == PREFIXES
+
+
+def test_long_context_grows_with_the_context() -> None:
+    short, long = (parse("w", generate("long-context", count, context=size)) for size in (2048, 4096))
+    assert 2 * count([short.prompts[0].prompt])[0] < count([long.prompts[0].prompt])[0] < 4096 - 200
+
+
+def test_a_context_too_short_for_it_is_told() -> None:
+    with pytest.raises(InvalidWorkload, match="does not fit into a context of 512 tokens"):
+        generate("question-answering", count, context=512)

@@ -1,0 +1,145 @@
+"""The written formats: tensors and configs as the reading libraries expect them, bit for bit back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from backend.engines.native.files import autoawq, schemes
+from backend.engines.native.methods.rounding import compress, parameters, rounded, snapped
+from tests.matrices import randn
+
+
+def w4(symmetric: bool, group: int | None = 32) -> Any:
+    import torch
+
+    return schemes.weight_only(4, group, symmetric=symmetric, dtype=torch.bfloat16)
+
+
+def by_the_loader(packed: Any) -> Any:
+    """vLLM 0.32.0, layers/quantization/auto_awq.py, _convert_awq_to_standard_format: the unpacking there, line for line."""
+    import torch
+
+    reverse_order = torch.tensor([0, 4, 1, 5, 2, 6, 3, 7])
+    shifts = torch.arange(0, 32, 4, dtype=torch.int32)
+    unpacked = (packed.unsqueeze(-1) >> shifts) & 15
+    return unpacked[:, :, reverse_order].reshape(len(packed), -1)
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 1000), rows=st.integers(1, 5), eights=st.integers(1, 4))
+def test_packing_is_what_the_loader_unpacks_and_loses_nothing(seed: int, rows: int, eights: int) -> None:
+    import torch
+
+    numbers = torch.randint(0, 16, (rows, 8 * eights), generator=torch.Generator().manual_seed(seed), dtype=torch.int32)
+    packed = autoawq.pack(numbers)
+    assert packed.dtype == torch.int32
+    assert packed.shape == (rows, eights)
+    assert torch.equal(by_the_loader(packed), numbers)
+    assert torch.equal(autoawq.unpack(packed), numbers)
+
+
+def test_the_first_eight_outputs_lie_in_the_order_of_the_kernel() -> None:
+    import torch
+
+    word = int(autoawq.pack(torch.tensor([[1, 2, 3, 4, 5, 6, 7, 0]]))[0, 0])
+    assert [(word >> 4 * place) & 15 for place in range(8)] == [1, 3, 5, 7, 2, 4, 6, 0]
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 1000), symmetric=st.booleans(), group=st.sampled_from([32, 64]))
+def test_an_autoawq_weight_reads_back_as_what_was_rounded(seed: int, symmetric: bool, group: int) -> None:
+    import torch
+
+    rounding, weight = w4(symmetric, group), randn(16, 64, seed=seed)
+    grid = parameters(weight, rounding)
+    values = snapped(weight, grid, rounding)
+    tensors = autoawq.compress(values, grid, torch.bfloat16)
+    assert {name: (tensor.dtype, tuple(tensor.shape)) for name, tensor in tensors.items()} == {
+        "qweight": (torch.int32, (64, 2)),
+        "qzeros": (torch.int32, (64 // group, 2)),
+        "scales": (torch.bfloat16, (64 // group, 16)),
+    }
+    assert torch.equal(autoawq.decompress(tensors), values)
+
+
+def test_the_autoawq_config_names_version_and_what_stays() -> None:
+    assert autoawq.quantization_config(w4(False), ["lm_head"]) == {
+        "quant_method": "awq", "version": "gemm", "bits": 4, "group_size": 32, "zero_point": True,
+        "modules_to_not_convert": ["lm_head"],
+    }  # fmt: skip
+
+
+ROUNDINGS: dict[str, Any] = {
+    "w4a16": lambda: w4(True),
+    "w4a16 asymmetric": lambda: w4(False),
+    "w8a16": lambda: schemes.weight_only(8, None, symmetric=True, dtype=__import__("torch").bfloat16),
+    "int8": lambda: schemes.int8("dynamic"),
+    "int8 static": lambda: schemes.int8("static"),
+    "fp8": lambda: schemes.fp8("dynamic"),
+    "fp8 static": lambda: schemes.fp8("static"),
+}
+
+
+@pytest.mark.parametrize("name", ROUNDINGS)
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 1000), spread=st.sampled_from([1e-4, 1.0, 300.0]))
+def test_every_scheme_reads_back_as_what_was_scored(name: str, seed: int, spread: float) -> None:
+    import torch
+    from compressed_tensors.compressors import BaseCompressor
+
+    rounding, weight = ROUNDINGS[name](), randn(32, 64, seed=seed) * spread
+    tensors = compress(weight, rounding)
+    stored = {k: v.float() if k == "weight_scale" else v for k, v in tensors.items()}
+    back = BaseCompressor.get_value_from_registry(rounding.format).decompress(stored, rounding.scheme)["weight"]
+    assert torch.equal(back.float(), rounded(weight, rounding))
+    assert (back.float() - weight).abs().max() < 0.2 * weight.abs().max()
+
+
+@pytest.mark.parametrize(
+    ("name", "form", "weights", "inputs", "tensors"),
+    [
+        ("w8a16", "pack-quantized", ("int", 8, "channel"), None,
+         {"weight_packed": (32, 16), "weight_scale": (32, 1), "weight_shape": (2,)}),
+        ("int8", "int-quantized", ("int", 8, "channel"), ("token", True), {"weight": (32, 64), "weight_scale": (32, 1)}),
+        ("int8 static", "int-quantized", ("int", 8, "channel"), ("tensor", False), {"weight": (32, 64), "weight_scale": (32, 1)}),
+        ("fp8", "float-quantized", ("float", 8, "channel"), ("token", True), {"weight": (32, 64), "weight_scale": (32, 1)}),
+        ("fp8 static", "float-quantized", ("float", 8, "tensor"), ("tensor", False), {"weight": (32, 64), "weight_scale": (1,)}),
+    ],
+)  # fmt: skip
+def test_config_and_tensors_of_each_scheme(name: str, form: str, weights: Any, inputs: Any, tensors: Any) -> None:
+    rounding = ROUNDINGS[name]()
+    document = schemes.quantization_config(rounding, ["lm_head"])
+    group = document["config_groups"]["group_0"]
+    assert (document["quant_method"], document["format"], document["ignore"]) == ("compressed-tensors", form, ["lm_head"])
+    assert (group["weights"]["type"], group["weights"]["num_bits"], group["weights"]["strategy"]) == weights
+    found = group.get("input_activations")
+    assert (found and (found["strategy"], found["dynamic"])) == inputs
+    assert {key: tuple(tensor.shape) for key, tensor in compress(randn(32, 64), rounding).items()} == tensors
+    assert "sparsity_config" not in document
+
+
+def test_the_cache_alone_needs_no_weight_scheme() -> None:
+    document = schemes.quantization_config(None, [], kv_cache=True)
+    assert document["config_groups"] == {}
+    cache = document["kv_cache_scheme"]
+    assert (cache["type"], cache["num_bits"], cache["strategy"], cache["dynamic"]) == ("float", 8, "tensor", False)
+    assert "kv_cache_scheme" not in schemes.quantization_config(ROUNDINGS["fp8"](), [])
+
+
+def test_the_table_of_families_is_the_engines_own() -> None:
+    from backend.domain.recipe.techniques import NATIVE_FAMILIES
+    from backend.layered.families import FAMILIES
+
+    assert set(FAMILIES) == NATIVE_FAMILIES
+
+
+def test_every_method_that_a_recipe_may_name_has_a_pipeline_and_the_options_it_takes() -> None:
+    from backend.domain.recipe import methods
+    from backend.engines.native.methods import pipelines
+
+    assert set(pipelines.METHODS) - {None} == set(methods.QUANTIZE)
+    assert {*methods.TUNED, "kv_cache", "format"} == pipelines.TUNING

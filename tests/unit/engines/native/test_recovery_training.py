@@ -1,0 +1,216 @@
+"""Recovery after pruning: every zero kept, the best state kept, the same bytes again, and what it refuses."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backend.domain.errors import ImpossibleStack, InvalidWorkload
+from backend.domain.jobs.progress import Silent
+from backend.domain.recipe.recovery import SPARE_SEQUENCES, Recover
+from backend.engines.base import Pruning, QuantizeRequest
+from backend.engines.native import quantize
+from backend.engines.native.recovery import data as recovery_data
+from backend.engines.native.recovery.recovery import RecoverRequest, RecoverResult, rate, recover
+from tests import families
+from tests.tiny import TEXT, tiny_llama
+
+CALIBRATION: dict[str, Any] = {"samples": 4, "length": 16}
+TEXTS = [TEXT * 3]
+FAST = Recover(steps=6, learning_rate=0.005, rank=4)
+
+
+class Stopped(Exception):
+    """As a kill would."""
+
+
+class Told(Silent):
+    """Keeps what it is told; ends the run once `stop` steps are done."""
+
+    def __init__(self, stop: int | None = None) -> None:
+        self.stop = stop
+        self.notes: list[str] = []
+        self.points: list[dict[str, Any]] = []
+
+    def advance(self, done: float, **_: object) -> None:
+        if done == self.stop:
+            raise Stopped
+
+    def note(self, message: str, **_: object) -> None:
+        self.notes.append(message)
+
+    def point(self, **data: Any) -> None:
+        self.points.append(data)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model and its pruned checkpoint."""
+
+    model: Path
+    pruned: Path
+    linears: tuple[str, ...]
+
+    @classmethod
+    def of(cls, model: Path) -> Case:
+        pruned, asked = model.with_name(model.name + "-pruned"), Pruning(method="magnitude", pattern="2:4")
+        request = QuantizeRequest(model_dir=model, out_dir=pruned, pruning=asked, calibration_texts=TEXTS, **CALIBRATION)
+        return cls(model, pruned, tuple(str(layer["name"]) for layer in quantize(request, Silent()).layers))
+
+    def recover(self, out: Path, options: Recover = FAST, progress: Silent | None = None, **changes: Any) -> RecoverResult:
+        asked = {"texts": TEXTS, "work_dir": out.with_name(out.name + "-work"), **CALIBRATION, **changes}
+        request = RecoverRequest(
+            original_dir=self.model, pruned_dir=self.pruned, out_dir=out, linears=self.linears, options=options, **asked
+        )
+        return recover(request, progress or Silent())
+
+
+def tensors(folder: Path) -> dict[str, Any]:
+    from safetensors.torch import load_file
+
+    return dict(load_file(folder / "model.safetensors"))
+
+
+def digest(folder: Path) -> str:
+    return hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+
+
+@pytest.fixture(scope="module")
+def case(tmp_path_factory: pytest.TempPathFactory) -> Case:
+    return Case.of(tiny_llama(tmp_path_factory.mktemp("model") / "llama", hidden=64, intermediate=128))
+
+
+def same_but_for_the_kept_weights(case: Case, out: Path) -> None:
+    import torch
+
+    before, after = tensors(case.pruned), tensors(out)
+    assert before.keys() == after.keys()
+    for name, old in before.items():
+        new = after[name]
+        assert new.dtype == old.dtype
+        if name.removesuffix(".weight") in case.linears:
+            assert bool((new[old == 0] == 0).all())
+            assert not torch.equal(new, old)
+        else:
+            assert torch.equal(new, old)
+
+
+@pytest.mark.parametrize("teacher", [True, False])
+def test_it_lowers_the_loss_and_changes_only_weights_that_were_kept(case: Case, tmp_path: Path, teacher: bool) -> None:
+    told = Told()
+    result = case.recover(tmp_path / "out", FAST.model_copy(update={"teacher": teacher}), told)
+    assert result.improved
+    assert result.loss_after < result.loss_before
+    assert [point["step"] for point in told.points] == list(range(7))
+    assert [point.model_dump() for point in result.curve] == told.points
+    same_but_for_the_kept_weights(case, tmp_path / "out")
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {path.name for path in case.pruned.iterdir()}
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "falcon-7b"])
+def test_matrices_of_other_modules_than_linears_keep_their_zeros_too(tmp_path: Path, kind: str) -> None:
+    case = Case.of(families.tiny(tmp_path / kind, kind, layers=1))
+    assert case.recover(tmp_path / "out", FAST.model_copy(update={"steps": 2})).improved
+    same_but_for_the_kept_weights(case, tmp_path / "out")
+
+
+def test_a_stopped_run_goes_on_to_the_same_bytes(case: Case, tmp_path: Path) -> None:
+    """Stopped in a step after the last state was kept, which is then made again: with 40 steps one is kept every two."""
+    asked = FAST.model_copy(update={"steps": 40})
+    whole = case.recover(tmp_path / "whole", asked)
+    with pytest.raises(Stopped):
+        case.recover(tmp_path / "out", asked, Told(stop=5))
+    again = Told()
+    resumed = case.recover(tmp_path / "out", asked, again)
+    assert again.notes[0] == "4 of 40 steps were done before: going on with the next."
+    assert [point["step"] for point in again.points] == [point.step for point in whole.curve]
+    assert resumed == whole
+    assert digest(tmp_path / "out") == digest(tmp_path / "whole")
+
+
+def test_another_request_begins_anew(case: Case, tmp_path: Path) -> None:
+    with pytest.raises(Stopped):
+        case.recover(tmp_path / "out", progress=Told(stop=3), seed=1)
+    again = Told()
+    case.recover(tmp_path / "out", progress=again)
+    case.recover(tmp_path / "whole")
+    assert len(again.notes) == 1
+    assert digest(tmp_path / "out") == digest(tmp_path / "whole")
+
+
+def test_it_stops_when_the_loss_no_longer_falls_and_keeps_the_best(case: Case, tmp_path: Path) -> None:
+    """With too high a rate the first steps help and later ones do harm."""
+    asked = Recover(steps=400, learning_rate=0.05, rank=4, patience=2)
+    result = case.recover(tmp_path / "out", asked)
+    losses = [point.validation for point in result.curve]
+    assert result.stopped == "patience"
+    assert 0 < result.best_step < result.steps < asked.steps
+    assert result.loss_after == min(losses)
+    assert result.best_step == result.curve[losses.index(min(losses))].step
+    measured = replace(case, pruned=tmp_path / "out").recover(tmp_path / "again", Recover(steps=1))
+    assert measured.loss_before == pytest.approx(result.loss_after, rel=0.05)  # in 16 bit as written
+    assert measured.loss_before < result.curve[-1].validation
+
+
+def test_where_nothing_was_better_the_pruned_weights_are_kept(case: Case, tmp_path: Path) -> None:
+    told = Told()
+    result = case.recover(tmp_path / "out", Recover(steps=40, learning_rate=1.0, patience=1), told)
+    assert (result.improved, result.best_step, result.loss_after) == (False, 0, result.loss_before)
+    assert digest(tmp_path / "out") == digest(case.pruned)
+    assert told.notes[-1].endswith("nothing was better than the pruned model, which is kept.")
+
+
+def test_only_the_factors_have_gradients_and_at_first_they_change_nothing(case: Case) -> None:
+    import torch
+
+    from backend.engines.native.recovery.adapters import Adapters
+    from backend.engines.native.recovery.model import load
+
+    model, paths = load(case.pruned, "cpu", case.linears)
+    tokens = torch.arange(32)[None]
+    before = model(tokens).logits
+    adapters = Adapters(model, paths.values(), 4, seed=0)
+    assert torch.equal(model(tokens).logits, before)
+    assert {id(each) for each in model.parameters() if each.requires_grad} == {id(each) for each in adapters.parameters()}
+    assert len(adapters.parameters()) == 2 * 14
+
+
+def test_without_a_rate_of_its_own_it_is_by_the_width_of_the_model(case: Case, tmp_path: Path) -> None:
+    result = case.recover(tmp_path / "out", Recover(steps=1))
+    assert result.learning_rate == pytest.approx(1.5 / 64)
+    assert case.recover(tmp_path / "other", Recover(steps=1, learning_rate=1e-4)).learning_rate == 1e-4
+
+
+def test_too_little_text_and_experts_are_refused(case: Case, tmp_path: Path) -> None:
+    with pytest.raises(InvalidWorkload, match=f"recover with, fewer than {SPARE_SEQUENCES}: give more text"):
+        case.recover(tmp_path / "out", texts=[TEXT[:400]])
+    assert not (tmp_path / "out").exists()
+    experts = Case.of(families.tiny(tmp_path / "mixtral", "mixtral", layers=1))
+    with pytest.raises(ImpossibleStack, match="made of experts: leave `recover` out"):
+        experts.recover(tmp_path / "out")
+
+
+def test_batches_are_epochs_in_random_order_and_validation_is_apart() -> None:
+    import torch
+
+    split = recovery_data.split(torch.arange(40)[:, None].expand(40, 8))
+    assert set(split.training[:, 0].tolist()) | set(split.validation[:, 0].tolist()) == set(range(40))
+    assert (len(split.training), len(split.validation)) == (34, 6)
+    rows = [row for step in range(17) for row in recovery_data.batch(split.training, step, 4, seed=3)[:, 0].tolist()]
+    expected = sorted(split.training[:, 0].tolist())
+    assert sorted(rows[:34]) == sorted(rows[34:]) == expected
+    assert rows[:34] != rows[34:] != expected
+
+
+@pytest.mark.parametrize("steps", [1, 7, 200])
+def test_the_learning_rate_rises_to_its_highest_and_falls(steps: int) -> None:
+    rates = [rate(step, steps) for step in range(steps)]
+    peak = rates.index(max(rates))
+    assert max(rates) == 1.0
+    assert rates[: peak + 1] == sorted(rates[: peak + 1])
+    assert rates[peak:] == sorted(rates[peak:], reverse=True)
+    assert min(rates) > 0

@@ -1,0 +1,290 @@
+"""Kept bytes -> records: events, content, tokens, and the time of each read."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backend.domain.errors import EndpointUnreachable, InvalidWorkload, RequestError
+from backend.domain.load.records import LoadPlan
+from backend.evaluate.load import sse
+from backend.evaluate.load.audit import audit
+from backend.evaluate.load.endpoint import address, bearer, check_endpoint, reason
+from backend.evaluate.load.level import Run
+from backend.evaluate.load.parse import record
+from backend.evaluate.load.payload import Payloads, read_prompts
+from backend.evaluate.load.stream import Exchange
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+texts = st.lists(st.text(min_size=1, max_size=8), min_size=1, max_size=6)
+
+
+def event(text: str, tokens: int | None = None, finish: str | None = None, **more: Any) -> bytes:
+    usage = {} if tokens is None else {"usage": {"prompt_tokens": 3, "completion_tokens": tokens}}
+    return b"data: " + json.dumps({"choices": [{"text": text, "finish_reason": finish}], **usage, **more}).encode() + b"\n\n"
+
+
+def chunk(data: bytes) -> bytes:
+    return b"%x\r\n%s\r\n" % (len(data), data)
+
+
+END = chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n"
+
+
+def exchange(*reads: bytes, status: str = "done", head: bytes = HEAD) -> Exchange:
+    """The head at 1.0 s, then a read each second."""
+    made = Exchange(0, 0, 0, 0, False, 0.5, sent=0.6, status=status, end=1.0 + len(reads))
+    made.reads = [head, *reads]
+    made.times = [1.0 + n for n in range(len(reads) + 1)]
+    return made
+
+
+def plan(**changed: Any) -> LoadPlan:
+    return LoadPlan(**({"url": "http://h:1", "model": "m", "concurrency": 2, "requests": 4, "prompts": "p"} | changed))
+
+
+def test_each_content_chunk_has_the_time_of_its_read_and_its_running_count():
+    found = record(exchange(chunk(event("", 0)), chunk(event("a", 2)), chunk(event("b", 5)), END))
+    assert (found.status, found.text, found.chunk_times, found.chunk_tokens) == ("ok", "ab", (3.0, 4.0), (2.0, 5.0))
+    assert (found.first_content, found.last_content, found.end) == (3.0, 4.0, 5.0)
+    assert (found.prompt_tokens, found.output_tokens, found.token_times) == (3, 5, "continuous")
+
+
+def test_an_event_cut_in_two_arrives_with_its_second_half():
+    whole = chunk(event("a", 1))
+    assert record(exchange(whole[:20], whole[20:], END)).first_content == 3.0
+
+
+def test_two_server_sends_in_one_read_are_coalesced_and_two_events_in_one_send_are_not():
+    apart = record(exchange(chunk(event("a", 1)) + chunk(event("b", 2)), END))
+    together = record(exchange(chunk(event("a", 1) + event("b", 2)), END))
+    assert (apart.reads, apart.coalesced) == (1, 1)
+    assert (together.reads, together.coalesced) == (1, 0)
+
+
+@given(texts, st.lists(st.integers(1, 5000), max_size=10))
+def test_wherever_the_network_cuts_the_record_says_the_same(words, places):
+    raw = b"".join(chunk(event(word, n)) for n, word in enumerate(words, 1)) + END
+    edges = [0, *sorted({place % len(raw) for place in places} - {0}), len(raw)]
+    reads = [raw[a:b] for a, b in pairwise(edges)]
+    found = record(exchange(*reads))
+    assert (found.status, found.text, found.output_tokens) == ("ok", "".join(words), len(words))
+    assert list(found.chunk_times) == sorted(found.chunk_times)
+    assert found.chunk_tokens == tuple(range(1, len(words) + 1))
+    assert found.last_content is not None
+    assert found.last_content <= found.end
+
+
+@given(st.binary(max_size=300), st.sampled_from(["done", "timeout", "reset", "truncated"]))
+def test_no_bytes_whatever_raise(garbage: bytes, status: str):
+    assert record(exchange(garbage, status=status)).status != "ok" or b"[DONE]" in garbage
+    assert record(exchange(garbage, status=status, head=b"")).status != "ok"
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+        lambda s: (
+            st.lists(s)
+            | st.dictionaries(
+                st.sampled_from(["choices", "usage", "text", "delta", "content", "error", "message", "completion_tokens"]), s
+            )
+        ),
+    )
+)
+def test_no_document_whatever_raises(document: Any):
+    data = chunk(b"data: " + json.dumps(document).encode() + b"\n\n")
+    assert record(exchange(data, END)).status in {"ok", "malformed", "server_error"}
+
+
+def test_a_total_alone_is_one_token_a_chunk_where_the_numbers_agree():
+    total = chunk(b'data: {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 3}}\n\n')
+    found = record(exchange(chunk(event("a")), chunk(event("b")), total, END))
+    assert (found.token_times, found.chunk_tokens, found.output_tokens) == ("final", (1.0, 2.0), 3)
+
+
+def test_a_total_alone_is_spread_evenly_where_they_do_not():
+    total = chunk(b'data: {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 8}}\n\n')
+    assert record(exchange(chunk(event("a")), chunk(event("b")), total, END)).chunk_tokens == (4.0, 8.0)
+
+
+def test_reasoning_is_content():
+    delta = b'data: {"choices": [{"delta": {"role": "assistant", "content": null, "reasoning_content": "hm"}}]}\n\n'
+    assert record(exchange(chunk(delta), END)).text == "hm"
+
+
+def test_half_a_character_a_chunk_is_joined_and_a_lone_half_replaced():
+    halves = [chunk(b'data: {"choices": [{"text": "%s"}]}\n\n' % half) for half in (rb"\ud83d", rb"\ude00", rb"\ud83d")]
+    found = record(exchange(*halves, END))
+    assert found.text == "\N{GRINNING FACE}\N{REPLACEMENT CHARACTER}"
+    assert found.model_dump_json()
+
+
+def test_bottomless_json_is_malformed():
+    assert record(exchange(chunk(b"data: " + b"[" * 200_000 + b"\n\n"), END)).status == "malformed"
+
+
+def test_what_came_before_an_error_is_kept():
+    found = record(exchange(chunk(event("a", 1)), status="reset"))
+    assert (found.status, found.text, found.output_tokens) == ("reset", "a", 1)
+
+
+def test_the_token_is_blotted_out_of_an_error():
+    body = b'{"error": {"message": "bad key sk-123"}}'
+    raw = b"HTTP/1.1 401 No\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+    found = record(exchange(head=raw), secret="sk-123")
+    assert (found.status, found.error) == ("http_401", "bad key ***")
+
+
+@pytest.mark.parametrize("eol", ["\n", "\r\n", "\r"])
+def test_events_end_with_any_line_end(eol: str):
+    body = eol.join([": comment", "event: x", "data: a", "data:b", "", "id: 1", "", "data: c", ""])
+    assert [data for data, _ in sse.events(body.encode())] == [b"a\nb", b"c"]
+
+
+def test_an_event_ends_after_its_blank_line():
+    assert list(sse.events(b"data: a\n\ndata: b\n\n")) == [(b"a", 9), (b"b", 18)]
+
+
+def run(**changed: Any) -> Run:
+    fields = {"exchanges": [], "wall_s": 10.0, "cpu_s": 1.0, "lags_s": [0.001] * 200, "reconnects": 0, "refused_options": False}
+    return Run(**(fields | changed))
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"cpu_s": 9.5}, "95% of a core"),
+        ({"lags_s": [0.02] * 200}, "ms late (p50)"),
+        ({"lags_s": [0.001] * 190 + [0.5] * 10}, "ms late (p99)"),
+    ],
+)
+def test_a_client_that_was_late_says_so(changed: dict[str, Any], words: str):
+    found = audit(plan(), run(**changed), [], "continuous", 0.0)
+    assert found.client_limited
+    assert found.reason is not None
+    assert words in found.reason
+
+
+def test_a_client_with_slack_is_not_limited():
+    found = audit(plan(), run(), [], "final", 0.25)
+    assert (found.client_limited, found.reason, found.usage, found.parse_cpu_s) == (False, None, "final", 0.25)
+
+
+def test_streams_that_stood_idle_limit_the_level():
+    busy = [record(exchange(chunk(event("a", 1)), END)) for _ in range(2)]
+    idle = [row.model_copy(update={"stream": n, "sent": 0.0, "end": 1.0}) for n, row in enumerate(busy)]
+    later = [row.model_copy(update={"sent": 1.5, "end": 2.0}) for row in idle]
+    found = audit(plan(), run(), idle + later, "continuous", 0.0)
+    assert found.achieved_concurrency == pytest.approx(1.5)
+    assert found.reason == "only 1.5 of 2 streams were busy on average"
+
+
+def test_fewer_requests_than_streams_limit_the_level():
+    assert audit(plan(requests=1), run(), [], "none", 0.0).reason == "1 requests cannot keep 2 streams busy"
+
+
+@pytest.mark.parametrize(
+    ("url", "path"),
+    [
+        ("http://h:1", "/v1/completions"),
+        ("http://h:1/", "/v1/completions"),
+        ("http://h:1/v1", "/v1/completions"),
+        ("http://h:1/v1/chat/completions", "/v1/completions"),
+        ("https://h/team/v1/", "/team/v1/completions"),
+        ("http://h:1/openai", "/openai/v1/completions"),
+    ],
+)
+def test_an_address_leads_to_the_endpoint_with_or_without_v1(url: str, path: str):
+    assert address(url).path("completions") == path
+
+
+def test_an_address_names_port_and_host():
+    assert address("https://[::1]/v1")[:4] == ("::1", 443, True, "[::1]")
+    assert address("http://h:8000")[:4] == ("h", 8000, False, "h:8000")
+
+
+@pytest.mark.parametrize("url", ["h:8000", "http://", "http://h:99999", "ftp://h"])
+def test_what_is_no_address_is_refused(url: str):
+    with pytest.raises(RequestError, match="address"):
+        address(url)
+
+
+def test_an_unknown_host_is_told_in_one_sentence():
+    with pytest.raises(EndpointUnreachable, match=r"cannot be reached .*check that the server is running"):
+        check_endpoint("http://host.invalid:1")
+
+
+def test_a_token_variable_that_is_not_set_is_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("SOME_TOKEN", raising=False)
+    with pytest.raises(RequestError, match="SOME_TOKEN"):
+        bearer("SOME_TOKEN")
+    monkeypatch.setenv("SOME_TOKEN", "a\r\nEvil: 1")
+    with pytest.raises(RequestError, match="characters"):
+        bearer("SOME_TOKEN")
+
+
+def test_a_failure_has_a_name_of_few_words():
+    assert reason(ConnectionRefusedError(111, "Connection refused")) == "connection refused"
+    assert reason(OSError(113, "No route to host")) == "no route to host"
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("nonsense", "line 2: not JSON"),
+        ("[1]", "JSON object"),
+        ('{"text": "x"}', 'no "prompt"'),
+        ('{"prompt": ""}', 'no "prompt"'),
+        ('{"prompt": "x", "max_tokens": 0}', "max_tokens"),
+        ('{"prompt_token_ids": [1, "x"]}', "whole numbers"),
+        ('{"prompt_token_ids": [true]}', "whole numbers"),
+    ],
+)
+def test_a_wrong_line_of_a_workload_is_named(tmp_path: Path, line: str, words: str):
+    path = tmp_path / "w.jsonl"
+    path.write_text('{"prompt": "fine"}\n' + line + "\n")
+    with pytest.raises(InvalidWorkload, match=words):
+        read_prompts(path, "completions")
+
+
+def test_a_workload_that_is_absent_empty_or_binary_is_refused(tmp_path: Path):
+    path = tmp_path / "w.jsonl"
+    for content, words in [(None, "cannot be read"), (b"\n", "is empty"), (b"\xff\xfe", "not UTF-8")]:
+        if content is not None:
+            path.write_bytes(content)
+        with pytest.raises(InvalidWorkload, match=words):
+            read_prompts(path, "completions")
+
+
+def test_token_ids_do_not_go_to_the_chat_endpoint(tmp_path: Path):
+    path = tmp_path / "w.jsonl"
+    path.write_text('{"prompt_token_ids": [1, 2]}\n')
+    assert read_prompts(path, "completions")[0]["prompt"] == [1, 2]
+    with pytest.raises(InvalidWorkload, match="chat"):
+        read_prompts(path, "chat")
+
+
+def test_a_request_is_what_the_plan_asks():
+    asked = plan(endpoint="chat", temperature=0.5, top_p=0.9, ignore_eos=True)
+    made = Payloads(asked, [{"prompt": "hi", "max_tokens": 9}], address(asked.url), "t", "final").request(0, 7)
+    head, _, body = made.partition(b"\r\n\r\n")
+    assert b"\r\nAuthorization: Bearer t\r\n" in head
+    assert head.endswith(b"Content-Length: %d" % len(body))
+    assert json.loads(body) == {
+        "model": "m",
+        "messages": [{"role": "user", "content": "hi"}],
+        "max_tokens": 9,
+        "temperature": 0.5,
+        "stream": True,
+        "top_p": 0.9,
+        "ignore_eos": True,
+        "stream_options": {"include_usage": True},
+        "seed": 7,
+    }

@@ -1,0 +1,80 @@
+"""Conversations as the bytes that are sent: the same as writing all of it anew each turn, whatever the words are."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backend.domain.load.records import LoadPlan
+from backend.evaluate.load.endpoint import address
+from backend.evaluate.load.payload import Payloads
+from backend.evaluate.load.reader import words
+from backend.evaluate.load.talk import Talk, encoded
+
+TURNS = st.lists(st.text(min_size=1), min_size=1, max_size=4)
+
+
+def opened(endpoint: str, turns: list[str], system: str | None) -> tuple[Payloads, Talk]:
+    plan = LoadPlan(url="http://h:1", model="m", concurrency=1, requests=1, prompts="p", endpoint=endpoint)  # type: ignore[arg-type]
+    made = Payloads(plan, [{"turns": turns, "system": system, "max_tokens": 9}], address(plan.url), None, "final")
+    talk = made.talk(0, 5, 2)
+    assert talk is not None
+    return made, talk
+
+
+def body(made: Payloads, talk: Talk) -> dict[str, object]:
+    head, _, sent = made.conversation(talk, 7).partition(b"\r\n\r\n")
+    assert head.endswith(b"Content-Length: %d" % len(sent))
+    found: dict[str, object] = json.loads(sent)
+    return found
+
+
+REST = {"model": "m", "max_tokens": 9, "temperature": 0.0, "stream": True, "stream_options": {"include_usage": True}, "seed": 7}
+
+
+@given(TURNS, st.none() | st.text(), st.lists(st.text(min_size=1), min_size=4, max_size=4))
+def test_a_chat_is_all_that_was_said_so_far(turns: list[str], system: str | None, answers: list[str]) -> None:
+    made, talk = opened("chat", turns, system)
+    said = [{"role": "system", "content": system}] if system else []
+    for number, (turn, answer) in enumerate(zip(turns, answers, strict=False), 1):
+        said.append({"role": "user", "content": turn})
+        assert body(made, talk) == REST | {"messages": said}
+        assert talk.answered(encoded(answer)) == (number < len(turns))
+        said.append({"role": "assistant", "content": answer})
+
+
+@given(TURNS, st.none() | st.text(), st.lists(st.text(min_size=1), min_size=4, max_size=4))
+def test_completions_are_the_words_each_from_a_new_line(turns: list[str], system: str | None, answers: list[str]) -> None:
+    made, talk = opened("completions", turns, system)
+    said = [system] if system else []
+    for turn, answer in zip(turns, answers, strict=False):
+        said.append(turn)
+        assert body(made, talk) == REST | {"prompt": "\n".join(said)}
+        talk.answered(encoded(answer))
+        said.append(answer)
+
+
+def test_an_answer_without_words_ends_a_conversation() -> None:
+    _, talk = opened("chat", ["a", "b"], None)
+    assert talk.goes_on
+    assert not talk.answered(encoded(""))
+
+
+@pytest.mark.parametrize(("turns", "found"), [(["a", "b"], True), (["a"], False)])
+def test_only_turns_that_follow_need_a_reader(turns: list[str], found: bool) -> None:
+    made, _ = opened("chat", turns, None)
+    assert made.follow_up is found
+
+
+def answer(status: str, document: object) -> bytes:
+    text = json.dumps(document).encode()
+    return b"HTTP/1.1 %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (status.encode(), len(text), text)
+
+
+def test_the_words_of_an_answer_are_those_of_its_record_and_none_where_it_failed() -> None:
+    whole = answer("200 OK", {"choices": [{"text": "gr\ud83d\ude00\ud800", "finish_reason": "stop"}]})
+    assert words(whole) == "gr\U0001f600\ufffd"
+    assert words(answer("503 Busy", {"error": "busy"})) == words(answer("200 OK", {"error": "inside"})) == words(b"SSH-2.0") == ""

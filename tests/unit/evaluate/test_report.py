@@ -1,0 +1,189 @@
+"""The report file: whole or not there, self-contained, and saying everything that the figures need."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from backend.domain.evaluation.comparison import compare
+from backend.domain.evaluation.document import Evaluation, Price
+from backend.evaluate.report.report import render, write_report
+from tests.simulated import evaluation, level, result
+
+
+class _Page(HTMLParser):
+    """Tags with their attributes, and the text outside scripts and styles."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self._raw = False
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self._raw = tag in {"script", "style"}
+
+    def handle_endtag(self, tag: str) -> None:
+        self._raw = False
+
+    def handle_data(self, data: str) -> None:
+        if not self._raw:
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return re.sub(r"\s+", " ", "".join(self.words))
+
+
+@pytest.fixture(scope="module")
+def page() -> _Page:
+    return _Page(render(evaluation()))
+
+
+def test_the_report_says_verdicts_before_anything_else(page: _Page) -> None:
+    text = page.text
+    assert "w8a8, draft and w8a8-draft against original" in text
+    first = text.index("At 1 stream w8a8 gives 1.")
+    assert first < text.index("Inter-token latency (ms)")
+    assert "; KL 0.0004" in text[first : first + 400]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Time to first token (ms)",
+        "Client invocation errors (count)",
+        "Tokenizer failed (count)",
+        "Empty inference response (count)",
+        "Price per million output tokens",
+        "it ignores prefill and prices input at 0",
+        "total throughput = concurrency / p50 inter-token latency",
+        "Achieved concurrency",
+        "Looping outputs",
+        "Client headroom",
+        "What would it cost?",
+        "Limits: no limit.",
+        "Single requests were not kept with this report",
+        "The saved artifact's weights, dequantized",
+        "resident: all servers up, one loaded at a time",
+        "Simulated CPU",
+        "0.0-simulated",
+        "2 January 2026, 03:04 UTC",
+        "These figures are simulated",
+        "Holm 1979",
+    ],
+)
+def test_the_report_says_what_its_figures_rest_on(page: _Page, said: str) -> None:
+    assert said in page.text
+
+
+def test_the_report_loads_nothing_from_anywhere(page: _Page) -> None:
+    addresses = [value for _, attributes in page.tags for name, value in attributes.items() if name in {"src", "href", "srcset"}]
+    assert addresses
+    assert all(value and value.startswith(("#", "data:")) for value in addresses)
+    policy = next(a["content"] for tag, a in page.tags if a.get("http-equiv") == "Content-Security-Policy")
+    assert policy and policy.startswith("default-src 'none'")
+
+
+def test_every_chart_has_words_for_who_cannot_see_it(page: _Page) -> None:
+    plots = [attributes for _, attributes in page.tags if "data-chart" in attributes]
+    assert len(plots) == 10
+    for plot in plots:
+        assert plot["role"] == "figure"
+        assert "w8a8: " in (plot["aria-label"] or "")
+
+
+def test_the_embedded_json_is_the_evaluation_and_the_csv_its_table(page: _Page) -> None:
+    links = {a["download"]: (a["href"] or "").partition("base64,")[2] for _, a in page.tags if "download" in a}
+    document = base64.b64decode(links["evaluation.json"])
+    assert Evaluation.model_validate_json(document) == evaluation()
+    assert base64.b64decode(links["evaluation.csv"]).startswith(b"Variant,Concurrency,Time to first token (ms)")
+
+
+def test_hostile_words_are_text_wherever_they_come_from() -> None:
+    hostile = "<script>window.owned = 1</script><img src=x onerror=alert(1)>\"'`{{ 7 * 7 }}`</title>"
+    document = evaluation(names=["original", hostile], speeds=[1, 2]).model_copy(
+        update={
+            "warnings": [hostile],
+            "workload": {hostile: hostile},
+            "hardware": {"cpu": hostile},
+            "versions": {hostile: hostile},
+        }
+    )
+    page = _Page(render(document))
+    assert [tag for tag, _ in page.tags].count("script") == 4
+    assert not any(tag == "img" or "onerror" in attributes for tag, attributes in page.tags)
+    assert "<script>window.owned = 1</script>" in page.text
+    assert "{{ 7 * 7 }}" in page.text
+
+
+def test_without_prices_or_quality_the_report_says_so() -> None:
+    text = _Page(render(evaluation(per_hour=None, with_quality=False))).text
+    assert "quality not measured" in text
+    assert "Not scored." in text
+    assert "Blended price, SageMaker-compatible" not in text
+
+
+def test_few_repeats_limited_clients_and_errors_are_shown_without_a_verdict() -> None:
+    few = _Page(render(evaluation(repeats=3))).text
+    assert "too few repeats for a verdict (3, it takes 5)" in few
+    assert "▲" not in few
+    results = [
+        result("original", [level(4)]),
+        result("w8a8", [level(4, client_limited=True, errors={"timeout": 3}, invocation_errors=3)]),
+    ]
+    limited = _Page(render(evaluation().model_copy(update={"variants": results, "comparison": compare(results)}))).text
+    assert "not comparable: the load generator, not the server, held back the figures of w8a8" in limited
+    assert "timeout 3" in limited
+    assert "the loop lagged 41 ms" in limited
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_an_evaluation_with_nothing_to_compare_is_still_a_report(count: int) -> None:
+    document = evaluation().model_copy(update={"variants": evaluation().variants[:count], "comparison": []})
+    assert "There is nothing to compare with" in _Page(render(document)).text
+
+
+def test_the_editable_ratio_is_the_one_shown() -> None:
+    document = evaluation()
+    options = document.options.model_copy(update={"input_output_ratio": 5.0})
+    text = _Page(render(document.model_copy(update={"options": options}))).text
+    assert "Blended price (5:1)" in text
+    assert "(throughput × 3600 / 106) / 6." in text
+
+
+def test_a_blended_price_is_shown_where_there_is_one() -> None:
+    paid = Price(per_million_input=1, per_million_output=2, per_million_total=3, blended_3_to_1=4.125, blended_sagemaker=0.5)
+    document = evaluation().model_copy(update={"variants": [result("one", [level(1, price=paid)])], "comparison": []})
+    assert "4.125" in _Page(render(document)).text
+
+
+def test_the_file_replaces_an_older_one_and_leaves_nothing_beside_it(tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "folder"
+    path = write_report(evaluation(names=["original"], speeds=[1]), folder)
+    before = path.read_bytes()
+    assert write_report(evaluation(), folder) == path
+    assert path.read_bytes() != before
+    assert list(folder.iterdir()) == [path]
+
+
+def test_a_report_that_cannot_be_put_in_place_leaves_no_half_of_itself(tmp_path: Path) -> None:
+    (tmp_path / "report.html").mkdir()
+    with pytest.raises(OSError):
+        write_report(evaluation(names=["original"], speeds=[1]), tmp_path)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_the_chart_data_is_strict_json() -> None:
+    page = render(evaluation())
+    embedded = re.search(r'<script type="application/json" id="charts">(.*?)</script>', page, re.DOTALL)
+    assert embedded
+    found = json.loads(embedded[1], parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+    assert set(found["ttft_ms"]["choices"]) == {"p50", "p90", "p99"}

@@ -1,0 +1,107 @@
+"""What the probe says of this machine, checked against the machine; and the list of engines."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from backend.domain.errors import EngineMissing, NotFound
+from backend.domain.machine.environments import ENVIRONMENTS
+from backend.hardware import engines, probe
+from backend.settings import Settings
+
+# As nvidia-smi writes it.
+TABLE = """0, NVIDIA H200, 143771, 9.0, 570.86.15
+1, NVIDIA GeForce RTX 4090, 24564, 8.9, 570.86.15
+"""
+
+
+def test_the_probe_is_json_and_agrees_with_the_kernel() -> None:
+    found = json.loads(json.dumps(probe.probe()))
+    cpuinfo = Path("/proc/cpuinfo").read_text()
+    assert found["cpu"] in cpuinfo
+    assert all(f" {flag}" in cpuinfo for flag in found["flags"])
+    assert found["cores"] == len(os.sched_getaffinity(0))
+    total = int(Path("/proc/meminfo").read_text().split()[1]) << 10
+    assert 0 < found["memory_bytes"] <= total
+    assert 0 < probe.free_memory() <= found["memory_bytes"]
+
+
+def test_gpus_are_read_from_nvidia_smi() -> None:
+    first, second = probe.parse_nvidia(TABLE)
+    assert (first.kind, first.number, first.name, first.memory_bytes) == ("cuda", 0, "NVIDIA H200", 143771 << 20)
+    assert (second.number, second.compute_capability) == (1, "8.9")
+
+
+@pytest.mark.parametrize("text", ["", "\n", "No devices were found\n", "0, NVIDIA A10G\n", "0, X, [N/A], 8.6, 1\n"])
+def test_what_is_not_a_row_is_no_gpu(text: str) -> None:
+    assert probe.parse_nvidia(text) == ()
+
+
+@pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="this machine has an NVIDIA driver")
+def test_a_machine_without_a_driver_has_no_accelerator() -> None:
+    assert probe.accelerators() == ()
+
+
+@pytest.mark.gpu
+def test_a_machine_with_a_gpu_lists_it() -> None:
+    probe.accelerators.cache_clear()
+    found = probe.accelerators()
+    assert found and all(gpu.memory_bytes > 1 << 30 and "." in gpu.compute_capability for gpu in found)
+    assert probe.has_nvidia()
+
+
+def test_free_disk_is_asked_of_the_nearest_folder_that_exists(tmp_path: Path) -> None:
+    assert probe.free_disk(tmp_path / "not" / "yet") == pytest.approx(shutil.disk_usage(tmp_path).free, rel=0.05)
+
+
+def test_a_compiler_needs_the_program_and_the_headers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = bool(shutil.which("g++")) and (probe.python_include() / "Python.h").exists()
+    monkeypatch.delenv("CXX", raising=False)
+    assert probe.has_compiler(Path(sys.executable)) == expected
+    assert not probe.has_compiler(tmp_path / "no-python")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert probe.compiler() is None
+    assert not probe.has_compiler()
+
+
+def settings(tmp_path: Path) -> Settings:
+    return Settings(home=tmp_path / "home", engines=tmp_path / "engines")
+
+
+def test_every_environment_is_listed_with_what_it_can_or_why_not(tmp_path: Path) -> None:
+    found = {engine.name: engine for engine in engines.list_engines(settings(tmp_path))}
+    assert list(found) == [environment.name for environment in ENVIRONMENTS]
+    assert found["studio"].installed and found["studio"].version and found["studio"].reason is None
+    assert "quantize awq" in found["studio"].can
+    assert not found["serve"].installed and "whetstone engines install serve" in str(found["serve"].reason)
+    assert "speculate draft" in found["serve"].can
+    assert "whetstone engines install compress" in str(found["compress"].reason)
+    assert "quantize awq by autoawq" in found["compress"].can and "gptq" in found["compress"].can
+    assert "speculate" not in found["compress"].can and "llm-compressor" not in found["studio"].can
+    assert not found["neuron"].installed and str(found["neuron"].reason).startswith("not available: ")
+
+
+def test_a_marker_and_an_interpreter_make_an_engine_installed(tmp_path: Path) -> None:
+    chosen = settings(tmp_path)
+    folder = chosen.engines / "serve"
+    (folder / "bin").mkdir(parents=True)
+    (folder / "bin" / "python").symlink_to(sys.executable)
+    with pytest.raises(EngineMissing, match="whetstone engines install serve"):
+        engines.engine_python(chosen, "serve")
+    (folder / engines.MARKER).write_text(json.dumps({"version": "0.32.0"}))
+    assert engines.engine_python(chosen, "serve") == folder / "bin" / "python"
+    listed = {engine.name: engine for engine in engines.list_engines(chosen)}["serve"]
+    assert (listed.installed, listed.version, listed.reason) == (True, "0.32.0", None)
+
+
+def test_an_engine_that_this_version_has_not_says_why(tmp_path: Path) -> None:
+    with pytest.raises(EngineMissing, match="Neuron engine"):
+        engines.engine_python(settings(tmp_path), "neuron")
+    with pytest.raises(NotFound, match="the engines are studio, serve, compress, quality, neuron"):
+        engines.engine_python(settings(tmp_path), "tensorrt")

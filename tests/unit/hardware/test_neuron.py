@@ -1,0 +1,100 @@
+"""Neuron devices as neuron-ls publishes them, by an executable on PATH that prints that, and by others that do not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from backend.domain.errors import InvalidRecipe
+from backend.hardware import neuron
+from backend.hardware.neuron import NeuronDevice
+from backend.service import Workspace
+from backend.service.machines import targets
+from tests.homes import open_home
+
+# Two devices of an inf2.24xlarge, the second in use, as the Neuron LS user guide prints them.
+PUBLISHED = [
+    {
+        "neuron_device": 1, "bdf": "00:1e.0", "connected_to": [0, 2], "nc_count": 2, "memory_size": 34359738368,
+        "neuron_processes": [{"pid": 2985, "command": "python3 serve.py", "neuroncore_ids": [0, 1]}],
+    },
+    {
+        "neuron_device": 0, "bdf": "00:1f.0", "connected_to": [1], "nc_count": 2, "memory_size": 34359738368,
+        "neuron_processes": [],
+    },
+]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    neuron.devices.cache_clear()
+    yield
+    neuron.devices.cache_clear()
+
+
+def install(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    """`neuron-ls` on PATH."""
+    tool = folder / "bin" / "neuron-ls"
+    tool.parent.mkdir()
+    tool.write_text(f"#!/bin/sh\n{script}\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tool.parent}:/usr/bin:/bin")
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Workspace:
+    return open_home(tmp_path / "home")
+
+
+def test_the_devices_are_read_from_the_published_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    output = tmp_path / "output.json"
+    output.write_text(json.dumps(PUBLISHED))
+    install(tmp_path, monkeypatch, f'[ "$1" = --json-output ] && cat {output}')
+    assert neuron.devices() == (NeuronDevice(0, 2, 32 << 30, False), NeuronDevice(1, 2, 32 << 30, True))
+
+
+@pytest.mark.parametrize("script", ["exit 1", "echo No neuron device found", "echo '{}'", "echo '[1, null, {\"nc_count\": 2}]'"])
+def test_a_tool_that_says_something_else_is_no_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    install(tmp_path, monkeypatch, script)
+    assert neuron.devices() == ()
+
+
+@pytest.mark.parametrize(
+    "changes", [{"nc_count": 0}, {"nc_count": "2"}, {"memory_size": None}, {"memory_size": -1}, {"neuron_device": True}]
+)
+def test_a_damaged_row_is_left_out(changes: dict[str, object]) -> None:
+    assert neuron.parse(json.dumps([{**PUBLISHED[0], **changes}])) == ()
+
+
+def test_without_the_tool_there_is_none_and_the_target_says_so(
+    tmp_path: Path, home: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(neuron, "FOLDER", str(tmp_path))
+    assert neuron.devices() == ()
+    with pytest.raises(InvalidRecipe, match="no Inferentia or Trainium"):
+        targets.find(home, "local:neuron")
+
+
+def test_the_instance_type_is_what_ec2_writes_into_the_bios(tmp_path: Path) -> None:
+    product = tmp_path / "product_name"
+    assert neuron.instance_type(product) is None
+    for text, expected in (
+        ("inf2.24xlarge\n", "inf2.24xlarge"),
+        ("trn1.2xlarge", "trn1.2xlarge"),
+        ("Standard PC (Q35)", None),
+        ("m5.large", None),
+    ):
+        product.write_text(text)
+        assert neuron.instance_type(product) == expected
+
+
+def test_the_target_of_this_machine_has_its_cores_and_their_memory(
+    tmp_path: Path, home: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path, monkeypatch, f"echo '{json.dumps(PUBLISHED)}'")
+    found = targets.find(home, "local:neuron").device
+    assert (found.hardware, found.units, found.memory_bytes) == ("neuron", 4, 16 << 30)

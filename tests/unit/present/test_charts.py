@@ -1,0 +1,372 @@
+"""Charts as data: every point of the evaluation is there with its words, whatever is missing or hostile."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import re
+from collections.abc import Callable
+from html import unescape
+from itertools import pairwise
+from typing import Any
+
+import plotly.graph_objects as graph
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app import charts as screen
+from backend.domain.evaluation.document import Evaluation
+from backend.domain.evaluation.select import MOST, foremost, only
+from backend.present.charts import alt
+from backend.present.charts import evaluation as charts
+from backend.present.charts.layers import layer_errors
+from backend.present.charts.theme import COLOURS, Figure, concurrency_axis, layout, style, text
+from backend.present.charts.tradeoffs import pareto_points
+from backend.present.tables.evaluation import distribution_table
+from backend.present.words.verdicts import figure as number
+from tests.simulated import evaluation, level, result
+
+DRAW: dict[str, Callable[..., Figure]] = {
+    "latency": charts.latency,
+    "throughput": charts.throughput,
+    "price": charts.price,
+    "pareto": charts.pareto,
+    "quality_speed": charts.quality_speed,
+}
+PAGE = [
+    "Concurrency",
+    "Time to first token (ms)",
+    "Inter-token latency (ms)",
+    "Client latency (ms)",
+    "Input tokens/sec (count)",
+    "Output tokens/sec (count)",
+    "Client invocations (count)",
+    "Client invocation errors (count)",
+    "Tokenizer failed (count)",
+    "Empty inference response (count)",
+    "Input tokens/sec/req (count)",
+    "Output tokens/sec/req (count)",
+    "Input tokens (count)",
+    "Output tokens (count)",
+    "Price per million input tokens",
+    "Price per million output tokens",
+]
+
+
+def _marked(figure: Figure) -> list[dict[str, Any]]:
+    return [trace for trace in figure["data"] if "marker" in trace]
+
+
+@pytest.fixture(scope="module")
+def measured() -> Evaluation:
+    return evaluation()
+
+
+@pytest.mark.parametrize("metric", list(charts.LATENCIES))
+@pytest.mark.parametrize("percentile", charts.PERCENTILES)
+def test_a_latency_chart_draws_every_level_at_the_percentile_asked(measured: Evaluation, metric: str, percentile: str) -> None:
+    traces = _marked(charts.latency(measured, metric, percentile))
+    for trace, variant in zip(traces, measured.variants, strict=True):
+        assert trace["x"] == [level.concurrency for level in variant.levels]
+        assert trace["y"] == [getattr(getattr(level, metric), percentile) for level in variant.levels]
+
+
+def test_throughput_and_price_charts_draw_the_levels_figures(measured: Evaluation) -> None:
+    for metric in charts.THROUGHPUTS:
+        assert _marked(charts.throughput(measured, metric))[1]["y"] == [getattr(x, metric) for x in measured.variants[1].levels]
+    for metric in ("per_million_input", "per_million_output", "per_million_total", "blended_sagemaker"):
+        assert _marked(charts.price(measured, metric))[2]["y"] == [getattr(x.price, metric) for x in measured.variants[2].levels]
+
+
+def test_whiskers_span_the_repeats(measured: Evaluation) -> None:
+    trace = _marked(charts.throughput(measured))[0]
+    first = measured.variants[0].levels[0]
+    values = [block["output_tokens_per_s"] for block in first.blocks]
+    assert trace["y"][0] + trace["error_y"]["array"][0] == pytest.approx(max(values))
+    assert trace["y"][0] - trace["error_y"]["arrayminus"][0] == pytest.approx(min(values))
+
+
+@pytest.mark.parametrize("draw", DRAW.values(), ids=DRAW)
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_every_figure_is_plain_json_with_units_provenance_and_words(measured: Evaluation, draw: Any, theme: Any) -> None:
+    figure = draw(measured, theme=theme)
+    assert json.loads(json.dumps(figure, allow_nan=False)) == figure
+    assert figure["layout"]["paper_bgcolor"] == COLOURS[theme].panel
+    for axis in ("xaxis", "yaxis"):
+        assert re.search(r"streams|ms|tokens|nats|currency", figure["layout"][axis]["title"]["text"])
+    for trace in _marked(figure):
+        assert len(trace["hovertext"]) == len(trace["x"])
+        for said in trace["hovertext"]:
+            assert "measured 2026-01-02T03:04:05+00:00<br>on Simulated CPU, 2 cores<br>with whetstone 0.1.0" in said
+    for name in ("original", "w8a8", "draft", "w8a8-draft"):
+        assert f"{name}: " in charts.alt(figure)
+
+
+@pytest.mark.parametrize("draw", DRAW.values(), ids=DRAW)
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_plotly_accepts_every_figure_and_an_unchecked_one_is_the_same(measured: Evaluation, draw: Any, theme: Any) -> None:
+    figure = draw(measured, theme=theme)
+    assert _sent(graph.Figure(figure)) == _sent(screen.trusted(figure))
+
+
+def _sent(figure: graph.Figure) -> dict[str, Any]:
+    """What the browser gets, but for an empty template's default and an empty list that a check leaves out."""
+    sent: dict[str, Any] = json.loads(figure.to_json())
+    return {**sent, "layout": {name: value for name, value in sent["layout"].items() if name != "template" and value != []}}
+
+
+LIVE = [{"variant": "a", "concurrency": 1, "output_tokens_per_s": 3.0}]
+LAYERS = [{"name": f"model.layers.{at}.mlp.up_proj", "relative_error": 0.01, "rtn_relative_error": 0.02} for at in range(3)]
+
+
+@pytest.mark.parametrize("figure", [screen.live(LIVE, ["a"]), screen.live([], []), layer_errors(LAYERS), layer_errors([])])
+def test_plotly_accepts_the_live_chart_and_the_layers(figure: Figure) -> None:
+    assert _sent(graph.Figure(figure)) == _sent(screen.trusted(figure))
+    assert charts.alt(figure)
+
+
+@pytest.mark.parametrize("draw", DRAW.values(), ids=DRAW)
+def test_a_figure_without_figures_says_why(draw: Any) -> None:
+    bare = level(1, ttft_ms=None, output_tokens_per_s=math.nan, output_tokens_per_s_per_request=None)
+    empty = evaluation(per_hour=None, with_quality=False).model_copy(update={"variants": [result("only", [bare])]})
+    nothing = empty.model_copy(update={"variants": []})
+    for document in (empty, nothing):
+        figure = draw(document)
+        assert figure["data"] == []
+        assert re.search(r"No price was given|not measured|No request|No throughput", charts.alt(figure))
+
+
+def test_series_differ_in_more_than_colour() -> None:
+    looks = [style(index, "light") for index in range(56)]
+    assert len(set(looks)) == 56
+    assert len({look.symbol for look in looks[:6]}) == len({look.dash for look in looks[:6]}) == 6
+
+
+def test_a_point_that_the_client_held_back_is_hollow_said_and_never_on_the_front() -> None:
+    fast = result("fast", [level(4, 9.0, client_limited=True)])
+    document = evaluation().model_copy(update={"variants": [result("original", [level(4)]), fast]})
+    trace = _marked(charts.throughput(document))[1]
+    assert trace["marker"]["symbol"] == ["square-open"]
+    assert "held back by the load generator" in trace["hovertext"][0]
+    assert [point.on_front for point in pareto_points(document)] == [True, False]
+
+
+def test_a_level_with_many_errors_is_hollow_never_on_the_front_and_its_mark_says_so() -> None:
+    failing = level(4, 9.0, invocations=100, invocation_errors=2)
+    document = evaluation().model_copy(update={"variants": [result("original", [level(4)]), result("failing", [failing])]})
+    assert [point.on_front for point in pareto_points(document)] == [True, False]
+    trace = _marked(charts.pareto(document))[1]
+    assert trace["marker"]["symbol"] == ["square-open"]
+    assert "2 of 100 requests failed" in trace["hovertext"][0]
+
+
+def test_words_say_axes_ranges_and_the_best_where_all_have_a_point(measured: Evaluation) -> None:
+    said = charts.alt(charts.throughput(measured))
+    fastest = measured.variants[3].levels[-1].output_tokens_per_s
+    assert "Across: Concurrency (streams), 1 to 16. Up: Output tokens/s, all streams." in said
+    assert re.search(r"w8a8: 3 points from \S+ at concurrency 1 to \S+ at concurrency 16", said)
+    assert said.endswith(f"Higher is better: at concurrency 16 w8a8-draft is highest, {number(fastest)}.")
+    assert "Lower is better: at concurrency 16 w8a8-draft is lowest" in charts.alt(charts.latency(measured))
+    assert "is better" not in charts.alt(charts.pareto(measured))
+    assert "at concurrency 16" in charts.alt(charts.pareto(measured))
+
+
+def test_words_let_no_level_lead_that_is_not_the_servers_figure() -> None:
+    fast = result("fast", [level(1, 2.0), level(4, 9.0, client_limited=True)])
+    document = evaluation().model_copy(update={"variants": [result("original", [level(1), level(4)]), fast]})
+    said = charts.alt(charts.throughput(document))
+    assert "fast: 2 points, 1 of them not the server's figures from" in said
+    assert "at concurrency 1 fast is highest" in said
+
+
+def test_a_ring_around_marks_is_said_and_adds_no_point_to_the_file(measured: Evaluation) -> None:
+    figure = charts.pareto(measured)
+    mark = figure["data"][1]
+    ring = {
+        "x": mark["x"][:1],
+        "y": mark["y"][:1],
+        "hoverinfo": "skip",
+        "customdata": ["ring"],
+        "marker": {"symbol": "circle-open"},
+    }
+    ringed = {**figure, "data": [*figure["data"], ring]}
+    assert alt.rows(ringed) == alt.rows(figure)
+    assert "; ring: " in charts.alt(ringed)
+    assert "not the server's" not in charts.alt(ringed)
+
+
+def test_the_rows_of_a_chart_are_its_points_with_interval_validity_and_provenance() -> None:
+    slow = level(16, client_limited=True)
+    document = evaluation().model_copy(update={"variants": [result("original", [level(1), level(4), slow])]})
+    rows = alt.rows(charts.throughput(document))
+    assert [(row["Series"], row["Concurrency (streams)"], row["Valid"]) for row in rows] == [
+        ("original", 1, "yes"),
+        ("original", 4, "yes"),
+        ("original", 16, "no"),
+    ]
+    title = "Output tokens/s, all streams"
+    kept = [block["output_tokens_per_s"] for block in slow.blocks]
+    assert rows[2][title] == slow.output_tokens_per_s
+    assert rows[2][f"{title}, lowest repeat"] == pytest.approx(min(kept))
+    assert rows[2][f"{title}, highest repeat"] == pytest.approx(max(kept))
+    assert str(rows[2]["Provenance"]).startswith(
+        "measured 2026-01-02T03:04:05+00:00 on Simulated CPU, 2 cores with whetstone 0.1.0"
+    )
+
+
+@pytest.mark.parametrize("draw", DRAW.values(), ids=DRAW)
+def test_every_charts_csv_has_each_point_once_under_axis_titles(measured: Evaluation, draw: Any) -> None:
+    figure = draw(measured)
+    read = list(csv.DictReader(io.StringIO(alt.csv(figure), newline="")))
+    assert len(read) == sum(len(trace["x"]) for trace in _marked(figure)) > 0
+    for axis in ("x", "y"):
+        drawn = [value for trace in _marked(figure) for value in trace[axis]]
+        assert [float(row[figure["layout"][f"{axis}axis"]["title"]["text"]]) for row in read] == drawn
+
+
+def test_the_points_of_the_tradeoffs_keep_concurrency_and_confidence(measured: Evaluation) -> None:
+    rows = [row for row in alt.rows(charts.pareto(measured)) if row["Series"] == "original"]
+    assert {row["Concurrency (streams)"] for row in rows} == {"1", "4", "16"}
+    quality = measured.variants[1].quality
+    assert quality and quality.kl_ci95
+    row = alt.rows(charts.quality_speed(measured))[1]
+    assert row["Mean KL divergence (nats a token), 95% from"] == pytest.approx(quality.kl_ci95[0])
+
+
+def test_a_chart_without_figures_has_no_rows_and_an_empty_file() -> None:
+    nothing = charts.price(evaluation(per_hour=None))
+    assert alt.rows(nothing) == []
+    assert alt.csv(nothing).strip() == ""
+
+
+NAMES = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\0"), min_size=1, max_size=30)
+VALUES = st.floats(allow_nan=False, allow_infinity=False)
+
+
+@given(NAMES | st.sampled_from(["=1+1", "+1", "-1", "@x", "\t=1", 'a,"b"\r\nc']), st.lists(st.tuples(VALUES, VALUES), min_size=1))
+def test_a_charts_csv_reads_back_and_holds_no_formula(name: str, points: list[tuple[float, float]]) -> None:
+    trace: dict[str, Any] = {"customdata": [text(name)] * len(points), "marker": {"symbol": "circle"}}
+    trace |= {"x": [x for x, _ in points], "y": [y for _, y in points]}
+    drawn = layout("Any", {"label": "x (s)"}, {"label": "y (ms)"}, "light", provenance="here")
+    header, *read = csv.reader(io.StringIO(alt.csv({"data": [trace], "layout": drawn}), newline=""))
+    assert header == ["Series", "x (s)", "y (ms)", "Provenance"]
+    assert [(float(row[1]), float(row[2])) for row in read] == points
+    for row in read:
+        assert row[0].removeprefix("'") == name.removeprefix("'")
+        assert not row[0].startswith(("=", "+", "-", "@", "\t", "\r"))
+
+
+def test_the_file_of_a_chart_is_named_after_it(measured: Evaluation) -> None:
+    assert alt.file_name(charts.latency(measured)) == "time-to-first-token-p50-ms"
+    assert alt.file_name({"data": [], "layout": {"title": {"text": "…"}}}) == "chart"
+
+
+def test_a_variant_without_quality_is_named_beside_the_quality_chart() -> None:
+    document = evaluation()
+    variants = [document.variants[0], document.variants[1].model_copy(update={"quality": None})]
+    assert charts.alt(charts.quality_speed(document.model_copy(update={"variants": variants}))).endswith(
+        "; Quality not measured: w8a8."
+    )
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=12))
+def test_the_pareto_front_is_what_no_other_level_beats(figures: list[tuple[int, int]]) -> None:
+    base = level(1)
+    made = [
+        base.model_copy(
+            update={"concurrency": i, "output_tokens_per_s": float(total), "output_tokens_per_s_per_request": float(user)}
+        )
+        for i, (total, user) in enumerate(figures, 1)
+    ]
+    document = evaluation(names=["one"], speeds=[1.0]).model_copy(update={"variants": [result("one", made)]})
+    front = {(p.total, p.per_user) for p in pareto_points(document) if p.on_front}
+    beaten = {b for b in figures if any(a != b and a[0] >= b[0] and a[1] >= b[1] for a in figures)}
+    assert front == set(figures) - beaten
+    line = charts.pareto(document)["data"][0]
+    assert line["x"] == sorted(line["x"])
+    assert line["y"] == sorted(line["y"], reverse=True)
+
+
+def test_hostile_names_are_inert_in_every_text_that_plotly_reads() -> None:
+    name = "<a href='javascript:alert(1)'>%{x}</a>&<b>"
+    document = evaluation(names=["original", name], speeds=[1, 2])
+    for draw in DRAW.values():
+        figure = draw(document)
+        shown = json.dumps(figure)
+        assert "<a " not in shown
+        assert "hovertemplate" not in shown
+        assert name in charts.alt(figure)
+        assert all(len(unescape(trace["name"])) <= 24 for trace in figure["data"])
+
+
+def test_the_table_has_every_metric_of_the_documentation_page_under_its_own_name(measured: Evaluation) -> None:
+    rows = charts.table(measured)
+    assert list(rows[0]) == ["Variant", *PAGE]
+    assert [(row["Variant"], row["Concurrency"]) for row in rows[:4]] == [
+        ("original", 1),
+        ("original", 4),
+        ("original", 16),
+        ("w8a8", 1),
+    ]
+    first = measured.variants[0].levels[0]
+    assert first.ttft_ms is not None
+    assert rows[0]["Time to first token (ms)"] == first.ttft_ms.p50
+    assert charts.table(measured, "p99")[0]["Time to first token (ms)"] == first.ttft_ms.p99
+    assert rows[0]["Client invocations (count)"] == first.invocations
+
+
+def test_what_was_not_measured_is_none_in_the_table_and_empty_in_csv() -> None:
+    document = evaluation(per_hour=None)
+    row = charts.table(document)[0]
+    assert row["Price per million input tokens"] is None
+    (read, *_) = csv.DictReader(io.StringIO(charts.csv(document)))
+    assert read["Price per million input tokens"] == ""
+    assert float(read["Time to first token (ms)"]) == row["Time to first token (ms)"]
+
+
+def test_csv_reads_back_with_names_that_hold_commas_quotes_and_lines_and_runs_no_formula() -> None:
+    names = ['a,"b"\nc', "=HYPERLINK(1)"]
+    read = list(csv.DictReader(io.StringIO(charts.csv(evaluation(names=names, speeds=[1, 2], levels=[4])))))
+    assert [row["Variant"] for row in read] == [names[0], "'=HYPERLINK(1)"]
+
+
+def test_the_distribution_table_leaves_out_latencies_that_nobody_measured() -> None:
+    document = evaluation().model_copy(update={"variants": [result("one", [level(1, ttft_ms=None)])]})
+    assert [row["Latency (ms)"] for row in distribution_table(document)] == [
+        "Inter-token latency",
+        "Client latency",
+        "Content latency",
+        "Chunk gap",
+    ]
+
+
+def test_marks_off_the_front_are_pale_and_the_first_mark_which_the_legend_takes_is_on_it(measured: Evaluation) -> None:
+    points = pareto_points(measured)
+    for index, trace in enumerate(_marked(charts.pareto(measured))):
+        on_front = sorted((point.on_front for point in points if point.variant == index), reverse=True)
+        assert [not colour.startswith("rgba") for colour in trace["marker"]["color"]] == on_front
+
+
+def test_of_many_variants_the_foremost_have_looks_and_the_others_are_one_series() -> None:
+    names = [f"v{number:02d}" for number in range(20)]
+    document = evaluation(names, [1 + number / 10 for number in range(20)])
+    shown = foremost(document)
+    assert len(shown) == MOST and shown[0] == "v00" and shown[-1] == "v19"
+    figure = charts.pareto(document, shown=shown)
+    assert [trace["name"] for trace in figure["data"]] == ["Pareto front", "12 others", *shown]
+    assert len(alt.rows(figure)) == 20 * len(document.variants[0].levels)
+    assert "12 others: " in charts.alt(figure)
+    drawn = only(document, shown)
+    assert {row.variant for row in drawn.comparison} == set(shown[1:])
+    assert only(document, names) is document
+
+
+def test_ticks_of_many_levels_are_far_enough_apart_and_those_of_few_all_there() -> None:
+    few, many = concurrency_axis([1, 4, 5, 6]), concurrency_axis(range(1, 101))
+    assert few["tickvals"] == [1, 4, 5, 6]
+    gaps = [math.log10(b / a) for a, b in pairwise(many["tickvals"])]
+    assert min(gaps) >= (many["range"][1] - many["range"][0]) / 16 and len(gaps) > 6
+    assert many["ticktext"] == [str(level) for level in many["tickvals"]]

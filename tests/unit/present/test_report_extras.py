@@ -1,0 +1,244 @@
+"""What the report shows beside the document: costs, goodput, single requests, answers, other tools; bounded, and as JSON too."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from backend.domain.evaluation.document import EvaluateOptions, Evaluation, SloCheck
+from backend.domain.evaluation.metrics import steady_window
+from backend.domain.limits.slo import Slo
+from backend.domain.load.records import RequestRecord
+from backend.domain.what_if.costs import ApiPrice, within
+from backend.domain.workload.workload import parse
+from backend.evaluate.report.content import content
+from backend.evaluate.report.draw import palette
+from backend.evaluate.report.report import render
+from backend.present.report import (
+    MOST_POINTS,
+    MOST_REQUESTS,
+    Extras,
+    Requests,
+    WhatIf,
+    Within,
+    changed,
+    chosen_levels,
+    gather,
+    run_of,
+    spread_of,
+)
+from backend.present.words import costs
+from backend.worker.measuring.records import Measured
+from backend.worker.measuring.report_data import InMemory
+from tests.simulated import evaluation, level, result
+from tests.unit.domain.imported.test_imported import BENCH, CONCURRENT, imported
+from tests.unit.evaluate.test_report import _Page
+
+HOSTILE = "<script>window.owned = 1</script>{{ 7 * 7 }}"
+LINES = parse("lines", b"".join(json.dumps({"prompt": f"prompt {n}"}).encode() + b"\n" for n in range(40)))
+
+
+def record(index: int, stream: int, text: str = "the same words", **changes: Any) -> RequestRecord:
+    """Sent every 0.3 s on its stream, first token after 50 ms, ended after 200 ms."""
+    at = 0.3 * index
+    fields = {
+        "index": index, "stream": stream, "prompt": index, "warm": False, "intended": at, "sent": at, "first_content": at + 0.05,
+        "last_content": at + 0.2, "end": at + 0.2, "chunk_times": (at + 0.05, at + 0.2), "chunk_tokens": (1.0, 8.0),
+        "status": "ok", "output_tokens": 8, "text": text,
+    }  # fmt: skip
+    return RequestRecord(**(fields | changes))
+
+
+def requests(document: Evaluation, *, answers: Sequence[str] = ("the same words", "the other words")) -> Requests:
+    names = [variant.name for variant in document.variants]
+    options = EvaluateOptions(concurrency=(1, 4, 16), repeats=2)
+    rows = [
+        Measured(v, c, None, [[record(n, n % c, answers[min(v, 1)]) for n in range(4 * c)] for _ in range(2)])
+        for v in range(len(names))
+        for c in options.concurrency
+    ]
+    found = gather(document, InMemory(names, rows, LINES, options))
+    assert found is not None
+    return found
+
+
+@pytest.fixture(scope="module")
+def extras() -> Extras:
+    return whole()
+
+
+def whole() -> Extras:
+    """Everything that can stand in a report."""
+    document = evaluation()
+    asked = WhatIf(
+        limits=Slo(ttft_p95_ms=200), request_limits={"ttft_ms": 60.0}, per_hour=2.0, discount=0.25, price_source="a list",
+        api=ApiPrice(per_million_input=0.1, per_million_output=0.4), requests_a_month=1e6,
+    )  # fmt: skip
+    counted = tuple(Within(variant=r.name, key=4, within=30, of=40) for r in document.variants)
+    return Extras(requests=requests(document), what_if=asked, goodput=counted, imported=(imported(CONCURRENT), imported(*BENCH)))
+
+
+@pytest.fixture(scope="module")
+def page(extras: Extras) -> _Page:
+    return _Page(render(evaluation(), extras))
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Limits: TTFT p95 at most 200 ms.",
+        "An hour costs 2 (a list), less 25%.",
+        "The hosted API asks 0.1 for a million input and 0.4 for a million output tokens, as entered.",
+        "A month is 730 hours",
+        "SageMaker-compatible (the announcement's formula) 3:1",
+        "1,000,000 requests a month",
+        "Limits of each request: time to first token at most 60.0 ms.",
+        "75.0%",
+        "Time to first token of every request",
+        "all 64 requests of the first repeat",
+        "0 of 128 answers have the same words.",
+        "Prompt. prompt ",
+        "imported from GuideLLM 0.8.1",
+        "imported from vLLM bench (the file names no version)",
+        "nothing is tested on it, so there is no verdict",
+        "an empty role chunk does not count",
+    ],
+)
+def test_the_report_says(page: _Page, said: str) -> None:
+    assert said in page.text
+
+
+def test_every_chart_of_it_has_words_and_a_figure(page: _Page, extras: Extras) -> None:
+    names = [attributes["data-chart"] for _, attributes in page.tags if "data-chart" in attributes]
+    found = content(evaluation(), extras)["charts"]
+    assert set(names) == set(found)
+    assert len(names) == 10 + 3 + 4 + 4
+    assert set(found["spread_ttft_ms"]["choices"]) == {"1 stream", "4 streams", "16 streams"}
+
+
+def test_words_that_differ_are_marked_and_hostile_ones_are_text() -> None:
+    document = evaluation(names=["original", "other"], speeds=[1, 2])
+    found = requests(document, answers=(f"first {HOSTILE}", f"second {HOSTILE}"))
+    text = render(document, Extras(requests=found))
+    assert "<mark>first</mark>" in text and "<mark>second</mark>" in text
+    page = _Page(text)
+    assert [tag for tag, _ in page.tags].count("script") == 4
+    assert HOSTILE in page.text
+
+
+def test_what_is_not_in_the_document_can_be_saved_as_json(extras: Extras) -> None:
+    document = evaluation()
+    data = json.loads(base64.b64decode(content(document, extras)["figures_data"]))
+    assert data["costs"] == costs.rows(document, extras.what_if)
+    assert data["what_if"]["limits"]["ttft_p95_ms"] == 200
+    assert [row["Within the limits"] for row in data["goodput"]] == ["75.0%"] * 4
+    assert data["imported"]["figures"][0]["Provenance"] == "imported from GuideLLM 0.8.1"
+    assert data["answers"]["w8a8"]["compared"] == 128
+
+
+def test_the_dark_charts_are_the_light_ones_in_other_colours(extras: Extras) -> None:
+    """As the page's script does it: a value under a name that ends in `color` is looked up, nothing else."""
+    from backend.present.charts import evaluation as charts
+    from backend.present.charts import imported as charts_imported
+    from backend.present.charts import requests as charts_requests
+    from backend.present.charts import spread
+
+    colours = palette()
+
+    def in_dark(value: Any, name: str) -> Any:
+        if isinstance(value, list | tuple):
+            return [in_dark(each, name) for each in value]
+        if isinstance(value, dict):
+            return {own: in_dark(each, own) for own, each in value.items()}
+        return colours.get(value, value) if name.lower().endswith("color") else value
+
+    document, found = evaluation(names=["#0072b2", "b"], speeds=[1, 2]), extras.requests
+    assert found is not None
+    drawings = [
+        lambda theme: charts.latency(document, "ttft_ms", "p50", theme),
+        lambda theme: charts.throughput(document, "output_tokens_per_s", theme),
+        lambda theme: charts.price(document, "per_million_output", theme),
+        lambda theme: charts.pareto(document, theme),
+        lambda theme: charts.quality_speed(document, None, theme),
+        lambda theme: charts.quality_speed(evaluation(with_quality=False), None, theme),
+        lambda theme: spread.distribution("ttft_ms", "1 stream", found.loads[0].spreads["ttft_ms"], "here", theme),
+        lambda theme: charts_requests.timeline("a", "1 stream", found.runs["original"].records, "here", theme),
+        lambda theme: charts_imported.beside(document, [imported(CONCURRENT)], "ttft_ms", theme),
+    ]
+    for draw in drawings:
+        assert json.loads(json.dumps(in_dark(draw("light"), ""))) == json.loads(json.dumps(draw("dark")))
+
+
+def test_a_large_evaluation_stays_a_small_file() -> None:
+    levels = [2**n for n in range(6)]
+    results = [result(f"variant {n}", [level(c, 1 + n / 50, repeats=3, seed=n) for c in levels]) for n in range(40)]
+    document = evaluation().model_copy(update={"variants": results, "comparison": []})
+    rows = [Measured(v, c, None, [[record(n, n % c, "word " * 2000) for n in range(20 * c)]]) for v in (0, 1) for c in (1, 8, 32)]
+    found = gather(document, InMemory([r.name for r in results], rows, LINES, document.options))
+    text = render(document, Extras(requests=found))
+    assert len(text.encode()) < 9_000_000
+
+
+def test_of_a_long_run_whole_streams_are_shown_and_the_steady_window_is_that_of_all() -> None:
+    records = [record(n, n % 50) for n in range(2000)]
+    run = run_of(records)
+    assert len(run.records) <= MOST_REQUESTS
+    assert (run.requests, run.streams) == (2000, 50)
+    by_stream = [sum(r.stream == stream for r in run.records) for stream in {r.stream for r in run.records}]
+    assert set(by_stream) == {40}
+    assert run.window == steady_window(records)
+    assert all(not r.text and not r.chunk_times for r in run.records)
+    alone = run_of([record(n, 0) for n in range(2000)])
+    assert [r.index for r in alone.records] == list(range(MOST_REQUESTS))
+
+
+def test_a_spread_keeps_its_ends_and_its_count() -> None:
+    found = spread_of(float(n) for n in range(10_000, 0, -1))
+    assert (found.count, found.values[0], found.values[-1]) == (10_000, 1.0, 10_000.0)
+    assert len(found.values) == MOST_POINTS and list(found.values) == sorted(found.values)
+
+
+def test_the_most_different_answers_come_first() -> None:
+    found = changed([(0, "p", "a b c", "a b c"), (1, None, "a b c", "x y z"), (0, "q", "a b c", "a b x")])
+    assert (found.compared, found.same) == (3, 1)
+    assert [pair.prompt for pair in found.most] == [None, "q", "p"]
+
+
+def test_loads_are_the_lowest_the_highest_and_one_between() -> None:
+    document = evaluation(levels=(1, 2, 4, 8, 16))
+    assert [each.concurrency for each in chosen_levels(document)] == [1, 4, 16]
+    assert chosen_levels(document.model_copy(update={"variants": []})) == []
+
+
+def test_prices_within_limits_are_those_of_the_load_and_the_blended_ones_only_of_a_measured_load() -> None:
+    document = evaluation()
+    free = costs.rows(document, WhatIf())
+    at = within(document.variants[0], Slo())
+    assert at is not None
+    assert free[0]["Price, million output tokens"] == pytest.approx(1.2 / (at.output_tokens_per_s * 3600 / 1e6))
+    assert free[0][f"{costs.FORMULA} 3:1"] is not None
+    limited = costs.rows(document, WhatIf(limits=Slo(ttft_p95_ms=150)))
+    assert "read between measured levels" in str(limited[0]["Highest load within the limits"])
+    assert limited[0][f"{costs.FORMULA} 3:1"] is None
+    never = costs.rows(document, WhatIf(limits=Slo(ttft_p95_ms=1)))
+    assert never[0]["Highest load within the limits"] == costs.NEVER
+    unpriced = costs.rows(evaluation(per_hour=None), WhatIf())
+    assert unpriced[0]["Price, million output tokens"] == "no price given"
+
+
+def test_a_search_shows_which_levels_kept_the_objectives() -> None:
+    checked = SloCheck(objectives=("ttft_p95<=300ms",), verdict="kept", shares=(0.99,), intervals=((0.95, 1.0),), highest=True)
+    document = evaluation().model_copy(update={"variants": [result("one", [level(2, slo=checked)])], "comparison": []})
+    text = _Page(render(document)).text
+    assert "which levels kept the objectives" in text
+    assert re.search(r"highest\s*kept\s*99\.0%\s*95\.0% to 100\.0%\s*ttft_p95<=300ms", text)
+
+
+def test_nothing_measured_has_no_requests() -> None:
+    document = evaluation().model_copy(update={"variants": [result("one", [])], "comparison": []})
+    assert gather(document, InMemory(["one"], [], LINES, document.options)) is None

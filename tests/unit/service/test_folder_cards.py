@@ -1,0 +1,55 @@
+"""The card of a folder is remembered as long as its files are the same, and no longer."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from backend.catalog.bundled import models
+from backend.domain.errors import InvalidModel, UnknownModel
+
+
+@pytest.fixture
+def folder(tmp_path: Path, starter_draft: Path) -> Path:
+    shutil.copytree(starter_draft, tmp_path / "mine")
+    return tmp_path / "mine"
+
+
+def test_the_same_files_are_read_once(folder: Path) -> None:
+    assert models.folder_card(str(folder)) is models.folder_card(f"{folder}/../mine")
+
+
+def test_a_changed_file_is_read_anew(folder: Path) -> None:
+    before = models.folder_card(str(folder))
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 77}))
+    after = models.folder_card(str(folder))
+    assert after.max_positions == 77 and after.revision != before.revision
+
+
+def test_another_file_of_the_same_size_and_time_is_read_anew(folder: Path) -> None:
+    tokenizer, other = folder / "tokenizer.json", folder / "other"
+    document = json.loads(tokenizer.read_text())
+    tokenizer.write_text(json.dumps(document))
+    before, was = models.folder_card(str(folder)).tokenizer_hash, tokenizer.stat()
+    tokens = list(document["model"]["vocab"])
+    document["model"]["vocab"] = {token: number for number, token in enumerate(reversed(tokens))}
+    other.write_text(json.dumps(document))
+    assert other.stat().st_size == was.st_size
+    os.utime(other, ns=(was.st_atime_ns, was.st_mtime_ns))
+    other.replace(tokenizer)
+    assert models.folder_card(str(folder)).tokenizer_hash != before
+
+
+def test_a_folder_that_has_gone_or_broken_is_told_though_it_was_read(folder: Path) -> None:
+    models.folder_card(str(folder))
+    (folder / "config.json").write_text("no")
+    with pytest.raises(InvalidModel, match="not valid JSON"):
+        models.folder_card(str(folder))
+    shutil.rmtree(folder)
+    with pytest.raises(UnknownModel, match="no folder"):
+        models.folder_card(str(folder))

@@ -1,0 +1,228 @@
+"""Presets: every bundled one is valid and does what its goal says, kinds of figures stay apart, the store follows the file."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from backend.catalog.bundled import measured, published
+from backend.catalog.bundled import presets as bundled
+from backend.domain.errors import InvalidCatalog, InvalidPreset, NotFound, ReadOnly
+from backend.domain.planner.presets import GOALS, Preset, labels
+from backend.domain.recipe.recipe import Recipe
+from backend.service import Workspace
+from backend.service.machines import targets
+from backend.service.models import models
+from backend.service.plans import recipes
+from backend.service.presets import preset_figures, presets
+from backend.service.presets.presets import Filter
+from backend.service.studio import demo_export
+from tests import simulated, studio
+from tests.homes import open_home
+
+PRESETS = list(bundled.load().values())
+PUBLISHED = [preset for preset in PRESETS if preset.model in published.published()]
+W8A8 = Recipe.model_validate({"name": "w8a8", "steps": [{"quantize": {"method": "w8a8"}}]})
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    return open_home(tmp_path_factory.mktemp("home"))
+
+
+def own(preset_id: str = "mine/fast", **changes: object) -> Preset:
+    fields = {"id": preset_id, "model": "starter", "goal": "balanced", "recipe": W8A8, **changes}
+    return Preset.model_validate(fields)
+
+
+@pytest.mark.parametrize("preset", PRESETS, ids=lambda preset: preset.id)
+def test_every_bundled_preset_is_valid_on_its_model_and_target(home: Workspace, preset: Preset) -> None:
+    verdict, _ = recipes.check(home, models.facts(home, preset.model), preset.recipe, preset.target)
+    assert verdict.valid, [reason.message for reason in verdict.reasons]
+
+
+def test_each_of_the_eleven_pre_optimized_models_has_a_preset_for_every_goal() -> None:
+    wanted = {name for name, model in published.published().items() if model.preoptimized}
+    assert len(wanted) == 11
+    assert {(preset.model, preset.goal) for preset in PUBLISHED} == {(name, goal) for name in wanted for goal in GOALS}
+    assert all(preset.id.endswith(f"/{preset.goal}") for preset in PRESETS)
+
+
+@pytest.mark.parametrize("model", sorted({preset.model for preset in PUBLISHED}))
+def test_a_goal_is_what_the_estimates_and_prices_say(home: Workspace, model: str) -> None:
+    own = {preset.goal: preset for preset in PUBLISHED if preset.model == model}
+    hours = {goal: targets.find(home, preset.target).price_per_hour or math.inf for goal, preset in own.items()}
+    waits = {goal: preset_figures.estimated(home, preset, (1,)).levels[0].tpot_ms for goal, preset in own.items()}
+    assert min(hours, key=lambda goal: hours[goal]) == "lower-cost"
+    middles = {goal: math.sqrt(ends[0] * ends[1]) for goal, ends in waits.items() if ends}
+    assert min(middles, key=lambda goal: middles[goal]) == "lower-latency"
+    assert hours["balanced"] <= hours["lower-latency"] and middles["balanced"] <= middles["lower-cost"]
+    assert own["highest-quality"].recipe.step("quantize") is None and own["highest-quality"].recipe.step("prune") is None
+
+
+def test_published_figures_are_the_announcements_and_todays_prices_stand_beside_them(home: Workspace) -> None:
+    latency = presets.show(home, "llama-3-70b/lower-latency")
+    (claim,) = latency.preset.published
+    assert latency.preset.target == "ml.p5.48xlarge" and (claim.value, claim.against, claim.unit) == (2400, 1200, "tokens/s")
+    assert "~2400 tokens/sec on a ml.p5.48xlarge" in claim.statement and claim.url.startswith("https://aws.amazon.com/")
+    cost = presets.show(home, "llama-3-70b-instruct/lower-cost")
+    assert cost.preset.target == "ml.g5.12xlarge" and cost.preset.published[0].value == 79.88
+    mine, other = (targets.find(home, name).price_per_hour for name in ("ml.g5.12xlarge", "ml.p4d.24xlarge"))
+    assert mine and other and cost.today[0] is not None and f"{1 - mine / other:.2%} cheaper" in cost.today[0]
+    assert cost.today[1] is None  # the weights' claim is no comparison of prices
+    assert [preset.id for preset in PRESETS if preset.published and "llama-3-70b" not in preset.id] == []
+
+
+def test_every_starter_preset_has_a_bundled_measurement_with_provenance(home: Workspace) -> None:
+    evaluated = preset_figures.Evaluated(home)
+    starters = [preset for preset in PRESETS if preset not in PUBLISHED]
+    assert [preset.goal for preset in starters] == ["lower-cost", "lower-latency", "highest-quality"]
+    for preset in starters:
+        found = evaluated.of(preset)
+        assert found and all(one.bundled and one.versions and one.hardware and one.levels for one in found), preset.id
+        assert found[0].baseline == preset.model and found[0].verdicts
+    assert all(not evaluated.of(preset) for preset in PUBLISHED)
+
+
+def test_an_evaluation_of_the_home_is_attached_by_model_and_recipe(tmp_path: Path) -> None:
+    opened = open_home(tmp_path)
+    presets.take(opened, [own(model="starter-draft"), own("mine/original", recipe=Recipe(), model="starter-draft")])
+    document = simulated.evaluation()
+    variants = list(document.variants)
+    first = variants[0].model_copy(update={"name": "starter-draft"})
+    second = variants[1].model_copy(
+        update={"variant": variants[1].variant.model_copy(update={"recipe_hash": W8A8.hash, "source": "a-0"})}
+    )
+    studio.evaluation(opened, document.model_copy(update={"variants": [first, second]}), "e-own")
+    found = presets.show(opened, "mine/fast").measured
+    assert "e-own" in [one.evaluation for one in found] and found[-1].variant is not None
+    other = presets.show(opened, "llama-3-8b/lower-cost").measured
+    assert other == ()
+
+
+def test_the_demonstrations_evaluation_stands_once_and_is_its_own() -> None:
+    demo = [known for known in measured.load() if known.id == "e-ae76d6c52e"]
+    assert len(demo) == 1 and demo[0].model == "starter"
+
+
+def test_a_demonstration_lists_presets_and_refuses_new_ones(tmp_path: Path) -> None:
+    shown = demo_export.seed(tmp_path)
+    assert presets.count(shown) == len(PRESETS)
+    found = presets.show(shown, "starter/lower-cost").measured
+    assert len({one.evaluation for one in found}) == len(found) and any(not one.bundled for one in found)
+    with pytest.raises(ReadOnly):
+        presets.take(shown, [own()])
+    with pytest.raises(ReadOnly):
+        presets.save(shown, "mine/fast", model="starter", goal="balanced", recipe=W8A8)
+
+
+def test_the_store_follows_the_file_by_content_hash(tmp_path: Path) -> None:
+    opened = open_home(tmp_path)
+    before = presets.listing(opened, limit=1000)
+    assert [known.preset for known in before] == PRESETS and {known.origin for known in before} == {"bundled"}
+    changed = before[0].preset.model_copy(update={"summary": "an older wording"})
+    gone = own("old/gone")
+    with opened.store.session() as session:
+        for preset in (changed, gone):
+            presets.kept.put(session, presets._row(preset, "bundled", 1))
+    presets.take(opened, [own()])
+    after = presets.listing(opened, limit=1000)
+    assert [known.preset for known in after] == [own(), *PRESETS]
+    assert after[1].created_at >= before[0].created_at and after[2].created_at == before[1].created_at
+
+
+def test_filters_and_pages(home: Workspace) -> None:
+    def ids(**fields: str) -> list[str]:
+        return [known.preset.id for known in presets.listing(home, Filter(**fields), limit=1000)]
+
+    assert ids(model="meta-llama/Meta-Llama-3-8B") == [f"llama-3-8b/{goal}" for goal in GOALS]
+    assert len(ids(goal="balanced")) == 11 and ids(target="sagemaker:ml.g5.12xlarge", goal="balanced") == [
+        "mixtral-8x7b-instruct/balanced",
+        "mixtral-8x7b/balanced",
+    ]
+    assert ids(words="MISTRAL cost") == ["mistral-7b/lower-cost", "mistral-7b-instruct/lower-cost"]
+    assert ids(words="100%_") == [] and ids(origin="own") == []
+    pages = [known.preset.id for start in (0, 20, 40, 60) for known in presets.listing(home, limit=20, offset=start)]
+    assert pages == [preset.id for preset in PRESETS] and presets.count(home) == len(PRESETS)
+
+
+def test_applied_to_another_model_it_is_valid_or_says_why_and_what_would_be(home: Workspace) -> None:
+    fine = presets.apply(home, "starter/lower-cost")
+    assert fine.valid and (fine.model, fine.target) == ("starter", "local") and fine.recipe == W8A8
+    refused = presets.apply(home, "llama-3-70b/lower-cost", model="starter", target="local")
+    assert not refused.valid and refused.verdict.reasons and refused.verdict.suggestion is not None
+    again, _ = recipes.check(home, models.facts(home, "starter"), refused.verdict.suggestion, refused.target)
+    assert again.valid
+    moved = presets.apply(home, "llama-3-8b/lower-cost", target="ml.g4dn.xlarge")
+    assert moved.target == "ml.g4dn.xlarge" and moved.valid
+
+
+@pytest.mark.parametrize(
+    ("preset", "said"),
+    [
+        (own("llama-3-8b/balanced"), "comes with Whetstone and is another preset"),
+        (own("taken/one", summary="another"), "There is another preset `taken/one` already"),
+    ],
+)
+def test_an_id_that_is_taken_is_refused_and_nothing_is_written(tmp_path: Path, preset: Preset, said: str) -> None:
+    opened = open_home(tmp_path)
+    presets.take(opened, [own("taken/one")])
+    with pytest.raises(InvalidPreset, match=said):
+        presets.take(opened, [own("first/new"), preset])
+    assert presets.count(opened, Filter(origin="imported")) == 1
+
+
+def test_take_again_replace_and_remove(tmp_path: Path) -> None:
+    opened = open_home(tmp_path)
+    assert presets.take(opened, [own(), PRESETS[0]]) == [("mine/fast", "new"), (PRESETS[0].id, "unchanged")]
+    assert presets.find(opened, PRESETS[0].id).origin == "bundled"
+    assert presets.take(opened, [own()]) == [("mine/fast", "unchanged")]
+    assert presets.take(opened, [own(summary="new")], replace=True) == [("mine/fast", "replaced")]
+    presets.remove(opened, "mine/fast")
+    with pytest.raises(NotFound, match="the nearest are"):
+        presets.find(opened, "mine/fast")
+    with pytest.raises(InvalidPreset, match="stays"):
+        presets.remove(opened, PRESETS[0].id)
+
+
+def test_an_own_recipe_is_saved_and_a_wrong_one_refused(tmp_path: Path) -> None:
+    opened = open_home(tmp_path)
+    known = presets.save(opened, "mine/fast", model="starter", goal="lower-cost", recipe=W8A8, summary="Good here.")
+    assert known.origin == "own" and known.preset.recipe == W8A8
+    with pytest.raises(InvalidPreset, match="two words of a-z"):
+        presets.save(opened, "Mine", model="starter", goal="lower-cost", recipe=W8A8)
+    with pytest.raises(InvalidPreset, match="`goal` must be one of lower-cost"):
+        presets.save(opened, "mine/b", model="starter", goal="fame", recipe=W8A8)
+
+
+def test_labels_leave_out_what_all_share() -> None:
+    found = {preset.id: preset for preset in PRESETS}
+    assert labels([found["llama-3-8b/balanced"], found["llama-3-8b/lower-cost"]]) == ["Balanced", "Lower cost"]
+    assert labels([found["llama-3-8b/balanced"], found["mistral-7b/balanced"]]) == ["llama-3-8b", "mistral-7b"]
+    assert labels([found["llama-3-8b/balanced"], found["mistral-7b/lower-cost"]]) == [
+        "Balanced, llama-3-8b",
+        "Lower cost, mistral-7b",
+    ]
+    assert labels([own(), own("mine/other")]) == ["mine/fast", "mine/other"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('goal = "lower-cost"', 'goal = "cheap"', "row `llama-3-70b-instruct/lower-cost`: `goal` is wrong"),
+        ('id = "llama-3-70b-instruct/lower-latency"', 'id = "llama-3-70b-instruct/lower-cost"', "two rows with id"),
+        ('published = ["llama-3-70b-speculation"]', 'published = ["nothing"]', "there is no claim `nothing`"),
+        ('source = "announcement"', 'source = "hearsay"', r"\[sources.hearsay\] needs a title and a url"),
+        ('method = "awq"', 'method = "awk"', "row `llama-3-70b-instruct/lower-cost`: `recipe"),
+    ],
+)
+def test_a_file_edited_wrongly_is_one_sentence(tmp_path: Path, old: str, new: str, said: str) -> None:
+    text = bundled.PATH.read_text()
+    assert old in text
+    path = tmp_path / "presets.toml"
+    path.write_text(text.replace(old, new, 1))
+    with pytest.raises(InvalidCatalog, match=said) as raised:
+        bundled.load(path)
+    assert "\n" not in str(raised.value)

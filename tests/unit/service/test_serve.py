@@ -1,0 +1,109 @@
+"""Serve jobs: what may be asked, when nobody has asked for long enough, how much memory is thought to be needed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from backend.domain.errors import EngineMissing, NotEnoughMemory, NotFound, RequestError
+from backend.domain.evaluation.document import Variant
+from backend.domain.jobs.jobs import JobKind, JobState, ServeSpec
+from backend.domain.recipe.recipe import Serving
+from backend.hardware import probe
+from backend.service import Workspace
+from backend.service.jobs import jobs
+from backend.service.serving import serve
+from backend.settings import Settings
+from backend.worker.kinds.serve import Attention
+from tests import studio
+from tests.homes import open_home
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Workspace:
+    return open_home(tmp_path / "home")
+
+
+def spec(*sources: str) -> ServeSpec:
+    return ServeSpec(variants=tuple(Variant(name=source, source=source, kind="model", model_path="/m") for source in sources))
+
+
+def test_attention_is_renewed_by_every_token() -> None:
+    attention = Attention(now=100.0)
+    assert attention.idle_s(160.0) == 60
+    assert attention.hear(12.0, now=160.0)
+    assert not attention.hear(12.0, now=170.0)
+    assert (attention.tokens, attention.idle_s(175.0)) == (12.0, 15.0)
+
+
+def test_a_url_is_not_served_again() -> None:
+    with pytest.raises(ValidationError, match="somebody else"):
+        ServeSpec(variants=(Variant(name="u", source="http://x", kind="url", url="http://x"),))
+
+
+def test_nothing_to_start_is_refused(home: Workspace) -> None:
+    with pytest.raises(RequestError, match="nothing to start"):
+        serve.prepare(home, ["http://127.0.0.1:8000"])
+
+
+def test_without_the_engine_nothing_starts(tmp_path: Path) -> None:
+    from backend import service
+
+    bare = service.open_workspace(Settings(home=tmp_path / "home", engines=tmp_path / "none"))
+    with pytest.raises(EngineMissing, match="engines install serve"):
+        serve.start(bare, ["starter"])
+    assert jobs.listing(bare) == []
+
+
+def test_files_that_are_gone_are_told_before_the_start(home: Workspace) -> None:
+    made = studio.artifact(home, studio.optimize_job(home, JobState.SUCCEEDED), studio.optimize_spec(home).model)
+    with pytest.raises(NotFound, match=f"{made} are no longer"):
+        serve.start(home, ["starter", made])
+
+
+def test_more_servers_than_memory_are_refused_with_figures(home: Workspace, tmp_path: Path, starter_draft: Path) -> None:
+    links = [tmp_path / f"model-{number}" for number in range(probe.total_memory() // serve.SERVER_BYTES + 1)]
+    for link in links:
+        link.symlink_to(starter_draft)
+    with pytest.raises(NotEnoughMemory, match=r"takes about \d+\.\d GB of memory \(estimated\) and \d+\.\d GB are free"):
+        serve.prepare(home, [str(link) for link in links])
+
+
+def test_the_estimate_is_server_weights_and_cache(home: Workspace, starter_target: Path) -> None:
+    serving = Serving(max_model_len=1000, max_num_seqs=10)
+    variant = Variant(name="s", source="starter", kind="model", model_path=str(starter_target), serving=serving, bytes_on_disk=7)
+    card = studio.optimize_spec(home).model
+    assert serve.memory(home, variant) == serve.SERVER_BYTES + 7 + 10_000 * card.kv_bytes_per_token
+
+
+def test_a_job_that_serves_what_is_asked_is_used_again(home: Workspace) -> None:
+    both = jobs.submit(home, spec("a", "b"), "Serve a and b")
+    for wanted in (["a", "b"], ["b", "a"], ["b"], ["a", "http://127.0.0.1:1"]):
+        assert serve.start(home, wanted).id == both.id
+    assert serve.active(home, ["a", "c"]) is None and serve.active(home, ["http://127.0.0.1:1"]) is None
+    assert jobs.count(home, kinds=[JobKind.SERVE]) == 1
+
+
+def test_a_job_that_is_stopping_or_ended_is_not_used_again(home: Workspace) -> None:
+    stopping = studio.put(home, spec("a"), "Serve a", JobState.RUNNING, cancel_requested=True)
+    assert serve.active(home, ["a"]) is None and serve.latest(home, ["a"]) == stopping
+    ended = studio.put(home, spec("a", "b"), "Serve a and b", JobState.FAILED, error="no")
+    assert serve.active(home, ["a", "b"]) is None and serve.latest(home, ["b", "a"]) == ended
+    assert serve.latest(home, ["b"]) is None, "how another pair ended says nothing of this one"
+
+
+def test_the_endpoints_are_those_of_the_latest_attempt(home: Workspace) -> None:
+    job = studio.put(home, spec("a"), "Serve a", JobState.RUNNING, events=[studio.serving(("a", "http://127.0.0.1:1/v1"))])
+    assert [found.url for found in serve.endpoints(home, job.id)] == ["http://127.0.0.1:1/v1"]
+    again = studio.put(home, spec("b"), "Serve b", JobState.STARTING)
+    assert serve.endpoints(home, again.id) == []
+
+
+def test_how_long_loading_takes_is_what_it_took_last(home: Workspace) -> None:
+    assert serve.loading_seconds(home, ["a"]) is None
+    for seconds in (3.0, 4.0):
+        studio.put(home, spec("a", "b"), "Serve", JobState.SUCCEEDED, result=f'{{"ready_seconds": {{"a": {seconds}, "b": 1.0}}}}')
+    assert serve.loading_seconds(home, ["a", "b"]) == 5.0
+    assert serve.loading_seconds(home, ["a", "c"]) is None

@@ -1,0 +1,112 @@
+"""What a job used and what is left of it, read from a real store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from app.jobs.resources import in_words
+from backend.domain.evaluation.document import EvaluateOptions, Variant
+from backend.domain.jobs.eta import Range
+from backend.domain.jobs.jobs import EvaluateSpec, Event, JobState
+from backend.present.charts import alt, resources
+from backend.service import Workspace
+from backend.service.jobs import jobs, watching
+from backend.service.jobs.watching import Use
+from backend.store import history, queue
+from tests import studio
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
+    with studio.home(tmp_path, monkeypatch) as opened:
+        yield opened
+
+
+def used(at: datetime, rss: int = 10**9, cpu: float = 50.0) -> Event:
+    return Event(kind="resource", at=at, data={"rss_bytes": rss, "cpu_percent": cpu})
+
+
+def add(home: Workspace, job_id: str, *events: Event) -> None:
+    with home.store.session() as session:
+        history.append(session, queue.get(session, job_id), list(events))
+
+
+def test_resources_are_of_the_latest_attempt_and_no_sign_of_life(home: Workspace) -> None:
+    job = studio.optimize_job(home, JobState.RUNNING, events=[Event(kind="phase", phase="load", message="Loading")])
+    assert job.started_at is not None
+    begun, heard = job.started_at, jobs.show(home, job.id).event_at
+    add(home, job.id, used(begun - timedelta(hours=1), rss=9 * 10**9), used(begun + timedelta(seconds=5)))
+    assert watching.resources(home, jobs.show(home, job.id)) == [Use(5.0, 10**9, 50.0)]
+    assert jobs.show(home, job.id).event_at == heard
+    assert [event.kind for event in jobs.timeline(home, job.id)] == ["phase"]
+
+
+def test_thousands_of_readings_are_five_hundred_points_with_the_highest_kept() -> None:
+    uses = [Use(float(n), 10**9 + (n == 1234) * 10**9, float(n % 2) * 100) for n in range(3000)]
+    thin = watching.thinned(uses, 500)
+    assert len(thin) == 500 and max(use.rss_bytes for use in thin) == 2 * 10**9
+    assert {use.cpu_percent for use in thin} == {50.0}
+    assert watching.thinned(uses[:500], 500) == uses[:500]
+
+
+def test_what_is_left_goes_by_its_own_rates_then_by_earlier_jobs_then_is_unknown(home: Workspace) -> None:
+    job = studio.optimize_job(home, JobState.RUNNING)
+    assert job.started_at is not None
+    begun = job.started_at
+    assert watching.time_left(home, job, begun) is None
+    studio.install_job(home, JobState.SUCCEEDED)
+    assert watching.time_left(home, job, begun) is None
+    for seconds in (100, 160):
+        studio.optimize_job(home, JobState.SUCCEEDED, started_at=begun, finished_at=begun + timedelta(seconds=seconds))
+    earlier = watching.time_left(home, job, begun + timedelta(seconds=40))
+    assert earlier is not None and (earlier.low, earlier.high) == (60, 120) and "like it" in earlier.basis
+    steps = [
+        Event(kind="progress", phase="quantize", at=begun + timedelta(seconds=10 * n), progress=0.1 * n) for n in range(1, 6)
+    ]
+    add(home, job.id, *steps)
+    own = watching.time_left(home, jobs.show(home, job.id), begun + timedelta(seconds=50))
+    assert own is not None and own.low == pytest.approx(50) and "rates" in own.basis
+    ended = studio.optimize_job(home, JobState.FAILED)
+    assert watching.time_left(home, ended) is None
+
+
+def test_how_long_an_evaluation_takes_goes_by_those_with_tasks_where_it_has_any(home: Workspace) -> None:
+    url = "http://127.0.0.1:9/v1"
+    begun = datetime(2026, 11, 21, tzinfo=UTC)
+
+    def asked(*tasks: str) -> EvaluateSpec:
+        variants = tuple(Variant(name=name, source=url, kind="url", url=url) for name in ("a", "b"))
+        return EvaluateSpec(variants=variants, options=EvaluateOptions(concurrency=(1, 4), repeats=5, tasks=tasks))
+
+    def took(minutes: int, *tasks: str) -> None:
+        finished = begun + timedelta(minutes=minutes)
+        studio.put(home, asked(*tasks), "Evaluate", JobState.SUCCEEDED, started_at=begun, finished_at=finished)
+
+    assert watching.expected_evaluation(home, asked("next-line")) is None
+    took(10)
+    assert watching.expected_evaluation(home, asked()) == Range(600, 600, "at the pace of an earlier evaluation here")
+    only = watching.expected_evaluation(home, asked("next-line"))
+    assert only is not None and only.low == 600 and only.basis.endswith("here, the tasks not counted")
+    took(40, "next-line")
+    with_tasks, without = (watching.expected_evaluation(home, asked(*tasks)) for tasks in (("next-line",), ()))
+    assert with_tasks is not None and with_tasks.low == with_tasks.high == 2400
+    assert without is not None and without.low == without.high == 600
+
+
+def test_the_chart_has_units_and_says_where_its_figures_come_from() -> None:
+    figure = resources.resources([(5.0, 4e8, 90.0), (600.0, 2.5e9, 180.0)], "dark")
+    memory, cpu = figure["data"]
+    assert memory["y"] == [0.4, 2.5] and memory["x"] == [pytest.approx(1 / 12), 10.0]
+    assert cpu["y"] == [90.0, 180.0] and cpu["yaxis"] == "y2"
+    assert figure["layout"]["yaxis"]["title"]["text"] == "Memory (GB)"
+    assert figure["layout"]["xaxis"]["title"]["text"] == "Since the start (min)"
+    assert "/proc" in memory["hovertext"][0]
+    header, *rows = alt.csv(figure).splitlines()
+    assert header == "Series,Since the start (min),Memory (GB),Provenance,CPU (% of one core)"
+    assert [row.split(",")[0] for row in rows] == ["Memory", "Memory", "Processor", "Processor"] and rows[2].endswith(",90.0")
+    assert resources.resources([])["data"] == []
+    assert "At most 2.5 GB" in in_words([Use(5.0, 4e8, 90.0), Use(600.0, 2.5e9, 180.0)])

@@ -1,0 +1,117 @@
+"""The queue's rules on a real SQLite store, and the schema against Alembic's own view of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backend.domain.errors import NotFound, NotNow
+from backend.domain.jobs.jobs import TERMINAL, TRANSITIONS, Event, JobState
+from backend.settings import Settings
+from backend.store import history, queue
+from backend.store.database import HEAD, Store, StoreUnavailable, alembic_config, open_store
+from backend.store.tables import Base, JobRow
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return open_store(Settings(home=tmp_path))
+
+
+def put(store: Store, name: str, *, exclusive: bool = False, lane: str = "accelerator") -> None:
+    row = JobRow(
+        id=name, kind="optimize", state=JobState.QUEUED, title=name, owner="t", spec="{}", exclusive=exclusive, lane=lane
+    )
+    with store.session() as session:
+        queue.submit(session, row)
+
+
+def claim_next(store: Store) -> str | None:
+    with store.session() as session:
+        row = queue.claimable(session)
+        if row is None or not queue.claim(session, row.id, "s"):
+            return None
+        return row.id
+
+
+def end(store: Store, name: str) -> None:
+    with store.session() as session:
+        queue.move(queue.get(session, name), JobState.SUCCEEDED)
+
+
+def test_the_migrations_make_exactly_the_tables_of_the_models(store: Store) -> None:
+    with store.engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        assert compare_metadata(context, Base.metadata) == []
+    assert ScriptDirectory.from_config(alembic_config("sqlite://")).get_current_head() == HEAD
+
+
+def test_a_file_that_is_no_database_is_told_in_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "whetstone.db").write_text("this is not a database, whatever its name says" * 100)
+    with pytest.raises(StoreUnavailable, match="cannot be opened"):
+        open_store(Settings(home=tmp_path))
+
+
+def test_a_claimed_job_cannot_be_claimed_again(store: Store) -> None:
+    put(store, "a")
+    assert claim_next(store) == "a"
+    with store.session() as session:
+        assert not queue.claim(session, "a", "other")
+
+
+def test_one_job_a_lane_and_installs_beside_it(store: Store) -> None:
+    put(store, "a")
+    put(store, "b")
+    put(store, "install", lane="background")
+    assert [claim_next(store), claim_next(store), claim_next(store)] == ["a", "install", None]
+    end(store, "a")
+    assert claim_next(store) == "b"
+
+
+def test_a_measuring_job_runs_alone_and_is_not_starved(store: Store) -> None:
+    put(store, "a")
+    put(store, "measure", exclusive=True)
+    put(store, "b", lane="background")
+    assert [claim_next(store), claim_next(store)] == ["a", None]
+    end(store, "a")
+    assert [claim_next(store), claim_next(store)] == ["measure", None]
+    end(store, "measure")
+    assert claim_next(store) == "b"
+
+
+@given(st.sampled_from(list(JobState)), st.sampled_from(list(JobState)))
+def test_only_legal_transitions_are_made(before: JobState, after: JobState) -> None:
+    row = JobRow(id="a", kind="optimize", state=before, title="a", owner="t", spec="{}")
+    if after in TRANSITIONS[before]:
+        queue.move(row, after)
+        assert row.state == after and (row.finished_at is not None) == (after in TERMINAL)
+    else:
+        with pytest.raises(NotNow):
+            queue.move(row, after)
+
+
+def test_events_bring_the_summary_up_to_date_and_keep_their_order(store: Store) -> None:
+    put(store, "a")
+    with store.session() as session:
+        row = queue.get(session, "a")
+        history.append(session, row, [Event(kind="phase", phase="load", message="Loading", progress=0.1, eta_s=9.0)])
+        history.append(
+            session, row, [Event(kind="progress", phase="load", progress=0.5, eta_s=5.0), Event(kind="note", message="Hm")]
+        )
+    with store.read() as session:
+        row = queue.get(session, "a")
+        assert (row.phase, row.progress, row.eta_s, row.message) == ("load", 0.5, 5.0, "Hm")
+        assert [seq for seq, _ in history.events(session, "a")] == [1, 2, 3]
+        assert [seq for seq, _ in history.events(session, "a", after=2)] == [3]
+        assert row.created_at.tzinfo is not None
+
+
+def test_an_unknown_job_is_told_by_its_id(store: Store) -> None:
+    with store.read() as session, pytest.raises(NotFound, match="j-nothing"):
+        queue.get(session, "j-nothing")

@@ -1,0 +1,77 @@
+"""The resource sampler on real processes: what it counts, how often it speaks, and that threads share one channel."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backend.domain.jobs import channel as form
+from backend.domain.jobs.jobs import Event
+from backend.worker.channel import JobChannel
+from backend.worker.resources import PeakMemory, interval, tree_usage
+
+HOLD = "import sys; held = bytearray(80_000_000); print('ready', flush=True); sys.stdin.read()"
+BURN = "import time\nwhile time.process_time() < 0.5: pass"
+
+
+def test_memory_of_a_child_counts_while_it_lives() -> None:
+    before = tree_usage(os.getpid()).rss_bytes
+    with subprocess.Popen([sys.executable, "-c", HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None and child.stdout.readline() == b"ready\n"
+        assert tree_usage(os.getpid()).rss_bytes - before > 75_000_000
+        assert tree_usage(child.pid).rss_bytes > 80_000_000
+
+
+def test_processor_time_of_a_child_stays_counted_when_it_has_ended() -> None:
+    before = tree_usage(os.getpid()).cpu_s
+    subprocess.run([sys.executable, "-c", BURN], check=True)
+    assert tree_usage(os.getpid()).cpu_s - before > 0.4
+
+
+def test_a_short_job_has_its_point_and_a_full_disk_does_not_end_the_sampler() -> None:
+    told: list[tuple[int, float]] = []
+    with PeakMemory(lambda rss, cores: told.append((rss, cores))) as memory:
+        pass
+    assert len(told) == 1 and told[0][0] == memory.peak > 1_000_000 and told[0][1] >= 0
+
+    def full(rss: int, cores: float) -> None:
+        raise OSError(28, "No space left on device")
+
+    with PeakMemory(full) as memory:
+        pass
+    assert memory.peak > 0
+
+
+@given(st.floats(1, 5 * 86_400))
+def test_days_are_at_most_five_hundred_points(total_s: float) -> None:
+    at, points = 0.0, 0
+    while at < total_s:
+        at += interval(at)
+        points += 1
+    assert points <= 500
+
+
+def test_many_threads_lose_no_event_and_leave_no_gap(tmp_path: Path) -> None:
+    (tmp_path / form.EVENTS).mkdir()
+    channel = JobChannel(tmp_path)
+
+    def speak(number: int) -> None:
+        for turn in range(40):
+            channel.emit(Event(kind="resource", data={"from": number, "turn": turn}), urgent=turn % 3 == 0)
+
+    threads = [threading.Thread(target=speak, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    channel.flush()
+    segments = sorted((tmp_path / form.EVENTS).glob("*.jsonl"))
+    assert [form.segment_number(path.name) for path in segments] == list(range(1, len(segments) + 1))
+    heard = {(e.data["from"], e.data["turn"]) for path in segments for e in form.decode(path.read_bytes())}
+    assert len(heard) == 240
