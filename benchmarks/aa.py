@@ -31,8 +31,10 @@ from backend import service
 from backend.cli.output import table
 from backend.domain.evaluation.comparison import HEADLINE, holm
 from backend.domain.evaluation.document import Comparison, Evaluation
+from backend.domain.figures import counted
 from backend.domain.jobs.jobs import JobState
-from backend.present.words.verdicts import SIGNIFICANCE, counted, is_significant
+from backend.domain.maths.student_t import SIGNIFICANCE
+from backend.present.words.verdicts import is_significant
 from backend.service import Workspace
 from backend.service.evaluations import evaluations
 from backend.service.jobs import jobs, supervisors

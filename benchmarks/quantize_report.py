@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from backend.cli.output import table
+from backend.domain.figures import counted
 from backend.domain.recipe import libraries
 from backend.domain.recipe.techniques import capability
 from backend.evaluate.quality.quality import t_interval
-from backend.present.words.verdicts import counted
 
 Row = dict[str, Any]
 LOSS = 0.02

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import BaseModel, ConfigDict
 
-from backend.domain.evaluation.comparison import has_many_errors
 from backend.domain.evaluation.document import Evaluation, Level, Quality, VariantResult
+from backend.domain.evaluation.soundness import has_many_errors
 from backend.domain.machine.lines import hardware_line, versions_line
 from backend.domain.planner.estimate import Estimate
 from backend.domain.recipe.recipe import Recipe

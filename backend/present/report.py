@@ -8,16 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
 from backend.domain.evaluation.answers import exact, token_f1
 from backend.domain.evaluation.document import Evaluation, Level
 from backend.domain.evaluation.metrics import latency_ms, steady_window
+from backend.domain.figures import streams
 from backend.domain.imported.result import ImportedResult
-from backend.domain.limits.slo import Slo
 from backend.domain.load.records import RequestRecord
-from backend.domain.what_if.costs import ApiPrice
-from backend.present.words.verdicts import streams
+from backend.domain.what_if.costs import WhatIf
 
 LATENCIES = ("ttft_ms", "tpot_ms", "client_latency_ms")
 MOST_LOADS, MOST_VARIANTS, MOST_REQUESTS, MOST_POINTS, MOST_ANSWERS, MOST_CHARACTERS = 3, 6, 240, 200, 3, 1500
@@ -92,25 +91,6 @@ class Within(_Frozen):
     key: int | str
     within: int
     of: int
-
-
-class WhatIf(_Frozen):
-    """Chosen after the fact, for the report's costs. `per_hour` None is the price that was given with the evaluation."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    limits: Slo = Slo()
-    """Of 95th percentiles of a level: at which load its price is read."""
-    request_limits: dict[str, float] = {}
-    """Latency -> milliseconds that each request must keep: what goodput counts."""
-    per_hour: float | None = Field(None, ge=0)
-    discount: float | None = Field(None, ge=0, lt=1)
-    input_output_ratio: float | None = Field(None, gt=0)
-    """Input tokens for one output token in the blended prices."""
-    price_source: str | None = None
-    api: ApiPrice | None = None
-    requests_a_month: float | None = Field(None, gt=0)
-    peak: float = Field(2.0, ge=1)
 
 
 class Extras(_Frozen):

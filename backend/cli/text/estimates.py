@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from backend.cli.output import table
+from backend.domain.figures import figure, streams
 from backend.domain.planner.choose import Choice, Deployment, Loser
 from backend.domain.planner.correction import Calibration
 from backend.domain.planner.estimate import Estimate
-from backend.present.words.verdicts import figure, streams
 from backend.service.plans.optimize import Preview
 
 LOSERS_SHOWN = 12

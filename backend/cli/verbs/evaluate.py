@@ -13,7 +13,8 @@ from backend.cli.run import submit_and_finish
 from backend.cli.text.levels import levels_table
 from backend.cli.verbs.optimize import Json, queued
 from backend.domain.evaluation.document import Comparison, Evaluation, Level, VariantResult
-from backend.present.words.verdicts import agreed_shares, share, streams
+from backend.domain.figures import share, streams
+from backend.present.words.verdicts import agreed_shares
 from backend.service.evaluations import evaluations
 
 AGREED = ("greedy match", "exact match", "token F1")

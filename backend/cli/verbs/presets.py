@@ -11,10 +11,10 @@ from backend import service
 from backend.cli.output import emit, table
 from backend.cli.verbs.optimize import Json
 from backend.domain.errors import ImpossibleStack, InvalidPreset
+from backend.domain.figures import figure
 from backend.domain.planner.presets import GOALS, Origin
 from backend.domain.recipe.recipe import Recipe
 from backend.present.presets import Measurement
-from backend.present.words.verdicts import figure
 from backend.service.plans import recipes
 from backend.service.presets import presets
 from backend.service.presets.presets import Applied, Filter, PresetView

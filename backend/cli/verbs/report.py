@@ -13,8 +13,7 @@ from backend.cli.output import emit
 from backend.cli.verbs.optimize import Json
 from backend.domain.errors import RequestError
 from backend.domain.limits.slo import Slo
-from backend.domain.what_if.costs import ApiPrice
-from backend.present.report import WhatIf
+from backend.domain.what_if.costs import ApiPrice, WhatIf
 from backend.service.evaluations import reports
 
 NAMES = {"per_hour": "price-per-hour", "input_output_ratio": "ratio", "ttft_p95_ms": "ttft-p95", "tpot_p95_ms": "tpot-p95"}

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from statistics import fmean, stdev
 from typing import NamedTuple
 
-from backend.domain.limits.objective import wilson
+from backend.domain.maths.intervals import wilson
 from backend.domain.maths.student_t import quantile
 
 Interval = tuple[float, float]

@@ -19,14 +19,15 @@ from statistics import fmean, stdev
 from typing import NamedTuple, TypeGuard
 
 from backend.domain.evaluation.document import Comparison, Level, VariantResult
+from backend.domain.evaluation.soundness import has_many_errors, uncounted
 from backend.domain.maths import student_t
-from backend.present.words.verdicts import NOT_COMPARABLE, SIGNIFICANCE, decided, uncounted, undecided
+from backend.domain.maths.student_t import SIGNIFICANCE
+from backend.present.words.verdicts import NOT_COMPARABLE, decided, undecided
 
 HEADLINE = ("ttft_ms", "tpot_ms", "client_latency_ms", "output_tokens_per_s")
 """Price is not tested apart: it is the hourly price over the throughput."""
 BLOCKS_FOR_INTERVAL = 3
 BLOCKS_FOR_VERDICT = 5
-MAX_ERROR_SHARE = 0.01
 ROUNDING = 1e-9
 """Log ratios that differ by less than this are the same figure."""
 
@@ -126,11 +127,6 @@ def _unknown(headline: str, name: str, level: Level) -> str | None:
     if getattr(level, headline) is None and level.tokenizer_failed:
         return f"no verdict: of `{name}`, {uncounted(level)}"
     return None
-
-
-def has_many_errors(level: Level) -> bool:
-    """More than one request in a hundred failed: the rest is not a fair sample."""
-    return level.invocation_errors > MAX_ERROR_SHARE * level.invocations
 
 
 def _log_ratios(

@@ -31,7 +31,7 @@ from backend.domain.evaluation.document import LATENCY_METRICS, Level, Price, Su
 from backend.domain.evaluation.ends_in_loop import is_looping
 from backend.domain.evaluation.prices import Pricing, price
 from backend.domain.load.records import Audit, RequestRecord
-from backend.domain.maths.intervals import summary
+from backend.domain.maths.intervals import mean_ci95, percentile
 
 Records = Sequence[RequestRecord]
 LIMITED = ("ttft_ms", "tpot_ms", "client_latency_ms")
@@ -293,3 +293,18 @@ def _open_loop(audits: Sequence[Audit]) -> dict[str, Any]:
         values = [value for audit in audits if (value := getattr(audit, name)) is not None]
         told[name] = pick(values) if values else None
     return told
+
+
+def summary(repeats: Sequence[Sequence[float]]) -> Summary | None:
+    """Order statistics over all values of all repeats; the interval over the means of the repeats. None without a value."""
+    ordered = sorted(value for repeat in repeats for value in repeat)
+    if not ordered:
+        return None
+    return Summary(
+        mean=fmean(ordered),
+        p50=percentile(ordered, 50),
+        p90=percentile(ordered, 90),
+        p95=percentile(ordered, 95),
+        p99=percentile(ordered, 99),
+        ci95=mean_ci95([fmean(repeat) for repeat in repeats if repeat]),
+    )

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import math
+from collections.abc import Collection, Iterable
+from typing import NamedTuple
 
-from backend.domain.evaluation.document import Evaluation
-from backend.present.charts.tradeoffs import pareto_points
+from backend.domain.evaluation.document import Evaluation, Level
+from backend.domain.evaluation.soundness import is_sound
+from backend.domain.figures import finite
 
 MOST = 8
 """Lines on a chart that can still be told apart."""
@@ -34,3 +37,37 @@ def only(evaluation: Evaluation, names: Collection[str]) -> Evaluation:
     variants = [result for result in evaluation.variants if result.name in names]
     comparison = [row for row in evaluation.comparison if row.variant in names]
     return evaluation.model_copy(update={"variants": variants, "comparison": comparison})
+
+
+class ParetoPoint(NamedTuple):
+    """`total` and `per_user` in output tokens/s. On the front: no other point is at least as good in both and better in one."""
+
+    variant: int
+    level: Level
+    total: float
+    per_user: float
+    on_front: bool
+
+
+def pareto_points(evaluation: Evaluation) -> list[ParetoPoint]:
+    """Every level with both throughputs. Levels that are not comparable are shown, but never on the front."""
+    found = [
+        ParetoPoint(index, level, total, per_user, False)
+        for index, result in enumerate(evaluation.variants)
+        for level in result.levels
+        if (total := finite(level.output_tokens_per_s)) is not None
+        and (per_user := finite(level.output_tokens_per_s_per_request)) is not None
+    ]
+    front = _front([(point.total, point.per_user) for point in found if is_sound(point.level)])
+    return [point._replace(on_front=is_sound(point.level) and (point.total, point.per_user) in front) for point in found]
+
+
+def _front(points: Iterable[tuple[float, float]]) -> set[tuple[float, float]]:
+    """Those that no other point is at least as good as in both and better than in one: by falling total, each the best so far."""
+    found: set[tuple[float, float]] = set()
+    best = -math.inf
+    for total, per_user in sorted(points, reverse=True):
+        if per_user > best:
+            found.add((total, per_user))
+            best = per_user
+    return found

@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 from backend.domain.evaluation.comparison import holm
 from backend.domain.evaluation.task_score import TaskScore
+from backend.domain.figures import figure
 from backend.domain.maths.paired import Apart, Difference, paired
-from backend.present.words.verdicts import SIGNIFICANCE, figure
+from backend.domain.maths.student_t import SIGNIFICANCE
 
 SAMPLES_FOR_VERDICT = 20
 ROUNDING = 1e-9

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from backend.domain.errors import RequestError
 from backend.domain.evaluation.document import EvaluateOptions, Evaluation, Level, Quality, VariantResult, load_key
-from backend.present.words.verdicts import counted, figure, streams
+from backend.domain.figures import counted, figure, streams
 
 LATENCIES = {
     "ttft": "ttft_ms", "tpot": "tpot_ms", "chunk_gap": "chunk_gap_ms", "client_latency": "client_latency_ms",

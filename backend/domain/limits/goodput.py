@@ -13,8 +13,8 @@ from typing import NamedTuple
 from pydantic import BaseModel, ConfigDict
 
 from backend.domain.evaluation.document import Evaluation, Level, VariantResult
-from backend.domain.limits.objective import wilson
-from backend.domain.limits.slo import is_sound
+from backend.domain.evaluation.soundness import is_sound
+from backend.domain.maths.intervals import wilson
 
 Key = tuple[str, int | str]
 """(variant, the level's key)."""

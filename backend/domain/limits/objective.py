@@ -17,10 +17,9 @@ from typing import Literal, NamedTuple
 from backend.domain.errors import RequestError
 from backend.domain.evaluation.metrics import latency_ms
 from backend.domain.load.records import RequestRecord
+from backend.domain.maths.intervals import Z, wilson
 
 Verdict = Literal["kept", "missed", "undecided"]
-Z = 1.959964
-"""Standard normal quantile of 97.5%."""
 METRICS = {"ttft": "ttft_ms", "tpot": "tpot_ms", "itl": "tpot_ms", "latency": "client_latency_ms"}
 _FORM = re.compile(r"\s*([a-z]+)_p(\d{2})\s*<=?\s*(\d+(?:\.\d+)?)\s*(ms|s)\s*")
 
@@ -58,16 +57,6 @@ def parse(text: str) -> Objective:
         raise RequestError(f"`{text[:80]}` is not an objective: write one such as ttft_p95<=300ms, of {known}, in ms or s.")
     limit = float(found[3]) * (1000 if found[4] == "s" else 1)
     return Objective("".join(text.split()), METRICS[found[1]], int(found[2]) / 100, limit)
-
-
-def wilson(within: float, of: float) -> tuple[float, float]:
-    """The 95% score interval of a share; (0, 1) of nothing. Counts need not be whole where draws weigh unlike."""
-    if of == 0:
-        return 0.0, 1.0
-    share, z2 = within / of, Z * Z
-    middle = (share + z2 / (2 * of)) / (1 + z2 / of)
-    half = Z / (1 + z2 / of) * math.sqrt(share * (1 - share) / of + z2 / (4 * of * of))
-    return max(0.0, middle - half), min(1.0, middle + half)
 
 
 def check(objectives: Sequence[Objective], records: Sequence[RequestRecord]) -> Check:

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel, ConfigDict
 
-from backend.domain.evaluation.comparison import has_many_errors
 from backend.domain.evaluation.document import Evaluation, Level, Summary, VariantResult
+from backend.domain.evaluation.soundness import is_sound
 
 
 class Slo(BaseModel):
@@ -50,11 +50,6 @@ def throughput_order(level: Level) -> tuple[bool, float, float]:
     """By output tokens/s, those without a token count below and by requests/s."""
     tokens = level.output_tokens_per_s
     return tokens is not None, tokens or 0.0, level.requests_per_s or 0.0
-
-
-def is_sound(level: Level) -> bool:
-    """Its figures are the server's, and nearly every request was answered."""
-    return not level.client_limited and not has_many_errors(level)
 
 
 def highest(evaluations: Sequence[Evaluation], latency: str) -> float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from backend.present.words.verdicts import counted
+from backend.domain.figures import counted
 
 _HARDWARE = ("accelerator", "accelerators", "gpu", "gpus", "instance", "cpu", "cpu_model", "processor", "model", "cores")
 

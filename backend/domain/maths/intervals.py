@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from statistics import fmean, stdev
 
-from backend.domain.evaluation.document import Summary
 from backend.domain.maths.student_t import quantile
 
 
@@ -31,16 +30,15 @@ def mean_ci95(means: Sequence[float]) -> tuple[float, float] | None:
     return (centre - half, centre + half)
 
 
-def summary(repeats: Sequence[Sequence[float]]) -> Summary | None:
-    """Order statistics over all values of all repeats; the interval over the means of the repeats. None without a value."""
-    ordered = sorted(value for repeat in repeats for value in repeat)
-    if not ordered:
-        return None
-    return Summary(
-        mean=fmean(ordered),
-        p50=percentile(ordered, 50),
-        p90=percentile(ordered, 90),
-        p95=percentile(ordered, 95),
-        p99=percentile(ordered, 99),
-        ci95=mean_ci95([fmean(repeat) for repeat in repeats if repeat]),
-    )
+Z = 1.959964
+"""Standard normal quantile of 97.5%."""
+
+
+def wilson(within: float, of: float) -> tuple[float, float]:
+    """The 95% score interval of a share; (0, 1) of nothing. Counts need not be whole where draws weigh unlike."""
+    if of == 0:
+        return 0.0, 1.0
+    share, z2 = within / of, Z * Z
+    middle = (share + z2 / (2 * of)) / (1 + z2 / of)
+    half = Z / (1 + z2 / of) * math.sqrt(share * (1 - share) / of + z2 / (4 * of * of))
+    return max(0.0, middle - half), min(1.0, middle + half)

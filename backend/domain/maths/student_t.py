@@ -100,3 +100,6 @@ def _with_leading_one(a: float, b: float, x: float) -> Iterator[float]:
 
 def _away_from_zero(value: float) -> float:
     return value if abs(value) > _TINY else _TINY
+
+
+SIGNIFICANCE = 0.05

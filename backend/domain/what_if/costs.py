@@ -13,9 +13,10 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from backend.domain.evaluation.document import Level, VariantResult
-from backend.domain.evaluation.prices import SECONDS_AN_HOUR, Pricing, per_million
-from backend.domain.limits.slo import Slo, is_sound
+from backend.domain.evaluation.document import Evaluation, Level, Price, VariantResult
+from backend.domain.evaluation.prices import SECONDS_AN_HOUR, Pricing, per_million, price
+from backend.domain.evaluation.soundness import is_sound
+from backend.domain.limits.slo import Slo
 from backend.domain.maths import monotone
 
 HOURS_A_MONTH = 730.0
@@ -166,3 +167,64 @@ def monthly(pricing: Pricing, at: Operating, requests: float, peak: float = 1.0)
     return Monthly(
         machines=machines, cost=cost, cost_per_request=cost / requests, utilisation=mean / (machines * at.requests_per_s)
     )
+
+
+class WhatIf(_Frozen):
+    """Chosen after the fact, for the report's costs. `per_hour` None is the price that was given with the evaluation."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    limits: Slo = Slo()
+    """Of 95th percentiles of a level: at which load its price is read."""
+    request_limits: dict[str, float] = {}
+    """Latency -> milliseconds that each request must keep: what goodput counts."""
+    per_hour: float | None = Field(None, ge=0)
+    discount: float | None = Field(None, ge=0, lt=1)
+    input_output_ratio: float | None = Field(None, gt=0)
+    """Input tokens for one output token in the blended prices."""
+    price_source: str | None = None
+    api: ApiPrice | None = None
+    requests_a_month: float | None = Field(None, gt=0)
+    peak: float = Field(2.0, ge=1)
+
+
+def pricing_of(evaluation: Evaluation, asked: WhatIf) -> Pricing | None:
+    """The price chosen afterwards, else the one given with the evaluation; None without either."""
+    stored = evaluation.options
+    hour = asked.per_hour if asked.per_hour is not None else stored.price_per_hour
+    if hour is None:
+        return None
+    discount = stored.discount if asked.discount is None else asked.discount
+    ratio = stored.input_output_ratio if asked.input_output_ratio is None else asked.input_output_ratio
+    return Pricing(per_hour=hour, discount=discount, input_output_ratio=ratio)
+
+
+def level_price(pricing: Pricing, level: Level) -> Price | None:
+    """What a measured level costs; None without a price an hour or a throughput."""
+    return price(
+        pricing,
+        concurrency=level.concurrency,
+        input_tokens_per_s=level.input_tokens_per_s or None,
+        output_tokens_per_s=level.output_tokens_per_s or None,
+        tpot_p50_ms=level.tpot_ms.p50 if level.tpot_ms else None,
+        prefill_share=level.audit.get("prefill_share"),
+    )
+
+
+def as_asked(evaluation: Evaluation, asked: WhatIf) -> Evaluation:
+    """At the price chosen afterwards; the very same document where none was chosen, or none is known."""
+    pricing = pricing_of(evaluation, asked)
+    return evaluation if pricing is None or pricing == pricing_of(evaluation, WhatIf()) else priced(evaluation, pricing)
+
+
+def priced(evaluation: Evaluation, pricing: Pricing) -> Evaluation:
+    """Every level's price anew, and the options that say which price it is."""
+    asked = {"price_per_hour": pricing.per_hour, **pricing.model_dump(exclude={"per_hour"})}
+    options = evaluation.options.model_copy(update=asked)
+    variants = [_priced(result, pricing) for result in evaluation.variants]
+    return evaluation.model_copy(update={"variants": variants, "options": options})
+
+
+def _priced(result: VariantResult, pricing: Pricing) -> VariantResult:
+    levels = [level.model_copy(update={"price": level_price(pricing, level)}) for level in result.levels]
+    return result.model_copy(update={"levels": levels})

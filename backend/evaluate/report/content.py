@@ -11,7 +11,7 @@ from backend.domain.evaluation import energy
 from backend.domain.evaluation.document import Evaluation
 from backend.domain.imported.result import definition_rows, figure_rows
 from backend.domain.machine.lines import hardware_line
-from backend.domain.what_if import repricing
+from backend.domain.what_if.costs import as_asked
 from backend.evaluate.report import more, tables
 from backend.evaluate.report.draw import Draw, Plot, one, palette, table
 from backend.evaluate.report.facts import facts, moment, variant_facts
@@ -31,7 +31,7 @@ def content(evaluation: Evaluation, extras: Extras) -> dict[str, Any]:
     """Everything that the template names, at the price of the what-if. The document as JSON stays the stored one."""
     told = _encoded(evaluation.model_dump_json())
     price_basis = cost_words.hour_words(evaluation, extras.what_if)
-    evaluation = repricing.as_asked(evaluation, extras.what_if)
+    evaluation = as_asked(evaluation, extras.what_if)
     shown, at_load, beside = _charts(evaluation), _requests(evaluation, extras), more.imported_plots(evaluation, extras.imported)
     rows = tables.found(evaluation)
     costs, goodput = more.costs(evaluation, extras), more.goodput(evaluation, extras)

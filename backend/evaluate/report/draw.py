@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from backend.domain.figures import figure
 from backend.present.charts import evaluation
 from backend.present.charts.theme import COLOURS, Figure, Theme, pale
 from backend.present.tables.evaluation import Cell
-from backend.present.words.verdicts import figure
 
 Draw = Callable[[Theme], Figure]
 AnyRow = Mapping[str, Cell]

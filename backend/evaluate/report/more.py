@@ -7,8 +7,9 @@ from functools import partial
 from typing import Any
 
 from backend.domain.evaluation.document import Evaluation
+from backend.domain.figures import figure
 from backend.domain.imported.result import NO_TEST, TITLES, ImportedResult, definition_rows, figure_rows
-from backend.domain.limits.objective import wilson
+from backend.domain.maths.intervals import wilson
 from backend.evaluate.report.draw import Draw, Plot, one, table
 from backend.present.charts import imported as charts_imported
 from backend.present.charts import requests, spread
@@ -18,7 +19,6 @@ from backend.present.report import Changed, Extras, Requests, Run, Within
 from backend.present.tables.evaluation import Row
 from backend.present.words import costs as cost_words
 from backend.present.words.differences import differences
-from backend.present.words.verdicts import figure
 
 NO_REQUESTS = "Single requests were not kept with this report: the studio's page of the evaluation has them where they are."
 

@@ -6,6 +6,8 @@ from typing import Any
 
 from backend.domain.evaluation import energy
 from backend.domain.evaluation.document import Evaluation, Level, Quality, VariantResult
+from backend.domain.evaluation.soundness import reasons, valid
+from backend.domain.figures import share, times
 from backend.evaluate.report.draw import table
 from backend.present.tables import tasks
 from backend.present.tables.evaluation import (
@@ -20,8 +22,7 @@ from backend.present.tables.evaluation import (
     rows,
 )
 from backend.present.words import search
-from backend.present.words.validity import reasons, valid
-from backend.present.words.verdicts import agreed_shares, direction, scored, share, times
+from backend.present.words.verdicts import agreed_shares, direction, scored
 
 TOKEN_TIMES = {"continuous": "server", "final": "spread", "none": "none"}
 """Where the moment of each token is known from."""

@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from backend.domain.evaluation.document import Comparison, Evaluation, VariantResult
+from backend.domain.figures import streams, times
 from backend.present.words.verdicts import (
     NOT_COMPARABLE,
     better_factor,
     is_decided,
     is_significant,
     quality_cost,
-    streams,
     throughput,
-    times,
     verdicts,
 )
 

@@ -12,9 +12,9 @@ from collections.abc import Iterable
 from html import unescape
 from typing import Any
 
+from backend.domain.figures import figure as number
 from backend.present.charts.theme import Figure, unbroken
 from backend.present.tables.evaluation import Row, inert
-from backend.present.words.verdicts import figure as number
 
 INTERVAL = ("from", "to")
 

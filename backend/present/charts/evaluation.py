@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from backend.domain.evaluation.document import Evaluation, Level, Summary
+from backend.domain.figures import figure, finite
 from backend.present.charts.alt import alt
-from backend.present.charts.parts import at, finite, flags, legend_name, levels, marker, note, provenance, uncounted_variants
+from backend.present.charts.parts import at, flags, legend_name, levels, marker, note, provenance, uncounted_variants
 from backend.present.charts.theme import Figure, Theme, concurrency_axis, empty, layout, style, text
 from backend.present.charts.tradeoffs import pareto, quality_speed
 from backend.present.tables.evaluation import csv, table
-from backend.present.words.verdicts import figure
 
 __all__ = [
     "LATENCIES",

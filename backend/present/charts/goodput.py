@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from backend.domain.evaluation.document import Evaluation, VariantResult
+from backend.domain.figures import figure
 from backend.domain.limits.goodput import Counted, Key, goodputs
 from backend.present.charts.parts import at, flags, legend_name, levels, marker, provenance
 from backend.present.charts.theme import Figure, Theme, concurrency_axis, empty, layout, style, text
-from backend.present.words.verdicts import figure
 
 TITLE = "Goodput: requests/s within the limits"
 

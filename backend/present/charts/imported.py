@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from backend.domain.evaluation.document import Evaluation
+from backend.domain.figures import figure, streams
 from backend.domain.imported.result import TITLES, ImportedLevel, ImportedResult
 from backend.present.charts import evaluation as charts
 from backend.present.charts.parts import LEGEND_WIDTH, legend_name
 from backend.present.charts.theme import Figure, Theme, concurrency_axis, empty, layout, style, text
-from backend.present.words.verdicts import figure, streams
 
 SHOWN = ("ttft_ms", "tpot_ms", "client_latency_ms", "output_tokens_per_s")
 NOTHING = "No imported file holds this figure at a known concurrency."

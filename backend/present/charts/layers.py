@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from backend.domain.figures import figure
 from backend.present.charts.theme import Figure, Theme, empty, layout, style, text
 from backend.present.words.layers import NUMBERED
-from backend.present.words.verdicts import figure
 
 MEASURED = "measured on the calibration text while it was made"
 WHOLE = "decoder layer"

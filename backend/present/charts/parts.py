@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from html import unescape
 from typing import Any
 
 from backend.domain.evaluation.document import Evaluation, Level, VariantResult
-from backend.domain.limits.slo import is_sound
+from backend.domain.evaluation.soundness import is_sound, uncounted
+from backend.domain.figures import finite, streams
 from backend.domain.machine.lines import hardware_line, versions_line
 from backend.present.charts.theme import COLOURS, Theme, style, text
-from backend.present.words.verdicts import streams, uncounted
 
 LEGEND_WIDTH, NOTE_WIDTH = 24, 50
 """Characters."""
@@ -36,11 +35,6 @@ def legend_name(name: str) -> str:
 def inert(words: str) -> str:
     """Text inside a hover template, where plotly would put a figure for `%{`."""
     return words.replace("%{", "&#37;{")
-
-
-def finite(value: float | None) -> float | None:
-    """None for what cannot be drawn."""
-    return value if value is not None and math.isfinite(value) else None
 
 
 def at(result: VariantResult, level: Level) -> str:

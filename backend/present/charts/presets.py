@@ -10,10 +10,10 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
+from backend.domain.figures import figure, streams
 from backend.present.charts.parts import legend_name
 from backend.present.charts.theme import COLOURS, Figure, Theme, concurrency_axis, empty, layout, pale, style, text
 from backend.present.presets import Estimated, Measurement
-from backend.present.words.verdicts import figure, streams
 
 Kind = Literal["estimated", "measured"]
 SIGNS: dict[Kind, str] = {"estimated": "≈", "measured": "●"}

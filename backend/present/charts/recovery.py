@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from backend.domain.figures import figure
 from backend.present.charts.theme import Figure, Theme, empty, layout, style
-from backend.present.words.verdicts import figure
 
 TITLE = "Loss during recovery"
 LOSSES = {"kl": "KL divergence", "next token": "Next-token loss"}

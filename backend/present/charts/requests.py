@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from backend.domain.evaluation.metrics import steady_window
+from backend.domain.figures import figure
 from backend.domain.load.records import RequestRecord
 from backend.present.charts.parts import inert, legend_name
 from backend.present.charts.theme import COLOURS, Figure, Theme, empty, layout, legend_at, pale, style, text
-from backend.present.words.verdicts import figure
 
 Records = Sequence[RequestRecord]
 MOST_POINTS, LEAST_POINTS = 1600, 100

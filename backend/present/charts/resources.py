@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from backend.domain.figures import figure
 from backend.present.charts.theme import COLOURS, Figure, Theme, empty, layout, style
-from backend.present.words.verdicts import figure
 
 TITLE = "Memory and processor of this job"
 MEASURED = "resident memory and processor time of the worker and all it started, read from /proc"

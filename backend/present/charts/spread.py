@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from backend.domain.figures import figure
 from backend.present.charts.parts import legend_name
 from backend.present.charts.theme import Figure, Theme, empty, layout, style, text
 from backend.present.report import Spread
-from backend.present.words.verdicts import figure
 
 TITLES = {"ttft_ms": "Time to first token", "tpot_ms": "Inter-token latency", "client_latency_ms": "Client latency"}
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from backend.domain.evaluation.document import Evaluation, Level, Quality, VariantResult
-from backend.domain.limits.slo import is_sound
-from backend.present.charts.parts import at, finite, flags, legend_name, marker, note, provenance, uncounted_variants
+from backend.domain.evaluation.select import ParetoPoint, pareto_points
+from backend.domain.evaluation.soundness import is_sound
+from backend.domain.figures import figure, finite, streams
+from backend.present.charts.parts import at, flags, legend_name, marker, note, provenance, uncounted_variants
 from backend.present.charts.theme import COLOURS, Figure, Theme, empty, layout, pale, style, text
-from backend.present.words.verdicts import figure, streams
 
 PARETO = "Speed per user against total throughput"
 UNSEEN = "rgba(0,0,0,0)"
@@ -49,40 +49,6 @@ def pareto(evaluation: Evaluation, theme: Theme = "light", shown: Sequence[str] 
         "data": [edge, *(mark for mark in marks if mark["x"])],
         "layout": {**around, "annotations": [note(words, theme) for words in silent]},
     }
-
-
-class ParetoPoint(NamedTuple):
-    """`total` and `per_user` in output tokens/s. On the front: no other point is at least as good in both and better in one."""
-
-    variant: int
-    level: Level
-    total: float
-    per_user: float
-    on_front: bool
-
-
-def pareto_points(evaluation: Evaluation) -> list[ParetoPoint]:
-    """Every level with both throughputs. Levels that are not comparable are shown, but never on the front."""
-    found = [
-        ParetoPoint(index, level, total, per_user, False)
-        for index, result in enumerate(evaluation.variants)
-        for level in result.levels
-        if (total := finite(level.output_tokens_per_s)) is not None
-        and (per_user := finite(level.output_tokens_per_s_per_request)) is not None
-    ]
-    front = _front([(point.total, point.per_user) for point in found if is_sound(point.level)])
-    return [point._replace(on_front=is_sound(point.level) and (point.total, point.per_user) in front) for point in found]
-
-
-def _front(points: Iterable[tuple[float, float]]) -> set[tuple[float, float]]:
-    """Those that no other point is at least as good as in both and better than in one: by falling total, each the best so far."""
-    found: set[tuple[float, float]] = set()
-    best = -math.inf
-    for total, per_user in sorted(points, reverse=True):
-        if per_user > best:
-            found.add((total, per_user))
-            best = per_user
-    return found
 
 
 def _pareto_trace(evaluation: Evaluation, number: int, points: list[ParetoPoint], theme: Theme, few: bool) -> dict[str, Any]:

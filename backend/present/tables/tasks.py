@@ -6,7 +6,7 @@ from typing import Any
 
 from backend.domain.evaluation.document import Evaluation, VariantResult
 from backend.domain.evaluation.task_score import TaskScore
-from backend.present.words.verdicts import figure
+from backend.domain.figures import figure
 
 PLUS_MINUS = "\u00a0±\u00a0"
 """A table does not break a line there."""

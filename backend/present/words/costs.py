@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from backend.domain.evaluation.document import Evaluation, Level, Price, VariantResult
-from backend.domain.evaluation.prices import Pricing, per_million, price
+from backend.domain.evaluation.document import Evaluation, Level, VariantResult
+from backend.domain.evaluation.prices import Pricing, per_million
+from backend.domain.figures import figure
 from backend.domain.limits.slo import Slo
 from backend.domain.what_if import costs
-from backend.domain.what_if.costs import ApiPrice, Monthly, Operating
-from backend.present.report import WhatIf
-from backend.present.words.verdicts import figure
+from backend.domain.what_if.costs import ApiPrice, Monthly, Operating, WhatIf, level_price, pricing_of
 
 NEVER = "no measured load keeps these limits"
 UNCOUNTED = "tokens not counted"
@@ -21,17 +20,6 @@ Row = dict[str, str | int | float | None]
 Within = Sequence[Operating | None]
 """Of each variant; None where no measured load keeps the limits."""
 FORMULA = "SageMaker-compatible (the announcement's formula)"
-
-
-def pricing_of(evaluation: Evaluation, asked: WhatIf) -> Pricing | None:
-    """The price chosen afterwards, else the one given with the evaluation; None without either."""
-    stored = evaluation.options
-    hour = asked.per_hour if asked.per_hour is not None else stored.price_per_hour
-    if hour is None:
-        return None
-    discount = stored.discount if asked.discount is None else asked.discount
-    ratio = stored.input_output_ratio if asked.input_output_ratio is None else asked.input_output_ratio
-    return Pricing(per_hour=hour, discount=discount, input_output_ratio=ratio)
 
 
 def within_limits(evaluation: Evaluation, asked: WhatIf) -> Within:
@@ -91,18 +79,6 @@ def _price(pricing: Pricing, tokens_per_s: float | None) -> float | str | None:
 def _exact(pricing: Pricing, level: Level) -> dict[str, float | None]:
     found = level_price(pricing, level)
     return {"blended": found.blended_3_to_1, "sagemaker": found.blended_sagemaker} if found else {}
-
-
-def level_price(pricing: Pricing, level: Level) -> Price | None:
-    """What a measured level costs; None without a price an hour or a throughput."""
-    return price(
-        pricing,
-        concurrency=level.concurrency,
-        input_tokens_per_s=level.input_tokens_per_s or None,
-        output_tokens_per_s=level.output_tokens_per_s or None,
-        tpot_p50_ms=level.tpot_ms.p50 if level.tpot_ms else None,
-        prefill_share=level.audit.get("prefill_share"),
-    )
 
 
 def load_words(at: Operating) -> str:

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 from backend.domain.evaluation.document import Comparison, Evaluation, Level, VariantResult
+from backend.domain.figures import UNCOUNTED, times
 from backend.present.words.verdicts import (
     NO_DIFFERENCE,
     NOT_COMPARABLE,
-    UNCOUNTED,
     better_factor,
     by_level,
     direction,
@@ -17,7 +17,6 @@ from backend.present.words.verdicts import (
     is_significant,
     quality_cost,
     throughput,
-    times,
 )
 
 Kind = Literal["baseline", "better", "worse", "even", "none"]

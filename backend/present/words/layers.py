@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
+from backend.domain.figures import figure
 from backend.domain.recipe.recipe import Quantize, Recipe
-from backend.present.words.verdicts import figure
 
 ALIKE = 1.15
 """Times the mean of all layers below which the worst layer does not stand out."""

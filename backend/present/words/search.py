@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from backend.domain.evaluation.document import Evaluation, Level, SloCheck, VariantResult
+from backend.domain.figures import figure, streams
 from backend.domain.limits.objective import parse
 from backend.present.tables.evaluation import Row
-from backend.present.words.verdicts import figure, quality_cost, streams
+from backend.present.words.verdicts import quality_cost
 
 METRICS = {"ttft_ms": "TTFT", "tpot_ms": "TPOT", "client_latency_ms": "client latency"}
 VERDICTS = {"kept": "kept it", "missed": "missed it", "undecided": "stayed undecided"}

@@ -5,12 +5,12 @@ Knows nothing of how a figure was measured or tested; `comparison` decides, this
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 from backend.domain.evaluation.document import Comparison, EvaluateOptions, Evaluation, Level, Quality, VariantResult
+from backend.domain.figures import counted, figure, share, small, streams, times
+from backend.domain.maths.student_t import SIGNIFICANCE
 
-SIGNIFICANCE = 0.05
 NO_DIFFERENCE = "no significant difference"
 NOT_COMPARABLE = "not comparable"
 INTERLEAVE = {
@@ -41,47 +41,12 @@ def direction(metric: str) -> Direction:
     return DIRECTIONS[base] if base else Direction(metric.replace("_", " "), False)
 
 
-def figure(value: float | None, digits: int = 3) -> str:
-    """A number with `digits` significant ones and thousands apart; "not measured" for None."""
-    if value is None or not math.isfinite(value):
-        return "not measured"
-    if value == 0:
-        return "0"
-    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
-    return f"{value:,.{min(decimals, 8)}f}"
-
-
-UNCOUNTED = "without a token count"
-
-
-def uncounted(level: Level) -> str:
-    """`2 of 40 answers came without a token count`."""
-    return f"{level.tokenizer_failed:,} of {level.invocations - level.invocation_errors:,} answers came {UNCOUNTED}"
-
-
 def throughput(level: Level) -> str:
     """`48.2 tokens/s`; where answers did not tell their tokens `1.90 requests/s, tokens not counted`."""
     if level.output_tokens_per_s is not None:
         return f"{figure(level.output_tokens_per_s)} tokens/s"
     requests = [] if level.requests_per_s is None else [f"{figure(level.requests_per_s)} requests/s"]
     return ", ".join([*requests, "tokens not counted"])
-
-
-def times(ratio: float, interval: tuple[float, float] | None = None) -> str:
-    """`1.31x (95% 1.25 to 1.38)`, to three significant digits, more where a bound would be rounded onto 1."""
-    if interval is None:
-        return f"{_factor(ratio, 0)}x"
-    apart = interval[0] > 1 or interval[1] < 1
-    needed = next((d for d in range(2, 7) if all(round(end, d) != 1 for end in interval)), 7) if apart else 0
-    return f"{_factor(ratio, needed)}x (95% {_factor(interval[0], needed)} to {_factor(interval[1], needed)})"
-
-
-def _factor(value: float, needed: int) -> str:
-    """At least `needed` decimals where the value is near 1."""
-    if not 1e-3 <= value < 1e5:
-        return f"{value:.2e}"
-    decimals = 2 - math.floor(math.log10(value))
-    return f"{value:.{max(0, min(decimals, 2) if value >= 0.1 else decimals, needed if value < 2 else 0)}f}"
 
 
 def better_factor(metric: str, ratio: float) -> float:
@@ -107,18 +72,6 @@ def is_decided(row: Comparison) -> bool:
 
 def is_significant(row: Comparison) -> bool:
     return row.p_value is not None and row.p_value <= SIGNIFICANCE
-
-
-def streams(concurrency: int | str) -> str:
-    """A level's key in words: an open loop's already is."""
-    if isinstance(concurrency, str):
-        return concurrency
-    return counted(concurrency, "stream")
-
-
-def counted(number: int, name: str) -> str:
-    """`1 repeat`, `5 repeats`."""
-    return f"{number:,} {name}{'' if number == 1 else 's'}"
 
 
 def load_asked(options: EvaluateOptions) -> tuple[str, str]:
@@ -155,7 +108,7 @@ def quality_scores(quality: Quality | None) -> str:
     if quality is None:
         return ""
     if quality.kl_mean is not None:
-        parts.append(f"KL {_small(quality.kl_mean)}")
+        parts.append(f"KL {small(quality.kl_mean)}")
     if quality.perplexity is not None:
         against = f" against {quality.perplexity_original:.2f}" if quality.perplexity_original is not None else ""
         parts.append(f"perplexity {quality.perplexity:.2f}{against}")
@@ -180,20 +133,9 @@ def agreed_shares(quality: Quality) -> dict[str, tuple[float, tuple[float, float
     return {name: (value, interval) for name, (value, interval) in known.items() if value is not None}
 
 
-def share(value: float, interval: tuple[float, float] | None, *, intervals: bool = True) -> str:
-    """`91.7% (95% 64.6 to 98.5)`."""
-    bounds = f" (95% {interval[0] * 100:.1f} to {interval[1] * 100:.1f})" if interval and intervals else ""
-    return f"{value:.1%}{bounds}"
-
-
 def _compared(compared: int, asked: int | None) -> str:
     """`12 answers`, or `10 of 12 answers` where requests failed."""
     return counted(compared, "answer") if asked in {None, compared} else f"{compared} of {asked} answers"
-
-
-def _small(value: float) -> str:
-    """Four decimals where they say something, else two significant digits."""
-    return "0" if value == 0 else f"{value:.4f}" if abs(value) >= 1e-4 else f"{value:.1e}"
 
 
 def sentence(rows: list[Comparison], quality: Quality | None) -> str:

@@ -16,7 +16,8 @@ from backend.domain.errors import NotFound, WorkError
 from backend.domain.evaluation.document import Level
 from backend.domain.limits.goodput import Limits
 from backend.domain.load.records import RequestRecord
-from backend.present.report import LATENCIES, Extras, Pair, Requests, Spread, WhatIf, Within, gather, load_of, spread_of
+from backend.domain.what_if.costs import WhatIf
+from backend.present.report import LATENCIES, Extras, Pair, Requests, Spread, Within, gather, load_of, spread_of
 from backend.service.evaluations import evaluations, imported, latencies, requests
 from backend.service.evaluations.evaluations import EvaluationView
 from backend.service.evaluations.requests import Asked

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 from backend.domain.errors import WhetstoneError
 from backend.domain.evaluation.answers import exact, token_f1
+from backend.domain.figures import streams
 from backend.domain.load import pairing, rotation
 from backend.domain.load.records import RequestRecord
 from backend.domain.workload import workload
-from backend.present.words.verdicts import streams
 from backend.service.evaluations import latencies
 from backend.service.evaluations.evaluations import EvaluationView
 

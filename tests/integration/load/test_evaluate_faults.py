@@ -14,7 +14,7 @@ import pytest
 from backend.domain.errors import RequestError
 from backend.domain.evaluation.document import Evaluation, VariantResult
 from backend.domain.jobs.jobs import JobState
-from backend.domain.limits.objective import wilson
+from backend.domain.maths.intervals import wilson
 from backend.present.charts import evaluation
 from backend.present.words.verdicts import quality_cost
 from backend.service import Workspace

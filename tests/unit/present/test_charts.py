@@ -19,14 +19,13 @@ from hypothesis import strategies as st
 
 from app import charts as screen
 from backend.domain.evaluation.document import Evaluation
-from backend.domain.evaluation.select import MOST, foremost, only
+from backend.domain.evaluation.select import MOST, foremost, only, pareto_points
+from backend.domain.figures import figure as number
 from backend.present.charts import alt
 from backend.present.charts import evaluation as charts
 from backend.present.charts.layers import layer_errors
 from backend.present.charts.theme import COLOURS, Figure, concurrency_axis, layout, style, text
-from backend.present.charts.tradeoffs import pareto_points
 from backend.present.tables.evaluation import distribution_table
-from backend.present.words.verdicts import figure as number
 from tests.simulated import evaluation, level, result
 
 DRAW: dict[str, Callable[..., Figure]] = {

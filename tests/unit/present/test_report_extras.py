@@ -14,7 +14,7 @@ from backend.domain.evaluation.document import EvaluateOptions, Evaluation, SloC
 from backend.domain.evaluation.metrics import steady_window
 from backend.domain.limits.slo import Slo
 from backend.domain.load.records import RequestRecord
-from backend.domain.what_if.costs import ApiPrice, within
+from backend.domain.what_if.costs import ApiPrice, WhatIf, within
 from backend.domain.workload.workload import parse
 from backend.evaluate.report.content import content
 from backend.evaluate.report.draw import palette
@@ -24,7 +24,6 @@ from backend.present.report import (
     MOST_REQUESTS,
     Extras,
     Requests,
-    WhatIf,
     Within,
     changed,
     chosen_levels,

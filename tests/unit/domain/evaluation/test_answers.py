@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from backend.domain.evaluation.answers import agreement, answered, exact, mean_interval, pooled_interval, token_f1
 from backend.domain.evaluation.document import Quality, Variant
-from backend.domain.limits.objective import wilson
+from backend.domain.maths.intervals import wilson
 from backend.settings import ASSETS
 from backend.worker.measuring.answers import compare_answers
 

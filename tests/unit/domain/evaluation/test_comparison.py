@@ -13,7 +13,8 @@ from scipy import stats
 
 from backend.domain.evaluation.comparison import HEADLINE, compare, holm
 from backend.domain.evaluation.document import Comparison, Level, Quality
-from backend.present.words.verdicts import decided, is_significant, quality_cost, sentence, times, verdicts
+from backend.domain.figures import times
+from backend.present.words.verdicts import decided, is_significant, quality_cost, sentence, verdicts
 from tests.simulated import aa_results, evaluation, level, quality, result
 
 METRICS = ("ttft_ms_p50", "tpot_ms_p50", "client_latency_ms_p50", "output_tokens_per_s")

@@ -13,10 +13,10 @@ from scipy import stats
 
 from backend.domain.evaluation.document import Level
 from backend.domain.evaluation.ends_in_loop import is_looping
-from backend.domain.evaluation.metrics import prefill_share, steady_window, summarise, tokens_between, tpot_s
+from backend.domain.evaluation.metrics import prefill_share, steady_window, summarise, summary, tokens_between, tpot_s
 from backend.domain.evaluation.prices import Pricing
 from backend.domain.load.records import Audit, LoadPlan, RequestRecord
-from backend.domain.maths.intervals import mean_ci95, percentile, summary
+from backend.domain.maths.intervals import mean_ci95, percentile
 
 samples = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=60)
 

@@ -16,20 +16,19 @@ from backend.domain.evaluation.comparison import compare
 from backend.domain.evaluation.document import Evaluation, Level
 from backend.domain.evaluation.energy import Energy
 from backend.domain.evaluation.prices import Pricing
+from backend.domain.evaluation.select import pareto_points
+from backend.domain.evaluation.soundness import reasons, valid
 from backend.domain.limits import slo
 from backend.domain.limits.slo import Slo
 from backend.domain.load import sweep
 from backend.domain.what_if import costs
-from backend.domain.what_if.costs import ApiPrice
+from backend.domain.what_if.costs import ApiPrice, WhatIf
 from backend.evaluate.report.verdicts import cards
 from backend.present.charts import alt
 from backend.present.charts import evaluation as charts
-from backend.present.charts.tradeoffs import pareto_points
 from backend.present.presets import measurement
-from backend.present.report import WhatIf
 from backend.present.words import costs as cost_words
 from backend.present.words.grid import grid
-from backend.present.words.validity import reasons, valid
 from backend.present.words.verdicts import sentence
 from tests.simulated import evaluation, level, quality, result, uncounted
 
@@ -124,7 +123,7 @@ def test_costs_in_tokens_are_not_told_and_a_month_of_requests_is() -> None:
     for name in ("Output tokens/s", "Price, million output tokens", "Cheaper than the hosted API from"):
         assert row[name] == "tokens not counted"
     assert "1 machine" in str(row["1,000 requests a month"])
-    found = cost_words.level_price(Pricing(per_hour=1), SOME)
+    found = costs.level_price(Pricing(per_hour=1), SOME)
     assert found is not None and found.per_million_output is found.blended_sagemaker is None
 
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from backend.domain.evaluation.metrics import LIMITED, latency_ms
 from backend.domain.limits.goodput import Counted, Limits, best, goodputs
-from backend.domain.limits.objective import wilson
 from backend.domain.load.records import RequestRecord
+from backend.domain.maths.intervals import wilson
 from backend.service.evaluations import latencies
 from backend.service.evaluations.evaluations import EvaluationView
 from backend.worker.measuring.records import Measured, write_records

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 
 from backend.domain.errors import RequestError
-from backend.domain.limits.objective import check, parse, wilson
+from backend.domain.limits.objective import check, parse
 from backend.domain.load.records import RequestRecord
+from backend.domain.maths.intervals import wilson
 
 
 def records(*ttfts_ms: float | None, warm: bool = False) -> list[RequestRecord]:

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from backend.domain.evaluation.document import Evaluation, Price
-from backend.domain.what_if.repricing import as_asked
+from backend.domain.what_if.costs import WhatIf, as_asked
 from backend.evaluate.report.content import content
 from backend.present.charts.evaluation import PRICES
-from backend.present.report import Extras, WhatIf
+from backend.present.report import Extras
 from backend.present.words import costs
 from tests.simulated import evaluation
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from backend.domain.evaluation.comparison import has_many_errors
 from backend.domain.evaluation.document import Level
-from backend.domain.limits.slo import is_sound
-from backend.present.words.verdicts import uncounted
+from backend.domain.figures import UNCOUNTED
 
 Valid = Literal["yes", "in part", "no"]
 """`in part`: its latencies are the server's, and its throughput in tokens is not known."""
@@ -31,3 +29,21 @@ def _unknown(level: Level) -> list[str]:
     if level.tokenizer_failed:
         return [f"{uncounted(level)}, so tokens/s and prices are not known"]
     return ["no answer told its tokens, so tokens/s and prices are not known"] if level.output_tokens_per_s is None else []
+
+
+def is_sound(level: Level) -> bool:
+    """Its figures are the server's, and nearly every request was answered."""
+    return not level.client_limited and not has_many_errors(level)
+
+
+MAX_ERROR_SHARE = 0.01
+
+
+def has_many_errors(level: Level) -> bool:
+    """More than one request in a hundred failed: the rest is not a fair sample."""
+    return level.invocation_errors > MAX_ERROR_SHARE * level.invocations
+
+
+def uncounted(level: Level) -> str:
+    """`2 of 40 answers came without a token count`."""
+    return f"{level.tokenizer_failed:,} of {level.invocations - level.invocation_errors:,} answers came {UNCOUNTED}"

@@ -1,0 +1,63 @@
+"""Numbers as text: significant digits, factors with their interval, counts and shares. Knows nothing of what was measured."""
+
+from __future__ import annotations
+
+import math
+
+
+def figure(value: float | None, digits: int = 3) -> str:
+    """A number with `digits` significant ones and thousands apart; "not measured" for None."""
+    if value is None or not math.isfinite(value):
+        return "not measured"
+    if value == 0:
+        return "0"
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    return f"{value:,.{min(decimals, 8)}f}"
+
+
+def times(ratio: float, interval: tuple[float, float] | None = None) -> str:
+    """`1.31x (95% 1.25 to 1.38)`, to three significant digits, more where a bound would be rounded onto 1."""
+    if interval is None:
+        return f"{_factor(ratio, 0)}x"
+    apart = interval[0] > 1 or interval[1] < 1
+    needed = next((d for d in range(2, 7) if all(round(end, d) != 1 for end in interval)), 7) if apart else 0
+    return f"{_factor(ratio, needed)}x (95% {_factor(interval[0], needed)} to {_factor(interval[1], needed)})"
+
+
+def _factor(value: float, needed: int) -> str:
+    """At least `needed` decimals where the value is near 1."""
+    if not 1e-3 <= value < 1e5:
+        return f"{value:.2e}"
+    decimals = 2 - math.floor(math.log10(value))
+    return f"{value:.{max(0, min(decimals, 2) if value >= 0.1 else decimals, needed if value < 2 else 0)}f}"
+
+
+def streams(concurrency: int | str) -> str:
+    """A level's key in words: an open loop's already is."""
+    if isinstance(concurrency, str):
+        return concurrency
+    return counted(concurrency, "stream")
+
+
+def counted(number: int, name: str) -> str:
+    """`1 repeat`, `5 repeats`."""
+    return f"{number:,} {name}{'' if number == 1 else 's'}"
+
+
+def share(value: float, interval: tuple[float, float] | None, *, intervals: bool = True) -> str:
+    """`91.7% (95% 64.6 to 98.5)`."""
+    bounds = f" (95% {interval[0] * 100:.1f} to {interval[1] * 100:.1f})" if interval and intervals else ""
+    return f"{value:.1%}{bounds}"
+
+
+def small(value: float) -> str:
+    """Four decimals where they say something, else two significant digits."""
+    return "0" if value == 0 else f"{value:.4f}" if abs(value) >= 1e-4 else f"{value:.1e}"
+
+
+UNCOUNTED = "without a token count"
+
+
+def finite(value: float | None) -> float | None:
+    """None for what cannot be drawn."""
+    return value if value is not None and math.isfinite(value) else None
