@@ -9,10 +9,10 @@ from typing import Any
 import plotly.graph_objects as graph
 import streamlit as st
 
+from backend.domain.figures import figure as number
+from backend.domain.figures import streams
 from backend.present.charts import alt
 from backend.present.charts.theme import Figure, Theme, concurrency_axis, empty, layout, legend_at, style, text
-from backend.present.words.verdicts import figure as number
-from backend.present.words.verdicts import streams
 
 TITLE = "Output tokens/s so far (approximate)"
 CONFIG = {"displaylogo": False, "displayModeBar": True, "modeBarButtons": [["toImage"]], "scrollZoom": False}

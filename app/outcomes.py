@@ -7,11 +7,11 @@ from typing import Any
 
 from app.words import seconds, size, when
 from backend.domain.evaluation.document import Evaluation
+from backend.domain.figures import figure
 from backend.domain.machine import lines
 from backend.domain.model.facts import ModelCard
 from backend.present.words import search
 from backend.present.words import verdicts as wording
-from backend.present.words.verdicts import figure
 from backend.service.evaluations.evaluations import EvaluationView
 from backend.service.jobs.artifacts import ArtifactView
 

@@ -12,7 +12,7 @@ from app.words import between, message, plain, size
 from backend.domain.planner.choose import Choice
 from backend.domain.errors import WhetstoneError
 from backend.domain.planner.estimate import Estimate, Need
-from backend.present.words.verdicts import streams
+from backend.domain.figures import streams
 from backend.service import Workspace
 from backend.service.machines import machine
 

@@ -12,7 +12,7 @@ from app.words import between, size
 from backend.domain.planner.correction import RATE, TPOT, TTFT, Calibration, Point
 from backend.domain.planner.choose import Choice, Loser
 from backend.domain.planner.estimate import Estimate
-from backend.present.words.verdicts import figure, streams
+from backend.domain.figures import figure, streams
 
 UNKNOWN = "unknown"
 METRICS = {TTFT: ("first token", "ms"), TPOT: ("output token", "ms"), RATE: ("output", "tokens/s")}

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 import streamlit as st
 
-from app.build import calibration_upload, address as recipe_address
+from app.build import calibration_upload
+from app import addresses
 from app.build import options
 from app.build.options import Option
 from app.words import message, plain
@@ -42,7 +43,7 @@ def current() -> Draft:
     """The URL's recipe (YAML or a bundled name), else this session's, else an empty one."""
     text = st.session_state.get(TEXT) or EMPTY
     try:
-        text = recipe_address.read(st.query_params.get("recipe", "")) or text
+        text = addresses.read_recipe(st.query_params.get("recipe", "")) or text
         bundled = text in recipes.bundled_names()
         recipe = recipes.read_file(Path(text)) if bundled else recipes.read_text(text)
     except WhetstoneError as error:
@@ -69,7 +70,7 @@ def put(recipe: Recipe, *, redraw: bool = True) -> None:
 
 def _keep(text: str) -> None:
     st.session_state[TEXT] = text
-    address = recipe_address.write(text)
+    address = addresses.write_recipe(text)
     if address and st.query_params.get("recipe") != address:
         st.query_params["recipe"] = address
     elif not address:  # too long for an address even when packed: this session alone has it

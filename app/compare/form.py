@@ -8,8 +8,8 @@ from app.compare import address, side_by_side
 from app.words import plain, when
 from backend.domain.errors import NotFound
 from backend.domain.evaluation.document import Evaluation
-from backend.domain.what_if import repricing
-from backend.present.report import WhatIf
+from backend.domain.what_if import costs
+from backend.domain.what_if.costs import WhatIf
 from backend.service import Workspace
 from backend.service.evaluations import evaluations
 from backend.service.evaluations.evaluations import EvaluationTitle, EvaluationView
@@ -100,7 +100,7 @@ def _priced(document: Evaluation, price: float | None, percent: float) -> tuple[
         per_hour=None if price == stored.price_per_hour else price,
         discount=None if percent == stored.discount * 100 else percent / 100,
     )
-    return asked, repricing.as_asked(document, asked)
+    return asked, costs.as_asked(document, asked)
 
 
 def _discount(views: list[EvaluationView]) -> float:

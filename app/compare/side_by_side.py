@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from backend.domain.evaluation.document import Evaluation, VariantResult
-from backend.domain.limits.slo import is_sound
+from backend.domain.evaluation.soundness import is_sound
+from backend.domain.figures import figure
 from backend.domain.machine.lines import hardware_line
 from backend.present.charts import evaluation
-from backend.present.words.verdicts import figure, load_asked
+from backend.present.words.verdicts import load_asked
 from backend.service.evaluations.evaluations import EvaluationView
 
 MOST = 8

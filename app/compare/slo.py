@@ -10,10 +10,10 @@ import streamlit as st
 
 from app.compare import address
 from backend.domain.evaluation.document import Evaluation, Level
+from backend.domain.figures import figure
 from backend.domain.limits import slo
 from backend.domain.limits.slo import AtSlo, Slo
 from backend.present.charts.theme import COLOURS, Figure, Theme
-from backend.present.words.verdicts import figure
 
 LIMITS = {
     "ttft": ("ttft_ms", "Time to first token, p95 (ms)"),

@@ -18,9 +18,9 @@ from app.evaluate.workload import Chosen
 from app.words import between, message, when
 from backend.domain.errors import WhetstoneError
 from backend.domain.evaluation.document import EvaluateOptions, Evaluation
+from backend.domain.figures import counted, streams
 from backend.domain.jobs.eta import Range
 from backend.domain.jobs.jobs import EvaluateSpec
-from backend.present.words.verdicts import counted, streams
 from backend.service import Workspace
 from backend.service.evaluations import evaluations
 from backend.service.jobs import artifacts, watching

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import streamlit as st
 
-from app import charts, navigation, shell
+from app import addresses, charts, navigation, shell
+from app.jobs import bits
 from app.jobs.cards import HELPS, ICONS, act
 from app.jobs.rows import (
     elapsed,
@@ -23,8 +24,6 @@ from app.jobs.rows import (
     warnings,
 )
 from app.outcomes import figures, provenance, source, verdicts
-from app.playground import pick
-from app.results import bits
 from app.session import frozen
 from app.words import message, plain, seconds, size
 from backend.domain.errors import NotFound, WhetstoneError
@@ -56,7 +55,7 @@ class Step(NamedTuple):
 def way_on(opened: Workspace, job: JobView, specification: dict[str, Any]) -> Step | None:
     """Where one goes from a job that runs or has succeeded; None where there is nothing beyond this page."""
     if job.kind == JobKind.SERVE and not job.ended:
-        return Step("Talk to it", ":material/chat:", "playground", pick.address(serve.served(opened, job.id)))
+        return Step("Talk to it", ":material/chat:", "playground", addresses.playground(serve.served(opened, job.id)))
     if job.kind == JobKind.EVALUATE and not job.ended:
         return Step("Live charts", ":material/monitoring:", "evaluate", {"job": job.id})
     if job.state is not JobState.SUCCEEDED:
@@ -101,7 +100,7 @@ def other_verbs(opened: Workspace, job: JobView) -> None:
 def change(opened: Workspace, job: JobView, specification: dict[str, Any]) -> None:
     """Back to the form with what was asked filled in, so that it can be asked otherwise."""
     if job.kind == JobKind.SERVE:
-        pair = pick.address(serve.served(opened, job.id))
+        pair = addresses.playground(serve.served(opened, job.id))
         navigation.link("playground", "Playground", ":material/chat:", **pair)
     elif job.kind == JobKind.OPTIMIZE:
         recipe, model = Recipe.model_validate(specification["recipe"]), ModelCard.model_validate(specification["model"])
@@ -190,7 +189,7 @@ def optimized(opened: Workspace, job: JobView) -> None:
     where = "its files are not part of this demonstration" if opened.read_only else f"in {plain(artifact.path)}"
     st.caption(f"Artifact `{artifact.id}`, {where}; quality measured on held-out text while it was made.")
     if not opened.read_only:
-        pair = pick.address([source(artifact.manifest.parent), artifact.id])
+        pair = addresses.playground([source(artifact.manifest.parent), artifact.id])
         navigation.link("playground", "Talk to it beside the original", ":material/chat:", **pair)
     bits.show(artifact.manifest.bits)
     if artifact.manifest.layers:

@@ -8,12 +8,12 @@ import streamlit as st
 
 from app import charts, shell
 from app.words import plain, seconds
+from backend.domain.figures import figure
 from backend.domain.needs.recovery import asked as asked_of
 from backend.domain.recipe import recovery
 from backend.domain.recipe.recipe import Recipe
 from backend.domain.recipe.recovery import Recover
 from backend.present.charts.recovery import loss_curve
-from backend.present.words.verdicts import figure
 from backend.service import Workspace
 from backend.service.evaluations import evaluations
 from backend.service.jobs import jobs

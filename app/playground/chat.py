@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import streamlit as st
 
 from app import navigation
-from app.playground.differences import Piece, differences, markup, speed, verdict
+from app.differences import Piece, differences, markup, speed, verdict
 from app.words import plain
 from backend.domain.errors import WhetstoneError
 from backend.service.serving import playground

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import streamlit as st
 
+from app import addresses
+from app.addresses import NOTHING
 from app.outcomes import source as origin
 from app.words import plain, size, when
 from backend.service import Workspace
@@ -15,10 +17,8 @@ from backend.service.jobs.artifacts import ArtifactView
 from backend.service.models import models
 from backend.service.serving.serve import is_address
 
-SIDES = ("original", "optimized")
-"""The two parameters in the address of the page."""
 TITLES = {"original": "Original", "optimized": "Optimized"}
-URL, NOTHING = "url", "nothing"
+URL = "url"
 PLACEHOLDER = "http://HOST:PORT"
 
 
@@ -128,14 +128,9 @@ def _url(side: str, asked: str | None) -> str:
     return address
 
 
-def address(sources: Sequence[str]) -> dict[str, str]:
-    """The page's parameters for one or two sources."""
-    return dict(zip(SIDES, [*sources, NOTHING], strict=False))
-
-
 def share(pair: Pair) -> None:
     """Put the pair into the address of the page, also where it is the suggested one."""
-    st.query_params.update(address([source for _, source in pair]))
+    st.query_params.update(addresses.playground([source for _, source in pair]))
 
 
 def _write(side: str, key: str) -> None:

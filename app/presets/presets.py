@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from app import navigation
-from app.build import address as recipe_address
+from app import addresses, navigation
 from app.build.options import stack
 from app.presets import rows as preset_rows
 from app.session import frozen
@@ -207,7 +206,7 @@ def _applied(opened: Workspace, applied: Applied) -> None:
 
 
 def _to_build(label: str, model: str, recipe: Recipe, target: str) -> None:
-    address = recipe_address.write(recipes.write_text(recipe))
+    address = addresses.write_recipe(recipes.write_text(recipe))
     if address is None:
         st.caption("The recipe is too long for an address: download it with the export below and read it in Build.")
     else:  # a link and not a button: Back then leads to this preset

@@ -7,11 +7,12 @@ from typing import Any
 
 from app.build.options import stack
 from app.words import plain, size
+from backend.domain.figures import figure
 from backend.domain.planner.estimate import Estimate
 from backend.domain.planner.presets import GOALS, Claim, Preset
 from backend.present.charts.presets import SIGNS
 from backend.present.presets import Measurement
-from backend.present.words.verdicts import figure, quality_cost
+from backend.present.words.verdicts import quality_cost
 from backend.service.presets.presets import PresetView
 
 PUBLISHED = "”"

@@ -6,8 +6,8 @@ import streamlit as st
 
 from app.words import plain
 from backend.domain.evaluation.document import Evaluation
+from backend.domain.figures import streams
 from backend.present.words.grid import GridCell, GridRow, grid, keys
-from backend.present.words.verdicts import streams
 
 CONCURRENCY = "**Concurrency**"
 """No name of a variant is this heading: theirs are escaped."""

@@ -12,14 +12,12 @@ from app import charts
 from app.words import plain
 from backend.domain.evaluation import select
 from backend.domain.evaluation.document import Evaluation
+from backend.domain.figures import figure
 from backend.domain.limits.slo import Slo
-from backend.domain.what_if import repricing
-from backend.domain.what_if.costs import ApiPrice
+from backend.domain.what_if.costs import ApiPrice, WhatIf, as_asked
 from backend.present.charts import evaluation as drawn
-from backend.present.report import WhatIf
 from backend.present.words import costs
 from backend.present.words.costs import NEVER, Within
-from backend.present.words.verdicts import figure
 from backend.service import Workspace
 from backend.service.machines import prices
 
@@ -42,7 +40,7 @@ def show(opened: Workspace, document: Evaluation, names: Collection[str]) -> tup
     asked = ask(opened, document)
     hour = costs.hour_words(document, asked)
     st.caption(plain(hour))
-    priced = repricing.as_asked(document, asked)
+    priced = as_asked(document, asked)
     draw_price(select.only(priced, names))
     found = costs.within_limits(priced, asked)
     st.dataframe(rows(priced, asked, found), hide_index=True, placeholder="–", alt="Cost of each variant within the limits")

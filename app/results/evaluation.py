@@ -12,21 +12,13 @@ from app.words import message, plain
 from backend.domain.evaluation.document import Evaluation, Level, VariantResult
 from backend.domain.evaluation.fingerprint import configuration_hash
 from backend.domain.evaluation.select import only
+from backend.domain.evaluation.soundness import reasons, valid
+from backend.domain.figures import counted, figure
 from backend.domain.machine.lines import hardware_line, versions_line
+from backend.domain.what_if.costs import WhatIf
 from backend.present.charts import evaluation as drawn
-from backend.present.report import WhatIf
 from backend.present.words import search
-from backend.present.words.validity import reasons, valid
-from backend.present.words.verdicts import (
-    INTERLEAVE,
-    Verdict,
-    answers_agreement,
-    counted,
-    figure,
-    quality_scores,
-    scored,
-    verdicts,
-)
+from backend.present.words.verdicts import INTERLEAVE, Verdict, answers_agreement, quality_scores, scored, verdicts
 from backend.service import Workspace
 from backend.service.evaluations.evaluations import EvaluationView
 

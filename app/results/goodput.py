@@ -12,9 +12,9 @@ from app.compare import slo
 from app.words import plain
 from backend.domain.errors import NotFound
 from backend.domain.evaluation.document import Evaluation
+from backend.domain.figures import figure
 from backend.domain.limits.goodput import Counted, Goodput, Key, Limits, best
 from backend.present.charts.goodput import goodput
-from backend.present.words.verdicts import figure
 from backend.service.evaluations import latencies
 from backend.service.evaluations.evaluations import EvaluationView
 

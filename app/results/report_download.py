@@ -11,7 +11,7 @@ from app.compare import slo
 from app.results import goodput
 from app.results import imported as imported_view
 from backend.domain.evaluation.document import Evaluation
-from backend.present.report import WhatIf
+from backend.domain.what_if.costs import WhatIf
 from backend.service import Workspace
 from backend.service.evaluations import imported, reports
 from backend.service.evaluations.evaluations import EvaluationView

@@ -8,13 +8,13 @@ from typing import Any
 import streamlit as st
 
 from app import charts
-from app.playground.differences import differences, markup
+from app.differences import differences, markup
 from app.words import plain, short
 from backend.domain.errors import NotFound
+from backend.domain.figures import figure
 from backend.domain.load.records import RequestRecord
 from backend.present.charts import requests as charts_requests
 from backend.present.charts.parts import provenance
-from backend.present.words.verdicts import figure
 from backend.service.evaluations import latencies, requests
 from backend.service.evaluations.evaluations import EvaluationView
 from backend.service.evaluations.requests import Asked, Pair

@@ -8,10 +8,10 @@ import streamlit as st
 
 from app.words import seconds, size
 from backend.domain.evaluation.document import Evaluation, Level, VariantResult
+from backend.domain.figures import figure
 from backend.present.charts import evaluation as drawn
 from backend.present.tables.evaluation import distribution_table
 from backend.present.words import search
-from backend.present.words.verdicts import figure
 
 
 def show(document: Evaluation, key: str) -> None:

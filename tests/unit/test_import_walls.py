@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import ast
 import sys
+from collections import Counter
+from graphlib import TopologicalSorter
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).resolve().parents[2]
-SOURCES = sorted(path for top in ("app", "pages", "backend") for path in (ROOT / top).rglob("*.py"))
 
 EVERYONE = {"domain", "settings"}
 ALLOWED: dict[str, set[str]] = {
+    "pages": {"app", "service", "present", "domain"},
+    "app": {"app", "service", "present", "domain"},
+    "cli": {"cli", "service", "present", "domain"},
     "settings": set(),
-    "domain": {"domain", "present"},
+    "domain": {"domain"},
     "present": {"present", "domain"},
-    "cli": {"cli", "service", "domain", "present"},
     "service": {"service", "store", "catalog", "hardware", "artifacts", "present"} | EVERYONE,
     "store": {"store"} | EVERYONE,
     "catalog": {"catalog", "aws"} | EVERYONE,
@@ -31,13 +32,24 @@ ALLOWED: dict[str, set[str]] = {
     "layered": {"layered"} | EVERYONE,
     "aws": {"aws"} | EVERYONE,
 }
-"""backend package -> backend packages it may import. docs/decisions/ holds the widenings: worker -> hardware, catalog (1);
-engines, evaluate -> layered, what both know of a model one layer at a time (15)."""
+"""package -> packages that it may import. docs/decisions/ holds the widenings: worker -> hardware, catalog (1);
+engines, evaluate -> layered, what both know of a model one layer at a time (15); present, and who may import it (17)."""
+
+BASE = {"errors", "figures", "frozen"}
+FLOORS = (
+    {"maths", "model", "machine", "workload", "load"},
+    {"recipe"},
+    {"needs", "evaluation"},
+    {"rules", "limits", "imported"},
+    {"planner", "what_if"},
+    {"jobs"},
+)
+"""The rooms of the domain from the ground up. A room imports rooms of lower floors only."""
 
 HEAVY = {
     "torch", "transformers", "vllm", "compressed_tensors", "safetensors", "numpy", "pandas", "llmcompressor", "awq", "datasets",
 }  # fmt: skip
-HEAVY_PLACES = ("backend/engines/", "backend/layered/", "backend/serving/", "backend/evaluate/quality", "backend/hardware/")
+HEAVY_PLACES = ("backend/engines/", "backend/layered/", "backend/serving/", "backend/evaluate/quality/", "backend/hardware/")
 ONLY_IN = {
     "streamlit": ("app/", "pages/"),
     "boto3": ("backend/aws/",),
@@ -47,9 +59,17 @@ ONLY_IN = {
     "sqlalchemy": ("backend/store/",),
     "typer": ("backend/cli/",),
 }
+VERDICTS = "backend.domain.evaluation.comparison"
+"""Makes sentences until verdicts are data."""
+MODULES_A_FOLDER = 15
+LINES, LINES_OF_A_PAGE = 400, 150
 
 
-def _imports(path: Path) -> list[tuple[str, bool]]:
+def sources(root: Path) -> list[Path]:
+    return sorted(path for top in ("app", "pages", "backend") for path in (root / top).rglob("*.py"))
+
+
+def imports(path: Path) -> list[tuple[str, bool]]:
     """(dotted name, run when the module is imported) of every import; a TYPE_CHECKING block never runs."""
     tree = ast.parse(path.read_text())
     inside = {
@@ -59,53 +79,139 @@ def _imports(path: Path) -> list[tuple[str, bool]]:
         or (isinstance(function, ast.If) and ast.unparse(function.test) == "TYPE_CHECKING")
         for node in ast.walk(function)
     }
-    found = []
+    names = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found += [(alias.name, id(node) not in inside) for alias in node.names]
+            names += [(alias.name, id(node) not in inside) for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
-            found += [(f"{node.module}.{alias.name}", id(node) not in inside) for alias in node.names]
-    return found
+            names += [(f"{node.module}.{alias.name}", id(node) not in inside) for alias in node.names]
+    return names
 
 
-def _ids(path: Path) -> str:
-    return path.relative_to(ROOT).as_posix()
+def package(name: str) -> str:
+    """`backend.domain.recipe` -> `domain`, `app.words` -> `app`."""
+    parts = name.split(".")
+    return parts[1] if parts[0] == "backend" and len(parts) > 1 else parts[0]
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=_ids)
-def test_a_module_imports_only_what_its_wall_lets_through(path: Path) -> None:
-    where = _ids(path)
-    package = where.split("/")[1].removesuffix(".py") if where.startswith("backend/") else where.split("/")[0]
-    for name, _ in _imports(path):
-        if not name.startswith("backend."):
+def dotted(path: Path, root: Path) -> str:
+    return ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
+
+
+def wall_breaks(root: Path) -> list[str]:
+    """Imports that a wall between packages does not let through."""
+    return [
+        f"{dotted(path, root)} imports {name}"
+        for path in sources(root)
+        for name, _ in imports(path)
+        if name.split(".")[0] in {"app", "pages", "backend"}
+        and (own := package(dotted(path, root))) in ALLOWED
+        and package(name) not in ALLOWED[own] | {own, "backend"}
+        and dotted(path, root) != VERDICTS
+    ]
+
+
+def floor_breaks(root: Path) -> list[str]:
+    """Imports inside the domain that lead to the same floor or up, and rooms without a floor."""
+    height = {room: number for number, floor in enumerate(FLOORS, 1) for room in floor} | dict.fromkeys(BASE, 0)
+    breaks = []
+    for path in sources(root):
+        parts = dotted(path, root).split(".")
+        if parts[:2] != ["backend", "domain"] or len(parts) < 3:
             continue
-        target = name.split(".")[1]
-        if package in {"app", "pages"}:
-            assert target in {"service", "domain", "present"}, f"{where} imports {name}"
-        elif package != "__init__":
-            assert target in ALLOWED[package], f"{where} imports {name}"
+        rooms = {name.split(".")[2] for name, _ in imports(path) if name.startswith("backend.domain.")} - {parts[2]}
+        unknown = {parts[2], *rooms} - set(height)
+        breaks += [f"{'.'.join(parts)} is in or imports {room}, which has no floor" for room in unknown]
+        breaks += [
+            f"{'.'.join(parts)} imports {r}, not below it" for r in rooms - unknown if height[r] >= max(1, height[parts[2]])
+        ]
+    return breaks
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=_ids)
-def test_vendor_libraries_stay_in_their_places_and_inside_functions(path: Path) -> None:
-    where = _ids(path)
-    for name, at_top in _imports(path):
-        top = name.split(".")[0]
-        if top in ONLY_IN:
-            assert where.startswith(ONLY_IN[top]), f"{where} imports {name}"
-        if top in HEAVY:
-            assert where.startswith(HEAVY_PLACES), f"{where} imports {name}"
-            assert not at_top or top in {"numpy"}, f"{where} imports {name} at module level"
+def circles(root: Path, package_root: str) -> list[str]:
+    """Rooms directly below a package that import each other, however far around, when they are loaded."""
+    graph: dict[str, set[str]] = {}
+    depth = package_root.count(".") + 1
+    for path in sources(root):
+        own = dotted(path, root).split(".")
+        if ".".join(own[:depth]) != package_root or len(own) <= depth:
+            continue
+        names = [name.split(".") for name, at_top in imports(path) if at_top and name.startswith(f"{package_root}.")]
+        graph.setdefault(own[depth], set()).update(name[depth] for name in names if name[depth] != own[depth])
+    try:
+        TopologicalSorter(graph).prepare()
+    except ValueError as error:
+        return [f"{package_root}: {error.args[1]}"]
+    return []
 
 
-@pytest.mark.parametrize("path", [p for p in SOURCES if _ids(p).startswith("backend/domain/")], ids=_ids)
-def test_the_domain_is_the_standard_library_and_pydantic(path: Path) -> None:
-    for name, _ in _imports(path):
-        top = name.split(".")[0]
-        assert top in sys.stdlib_module_names or top in {"pydantic", "backend"}, f"{_ids(path)} imports {name}"
+def vendor_breaks(root: Path) -> list[str]:
+    """Vendor libraries outside their places or at module level, and anything but pydantic in what is pure."""
+    breaks = []
+    for path in sources(root):
+        where = path.relative_to(root).as_posix()
+        pure = where.startswith(("backend/domain/", "backend/present/"))
+        for name, at_top in imports(path):
+            top = name.split(".")[0]
+            outside = top in ONLY_IN and not where.startswith(ONLY_IN[top])
+            heavy = top in HEAVY and (not where.startswith(HEAVY_PLACES) or (at_top and top != "numpy"))
+            impure = pure and top not in sys.stdlib_module_names and top not in {"pydantic", "backend"}
+            if outside or heavy or impure:
+                breaks.append(f"{where} imports {name}")
+    return breaks
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=_ids)
-def test_no_module_is_longer_than_the_house_allows(path: Path) -> None:
-    limit = 150 if _ids(path).startswith("pages/") else 400
-    assert len(path.read_text().splitlines()) <= limit
+def size_breaks(root: Path) -> list[str]:
+    """Folders of too many modules and modules of too many lines."""
+    found = [path for path in sources(root) if path.name != "__init__.py" and "versions" not in path.parts]
+    folders = Counter(path.parent.relative_to(root).as_posix() for path in found)
+    crowded = [f"{folder} holds {count} modules" for folder, count in folders.items() if count > MODULES_A_FOLDER]
+    lines = {path.relative_to(root).as_posix(): len(path.read_text().splitlines()) for path in found}
+    long = [
+        f"{where} has {count} lines"
+        for where, count in lines.items()
+        if count > (LINES_OF_A_PAGE if where.startswith("pages/") else LINES)
+    ]
+    return crowded + long
+
+
+def test_modules_import_only_what_their_walls_let_through() -> None:
+    assert wall_breaks(ROOT) == []
+
+
+def test_rooms_import_downwards_and_never_in_a_circle() -> None:
+    assert floor_breaks(ROOT) == []
+    assert [circle for inside in ("backend.present", "backend.service", "app") for circle in circles(ROOT, inside)] == []
+
+
+def test_vendor_libraries_stay_in_their_places_and_inside_functions() -> None:
+    assert vendor_breaks(ROOT) == []
+
+
+def test_folders_and_modules_are_of_a_size_that_a_reader_can_hold() -> None:
+    assert size_breaks(ROOT) == []
+
+
+def test_each_wall_catches_a_break(tmp_path: Path) -> None:
+    def write(where: str, text: str) -> None:
+        (tmp_path / where).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / where).write_text(text)
+
+    write("backend/store/queue.py", "from backend.service import jobs\n")
+    write("backend/domain/maths/paired.py", "from backend.domain.rules import check\n")
+    write("backend/domain/attic/junk.py", "")
+    write("app/jobs/cards.py", "from app.results import costs\n")
+    write("app/results/costs.py", "from app.jobs import cards\n")
+    write("backend/cli/main.py", "import torch\n")
+    write("backend/present/report.py", "import plotly\n")
+    write("pages/home.py", "\n" * (LINES_OF_A_PAGE + 1))
+    for number in range(MODULES_A_FOLDER + 1):
+        write(f"backend/aws/part_{number}.py", "")
+    assert wall_breaks(tmp_path) == ["backend.store.queue imports backend.service.jobs"]
+    assert sorted(floor_breaks(tmp_path)) == [
+        "backend.domain.attic.junk is in or imports attic, which has no floor",
+        "backend.domain.maths.paired imports rules, not below it",
+    ]
+    assert circles(tmp_path, "app") and not circles(tmp_path, "backend.service")
+    assert vendor_breaks(tmp_path) == ["backend/cli/main.py imports torch", "backend/present/report.py imports plotly"]
+    assert size_breaks(tmp_path) == ["backend/aws holds 16 modules", f"pages/home.py has {LINES_OF_A_PAGE + 1} lines"]

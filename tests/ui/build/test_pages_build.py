@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from app.build import address as recipe_address, options
+from app import addresses
+from app.build import options
 from backend.domain.errors import InvalidRecipe
 from backend.domain.jobs.jobs import JobState
 from backend.domain.recipe.libraries import ENGINES
@@ -225,15 +226,15 @@ def test_back_in_the_middle_shows_the_recipe_of_that_address(home: Workspace) ->
 
 def test_a_long_recipe_is_packed_into_the_address(home: Workspace) -> None:
     long = f"name: long\nsteps:\n- quantize: {{method: w8a8, calibration: /{'very-long-' * 900}}}\n"
-    address = recipe_address.write(long)
-    assert address is not None and len(address) < recipe_address.LONGEST < len(long)
+    address = addresses.write_recipe(long)
+    assert address is not None and len(address) < addresses.LONGEST < len(long)
     at = studio.open_page("build", recipe=address)
     assert at.text_area[0].value.startswith("name: long")
-    assert param(at, "recipe").startswith(recipe_address.MARK)
-    assert recipe_address.write(W8A8) == W8A8
+    assert param(at, "recipe").startswith(addresses.MARK)
+    assert addresses.write_recipe(W8A8) == W8A8
 
 
-@pytest.mark.parametrize("address", ["z:", "z:%%%", "z:eJw=", "z:" + "A" * 5000, "z:é", recipe_address.MARK + BOMB])
+@pytest.mark.parametrize("address", ["z:", "z:%%%", "z:eJw=", "z:" + "A" * 5000, "z:é", addresses.MARK + BOMB])
 def test_a_damaged_packed_address_is_one_sentence(home: Workspace, address: str) -> None:
     at = studio.open_page("build", recipe=address)
     assert len(at.error) == 1 and "in the address" in at.error[0].value
@@ -334,7 +335,7 @@ def test_what_can_be_added_names_the_first_new_reason(home: Workspace) -> None:
 
 
 def test_the_chosen_engine_says_when_to_prefer_it(home: Workspace) -> None:
-    at = studio.open_page("build", model="starter", recipe=recipe_address.write(W8A8))
+    at = studio.open_page("build", model="starter", recipe=addresses.write_recipe(W8A8))
     assert ENGINES["native"].prefer in studio.says(at)
     at.selectbox(key=field(at, "engine")).select("llm-compressor").run()
     studio.check(at)
@@ -357,7 +358,7 @@ def test_a_bundled_recipe_is_offered_with_its_sentence_and_taken(home: Workspace
 
 
 def test_an_uploaded_calibration_text_is_kept_and_put_into_the_recipe(home: Workspace) -> None:
-    at = studio.open_page("build", model="starter", recipe=recipe_address.write(W8A8))
+    at = studio.open_page("build", model="starter", recipe=addresses.write_recipe(W8A8))
     content = b'{"text": "def add(a, b):"}\n'
     at.file_uploader(key=field(at, "upload")).set_value(("mine.jsonl", content, "application/jsonl")).run()
     studio.check(at)
@@ -367,7 +368,7 @@ def test_an_uploaded_calibration_text_is_kept_and_put_into_the_recipe(home: Work
 
 
 def test_a_calibration_text_that_will_not_do_is_refused_and_not_kept(home: Workspace) -> None:
-    at = studio.open_page("build", model="starter", recipe=recipe_address.write(W8A8))
+    at = studio.open_page("build", model="starter", recipe=addresses.write_recipe(W8A8))
     at.file_uploader(key=field(at, "upload")).set_value(("mine.txt", b"\xff\xfe\x00", "text/plain")).run()
     studio.check(at)
     assert "mine.txt is not UTF-8 text" in studio.says(at)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from app.results import bits as bits_view
+from app.jobs import bits as bits_view
 from app.build import options
 from backend.domain.jobs.artifact import Manifest
 from backend.domain.recipe.fallback import Attempt, record

@@ -18,8 +18,8 @@ from app.results import evaluation
 from backend.domain.errors import InvalidWorkload, NotFound, RequestError
 from backend.domain.evaluation.document import EvaluateOptions, Evaluation, Variant
 from backend.domain.jobs.jobs import EvaluateSpec, Event, JobState
-from backend.domain.what_if import repricing
-from backend.present.report import WhatIf
+from backend.domain.what_if import costs
+from backend.domain.what_if.costs import WhatIf
 from backend.service import Workspace
 from backend.service.evaluations import evaluations, workloads
 from backend.service.jobs import jobs
@@ -487,9 +487,9 @@ def test_picking_evaluations_writes_the_url(home: Workspace) -> None:
 def test_repricing_takes_the_hour_less_the_discount() -> None:
     level = simulated.level(4)
     document = simulated.evaluation(["a"], [1.0], per_hour=2.0).model_copy(update={"variants": [simulated.result("a", [level])]})
-    assert repricing.as_asked(document, WhatIf(per_hour=2.0)) is document
-    (half,) = repricing.as_asked(document, WhatIf(discount=0.5)).variants[0].levels
-    (double,) = repricing.as_asked(document, WhatIf(per_hour=4.0, discount=0.5)).variants[0].levels
+    assert costs.as_asked(document, WhatIf(per_hour=2.0)) is document
+    (half,) = costs.as_asked(document, WhatIf(discount=0.5)).variants[0].levels
+    (double,) = costs.as_asked(document, WhatIf(per_hour=4.0, discount=0.5)).variants[0].levels
     assert half.price and double.price
     assert double.price.per_million_output == pytest.approx(2.0 / (level.output_tokens_per_s * 3600 / 1e6))
     assert double.price.blended_3_to_1 == pytest.approx(2 * (half.price.blended_3_to_1 or 0))
@@ -497,7 +497,7 @@ def test_repricing_takes_the_hour_less_the_discount() -> None:
 
 def test_a_document_without_a_price_stays_without_one() -> None:
     document = simulated.evaluation(per_hour=None)
-    assert repricing.as_asked(document, WhatIf(discount=0.3)) == document
+    assert costs.as_asked(document, WhatIf(discount=0.3)) == document
     assert side_by_side.cheapest(document) is None
 
 

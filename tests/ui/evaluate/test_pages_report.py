@@ -10,7 +10,7 @@ from streamlit.testing.v1 import AppTest
 from backend.cli.main import main
 from backend.domain.errors import NotFound
 from backend.domain.limits.slo import Slo
-from backend.present.report import WhatIf
+from backend.domain.what_if.costs import WhatIf
 from backend.service import Workspace
 from backend.service.evaluations import evaluations, imported, reports
 from backend.store import history

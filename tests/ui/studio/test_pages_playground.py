@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from app import addresses
 from app.playground import chat, pick
 from app.playground.chat import Reply, Turn
 from app.playground.pick import Choice
@@ -51,7 +52,7 @@ def answers(at: AppTest) -> list[str]:
 def test_without_artifacts_one_model_is_asked_alone_and_the_way_to_a_second_is_shown(home: Workspace) -> None:
     at = studio.open_page("playground")
     assert at.selectbox(key="playground_original").value == "starter"
-    assert at.selectbox(key="playground_optimized").value == pick.NOTHING
+    assert at.selectbox(key="playground_optimized").value == addresses.NOTHING
     assert at.button(key="start").label == "Start it" and at.button(key="ask").disabled
     assert "Optimize it" in studio.links(at)
     assert "Start the servers first" in studio.says(at)
@@ -110,9 +111,9 @@ def test_partners_are_of_the_same_model_artifacts_first() -> None:
 
 def test_the_suggestion_is_the_newest_artifact_whose_model_is_there() -> None:
     assert pick.suggestion(FAMILY, ["a-gone", "a-3", "a-2"]) == ("n", "a-3")
-    assert pick.suggestion(FAMILY, []) == ("m", pick.NOTHING)
-    assert pick.suggestion([choice("a-9", "gone")], ["a-9"]) == ("a-9", pick.NOTHING)
-    assert pick.suggestion([], []) == (pick.URL, pick.NOTHING)
+    assert pick.suggestion(FAMILY, []) == ("m", addresses.NOTHING)
+    assert pick.suggestion([choice("a-9", "gone")], ["a-9"]) == ("a-9", addresses.NOTHING)
+    assert pick.suggestion([], []) == (pick.URL, addresses.NOTHING)
 
 
 # Servers

@@ -1,9 +1,10 @@
-"""A recipe's YAML as a part of the page's address: as it is where that is short, packed where it is long."""
+"""What stands in the addresses of pages: a recipe's YAML, as it is or packed where it is long, and the playground's pair."""
 
 from __future__ import annotations
 
 import base64
 import zlib
+from collections.abc import Sequence
 
 from backend.domain.errors import InvalidRecipe
 from backend.service.plans.recipe_text import MAX_BYTES
@@ -14,7 +15,16 @@ MARK = "z:"
 """Before a packed recipe. No YAML of a recipe begins so: it would be a mapping without its first key."""
 
 
-def write(text: str) -> str | None:
+SIDES = ("original", "optimized")
+NOTHING = "nothing"
+
+
+def playground(sources: Sequence[str]) -> dict[str, str]:
+    """The playground's parameters for one or two sources."""
+    return dict(zip(SIDES, [*sources, NOTHING], strict=False))
+
+
+def write_recipe(text: str) -> str | None:
     """What stands in the address for this text; None where it does not fit."""
     if len(text) <= LONGEST:
         return text
@@ -22,7 +32,7 @@ def write(text: str) -> str | None:
     return packed if len(packed) <= LONGEST else None
 
 
-def read(address: str) -> str:
+def read_recipe(address: str) -> str:
     """The text that stands in the address. Raises InvalidRecipe where a packed one is damaged or unpacks to too much."""
     if not address.startswith(MARK):
         return address

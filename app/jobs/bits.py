@@ -8,7 +8,7 @@ from typing import Any
 import streamlit as st
 
 from app.words import plain
-from backend.present.words.verdicts import figure
+from backend.domain.figures import figure
 
 UNIT = "nats a token"
 

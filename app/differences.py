@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from html import escape
 
 from app.words import seconds
+from backend.domain.figures import figure
 from backend.present.words.differences import MAX_COMPARED, Piece, Words, differences, shared, words
-from backend.present.words.verdicts import figure
 from backend.service.serving.playground import Timing
 
 __all__ = ["MAX_COMPARED", "Piece", "differences", "markup", "shared", "speed", "verdict", "words"]
