@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -18,6 +19,11 @@ err = sys.stderr
 def emit(document: Any, *, as_json: bool, text: str) -> None:
     """Print the document as JSON, or the text."""
     typer.echo(json.dumps(plain(document), indent=1) if as_json else text)
+
+
+def next_command(*arguments: str) -> str:
+    """The line that says how to go on, quoted so that it can be pasted into a shell."""
+    return f"Next: {shlex.join(['whetstone', *arguments])}"
 
 
 def plain(document: Any) -> Any:

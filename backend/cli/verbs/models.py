@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from backend import service
-from backend.cli.output import emit, table
+from backend.cli.output import emit, next_command, table
 from backend.cli.run import submit_and_finish
 from backend.cli.verbs.optimize import Json, queued
 from backend.domain.model.facts import ModelCard
@@ -59,7 +59,7 @@ def import_model(
         return
     ended = submit_and_finish(workspace, lambda: imports.submit(workspace, prepared))
     path = ended.result["path"]
-    next_step = f"Next: whetstone optimize {path} --recipe awq"
+    next_step = next_command("optimize", path, "--recipe", "awq")
     document = {"job": ended.id, "state": str(ended.state), **ended.result}
     emit(document, as_json=json, text=f"{ended.result['model']['id']} is in {path}\n{next_step}")
 

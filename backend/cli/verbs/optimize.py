@@ -11,7 +11,7 @@ import typer
 from backend import service
 from backend.cli.options import auto_bits as bits
 from backend.cli.options import goals
-from backend.cli.output import emit
+from backend.cli.output import emit, next_command
 from backend.cli.run import submit_and_finish
 from backend.cli.text import estimates
 from backend.domain.planner.roofline import Load
@@ -73,7 +73,7 @@ def command(
         queued(workspace, submit(), as_json=json)
         return
     document = outcome(submit_and_finish(workspace, submit))
-    emit(document, as_json=json, text=_text(document))
+    emit(document, as_json=json, text=_text(model, document))
 
 
 def queued(workspace: Workspace, job: JobView, *, as_json: bool) -> None:
@@ -91,7 +91,7 @@ def outcome(job: JobView) -> dict[str, Any]:
     return {"job": job.id, "state": str(job.state), **{name: result.get(name) for name in names}}
 
 
-def _text(document: dict[str, Any]) -> str:
+def _text(model: str, document: dict[str, Any]) -> str:
     quality = document["quality"] or {}
     before, after = document["bytes_before"] / 1e6, document["bytes_after"] / 1e6
     lines = [
@@ -107,4 +107,4 @@ def _text(document: dict[str, Any]) -> str:
         lines.append(f"  perplexity {change}, mean KL divergence {quality['kl_mean']:.5f}{same}")
     if document["recovery"]:
         lines.append(f"  {gained(document['recovery']['quality'])}")
-    return "\n".join(lines + [f"Next: whetstone evaluate starter {document['artifact']}"])
+    return "\n".join([*lines, next_command("evaluate", model, document["artifact"])])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import socket
 import subprocess
@@ -119,6 +120,14 @@ def test_the_plan_of_a_dry_run_starts_nothing(tmp_path: Path) -> None:
     document = json.loads(done.stdout)
     assert [step["technique"] for step in document["plan"]["steps"]] == ["quantize", "speculate"]
     assert document["need"]["disk_bytes"] > 0 and not (tmp_path / "artifacts").exists()
+
+
+def test_what_comes_next_names_what_was_optimized_and_can_be_pasted(tmp_path: Path) -> None:
+    model = tiny_llama(tmp_path / "my model")
+    done = whetstone(tmp_path / "home", "optimize", str(model), "--recipe", recipe(tmp_path, NGRAM), "--wait")
+    assert done.returncode == 0, done.stderr
+    ready, last = done.stdout.splitlines()[0], done.stdout.splitlines()[-1]
+    assert shlex.split(last) == ["Next:", "whetstone", "evaluate", str(model), ready.split()[0]]
 
 
 def test_recipe_check_answers_with_reasons_and_a_suggestion(tmp_path: Path) -> None:
