@@ -11,7 +11,7 @@ from app.build import estimate as recipe_estimate, form, options, target as reci
 from app.build.target import Asked
 from app.words import between, message, plain, size
 from backend.domain.planner import estimate
-from backend.domain.rules.check import Reason
+from backend.domain.rules.facts import Reason
 from backend.domain.errors import WhetstoneError
 from backend.domain.planner.estimate import Need
 from backend.domain.jobs.eta import Range

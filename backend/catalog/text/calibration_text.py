@@ -11,7 +11,7 @@ from typing import Any
 
 from backend.catalog.text import token_lengths
 from backend.domain.errors import InvalidWorkload
-from backend.domain.recipe import calibration_text, recovery, vocabulary
+from backend.domain.recipe import calibration_text, recovery
 from backend.settings import ASSETS
 
 BUNDLED = ASSETS / "text" / "calibration.txt"
@@ -56,7 +56,7 @@ def check(path: str | None, model_dir: Path, length: int) -> list[str]:
     counted = _tokens(model_dir, found, length)
     if counted is not None:
         total, largest = counted
-        vocabulary.check(json.loads((model_dir / "config.json").read_bytes()), largest)
+        calibration_text.check_vocabulary(json.loads((model_dir / "config.json").read_bytes()), largest)
         if total < length:
             raise InvalidWorkload(
                 f"{name} is only {total} tokens, shorter than one sequence of {length}: give more text, or a smaller `length`."

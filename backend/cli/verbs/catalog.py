@@ -179,4 +179,5 @@ def _places(memory: list[Footprint]) -> str:
         for each in memory
     ]  # fmt: skip
     header = ("hardware", "fits", "cut over", "GB of weights each", "GB each", "tokens in the cache", "instances")
-    return f"Memory of the original alone, estimated (domain/memory.py); what runs there is checked above:\n{table(header, rows)}"
+    head = "Memory of the original alone, estimated (docs/decisions/0010-planner.md); what runs there is checked above:"
+    return f"{head}\n{table(header, rows)}"

@@ -13,7 +13,7 @@ from backend.cli.output import emit, table
 from backend.cli.text import estimates
 from backend.cli.verbs.optimize import Json
 from backend.domain.planner.roofline import Load
-from backend.domain.rules.check import PlannedStep, Verdict
+from backend.domain.rules.plan import PlannedStep, Verdict
 from backend.service.models import models
 from backend.service.plans import planning, recipes
 

@@ -15,7 +15,7 @@ from backend.domain.evaluation.document import EvaluateOptions, Variant
 from backend.domain.model.facts import ModelCard
 from backend.domain.planner.choose import Deployment
 from backend.domain.recipe.recipe import Recipe
-from backend.domain.rules.check import Plan
+from backend.domain.rules.plan import Plan
 
 
 class JobState(StrEnum):

@@ -29,6 +29,11 @@ BATCHED_TOKENS = ((160 * GIB, 16384), (70 * GIB, 8192), (0, 2048))
 CPU_CACHE_MAX, CPU_CACHE_BLOCK, CPU_CACHE_SEQUENCES = 4 << 30, 128, 32
 """What our server reserves on a CPU: serving/vllm_options.py, kv_cache_bytes."""
 RAM_SHARE = 0.9
+FORMULA = (
+    "device memory x 0.92 (vLLM's share of a GPU) - weights / tensor parallel - activations of one step - 0.1 to 0.8 GB "
+    "of runtime"
+)
+"""What is left of a device for the key-value cache."""
 
 
 class Format(NamedTuple):
@@ -227,3 +232,8 @@ def least_room(
         if found.cache[0] >= tokens * found.kv_bytes_per_token and found.cache[0] >= 0:
             return found
     return None
+
+
+def cache_tokens(model: ModelFacts, recipe: Recipe) -> int:
+    """Tokens that the cache must hold at least: the stated context, else one sequence of 2048, or of the model's positions."""
+    return recipe.serving.max_model_len or min(model.max_positions, 2048)

@@ -16,7 +16,7 @@ from backend.domain.planner import roofline
 from backend.domain.planner.correction import Calibration
 from backend.domain.planner.roofline import Load
 from backend.domain.recipe.recipe import Quantize, Recipe, Speculate
-from backend.domain.rules.plan import Facts
+from backend.domain.rules.facts import Facts
 
 COMPILE_CACHE_BYTES = 200_000_000
 """What vLLM's compile cache of one model took here at most, rounded up."""
@@ -30,8 +30,7 @@ FORMULAS = {
     "disk": "optimized weights + draft + compile cache (200 MB) + 64 MB margin",
     "memory": job_memory.FORMULA,
     "kv_cache": "2 x layers x KV heads x head size x bytes of an element, a token",
-    "cache": "device memory x 0.92 (vLLM's share of a GPU) - weights / tensor parallel - activations of one step - 0.1 to 0.8 GB "
-    "of runtime",
+    "cache": serving.FORMULA,
     "ttft": "(2 x parameters x tokens + attention) / arithmetic rate; at most all streams' prompts in a row",
     "tpot": "(weights + cache read) / bandwidth, or arithmetic where that is longer, + all-reduces + the step's own time; "
     "at most the other streams' prompts too",

@@ -12,7 +12,6 @@ from backend.domain.model.facts import ModelFacts
 from backend.domain.needs import serving
 from backend.domain.needs.serving import Room
 from backend.domain.recipe.recipe import Recipe
-from backend.domain.rules.plan import cache_tokens
 
 
 class Footprint(NamedTuple):
@@ -31,8 +30,8 @@ class Footprint(NamedTuple):
 
 
 def footprint(model: ModelFacts, recipe: Recipe, device: Device, name: str) -> Footprint:
-    """Fits where the weights and a cache of `plan.cache_tokens` do, as the planner's memory rule has it."""
-    found = serving.least_room(model, recipe, device, tokens=cache_tokens(model, recipe))
+    """Fits where the weights and a cache of `serving.cache_tokens` do, as the planner's memory rule has it."""
+    found = serving.least_room(model, recipe, device, tokens=serving.cache_tokens(model, recipe))
     if found is not None:
         return Footprint((name,), device, True, found)
     degree = max(serving.degrees(model, recipe, device), default=1)

@@ -1,4 +1,4 @@
-"""How much of one text stands in another, by runs of words: whether calibration has seen what quality is measured on.
+"""Whether a text is good to calibrate with: how much of the held-out text stands in it, and whether its tokens are the model's.
 
 Runs of 13 words are what GPT-3's authors looked for (Brown et al. 2020, arXiv 2005.14165, appendix C). Pure.
 """
@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from typing import Any
+
+from backend.domain.errors import InvalidModel
 
 RUN = 13
 """Words, or single signs, in a row."""
@@ -31,3 +34,13 @@ def _runs(text: str) -> Iterator[tuple[str, ...]]:
     words = _WORD.findall(text.lower())
     for start in range(max(1, len(words) - RUN + 1) if words else 0):
         yield tuple(words[start : start + RUN])
+
+
+def check_vocabulary(config: dict[str, Any], largest: int) -> None:
+    """Raises InvalidModel where the tokenizer cannot be the model's own: its token `largest` has no embedding there."""
+    vocabulary = config.get("text_config", config).get("vocab_size")
+    if vocabulary is not None and largest >= vocabulary:
+        raise InvalidModel(
+            f"The tokenizer gives token {largest} and the model knows {vocabulary} (0 to {vocabulary - 1}): its tokenizer files "
+            "are another model's, put its own beside config.json."
+        )

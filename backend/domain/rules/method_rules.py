@@ -1,13 +1,17 @@
-"""The rules that depend on what a method takes and what makes it, whatever the hardware."""
+"""The rules that depend on what a method takes and what makes it, and whether there is memory for a recovery."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from backend.domain.model.facts import ModelFacts
-from backend.domain.recipe import libraries, methods
+from backend.domain.needs import recovery
+from backend.domain.recipe import libraries, methods, sagemaker_toolkit
 from backend.domain.recipe.recipe import Prune, Quantize, Recipe
-from backend.domain.rules.plan import Facts, Reason
+from backend.domain.rules.facts import Facts, Reason
+
+AUTOAWQ_FORMAT = "vLLM 0.32.0, AutoAWQConfig"
+MIXED = "docs/decisions/0013-mixed-precision.md"
 
 
 def takes_options(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
@@ -21,10 +25,10 @@ def file_format(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Rea
     step = recipe.step("quantize")
     if isinstance(step, Quantize) and step.format == "autoawq" and (methods.group(step) is None or methods.bits(step) != 4):
         message = f"AutoAWQ's format holds 4-bit weights in groups, and {step.method} makes none: leave `format` out, or use awq."
-        yield Reason(rule="autoawq-format", message=message, source="vLLM 0.32.0, layers/quantization/auto_awq.py")
+        yield Reason(rule="autoawq-format", message=message, source=AUTOAWQ_FORMAT)
     elif isinstance(step, Quantize) and step.format == "autoawq" and methods.caches_fp8(step):
         message = "AutoAWQ's format has no place for scales of the key-value cache: leave `kv_cache` or `format` out."
-        yield Reason(rule="autoawq-format", message=message, source="vLLM 0.32.0, layers/quantization/auto_awq.py")
+        yield Reason(rule="autoawq-format", message=message, source=AUTOAWQ_FORMAT)
 
 
 def cache_scales(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
@@ -51,7 +55,7 @@ def one_pass(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason
         return
     for engine in dict.fromkeys(step.engine for step in (prune, quantize) if step.engine != "native"):
         message = f"Only the native engine prunes and quantizes in one pass: leave out `engine: {engine}`, or one of the steps."
-        yield Reason(rule="library", message=message, source="engines/libraries")
+        yield Reason(rule="library", message=message, source="capability table")
 
 
 def mixed(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
@@ -61,7 +65,7 @@ def mixed(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
     if not fall_back and not asked:
         if getattr(step, "eight_bits", None):
             message = "`eight_bits` says what 8 bits are beside 4: give `target_bits` too, or leave it out."
-            yield Reason(rule="mixed-precision", message=message, source="backend/domain/recipe/precision.py")
+            yield Reason(rule="mixed-precision", message=message, source=MIXED)
         return
     name = "limits.fall_back" if fall_back else "target_bits"
     if fall_back and recipe.limits.max_kl is None and recipe.limits.max_perplexity_increase is None:
@@ -69,16 +73,16 @@ def mixed(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
         yield Reason(rule="no-floor", message=message, source="recipe limits")
     if facts.place == "managed":
         message = f"The SageMaker toolkit gives every linear the same precision: leave `{name}` out."
-        yield Reason(rule="mixed-precision", message=message, source="aws/sagemaker-python-sdk a248126")
+        yield Reason(rule="mixed-precision", message=message, source=sagemaker_toolkit.SDK)
     elif not isinstance(step, Quantize) or step.method == "kv_cache":
         message = f"`{name}` raises the precision of quantized weights, and the recipe quantizes none: leave it out."
-        yield Reason(rule="mixed-precision", message=message, source="backend/domain/recipe/precision.py")
+        yield Reason(rule="mixed-precision", message=message, source=MIXED)
     elif step.engine != "native":
         message = f"Only the native engine gives groups of linears their own precision: leave `{name}` or `engine` out."
-        yield Reason(rule="mixed-precision", message=message, source="engines/native/mix.py")
+        yield Reason(rule="mixed-precision", message=message, source=MIXED)
     elif step.format == "autoawq":
         message = f"AutoAWQ's format has one precision for all linears: leave `{name}` or `format` out."
-        yield Reason(rule="mixed-precision", message=message, source="vLLM 0.32.0, layers/quantization/auto_awq.py")
+        yield Reason(rule="mixed-precision", message=message, source=AUTOAWQ_FORMAT)
 
 
 def library(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
@@ -88,5 +92,33 @@ def library(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]
                 yield Reason(rule="library", message=message, source=source)
 
 
+def recovers(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+    """A recovery has no experts, and memory for the whole model where the job runs."""
+    step = recovery.asked(recipe)
+    if step is None:
+        return
+    if model.experts:
+        message = "Recovery has no adapters for models made of experts: leave `recover` out."
+        yield Reason(rule="recovery-experts", message=message, source="docs/decisions/0014-recovery.md")
+    held, where = _recovery_memory(facts)
+    needed = recovery.memory_bytes(model, recipe)
+    if held is not None and needed > held:
+        smaller = "`teacher: false`, a smaller `batch`" if step.teacher else "a smaller `batch`"
+        sizes = f"about {recovery.size(needed)}, and {where} has {recovery.size(held)}"
+        message = f"Recovery holds the whole model in memory, {sizes}"
+        yield Reason(
+            rule="recovery-memory", message=f"{message}: use {smaller}, or leave `recover` out.", source=recovery.FORMULA
+        )
+
+
+def _recovery_memory(facts: Facts) -> tuple[int | None, str]:
+    """Of the one device that would hold it; None where that is not known."""
+    if facts.hardware == "cuda" and facts.device is not None:
+        return facts.device.memory_bytes, f"one accelerator of {facts.where}"
+    if facts.hardware == "cpu" and facts.ram_bytes is None and facts.device is not None:
+        return facts.device.memory_bytes or None, facts.where
+    return facts.ram_bytes, facts.where
+
+
 COMMON = (takes_options, file_format, cache_scales, pattern, mixed)
-LIBRARY = (library, one_pass)
+LIBRARY = (library, one_pass, recovers)

@@ -1,23 +1,21 @@
-"""What a check works with and answers: facts, reasons, verdicts, and the plan of a recipe that nothing speaks against.
+"""What a check answers: verdicts, and the plan of a recipe that nothing speaks against.
 
-Knows nothing of the rules (`rules`) and of suggestions (`nearest`).
+Knows nothing of the rules (`rules`) and of suggestions (`suggest`).
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from backend.domain.machine.device import Device, Hardware
+from backend.domain.machine.device import Hardware
 from backend.domain.model.facts import ModelFacts
 from backend.domain.needs import job, recovery, serving
 from backend.domain.recipe import methods, sagemaker_toolkit
 from backend.domain.recipe.recipe import TECHNIQUES, Compile, Prune, Quantize, Recipe, Speculate
 from backend.domain.recipe.techniques import KERNELS
-
-Place = Literal["local", "planned", "managed"]
-"""`local`: this machine. `planned`: our engines on hardware that is not here. `managed`: the SageMaker toolkit."""
+from backend.domain.rules.facts import Facts, Reason
 
 CUT_CACHE = (
     "vLLM 0.32 on processors cuts off what an FP8 cache cannot hold, where GPUs round to the nearest number: the rounding is "
@@ -28,12 +26,6 @@ CUT_CACHE = (
 
 class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Reason(_Frozen):
-    rule: str
-    message: str
-    source: str
 
 
 class PlannedStep(_Frozen):
@@ -69,33 +61,6 @@ class Verdict(_Frozen):
         return self.plan is not None
 
 
-class Facts(_Frozen):
-    """What the rules may know beside the model: the hardware, the resolved draft, and whether a C++ compiler exists.
-
-    `device` is None where its size is not known. `provided_draft`: the managed toolkit brings a draft of its own.
-    """
-
-    hardware: Hardware = "cpu"
-    draft: ModelFacts | None = None
-    compiler: bool = True
-    place: Place = "local"
-    device: Device | None = None
-    instance: str | None = None
-    family: str | None = None
-    optimization_job: bool = False
-    provided_draft: bool = False
-    ram_bytes: int | None = None
-
-    @property
-    def where(self) -> str:
-        return self.instance or (self.device.name if self.device and self.place != "local" else "this machine")
-
-    def serving_draft(self, recipe: Recipe) -> ModelFacts | None:
-        """The draft that is held beside the model, if the recipe has one."""
-        step = recipe.step("speculate")
-        return self.draft if isinstance(step, Speculate) and step.method == "draft" else None
-
-
 def plan(model: ModelFacts, recipe: Recipe, facts: Facts) -> Plan:
     """The steps in the order in which they run, for a recipe that no rule refuses."""
     ordered = sorted(recipe.steps, key=lambda step: TECHNIQUES.index(step.technique))
@@ -112,17 +77,12 @@ def tensor_parallel(model: ModelFacts, recipe: Recipe, facts: Facts) -> int:
     asked = recipe.serving.tensor_parallel
     if facts.place == "local" or facts.device is None:
         return asked
-    draft, tokens = facts.serving_draft(recipe), cache_tokens(model, recipe)
+    draft, tokens = facts.serving_draft(recipe), serving.cache_tokens(model, recipe)
     found = serving.room(model, recipe, facts.device, asked, draft)
     if found.cache[0] >= tokens * found.kv_bytes_per_token:
         return asked
     least = serving.least_room(model, recipe, facts.device, draft, tokens=tokens)
     return least.tensor_parallel if least else asked
-
-
-def cache_tokens(model: ModelFacts, recipe: Recipe) -> int:
-    """Tokens that the cache must hold at least: the stated context, else one sequence of 2048, or of the model's positions."""
-    return recipe.serving.max_model_len or min(model.max_positions, 2048)
 
 
 def _notes(model: ModelFacts, recipe: Recipe, facts: Facts, degree: int) -> list[str]:

@@ -1,6 +1,6 @@
 """The rules by which a recipe is refused, each a few lines that yield reasons. What may be stacked where stands in the tables.
 
-Knows nothing of suggestions (`nearest` tries them against these rules).
+Knows nothing of suggestions (`suggest` tries them against these rules).
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from backend.domain.needs import serving
 from backend.domain.recipe import methods, sagemaker_toolkit
 from backend.domain.recipe.recipe import Prune, Quantize, Recipe, Speculate
 from backend.domain.recipe.techniques import BFLOAT16, FP8_CACHE, GROUP_SIZE, KERNELS, NATIVE_FAMILIES, capability
-from backend.domain.rules import method_rules, recovery_rules
-from backend.domain.rules.plan import Facts, Reason, cache_tokens
+from backend.domain.rules import method_rules
+from backend.domain.rules.facts import Facts, Reason
 
 Rule = Callable[[ModelFacts, Recipe, Facts], Iterator[Reason]]
 PAGE = "AWS documentation, models that support inference optimization"
@@ -74,7 +74,7 @@ def _family(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]
             rule="family",
             message=f"The native engine cannot optimize models of type {model.model_type} yet: it knows "
             f"{', '.join(sorted(NATIVE_FAMILIES))}.",
-            source="engines/native/families.py",
+            source="docs/decisions/0012-streaming-engine.md, Families",
         )
 
 
@@ -214,13 +214,13 @@ def _tensor_parallel(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterato
     if facts.hardware != "neuron" and not serving.divides(model, degree, chosen.group if chosen else None):
         of = f"the {model.heads} heads, {model.kv_heads} KV heads and matrices of {model.id}"
         message = f"tensor_parallel {degree} does not divide {of} into equal parts: use another degree."
-        yield Reason(rule="tensor-parallel", message=message, source="vLLM 0.32.0, config/model.py and auto_awq.py")
+        yield Reason(rule="tensor-parallel", message=message, source="vLLM 0.32.0, ModelConfig and AutoAWQConfig")
 
 
 def _memory(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
     if facts.device is None or recipe.serving.tensor_parallel > facts.device.units:
         return
-    draft, tokens = facts.serving_draft(recipe), cache_tokens(model, recipe)
+    draft, tokens = facts.serving_draft(recipe), serving.cache_tokens(model, recipe)
     device, asked = facts.device, recipe.serving.tensor_parallel
     found = serving.room(model, recipe, device, asked, draft)
     if found.cache[0] >= tokens * found.kv_bytes_per_token:
@@ -229,7 +229,7 @@ def _memory(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]
         size, has = serving.weights(model, recipe).total / 1e9, device.units * device.memory_bytes / 1e9
         message = f"{model.id} does not fit on {facts.where}: {size:.1f} GB of weights and a cache of {tokens} tokens against "
         message += f"{device.units} x {device.memory_bytes / 1e9:.0f} GB ({has:.0f} GB), cut so that the heads divide"
-        yield Reason(rule="memory", message=f"{message}: use fewer bits or a larger instance.", source="domain/memory.py")
+        yield Reason(rule="memory", message=f"{message}: use fewer bits or a larger instance.", source=serving.FORMULA)
 
 
 def _stacking(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
@@ -268,7 +268,7 @@ _COMMON: tuple[Rule, ...] = (
     _draft, _eager_compile, _context, _tensor_parallel, _serving_types,
 )  # fmt: skip
 _OURS: tuple[Rule, ...] = (
-    _no_engine, *_COMMON, _capabilities, _family, *method_rules.LIBRARY, recovery_rules.fits, _kernel, _compiler,
+    _no_engine, *_COMMON, _capabilities, _family, *method_rules.LIBRARY, _kernel, _compiler,
 )  # fmt: skip
 RULES: dict[str, tuple[Rule, ...]] = {
     "local": _OURS,

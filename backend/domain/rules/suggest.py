@@ -16,7 +16,7 @@ from backend.domain.recipe import methods
 from backend.domain.recipe.recipe import TECHNIQUES, Compile, Prune, Quantize, QuantizeMethod, Recipe, Serving, Speculate
 from backend.domain.recipe.techniques import BFLOAT16, FP8_CACHE, GROUP_SIZE, KERNELS
 from backend.domain.rules import rules
-from backend.domain.rules.plan import Facts
+from backend.domain.rules.facts import Facts
 
 LIKE: dict[str, tuple[QuantizeMethod, ...]] = {
     "awq": ("w8a8", "fp8"),

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backend.domain.errors import InvalidWorkload
-from backend.domain.recipe import vocabulary
+from backend.domain.recipe import calibration_text
 
 if TYPE_CHECKING:
     import torch
@@ -43,7 +43,7 @@ def _shuffled(model_dir: Path, texts: Iterable[str], length: int, seed: int) -> 
         raise InvalidWorkload(
             f"The calibration text is only {len(stream)} tokens, shorter than one sequence of {length}: give more text."
         )
-    vocabulary.check(json.loads((model_dir / "config.json").read_bytes()), int(stream.max()))
+    calibration_text.check_vocabulary(json.loads((model_dir / "config.json").read_bytes()), int(stream.max()))
     order = torch.randperm(windows, generator=torch.Generator().manual_seed(seed))
     return stream[: windows * length].view(windows, length), order
 

@@ -9,7 +9,7 @@ from backend.domain.planner.footprint import Footprint
 from backend.present.charts.theme import COLOURS, Figure, Theme, empty, layout, style, text
 
 TITLE = "Memory of one accelerator"
-ESTIMATED = "estimated from the shapes of the model: backend/domain/needs/serving.py"
+ESTIMATED = "estimated from the shapes of the model: docs/decisions/0010-planner.md"
 WIDEST = 150.0
 """Percent at which a bar that does not fit is cut off; its label says how much it really is."""
 PARTS = ("Weights", "Activations and runtime", "Left for the cache")

@@ -14,7 +14,7 @@ from backend.domain.machine.pricelist import InstancePrice
 from backend.domain.machine.targets import Hardwares, Target
 from backend.domain.model.facts import ModelFacts, PublishedModel
 from backend.domain.needs.duration import Processor, of_instance, of_measured
-from backend.domain.rules.plan import Facts
+from backend.domain.rules.facts import Facts
 from backend.hardware import neuron, probe, speed
 from backend.hardware.probe import Accelerator
 from backend.service.workspace import Workspace

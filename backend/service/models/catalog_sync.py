@@ -18,7 +18,7 @@ from backend.domain.model import facts as model
 from backend.domain.model.facts import ModelCard, ModelFacts, PublishedModel
 from backend.domain.rules import check
 from backend.domain.rules import kinds as catalog
-from backend.domain.rules.plan import Facts
+from backend.domain.rules.facts import Facts
 from backend.hardware import probe
 from backend.service.machines import targets
 from backend.service.workspace import Workspace

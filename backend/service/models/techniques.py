@@ -11,6 +11,7 @@ from backend.domain.recipe.recipe import ORIGINAL, Recipe
 from backend.domain.recipe.techniques import supported
 from backend.domain.rules import check
 from backend.domain.rules import kinds as catalog
+from backend.domain.rules.plan import Verdict
 from backend.service.machines import targets
 from backend.service.models import catalog_sync
 from backend.service.workspace import Workspace
@@ -96,7 +97,7 @@ def original_fits(model: ModelFacts, where: Target) -> bool:
     return check.check(model, ORIGINAL, catalog_sync.facts_on(where, model, None), suggest=False).valid
 
 
-def _check(technique: str, method: str | None, engine: str, verdict: check.Verdict) -> TechniqueCheck:
+def _check(technique: str, method: str | None, engine: str, verdict: Verdict) -> TechniqueCheck:
     reasons = list({reason.rule: reason for reason in reversed(verdict.reasons)}.values())[::-1]  # the first of each rule
     return TechniqueCheck(
         kind=catalog.kind(technique, method, engine), title=_title(technique, method, engine), technique=technique, method=method,
@@ -106,7 +107,7 @@ def _check(technique: str, method: str | None, engine: str, verdict: check.Verdi
     )  # fmt: skip
 
 
-def _nearest(verdict: check.Verdict) -> str | None:
+def _nearest(verdict: Verdict) -> str | None:
     """The steps of the nearest valid recipe, and where it is for if not for the target that was asked about."""
     suggestion = verdict.suggestion
     if suggestion is None:

@@ -15,7 +15,7 @@ from backend.domain.planner import correction, roofline
 from backend.domain.planner.correction import Calibration
 from backend.domain.planner.roofline import Load, Speed
 from backend.domain.recipe.recipe import Recipe, Speculate
-from backend.domain.rules.plan import Facts
+from backend.domain.rules.facts import Facts
 from backend.hardware import probe
 from backend.service.workspace import Workspace
 from backend.store import history

@@ -17,8 +17,7 @@ from backend.domain.planner.estimate import Need
 from backend.domain.planner.roofline import Load
 from backend.domain.recipe import libraries
 from backend.domain.recipe.recipe import Prune, Quantize, Recipe
-from backend.domain.rules import check
-from backend.domain.rules.plan import Plan
+from backend.domain.rules.plan import Plan, Verdict
 from backend.hardware import engines, probe
 from backend.service import paths
 from backend.service.jobs import jobs
@@ -139,7 +138,7 @@ def title(model: ModelCard, recipe: Recipe) -> str:
     return f"Optimize {model.id} with {recipe.name}"
 
 
-def _sentence(verdict: check.Verdict) -> str:
+def _sentence(verdict: Verdict) -> str:
     reasons = " ".join(reason.message for reason in verdict.reasons)
     if verdict.suggestion is None:
         return reasons

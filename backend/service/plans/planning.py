@@ -15,7 +15,8 @@ from backend.domain.planner.choose import Candidate, Choice, Goal, best, choose
 from backend.domain.planner.estimate import Context, Estimate
 from backend.domain.planner.roofline import Load
 from backend.domain.recipe.recipe import Recipe
-from backend.domain.rules import check, plan
+from backend.domain.rules import check
+from backend.domain.rules.facts import Facts
 from backend.service.machines import targets
 from backend.service.plans import calibrations, recipes
 from backend.service.workspace import Workspace
@@ -56,7 +57,7 @@ def candidates(
     return [_candidate(model, chosen, where, targets.facts(where, model, draft), load, goal) for where in places]
 
 
-def _candidate(model: ModelFacts, chosen: Recipe, where: Target, facts: plan.Facts, load: Load, goal: Goal | None) -> Candidate:
+def _candidate(model: ModelFacts, chosen: Recipe, where: Target, facts: Facts, load: Load, goal: Goal | None) -> Candidate:
     verdict = check.check(model, chosen, facts, suggest=False)
     if verdict.plan is None:
         return Candidate(target=where.name, verdict=verdict, estimate=None)
@@ -105,7 +106,7 @@ def settled(workspace: Workspace, model: ModelFacts, chosen: Recipe, target: str
     return winner.target if winner else "local"
 
 
-def _context(where: Target, facts: plan.Facts, load: Load, price_per_hour: float | None) -> Context:
+def _context(where: Target, facts: Facts, load: Load, price_per_hour: float | None) -> Context:
     own = where.price_per_hour
     return Context(
         target=where.name, facts=facts, load=load, processor=targets.processor(where),

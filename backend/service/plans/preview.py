@@ -13,7 +13,7 @@ from backend.domain.planner.estimate import Estimate
 from backend.domain.planner.roofline import Load
 from backend.domain.recipe.recipe import Recipe
 from backend.domain.recipe.techniques import KERNELS
-from backend.domain.rules.check import Verdict
+from backend.domain.rules.plan import Verdict
 from backend.service.machines import targets
 from backend.service.models import catalog_sync
 from backend.service.plans import planning, recipes

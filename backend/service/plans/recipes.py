@@ -13,7 +13,8 @@ from backend.domain.recipe import recipe
 from backend.domain.recipe.recipe import Recipe, Speculate, Step
 from backend.domain.recipe.techniques import supported
 from backend.domain.rules import check as compat
-from backend.domain.rules.check import Facts, Verdict
+from backend.domain.rules.facts import Facts
+from backend.domain.rules.plan import Verdict
 from backend.service.machines import targets
 from backend.service.models import models
 from backend.service.plans import recipe_text

@@ -15,7 +15,7 @@ from backend.domain.errors import InvalidPreset, NotFound
 from backend.domain.machine.targets import nearest
 from backend.domain.planner.presets import Origin, Preset
 from backend.domain.recipe.recipe import Recipe
-from backend.domain.rules.check import Verdict
+from backend.domain.rules.plan import Verdict
 from backend.present.presets import Estimated, Measurement
 from backend.service.machines import targets
 from backend.service.models import models

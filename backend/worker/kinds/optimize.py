@@ -22,7 +22,7 @@ from backend.domain.recipe import fallback, libraries
 from backend.domain.recipe.methods import TUNED
 from backend.domain.recipe.recipe import Limits
 from backend.domain.recipe.recovery import Recover, gained
-from backend.domain.rules.check import PlannedStep
+from backend.domain.rules.plan import PlannedStep
 from backend.hardware import engines, probe
 from backend.worker.channel import JobChannel
 from backend.worker.optimizing import recovery

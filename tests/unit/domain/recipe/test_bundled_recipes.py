@@ -12,7 +12,7 @@ from backend.domain.recipe import methods
 from backend.domain.recipe.recipe import Prune, Quantize, Recipe
 from backend.domain.recipe.techniques import _SUPPORTED
 from backend.domain.rules import check
-from backend.domain.rules.plan import Facts
+from backend.domain.rules.facts import Facts
 from backend.service.plans import recipes
 
 EVERY = {name: recipes.read_file(Path(name)) for name in recipes.bundled_names()}

@@ -17,7 +17,7 @@ from backend.domain.recipe import recipe
 from backend.domain.recipe.recipe import Prune, Recipe
 from backend.domain.recipe.recovery import Recover, ended, gained
 from backend.domain.rules import check
-from backend.domain.rules.plan import Facts
+from backend.domain.rules.facts import Facts
 from backend.present.charts import alt
 from backend.present.charts.recovery import KEPT, TRAINING, VALIDATION, loss_curve
 from backend.service.plans import recipes

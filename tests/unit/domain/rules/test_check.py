@@ -17,7 +17,7 @@ from backend.domain.planner import estimate
 from backend.domain.recipe import methods, recipe
 from backend.domain.recipe.recipe import Recipe
 from backend.domain.rules import check
-from backend.domain.rules.check import Facts
+from backend.domain.rules.facts import Facts
 
 
 def card(**changes: Any) -> ModelCard:

@@ -7,10 +7,11 @@ from typing import Any
 from backend.catalog.bundled import models
 from backend.domain.recipe import recipe
 from backend.domain.rules import check
-from backend.domain.rules.plan import Facts
+from backend.domain.rules.facts import Facts
+from backend.domain.rules.plan import Verdict
 
 
-def checked(*steps: dict[str, Any]) -> check.Verdict:
+def checked(*steps: dict[str, Any]) -> Verdict:
     return check.check(models.card("starter"), recipe.read({"steps": list(steps)}), Facts())
 
 

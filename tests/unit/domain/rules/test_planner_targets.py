@@ -16,7 +16,8 @@ from backend.domain.model.facts import ModelFacts
 from backend.domain.recipe import recipe, sagemaker_toolkit
 from backend.domain.recipe.recipe import Recipe
 from backend.domain.rules import check as compat
-from backend.domain.rules.check import Facts, Verdict
+from backend.domain.rules.facts import Facts
+from backend.domain.rules.plan import Verdict
 from backend.service.machines import targets
 
 W8A8, AWQ, FP8 = ({"quantize": {"method": method}} for method in ("w8a8", "awq", "fp8"))

@@ -1,0 +1,53 @@
+"""What the rules may know of a target, and what one of them answers."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from backend.domain.machine.device import Device, Hardware
+from backend.domain.model.facts import ModelFacts
+from backend.domain.recipe.recipe import Recipe, Speculate
+
+Place = Literal["local", "planned", "managed"]
+"""`local`: this machine. `planned`: our engines on hardware that is not here. `managed`: the SageMaker toolkit."""
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Reason(_Frozen):
+    """Why a recipe is refused. `source`: the formula or the document (with its version or section) that says so."""
+
+    rule: str
+    message: str
+    source: str
+
+
+class Facts(_Frozen):
+    """What the rules may know beside the model: the hardware, the resolved draft, and whether a C++ compiler exists.
+
+    `device` is None where its size is not known. `provided_draft`: the managed toolkit brings a draft of its own.
+    """
+
+    hardware: Hardware = "cpu"
+    draft: ModelFacts | None = None
+    compiler: bool = True
+    place: Place = "local"
+    device: Device | None = None
+    instance: str | None = None
+    family: str | None = None
+    optimization_job: bool = False
+    provided_draft: bool = False
+    ram_bytes: int | None = None
+
+    @property
+    def where(self) -> str:
+        return self.instance or (self.device.name if self.device and self.place != "local" else "this machine")
+
+    def serving_draft(self, recipe: Recipe) -> ModelFacts | None:
+        """The draft that is held beside the model, if the recipe has one."""
+        step = recipe.step("speculate")
+        return self.draft if isinstance(step, Speculate) and step.method == "draft" else None
