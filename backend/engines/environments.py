@@ -10,7 +10,6 @@ import fcntl
 import hashlib
 import importlib.metadata
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -21,6 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from backend import files
 from backend.domain.errors import DiskFull, EngineMissing, NotNow, WorkError
 from backend.domain.jobs.progress import Progress
 from backend.domain.machine.environments import CPU_WHEELS, Build, EnvironmentInfo, check_installable
@@ -202,12 +202,7 @@ def _mark(environment: EnvironmentInfo, folder: Path, lock: Path, build: Build, 
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "packages": dict(sorted(packages.items())),
     }
-    aside = folder / f"{MARKER}.{os.getpid()}"
-    with aside.open("w") as stream:
-        json.dump(document, stream, indent=2)
-        stream.flush()
-        os.fsync(stream.fileno())
-    aside.replace(folder / MARKER)
+    files.write(folder / MARKER, json.dumps(document, indent=2))
     return document
 
 

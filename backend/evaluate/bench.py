@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from backend import files
 from backend.domain.errors import EndpointUnreachable, WhetstoneError
 from backend.domain.evaluation.document import EvaluateOptions, Level
 from backend.domain.evaluation.metrics import summarise
@@ -86,9 +87,7 @@ def main(folder: Path) -> int:
     except WhetstoneError as failure:
         code, error = failure.exit_code, str(failure)
     document = {"levels": [level.model_dump(mode="json") for level in bench.results()], "error": error}
-    aside = folder / "levels.json.new"
-    aside.write_text(json.dumps(document))
-    aside.replace(folder / "levels.json")
+    files.write(folder / "levels.json", json.dumps(document))
     return code
 
 

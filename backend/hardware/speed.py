@@ -16,6 +16,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from backend import files
+from backend.domain.errors import WorkError
 from backend.hardware import probe
 
 LEAST_BYTES, MOST_BYTES = 256 << 20, 1 << 30
@@ -181,10 +183,8 @@ def _read(row: dict[str, Any]) -> Attempt:
 
 
 def _keep(path: Path, attempts: Sequence[Attempt]) -> None:
-    """Written aside, then renamed: two processes that measure at once leave one whole file. A full disk costs only the memory."""
+    """A full disk costs only the memory of it."""
     rows = [attempt.speed._asdict() | {"at": attempt.at, "busy": attempt.busy} for attempt in attempts]
-    with suppress(OSError):
+    with suppress(OSError, WorkError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        aside = path.with_name(f"{path.name}.{os.getpid()}")
-        aside.write_text(json.dumps({"processor": _key(), "attempts": rows}))
-        aside.replace(path)
+        files.write(path, json.dumps({"processor": _key(), "attempts": rows}), flush=False)

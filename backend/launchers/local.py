@@ -18,6 +18,7 @@ from typing import Any
 
 import psutil
 
+from backend import files
 from backend.domain.jobs import channel
 from backend.domain.jobs.jobs import Event, Handle, Outcome
 from backend.launchers.base import Launcher
@@ -112,7 +113,7 @@ def _fresh_channel(folder: Path, spec: str) -> None:
     (folder / channel.RESULT).unlink(missing_ok=True)
     for name in (channel.EVENTS, channel.WORK):
         (folder / name).mkdir(parents=True)
-    (folder / channel.SPEC).write_text(spec)
+    files.write(folder / channel.SPEC, spec)
 
 
 def _same_process(handle: Handle) -> psutil.Process | None:

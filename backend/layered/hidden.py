@@ -9,8 +9,8 @@ import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from backend import files
 from backend.domain.errors import DiskFull
-from backend.layered.disk import disk_errors, write_file
 
 if TYPE_CHECKING:
     import torch
@@ -35,7 +35,7 @@ class Hidden:
         if not self.spilled:
             return torch.empty(self.shape)
         path = self._path(parity)
-        with disk_errors(path):
+        with files.disk_errors(path):
             _reserve(path, 4 * count)
             return torch.from_file(str(path), shared=True, size=count, dtype=torch.float32).view(self.shape)
 
@@ -57,7 +57,8 @@ class Hidden:
     def save(self) -> int:
         """Keep `entering` in its file; return its checksum. Raises DiskFull or WorkError."""
         if not self.spilled:
-            write_file(self._path(self.turn % 2), self.entering.numpy().tofile)
+            with files.staged_file(self._path(self.turn % 2)) as staged:
+                self.entering.numpy().tofile(staged)
         return self.checksum()
 
     def restore(self, checksum: int) -> bool:

@@ -7,11 +7,11 @@ cache relocatable. Knows nothing of artifacts or jobs.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from pathlib import Path
 from typing import Any
 
+from backend import files
 from backend.domain.errors import ServerFailed
 from backend.domain.evaluation.document import Variant
 from backend.domain.jobs.progress import Progress
@@ -28,18 +28,13 @@ def build(variant: Variant, python: Path, out_dir: Path, log: Path, progress: Pr
     Returns the key: processor, vllm, torch, python, and `seconds`, what the first start took. `out_dir` must not exist; it
     appears at once and complete. Raises ServerFailed.
     """
-    staging = out_dir.with_name(f".{out_dir.name}.{os.getpid()}")
-    staging.mkdir(parents=True)
-    try:
+    with files.staged_folder(out_dir) as staging:
         fresh = variant.model_copy(update={"compile_cache": None})
         with VllmServer(fresh, python=python, log=log, cache_root=staging, progress=progress) as server:
             seconds = server.started_seconds
         _prune(staging)
         key = {**compile_key.current(python), "seconds": round(seconds, 1)}
         (staging / compile_key.KEY_FILE).write_text(json.dumps(key, indent=2) + "\n")
-        staging.rename(out_dir)
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
     return key
 
 

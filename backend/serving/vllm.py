@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from types import TracebackType
 
+from backend import files
 from backend.domain.errors import RequestError, ServerFailed
 from backend.domain.evaluation.document import Variant
 from backend.domain.jobs.progress import Progress, Silent
@@ -211,9 +212,8 @@ class VllmServer:
             return self._cache_root
         copy = self._cache_root / f"compiled-{compile_key.digest(packed)}"
         if not copy.exists():
-            staging = copy.with_name(f"{copy.name}.{time.monotonic_ns()}")
-            shutil.copytree(packed, staging, symlinks=True)
-            staging.rename(copy)
+            with files.staged_folder(copy) as staging:
+                shutil.copytree(packed, staging, symlinks=True, dirs_exist_ok=True)
         return copy
 
 

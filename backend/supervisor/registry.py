@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlmodel import Session
 
-from backend.artifacts import files
+from backend.artifacts import folders
 from backend.domain.evaluation.document import Evaluation
 from backend.domain.model.facts import ModelCard
 from backend.settings import Settings
@@ -36,9 +36,9 @@ def _register_artifact(
 ) -> dict[str, Any]:
     final = settings.artifacts / str(document["artifact"])
     if output.exists():  # else an earlier supervisor published it and died before it could say so
-        files.verify(output, files.read_manifest(output))
-        files.publish(output, final)
-    manifest = files.read_manifest(final)
+        folders.verify(output, folders.read_manifest(output))
+        folders.publish(output, final)
+    manifest = folders.read_manifest(final)
     session.merge(
         ArtifactRow(
             id=manifest.id,
@@ -83,7 +83,7 @@ def _register_model(session: Session, row: JobRow, document: dict[str, Any]) -> 
     """The gathered folder becomes visible under its own name by one rename, and in the catalog; `model` is its card."""
     staged, final = Path(document.pop("staged")), Path(document["path"])
     if staged.exists():  # else it was there before, or an earlier supervisor published it and died before it could say so
-        files.publish(staged, final)
+        folders.publish(staged, final)
     card = ModelCard.model_validate(document["model"])
     found = ModelRow(path=str(final), name=card.id, owner=row.owner, licence=card.licence, card=card.model_dump_json())
     models.remember(session, found)

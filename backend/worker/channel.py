@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import threading
 import time
 from pathlib import Path
 from typing import Any
 
+from backend import files
 from backend.domain.jobs import channel as form
 from backend.domain.jobs.jobs import Event
 
@@ -49,24 +49,11 @@ class JobChannel:
             if not self._waiting:
                 return
             number = self._segment + 1  # taken once it is written: a number left out would hide all that come after it
-            self._put(self.folder / form.EVENTS / form.segment_name(number), form.encode(self._waiting))
+            files.write(self.folder / form.EVENTS / form.segment_name(number), form.encode(self._waiting))
             self._segment = number
             self._waiting.clear()
             self._flushed = time.monotonic()
 
-    def checkpoint(self, name: str, document: dict[str, Any]) -> None:
-        """Named state that a resumed attempt may read; kept outside the scratch space."""
-        self._put(self.folder / f"checkpoint-{name}.json", json.dumps(document).encode())
-
     def result(self, document: dict[str, Any]) -> None:
         self.flush()
-        self._put(self.folder / form.RESULT, json.dumps(document).encode())
-
-    @staticmethod
-    def _put(path: Path, content: bytes) -> None:
-        aside = path.with_name(f".{path.name}.new")
-        with aside.open("wb") as sink:
-            sink.write(content)
-            sink.flush()
-            os.fsync(sink.fileno())
-        aside.replace(path)
+        files.write(self.folder / form.RESULT, json.dumps(document))

@@ -10,12 +10,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
-EVERYONE = {"domain", "settings"}
+EVERYONE = {"domain", "settings", "files"}
 ALLOWED: dict[str, set[str]] = {
     "pages": {"app", "service", "present", "domain"},
     "app": {"app", "service", "present", "domain"},
     "cli": {"cli", "service", "present", "domain"},
     "settings": set(),
+    "files": {"domain"},
     "domain": {"domain"},
     "present": {"present", "domain"},
     "service": {"service", "store", "catalog", "hardware", "artifacts", "present"} | EVERYONE,

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from backend import files
+
 FILE = "whetstone-import.json"
 SHOWN = 8
 """Characters of a revision in a card's id."""
@@ -46,4 +48,4 @@ def read(folder: Path) -> ImportRecord | None:
 
 
 def write(folder: Path, written: ImportRecord) -> None:
-    (folder / FILE).write_text(written.model_dump_json(indent=1) + "\n")
+    files.write(folder / FILE, written.model_dump_json(indent=1) + "\n")

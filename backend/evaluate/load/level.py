@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
 
+from backend import files
 from backend.domain.errors import WorkError
 from backend.domain.load.records import LoadPlan
 from backend.evaluate.load.payload import Payloads
@@ -140,9 +141,7 @@ class Level:
         }
 
     def write_live(self) -> None:
-        aside = self._live.with_suffix(".tmp")
-        aside.write_text(json.dumps(self.counts()))
-        aside.replace(self._live)
+        files.write(self._live, json.dumps(self.counts()), flush=False)
 
     def _issue(self, index: int, stream: int, intended: float, *, warm: bool) -> Exchange:
         """Make a request: the next turn of the stream's conversation, else the next prompt, counted apart in warm-up."""

@@ -6,20 +6,20 @@ and the level begins again; where it refuses even the least, the cause is anothe
 
 from __future__ import annotations
 
-import os
 import resource
 import socket
 import ssl
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 import uvloop
 
+from backend import files
 from backend.domain.errors import WorkError
 from backend.domain.load.records import LoadPlan, UsageRung
 from backend.evaluate.load.audit import audit
-from backend.evaluate.load.endpoint import Address, address, bearer, reason, unreachable
+from backend.evaluate.load.endpoint import Address, address, bearer, unreachable
 from backend.evaluate.load.level import ClosedLevel, Run, run, still_memory
 from backend.evaluate.load.open_level import OpenLevel
 from backend.evaluate.load.parse import record
@@ -54,8 +54,9 @@ def work(plan: LoadPlan, folder: Path) -> None:
     exchanges = sorted(finished.exchanges, key=lambda exchange: exchange.index)
     records = [record(exchange, token) for exchange in exchanges]
     parse_cpu = time.process_time() - cpu
-    _put(folder / RECORDS, (row.model_dump_json() + "\n" for row in records))
-    _put(folder / AUDIT, [audit(plan, finished, records, usage, parse_cpu).model_dump_json(indent=1)])
+    with files.staged_file(folder / RECORDS) as staged, staged.open("w", encoding="utf-8") as sink:
+        sink.writelines(row.model_dump_json() + "\n" for row in records)
+    files.write(folder / AUDIT, audit(plan, finished, records, usage, parse_cpu).model_dump_json(indent=1))
 
 
 async def _begin(plan: LoadPlan, payloads: Payloads, peer: Peer, live: Path, break_off: bool) -> Run:
@@ -97,16 +98,3 @@ def _allow_files(needed: int) -> None:
     if hard != resource.RLIM_INFINITY and hard < needed:
         raise WorkError(f"{needed} connections are more open files than this machine allows ({hard}): lower the concurrency.")
     resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
-
-
-def _put(path: Path, pieces: Iterable[str]) -> None:
-    aside = path.with_suffix(".tmp")
-    try:
-        with aside.open("w", encoding="utf-8") as file:
-            file.writelines(pieces)
-            file.flush()
-            os.fsync(file.fileno())
-        aside.replace(path)
-    except OSError as error:
-        aside.unlink(missing_ok=True)
-        raise WorkError(f"The load generator cannot write {path} ({reason(error)}): free some disk space.") from None

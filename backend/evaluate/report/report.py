@@ -6,15 +6,14 @@ The charting script is the one that the plotly package brings; a policy in the p
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 import re
 import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from backend import files
 from backend.domain.errors import DiskFull, WorkError
 from backend.domain.evaluation.document import Evaluation
 from backend.evaluate.report.content import content
@@ -35,22 +34,10 @@ def write_report(evaluation: Evaluation, folder: Path, extras: Extras | None = N
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / REPORT
-    aside = folder / f".{REPORT}.{os.getpid()}"
-    page = render(evaluation, extras).encode()
     try:
-        with aside.open("wb") as file:
-            file.write(page)
-            file.flush()
-            os.fsync(file.fileno())
-        aside.replace(path)
-    except OSError as error:
-        if error.errno == errno.ENOSPC:
-            raise DiskFull(
-                "The disk filled up while writing the report: free 10 MB and run `whetstone evaluate` again."
-            ) from error
-        raise
-    finally:
-        aside.unlink(missing_ok=True)
+        files.write(path, render(evaluation, extras))
+    except DiskFull:
+        raise DiskFull("The disk filled up while writing the report: free 10 MB and run `whetstone evaluate` again.") from None
     return path
 
 

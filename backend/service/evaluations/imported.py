@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from backend import files
 from backend.domain.errors import InvalidImport, NotFound
 from backend.domain.imported import reading
 from backend.domain.imported.reading import MAX_BYTES
@@ -19,15 +20,13 @@ from backend.service.workspace import Workspace
 __all__ = ["MAX_BYTES", "add", "add_files", "listing", "remove", "several", "show"]
 
 
-def add(workspace: Workspace, files: Sequence[tuple[str, bytes]]) -> ImportedResult:
-    """Read (name, content) of one run's files and keep it. Raises InvalidImport, and then nothing is kept; ReadOnly."""
+def add(workspace: Workspace, contents: Sequence[tuple[str, bytes]]) -> ImportedResult:
+    """Read (name, content) of each of one run's files and keep it. Raises InvalidImport, and then nothing is kept; ReadOnly."""
     workspace.check_writable()
-    result = reading.read(files)
+    result = reading.read(contents)
     file = _file(workspace, result.id)
     file.parent.mkdir(parents=True, exist_ok=True)
-    aside = file.with_suffix(".part")
-    aside.write_text(result.model_dump_json(), encoding="utf-8")
-    aside.replace(file)
+    files.write(file, result.model_dump_json())
     return result
 
 
@@ -47,8 +46,8 @@ def _bytes(path: Path) -> bytes:
 
 def listing(workspace: Workspace) -> list[ImportedResult]:
     """By name, then moment."""
-    files = sorted(_folder(workspace).glob("b-*.json"))
-    return sorted((_read(file) for file in files), key=lambda result: (result.name, result.measured_at or ""))
+    found = _folder(workspace).glob("b-*.json")
+    return sorted((_read(file) for file in sorted(found)), key=lambda result: (result.name, result.measured_at or ""))
 
 
 def show(workspace: Workspace, result_id: str) -> ImportedResult:

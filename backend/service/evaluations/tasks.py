@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from backend import files
 from backend.domain.errors import EngineMissing
 from backend.domain.evaluation import task_rules
 from backend.domain.evaluation.document import EvaluateOptions, Variant
@@ -90,21 +90,13 @@ def _keep(home: Path, task: TaskFile) -> Path:
     folder = home / f"{task.name}-{task.sha256[:32]}"
     if (folder / COPY).is_file():
         return folder
-    home.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".", dir=home) as aside:
-        made = Path(aside) / "made"
-        made.mkdir()
+    with files.staged_folder(folder) as made:
         shutil.copyfile(task.source, made / "task.yaml")
-        data = {split: [_copy(file, made / f"{split}-{number}.jsonl") for number, file in enumerate(files)]
-                for split, files in task.data.items()}  # fmt: skip
+        data = {split: [_copy(file, made / f"{split}-{number}.jsonl") for number, file in enumerate(found)]
+                for split, found in task.data.items()}  # fmt: skip
         config = {**task.config, "dataset_kwargs": {"data_files": data}}
         document = {"name": task.name, "sha256": task.sha256, "samples": task.samples, "config": config}
         (made / COPY).write_text(json.dumps(document))
-        try:
-            made.rename(folder)
-        except OSError:  # another submission was faster
-            if not (folder / COPY).is_file():
-                raise
     return folder
 
 

@@ -12,6 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from backend import files
 from backend.domain.errors import InvalidWorkload
 from backend.domain.workload import formats
 from backend.domain.workload.workload import parse
@@ -84,9 +85,7 @@ def keep(workspace: Workspace, name: str, content: bytes) -> Path:
     file = folder / f"{plain(name)}.jsonl"
     if not file.is_file():
         folder.mkdir(parents=True, exist_ok=True)
-        aside = folder / f".{file.name}.part"
-        aside.write_bytes(content)
-        aside.replace(file)
+        files.write(file, content)
     return file
 
 
@@ -95,9 +94,7 @@ def store(workspace: Workspace, name: str, content: bytes) -> str:
     stored = f"{plain(name)}-{hashlib.sha256(content).hexdigest()[:8]}"
     folder = workspace.settings.home / "workloads"
     folder.mkdir(parents=True, exist_ok=True)
-    aside = folder / f".{stored}.part"
-    aside.write_bytes(content)
-    aside.replace(folder / f"{stored}.jsonl")
+    files.write(folder / f"{stored}.jsonl", content)
     return stored
 
 

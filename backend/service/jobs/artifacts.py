@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from backend.artifacts import files
+from backend.artifacts import folders
 from backend.domain.errors import ReadOnly
 from backend.domain.jobs.artifact import Manifest
 from backend.service.workspace import Workspace
@@ -53,7 +53,7 @@ def verify(workspace: Workspace, artifact_id: str) -> ArtifactView:
     shown = show(workspace, artifact_id)
     if workspace.read_only:
         raise ReadOnly(f"The files of {artifact_id} are not part of this demonstration, so they cannot be verified here.")
-    files.verify(Path(shown.path), shown.manifest)
+    folders.verify(Path(shown.path), shown.manifest)
     return shown
 
 
@@ -63,5 +63,5 @@ def delete(workspace: Workspace, artifact_id: str) -> ArtifactView:
     with workspace.store.session() as session:
         session.delete(history.artifact(session, artifact_id))
     if Path(shown.path).is_dir():
-        files.remove(Path(shown.path))
+        folders.remove(Path(shown.path))
     return shown

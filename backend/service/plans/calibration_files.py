@@ -6,6 +6,7 @@ import hashlib
 import re
 from pathlib import Path
 
+from backend import files
 from backend.catalog.text import calibration_text
 from backend.domain.errors import InvalidWorkload, WhetstoneError
 from backend.service.workspace import Workspace
@@ -28,11 +29,11 @@ def save(workspace: Workspace, name: str, content: bytes) -> Path:
     plain = re.sub(r"[^A-Za-z0-9_-]+", "-", Path(name).stem).strip("-")[:60] or "text"
     folder = workspace.settings.home / "calibration"
     folder.mkdir(parents=True, exist_ok=True)
-    aside = folder / f".{plain}.part{suffix}"
-    aside.write_bytes(content)
-    try:
-        calibration_text.check_unseen(name, calibration_text.texts(str(aside)))
-    except WhetstoneError as error:
-        aside.unlink()
-        raise InvalidWorkload(str(error).replace(aside.name, name)) from None
-    return aside.replace(folder / f"{plain}-{hashlib.sha256(content).hexdigest()[:8]}{suffix}")
+    path = folder / f"{plain}-{hashlib.sha256(content).hexdigest()[:8]}{suffix}"
+    with files.staged_file(path) as staged:
+        staged.write_bytes(content)
+        try:
+            calibration_text.check_unseen(name, calibration_text.texts(str(staged)))
+        except WhetstoneError as error:
+            raise InvalidWorkload(str(error).replace(staged.name, name)) from None
+    return path

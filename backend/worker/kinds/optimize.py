@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backend import settings as configuration
-from backend.artifacts import files
+from backend.artifacts import folders
 from backend.catalog.text import calibration_text
 from backend.domain.errors import QualityFloorMissed
 from backend.domain.evaluation.document import Speculation, Variant
@@ -193,13 +193,13 @@ def _made(work: Optimization, spec: OptimizeSpec, channel: JobChannel, memory: P
     began = time.monotonic()
     work.run()
     work.progress.phase("manifest", "Hashing every file", weight=0.5)
-    described = files.describe(channel.output)
+    described = folders.describe(channel.output)
     manifest = Manifest(
         job=channel.folder.name, parent=spec.model, recipe=spec.recipe, recipe_hash=spec.recipe.hash, files=described,
         bytes_before=spec.model.weights_bytes, bytes_after=weight_bytes(work.model), draft=spec.draft, hardware=probe.probe(),
         seed=spec.seed, peak_rss_bytes=memory.peak, seconds=round(time.monotonic() - began, 2), **work.facts,
     )  # fmt: skip
-    files.write_manifest(channel.output, manifest)
+    folders.write_manifest(channel.output, manifest)
     document = manifest.model_dump(mode="json", include=RESULT)
     return {**document, "artifact": manifest.id, "average_bits": (manifest.bits or {}).get("average_bits")}
 

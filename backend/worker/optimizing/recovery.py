@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from backend import files
 from backend.domain.errors import DiskFull, QualityFloorMissed
 from backend.domain.jobs.progress import Progress
 from backend.domain.recipe.recovery import Recover
@@ -69,7 +70,6 @@ def _once(
 ) -> tuple[Made, float]:  # fmt: skip
     """What `make` answers, and the seconds it took; from an earlier attempt where that had finished the same from the same."""
     from backend.engines.native.files import resume
-    from backend.layered.disk import write_file
     from backend.layered.source import weight_files
 
     key = resume.key_of(asked.model_dump(mode="json"), weight_files(source))
@@ -85,7 +85,7 @@ def _once(
     began = time.monotonic()
     made = make()
     done = _Done(key=key, seconds=round(time.monotonic() - began, 2), result=made.model_dump(mode="json"))
-    write_file(mark, lambda aside: aside.write_text(done.model_dump_json()))
+    files.write(mark, done.model_dump_json())
     return made, done.seconds
 
 
@@ -97,9 +97,7 @@ def _later(request: QuantizeRequest, folder: Path) -> QuantizeRequest:
 
 def _moved(request: QuantizeRequest, folder: Path, pruned: QuantizeResult) -> QuantizeResult:
     """The recovered checkpoint as it is; copied, since a stopped attempt must find it again."""
-    from backend.layered.disk import disk_errors
-
-    with disk_errors(request.out_dir):
+    with files.disk_errors(request.out_dir):
         shutil.copytree(folder / RECOVERED, request.out_dir, dirs_exist_ok=True)
     return pruned
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from backend.domain.errors import WorkError
 from backend.domain.evaluation.comparison import compare
 from backend.domain.evaluation.document import Evaluation, Price
 from backend.evaluate.report.report import render, write_report
@@ -176,7 +177,7 @@ def test_the_file_replaces_an_older_one_and_leaves_nothing_beside_it(tmp_path: P
 
 def test_a_report_that_cannot_be_put_in_place_leaves_no_half_of_itself(tmp_path: Path) -> None:
     (tmp_path / "report.html").mkdir()
-    with pytest.raises(OSError):
+    with pytest.raises(WorkError, match="cannot be written"):
         write_report(evaluation(names=["original"], speeds=[1]), tmp_path)
     assert [entry.name for entry in tmp_path.iterdir()] == ["report.html"]
 

@@ -6,12 +6,11 @@ Knows nothing of quantization beyond putting `quantization_config` where readers
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from backend import files
 from backend.domain.errors import RequestError
-from backend.layered.disk import disk_errors, write_file
 from backend.layered.source import Source
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ def storage_dtype(source: Source) -> torch.dtype:
 
 def fresh(folder: Path) -> None:
     """Make the output folder. Raises RequestError when it already holds something."""
-    with disk_errors(folder):
+    with files.disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
         raise RequestError(f"{folder} is not empty: give a new folder for the quantized model.")
@@ -38,7 +37,7 @@ def fresh(folder: Path) -> None:
 
 def write_json(path: Path, document: dict[str, Any]) -> None:
     text = json.dumps(document, indent=2, sort_keys=True) + "\n"
-    write_file(path, lambda aside: aside.write_text(text))
+    files.write(path, text)
 
 
 def write_companions(source: Path, folder: Path) -> None:
@@ -50,7 +49,7 @@ def write_companions(source: Path, folder: Path) -> None:
                 document["tokenizer_class"] = "PreTrainedTokenizerFast"
             write_json(folder / path.name, document)
         else:
-            write_file(folder / path.name, lambda aside, path=path: shutil.copyfile(path, aside))  # type: ignore[misc]
+            files.copy(path, folder / path.name)
 
 
 def write_config(source: Path, folder: Path, dtype: str, quantization: dict[str, Any] | None) -> None:

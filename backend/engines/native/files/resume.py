@@ -16,8 +16,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from backend import files
 from backend.domain.errors import DiskFull
-from backend.layered.disk import write_file
 
 STATE = "state.json"
 VERSIONS = ("torch", "transformers", "compressed-tensors", "safetensors")
@@ -63,10 +63,12 @@ class Work:
 
     def save(self, state: State) -> None:
         """Raises DiskFull or WorkError."""
-        write_file(self.folder / STATE, lambda aside: aside.write_text(state.model_dump_json()))
+        files.write(self.folder / STATE, state.model_dump_json())
 
     def __enter__(self) -> Work:
         self.folder.mkdir(parents=True, exist_ok=True)
+        for left in self.folder.glob(".*"):  # what a killed attempt was writing
+            left.unlink()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:

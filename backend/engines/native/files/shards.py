@@ -5,14 +5,16 @@ The form of a safetensors file: the length of the header (8 bytes, little-endian
 
 from __future__ import annotations
 
+import errno
 import json
+import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from backend import files
 from backend.engines.native.files.checkpoint import write_json
-from backend.layered.disk import write_file
 from backend.layered.source import INDEX
 
 if TYPE_CHECKING:
@@ -20,14 +22,22 @@ if TYPE_CHECKING:
 
 SHARD_BYTES = 5_000_000_000
 ALIGNMENT = 8
+OS_ERROR = re.compile(r"os error (\d+)")
 
 
 def write_part(path: Path, tensors: dict[str, torch.Tensor], *, flush: bool = True) -> None:
     """`flush`: whether a run after a crash may go on from it. Raises DiskFull or WorkError, and then leaves nothing behind."""
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     held = {name: tensor.contiguous().cpu() for name, tensor in tensors.items()}
-    write_file(path, lambda aside: save_file(held, aside, metadata={"format": "pt"}), flush=flush)
+    with files.staged_file(path, flush=flush) as staged:
+        try:
+            save_file(held, staged, metadata={"format": "pt"})
+        except SafetensorError as error:  # the system's own number stands in its words alone
+            number = OS_ERROR.search(str(error))
+            raise OSError(int(number[1]) if number else errno.EIO, str(error)) from None
+        staged.chmod(0o644)  # safetensors makes files that only their owner can read
 
 
 def join(parts: Sequence[Path], folder: Path, shard_bytes: int = SHARD_BYTES) -> int:
@@ -41,7 +51,8 @@ def join(parts: Sequence[Path], folder: Path, shard_bytes: int = SHARD_BYTES) ->
     total = 0
     for name, held in zip(names, shards, strict=True):
         header, size = _joined_header(held)
-        write_file(folder / name, lambda aside, held=held, header=header: _copy(held, header, aside))  # type: ignore[misc]
+        with files.staged_file(folder / name) as staged:
+            _copy(held, header, staged)
         weight_map |= dict.fromkeys((key for key in header if key != "__metadata__"), name)
         total += size
     if len(shards) > 1:

@@ -5,15 +5,14 @@ Knows names and files, no training.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from backend import files
 from backend.domain.errors import ImpossibleStack, ModelDamaged
 from backend.engines.native.files.shards import write_part
 from backend.engines.native.recovery.adapters import Adapters
-from backend.layered.disk import write_file
 from backend.layered.outline import Outline
 from backend.layered.source import Source, weight_files
 
@@ -69,4 +68,4 @@ def write(source: Path, folder: Path, adapters: Adapters, paths: Mapping[str, st
         write_part(folder / file.name, tensors)
     others = [each for each in sorted(source.iterdir()) if each.is_file() and each.suffix != ".safetensors"]
     for each in sorted(others, key=lambda each: each.name == "config.json"):
-        write_file(folder / each.name, lambda aside, each=each: shutil.copyfile(each, aside))  # type: ignore[misc]
+        files.copy(each, folder / each.name)

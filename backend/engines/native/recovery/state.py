@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from backend.layered.disk import disk_errors, write_file
+from backend import files
 
 NAME = "state.json"
 
@@ -52,11 +52,12 @@ def save(folder: Path, state: State, tensors: dict[str, Any]) -> None:
     """`tensors` is what torch.save takes. Raises DiskFull or WorkError."""
     import torch
 
-    with disk_errors(folder):
+    with files.disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     kept = _tensors(folder, state.step)
-    write_file(kept, lambda aside: torch.save(tensors, aside))
-    write_file(folder / NAME, lambda aside: aside.write_text(state.model_dump_json()))
+    with files.staged_file(kept) as staged:
+        torch.save(tensors, staged)
+    files.write(folder / NAME, state.model_dump_json())
     for old in folder.glob("step-*.pt"):
         if old != kept:
             old.unlink()

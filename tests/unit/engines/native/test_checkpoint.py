@@ -8,13 +8,10 @@ from typing import Any
 
 import pytest
 
-from backend.domain.errors import DiskFull, ModelDamaged, RequestError, WorkError
+from backend.domain.errors import ModelDamaged, RequestError
 from backend.engines.native.files import checkpoint, shards
-from backend.layered.disk import write_file
 from backend.layered.source import INDEX, Source
 from tests.tiny import edit_json, tiny_llama
-
-FULL = Path("/dev/full")
 
 
 def some_tensors() -> dict[str, Any]:
@@ -69,27 +66,6 @@ def test_a_shard_or_a_tensor_that_is_missing_is_named_before_anything_is_read(tm
     (tmp_path / "model-00002-of-00003.safetensors").unlink()
     with pytest.raises(ModelDamaged, match=r"model-00002-of-00003\.safetensors cannot be read"):
         Source(tmp_path)
-
-
-def test_a_full_disk_is_one_sentence_and_leaves_nothing(tmp_path: Path) -> None:
-    (tmp_path / "config.json.partial").symlink_to(FULL)
-    with pytest.raises(DiskFull):
-        checkpoint.write_json(tmp_path / "config.json", {"a": "b" * 100_000})
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_an_old_file_stays_whole_when_writing_its_successor_fails(tmp_path: Path) -> None:
-    path = tmp_path / "config.json"
-    path.write_text("old")
-
-    def fail(aside: Path) -> None:
-        aside.write_text("half")
-        raise PermissionError(13, "Permission denied")
-
-    with pytest.raises(WorkError, match="cannot be written"):
-        write_file(path, fail)
-    assert path.read_text() == "old"
-    assert [each.name for each in tmp_path.iterdir()] == ["config.json"]
 
 
 def test_a_folder_that_holds_something_is_refused(tmp_path: Path) -> None:

@@ -6,10 +6,10 @@ An artifact becomes visible by one rename of a folder whose every byte was hashe
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 from pathlib import Path
 
+from backend import files
 from backend.domain.errors import ArtifactCorrupt
 from backend.domain.jobs.artifact import ArtifactFile, Manifest
 
@@ -30,12 +30,7 @@ def sha256(path: Path) -> str:
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
-    aside = folder / f".{MANIFEST}.new"
-    with aside.open("w") as sink:
-        sink.write(manifest.model_dump_json(indent=1))
-        sink.flush()
-        os.fsync(sink.fileno())
-    aside.replace(folder / MANIFEST)
+    files.write(folder / MANIFEST, manifest.model_dump_json(indent=1))
 
 
 def read_manifest(folder: Path) -> Manifest:

@@ -1,0 +1,83 @@
+"""Puts files and folders in place whole or not at all. Standard library only, so that a process under any interpreter may use it.
+
+What is being written stands beside its place under a name that nobody else uses: a dot, a random word, the final name. Two
+processes that write the same file leave one of the two, and a reader never sees half of either.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from backend.domain.errors import DiskFull, WorkError
+
+
+def aside(path: Path) -> Path:
+    """A new name beside `path`, with the same ending."""
+    return path.with_name(f".{secrets.token_hex(4)}.{path.name}")
+
+
+def write(path: Path, content: str | bytes, *, flush: bool = True) -> None:
+    """Write the content, text as UTF-8. Raises and flushes as `staged_file` does."""
+    with staged_file(path, flush=flush) as staged:
+        staged.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def copy(source: Path, path: Path) -> None:
+    """The bytes of `source` at `path`. Raises and flushes as `staged_file` does."""
+    with staged_file(path) as staged:
+        shutil.copyfile(source, staged)
+
+
+@contextmanager
+def staged_file(path: Path, *, flush: bool = True) -> Iterator[Path]:
+    """A path to write to, put in place when the block ends. What nobody reads after a crash need not be flushed to disk.
+
+    Raises DiskFull or WorkError, as `disk_errors` does. After any exception what was at `path` before is as it was, and nothing
+    is left beside it.
+    """
+    staged = aside(path)
+    try:
+        with disk_errors(path):
+            yield staged
+            if flush:
+                with staged.open("rb") as file:
+                    os.fsync(file.fileno())
+            staged.replace(path)
+    finally:
+        staged.unlink(missing_ok=True)
+
+
+@contextmanager
+def staged_folder(path: Path) -> Iterator[Path]:
+    """A new folder to fill, put in place when the block ends; where somebody else was faster, theirs stays and this one goes.
+
+    Raises what the block raises, and OSError where the folder cannot be made or put in place.
+    """
+    staged = aside(path)
+    staged.mkdir(parents=True)
+    try:
+        yield staged
+        try:
+            staged.rename(path)
+        except OSError:
+            if not path.is_dir():
+                raise
+    finally:
+        shutil.rmtree(staged, ignore_errors=True)
+
+
+@contextmanager
+def disk_errors(where: Path) -> Iterator[None]:
+    """Turn a full disk into DiskFull, other trouble with files into WorkError that names `where`."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            raise DiskFull() from None
+        raise WorkError(f"{where} cannot be written ({error}): check the folder and its permissions.") from None
