@@ -16,15 +16,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import psutil
-
-from backend import files
+from backend import files, processes
 from backend.domain.jobs import channel
 from backend.domain.jobs.jobs import Event, Handle, Outcome
 from backend.launchers.base import Launcher
 
 MARK = "WHETSTONE_JOB"
-_GONE = (psutil.NoSuchProcess, psutil.ZombieProcess, psutil.AccessDenied)
+SWEEP_GRACE_S = 5.0
 
 
 class LocalLauncher(Launcher):
@@ -49,8 +47,8 @@ class LocalLauncher(Launcher):
                 stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True, env=environment,
             )  # fmt: skip
         self._children[child.pid] = child
-        started = psutil.Process(child.pid).create_time()
-        return Handle(launcher=self.name, host=socket.gethostname(), pid=child.pid, started=started, interpreter=self.python)
+        started = processes.started(child.pid)
+        return Handle(launcher=self.name, host=socket.gethostname(), pid=child.pid, started=started)
 
     def segments(self, job_id: str, after: int) -> list[tuple[int, list[Event]]]:
         found = []
@@ -74,36 +72,21 @@ class LocalLauncher(Launcher):
             if code is not None:
                 del self._children[handle.pid]
             return Outcome(alive=code is None, code=code)
-        return Outcome(alive=_same_process(handle) is not None)
+        return Outcome(alive=processes.running(handle.pid, handle.started) is not None)
 
     def cancel(self, handle: Handle, *, force: bool) -> None:
-        process = _same_process(handle)
+        process = processes.running(handle.pid, handle.started)
         if process is not None:
             process.send_signal(signal.SIGKILL if force else signal.SIGTERM)
 
     def sweep(self, job_id: str, handle: Handle | None) -> int:
-        left = self._marked(job_id)
-        for process in left:
-            _signal(process, signal.SIGTERM)
-        _, stubborn = psutil.wait_procs(left, timeout=5)
-        for process in stubborn:
-            _signal(process, signal.SIGKILL)
-        psutil.wait_procs(stubborn, timeout=10)
+        left = processes.marked(MARK, self._mark(job_id))
+        processes.end(left, SWEEP_GRACE_S)
         shutil.rmtree(self.folder(job_id) / channel.WORK, ignore_errors=True)
         return len(left)
 
     def _mark(self, job_id: str) -> str:
         return f"{self.home}:{job_id}"
-
-    def _marked(self, job_id: str) -> list[psutil.Process]:
-        mark, found = self._mark(job_id), []
-        for process in psutil.process_iter():
-            try:
-                if process.pid != os.getpid() and process.environ().get(MARK) == mark:
-                    found.append(process)
-            except _GONE:
-                continue
-        return found
 
 
 def _fresh_channel(folder: Path, spec: str) -> None:
@@ -114,20 +97,3 @@ def _fresh_channel(folder: Path, spec: str) -> None:
     for name in (channel.EVENTS, channel.WORK):
         (folder / name).mkdir(parents=True)
     files.write(folder / channel.SPEC, spec)
-
-
-def _same_process(handle: Handle) -> psutil.Process | None:
-    """The handle's process if it still runs: same pid, same start time, not a zombie."""
-    try:
-        process = psutil.Process(handle.pid)
-        same = abs(process.create_time() - handle.started) < 0.05
-        return process if same and process.status() != psutil.STATUS_ZOMBIE else None
-    except _GONE:
-        return None
-
-
-def _signal(process: psutil.Process, number: signal.Signals) -> None:
-    try:
-        process.send_signal(number)
-    except _GONE:
-        return

@@ -15,11 +15,13 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
 import psutil
+
+from backend import processes
 
 KEEPER = Path(__file__).with_name("child.py")
 SAMPLE_SECONDS = 1.0
@@ -95,7 +97,7 @@ class ServerProcess:
 
     @property
     def peak_rss_bytes(self) -> int:
-        """Largest sum of the resident sizes of all processes seen at one instant, sampled every second, in bytes."""
+        """Most that all processes together held at one instant, as `processes.usage` counts it, sampled every second."""
         return self._peak
 
     def poll(self) -> int | None:
@@ -113,7 +115,7 @@ class ServerProcess:
         self._done.set()
         if self._keeper is None:
             return None
-        tree = processes(self._keeper.pid)
+        tree = processes.tree(self._keeper.pid)
         self._keeper.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._keeper.wait(self._grace_s + KEEPER_SECONDS)
@@ -124,7 +126,7 @@ class ServerProcess:
         """Whatever is left when the keeper did not do its work, since it was itself killed."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
-        end(tree)
+        processes.end(tree)
         if self._scratch is not None:
             shutil.rmtree(self._scratch, ignore_errors=True)
 
@@ -133,35 +135,9 @@ class ServerProcess:
             if self.poll() is not None:
                 self._end_group([])
                 return
-            self._peak = max(self._peak, resident_bytes(processes(pid)))
+            self._peak = max(self._peak, processes.usage(pid).rss_bytes)
 
 
 def _short_folder() -> str:
     """The folder for temporary files, or /tmp where its name is too long to hold a socket."""
     return tempfile.gettempdir() if len(tempfile.gettempdir()) <= SOCKET_ROOM else "/tmp"
-
-
-def processes(pid: int) -> list[psutil.Process]:
-    """A process and all its descendants; empty when it is gone."""
-    try:
-        top = psutil.Process(pid)
-        return [top, *top.children(recursive=True)]
-    except psutil.NoSuchProcess:
-        return []
-
-
-def resident_bytes(tree: Iterable[psutil.Process]) -> int:
-    """Sum of resident set sizes. Pages shared between the processes count once for each: an upper bound."""
-    total = 0
-    for process in tree:
-        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-            total += process.memory_info().rss
-    return total
-
-
-def end(tree: list[psutil.Process]) -> None:
-    """SIGKILL whoever of these still runs (psutil compares start times: a reused pid is spared) and wait for it."""
-    for process in tree:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.kill()
-    psutil.wait_procs(tree, timeout=KEEPER_SECONDS)

@@ -11,8 +11,7 @@ import secrets
 import socket
 import time
 
-import psutil
-
+from backend import processes
 from backend.domain.errors import WhetstoneError
 from backend.domain.jobs import channel
 from backend.domain.jobs.jobs import LIVE, Event, Handle, JobState, Outcome
@@ -37,9 +36,11 @@ class Supervisor:
     def __init__(self, settings: Settings, store: Store) -> None:
         self.settings, self.store = settings, store
         self.launcher = LocalLauncher(settings.home)
-        process = psutil.Process()
         self.row = SupervisorRow(
-            id="s-" + secrets.token_hex(4), host=socket.gethostname(), pid=os.getpid(), process_started=process.create_time()
+            id="s-" + secrets.token_hex(4),
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            process_started=processes.started(os.getpid()),
         )
         self._beaten = 0.0
         self._asked: dict[str, float] = {}

@@ -10,13 +10,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
-EVERYONE = {"domain", "settings", "files"}
+EVERYONE = {"domain", "settings", "files", "processes"}
 ALLOWED: dict[str, set[str]] = {
     "pages": {"app", "service", "present", "domain"},
     "app": {"app", "service", "present", "domain"},
     "cli": {"cli", "service", "present", "domain"},
     "settings": set(),
     "files": {"domain"},
+    "processes": set(),
     "domain": {"domain"},
     "present": {"present", "domain"},
     "service": {"service", "store", "catalog", "hardware", "artifacts", "present"} | EVERYONE,

@@ -128,7 +128,7 @@ class Event(_Frozen):
     """One thing that happened. `done`/`total` are in `unit`s of the phase; `progress` is of the whole job, 0 to 1."""
 
     at: datetime = Field(default_factory=lambda: datetime.now(UTC))
-    kind: Literal["state", "phase", "progress", "point", "checkpoint", "warning", "error", "note", "resource"]
+    kind: Literal["state", "phase", "progress", "point", "warning", "error", "note", "resource"]
     phase: str | None = None
     message: str | None = None
     done: float | None = None
@@ -148,7 +148,6 @@ class Handle(_Frozen):
     host: str
     pid: int
     started: float
-    interpreter: str | None = None
 
 
 class Outcome(_Frozen):

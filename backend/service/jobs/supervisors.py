@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psutil
 
+from backend import processes
 from backend.domain.errors import WorkError
 from backend.service.workspace import Workspace
 from backend.store import queue
@@ -82,9 +83,4 @@ def stop(workspace: Workspace, *, timeout_s: float = 45.0) -> bool:
 
 
 def _process(row: SupervisorRow) -> psutil.Process | None:
-    try:
-        process = psutil.Process(row.pid)
-        same = abs(process.create_time() - row.process_started) < 0.05
-        return process if same and process.status() != psutil.STATUS_ZOMBIE else None
-    except psutil.NoSuchProcess:
-        return None
+    return processes.running(row.pid, row.process_started)

@@ -1,6 +1,6 @@
 """What disturbed a measurement: processor time that others used meanwhile, time the hypervisor withheld, thermal throttling.
 
-Standard library only, from /proc and /sys of Linux. Knows nothing of loads and servers.
+From /proc and /sys of Linux. Knows nothing of loads and servers.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from backend.worker.resources import tree_usage
+from backend.processes import usage
 
 STAT, CPUS = Path("/proc/stat"), Path("/sys/devices/system/cpu")
 BUSY_SHARE = 0.1
@@ -75,7 +75,7 @@ def worst(found: Iterable[Disturbance]) -> Disturbance | None:
 
 def _read() -> _Reading:
     busy, stolen = processor_seconds(STAT.read_text())
-    return _Reading(time.monotonic(), busy, stolen, tree_usage(os.getpid()).cpu_s, throttles(CPUS))
+    return _Reading(time.monotonic(), busy, stolen, usage(os.getpid()).cpu_s, throttles(CPUS))
 
 
 def processor_seconds(stat: str) -> tuple[float, float]:

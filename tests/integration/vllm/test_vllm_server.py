@@ -15,12 +15,12 @@ from typing import Any
 import psutil
 import pytest
 
+from backend import processes
 from backend.domain.errors import ServerFailed
 from backend.domain.evaluation.document import Speculation, Variant
 from backend.domain.jobs.progress import Silent
 from backend.domain.recipe.recipe import Serving
 from backend.serving import compile_cache, compile_key
-from backend.serving.process import processes
 from backend.serving.vllm import VllmServer
 from backend.settings import CHECKOUT
 
@@ -135,7 +135,7 @@ time.sleep(600)
     with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
-        tree = processes(process.pid)
+        tree = processes.tree(process.pid)
         assert len(tree) >= 5, "worker, keeper, API server, engine core and worker of vLLM"
         folder = Path(tree[1].cwd())
         process.send_signal(signal.SIGKILL)

@@ -12,7 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from backend.serving.process import ServerProcess, processes
+from backend import processes
+from backend.serving.process import ServerProcess
 from backend.settings import CHECKOUT
 
 # Starts a child that ignores SIGTERM and a daemon in a session of its own, writes their pids, then waits.
@@ -91,6 +92,7 @@ def test_kill_9_of_the_worker_leaves_no_process_and_no_folder(tmp_path: Path) ->
 import os, sys, time
 sys.path.insert(0, {str(CHECKOUT)!r})
 from pathlib import Path
+from backend import processes
 from backend.serving.process import ServerProcess
 ServerProcess([sys.executable, "-c", {STUBBORN!r}], log=Path("log"), environment=dict(os.environ), grace_s=5).start()
 time.sleep(600)
@@ -163,4 +165,4 @@ subprocess.Popen([sys.executable, "-c", inner]); b = bytearray(60 << 20); time.s
         while process.peak_rss_bytes < 120 << 20 and time.monotonic() < deadline:
             time.sleep(0.05)
         assert 120 << 20 <= process.peak_rss_bytes < 300 << 20
-        assert len(processes(process.pid)) == 3
+        assert len(processes.tree(process.pid)) == 3

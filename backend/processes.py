@@ -1,0 +1,94 @@
+"""Processes of this machine: the one that a pid meant, all that it started, what those use, and ending them. Linux only."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+import psutil
+
+GONE = (psutil.NoSuchProcess, psutil.ZombieProcess, psutil.AccessDenied)
+SAME_S = 0.05
+"""Start times of one process, read twice, differ by less."""
+KILLED_S = 10.0
+"""How long a process may take to go after SIGKILL."""
+
+
+class Usage(NamedTuple):
+    """`rss_bytes`: resident memory of a process tree. `cpu_s`: processor seconds it and what it has reaped have used."""
+
+    rss_bytes: int
+    cpu_s: float
+
+
+def started(pid: int) -> float:
+    """When the process started, in seconds since the epoch. Raises psutil.NoSuchProcess."""
+    return psutil.Process(pid).create_time()
+
+
+def running(pid: int, started: float) -> psutil.Process | None:
+    """The process with that pid and start time, if it still runs: another one may have the pid by now."""
+    try:
+        process = psutil.Process(pid)
+        same = abs(process.create_time() - started) < SAME_S
+        return process if same and process.status() != psutil.STATUS_ZOMBIE else None
+    except GONE:
+        return None
+
+
+def tree(pid: int) -> list[psutil.Process]:
+    """A process and all its descendants; empty when it is gone."""
+    try:
+        top = psutil.Process(pid)
+        return [top, *top.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def usage(pid: int) -> Usage:
+    """Memory and processor time of the process and all its descendants; about 2 ms with a hundred processes on the machine.
+
+    Memory is the private pages of each, and the largest file-backed share once: summing whole resident sizes would count
+    libraries that several processes map once a process; reading proportional sizes (smaps) walks every page table and would
+    disturb what is measured. Processor time of children that have ended stays with whoever waited for them.
+    """
+    private = shared = 0
+    cpu_s = 0.0
+    for process in tree(pid):
+        with suppress(*GONE), process.oneshot():
+            memory, times = process.memory_info(), process.cpu_times()
+            private += memory.rss - memory.shared
+            shared = max(shared, memory.shared)
+            cpu_s += times.user + times.system + times.children_user + times.children_system
+    return Usage(private + shared, cpu_s)
+
+
+def marked(name: str, value: str) -> list[psutil.Process]:
+    """Every process but this one that has that variable in its environment."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(*GONE):
+            if process.pid != os.getpid() and process.environ().get(name) == value:
+                found.append(process)
+    return found
+
+
+def end(processes: Sequence[psutil.Process], grace_s: float = 0.0) -> None:
+    """SIGTERM and a grace where there is one, then SIGKILL, to whoever of these still runs; returns when they are gone.
+
+    psutil compares start times: a process that has one of their pids by now is spared.
+    """
+    if grace_s:
+        _signal(processes, signal.SIGTERM)
+        _, processes = psutil.wait_procs(processes, timeout=grace_s)
+    _signal(processes, signal.SIGKILL)
+    psutil.wait_procs(processes, timeout=KILLED_S)
+
+
+def _signal(processes: Sequence[psutil.Process], number: signal.Signals) -> None:
+    for process in processes:
+        with suppress(*GONE):
+            process.send_signal(number)

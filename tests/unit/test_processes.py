@@ -1,0 +1,46 @@
+"""Processes of this machine: what a tree of them uses, and whether a pid still means the same one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+from backend import processes
+from backend.processes import usage
+
+HOLD = "import sys; held = bytearray(80_000_000); print('ready', flush=True); sys.stdin.read()"
+BURN = "import time\nwhile time.process_time() < 0.5: pass"
+
+
+def test_memory_of_a_child_counts_while_it_lives() -> None:
+    before = usage(os.getpid()).rss_bytes
+    with subprocess.Popen([sys.executable, "-c", HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None and child.stdout.readline() == b"ready\n"
+        assert usage(os.getpid()).rss_bytes - before > 75_000_000
+        assert usage(child.pid).rss_bytes > 80_000_000
+
+
+def test_processor_time_of_a_child_stays_counted_when_it_has_ended() -> None:
+    before = usage(os.getpid()).cpu_s
+    subprocess.run([sys.executable, "-c", BURN], check=True)
+    assert usage(os.getpid()).cpu_s - before > 0.4
+
+
+def test_a_pid_means_the_same_process_only_with_its_start_time() -> None:
+    with subprocess.Popen([sys.executable, "-c", HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        started = processes.started(child.pid)
+        assert processes.running(child.pid, started) is not None
+        assert processes.running(child.pid, started - 1) is None
+        child.kill()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        assert processes.running(child.pid, started) is None  # a zombie
+    assert processes.running(child.pid, started) is None
+
+
+def test_who_ignores_sigterm_is_killed_after_the_grace() -> None:
+    stubborn = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(600)"
+    with subprocess.Popen([sys.executable, "-c", stubborn], stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None and child.stdout.readline()
+        processes.end(processes.tree(child.pid), 0.2)
+        assert not processes.tree(child.pid) and processes.usage(child.pid) == (0, 0.0)
