@@ -1,13 +1,15 @@
 """Calibration text: the bundled one, or a user's JSONL, Parquet or text file, read and checked before work starts.
 
-Knows nothing of quantization: texts in, texts out, or a sentence that says why a file will not do.
+Knows nothing of quantization: texts in, texts out, or a sentence that says why a file will not do. What is counted in a file is
+kept as long as the file and the tokenizer are the same: a page asks at every click, and tokenizing takes seconds.
 """
 
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from backend.catalog.text import token_lengths
 from backend.domain.errors import InvalidWorkload
@@ -22,6 +24,16 @@ FIELDS = ("text", "prompt")
 MAX_BYTES = 50_000_000
 COUNTED = 64
 """Texts whose tokens are counted at a time, each up to as many characters for a token that is needed."""
+KEPT = 64
+"""Files and lengths that counts are kept for."""
+
+
+class File(NamedTuple):
+    """A file as it is now; written anew it is another."""
+
+    path: Path
+    bytes: int
+    changed_ns: int
 
 
 def texts(path: str | None) -> list[str]:
@@ -45,15 +57,14 @@ def texts(path: str | None) -> list[str]:
     return found
 
 
-def check(path: str | None, model_dir: Path, length: int) -> list[str]:
-    """`texts`, if they are good for calibrating the model in `model_dir` with sequences of `length` tokens.
+def check(path: str | None, model_dir: Path, length: int) -> None:
+    """Whether the texts are good for calibrating the model in `model_dir` with sequences of `length` tokens.
 
     Raises InvalidWorkload as `texts` does, and where they are shorter than one sequence or overlap the held-out text;
     InvalidModel where the tokenizer is another model's.
     """
-    found = texts(path)
-    name = Path(path).name if path else "the bundled calibration text"
-    counted = _tokens(model_dir, found, length)
+    file, name = _file(path), Path(path).name if path else "the bundled calibration text"
+    counted = _tokens(file, _tokenizer(model_dir), length)
     if counted is not None:
         total, largest = counted
         calibration_text.check_vocabulary(json.loads((model_dir / "config.json").read_bytes()), largest)
@@ -62,14 +73,13 @@ def check(path: str | None, model_dir: Path, length: int) -> list[str]:
                 f"{name} is only {total} tokens, shorter than one sequence of {length}: give more text, or a smaller `length`."
             )
     if path is not None:
-        check_unseen(name, found)
-    return found
+        _refuse_seen(name, _seen(file))
 
 
-def check_spare(path: str | None, found: list[str], model_dir: Path, samples: int, length: int) -> None:
+def check_spare(path: str | None, model_dir: Path, samples: int, length: int) -> None:
     """Raises InvalidWorkload where the texts leave too little for a recovery beside `samples` sequences of `length` tokens."""
     needed = (samples + recovery.SPARE_SEQUENCES) * length
-    counted = _tokens(model_dir, found, needed)
+    counted = _tokens(_file(path), _tokenizer(model_dir), needed)
     if counted is not None and counted[0] < needed:
         name = Path(path).name if path else "the bundled calibration text"
         raise InvalidWorkload(
@@ -80,12 +90,30 @@ def check_spare(path: str | None, found: list[str], model_dir: Path, samples: in
 
 def check_unseen(name: str, found: list[str]) -> None:
     """Raises InvalidWorkload where the texts hold more of the held-out text than any code does."""
-    seen = calibration_text.share(HELD_OUT.read_text(encoding="utf-8"), found)
+    _refuse_seen(name, calibration_text.share(HELD_OUT.read_text(encoding="utf-8"), found))
+
+
+def _refuse_seen(name: str, seen: float) -> None:
     if seen > calibration_text.MOST:
         raise InvalidWorkload(
             f"{name} holds {seen:.0%} of the held-out text that quality is measured on (in runs of {calibration_text.RUN} "
             "words), so the report would flatter: take that text out."
         )
+
+
+def _file(path: str | None) -> File:
+    source = Path(path) if path else BUNDLED
+    try:
+        now = source.stat()
+    except OSError as error:
+        raise _unreadable(source, error) from None
+    return File(source, now.st_size, now.st_mtime_ns)
+
+
+def _tokenizer(model_dir: Path) -> File | None:
+    """The model's tokenizer.json; None where it has none. Not the card's hash, which is of the vocabulary without the merges."""
+    path = model_dir / token_lengths.TOKENIZER
+    return _file(str(path)) if path.is_file() else None
 
 
 def _content(source: Path) -> bytes:
@@ -94,7 +122,11 @@ def _content(source: Path) -> bytes:
             raise InvalidWorkload(f"{source.name} has more than {MAX_BYTES // 1_000_000} MB: take a sample of it.")
         return source.read_bytes()
     except OSError as error:
-        raise InvalidWorkload(f"{source.name} cannot be read ({error.strerror}): check the path and its permissions.") from None
+        raise _unreadable(source, error) from None
+
+
+def _unreadable(source: Path, error: OSError) -> InvalidWorkload:
+    return InvalidWorkload(f"{source.name} cannot be read ({error.strerror}): check the path and its permissions.")
 
 
 def _decoded(source: Path, content: bytes) -> str:
@@ -143,11 +175,22 @@ def _parquet(source: Path) -> list[str]:
     return [row for row in rows if row is not None]
 
 
-def _tokens(model_dir: Path, found: list[str], enough: int) -> tuple[int, int] | None:
+@lru_cache(maxsize=KEPT)
+def _seen(file: File) -> float:
+    """The share of the held-out text that stands in the file."""
+    return calibration_text.share(HELD_OUT.read_text(encoding="utf-8"), texts(str(file.path)))
+
+
+@lru_cache(maxsize=KEPT)
+def _tokens(file: File, tokenizer: File | None, enough: int) -> tuple[int, int] | None:
     """Tokens of the texts, counted until there are `enough`, and the largest; None where the model has no tokenizer.json."""
-    total, largest = 0, -1
+    found, total, largest = texts(str(file.path)), 0, -1
+    if tokenizer is None:
+        return None
     for start in range(0, len(found), COUNTED):
-        encoded = token_lengths.encoded(model_dir, [text[: enough * COUNTED] for text in found[start : start + COUNTED]])
+        encoded = token_lengths.encoded(
+            tokenizer.path.parent, [text[: enough * COUNTED] for text in found[start : start + COUNTED]]
+        )
         if encoded is None:
             return None
         total += sum(map(len, encoded))

@@ -176,9 +176,9 @@ def _calibration(model: ModelCard, recipe: Recipe) -> str | None:
         shown = named[0][:MAX_SHOWN]
         raise InvalidWorkload(f"There is no calibration file `{shown}`: give a JSONL, Parquet or text file, or leave it out.")
     given = str(path) if path else None
-    found = calibration_text.check(given, Path(model.path), length)
+    calibration_text.check(given, Path(model.path), length)
     if recovery.asked(recipe):
-        calibration_text.check_spare(given, found, Path(model.path), *recovery.calibration(recipe))
+        calibration_text.check_spare(given, Path(model.path), *recovery.calibration(recipe))
     return given
 
 

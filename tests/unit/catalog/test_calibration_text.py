@@ -9,7 +9,9 @@ from typing import Any
 
 import pyarrow
 import pytest
+import tokenizers
 from pyarrow import parquet
+from tokenizers import Tokenizer
 
 from backend.catalog.text import calibration_text
 from backend.domain.errors import InvalidModel, InvalidWorkload
@@ -79,7 +81,7 @@ def test_text_shorter_than_one_sequence_is_refused_with_its_tokens(tmp_path: Pat
     short = written(tmp_path / "a.jsonl", [{"text": "def f(): pass"}] * 3)
     with pytest.raises(InvalidWorkload, match=r"a.jsonl is only \d+ tokens, shorter than one sequence of 512"):
         calibration_text.check(short, STARTER, 512)
-    assert len(calibration_text.check(short, STARTER, 8)) == 3
+    calibration_text.check(short, STARTER, 8)
     with pytest.raises(InvalidWorkload, match="the bundled calibration text is only"):
         calibration_text.check(None, STARTER, 10_000_000)
 
@@ -87,7 +89,7 @@ def test_text_shorter_than_one_sequence_is_refused_with_its_tokens(tmp_path: Pat
 def test_a_tokenizer_of_another_model_is_told_before_a_job_begins(tmp_path: Path) -> None:
     folder = tmp_path / "model"
     shutil.copytree(STARTER, folder, ignore=shutil.ignore_patterns("*.safetensors"))
-    assert calibration_text.check(None, folder, 64)
+    calibration_text.check(None, folder, 64)
     edit_json(folder / "config.json", vocab_size=100)
     with pytest.raises(InvalidModel, match=r"^The tokenizer gives token \d+ and the model knows 100 .* beside config.json\.$"):
         calibration_text.check(None, folder, 64)
@@ -96,7 +98,34 @@ def test_a_tokenizer_of_another_model_is_told_before_a_job_begins(tmp_path: Path
 def test_text_that_holds_the_held_out_text_is_refused(tmp_path: Path) -> None:
     held_out = calibration_text.HELD_OUT.read_text()
     mine = written(tmp_path / "a.jsonl", [{"text": MANY}])
-    assert calibration_text.check(mine, STARTER, 64)
+    calibration_text.check(mine, STARTER, 64)
     seen = written(tmp_path / "b.jsonl", [{"text": MANY}, {"text": held_out[: len(held_out) // 5].replace(" ", "  ")}])
     with pytest.raises(InvalidWorkload, match=r"b.jsonl holds \d+% of the held-out text .* so the report would flatter"):
         calibration_text.check(seen, STARTER, 64)
+
+
+def test_a_text_is_tokenized_once_for_each_file_and_tokenizer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+
+    class Counted:
+        @staticmethod
+        def from_file(path: str) -> Any:
+            opened.append(path)
+            return Tokenizer.from_file(path)
+
+    monkeypatch.setattr(tokenizers, "Tokenizer", Counted)
+    folder = tmp_path / "model"
+    shutil.copytree(STARTER, folder, ignore=shutil.ignore_patterns("*.safetensors"))
+    mine = written(tmp_path / "a.jsonl", [{"text": MANY}])
+    for _ in range(3):
+        calibration_text.check(mine, folder, 64)
+    assert len(opened) == 1
+    written(tmp_path / "a.jsonl", [{"text": "short"}])
+    for _ in range(2):
+        with pytest.raises(InvalidWorkload, match=r"a.jsonl is only \d+ tokens"):
+            calibration_text.check(mine, folder, 64)
+    assert len(opened) == 2, "another file, and refused without a second look"
+    (folder / "tokenizer.json").write_text((folder / "tokenizer.json").read_text() + "\n")
+    with pytest.raises(InvalidWorkload, match=r"a.jsonl is only"):
+        calibration_text.check(mine, folder, 64)
+    assert len(opened) == 3, "another tokenizer"
