@@ -34,7 +34,7 @@ from backend.domain.evaluation.document import Comparison, Evaluation
 from backend.domain.figures import counted
 from backend.domain.jobs.jobs import JobState
 from backend.domain.maths.student_t import SIGNIFICANCE
-from backend.present.words.verdicts import is_significant
+from backend.present.words.verdicts import verdict
 from backend.service import Workspace
 from backend.service.evaluations import evaluations
 from backend.service.jobs import jobs, supervisors
@@ -62,7 +62,7 @@ class Run(NamedTuple):
 
     @property
     def named(self) -> list[Comparison]:
-        return [row for row in self.document.comparison if is_significant(row)]
+        return [row for row in self.document.comparison if row.significant]
 
 
 def runs(exact: int, vllm: int) -> Iterator[Run]:
@@ -187,7 +187,7 @@ def _by_metric(done: Sequence[Run]) -> tuple[tuple[str, ...], list[tuple[object,
             below = sum(p < SIGNIFICANCE for _, _, p in held)
             off = median(abs((row.ratio or 1) - 1) for _, row, _ in held)
             half = median((row.ci95[1] / row.ci95[0]) ** 0.5 - 1 for _, row, _ in held if row.ci95)
-            named = sum(is_significant(row) for _, row, _ in held)
+            named = sum(row.significant for _, row, _ in held)
             rows.append((server, headline, len(held), f"{below} ({below / len(held):.0%})", named, f"{off:.1%}", f"{half:.1%}"))
     header = ("server", "metric", "tested", "p < 0.05 by itself", "named", "median off 1.00", "half-width of the interval")
     return header, rows
@@ -198,7 +198,7 @@ def _by_run(done: Sequence[Run]) -> tuple[tuple[str, ...], list[tuple[object, ..
         (
             number, run.server, f"{len(run.tested)} of {len(run.document.comparison)}",
             min((row.p_value for row in run.tested if row.p_value is not None), default=None),
-            "; ".join(f"{row.key} {row.metric}: {row.verdict}" for row in run.named) or "none",
+            "; ".join(f"{row.key} {row.metric}: {verdict(row)}" for row in run.named) or "none",
         )
         for number, run in enumerate(done, 1)
     ]  # fmt: skip
@@ -214,7 +214,7 @@ def main() -> None:
     done = []
     for run in runs(arguments.exact, arguments.vllm):
         done.append(run)
-        print(f"{len(done)} {run.server}: {'; '.join(row.verdict for row in run.named) or 'no difference'}", flush=True)
+        print(f"{len(done)} {run.server}: {'; '.join(verdict(row) for row in run.named) or 'no difference'}", flush=True)
     text = markdown(done, arguments.note, os.getloadavg())
     RESULT.write_text(text)
     print(text)

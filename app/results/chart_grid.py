@@ -63,6 +63,5 @@ def written(row: GridRow, level: int | str) -> str:
 
 def _bold(cell: GridCell) -> str:
     """The outcome strong; its interval never broken over two lines."""
-    head, bracket, interval = cell.words.partition(" (")
-    rest = f"{bracket}{interval.replace(' ', NO_BREAK)}"
-    return f"**{head}**{rest}" if cell.kind in ("better", "worse") else f"{head}{rest}"
+    head = f"**{cell.words}**" if cell.kind in ("better", "worse") else cell.words
+    return f"{head} {cell.interval.replace(' ', NO_BREAK)}".rstrip()

@@ -27,11 +27,11 @@ FIRST = 320
 """Pixels of the first chart: with the grid above it, within the first screenful of 1280 x 800."""
 
 
-def verdict_icon(text: str) -> str:
+def verdict_icon(verdict: Verdict) -> str:
     """A sign for the words that follow, never instead of them."""
-    if "not comparable" in text or "no verdict" in text or "too few repeats" in text:
+    if any(row.why for row in verdict.rows):
         return ":material/help:"
-    return ":material/equal:" if "no significant difference in output" in text else ":material/balance:"
+    return ":material/equal:" if verdict.throughput == "same" else ":material/balance:"
 
 
 def say_verdicts(document: Evaluation) -> None:
@@ -55,7 +55,7 @@ def say_sentences(document: Evaluation) -> None:
     if not found:
         st.info("One variant was measured, so there is nothing to compare: add another for a verdict.", icon=":material/info:")
     if found:  # one element: a browser is slow with hundreds
-        st.markdown("\n\n".join(f"{verdict_icon(verdict.text)} {verdict.text}" for verdict in found))
+        st.markdown("\n\n".join(f"{verdict_icon(verdict)} {verdict.text}" for verdict in found))
 
 
 def say_warnings(document: Evaluation) -> None:

@@ -55,9 +55,6 @@ def small(value: float) -> str:
     return "0" if value == 0 else f"{value:.4f}" if abs(value) >= 1e-4 else f"{value:.1e}"
 
 
-UNCOUNTED = "without a token count"
-
-
 def finite(value: float | None) -> float | None:
     """None for what cannot be drawn."""
     return value if value is not None and math.isfinite(value) else None

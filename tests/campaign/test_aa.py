@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 
 from backend.domain.evaluation.comparison import compare
-from backend.present.words.verdicts import is_significant
+from backend.present.words.verdicts import verdict
 from benchmarks import aa
 from tests.simulated import aa_results
 
@@ -17,7 +17,7 @@ MORE, MOST = 40, 100
 @pytest.mark.parametrize("variants", [2, 4])
 def test_a_thousand_evaluations_of_a_model_against_itself_name_a_difference_in_at_most_five_percent(variants: int) -> None:
     """Holm holds the rate to 5% whatever the metrics' dependence; 1000 draws of 5% exceed the bound once in 1000."""
-    false = sum(any(is_significant(row) for row in compare(aa_results(seed, variants))) for seed in range(1000))
+    false = sum(any(row.significant for row in compare(aa_results(seed, variants))) for seed in range(1000))
     assert false <= stats.binom.ppf(0.999, 1000, 0.05)
 
 
@@ -48,7 +48,7 @@ def _named(done: list[aa.Run]) -> int:
 def _told(done: list[aa.Run]) -> str:
     """Which, each on a line: what a failure is looked into by."""
     lines = (
-        f"\n  {number} {run.server}: {row.key} {row.metric} {row.verdict}, by chance {aa.by_chance(run):.0%}"
+        f"\n  {number} {run.server}: {row.key} {row.metric} {verdict(row)}, by chance {aa.by_chance(run):.0%}"
         for number, run in enumerate(done, 1)
         for row in run.named
     )

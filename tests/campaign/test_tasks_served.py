@@ -89,7 +89,7 @@ def test_a_multiple_choice_is_scored_as_the_models_logits_say_and_twice_the_same
     differing = sum(acc.each[number] != value for number, value in enumerate(expected))
     assert differing <= 2, "bfloat16 may tip a near tie"
     twice = next(score for score in compare({0: first, 1: again})[1] if score.metric == "acc")
-    assert twice.verdict is not None and twice.verdict.startswith("no significant difference")
+    assert twice.outcome == "same"
 
 
 @pytest.mark.timeout(600)
@@ -157,7 +157,7 @@ def test_an_evaluation_scores_its_tasks_and_keeps_every_samples_own(home: Worksp
     document: Evaluation = shown.document
     assert document.warnings and not any("tasks" in warning for warning in document.warnings)
     first, second = (next(score for score in result.tasks if score.metric == "acc") for result in document.variants)
-    assert (first.samples, second.compared, first.verdict) == (24, 24, None)
+    assert (first.samples, second.compared, first.outcome) == (24, 24, None)
     assert second.ci95 is not None and second.ci95[0] <= 0 <= second.ci95[1]
     lines = [json.loads(line) for line in (Path(shown.path) / "task_samples.jsonl").read_text().splitlines()]
     assert len(lines) == 2 * 2 * 24

@@ -14,7 +14,7 @@ from backend.cli.text.levels import levels_table
 from backend.cli.verbs.optimize import Json, queued
 from backend.domain.evaluation.document import Comparison, Evaluation, Level, VariantResult
 from backend.domain.figures import share, streams
-from backend.present.words.verdicts import agreed_shares
+from backend.present.words.verdicts import agreed_shares, task_verdict, verdict
 from backend.service.evaluations import evaluations
 
 AGREED = ("greedy match", "exact match", "token F1")
@@ -115,8 +115,8 @@ def _verdicts(document: Evaluation) -> list[str]:
 
 def _verdict(row: Comparison) -> str:
     """`  at 4 streams, ttft_ms_p50: w8a8 is faster by ...`, at the load as it was asked for."""
-    found = ": " if row.verdict.startswith("no ") else " is "
-    return f"  at {streams(row.key)}, {row.metric}: {row.variant}{found}{row.verdict}"
+    without = row.outcome == "same" or (row.outcome == "undecided" and row.ratio is None)
+    return f"  at {streams(row.key)}, {row.metric}: {row.variant}{': ' if without else ' is '}{verdict(row)}"
 
 
 def _level(result: VariantResult, level: Level) -> dict[str, Any]:
@@ -140,7 +140,7 @@ def _quality(document: Evaluation) -> list[str]:
 def _tasks(document: Evaluation) -> list[str]:
     header = ("variant", "task", "metric", "value", "stderr", "samples", "against the first")
     rows = [
-        (result.name, score.task, score.metric, score.value, score.stderr, score.samples, score.verdict)
+        (result.name, score.task, score.metric, score.value, score.stderr, score.samples, task_verdict(score))
         for result in document.variants
         for score in result.tasks
     ]

@@ -1,6 +1,6 @@
 """Which differences between variants are real: paired intervals over repeats, corrected for how many were looked at.
 
-Pure arithmetic on the `blocks` of levels. Knows nothing of how they were measured; `wording` puts verdicts into words.
+Pure arithmetic on the `blocks` of levels. Knows nothing of how they were measured, and says nothing in words.
 
 Method. Repeat b of a variant and repeat b of the baseline were run side by side (`schedule`), so the test is paired:
 d_b = ln(variant_b / baseline_b), a t-interval on the mean of d over blocks, exponentiated to a ratio of geometric means.
@@ -19,10 +19,10 @@ from statistics import fmean, stdev
 from typing import NamedTuple, TypeGuard
 
 from backend.domain.evaluation.document import Comparison, Level, VariantResult
-from backend.domain.evaluation.soundness import has_many_errors, uncounted
+from backend.domain.evaluation.soundness import has_many_errors
+from backend.domain.evaluation.verdict import Obstacle, outcome
 from backend.domain.maths import student_t
 from backend.domain.maths.student_t import SIGNIFICANCE
-from backend.present.words.verdicts import NOT_COMPARABLE, decided, undecided
 
 HEADLINE = ("ttft_ms", "tpot_ms", "client_latency_ms", "output_tokens_per_s")
 """Price is not tested apart: it is the hourly price over the throughput."""
@@ -40,8 +40,8 @@ class _Pair(NamedTuple):
     baseline: str
     variant: str
     logs: list[float]
-    obstacle: str | None
-    """Why no verdict can be given, whatever the figures say."""
+    obstacle: Obstacle | None
+    """Why no test can be made, whatever the figures say."""
 
     @property
     def ratio(self) -> float | None:
@@ -62,7 +62,7 @@ class _Pair(NamedTuple):
         return _exp(mean - half), _exp(mean + half)
 
 
-class _Tested(NamedTuple):
+class Tested(NamedTuple):
     p_adjusted: float
     alpha: float
 
@@ -72,7 +72,7 @@ def compare(results: Sequence[VariantResult]) -> list[Comparison]:
 
     `p_value` is Holm-adjusted, None where no test was made; `ci95` then is None too, or, for 3 or 4 repeats, the plain
     95% interval. The p50 over a block's requests is compared, its mean where it has none. Never raises on odd figures:
-    the verdict says what stands in the way.
+    `why` says what stands in the way.
     """
     pairs = [pair for result in results[1:] for pair in _pairs(results[0], result)]
     testable = [index for index, pair in enumerate(pairs) if pair.obstacle is None]
@@ -80,16 +80,16 @@ def compare(results: Sequence[VariantResult]) -> list[Comparison]:
     return [_comparison(pair, outcomes.get(index)) for index, pair in enumerate(pairs)]
 
 
-def holm(p_values: Sequence[float], alpha: float = SIGNIFICANCE) -> list[_Tested]:
+def holm(p_values: Sequence[float], alpha: float = SIGNIFICANCE) -> list[Tested]:
     """Adjusted p-value and the alpha at which each hypothesis was tested, in the order given (Holm 1979)."""
-    found: dict[int, _Tested] = {}
+    found: dict[int, Tested] = {}
     adjusted, stopped_at = 0.0, None
     for rank, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
         remaining = len(p_values) - rank
         adjusted = max(adjusted, min(1.0, remaining * p_values[index]))
         if stopped_at is None and adjusted > alpha:
             stopped_at = alpha / remaining
-        found[index] = _Tested(adjusted, stopped_at or alpha / remaining)
+        found[index] = Tested(adjusted, stopped_at or alpha / remaining)
     return [found[index] for index in range(len(p_values))]
 
 
@@ -113,60 +113,58 @@ def _metric(headline: str, *levels: Level) -> str:
     return median if all(any(median in block for block in level.blocks) for level in levels) else headline
 
 
-def _level_obstacle(name: str, level: Level) -> str | None:
+def higher_is_better(metric: str) -> bool:
+    """Of a throughput, in any statistic of it; a latency is better where it is lower."""
+    return "tokens_per_s" in metric
+
+
+def _level_obstacle(name: str, level: Level) -> Obstacle | None:
     if level.client_limited:
-        return f"{NOT_COMPARABLE}: the load generator, not the server, held back the figures of `{name}`"
+        return Obstacle(cause="client_limited", variant=name)
     if has_many_errors(level):
-        share = f"{level.invocation_errors} of {level.invocations}"
-        return f"{NOT_COMPARABLE}: {share} requests to `{name}` failed"
+        return Obstacle(cause="failed_requests", variant=name, count=level.invocation_errors, of=level.invocations)
     return None
 
 
-def _unknown(headline: str, name: str, level: Level) -> str | None:
+def _unknown(headline: str, name: str, level: Level) -> Obstacle | None:
     """Some repeats may have a figure where others have none: the level has none then."""
     if getattr(level, headline) is None and level.tokenizer_failed:
-        return f"no verdict: of `{name}`, {uncounted(level)}"
+        return Obstacle(cause="uncounted_tokens", variant=name, count=level.tokenizer_failed, of=level.answers)
     return None
 
 
 def _log_ratios(
     metric: str, baseline: Sequence[dict[str, float]], variant: Sequence[dict[str, float]]
-) -> tuple[list[float], str | None]:
-    """The usable log ratios and what stands in the way of a verdict on them."""
+) -> tuple[list[float], Obstacle | None]:
+    """The usable log ratios and what stands in the way of a test of them."""
     pairs = [(a.get(metric), b.get(metric)) for a, b in zip(baseline, variant, strict=False)]
     logs = [math.log(b) - math.log(a) for a, b in pairs if _usable(a) and _usable(b)]
     if not logs:
-        return [], "no verdict: no repeat gave a figure for both"
+        return [], Obstacle(cause="no_figures")
     if len(baseline) != len(variant):
-        return logs, f"no verdict: {len(variant)} repeats against {len(baseline)} of the baseline"
+        return logs, Obstacle(cause="unequal_repeats", count=len(variant), of=len(baseline))
     if len(logs) < len(pairs):
-        return logs, f"no verdict: only {len(logs)} of {len(pairs)} repeats gave a figure for both"
+        return logs, Obstacle(cause="missing_repeats", count=len(logs), of=len(pairs))
     if len(logs) < BLOCKS_FOR_VERDICT:
-        return logs, f"too few repeats for a verdict ({len(logs)}, it takes {BLOCKS_FOR_VERDICT})"
+        return logs, Obstacle(cause="few_repeats", count=len(logs), of=BLOCKS_FOR_VERDICT)
     return logs, _no_spread(logs)
 
 
-def _no_spread(logs: list[float]) -> str | None:
+def _no_spread(logs: list[float]) -> Obstacle | None:
     if max(logs) - min(logs) > ROUNDING:
         return None
-    if abs(logs[0]) <= ROUNDING:
-        return "no verdict: every repeat gave exactly the baseline's figure, so there is no spread to test against"
-    return "no verdict: every repeat gave exactly the same ratio, so there is no spread to test against"
+    return Obstacle(cause="identical" if abs(logs[0]) <= ROUNDING else "no_spread")
 
 
 def _usable(value: float | None) -> TypeGuard[float]:
     return value is not None and math.isfinite(value) and value > 0
 
 
-def _comparison(pair: _Pair, tested: _Tested | None) -> Comparison:
-    ratio, interval = pair.ratio, None
-    verdict = pair.obstacle or ""
-    if tested is not None and ratio is not None:
-        interval = pair.interval(tested.alpha)
-        verdict = decided(pair.metric, ratio, interval, tested.p_adjusted <= SIGNIFICANCE)
-    elif ratio is not None:
-        interval = _plain_interval(pair)
-        verdict = undecided(ratio, interval, verdict)
+def _comparison(pair: _Pair, tested: Tested | None) -> Comparison:
+    """`pair` has an obstacle wherever it was not `tested`."""
+    ratio, why = pair.ratio, pair.obstacle
+    significant = tested is not None and tested.p_adjusted <= SIGNIFICANCE
+    better = ratio is not None and (ratio > 1) == higher_is_better(pair.metric)
     return Comparison(
         concurrency=pair.level.concurrency,
         mode=pair.level.mode,
@@ -174,16 +172,17 @@ def _comparison(pair: _Pair, tested: _Tested | None) -> Comparison:
         metric=pair.metric,
         baseline=pair.baseline,
         variant=pair.variant,
+        outcome=why.outcome if why else outcome(significant, better),
+        why=why,
         ratio=ratio,
-        ci95=interval,
+        ci95=pair.interval(tested.alpha) if tested else _plain_interval(pair),
         p_value=tested.p_adjusted if tested else None,
-        verdict=verdict,
     )
 
 
 def _plain_interval(pair: _Pair) -> tuple[float, float] | None:
     """Uncorrected: nothing is decided from it. Only where the number of repeats is all that is missing."""
-    few = (pair.obstacle or "").startswith("too few repeats")
+    few = pair.obstacle is not None and pair.obstacle.cause == "few_repeats"
     if not few or len(pair.logs) < BLOCKS_FOR_INTERVAL or _no_spread(pair.logs):
         return None
     return pair.interval(SIGNIFICANCE)

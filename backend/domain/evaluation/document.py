@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from backend.domain.evaluation.energy import Energy
 from backend.domain.evaluation.task_score import TaskScore
+from backend.domain.evaluation.verdict import Obstacle, Outcome
 from backend.domain.load.records import Mode
 from backend.domain.recipe.recipe import Serving
 
@@ -204,6 +205,11 @@ class Level(_Frozen):
         return given | unknown
 
     @property
+    def answers(self) -> int:
+        """Requests that did not fail."""
+        return self.invocations - self.invocation_errors
+
+    @property
     def key(self) -> int | str:
         """Which of an evaluation's levels it is, the same for every variant: its streams, or an open loop in words."""
         return load_key(self.mode, self.concurrency, self.rate)
@@ -266,16 +272,21 @@ class VariantResult(_Frozen):
 
 
 class Comparison(_Frozen):
-    """One metric of one variant against the baseline at one concurrency. `ratio` is variant / baseline, None without figures."""
+    """One metric of one variant against the baseline at one concurrency. `ratio` is variant / baseline, None without figures.
+
+    `ci95` is of the ratio and covers it at the level of its test (`comparison`); `p_value` is Holm-adjusted, None without a test.
+    """
 
     concurrency: int
     metric: str
     baseline: str
     variant: str
+    outcome: Outcome
+    why: Obstacle | None
+    """None of a test."""
     ratio: float | None
     ci95: tuple[float, float] | None
     p_value: float | None = None
-    verdict: str
     mode: Mode = "closed"
     rate: float | None = None
     """As in the level."""
@@ -283,6 +294,11 @@ class Comparison(_Frozen):
     @property
     def key(self) -> int | str:
         return load_key(self.mode, self.concurrency, self.rate)
+
+    @property
+    def significant(self) -> bool:
+        """A test named a difference."""
+        return self.outcome in {"better", "worse"}
 
 
 class Evaluation(_Frozen):

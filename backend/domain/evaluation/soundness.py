@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Literal
 
 from backend.domain.evaluation.document import Level
-from backend.domain.figures import UNCOUNTED
 
 Valid = Literal["yes", "in part", "no"]
 """`in part`: its latencies are the server's, and its throughput in tokens is not known."""
@@ -46,4 +45,4 @@ def has_many_errors(level: Level) -> bool:
 
 def uncounted(level: Level) -> str:
     """`2 of 40 answers came without a token count`."""
-    return f"{level.tokenizer_failed:,} of {level.invocations - level.invocation_errors:,} answers came {UNCOUNTED}"
+    return f"{level.tokenizer_failed:,} of {level.answers:,} answers came without a token count"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict
 
+from backend.domain.evaluation.verdict import Obstacle, Outcome
+
 
 class TaskScore(BaseModel):
     """`stderr` and `value` in the metric's own unit, a share from 0 to 1 for an accuracy.
@@ -30,7 +32,10 @@ class TaskScore(BaseModel):
     difference: float | None = None
     ci95: tuple[float, float] | None = None
     p_value: float | None = None
-    verdict: str | None = None
+    outcome: Outcome | None = None
+    """None where it was not compared."""
+    why: Obstacle | None = None
+    """None of a test."""
 
     @property
     def name(self) -> str:

@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from backend.domain.evaluation.comparison import holm
+from backend.domain.evaluation.comparison import Tested, holm
 from backend.domain.evaluation.task_score import TaskScore
-from backend.domain.figures import figure
+from backend.domain.evaluation.verdict import Obstacle, outcome
 from backend.domain.maths.paired import Apart, Difference, paired
 from backend.domain.maths.student_t import SIGNIFICANCE
 
@@ -40,27 +40,30 @@ def of_samples(score: TaskScore, each: Mapping[int, float]) -> Scored:
 def compare(found: Mapping[int, Sequence[Scored]]) -> dict[int, list[TaskScore]]:
     """Scores by variant with their differences to variant 0, which has none; nothing is compared where it was not scored.
 
-    A verdict takes SAMPLES_FOR_VERDICT samples. Never raises on odd figures: the verdict says what stands in the way.
+    A verdict takes SAMPLES_FOR_VERDICT samples. Never raises on odd figures: `why` says what stands in the way.
     """
     scores = {variant: [each.score for each in own] for variant, own in found.items()}
     pairs = [pair for variant, own in found.items() if variant for pair in _pairs(variant, own, found.get(0, ()))]
-    tests = [(pair, pair.difference.p_value) for pair in pairs if pair.samples >= SAMPLES_FOR_VERDICT]
-    testable = [(pair, p) for pair, p in tests if p is not None]
+    testable = [(pair, p) for pair in pairs if (p := pair.difference.p_value) is not None and _obstacle(pair) is None]
     alphas = {id(pair): each for (pair, _), each in zip(testable, holm([p for _, p in testable]), strict=True)}
     for pair in pairs:
         score, tested = scores[pair.variant][pair.place], alphas.get(id(pair))
-        interval = pair.difference.interval(tested.alpha if tested else SIGNIFICANCE)
-        p_value = tested.p_adjusted if tested else None
-        said = _verdict(score, pair, interval, p_value)
-        told = {
-            "compared": pair.samples,
-            "difference": pair.difference.value,
-            "ci95": interval,
-            "p_value": p_value,
-            "verdict": said,
-        }
-        scores[pair.variant][pair.place] = score.model_copy(update=told)
+        scores[pair.variant][pair.place] = score.model_copy(update=_compared(score, pair, tested))
     return scores
+
+
+def _compared(score: TaskScore, pair: _Pair, tested: Tested | None) -> dict[str, object]:
+    """`pair` has an obstacle wherever it was not `tested`."""
+    why, value = _obstacle(pair), pair.difference.value
+    significant = tested is not None and tested.p_adjusted <= SIGNIFICANCE
+    return {
+        "compared": pair.samples,
+        "difference": value,
+        "ci95": pair.difference.interval(tested.alpha if tested else SIGNIFICANCE),
+        "p_value": tested.p_adjusted if tested else None,
+        "outcome": why.outcome if why else outcome(significant, (value > 0) == score.higher_is_better),
+        "why": why,
+    }
 
 
 def _pairs(variant: int, own: Sequence[Scored], baseline: Sequence[Scored]) -> list[_Pair]:
@@ -82,17 +85,9 @@ def _difference(baseline: Scored, variant: Scored) -> tuple[Difference, int] | N
     return Apart(variant.score.value - baseline.score.value, math.hypot(*errors)), samples
 
 
-def _verdict(score: TaskScore, pair: _Pair, interval: tuple[float, float] | None, p_value: float | None) -> str:
-    value = pair.difference.value
+def _obstacle(pair: _Pair) -> Obstacle | None:
     if pair.samples < SAMPLES_FOR_VERDICT:
-        return f"too few samples for a verdict ({pair.samples}, it takes {SAMPLES_FOR_VERDICT})"
-    if interval is None or p_value is None:
-        return "the same score on every sample" if value == 0 else "no verdict: there is no spread to test against"
-    around = f"95% {_signed(interval[0])} to {_signed(interval[1])}"
-    if p_value > SIGNIFICANCE:
-        return f"no significant difference ({_signed(value)}, {around})"
-    return f"{'better' if (value > 0) == score.higher_is_better else 'worse'} ({_signed(value)}, {around})"
-
-
-def _signed(value: float) -> str:
-    return f"{'+' if value > 0 else ''}{figure(value)}"
+        return Obstacle(cause="few_samples", count=pair.samples, of=SAMPLES_FOR_VERDICT)
+    if pair.difference.p_value is None:
+        return Obstacle(cause="no_spread" if pair.difference.value else "identical")
+    return None

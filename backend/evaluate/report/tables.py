@@ -22,7 +22,7 @@ from backend.present.tables.evaluation import (
     rows,
 )
 from backend.present.words import search
-from backend.present.words.verdicts import agreed_shares, direction, scored
+from backend.present.words.verdicts import agreed_shares, scored, title, verdict
 
 TOKEN_TIMES = {"continuous": "server", "final": "spread", "none": "none"}
 """Where the moment of each token is known from."""
@@ -67,11 +67,11 @@ def _comparison(evaluation: Evaluation) -> list[Row]:
         {
             "Variant": row.variant,
             "Concurrency": row.key,
-            "Metric": f"{direction(row.metric).title} ({row.metric})",
+            "Metric": f"{title(row.metric)} ({row.metric})",
             "Ratio to baseline": None if row.ratio is None else times(row.ratio),
             "95% interval": None if row.ci95 is None else times(1.0, row.ci95).partition("95% ")[2].rstrip(")"),
             "p, adjusted": None if row.p_value is None else f"{row.p_value:.2g}",
-            "Verdict": row.verdict,
+            "Verdict": verdict(row),
         }
         for row in evaluation.comparison
     ]

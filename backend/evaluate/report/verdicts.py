@@ -7,14 +7,12 @@ from typing import Any
 from backend.domain.evaluation.document import Comparison, Evaluation, VariantResult
 from backend.domain.figures import streams, times
 from backend.present.words.verdicts import (
-    NOT_COMPARABLE,
-    better_factor,
-    is_decided,
-    is_significant,
     quality_cost,
     throughput,
     verdicts,
 )
+
+MARKS = {"better": ("better", "▲"), "worse": ("worse", "▼"), "same": ("even", "="), "undecided": ("none", "")}
 
 
 def headline(evaluation: Evaluation) -> str:
@@ -69,15 +67,13 @@ def _baseline_tile() -> dict[str, str]:
 
 def _tile(row: Comparison) -> dict[str, str]:
     """`mark` says in a shape what the colour says: up, down, no difference, or no verdict."""
-    if row.ratio is None or NOT_COMPARABLE in row.verdict:
+    if row.ratio is None or row.outcome == "not_comparable":
         return {"kind": "none", "mark": "", "factor": "–", "detail": "not comparable" if row.ratio else "no verdict"}
     factor, _, detail = times(row.ratio, row.ci95).partition(" ")
     detail = detail.strip("()")
-    kind, mark = "none", ""
-    if is_significant(row):
-        kind, mark = ("better", "▲") if better_factor(row.metric, row.ratio) > 1 else ("worse", "▼")
-    elif is_decided(row):
-        kind, mark, detail = "even", "=", f"no significant difference, {detail}"
-    else:
+    if row.outcome == "same":
+        detail = f"no significant difference, {detail}"
+    elif row.why is not None:
         detail = f"no verdict, {detail}".removesuffix(", ")
+    kind, mark = MARKS[row.outcome]
     return {"kind": kind, "mark": mark, "factor": factor.replace("x", "×"), "detail": detail}

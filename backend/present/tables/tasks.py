@@ -7,6 +7,7 @@ from typing import Any
 from backend.domain.evaluation.document import Evaluation, VariantResult
 from backend.domain.evaluation.task_score import TaskScore
 from backend.domain.figures import figure
+from backend.present.words.verdicts import task_verdict
 
 PLUS_MINUS = "\u00a0±\u00a0"
 """A table does not break a line there."""
@@ -36,7 +37,7 @@ def _metric(score: TaskScore) -> str:
 
 
 def _compared(score: TaskScore, *, first: bool) -> str:
-    return score.verdict or ("the baseline" if first else "not compared")
+    return task_verdict(score) or ("the baseline" if first else "not compared")
 
 
 def _row(result: VariantResult, score: TaskScore, *, first: bool) -> dict[str, Any]:

@@ -5,21 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
+from backend.domain.evaluation.comparison import higher_is_better
 from backend.domain.evaluation.document import Comparison, Evaluation, Level, VariantResult
-from backend.domain.figures import UNCOUNTED, times
+from backend.domain.evaluation.verdict import Cause, Outcome
+from backend.domain.figures import times
 from backend.present.words.verdicts import (
+    FASTER,
     NO_DIFFERENCE,
-    NOT_COMPARABLE,
-    better_factor,
     by_level,
-    direction,
-    is_decided,
-    is_significant,
     quality_cost,
     throughput,
+    title,
+    upright,
 )
 
 Kind = Literal["baseline", "better", "worse", "even", "none"]
+KINDS: dict[Outcome, Kind] = {"better": "better", "worse": "worse", "same": "even", "undecided": "none", "not_comparable": "none"}
+IN_SHORT: dict[Cause, str] = {
+    "client_limited": "not comparable", "failed_requests": "not comparable", "few_repeats": "too few repeats",
+    "uncounted_tokens": "no verdict, tokens not counted",
+}  # fmt: skip
 
 
 class GridCell(NamedTuple):
@@ -27,6 +32,7 @@ class GridCell(NamedTuple):
 
     kind: Kind
     words: str
+    interval: str = ""
     but: str = ""
 
 
@@ -65,35 +71,24 @@ def _own(level: Level, index: int) -> GridCell:
 
 
 def _cell(rows: list[Comparison]) -> GridCell:
-    first = next((row for row in rows if direction(row.metric).higher_is_better), rows[0])
-    kind, words = _outcome(first)
-    others = [row for row in rows if row is not first and is_significant(row) and _outcome(row)[0] != kind]
-    said = [f"{direction(row.metric).title} {_outcome(row)[1].partition(' (')[0]}" for row in others]
-    return GridCell(kind, words, f"but {', '.join(said)}" if said else "")
+    first = next((row for row in rows if higher_is_better(row.metric)), rows[0])
+    others = [row for row in rows if row is not first and row.significant and row.outcome != first.outcome]
+    said = [f"{title(row.metric)} {_outcome(row)[0]}" for row in others]
+    words, interval = _outcome(first)
+    return GridCell(KINDS[first.outcome], words, interval, f"but {', '.join(said)}" if said else "")
 
 
-def _outcome(row: Comparison) -> tuple[Kind, str]:
-    """`1.80x faster (1.70 to 1.90)`, `no significant difference (0.97 to 1.04)`, or what stands in the way of a verdict."""
-    if row.ratio is None or not is_decided(row):
-        return "none", _obstacle(row)
-    interval = row.ci95 or (row.ratio, row.ratio)
-    if not is_significant(row):
-        return "even", f"{NO_DIFFERENCE} {_span(times(row.ratio, interval))[1]}"
-    faster = better_factor(row.metric, row.ratio) > 1
-    if row.ratio < 1:
-        factor, span = _span(times(1 / row.ratio, (1 / interval[1], 1 / interval[0])))
-    else:
-        factor, span = _span(times(row.ratio, interval))
-    return ("better", f"{factor} faster {span}") if faster else ("worse", f"{factor} slower {span}")
+def _outcome(row: Comparison) -> tuple[str, str]:
+    """`1.80x faster` and `(1.70 to 1.90)`, `no significant difference` and its interval, or why there is no test."""
+    if row.why is not None:
+        return IN_SHORT.get(row.why.cause, "no verdict"), ""
+    if row.outcome == "same":
+        return NO_DIFFERENCE, _span(times(row.ratio or 1.0, row.ci95))[1]
+    factor, interval = _span(times(*upright(row)))
+    return f"{factor} {FASTER[row.outcome]}", interval
 
 
 def _span(said: str) -> tuple[str, str]:
     """`1.80x (95% 1.70 to 1.90)` as its factor and its interval in brackets."""
     factor, _, rest = said.partition(" ")
     return factor, rest.replace("(95% ", "(")
-
-
-def _obstacle(row: Comparison) -> str:
-    if UNCOUNTED in row.verdict:
-        return "no verdict, tokens not counted"
-    return next((words for words in (NOT_COMPARABLE, "too few repeats") if words in row.verdict), "no verdict")

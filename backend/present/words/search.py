@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from backend.domain.evaluation.document import Evaluation, Level, SloCheck, VariantResult
 from backend.domain.figures import figure, streams
 from backend.domain.limits.objective import parse
-from backend.present.tables.evaluation import Row
 from backend.present.words.verdicts import quality_cost
 
 METRICS = {"ttft_ms": "TTFT", "tpot_ms": "TPOT", "client_latency_ms": "client latency"}
@@ -26,7 +25,7 @@ def is_search(evaluation: Evaluation) -> bool:
     return bool(evaluation.options.sweep) or any(_checked(result) for result in evaluation.variants)
 
 
-def rows(evaluation: Evaluation) -> list[Row]:
+def rows(evaluation: Evaluation) -> list[dict[str, str]]:
     """How each level kept the objectives, one row a variant and level; none where nothing was searched."""
     return [_row(result.name, level, check) for result in evaluation.variants for level, check in _checked(result)]
 
@@ -35,7 +34,7 @@ def _checked(result: VariantResult) -> Checked:
     return [(level, level.slo) for level in result.levels if level.slo is not None]
 
 
-def _row(name: str, level: Level, check: SloCheck) -> Row:
+def _row(name: str, level: Level, check: SloCheck) -> dict[str, str]:
     return {
         "Variant": name,
         "Load": streams(level.key),

@@ -7,38 +7,49 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from backend.domain.evaluation.comparison import higher_is_better
 from backend.domain.evaluation.document import Comparison, EvaluateOptions, Evaluation, Level, Quality, VariantResult
+from backend.domain.evaluation.task_score import TaskScore
+from backend.domain.evaluation.verdict import Cause, Obstacle, Outcome
 from backend.domain.figures import counted, figure, share, small, streams, times
-from backend.domain.maths.student_t import SIGNIFICANCE
 
 NO_DIFFERENCE = "no significant difference"
-NOT_COMPARABLE = "not comparable"
 INTERLEAVE = {
     "resident": "resident: all servers up, one loaded at a time, in ABBA order",
     "restart": "restart: one server up at a time, in ABBA order",
 }
 
 
-class Direction(NamedTuple):
-    """A metric's plain name and which way is better."""
-
-    title: str
-    higher_is_better: bool
-
-
-DIRECTIONS = {
-    "ttft_ms": Direction("TTFT", False),
-    "tpot_ms": Direction("inter-token latency", False),
-    "client_latency_ms": Direction("client latency", False),
-    "output_tokens_per_s": Direction("output tokens/s", True),
-    "steady_output_tokens_per_s": Direction("steady output tokens/s", True),
+TITLES = {
+    "ttft_ms": "TTFT",
+    "tpot_ms": "inter-token latency",
+    "client_latency_ms": "client latency",
+    "output_tokens_per_s": "output tokens/s",
+    "steady_output_tokens_per_s": "steady output tokens/s",
+}
+FASTER = {"better": "faster", "worse": "slower"}
+OBSTACLES: dict[Cause, str] = {
+    "client_limited": "not comparable: the load generator, not the server, held back the figures of `{variant}`",
+    "failed_requests": "not comparable: {count} of {of} requests to `{variant}` failed",
+    "uncounted_tokens": "no verdict: of `{variant}`, {count:,} of {of:,} answers came without a token count",
+    "no_figures": "no verdict: no repeat gave a figure for both",
+    "unequal_repeats": "no verdict: {count} repeats against {of} of the baseline",
+    "missing_repeats": "no verdict: only {count} of {of} repeats gave a figure for both",
+    "few_repeats": "too few repeats for a verdict ({count}, it takes {of})",
+    "few_samples": "too few samples for a verdict ({count}, it takes {of})",
+    "identical": "no verdict: every repeat gave exactly the baseline's figure, so there is no spread to test against",
+    "no_spread": "no verdict: every repeat gave exactly the same ratio, so there is no spread to test against",
+}
+TASK_OBSTACLES: dict[Cause, str] = {
+    "identical": "the same score on every sample",
+    "no_spread": "no verdict: there is no spread to test against",
 }
 
 
-def direction(metric: str) -> Direction:
+def title(metric: str) -> str:
     """`ttft_ms_p50` and `ttft_ms` share a title; the median is the figure meant unless the name says otherwise."""
-    base = next((name for name in DIRECTIONS if metric == name or metric.startswith(f"{name}_")), None)
-    return DIRECTIONS[base] if base else Direction(metric.replace("_", " "), False)
+    base = next((name for name in TITLES if metric == name or metric.startswith(f"{name}_")), None)
+    return TITLES[base] if base else metric.replace("_", " ")
 
 
 def throughput(level: Level) -> str:
@@ -47,31 +58,6 @@ def throughput(level: Level) -> str:
         return f"{figure(level.output_tokens_per_s)} tokens/s"
     requests = [] if level.requests_per_s is None else [f"{figure(level.requests_per_s)} requests/s"]
     return ", ".join([*requests, "tokens not counted"])
-
-
-def better_factor(metric: str, ratio: float) -> float:
-    """How many times better the variant is: above 1 better, below 1 worse."""
-    return ratio if direction(metric).higher_is_better else 1 / ratio
-
-
-def decided(metric: str, ratio: float, interval: tuple[float, float], significant: bool) -> str:
-    """The verdict of a test: `faster by 1.80x (95% 1.70 to 1.90)`, `slower by ...`, `no significant difference (...)`."""
-    if not significant:
-        return f"{NO_DIFFERENCE} ({times(ratio, interval)})"
-    faster = better_factor(metric, ratio) > 1
-    # Said as a factor above 1 either way, so the interval turns over with it.
-    if ratio < 1:
-        ratio, interval = 1 / ratio, (1 / interval[1], 1 / interval[0])
-    return f"{'faster' if faster else 'slower'} by {times(ratio, interval)}"
-
-
-def is_decided(row: Comparison) -> bool:
-    """A test was made; otherwise the verdict says why not."""
-    return row.p_value is not None
-
-
-def is_significant(row: Comparison) -> bool:
-    return row.p_value is not None and row.p_value <= SIGNIFICANCE
 
 
 def load_asked(options: EvaluateOptions) -> tuple[str, str]:
@@ -138,57 +124,91 @@ def _compared(compared: int, asked: int | None) -> str:
     return counted(compared, "answer") if asked in {None, compared} else f"{compared} of {asked} answers"
 
 
+def verdict(row: Comparison) -> str:
+    """`faster by 1.80x (95% 1.70 to 1.90)`, `no significant difference (...)`, or why there is no test, after the ratio where
+    that compares anything."""
+    if row.why is not None:
+        reason = obstacle(row.why)
+        return reason if row.ratio is None or row.outcome == "not_comparable" else f"{times(row.ratio, row.ci95)}, {reason}"
+    if row.outcome == "same":
+        return f"{NO_DIFFERENCE} ({times(row.ratio or 1.0, row.ci95)})"
+    return f"{FASTER[row.outcome]} by {times(*upright(row))}"
+
+
+def upright(row: Comparison) -> tuple[float, tuple[float, float] | None]:
+    """Ratio and interval as a factor above 1 either way: below it both turn over."""
+    ratio = row.ratio or 1.0
+    if ratio >= 1:
+        return ratio, row.ci95
+    return 1 / ratio, (1 / row.ci95[1], 1 / row.ci95[0]) if row.ci95 else None
+
+
+def obstacle(why: Obstacle) -> str:
+    """Why no test was made."""
+    return OBSTACLES[why.cause].format(**dict(why))
+
+
+def task_verdict(score: TaskScore) -> str | None:
+    """`worse (-0.300, 95% -0.412 to -0.188)`; None where it was not compared."""
+    if score.why is not None:
+        return TASK_OBSTACLES.get(score.why.cause) or obstacle(score.why)
+    if score.outcome is None or score.difference is None or score.ci95 is None:
+        return None
+    low, high = map(_signed, score.ci95)
+    word = NO_DIFFERENCE if score.outcome == "same" else score.outcome
+    return f"{word} ({_signed(score.difference)}, 95% {low} to {high})"
+
+
+def _signed(value: float) -> str:
+    return f"{'+' if value > 0 else ''}{figure(value)}"
+
+
 def sentence(rows: list[Comparison], quality: Quality | None) -> str:
     """The verdict on one variant at one level: throughput, then the latencies, then what it costs in quality.
 
     `rows` are the comparisons of one variant at one concurrency, at least one.
     """
-    ordered = sorted(rows, key=lambda row: not direction(row.metric).higher_is_better)
-    tested = [_tested(row) for row in ordered if is_decided(row)]
-    rest = [row for row in ordered if not is_decided(row)]
+    ordered = sorted(rows, key=lambda row: not higher_is_better(row.metric))
+    tested = [_tested(row) for row in ordered if row.why is None]
     # A reason that holds for several metrics is said once, with their ratios before it.
-    reasons = dict.fromkeys(_reason(row) for row in rest)
-    untested = [_untested([row for row in rest if _reason(row) == reason], reason) for reason in reasons]
+    reasons = dict.fromkeys(row.why for row in ordered if row.why is not None)
+    untested = [_untested([row for row in ordered if row.why == why], why) for why in reasons]
     if untested and not tested:
         untested[0] = f"`{rows[0].variant}` against `{rows[0].baseline}`: {untested[0]}"
     return f"At {streams(rows[0].key)} {'; '.join([*tested, *untested, quality_cost(quality)])}."
 
 
 def _tested(row: Comparison) -> str:
-    title = direction(row.metric).title
-    if not direction(row.metric).higher_is_better:
-        return f"{title} {row.verdict if is_significant(row) else NO_DIFFERENCE}"
+    name = title(row.metric)
+    if not higher_is_better(row.metric):
+        return f"{name} {verdict(row) if row.significant else NO_DIFFERENCE}"
     shown = times(row.ratio or 1.0, row.ci95)
-    if is_significant(row):
+    if row.significant:
         factor, _, interval = shown.partition(" ")
-        return f"`{row.variant}` gives {factor} the {title} of `{row.baseline}` {interval}"
-    return f"`{row.variant}` shows {NO_DIFFERENCE} in {title} from `{row.baseline}`, {shown}"
+        return f"`{row.variant}` gives {factor} the {name} of `{row.baseline}` {interval}"
+    return f"`{row.variant}` shows {NO_DIFFERENCE} in {name} from `{row.baseline}`, {shown}"
 
 
-def _untested(rows: list[Comparison], reason: str) -> str:
+def _untested(rows: list[Comparison], why: Obstacle) -> str:
     """`output tokens/s 1.31x, TTFT 0.52x, too few repeats ...`; no ratios where they would compare nothing."""
-    if NOT_COMPARABLE in reason:
-        return reason
-    named = [(direction(row.metric).title, row) for row in rows]
-    shown = [title if row.ratio is None else f"{title} {times(row.ratio, row.ci95)}" for title, row in named]
-    return f"{', '.join(shown)}, {reason}"
-
-
-def undecided(ratio: float | None, interval: tuple[float, float] | None, reason: str) -> str:
-    """The verdict where no test was made: the ratio, where it compares anything, and why there is no verdict."""
-    return reason if ratio is None or NOT_COMPARABLE in reason else f"{times(ratio, interval)}, {reason}"
-
-
-def _reason(row: Comparison) -> str:
-    return row.verdict if row.ratio is None else row.verdict.removeprefix(f"{times(row.ratio, row.ci95)}, ")
+    if why.outcome == "not_comparable":
+        return obstacle(why)
+    shown = [title(row.metric) + ("" if row.ratio is None else f" {times(row.ratio, row.ci95)}") for row in rows]
+    return f"{', '.join(shown)}, {obstacle(why)}"
 
 
 class Verdict(NamedTuple):
-    """One sentence, with the variant and level that it is about."""
+    """One sentence, with the variant and level that it is about; `rows` are what it says."""
 
     variant: str
     concurrency: int
+    rows: list[Comparison]
     text: str
+
+    @property
+    def throughput(self) -> Outcome | None:
+        """Of output tokens/s; None where it was not compared."""
+        return next((row.outcome for row in self.rows if higher_is_better(row.metric)), None)
 
 
 def by_level(evaluation: Evaluation) -> dict[tuple[str, int | str], list[Comparison]]:
@@ -206,7 +226,7 @@ def verdicts(evaluation: Evaluation) -> list[Verdict]:
         for level in result.levels:
             rows = compared.get((result.name, level.key))
             if rows:
-                found.append(Verdict(result.name, level.concurrency, sentence(rows, result.quality)))
+                found.append(Verdict(result.name, level.concurrency, rows, sentence(rows, result.quality)))
     return found
 
 

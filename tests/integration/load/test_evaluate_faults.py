@@ -16,7 +16,7 @@ from backend.domain.evaluation.document import Evaluation, VariantResult
 from backend.domain.jobs.jobs import JobState
 from backend.domain.maths.intervals import wilson
 from backend.present.charts import evaluation
-from backend.present.words.verdicts import quality_cost
+from backend.present.words.verdicts import quality_cost, verdict
 from backend.service import Workspace
 from backend.service.evaluations import evaluations
 from backend.service.jobs import supervisors
@@ -95,7 +95,7 @@ def test_answers_without_a_count_have_no_throughput_in_tokens_anywhere(measured:
 
 def test_a_variant_whose_tokens_were_not_counted_gets_no_verdict_on_them(measured: tuple[Evaluation, str]) -> None:
     name = of(measured[0], "no_usage").name
-    said = {row.metric: row.verdict for row in measured[0].comparison if row.variant == name}
+    said = {row.metric: verdict(row) for row in measured[0].comparison if row.variant == name}
     reason = f"no verdict: of `{name}`, 2 of 2 answers came without a token count"
     assert said["output_tokens_per_s"] == said["tpot_ms"] == reason
     assert "token count" not in said["ttft_ms_p50"]
@@ -117,7 +117,7 @@ def test_no_verdict_is_given_on_them_and_the_report_names_the_errors(measured: t
     document, report = measured
     failed = {result.name for result in document.variants if result.levels[0].invocation_errors}
     rows = [row for row in document.comparison if row.variant in failed]
-    assert rows and all("not comparable" in row.verdict or row.ratio is None for row in rows)
+    assert rows and all(row.outcome == "not_comparable" or row.ratio is None for row in rows)
     for kind in set(FAULTS.values()):
         assert f"2 ({kind} 2)" in report
     assert "2 of 2 requests failed" in report

@@ -60,7 +60,7 @@ def test_what_cannot_be_scored_is_said_before_the_start(installed: Workspace, va
 def scored(document: Evaluation) -> Evaluation:
     told = {"task": "sums", "metric": "acc", "stderr": 0.05, "samples": 100, "higher_is_better": True}
     made = [TaskScore(value=value, harness="lm-eval 0.4.13", sha256="ab" * 32, **told) for value in (0.62, 0.5)]
-    made[1] = made[1].model_copy(update={"difference": -0.12, "ci95": (-0.2, -0.04), "p_value": 0.003, "verdict": "worse"})
+    made[1] = made[1].model_copy(update={"difference": -0.12, "ci95": (-0.2, -0.04), "p_value": 0.003, "outcome": "worse"})
     results = [result.model_copy(update={"tasks": [score]}) for result, score in zip(document.variants, made, strict=False)]
     return document.model_copy(update={"variants": results})
 
@@ -71,7 +71,8 @@ def test_scores_stand_under_quality_with_what_measured_them(home: Workspace) -> 
     (table,) = [table.value for table in at.table if "Task" in table.value.columns]
     assert list(table["Score"]) == ["0.620\u00a0±\u00a00.050", "0.500\u00a0±\u00a00.050"]
     assert [cell.replace("\\", "") for cell in table["Task"]] == ["sums, acc (100)", "sums, acc (100)"]
-    assert list(table["Against the baseline"]) == ["the baseline", "worse"]
+    against = [cell.replace("\\", "") for cell in table["Against the baseline"]]
+    assert against == ["the baseline", "worse (-0.120, 95% -0.200 to -0.0400)"]
     assert "Measured by lm-eval 0.4.13 on the served variants" in studio.says(at)
 
 

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.results import chart_grid
-from backend.domain.evaluation.comparison import compare
+from backend.domain.evaluation.comparison import SIGNIFICANCE, compare
 from backend.domain.evaluation.document import Comparison, Evaluation
+from backend.domain.evaluation.verdict import outcome
 from backend.present.words.grid import GridCell, grid
-from backend.present.words.verdicts import is_significant
 from tests.simulated import evaluation, level, result
 
 
@@ -36,12 +36,13 @@ def test_the_baseline_comes_first_with_its_figure_and_every_row_has_its_quality(
 def test_faster_slower_and_no_difference_are_said_with_their_intervals() -> None:
     document = evaluation(names=["original", "fast", "slow", "same"], speeds=[1, 2, 0.5, 1.0], levels=[4])
     assert cells(document, "fast")[4].kind == "better"
-    assert "x faster (" in cells(document, "fast")[4].words
+    assert cells(document, "fast")[4].words.endswith("x faster")
     assert cells(document, "slow")[4].kind == "worse"
     factor, _, words = cells(document, "slow")[4].words.partition("x ")
     assert float(factor) > 1
-    assert words.startswith("slower (")
-    assert cells(document, "same")[4].words.startswith("no significant difference (")
+    assert words == "slower"
+    assert cells(document, "same")[4].words == "no significant difference"
+    assert all(cells(document, name)[4].interval.startswith("(") for name in ("fast", "slow", "same"))
 
 
 @pytest.mark.parametrize(
@@ -69,7 +70,7 @@ def test_too_few_repeats_and_levels_without_a_rival_have_no_verdict() -> None:
 def test_a_latency_that_was_decided_the_other_way_is_not_hidden() -> None:
     document = evaluation(names=["original", "fast"], speeds=[1, 2], levels=[4])
     rows = [
-        row.model_copy(update={"ratio": 1.5, "ci95": (1.4, 1.6), "p_value": 0.001, "verdict": "slower"})
+        row.model_copy(update={"ratio": 1.5, "ci95": (1.4, 1.6), "p_value": 0.001, "outcome": "worse"})
         if row.metric.startswith("ttft") else row
         for row in document.comparison
     ]  # fmt: skip
@@ -81,10 +82,10 @@ def test_a_latency_that_was_decided_the_other_way_is_not_hidden() -> None:
 def test_the_word_is_the_tests_and_the_interval_encloses_the_factor(ratio: float, width: float, p: float) -> None:
     row = Comparison(
         concurrency=4, metric="output_tokens_per_s", baseline="original", variant="other",
-        ratio=ratio, ci95=(ratio / width, ratio * width), p_value=p, verdict="",
+        ratio=ratio, ci95=(ratio / width, ratio * width), p_value=p, why=None, outcome=outcome(p <= SIGNIFICANCE, ratio > 1),
     )  # fmt: skip
     cell = cells(compared().model_copy(update={"comparison": [row]}), "other")[4]
-    expected = ("better" if ratio > 1 else "worse") if is_significant(row) else "even"
+    expected = ("better" if ratio > 1 else "worse") if row.significant else "even"
     assert cell.kind == expected or ratio == 1
     assert ("faster" in cell.words) is (cell.kind == "better")
 

@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from backend.domain.evaluation.comparison import HEADLINE, compare, holm
+from backend.domain.evaluation.comparison import HEADLINE, compare, higher_is_better, holm
 from backend.domain.evaluation.document import Comparison, Level, Quality
+from backend.domain.evaluation.verdict import outcome
 from backend.domain.figures import times
-from backend.present.words.verdicts import decided, is_significant, quality_cost, sentence, verdicts
+from backend.present.words.verdicts import quality_cost, sentence, verdict, verdicts
 from tests.simulated import aa_results, evaluation, level, quality, result
 
 METRICS = ("ttft_ms_p50", "tpot_ms_p50", "client_latency_ms_p50", "output_tokens_per_s")
@@ -42,7 +43,7 @@ def test_the_interval_is_the_paired_t_interval_on_log_ratios() -> None:
     assert row.ratio == pytest.approx(math.exp(sum(logs) / 5))
     assert row.ci95 == pytest.approx((math.exp(low), math.exp(high)))
     assert row.p_value == pytest.approx(expected.pvalue)
-    assert row.verdict.startswith("faster by 1.31x (95% ")
+    assert verdict(row).startswith("faster by 1.31x (95% ")
 
 
 def test_holm_steps_down_as_in_the_paper() -> None:
@@ -77,19 +78,19 @@ def test_verdict_and_interval_never_contradict_each_other(speeds: list[float], r
         assert row.ci95[0] <= row.ratio <= row.ci95[1]
         if repeats < 5:
             assert row.p_value is None
-            assert "too few repeats for a verdict" in row.verdict
+            assert "too few repeats for a verdict" in verdict(row)
             continue
         outside = row.ci95[0] > 1 or row.ci95[1] < 1
-        assert outside == is_significant(row) == row.verdict.startswith(("faster", "slower"))
-        shown = [float(x) for x in re.findall(r"\d+\.\d+|\d+", row.verdict.split("95%")[1])]
-        assert outside == (shown[0] > 1 or shown[1] < 1), row.verdict
+        assert outside == row.significant == verdict(row).startswith(("faster", "slower"))
+        shown = [float(x) for x in re.findall(r"\d+\.\d+|\d+", verdict(row).split("95%")[1])]
+        assert outside == (shown[0] > 1 or shown[1] < 1), verdict(row)
         if outside:
             better = (row.ratio > 1) == ("tokens" in row.metric)
-            assert row.verdict.startswith("faster" if better else "slower")
+            assert verdict(row).startswith("faster" if better else "slower")
 
 
 def test_a_hundred_comparisons_of_a_model_with_itself_name_a_difference_in_at_most_ten() -> None:
-    false = sum(any(is_significant(row) for row in compare(aa_results(seed))) for seed in range(100))
+    false = sum(any(row.significant for row in compare(aa_results(seed))) for seed in range(100))
     assert false <= 10
 
 
@@ -99,7 +100,7 @@ def test_a_real_difference_is_found_in_most_evaluations() -> None:
     for seed in range(50):
         sides = [result("original", [level(4, 1.0, seed=seed)]), result("w8a8", [level(4, 1.31, seed=seed + 500)])]
         rows = {row.metric: row for row in compare(sides)}
-        found += rows["output_tokens_per_s"].verdict.startswith("faster by 1.")
+        found += verdict(rows["output_tokens_per_s"]).startswith("faster by 1.")
     assert found >= 45
 
 
@@ -122,22 +123,22 @@ def test_few_repeats_give_a_figure_without_a_verdict(repeats: int, has_interval:
         assert row.ratio is not None
         assert row.p_value is None
         assert (row.ci95 is not None) == has_interval
-        assert "too few repeats for a verdict" in row.verdict
-        assert "faster" not in row.verdict
+        assert "too few repeats for a verdict" in verdict(row)
+        assert "faster" not in verdict(row)
 
 
 def test_repeats_without_any_spread_get_a_sentence_instead_of_a_verdict() -> None:
     same = _compare(_throughputs(*[50.0] * 5), _throughputs(*[50.0] * 5))["output_tokens_per_s"]
     scaled = _compare(_throughputs(1, 2, 3, 4, 5), _throughputs(2, 4, 6, 8, 10))["output_tokens_per_s"]
-    assert "exactly the baseline's figure" in same.verdict
-    assert "exactly the same ratio" in scaled.verdict
+    assert "exactly the baseline's figure" in verdict(same)
+    assert "exactly the same ratio" in verdict(scaled)
     assert (same.ratio, scaled.ratio) == pytest.approx((1.0, 2.0))
 
 
 @pytest.mark.parametrize("odd", [0.0, math.nan, math.inf, -1.0])
 def test_a_repeat_without_a_usable_figure_takes_the_verdict_away(odd: float) -> None:
     row = _compare(_throughputs(50, 51, 52, 53, 54), _throughputs(80, 81, odd, 83, 84))["output_tokens_per_s"]
-    assert "only 4 of 5 repeats gave a figure for both" in row.verdict
+    assert "only 4 of 5 repeats gave a figure for both" in verdict(row)
     assert row.ratio == pytest.approx(1.58, abs=0.03)
     assert (row.ci95, row.p_value) == (None, None)
 
@@ -145,26 +146,26 @@ def test_a_repeat_without_a_usable_figure_takes_the_verdict_away(odd: float) -> 
 def test_a_metric_that_nobody_measured_has_no_ratio() -> None:
     row = _compare(_throughputs(*range(1, 6)), _throughputs(*range(1, 6)))["ttft_ms"]
     assert row.ratio is None
-    assert row.verdict == "no verdict: no repeat gave a figure for both"
+    assert verdict(row) == "no verdict: no repeat gave a figure for both"
 
 
 def test_levels_without_blocks_and_unequal_repeats_are_said() -> None:
     assert all(row.ratio is None for row in _compare(_with_blocks([]), _with_blocks([])).values())
     unequal = _compare(level(4, repeats=5), level(4, repeats=6, seed=1))["output_tokens_per_s"]
-    assert "6 repeats against 5" in unequal.verdict
+    assert "6 repeats against 5" in verdict(unequal)
 
 
 @pytest.mark.parametrize("held_back", ["original", "w8a8"])
 def test_a_level_that_the_client_held_back_is_not_compared(held_back: str) -> None:
     sides = {name: level(4, seed=i, client_limited=name == held_back) for i, name in enumerate(("original", "w8a8"))}
     for row in _compare(sides["original"], sides["w8a8"]).values():
-        assert row.verdict == (f"not comparable: the load generator, not the server, held back the figures of `{held_back}`")
+        assert verdict(row) == (f"not comparable: the load generator, not the server, held back the figures of `{held_back}`")
         assert row.p_value is None
 
 
 def test_more_than_one_error_in_a_hundred_is_not_compared_and_one_is() -> None:
     failing = _compare(level(4), level(4, seed=1, invocations=100, invocation_errors=2))
-    assert {row.verdict for row in failing.values()} == {"not comparable: 2 of 100 requests to `w8a8` failed"}
+    assert {verdict(row) for row in failing.values()} == {"not comparable: 2 of 100 requests to `w8a8` failed"}
     passing = _compare(level(4), level(4, seed=1, invocations=100, invocation_errors=1))
     assert all(row.p_value is not None for row in passing.values())
 
@@ -186,7 +187,7 @@ def test_a_lone_variant_and_levels_of_one_side_only_are_no_comparison() -> None:
 def test_no_figures_whatever_raise_and_the_answer_is_valid_json(a: list[dict[str, float]], b: list[dict[str, float]]) -> None:
     rows = _compare(_with_blocks(a), _with_blocks(b))
     for row in rows.values():
-        assert row.verdict
+        assert verdict(row)
         assert Comparison.model_validate_json(row.model_dump_json()) == row
     assert sentence(list(rows.values()), None)
 
@@ -205,7 +206,8 @@ def test_no_figures_whatever_raise_and_the_answer_is_valid_json(a: list[dict[str
 def test_a_verdict_names_direction_factor_and_interval(
     metric: str, ratio: float, interval: tuple[float, float], says: str
 ) -> None:
-    assert decided(metric, ratio, interval, significant=True) == says
+    row = _row(metric, ratio, interval, 0.001)
+    assert (row.outcome, verdict(row)) == ("better" if "faster" in says else "worse", says)
 
 
 def test_factors_far_from_one_stay_readable() -> None:
@@ -213,10 +215,10 @@ def test_factors_far_from_one_stay_readable() -> None:
 
 
 def _row(metric: str, ratio: float, interval: tuple[float, float], p: float) -> Comparison:
-    verdict = decided(metric, ratio, interval, p <= 0.05)
     return Comparison(
-        concurrency=4, metric=metric, baseline="original", variant="w8a8", ratio=ratio, ci95=interval, p_value=p, verdict=verdict
-    )
+        concurrency=4, metric=metric, baseline="original", variant="w8a8", ratio=ratio, ci95=interval, p_value=p, why=None,
+        outcome=outcome(p <= 0.05, (ratio > 1) == higher_is_better(metric)),
+    )  # fmt: skip
 
 
 def test_the_sentence_names_speed_direction_and_quality_cost() -> None:

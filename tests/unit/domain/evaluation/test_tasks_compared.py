@@ -16,6 +16,7 @@ from backend.evaluate.report.content import content
 from backend.present.charts import evaluation
 from backend.present.report import Extras
 from backend.present.tables import tasks
+from backend.present.words.verdicts import task_verdict as said
 from tests import measured
 
 
@@ -35,12 +36,12 @@ def test_a_score_is_compared_by_sample_and_said_in_words() -> None:
         2: [of_samples(score(0.6), right(range(60)))],
         3: [of_samples(score(0.62), right(range(62)))],
     })  # fmt: skip
-    assert found[0][0].verdict is None and found[0][0].difference is None
+    assert found[0][0].outcome is None and found[0][0].difference is None
     worse, same, close = found[1][0], found[2][0], found[3][0]
-    assert worse.verdict is not None and worse.verdict.startswith("worse (-0.300, 95% -0.") and worse.compared == 100
+    assert worse.outcome == "worse" and said(worse).startswith("worse (-0.300, 95% -0.") and worse.compared == 100
     assert worse.ci95 is not None and worse.ci95[1] < 0 and worse.p_value is not None and worse.p_value < 0.001
     for each in (same, close):
-        assert each.verdict is not None and each.verdict.startswith("no significant difference")
+        assert each.outcome == "same" and said(each).startswith("no significant difference")
         assert each.ci95 is not None and each.ci95[0] <= 0 <= each.ci95[1]
 
 
@@ -60,20 +61,20 @@ def test_lower_may_be_better_and_a_figure_that_is_no_mean_goes_by_its_errors() -
     second = of_samples(score(30.0, "ter", higher_is_better=False, stderr=1.0), each)
     assert first.each is None
     found = compare({0: [first], 1: [second]})[1][0]
-    assert found.verdict is not None and found.verdict.startswith("better (-10.0, 95% -12.8 to -7.23)")
+    assert found.outcome == "better" and said(found).startswith("better (-10.0, 95% -12.8 to -7.23)")
 
 
 def test_few_samples_give_figures_without_a_verdict() -> None:
     few = SAMPLES_FOR_VERDICT - 1
     pair = [of_samples(score(k / few, samples=few), right(range(k), few)) for k in (few, 0)]
     found = compare({0: [pair[0]], 1: [pair[1]]})[1][0]
-    assert found.verdict == "too few samples for a verdict (19, it takes 20)" and found.p_value is None
+    assert said(found) == "too few samples for a verdict (19, it takes 20)" and found.p_value is None
     assert found.difference == -1
 
 
 def test_what_the_baseline_was_not_scored_on_is_not_compared() -> None:
     found = compare({1: [of_samples(score(0.3), right(range(30)))]})
-    assert found[1][0].verdict is None and found[1][0].difference is None
+    assert said(found[1][0]) is None and found[1][0].difference is None
     assert compare({}) == {}
 
 

@@ -29,7 +29,7 @@ from backend.present.charts import evaluation as charts
 from backend.present.presets import measurement
 from backend.present.words import costs as cost_words
 from backend.present.words.grid import grid
-from backend.present.words.verdicts import sentence
+from backend.present.words.verdicts import sentence, verdict
 from tests.simulated import evaluation, level, quality, result, uncounted
 
 SILENT = uncounted(level(4, 1.5, seed=1, requests_per_s=1.5))
@@ -102,11 +102,11 @@ def test_there_is_no_verdict_on_tokens_with_the_reason_and_one_on_the_first_toke
     rows = {row.metric: row for row in document(made).comparison}
     on_tokens = rows["output_tokens_per_s"]
     assert (on_tokens.ratio, on_tokens.p_value) == (None, None)
-    assert on_tokens.verdict.startswith("no verdict: of `silent`, ") and "without a token count" in on_tokens.verdict
+    assert verdict(on_tokens).startswith("no verdict: of `silent`, ") and "without a token count" in verdict(on_tokens)
     assert rows["ttft_ms_p50"].p_value is not None
-    assert on_tokens.verdict in sentence(list(rows.values()), None)
+    assert verdict(on_tokens) in sentence(list(rows.values()), None)
     turned = compare([result("silent", [made]), result("counted", [level(4)])])
-    assert "of `silent`, " in next(row.verdict for row in turned if row.metric == "output_tokens_per_s")
+    assert "of `silent`, " in next(verdict(row) for row in turned if row.metric == "output_tokens_per_s")
 
 
 def test_the_grid_and_the_reports_cards_give_requests_instead() -> None:
