@@ -1,0 +1,166 @@
+"""The schema: jobs and their events, artifacts, evaluations, supervisors, models, the catalog, presets, prices
+
+It bears the number of the last of eight that led here before the first release, so that the homes of those days open as they are.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+from alembic import op
+
+from backend.store.tables import Aware
+
+revision = "0008"
+down_revision = None
+branch_labels = None
+depends_on = None
+
+
+def _columns(kind: Any, *names: str) -> list[sa.Column[Any]]:
+    return [sa.Column(name, kind, nullable=False) for name in names]
+
+
+def _optional(kind: Any, *names: str) -> list[sa.Column[Any]]:
+    return [sa.Column(name, kind, nullable=True) for name in names]
+
+
+def upgrade() -> None:
+    op.create_table(
+        "artifacts",
+        *_columns(sa.String(), "id", "job_id", "model", "recipe", "recipe_hash", "path"),
+        *_columns(sa.BigInteger(), "bytes"),
+        *_columns(Aware(timezone=True), "created_at"),
+        *_columns(sa.Text(), "manifest"),
+        sa.PrimaryKeyConstraint("id"),
+    )
+    op.create_index("ix_artifacts_created", "artifacts", ["created_at"])
+    op.create_index("ix_artifacts_job_id", "artifacts", ["job_id"])
+    op.create_index("ix_artifacts_model_created", "artifacts", ["model", "created_at"])
+    op.create_index("ix_artifacts_recipe_hash", "artifacts", ["recipe_hash"])
+    op.create_table(
+        "catalog",
+        *_columns(sa.String(), "source", "name", "origin"),
+        *_columns(sa.Integer(), "rank", "position"),
+        *_columns(Aware(timezone=True), "created_at"),
+        *_columns(sa.Text(), "words"),
+        *_optional(sa.String(), "hub"),
+        *_columns(sa.String(), "family"),
+        *_optional(sa.String(), "licence"),
+        *_columns(sa.BigInteger(), "parameters"),
+        *_columns(sa.Integer(), "context"),
+        *_columns(sa.BigInteger(), "kv_bytes_per_token"),
+        *_columns(sa.Boolean(), "preoptimized", "precompiled"),
+        *_columns(sa.String(), "quantization", "speculative_decoding", "speculative_decoding_with_provided_draft", "shape"),
+        *_columns(sa.Text(), "card"),
+        sa.PrimaryKeyConstraint("source"),
+    )
+    op.create_index("ix_catalog_family", "catalog", ["family"])
+    op.create_index("ix_catalog_hub", "catalog", ["hub"])
+    op.create_index("ix_catalog_licence", "catalog", ["licence"])
+    op.create_index("ix_catalog_name", "catalog", ["name"])
+    op.create_index("ix_catalog_order", "catalog", ["rank", "position", "created_at"])
+    op.create_index("ix_catalog_origin", "catalog", ["origin"])
+    op.create_index("ix_catalog_shape", "catalog", ["shape"])
+    op.create_table(
+        "catalog_fits",
+        *_columns(sa.String(), "target", "kind", "shape"),
+        sa.PrimaryKeyConstraint("target", "kind", "shape"),
+        sqlite_with_rowid=False,
+    )
+    op.create_table(
+        "catalog_planned",
+        *_columns(sa.String(), "place", "shape"),
+        sa.PrimaryKeyConstraint("place", "shape"),
+        sqlite_with_rowid=False,
+    )
+    op.create_table(
+        "catalog_state",
+        *_columns(sa.String(), "name", "value"),
+        sa.PrimaryKeyConstraint("name"),
+    )
+    op.create_table(
+        "evaluations",
+        *_columns(sa.String(), "id", "job_id", "title", "baseline", "path"),
+        *_columns(Aware(timezone=True), "created_at"),
+        *_columns(sa.Text(), "document"),
+        sa.PrimaryKeyConstraint("id"),
+    )
+    op.create_index("ix_evaluations_baseline_created", "evaluations", ["baseline", "created_at"])
+    op.create_index("ix_evaluations_created_at", "evaluations", ["created_at"])
+    op.create_index("ix_evaluations_job_id", "evaluations", ["job_id"])
+    op.create_table(
+        "jobs",
+        *_columns(sa.String(), "id", "kind", "state", "title", "owner"),
+        *_columns(sa.Text(), "spec"),
+        *_optional(sa.String(), "parent", "submission"),
+        *_columns(sa.Float(), "rank"),
+        *_columns(sa.Boolean(), "yields", "exclusive"),
+        *_columns(sa.String(), "lane"),
+        *_columns(sa.Integer(), "attempt"),
+        *_columns(sa.Boolean(), "cancel_requested"),
+        *_optional(sa.Text(), "handle"),
+        *_optional(sa.String(), "supervisor"),
+        *_columns(sa.Integer(), "segment"),
+        *_optional(sa.String(), "phase"),
+        *_optional(sa.Text(), "message"),
+        *_optional(sa.Float(), "progress", "eta_s"),
+        *_optional(sa.Text(), "error", "result"),
+        *_columns(Aware(timezone=True), "created_at"),
+        *_optional(Aware(timezone=True), "started_at", "finished_at", "event_at"),
+        sa.PrimaryKeyConstraint("id"),
+        sa.UniqueConstraint("submission"),
+    )
+    op.create_index("ix_jobs_created", "jobs", ["created_at"])
+    op.create_index("ix_jobs_kind_created", "jobs", ["kind", "created_at"])
+    op.create_index("ix_jobs_kind_title_created", "jobs", ["kind", "title", "created_at"])
+    op.create_index("ix_jobs_state_rank", "jobs", ["state", "rank"])
+    op.create_table(
+        "models",
+        *_columns(sa.String(), "path", "name", "owner"),
+        *_optional(sa.String(), "licence"),
+        *_columns(Aware(timezone=True), "created_at"),
+        *_columns(sa.Text(), "card"),
+        sa.PrimaryKeyConstraint("path"),
+    )
+    op.create_table(
+        "presets",
+        *_columns(sa.String(), "id", "model", "goal", "origin", "target", "hash"),
+        *_columns(sa.Integer(), "rank"),
+        *_columns(Aware(timezone=True), "created_at"),
+        *_columns(sa.Text(), "document"),
+        sa.PrimaryKeyConstraint("id"),
+    )
+    op.create_index("ix_presets_model_goal", "presets", ["model", "goal"])
+    op.create_index("ix_presets_origin", "presets", ["origin"])
+    op.create_table(
+        "prices",
+        *_columns(sa.String(), "instance", "region"),
+        *_columns(sa.Float(), "usd_per_hour"),
+        *_columns(Aware(timezone=True), "as_of"),
+        *_columns(sa.String(), "source"),
+        sa.PrimaryKeyConstraint("instance", "region"),
+    )
+    op.create_table(
+        "supervisors",
+        *_columns(sa.String(), "id", "host"),
+        *_columns(sa.Integer(), "pid"),
+        *_columns(sa.Float(), "process_started"),
+        *_columns(Aware(timezone=True), "heartbeat_at"),
+        *_columns(sa.Boolean(), "stopped"),
+        sa.PrimaryKeyConstraint("id"),
+    )
+    op.create_table(
+        "events",
+        *_columns(sa.Integer(), "id"),
+        *_columns(sa.String(), "job_id"),
+        *_columns(sa.Integer(), "seq"),
+        *_columns(sa.String(), "kind"),
+        *_columns(Aware(timezone=True), "at"),
+        *_columns(sa.Text(), "document"),
+        sa.PrimaryKeyConstraint("id"),
+        sa.UniqueConstraint("job_id", "seq"),
+        sa.ForeignKeyConstraint(["job_id"], ["jobs.id"]),
+    )
+    op.create_index("ix_events_job_kind_seq", "events", ["job_id", "kind", "seq"])
