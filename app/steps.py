@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
+from backend.domain.recipe.methods import QUANTIZE
 from backend.domain.recipe.recipe import Recipe, Step
 
-TITLES = {
-    ("quantize", "w8a8"): "Quantize to 8 bits (w8a8)",
-    ("quantize", "awq"): "Quantize to 4 bits (awq)",
-    ("quantize", "gptq"): "Quantize to 4 bits (gptq)",
-    ("quantize", "rtn"): "Quantize to 4 bits (rtn)",
-    ("quantize", "smoothquant"): "Quantize to 8 bits (smoothquant)",
-    ("quantize", "int8"): "Quantize weights to 8 bits (int8)",
-    ("quantize", "fp8"): "Quantize to FP8 (fp8)",
-    ("quantize", "kv_cache"): "FP8 key-value cache",
+TITLES: dict[tuple[str, str | None], str] = {
+    **{("quantize", name): method.action for name, method in QUANTIZE.items()},
     ("prune", "magnitude"): "Prune by magnitude",
     ("prune", "wanda"): "Prune by Wanda",
     ("prune", "sparsegpt"): "Prune by SparseGPT",
@@ -28,14 +22,7 @@ HELPS = {
     "shard": "Writes the weights one file a device, so that they load sooner.",
 }
 METHOD_HELPS = {
-    ("quantize", "rtn"): "4-bit weights, each rounded to the nearest step: quick, and the mark that the others have to beat.",
-    ("quantize", "awq"): "4-bit weights; input channels that matter are scaled up before rounding.",
-    ("quantize", "gptq"): "4-bit weights; columns not yet rounded make up for the error of those that are.",
-    ("quantize", "w8a8"): "8-bit integers for weights and activations.",
-    ("quantize", "smoothquant"): "8-bit integers for weights and activations, with outliers moved into the weights first.",
-    ("quantize", "int8"): "8-bit weights with 16-bit activations, for GPUs: close to the original at half the size.",
-    ("quantize", "fp8"): "8-bit floating point for weights and activations: no outliers to fear, for newer GPUs.",
-    ("quantize", "kv_cache"): "Leaves the weights alone and stores keys and values of the context in half the bytes.",
+    **{("quantize", name): method.help for name, method in QUANTIZE.items()},
     ("prune", "magnitude"): "Sets the smallest weights to zero. No server here skips zeros, so neither size nor speed gains.",
     ("prune", "wanda"): "Sets weights to zero that are small and see small inputs. Neither size nor speed gains here.",
     ("prune", "sparsegpt"): "Sets weights to zero and corrects the others for it. Neither size nor speed gains here.",

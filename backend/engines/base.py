@@ -7,9 +7,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from backend.domain.recipe.methods import QuantizeMethod
 from backend.domain.recipe.precision import Precision
-
-QuantizeMethod = Literal["w8a8", "awq", "rtn", "gptq", "smoothquant", "int8", "fp8", "kv_cache"]
 
 
 class Pruning(BaseModel):

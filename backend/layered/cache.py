@@ -9,16 +9,29 @@ from __future__ import annotations
 
 import math
 import threading
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backend.domain.errors import WorkError
 
+if TYPE_CHECKING:
+    import torch
+
+FP8_MAX = 448.0
+"""The largest number of E4M3: Micikevicius et al. 2022 (arXiv 2209.05433), table 1."""
+
 
 class Extent(NamedTuple):
-    """The largest absolute key and value of one layer."""
+    """The largest absolute key (after rotary embedding, as vLLM caches it) and value of one layer."""
 
     key: float
     value: float
+
+    def scales(self) -> dict[str, torch.Tensor]:
+        """`k_scale` and `v_scale` [1] fp32, static, one a tensor: stored value = value / scale in E4M3."""
+        import torch
+
+        most = {"k_scale": self.key, "v_scale": self.value}
+        return {name: torch.tensor([value / FP8_MAX if value > 0 else 1.0]) for name, value in most.items()}
 
 
 def recorder() -> Any:
@@ -26,7 +39,6 @@ def recorder() -> Any:
 
     Raises WorkError where a key or value is not finite, which no largest one would show.
     """
-    import torch
     from transformers import DynamicCache
 
     class Recorder(DynamicCache):  # type: ignore[misc]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from backend.domain.errors import WorkError
-from backend.engines.native.search.statistics import Tally, Taps
+from backend.engines.native.statistics import Tally, Taps
 from backend.layered.hidden import Hidden
 from backend.layered.outline import Outline
 from backend.layered.passes import Passes, memory_errors

@@ -11,8 +11,8 @@ import pytest
 from backend.domain.jobs.progress import Silent
 from backend.engines.base import Pruning, QuantizeRequest, QuantizeResult
 from backend.engines.native import quantize
-from backend.engines.native.files import autoawq
 from backend.engines.native.methods import pipelines
+from backend.evaluate.quality.autoawq import dequantized
 from backend.evaluate.quality.quality import score
 from tests.tiny import TEXT, tiny_llama
 
@@ -94,7 +94,7 @@ def test_an_autoawq_checkpoint_holds_what_the_compressed_tensors_one_holds(model
     modules = {name.removesuffix(".qweight") for name in awq if name.endswith(".qweight")}
     assert len(modules) == 14
     for module in modules:
-        mine = autoawq.decompress({key: awq[f"{module}.{key}"] for key in ("qweight", "qzeros", "scales")})
+        mine = dequantized(*(awq[f"{module}.{key}"] for key in ("qweight", "qzeros", "scales")))
         stored = {key: plain[f"{module}.{key}"] for key in ("weight_packed", "weight_zero_point", "weight_shape")}
         stored["weight_scale"] = plain[f"{module}.weight_scale"].float()
         assert torch.equal(mine, decompress(stored, rounding.scheme)["weight"])

@@ -17,17 +17,17 @@ from backend.domain.recipe.recipe import Prune, Quantize, Recipe
 Range = tuple[float, float]
 
 REPORT_SAMPLES = 8
-"""engines/native/pipelines.py: the most sequences where calibration decides nothing."""
+"""engines/native/methods/nearest.py: the most sequences where calibration decides nothing."""
 DEFAULT_TOKENS = 64 * 512
 """engines/base.py, for pruning alone."""
-FULL_SEARCHES = {"awq": 11, "gptq": 6, "sparsegpt": 2, "rtn": 1}
+FULL_SEARCHES = {name: method.searches for name, method in methods.QUANTIZE.items()} | {"sparsegpt": 2}
 """Times that all rows of a matrix meet its Gram matrix beside the report: awq's sample, finalists and clipping, gptq's sweep,
 factor and comparison with rounding, sparsegpt's sweep."""
 SEQUENTIAL = frozenset({"magnitude", "wanda", "sparsegpt"})
 """Each layer runs twice: before it is changed and after."""
 REPORT = 1
 PROBED, PROBED_GROUPS, PROBE_WINDOWS, PROBE_SEQUENCES = 3, 4, 4, 512
-"""engines/native/sensitivity.py: candidates below 16 bits, groups of a layer, windows and sequences."""
+"""engines/native/mixed/sensitivity.py: candidates below 16 bits, groups of a layer, windows and sequences."""
 WINDOW_TOKENS, WINDOWS, WINDOW_PARAMETERS = 512, (8, 24), 4_000_000_000
 """worker/optimize.py: what is scored of the original and of the result."""
 FP32_SHARE: Range = (1.0, 0.05)
@@ -110,7 +110,8 @@ def calibration_tokens(recipe: Recipe) -> int:
     step = recipe.step("quantize")
     if not isinstance(step, Quantize):
         return DEFAULT_TOKENS
-    plain = step.method in {"w8a8", "int8", "fp8"} and methods.tuned(step, "activations") != "static" and not step.kv_cache
+    known, static = methods.of(step), methods.tuned(step, "activations") == "static"
+    plain = known.group_size is None and not known.calibrated and not static and not step.kv_cache
     samples = min(step.samples, REPORT_SAMPLES) if plain and not recipe.step("prune") else step.samples
     return samples * step.length
 

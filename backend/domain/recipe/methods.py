@@ -6,52 +6,115 @@ Where the result can be served is here too, as far as it depends on the method a
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from backend.domain.recipe import precision, recovery
-from backend.domain.recipe.recipe import Prune, Quantize
+
+if TYPE_CHECKING:
+    from backend.domain.recipe.recipe import Prune, Quantize
+
+
+class Kernel(NamedTuple):
+    """What serves a quantization on a GPU. `lowest` and `below` are compute capabilities, `below` excluded."""
+
+    title: str
+    lowest: tuple[int, int]
+    source: str
+    below: tuple[int, int] | None = None
+    below_source: str = ""
+
+    def serves(self, capability: tuple[int, int]) -> bool:
+        return self.lowest <= capability and not (self.below and capability >= self.below)
 
 
 class Method(NamedTuple):
-    """`bits`: those it can, its own first. `group_size`: its own, None where one scale serves an output channel or a matrix."""
+    """A quantization method. Another one is a row here and a module of that name in engines/native/methods (CONTRIBUTING.md)."""
 
     title: str
+    """In lists of techniques."""
+    action: str
+    """On the button that adds the step."""
+    help: str
+    """What it does, in a line."""
     bits: tuple[int, ...]
+    """Those it can, its own first."""
     group_size: int | None
+    """Weights that share a scale, by itself; None where one scale serves an output channel or a matrix."""
     defaults: dict[str, Any]
-    """Further options it takes, with the value of an empty one."""
+    """Further options it takes (`TUNED`), with the value of an empty one."""
     source: str
+    made: str = "INT{bits} ({method})"
+    """What the weights become, in plans."""
     activations: bool = False
     """The input becomes 8 bits too, so the matrix product runs at the 8-bit rate."""
     calibrated: bool = True
     """Calibration text decides what is stored, and not only the reported errors."""
+    kernel: Kernel | None = None
+    """What serves it on a GPU; without one nothing serves the quantized weights."""
+    alternatives: tuple[str, ...] = ("awq", "w8a8", "fp8")
+    """Methods to use instead where this one cannot be, the nearest first."""
+    searches: int = 0
+    """Times that all rows of a matrix meet its Gram matrix, the report left out: what a job's duration is reckoned from."""
 
+
+_SCHEMES = "vLLM 0.32.0, compressed_tensors/schemes"
+_INT8 = Kernel(
+    "INT8 W8A8 (CUTLASS)", (7, 5), f"{_SCHEMES}/compressed_tensors_w8a8_int8.py, get_min_capability", (10, 0),
+    "vLLM issue 54311: its INT8 kernel is not built for compute capability 10.0 and above",
+)  # fmt: skip
+_WEIGHT_ONLY = Kernel("weight-only INT4 (Marlin)", (7, 5), f"{_SCHEMES}/compressed_tensors_wNa16.py, get_min_capability")
+_FP8 = Kernel("FP8 W8A8", (8, 9), f"{_SCHEMES}/compressed_tensors_w8a8_fp8.py, get_min_capability")
 
 QUANTIZE: dict[str, Method] = {
-    "rtn": Method("INT4 (round to nearest)", (4, 8), 128, {"clip": False}, "no paper: plain rounding", calibrated=False),
-    "awq": Method("INT4 (AWQ)", (4,), 128, {"clip": True}, "Lin et al. 2023, arXiv 2306.00978"),
+    "rtn": Method(
+        "INT4 (round to nearest)", "Quantize to 4 bits (rtn)",
+        "4-bit weights, each rounded to the nearest step: quick, and the mark that the others have to beat.",
+        (4, 8), 128, {"clip": False}, "no paper: plain rounding", calibrated=False, kernel=_WEIGHT_ONLY, searches=1,
+    ),
+    "awq": Method(
+        "INT4 (AWQ)", "Quantize to 4 bits (awq)", "4-bit weights; input channels that matter are scaled up before rounding.",
+        (4,), 128, {"clip": True}, "Lin et al. 2023, arXiv 2306.00978", kernel=_WEIGHT_ONLY, alternatives=("w8a8", "fp8"),
+        searches=11,
+    ),
     "gptq": Method(
-        "INT4 (GPTQ)", (4, 8), 128, {"act_order": True, "awq_scales": False, "clip": True},
-        "Frantar et al. 2022, arXiv 2210.17323",
+        "INT4 (GPTQ)", "Quantize to 4 bits (gptq)",
+        "4-bit weights; columns not yet rounded make up for the error of those that are.",
+        (4, 8), 128, {"act_order": True, "awq_scales": False, "clip": True}, "Frantar et al. 2022, arXiv 2210.17323",
+        kernel=_WEIGHT_ONLY, searches=6,
     ),
     "w8a8": Method(
-        "INT8 (W8A8)", (8,), None, {"activations": "dynamic"}, "no paper: plain rounding", activations=True, calibrated=False
+        "INT8 (W8A8)", "Quantize to 8 bits (w8a8)", "8-bit integers for weights and activations.",
+        (8,), None, {"activations": "dynamic"}, "no paper: plain rounding", activations=True, calibrated=False, kernel=_INT8,
+        alternatives=("fp8", "awq"),
     ),
     "smoothquant": Method(
-        "INT8 (SmoothQuant)", (8,), None, {"activations": "dynamic", "strength": 0.5}, "Xiao et al. 2022, arXiv 2211.10438",
-        activations=True,
+        "INT8 (SmoothQuant)", "Quantize to 8 bits (smoothquant)",
+        "8-bit integers for weights and activations, with outliers moved into the weights first.",
+        (8,), None, {"activations": "dynamic", "strength": 0.5}, "Xiao et al. 2022, arXiv 2211.10438", activations=True,
+        kernel=_INT8, alternatives=("w8a8", "fp8", "awq"),
     ),
-    "int8": Method("INT8 weights only", (8,), None, {}, "no paper: plain rounding", calibrated=False),
+    "int8": Method(
+        "INT8 weights only", "Quantize weights to 8 bits (int8)",
+        "8-bit weights with 16-bit activations, for GPUs: close to the original at half the size.",
+        (8,), None, {}, "no paper: plain rounding", "INT8 weights", calibrated=False,
+        kernel=_WEIGHT_ONLY._replace(title="weight-only INT8 (Marlin)"), alternatives=("w8a8", "fp8", "awq"),
+    ),
     "fp8": Method(
-        "FP8", (8,), None, {"activations": "dynamic"}, "Micikevicius et al. 2022, arXiv 2209.05433", activations=True,
-        calibrated=False,
+        "FP8", "Quantize to FP8 (fp8)",
+        "8-bit floating point for weights and activations: no outliers to fear, for newer GPUs.",
+        (8,), None, {"activations": "dynamic"}, "Micikevicius et al. 2022, arXiv 2209.05433", "FP8", activations=True,
+        calibrated=False, kernel=_FP8, alternatives=("w8a8", "awq"),
     ),
-    "kv_cache": Method("FP8 key-value cache", (16,), None, {}, "vLLM, quantized KV cache"),
+    "kv_cache": Method(
+        "FP8 key-value cache", "FP8 key-value cache",
+        "Leaves the weights alone and stores keys and values of the context in half the bytes.",
+        (16,), None, {}, "vLLM, quantized KV cache", alternatives=("fp8", "w8a8"),
+    ),
 }  # fmt: skip
 """In the order in which screens list them. Every method but `kv_cache` also takes `kv_cache: fp8`."""
 
 ORIGINAL_BITS = 16
-_REFUSED = Method("", (8,), None, {}, "")
+_REFUSED = Method("", "", "", (8,), None, {}, "", activations=True)
 PRUNE = {
     "magnitude": "Pruning by magnitude",
     "wanda": "Pruning by Wanda",
@@ -83,6 +146,13 @@ WHY_NOT = {
     ),
 }
 """Techniques that are known and not offered: (reason and what to use instead, source)."""
+
+if TYPE_CHECKING:
+    QuantizeMethod = str
+    KnownMethod = str
+else:
+    QuantizeMethod = Literal[tuple(QUANTIZE)]
+    KnownMethod = Literal[(*QUANTIZE, *(method for _, method in WHY_NOT))]
 
 
 def of(step: Quantize) -> Method:
@@ -169,13 +239,13 @@ def options(step: Quantize) -> dict[str, Any]:
     if step.format != "compressed-tensors":
         found["format"] = step.format
     found |= {name: value for name in MIXED if (value := getattr(step, name)) is not None}
-    fields = Quantize.model_fields
+    fields = type(step).model_fields
     return found | {name: value for name in ("samples", "length") if (value := getattr(step, name)) != fields[name].default}
 
 
 def caches_fp8(step: Any) -> bool:
     """Whether the result says that the key-value cache is FP8."""
-    return isinstance(step, Quantize) and (step.method == "kv_cache" or step.kv_cache is not None)
+    return getattr(step, "technique", None) == "quantize" and (step.method == "kv_cache" or step.kv_cache is not None)
 
 
 def title(step: Quantize) -> str:
@@ -183,8 +253,7 @@ def title(step: Quantize) -> str:
     known = of(step)
     if step.method == "kv_cache":
         return "Scale an FP8 key-value cache"
-    made = f"INT{bits(step)} ({step.method.upper()})" if step.method != "fp8" else "FP8"
-    made = "INT8 weights" if step.method == "int8" else made
+    made = known.made.format(bits=bits(step), method=step.method.upper())
     extra = [word for name, word in (("awq_scales", "AWQ scales"), ("act_order", "activation order")) if tuned(step, name)]
     extra += ["static activations"] if known.activations and tuned(step, "activations") == "static" else []
     extra += ["FP8 key-value cache"] if step.kv_cache else []
@@ -200,7 +269,11 @@ def prune_title(step: Prune) -> str:
 
 def unserved(step: Any, hardware: str, *, model_type: str = "", experts: bool = False) -> tuple[str, str] | None:
     """Why nothing serves the result on `hardware`, and the source; None where vLLM does. `experts`: the model is made of them."""
-    if not isinstance(step, Quantize) or hardware != "cpu":
+    if getattr(step, "technique", None) != "quantize":
+        return None
+    if of(step).kernel is None and bits(step) < ORIGINAL_BITS:
+        return f"vLLM has no kernel for what {step.method} stores: the artifact is for scoring", "capability table"
+    if hardware != "cpu":
         return None
     if experts and step.method != "kv_cache":
         return (
@@ -212,8 +285,8 @@ def unserved(step: Any, hardware: str, *, model_type: str = "", experts: bool = 
             "vLLM's loader of BLOOM cannot read packed weights: use w8a8",
             "vLLM 0.32.0, BloomForCausalLM; `make campaign` tries each family",
         )
-    weights_only = of(step).group_size is not None or step.method == "int8"
-    if (weights_only and bits(step) == 8) or step.eight_bits == "int8":
+    weights_only = not of(step).activations and bits(step) != ORIGINAL_BITS
+    if (weights_only and bits(step) != 4) or step.eight_bits == "int8":
         return (
             "vLLM on a processor reads weight-only formats of 4 bits alone: the artifact is for a GPU",
             "vLLM 0.32.0, CPUWNA16LinearKernel",

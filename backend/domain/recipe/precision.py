@@ -102,7 +102,7 @@ def candidates(options: Mapping[str, Any], eight: Eight) -> tuple[Precision, ...
     """
     mine = own(options)
     found = [mine]
-    if mine.bits == 4:
+    if mine.bits < 8:
         if (mine.group_size or FINER) > FINER:
             found.append(mine.model_copy(update={"group_size": FINER}))
         found.append(Precision(method=eight, bits=8))

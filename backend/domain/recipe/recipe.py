@@ -14,11 +14,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from backend.domain.errors import InvalidRecipe
 from backend.domain.recipe import recovery
+from backend.domain.recipe.methods import KnownMethod
 
 TECHNIQUES = ("prune", "quantize", "speculate", "compile", "shard")
 """In the order in which they run."""
-QuantizeMethod = Literal["awq", "gptq", "smoothquant", "w8a8", "int8", "fp8", "rtn", "kv_cache", "llm-int8", "kvquant"]
-"""The last two are known and refused with the reason (`methods.WHY_NOT`)."""
 
 
 class _Frozen(BaseModel):
@@ -60,7 +59,7 @@ class Prune(_Step):
 
 class Quantize(_Step):
     technique: Literal["quantize"] = "quantize"
-    method: QuantizeMethod
+    method: KnownMethod
     bits: Literal[4, 8] | None = None
     group_size: int | None = Field(None, gt=0)
     symmetric: bool | None = None

@@ -27,19 +27,6 @@ class Capability(NamedTuple):
     source: str = "capability table"
 
 
-class Kernel(NamedTuple):
-    """What serves a quantization on a GPU. `lowest` and `below` are compute capabilities, `below` excluded."""
-
-    title: str
-    lowest: tuple[int, int]
-    source: str
-    below: tuple[int, int] | None = None
-    below_source: str = ""
-
-    def serves(self, capability: tuple[int, int]) -> bool:
-        return self.lowest <= capability and not (self.below and capability >= self.below)
-
-
 _SUPPORTED: dict[tuple[str, str | None, str], frozenset[str]] = {
     **{("quantize", method, "native"): frozenset({"cpu", "cuda"}) for method in QUANTIZE},
     **{("prune", method, "native"): frozenset({"cpu", "cuda"}) for method in PRUNE},
@@ -51,22 +38,7 @@ _SUPPORTED: dict[tuple[str, str | None, str], frozenset[str]] = {
 
 """Where it can be made. `methods.unserved` says where vLLM cannot serve what was made."""
 
-_SCHEMES = "vLLM 0.32.0, compressed_tensors/schemes"
-_INT8 = Kernel(
-    "INT8 W8A8 (CUTLASS)", (7, 5), f"{_SCHEMES}/compressed_tensors_w8a8_int8.py, get_min_capability", (10, 0),
-    "vLLM issue 54311: its INT8 kernel is not built for compute capability 10.0 and above",
-)  # fmt: skip
-_WEIGHT_ONLY = Kernel("weight-only INT4 (Marlin)", (7, 5), f"{_SCHEMES}/compressed_tensors_wNa16.py, get_min_capability")
-_WEIGHT_ONLY_8 = Kernel("weight-only INT8 (Marlin)", (7, 5), f"{_SCHEMES}/compressed_tensors_wNa16.py, get_min_capability")
-KERNELS: dict[str, Kernel] = {
-    "w8a8": _INT8,
-    "int8": _WEIGHT_ONLY_8,
-    "smoothquant": _INT8,
-    "awq": _WEIGHT_ONLY,
-    "gptq": _WEIGHT_ONLY,
-    "rtn": _WEIGHT_ONLY,
-    "fp8": Kernel("FP8 W8A8", (8, 9), f"{_SCHEMES}/compressed_tensors_w8a8_fp8.py, get_min_capability"),
-}
+KERNELS = {name: method.kernel for name, method in QUANTIZE.items() if method.kernel}
 """By quantization method; the others need none of their own."""
 
 BFLOAT16 = ((8, 0), "vLLM 0.32.0, platforms/cuda.py, supported_dtypes")

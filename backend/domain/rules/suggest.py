@@ -13,20 +13,12 @@ from backend.domain.model.facts import ModelFacts
 from backend.domain.model.shapes import linears
 from backend.domain.needs import serving as memory
 from backend.domain.recipe import methods
-from backend.domain.recipe.recipe import TECHNIQUES, Compile, Prune, Quantize, QuantizeMethod, Recipe, Serving, Speculate
+from backend.domain.recipe.recipe import TECHNIQUES, Compile, Prune, Quantize, Recipe, Serving, Speculate
 from backend.domain.recipe.techniques import BFLOAT16, FP8_CACHE, GROUP_SIZE, KERNELS
 from backend.domain.rules import rules
 from backend.domain.rules.facts import Facts
 
-LIKE: dict[str, tuple[QuantizeMethod, ...]] = {
-    "awq": ("w8a8", "fp8"),
-    "gptq": ("awq", "w8a8", "fp8"),
-    "rtn": ("awq", "w8a8", "fp8"),
-    "w8a8": ("fp8", "awq"),
-    "int8": ("w8a8", "fp8", "awq"),
-    "fp8": ("w8a8", "awq"),
-    "smoothquant": ("w8a8", "fp8", "awq"),
-    "kv_cache": ("fp8", "w8a8"),
+LIKE = {name: method.alternatives for name, method in methods.QUANTIZE.items()} | {
     "llm-int8": ("smoothquant", "w8a8", "fp8"),
     "kvquant": ("kv_cache", "fp8"),
 }

@@ -19,7 +19,7 @@ from backend.engines.native.files.resume import State, Work, key_of, versions
 from backend.engines.native.layerwork import LayerWork, planned
 from backend.engines.native.methods import pipelines
 from backend.engines.native.mixed.mix import Mix
-from backend.engines.native.search.statistics import Tally, Taps
+from backend.engines.native.statistics import Tally, Taps
 from backend.layered.hidden import Hidden
 from backend.layered.memory import kept_memory
 from backend.layered.outline import Outline

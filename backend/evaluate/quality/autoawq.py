@@ -46,12 +46,12 @@ class Gemm(Packed):
 
 def dequantized(qweight: torch.Tensor, qzeros: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
     """The weight [out, in] fp32."""
-    numbers, zeros = _unpacked(qweight), _unpacked(qzeros)
+    numbers, zeros = unpacked(qweight), unpacked(qzeros)
     size = len(numbers) // len(zeros)
     return ((numbers - zeros.repeat_interleave(size, 0)).float() * scales.float().repeat_interleave(size, 0)).T.contiguous()
 
 
-def _unpacked(packed: torch.Tensor) -> torch.Tensor:
+def unpacked(packed: torch.Tensor) -> torch.Tensor:
     """int32 [rows, out / 8] as numbers [rows, out]."""
     import torch
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from backend.layered.cache import FP8_MAX
+
 if TYPE_CHECKING:
     import torch
 
 NAMES = ("k_scale", "v_scale")
-FP8_MAX = 448.0
 
 Scales = dict[str, "torch.Tensor"]
 """`k_scale` and `v_scale` of one attention module."""

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from backend.domain.errors import WorkError
+from backend.engines.native import statistics as gram
 from backend.engines.native.group import Stats
-from backend.engines.native.search import gram
-from backend.engines.native.search.statistics import Tally
+from backend.engines.native.statistics import Tally
 from backend.layered import attention
 from backend.layered.attention import causal
 from backend.layered.cache import recorder

@@ -1,4 +1,4 @@
-"""AutoAWQ's GEMM format (`quant_method: awq`): packs integers, zero points and scales as its kernels read them, and back.
+"""AutoAWQ's GEMM format (`quant_method: awq`): packs integers, zero points and scales as its kernels read them.
 
 Layout, from vLLM 0.32.0 (layers/quantization/auto_awq.py): `qweight` int32 [in, out / 8] and `qzeros` int32 [groups, out / 8]
 hold eight unsigned 4-bit numbers each, the outputs in the order 0 2 4 6 1 3 5 7 from the lowest bits up; `scales` [groups, out].
@@ -32,14 +32,6 @@ def compress(values: torch.Tensor, grid: Grid, dtype: torch.dtype) -> dict[str, 
     }
 
 
-def decompress(tensors: dict[str, torch.Tensor]) -> torch.Tensor:
-    """The weight [out, in] fp32 that `qweight`, `qzeros` and `scales` stand for."""
-    numbers, zeros = unpack(tensors["qweight"]), unpack(tensors["qzeros"])
-    size = len(numbers) // len(zeros)
-    offsets = (numbers - zeros.repeat_interleave(size, 0)).float()
-    return (offsets * tensors["scales"].float().repeat_interleave(size, 0)).T.contiguous()
-
-
 def pack(numbers: torch.Tensor) -> torch.Tensor:
     """Numbers 0 to 15 [rows, out] as int32 [rows, out / 8]."""
     import torch
@@ -48,17 +40,6 @@ def pack(numbers: torch.Tensor) -> torch.Tensor:
     shifts = torch.arange(0, EACH * BITS, BITS, dtype=torch.int32, device=numbers.device)
     packed: torch.Tensor = torch.bitwise_left_shift(shaped, shifts).sum(-1, dtype=torch.int32)
     return packed
-
-
-def unpack(packed: torch.Tensor) -> torch.Tensor:
-    """Back to numbers [rows, out] int32."""
-    import torch
-
-    shifts = torch.arange(0, EACH * BITS, BITS, dtype=torch.int32, device=packed.device)
-    numbers = torch.bitwise_right_shift(packed[..., None], shifts) & (2**BITS - 1)
-    place = torch.argsort(torch.tensor(ORDER, device=packed.device))
-    ordered: torch.Tensor = numbers[..., place].reshape(len(packed), -1)
-    return ordered
 
 
 def quantization_config(rounding: Rounding, ignored: list[str]) -> dict[str, Any]:

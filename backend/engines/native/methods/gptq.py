@@ -9,11 +9,16 @@ second sweep after SparseGPT's own; its "Joint Sparsification & Quantization" (a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from backend.engines.native.group import Stats
+from backend.engines.base import QuantizeRequest
+from backend.engines.native.group import Linear, Stats
+from backend.engines.native.methods.awq import Scales
+from backend.engines.native.methods.nearest import Nearest, parted
 from backend.engines.native.methods.obs import BLOCK, factor_of, sweep
-from backend.engines.native.methods.rounding import Grid, Rounding, Snapped, parameters, snapped
+from backend.engines.native.methods.pipelines import Pipeline, grouped
+from backend.engines.native.methods.rounding import Grid, Rounding, Snapped, Write, parameters, snapped
 
 if TYPE_CHECKING:
     import torch
@@ -121,3 +126,35 @@ class _Round:
 
     def grid(self) -> Grid:
         return Grid(self.scale.T.contiguous(), self.zero.T.contiguous().to(self.zero_type))
+
+
+class Swept(Nearest):
+    """GPTQ, over all linears of an input at once: they share the Hessian."""
+
+    every = 3
+    """The sweep makes up for a range not quite the best: the KL of finished models was none the worse (docs/decisions/0012)."""
+
+    def __init__(self, rounding: Rounding, write: Write, *, act_order: bool, clipped: bool) -> None:
+        super().__init__(rounding, write, compared=True, clipped=clipped)
+        self.act_order = act_order
+
+    def snap(self, weights: Sequence[torch.Tensor], linears: Sequence[Linear]) -> list[Snapped]:
+        import torch
+
+        pruned = any(linear.pruned for linear in linears)
+        mask = torch.cat([linear.weight != 0 for linear in linears]) if pruned else None
+        start = self._searched(weights, linears) if self.clipped else None
+        stacked, stats = torch.cat(list(weights)), linears[0].seen()
+        found = quantize(stacked, stats, self.rounding, act_order=self.act_order, start=start, mask=mask)
+        return parted(found, [len(weight) for weight in weights])
+
+
+def gptq(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
+    form, tuning = grouped(request, dtype), request.tuning
+    scaler = Scales(form.rounding) if tuning.get("awq_scales") else None
+    act_order, clipped = bool(tuning.get("act_order")), bool(tuning.get("clip"))
+    swept = Swept(form.rounding, form.write, act_order=act_order, clipped=clipped)
+    return Pipeline(swept, form.config, form.rounding, scaler=scaler, magnitudes=scaler is not None)
+
+
+PIPELINES = {"gptq": gptq}

@@ -1,23 +1,26 @@
-"""Which algorithms a method is made of, one row a method, and what the engine must collect for them.
+"""What a method's pipeline is made of, and what the engine must collect for it.
 
-Knows the algorithms by name and nothing of models, files or tokens.
+A method is a row of domain/recipe/methods.py and an entry of `PIPELINES` in a module of this folder. Knows no model and no text.
 """
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backend.domain.errors import ImpossibleStack
+from backend.domain.recipe.methods import QUANTIZE, TUNED
 from backend.domain.recipe.precision import Precision
-from backend.engines.base import Pruning, QuantizeRequest
+from backend.engines.base import QuantizeRequest
 from backend.engines.native.files import autoawq, schemes
-from backend.engines.native.group import Linear, Producer, Pruner, Rounder, Scaler
-from backend.engines.native.methods import activations, pruning, smoothquant, sparsegpt
-from backend.engines.native.methods.rounders import Kept, Nearest, Swept, Write
-from backend.engines.native.methods.rounding import Rounding, compress
-from backend.engines.native.search.scales import search
+from backend.engines.native.group import Pruner, Rounder, Scaler
+from backend.engines.native.methods import pruning
+from backend.engines.native.methods.rounding import Rounding, Write, compress
 from backend.layered.cache import Extent
 
 if TYPE_CHECKING:
@@ -25,12 +28,8 @@ if TYPE_CHECKING:
 
 KERNEL_MULTIPLE = 32
 """vLLM's CPU kernels take features in multiples of this; other linears stay 16-bit."""
-TUNING = frozenset({"act_order", "awq_scales", "clip", "activations", "strength", "kv_cache", "format"})
+TUNING = frozenset({*TUNED, "kv_cache", "format"})
 """The options of `QuantizeRequest.tuning`."""
-REPORT_SAMPLES, REPORT_TOKENS = 8, 512
-"""Sequences that run, and tokens spread over all that do, where nothing but the reported errors is made of X'X."""
-
-
 Config = Callable[[list[str], Sequence[schemes.Other]], dict[str, Any] | None]
 """From the names that stay 16-bit and the modules rounded otherwise to `quantization_config`; None where nothing need be said."""
 
@@ -59,64 +58,23 @@ class Pipeline:
     """From the largest key and value of a layer to what is stored with its attention (`k_scale`, `v_scale`)."""
 
 
-class Searched:
-    """AWQ's scales."""
-
-    def __init__(self, rounding: Rounding) -> None:
-        self.rounding = rounding
-
-    def scales(self, linears: Sequence[Linear], producer: Producer) -> torch.Tensor:
-        return search(linears, producer, self.rounding)
-
-
-class Smoothed:
-    """SmoothQuant's scales."""
-
-    def __init__(self, strength: float) -> None:
-        self.strength = strength
-
-    def scales(self, linears: Sequence[Linear], producer: Producer) -> torch.Tensor:
-        return smoothquant.scales(linears, producer, self.strength)
-
-
-class Dropped:
-    """Pruning by a mask, or by SparseGPT."""
-
-    def __init__(self, asked: Pruning) -> None:
-        self.asked = asked
-
-    def prune(self, linear: Linear) -> torch.Tensor:
-        weight, stats, asked = linear.weight, linear.stats, self.asked
-        if asked.method == "sparsegpt":
-            return sparsegpt.prune(weight, stats, asked.sparsity, asked.pattern)
-        if asked.method == "wanda":
-            return weight * pruning.by_wanda(weight, stats, asked.sparsity, asked.pattern)
-        return weight * pruning.by_magnitude(weight, asked.sparsity, asked.pattern)
-
-
-class Held:
-    """Zeros that are there already: nothing more is dropped, and what rounds knows where they are."""
-
-    def prune(self, linear: Linear) -> torch.Tensor:
-        return linear.weight.clone()
-
-
 def build(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
     """The algorithms of `request`; `dtype` is the 16-bit type that weights and scales are stored in.
 
     Raises ImpossibleStack for a method or an option that is unknown.
     """
-    if request.method not in METHODS or request.tuning.keys() - TUNING:
-        known = ", ".join(str(method) for method in METHODS if method)
-        raise ImpossibleStack(f"The native engine cannot do {request.method!r} with {request.tuning}: it has {known}.")
-    found = METHODS[request.method](request, dtype)
-    if _caches(request):
-        found = replace(found, cache=activations.cache_scales, samples=None)
+    methods = makers()
+    if request.method not in methods or request.tuning.keys() - TUNING:
+        names = ", ".join(method for method in QUANTIZE if method in methods)
+        raise ImpossibleStack(f"The native engine cannot do {request.method!r} with {request.tuning}: it has {names}.")
+    found = methods[request.method](request, dtype)
+    if caches(request):
+        found = replace(found, cache=Extent.scales, samples=None)
     if request.keep_zeros:
-        return replace(found, pruner=Held(), sequential=True, samples=None)
+        return replace(found, pruner=pruning.Held(), sequential=True, samples=None)
     if request.pruning is None:
         return found
-    return replace(found, pruner=Dropped(request.pruning), sequential=True, samples=None, gram_tokens=None)
+    return replace(found, pruner=pruning.Dropped(request.pruning), sequential=True, samples=None, gram_tokens=None)
 
 
 def variant(request: QuantizeRequest, precision: Precision, dtype: torch.dtype) -> Pipeline:
@@ -125,96 +83,44 @@ def variant(request: QuantizeRequest, precision: Precision, dtype: torch.dtype) 
     return build(request.model_copy(update={**own, "symmetric": precision.symmetric}), dtype)
 
 
-def _caches(request: QuantizeRequest) -> bool:
+def caches(request: QuantizeRequest) -> bool:
+    """Whether the key-value cache gets scales."""
     return request.method == "kv_cache" or bool(request.tuning.get("kv_cache"))
 
 
-def _kept(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
-    def config(ignored: list[str], others: Sequence[schemes.Other]) -> dict[str, Any] | None:
-        cached = _caches(request)
-        return schemes.quantization_config(None, ignored, kv_cache=cached, others=others) if cached or others else None
+class Form(NamedTuple):
+    """How weights are rounded, written and described in config.json."""
 
-    return Pipeline(Kept(dtype), config, multiple=8)
-
-
-def _rtn(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
-    rounding, write, config = _grouped(request, dtype)
-    return Pipeline(Nearest(rounding, write, compared=True, clipped=bool(request.tuning.get("clip"))), config, rounding)
+    rounding: Rounding
+    write: Write
+    config: Config
 
 
-def _awq(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
-    return replace(_rtn(request, dtype), scaler=Searched(_grouped(request, dtype)[0]))
-
-
-def _gptq(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
-    rounding, write, config = _grouped(request, dtype)
-    act_order, clipped = bool(request.tuning.get("act_order")), bool(request.tuning.get("clip"))
-    scaler = Searched(rounding) if request.tuning.get("awq_scales") else None
-    swept = Swept(rounding, write, act_order=act_order, clipped=clipped)
-    return Pipeline(swept, config, rounding, scaler=scaler, magnitudes=scaler is not None)
-
-
-def _w8a8(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
-    return _eight(request, schemes.int8(request.tuning.get("activations", "dynamic")))
-
-
-def _smoothquant(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
-    strength = float(request.tuning.get("strength", smoothquant.STRENGTH))
-    return replace(_w8a8(request, dtype), scaler=Smoothed(strength), samples=None)
-
-
-def _fp8(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
-    return _eight(request, schemes.fp8(request.tuning.get("activations", "dynamic")))
-
-
-def _int8(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
-    return _eight(request, schemes.weight_only(8, None, symmetric=True, dtype=dtype))
-
-
-def _eight(request: QuantizeRequest, rounding: Rounding) -> Pipeline:
-    inputs = rounding.scheme.input_activations
-    static = inputs is not None and not inputs.dynamic
-    samples = None if static else REPORT_SAMPLES
-    return Pipeline(
-        Nearest(rounding, _plain(rounding)),
-        _config(request, rounding),
-        rounding,
-        samples=samples,
-        gram_tokens=REPORT_TOKENS,
-    )
-
-
-def _grouped(request: QuantizeRequest, dtype: torch.dtype) -> tuple[Rounding, Write, Any]:
-    """Integers in groups: how they are rounded, written and described."""
-    reordered = bool(request.tuning.get("act_order"))
+def grouped(request: QuantizeRequest, dtype: torch.dtype) -> Form:
+    """Integers of the request's bits in its groups, in the file format that it asks for."""
     rounding = schemes.weight_only(
-        request.bits, request.group_size, symmetric=request.symmetric, dtype=dtype, reordered=reordered
-    )
+        request.bits, request.group_size, symmetric=request.symmetric, dtype=dtype,
+        reordered=bool(request.tuning.get("act_order")),
+    )  # fmt: skip
     if request.tuning.get("format") == "autoawq":
-        return (
-            rounding,
-            lambda values, grid: autoawq.compress(values, grid, dtype),
-            lambda ignored, _others: autoawq.quantization_config(rounding, ignored),
-        )
-    return rounding, _plain(rounding), _config(request, rounding)
+        write, config = partial(autoawq.compress, dtype=dtype), partial(autoawq.quantization_config, rounding)
+        return Form(rounding, write, lambda ignored, _others: config(ignored))
+    return ungrouped(request, rounding)
 
 
-def _plain(rounding: Rounding) -> Write:
-    return lambda values, grid: compress(values, rounding, grid)
+def ungrouped(request: QuantizeRequest, rounding: Rounding) -> Form:
+    """Any rounding, as compressed-tensors has it."""
+    config = partial(schemes.quantization_config, rounding, kv_cache=caches(request))
+    return Form(
+        rounding,
+        write=lambda values, grid: compress(values, rounding, grid),
+        config=lambda ignored, others: config(ignored, others=others),
+    )
 
 
-def _config(request: QuantizeRequest, rounding: Rounding) -> Config:
-    return lambda ignored, others: schemes.quantization_config(rounding, ignored, kv_cache=_caches(request), others=others)
-
-
-METHODS: dict[str | None, Callable[[QuantizeRequest, torch.dtype], Pipeline]] = {
-    None: _kept,
-    "kv_cache": _kept,
-    "rtn": _rtn,
-    "awq": _awq,
-    "gptq": _gptq,
-    "w8a8": _w8a8,
-    "smoothquant": _smoothquant,
-    "int8": _int8,
-    "fp8": _fp8,
-}
+@cache
+def makers() -> dict[str | None, Callable[[QuantizeRequest, torch.dtype], Pipeline]]:
+    """From each method to what makes its pipeline: `PIPELINES` of every module in this folder that has one."""
+    names = [module.name for module in pkgutil.iter_modules([str(Path(__file__).parent)])]
+    modules = [importlib.import_module(f"{__package__}.{name}") for name in names]
+    return {method: make for module in modules for method, make in getattr(module, "PIPELINES", {}).items()}

@@ -1,9 +1,11 @@
-"""Which weights to drop: masks by magnitude and by Wanda, unstructured or N of M in a row.
+"""Which weights to drop, unstructured or N of M in a row: by magnitude, Wanda and SparseGPT.
 
 Wanda: Sun et al. 2023 (arXiv 2306.11695), section 3: score |W_ij| x ||X_j||_2 (equation 1), compared within each output row.
-Magnitude, their baseline, compares |W_ij| within each matrix (Han et al. 2015, arXiv 1506.02626). The kept weights do not change
-(SparseGPT's do: `sparsegpt`). Pruned weights are stored as zeros in a dense matrix: vLLM 0.32.0 has no sparse kernel, so that
-neither size nor speed gains.
+Magnitude, their baseline, compares |W_ij| within each matrix (Han et al. 2015, arXiv 1506.02626). Both leave the kept weights as
+they are. SparseGPT lets the columns behind make up for a loss: Frantar and Alistarh 2023 (arXiv 2301.00774), section 3 and
+Algorithm 1: the sweep of GPTQ with a mask chosen block by block of 128 columns by w^2 / [H^-1]_jj ("Adaptive Mask Selection"), or
+every M columns for N:M ("Extension to Semi-Structured Sparsity"). Pruned weights are stored as zeros in a dense matrix: vLLM
+0.32.0 has no sparse kernel, so that neither size nor speed gains.
 """
 
 from __future__ import annotations
@@ -11,7 +13,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from backend.domain.errors import ImpossibleStack
-from backend.engines.native.group import Stats
+from backend.engines.base import Pruning
+from backend.engines.native.group import Linear, Stats
+from backend.engines.native.methods.obs import BLOCK, factor_of, sweep
 
 if TYPE_CHECKING:
     import torch
@@ -66,3 +70,60 @@ def n_of_m(scores: torch.Tensor, pattern: Pattern) -> torch.Tensor:
     shaped = scores.reshape(len(scores), -1, of)
     mask = torch.zeros_like(shaped, dtype=torch.bool)
     return mask.scatter_(-1, shaped.topk(keep, dim=-1).indices, True).view_as(scores)
+
+
+def by_sparsegpt(weight: torch.Tensor, stats: Stats, sparsity: float, pattern: Pattern) -> torch.Tensor:
+    """The pruned and corrected weight [out, in] of `weight` [out, in] fp32; dropped weights are exactly zero.
+
+    By magnitude where no token was seen. Raises ImpossibleStack where M of the pattern does not divide the inputs.
+    """
+    if pattern != "unstructured" and weight.shape[1] % int(pattern.partition(":")[2]):
+        raise ImpossibleStack(f"The pattern {pattern} does not divide the input size {weight.shape[1]}: use unstructured.")
+    if stats.tokens == 0:
+        return weight * by_magnitude(weight, sparsity, pattern)
+    return sweep(weight, factor_of(stats), _Drop(sparsity, pattern), BLOCK)
+
+
+class _Drop:
+    def __init__(self, sparsity: float, pattern: Pattern) -> None:
+        self.sparsity, self.pattern = sparsity, pattern
+        self.of = 0 if pattern == "unstructured" else int(pattern.partition(":")[2])
+
+    def block(self, start: int, columns: torch.Tensor, diagonal: torch.Tensor) -> None:
+        """Unstructured: the block's mask is chosen now, over all its rows and columns together."""
+        self.start, self.columns, self.diagonal = start, columns, diagonal
+        if self.of:
+            self.mask = columns.new_ones(columns.shape)
+            return
+        scores = (columns / diagonal[:, None]).square()
+        self.mask = largest(scores.flatten()[None], self.sparsity).view_as(columns).to(columns.dtype)
+
+    def column(self, index: int) -> torch.Tensor:
+        number = index - self.start
+        if self.of and number % self.of == 0:
+            part = slice(number, number + self.of)
+            scores = (self.columns[part] / self.diagonal[part, None]).square()
+            self.mask[part] = n_of_m(scores.T, self.pattern).T.to(scores.dtype)
+        return self.columns[number] * self.mask[number]
+
+
+class Dropped:
+    """Prunes as the request asks."""
+
+    def __init__(self, asked: Pruning) -> None:
+        self.asked = asked
+
+    def prune(self, linear: Linear) -> torch.Tensor:
+        weight, stats, asked = linear.weight, linear.stats, self.asked
+        if asked.method == "sparsegpt":
+            return by_sparsegpt(weight, stats, asked.sparsity, asked.pattern)
+        if asked.method == "wanda":
+            return weight * by_wanda(weight, stats, asked.sparsity, asked.pattern)
+        return weight * by_magnitude(weight, asked.sparsity, asked.pattern)
+
+
+class Held:
+    """Zeros that are there already: nothing more is dropped, and what rounds knows where they are."""
+
+    def prune(self, linear: Linear) -> torch.Tensor:
+        return linear.weight.clone()

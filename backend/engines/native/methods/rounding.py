@@ -6,6 +6,7 @@ nothing of models, calibration or scales.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -39,6 +40,10 @@ class Grid(NamedTuple):
 
         chosen = rows[:, None]
         return Grid(torch.where(chosen, self.scale, other.scale), torch.where(chosen, self.zero_point, other.zero_point))
+
+
+Write = Callable[["torch.Tensor", Grid], "dict[str, torch.Tensor]"]
+"""From values [out, in] that lie on a grid to the stored tensors by local name."""
 
 
 class Snapped(NamedTuple):

@@ -7,9 +7,13 @@ As there, only inputs that come from a norm are smoothed. Knows matrices only.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from backend.engines.base import QuantizeRequest
 from backend.engines.native.group import Linear, NormProducer, Producer
+from backend.engines.native.methods import nearest
+from backend.engines.native.methods.pipelines import Pipeline
 
 if TYPE_CHECKING:
     import torch
@@ -26,12 +30,25 @@ def smoothing(max_input: torch.Tensor, max_weight: torch.Tensor, strength: float
     return torch.where((max_input > 0) & (max_weight > 0), scales, torch.ones_like(scales)).clamp(1e-4, 1e4)
 
 
-def scales(linears: Sequence[Linear], producer: Producer, strength: float = STRENGTH) -> torch.Tensor:
-    """Columns [in] for linears that share an input, ones where that does not come from a norm."""
-    import torch
+class Smoothing:
+    """Scales [in] for linears that share an input, ones where that does not come from a norm."""
 
-    if not isinstance(producer, NormProducer):
-        return torch.ones_like(linears[0].columns)
-    max_input = torch.stack([linear.stats.max_abs for linear in linears]).amax(0)
-    max_weight = torch.stack([linear.weight.abs().amax(0) for linear in linears]).amax(0)
-    return producer.exact(smoothing(max_input, max_weight, strength))
+    def __init__(self, strength: float = STRENGTH) -> None:
+        self.strength = strength
+
+    def scales(self, linears: Sequence[Linear], producer: Producer) -> torch.Tensor:
+        import torch
+
+        if not isinstance(producer, NormProducer):
+            return torch.ones_like(linears[0].columns)
+        max_input = torch.stack([linear.stats.max_abs for linear in linears]).amax(0)
+        max_weight = torch.stack([linear.weight.abs().amax(0) for linear in linears]).amax(0)
+        return producer.exact(smoothing(max_input, max_weight, self.strength))
+
+
+def smoothquant(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
+    strength = float(request.tuning.get("strength", STRENGTH))
+    return replace(nearest.w8a8(request, dtype), scaler=Smoothing(strength), samples=None)
+
+
+PIPELINES = {"smoothquant": smoothquant}

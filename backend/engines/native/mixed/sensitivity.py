@@ -25,7 +25,7 @@ from backend.engines.native.files.resume import State, Work, key_of, versions
 from backend.engines.native.group import Linear, Stats, Stored
 from backend.engines.native.layerwork import LayerWork, planned
 from backend.engines.native.methods import pipelines
-from backend.engines.native.search.statistics import Tally, Taps
+from backend.engines.native.statistics import Tally, Taps
 from backend.layered.hidden import Hidden
 from backend.layered.outline import Outline
 from backend.layered.passes import Passes, memory_errors, out_of_memory

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from backend.engines.native.files import autoawq, schemes
 from backend.engines.native.methods.rounding import compress, parameters, rounded, snapped
+from backend.evaluate.quality.autoawq import dequantized, unpacked
 from tests.matrices import randn
 
 
@@ -39,7 +40,7 @@ def test_packing_is_what_the_loader_unpacks_and_loses_nothing(seed: int, rows: i
     assert packed.dtype == torch.int32
     assert packed.shape == (rows, eights)
     assert torch.equal(by_the_loader(packed), numbers)
-    assert torch.equal(autoawq.unpack(packed), numbers)
+    assert torch.equal(unpacked(packed), numbers)
 
 
 def test_the_first_eight_outputs_lie_in_the_order_of_the_kernel() -> None:
@@ -63,7 +64,7 @@ def test_an_autoawq_weight_reads_back_as_what_was_rounded(seed: int, symmetric: 
         "qzeros": (torch.int32, (64 // group, 2)),
         "scales": (torch.bfloat16, (64 // group, 16)),
     }
-    assert torch.equal(autoawq.decompress(tensors), values)
+    assert torch.equal(dequantized(**tensors), values)
 
 
 def test_the_autoawq_config_names_version_and_what_stays() -> None:
@@ -137,9 +138,8 @@ def test_the_table_of_families_is_the_engines_own() -> None:
     assert set(FAMILIES) == NATIVE_FAMILIES
 
 
-def test_every_method_that_a_recipe_may_name_has_a_pipeline_and_the_options_it_takes() -> None:
+def test_every_method_that_a_recipe_may_name_has_a_pipeline() -> None:
     from backend.domain.recipe import methods
     from backend.engines.native.methods import pipelines
 
-    assert set(pipelines.METHODS) - {None} == set(methods.QUANTIZE)
-    assert {*methods.TUNED, "kv_cache", "format"} == pipelines.TUNING
+    assert set(pipelines.makers()) - {None} == set(methods.QUANTIZE)

@@ -9,10 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backend.engines.native.files.schemes import weight_only
-from backend.engines.native.methods import gptq
+from backend.engines.native.methods import clip, gptq
 from backend.engines.native.methods.obs import GramFactor, TokenFactor, factor_of, sweep
 from backend.engines.native.methods.rounding import Snapped, compress, parameters, rounded, snapped
-from backend.engines.native.search import clip
 from tests.matrices import randn, skewed, stats_of
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backend.domain.errors import ImpossibleStack
-from backend.engines.native.methods import pruning, sparsegpt
+from backend.engines.native.methods import pruning
 from tests.matrices import randn, skewed, stats_of
 
 PATTERNS = ["unstructured", "2:4", "4:8"]
@@ -20,7 +20,7 @@ METHODS = ["magnitude", "wanda", "sparsegpt"]
 def pruned(method: str, weight: Any, inputs: Any, sparsity: float, pattern: Any, *, as_rows: bool = False) -> Any:
     stats = stats_of(inputs, as_rows=as_rows)
     if method == "sparsegpt":
-        return sparsegpt.prune(weight, stats, sparsity, pattern)
+        return pruning.by_sparsegpt(weight, stats, sparsity, pattern)
     mask = (
         pruning.by_wanda(weight, stats, sparsity, pattern)
         if method == "wanda"
@@ -82,7 +82,7 @@ def test_wanda_is_magnitude_where_all_inputs_are_alike_and_where_none_was_seen()
     assert torch.equal(pruning.by_wanda(weight, alike, 0.5, "unstructured"), by_rows)
     unseen = stats_of(torch.zeros(0, 16))
     assert torch.equal(pruning.by_wanda(weight, unseen, 0.5, "2:4"), pruning.by_magnitude(weight, 0.5, "2:4"))
-    assert torch.equal(sparsegpt.prune(weight, unseen, 0.5, "2:4") != 0, pruning.by_magnitude(weight, 0.5, "2:4"))
+    assert torch.equal(pruning.by_sparsegpt(weight, unseen, 0.5, "2:4") != 0, pruning.by_magnitude(weight, 0.5, "2:4"))
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
@@ -120,7 +120,7 @@ def test_the_first_dropped_weight_of_sparsegpt_is_the_optimal_brain_surgeons() -
     upper = torch.linalg.cholesky(torch.linalg.inv(gram), upper=True)
     scores = (weight[0] / upper.diagonal()) ** 2
     expected = set(scores.argsort()[:2].tolist())
-    result = sparsegpt.prune(weight.float(), stats_of(inputs.float()), 0.5, "2:4")
+    result = pruning.by_sparsegpt(weight.float(), stats_of(inputs.float()), 0.5, "2:4")
     assert set((result[0] == 0).nonzero().flatten().tolist()) == expected
 
 
@@ -134,7 +134,7 @@ def test_one_dropped_of_two_moves_the_other_by_the_surgeons_formula() -> None:
     gram = (inputs.T @ inputs).double()
     inverse = torch.linalg.inv(gram + 0.01 * gram.diagonal().mean() * torch.eye(2, dtype=torch.float64))
     moved = 1.0 - 0.01 / float(inverse[0, 0]) * float(inverse[0, 1])
-    result = sparsegpt.prune(weight, stats_of(inputs), 0.5, "unstructured")
+    result = pruning.by_sparsegpt(weight, stats_of(inputs), 0.5, "unstructured")
     assert float(result[0, 0]) == 0.0
     assert float(result[0, 1]) == pytest.approx(moved, rel=1e-5)
 

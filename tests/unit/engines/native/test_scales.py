@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backend.engines.native.group import Linear, LinearProducer, NormProducer, Stats
-from backend.engines.native.methods.rounders import Nearest
+from backend.engines.native.methods.awq import group_loss, search
+from backend.engines.native.methods.nearest import Nearest
 from backend.engines.native.methods.rounding import rounded
-from backend.engines.native.search.scales import group_loss, search
 from tests.unit.engines.native.test_rounding import a_rounding
 
 

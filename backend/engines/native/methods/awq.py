@@ -1,4 +1,4 @@
-"""Searches per-channel scales that protect the salient input channels of a group of linears (AWQ), on Gram matrices.
+"""AWQ: per-channel scales that protect the salient input channels of a group of linears, searched on Gram matrices.
 
 Lin et al. 2023 (arXiv 2306.00978), section 3.2: W x = (W s) (x / s); rounding W s instead of W makes the error of channels
 with large s smaller. Here the error of a candidate is trace((W - Q(W s)/s) H (W - Q(W s)/s)') with H = X'X, the exact squared
@@ -11,7 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from backend.engines.base import QuantizeRequest
 from backend.engines.native.group import Linear, Producer
+from backend.engines.native.methods import nearest
+from backend.engines.native.methods.pipelines import Pipeline, grouped
 from backend.engines.native.methods.rounding import Rounding, in_groups, rounded
 
 if TYPE_CHECKING:
@@ -111,3 +114,20 @@ def _weight_statistic(linears: Sequence[Linear], rounding: Rounding) -> torch.Te
     weight = torch.cat([linear.weight / linear.rows[:, None] for linear in linears]).abs()
     grouped = in_groups(weight, rounding)
     return (grouped / (grouped.amax(-1, keepdim=True) + 1e-30)).flatten(1).mean(0)
+
+
+class Scales:
+    """`search` as the pipeline's scaler."""
+
+    def __init__(self, rounding: Rounding) -> None:
+        self.rounding = rounding
+
+    def scales(self, linears: Sequence[Linear], producer: Producer) -> torch.Tensor:
+        return search(linears, producer, self.rounding)
+
+
+def awq(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
+    return replace(nearest.rtn(request, dtype), scaler=Scales(grouped(request, dtype).rounding))
+
+
+PIPELINES = {"awq": awq}

@@ -1,25 +1,27 @@
-"""From linears to what is stored of them: the algorithms that round, behind `group.Rounder`.
+"""Rounding to nearest, and weights kept as they are; the methods made of no more than that.
 
-Linears of one call share an input and are fused by serving engines, so they share what must be one: the Hessian of GPTQ, a
-matrix's FP8 scale, the scale of a static input.
+Linears of one call share an input and are fused by serving engines, so they share what must be one: a matrix's FP8 scale, the
+scale of a static input.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
+from backend.engines.base import QuantizeRequest
+from backend.engines.native.files import schemes
 from backend.engines.native.group import Linear, Stored
-from backend.engines.native.methods import activations, gptq
-from backend.engines.native.methods.rounding import Grid, Rounding, Snapped, parameters, rounded, snapped
-from backend.engines.native.search import clip
+from backend.engines.native.methods import clip
+from backend.engines.native.methods.pipelines import Pipeline, caches, grouped, ungrouped
+from backend.engines.native.methods.rounding import Grid, Rounding, Snapped, Write, parameters, rounded, snapped
 
 if TYPE_CHECKING:
     import torch
 
-Write = Callable[["torch.Tensor", Grid], "dict[str, torch.Tensor]"]
-"""From values [out, in] that lie on a grid to the stored tensors by local name."""
+REPORT_SAMPLES, REPORT_TOKENS = 8, 512
+"""Sequences that run, and tokens spread over all that do, where nothing but the reported errors is made of X'X."""
 
 
 class Kept:
@@ -60,7 +62,7 @@ class Nearest:
         if not self.clipped:
             grids = self._grids(weights)
             return [Snapped(snapped(weight, grid, self.rounding), grid) for weight, grid in zip(weights, grids, strict=True)]
-        return _parted(self._searched(weights, linears), [len(weight) for weight in weights])
+        return parted(self._searched(weights, linears), [len(weight) for weight in weights])
 
     def _searched(self, weights: Sequence[torch.Tensor], linears: Sequence[Linear]) -> Snapped:
         """One weight under the other, on ranges searched: they read the same, so they are searched at once."""
@@ -101,29 +103,7 @@ def _known(linear: Linear) -> torch.Tensor | None:
     return None if linear.scaled is None else linear.scaled / linear.rows.square()
 
 
-class Swept(Nearest):
-    """GPTQ, over all linears of an input at once: they share the Hessian."""
-
-    every = 3
-    """The sweep makes up for a range not quite the best: the KL of finished models was none the worse (docs/decisions/0012)."""
-
-    def __init__(self, rounding: Rounding, write: Write, *, act_order: bool, clipped: bool) -> None:
-        super().__init__(rounding, write, compared=True, clipped=clipped)
-        self.act_order = act_order
-
-    def snap(self, weights: Sequence[torch.Tensor], linears: Sequence[Linear]) -> list[Snapped]:
-        import torch
-
-        pruned = any(linear.pruned for linear in linears)
-        mask = torch.cat([linear.weight != 0 for linear in linears]) if pruned else None
-        start = self._searched(weights, linears) if self.clipped else None
-        found = gptq.quantize(
-            torch.cat(list(weights)), linears[0].seen(), self.rounding, act_order=self.act_order, start=start, mask=mask
-        )
-        return _parted(found, [len(weight) for weight in weights])
-
-
-def _parted(found: Snapped, heights: Sequence[int]) -> list[Snapped]:
+def parted(found: Snapped, heights: Sequence[int]) -> list[Snapped]:
     """Stacked rows of several weights, apart again."""
     ends = list(accumulate(heights))
     return [_rows(found, slice(end - height, end)) for end, height in zip(ends, heights, strict=True)]
@@ -154,4 +134,52 @@ def _input_scale(linears: Sequence[Linear], rounding: Rounding) -> dict[str, tor
         return {}
     most = torch.stack([linear.stats.max_abs / linear.columns for linear in linears]).amax(0)
     unseen = all(linear.stats.tokens == 0 for linear in linears)
-    return {"input_scale": torch.ones(1, device=most.device) if unseen else activations.input_scale(most, rounding)}
+    return {"input_scale": torch.ones(1, device=most.device) if unseen else input_scale(most, rounding)}
+
+
+def input_scale(max_abs: torch.Tensor, rounding: Rounding) -> torch.Tensor:
+    """The scale [1] fp32 of an input whose channels reached `max_abs` [in], symmetric, one for the whole tensor."""
+    from compressed_tensors.quantization.utils import calculate_qparams
+
+    most = max_abs.amax().reshape(1)
+    scale, _ = calculate_qparams(-most, most, rounding.scheme.input_activations)
+    static: torch.Tensor = scale.float()
+    return static
+
+
+def kept(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
+    """Weights stay 16-bit; the key-value cache may get scales."""
+    cached = caches(request)
+
+    def config(ignored: list[str], others: Sequence[schemes.Other]) -> dict[str, Any] | None:
+        return schemes.quantization_config(None, ignored, kv_cache=cached, others=others) if cached or others else None
+
+    return Pipeline(Kept(dtype), config, multiple=8)
+
+
+def rtn(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
+    form = grouped(request, dtype)
+    clipped = bool(request.tuning.get("clip"))
+    return Pipeline(Nearest(form.rounding, form.write, compared=True, clipped=clipped), form.config, form.rounding)
+
+
+def w8a8(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
+    return eight_bits(request, schemes.int8(request.tuning.get("activations", "dynamic")))
+
+
+def fp8(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
+    return eight_bits(request, schemes.fp8(request.tuning.get("activations", "dynamic")))
+
+
+def int8(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
+    return eight_bits(request, schemes.weight_only(8, None, symmetric=True, dtype=dtype))
+
+
+def eight_bits(request: QuantizeRequest, rounding: Rounding) -> Pipeline:
+    """Of dynamic inputs and of none, calibration decides only the errors that are reported: few sequences are enough."""
+    inputs, form = rounding.scheme.input_activations, ungrouped(request, rounding)
+    samples = None if inputs is not None and not inputs.dynamic else REPORT_SAMPLES
+    return Pipeline(Nearest(rounding, form.write), form.config, rounding, samples=samples, gram_tokens=REPORT_TOKENS)
+
+
+PIPELINES = {None: kept, "kv_cache": kept, "rtn": rtn, "w8a8": w8a8, "int8": int8, "fp8": fp8}
