@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings as hypothesis_settings
 from playwright.sync_api import Browser, expect, sync_playwright
 
 from backend import settings
@@ -20,6 +19,7 @@ from backend.service.jobs import supervisors
 from backend.serving.vllm import VllmServer
 from backend.settings import ASSETS
 from tests.homes import open_home, processes_of
+from tests.properties import register_profiles
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = [
@@ -28,9 +28,7 @@ FLAGS = [
 ]  # fmt: skip
 PATIENCE_MS = 30_000
 
-# A shared two-core machine pauses any test: how long an example took says nothing.
-hypothesis_settings.register_profile("house", deadline=None)
-hypothesis_settings.load_profile("house")
+register_profiles()
 
 
 @pytest.fixture

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import signal
+import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -20,11 +25,25 @@ from backend.service.jobs.jobs import JobView
 from backend.settings import Settings
 
 DEADLINE_S = 180.0
+DATABASE = "whetstone.db"
 
 
-def open_home(folder: Path) -> Workspace:
-    """A workspace in `folder`, migrated and empty."""
-    return service.open_workspace(Settings(home=folder.resolve()))
+def open_home(folder: Path, **settings: Any) -> Workspace:
+    """A workspace in `folder`, made as a copy of an empty, migrated home where nothing is there. `settings`: as of Settings."""
+    chosen = Settings(home=folder.resolve(), **settings)
+    if not (chosen.home / DATABASE).exists():
+        chosen.home.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(_migrated() / DATABASE, chosen.home / DATABASE)
+    return service.open_workspace(chosen)
+
+
+@cache
+def _migrated() -> Path:
+    """An empty home, migrated once in this process: eight migrations take longer than most tests do."""
+    folder = Path(tempfile.mkdtemp(prefix="whetstone-migrated-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    service.open_workspace(Settings(home=folder)).store.engine.dispose()  # the last connection closed, all is in the one file
+    return folder
 
 
 def eventually(what: str, condition: Callable[[], bool], deadline_s: float = DEADLINE_S) -> None:

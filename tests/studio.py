@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import psutil
 import streamlit as st
 from pytest import MonkeyPatch
+from streamlit.components.v2.component_manager import BidiComponentManager
 from streamlit.testing.v1 import AppTest
 
 from backend.domain.evaluation.document import Evaluation
@@ -41,9 +43,24 @@ def home(folder: Path, monkeypatch: MonkeyPatch) -> Iterator[Workspace]:
     st.cache_resource.clear()
 
 
+@cache
+def _components() -> BidiComponentManager:
+    """What a first run asks of every installed distribution, asked once: it takes ten times as long as most pages."""
+    components = BidiComponentManager()
+    components.discover_and_register_components(start_file_watching=False)
+    return components
+
+
+def start() -> AppTest:
+    """The studio as a browser that comes to it sees it: Home."""
+    at = AppTest.from_file(str(ROOT / "app" / "main.py"), default_timeout=TIMEOUT_S)
+    at._bidi_component_manager = _components()
+    return at.run()
+
+
 def open_page(name: str, **query: str | Sequence[str]) -> AppTest:
     """The page as the entry script shows it, which must not end in an exception."""
-    at = AppTest.from_file(str(ROOT / "app" / "main.py"), default_timeout=TIMEOUT_S).run()
+    at = start()
     at.switch_page(f"../pages/{name}.py")
     for key, value in query.items():
         at.query_params[key] = value if isinstance(value, str) else list(value)

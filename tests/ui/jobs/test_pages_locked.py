@@ -75,6 +75,6 @@ def test_a_database_held_before_the_studio_came_is_one_sentence_and_mends_itself
     home.store.engine.dispose()
     with held(home.settings.home, "EXCLUSIVE"):
         st.cache_resource.clear()
-        at = AppTest.from_file(str(studio.ROOT / "app" / "main.py"), default_timeout=studio.TIMEOUT_S).run()
+        at = studio.start()
         assert len(told(at)) == 1 and "locked" in told(at)[0]
     assert told(at.run()) == [] and at.title[0].value == "Whetstone"

@@ -75,9 +75,8 @@ def test_a_database_that_is_none_is_told(tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "whetstone.db").write_text("this is not a database " * 100)
     monkeypatch.setenv("WHETSTONE_HOME", str(tmp_path))
     import streamlit as st
-    from streamlit.testing.v1 import AppTest
 
     st.cache_resource.clear()
-    at = AppTest.from_file(str(studio.ROOT / "app" / "main.py"), default_timeout=studio.TIMEOUT_S).run()
+    at = studio.start()
     studio.check(at)
     assert len(at.error) == 1 and "cannot be opened" in at.error[0].value

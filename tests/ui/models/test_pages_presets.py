@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import parse_qs
 
-import pytest
 from streamlit.testing.v1 import AppTest
 
 from app.compare import presets as compare_presets
@@ -25,14 +23,6 @@ from tests.tiny import tiny_llama
 
 COST, LATENCY, BALANCED = (f"llama-3-70b-instruct/{goal}" for goal in ("lower-cost", "lower-latency", "balanced"))
 W8A8 = Recipe.model_validate({"name": "w8a8", "steps": [{"quantize": {"method": "w8a8"}}]})
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
-    monkeypatch.setenv("WHETSTONE_ENGINES", str(tmp_path / "engines"))
-    with studio.home(tmp_path / "home", monkeypatch) as opened:
-        studio.supervisor(opened)
-        yield opened
 
 
 def param(at: AppTest, name: str) -> str:
@@ -200,6 +190,7 @@ def test_the_models_page_lists_its_presets_and_one_without_says_so(home: Workspa
 
 
 def test_the_exported_figures_name_their_kind_in_every_row(home: Workspace) -> None:
+    probed(home)
     views = presets.views(home, [presets.find(home, name) for name in (LATENCY, "starter/lower-cost")], probe=True)
     rows = preset_rows.figure_rows(views)
     assert {row["kind"] for row in rows if row["preset"] == LATENCY} == {"estimated", "published"}

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from backend.catalog.cards import safetensors_header
 from backend.catalog.cards.card import read_card
 from backend.domain.errors import InvalidModel, UnknownModel
 from backend.domain.model.facts import ModelCard
+from tests.properties import examples
 from tests.tiny import edit_json, tiny_llama
 
 
@@ -263,7 +264,7 @@ def consistent(card: ModelCard, sound: ModelCard) -> bool:
     return card.parameters == sound.parameters and card.weights_bytes == sound.weights_bytes
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_flipped_byte_in_the_header_gives_a_refusal_or_a_consistent_card(folder: Path, sound: Path, data: Any) -> None:
     content = bytearray((sound / "model.safetensors").read_bytes())
@@ -278,7 +279,7 @@ def test_any_flipped_byte_in_the_header_gives_a_refusal_or_a_consistent_card(fol
     assert consistent(card, read_card(sound))
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_truncated_weight_file_is_refused(folder: Path, sound: Path, data: Any) -> None:
     content = (sound / "model.safetensors").read_bytes()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from backend import service
@@ -33,6 +33,7 @@ from backend.store import catalog as table
 from backend.store.database import StoreUnavailable
 from tests import studio
 from tests.homes import open_home
+from tests.properties import examples
 
 G5 = "ml.g5.12xlarge"
 
@@ -245,7 +246,7 @@ def entries(home: Workspace) -> list[catalog.Entry]:
 NUMBERS = st.one_of(st.none(), st.integers(0, 200_000_000_000))
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     origins=st.lists(st.sampled_from(words.LISTED), max_size=2), cells=st.lists(st.sampled_from(words.PUBLISHED), max_size=2),
     families=st.lists(st.sampled_from(sorted(words.FAMILIES.values())), max_size=3),

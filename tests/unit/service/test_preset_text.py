@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.catalog.bundled import presets as bundled
@@ -13,6 +13,7 @@ from backend.domain.errors import InvalidPreset
 from backend.domain.planner.presets import GOALS, Claim, Preset
 from backend.domain.recipe.recipe import Limits, Quantize, Recipe, Serving, Speculate
 from backend.service.presets import preset_text
+from tests.properties import examples
 
 GOOD = """presets:
 - id: mine/fast
@@ -52,7 +53,7 @@ presets = st.builds(
 
 
 @given(st.lists(presets, min_size=1, max_size=4, unique_by=lambda preset: preset.id))
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_what_is_written_is_read_back(found: list[Preset]) -> None:
     text = preset_text.write(found)
     assert preset_text.read(text) == found

@@ -21,6 +21,7 @@ from backend.service.presets.presets import Filter
 from backend.service.studio import demo_export
 from tests import simulated, studio
 from tests.homes import open_home
+from tests.measured import probed
 
 PRESETS = list(bundled.load().values())
 PUBLISHED = [preset for preset in PRESETS if preset.model in published.published()]
@@ -29,7 +30,14 @@ W8A8 = Recipe.model_validate({"name": "w8a8", "steps": [{"quantize": {"method": 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
-    return open_home(tmp_path_factory.mktemp("home"))
+    return probed_home(tmp_path_factory.mktemp("home"))
+
+
+def probed_home(folder: Path) -> Workspace:
+    """Of a machine that was measured before, since figures of presets are estimated for it too."""
+    opened = open_home(folder)
+    probed(opened)
+    return opened
 
 
 def own(preset_id: str = "mine/fast", **changes: object) -> Preset:
@@ -87,7 +95,7 @@ def test_every_starter_preset_has_a_bundled_measurement_with_provenance(home: Wo
 
 
 def test_an_evaluation_of_the_home_is_attached_by_model_and_recipe(tmp_path: Path) -> None:
-    opened = open_home(tmp_path)
+    opened = probed_home(tmp_path)
     presets.take(opened, [own(model="starter-draft"), own("mine/original", recipe=Recipe(), model="starter-draft")])
     document = simulated.evaluation()
     variants = list(document.variants)
@@ -109,6 +117,7 @@ def test_the_demonstrations_evaluation_stands_once_and_is_its_own() -> None:
 
 def test_a_demonstration_lists_presets_and_refuses_new_ones(tmp_path: Path) -> None:
     shown = demo_export.seed(tmp_path)
+    probed(shown)
     assert presets.count(shown) == len(PRESETS)
     found = presets.show(shown, "starter/lower-cost").measured
     assert len({one.evaluation for one in found}) == len(found) and any(not one.bundled for one in found)

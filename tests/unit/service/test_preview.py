@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from backend.domain.errors import ImpossibleStack, InvalidRecipe, UnknownModel
@@ -23,6 +23,7 @@ from backend.service.machines import targets
 from backend.service.models import models
 from backend.service.plans import calibrations, optimize, planning, preview, recipes
 from tests import homes, measured
+from tests.properties import examples
 from tests.unit.domain.rules.test_planner_targets import MODELS, RECIPES, known
 
 W8A8, AWQ, DRAFT = (recipes.read_file(Path(name)) for name in ("w8a8", "awq", "w8a8-draft"))
@@ -170,7 +171,7 @@ def test_a_choice_is_made_once_for_the_same_question_and_anew_for_other_prices(o
     assert planning._choice(asked).winner != first.winner
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(RECIPES, st.sampled_from(MODELS))
 def test_auto_has_a_winner_or_says_what_would_work_and_it_does(shared: Workspace, chosen: Recipe, name: str) -> None:
     model = known(name)

@@ -15,7 +15,6 @@ from backend.hardware import probe
 from backend.service import Workspace
 from backend.service.jobs import jobs
 from backend.service.serving import serve
-from backend.settings import Settings
 from backend.worker.kinds.serve import Attention
 from tests import studio
 from tests.homes import open_home
@@ -49,9 +48,8 @@ def test_nothing_to_start_is_refused(home: Workspace) -> None:
 
 
 def test_without_the_engine_nothing_starts(tmp_path: Path) -> None:
-    from backend import service
 
-    bare = service.open_workspace(Settings(home=tmp_path / "home", engines=tmp_path / "none"))
+    bare = open_home(tmp_path / "home", engines=tmp_path / "none")
     with pytest.raises(EngineMissing, match="engines install serve"):
         serve.start(bare, ["starter"])
     assert jobs.listing(bare) == []

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import yaml
 
-from backend import service
 from backend.domain.errors import EngineMissing
 from backend.domain.evaluation.document import EvaluateOptions, Variant
 from backend.service import Workspace
 from backend.service.evaluations import evaluations, task_files, tasks
 from backend.service.evaluations.task_files import InvalidTask
-from backend.settings import ASSETS, Settings
+from backend.settings import ASSETS
+from tests.homes import open_home
 
 ROWS = [{"question": f"{n} and {n} make", "choices": [str(2 * n), str(n)], "answer": 0} for n in range(1, 31)]
 TASK: dict[str, Any] = {
@@ -151,7 +151,7 @@ def quality(tmp_path: Path) -> Workspace:
     (folder / "bin").mkdir(parents=True)
     (folder / "bin" / "python").touch()
     (folder / "INSTALLED.json").write_text('{"name": "quality", "version": "0.4.13"}')
-    return service.open_workspace(Settings(home=tmp_path / "home", engines=tmp_path / "engines"))
+    return open_home(tmp_path / "home", engines=tmp_path / "engines")
 
 
 LOCAL = Variant(name="starter", source="starter", kind="model", model_path="/models/starter")
@@ -159,7 +159,7 @@ AWAY = Variant(name="there", source="http://there/v1", kind="url", url="http://t
 
 
 def test_without_the_environment_it_is_said_how_to_get_it(tmp_path: Path) -> None:
-    bare = service.open_workspace(Settings(home=tmp_path / "home", engines=tmp_path / "none"))
+    bare = open_home(tmp_path / "home", engines=tmp_path / "none")
     assert "whetstone engines install quality" in (tasks.missing(bare) or "")
     with pytest.raises(EngineMissing, match="whetstone engines install quality"):
         tasks.check(bare, EvaluateOptions(tasks=("next-line",)), [LOCAL])

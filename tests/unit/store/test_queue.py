@@ -17,11 +17,12 @@ from backend.settings import Settings
 from backend.store import history, queue
 from backend.store.database import HEAD, Store, StoreUnavailable, alembic_config, open_store
 from backend.store.tables import Base, JobRow
+from tests.homes import open_home
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    return open_store(Settings(home=tmp_path))
+    return open_home(tmp_path).store
 
 
 def put(store: Store, name: str, *, exclusive: bool = False, lane: str = "accelerator") -> None:

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.domain.jobs.jobs import JobState
-from backend.settings import Settings
 from backend.store import queue
-from backend.store.database import Store, open_store
+from backend.store.database import Store
 from backend.store.tables import JobRow
+from tests.homes import open_home
 
 LANES = ("accelerator", "background")
 
@@ -81,7 +81,7 @@ def test_nothing_leaves_that_would_not_have_held_back_ones_own(first: list, then
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    return open_store(Settings(home=tmp_path))
+    return open_home(tmp_path).store
 
 
 def put(store: Store, *found: JobRow) -> None:

@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -16,6 +16,7 @@ from backend.domain.evaluation.document import Comparison, Level, Quality
 from backend.domain.evaluation.verdict import outcome
 from backend.domain.figures import times
 from backend.present.words.verdicts import quality_cost, sentence, verdict, verdicts
+from tests.properties import examples
 from tests.simulated import aa_results, evaluation, level, quality, result
 
 METRICS = ("ttft_ms_p50", "tpot_ms_p50", "client_latency_ms_p50", "output_tokens_per_s")
@@ -63,7 +64,7 @@ def test_holm_rejects_at_least_what_bonferroni_does_and_keeps_the_order(p_values
     assert [row.p_adjusted for _, row in ranked] == sorted(row.p_adjusted for row in tested)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     st.lists(st.floats(0.5, 4), min_size=1, max_size=3),
     st.integers(3, 8),
@@ -176,7 +177,6 @@ def test_a_lone_variant_and_levels_of_one_side_only_are_no_comparison() -> None:
     assert compare([result("original", [level(1)]), result("w8a8", [level(4)])]) == []
 
 
-@settings(deadline=None)
 @given(
     st.lists(
         st.dictionaries(st.sampled_from(METRICS + HEADLINE), st.floats(), max_size=5),

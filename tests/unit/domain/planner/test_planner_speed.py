@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend import service
 from backend.catalog.bundled import instances, published
 from backend.catalog.bundled import models as bundled
 from backend.domain.errors import ImpossibleStack, UnknownModel
@@ -27,8 +26,8 @@ from backend.hardware import probe, speed
 from backend.service import Workspace
 from backend.service.models import models
 from backend.service.plans import planning, recipes
-from backend.settings import Settings
 from benchmarks import planner
+from tests.homes import open_home
 
 W8A8 = recipe.read({"steps": [{"quantize": {"method": "w8a8"}}]})
 AWQ = recipe.read({"steps": [{"quantize": {"method": "awq"}}]})
@@ -54,7 +53,7 @@ def predicted(name: str, chosen: Recipe, target: str, degree: int, load: Load | 
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Workspace:
-    return service.open_workspace(Settings(home=tmp_path))
+    return open_home(tmp_path)
 
 
 @given(st.floats(0, 0.999), st.integers(1, 16))

@@ -30,7 +30,7 @@ def by_the_loader(packed: Any) -> Any:
     return unpacked[:, :, reverse_order].reshape(len(packed), -1)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 1000), rows=st.integers(1, 5), eights=st.integers(1, 4))
 def test_packing_is_what_the_loader_unpacks_and_loses_nothing(seed: int, rows: int, eights: int) -> None:
     import torch
@@ -50,7 +50,7 @@ def test_the_first_eight_outputs_lie_in_the_order_of_the_kernel() -> None:
     assert [(word >> 4 * place) & 15 for place in range(8)] == [1, 3, 5, 7, 2, 4, 6, 0]
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 1000), symmetric=st.booleans(), group=st.sampled_from([32, 64]))
 def test_an_autoawq_weight_reads_back_as_what_was_rounded(seed: int, symmetric: bool, group: int) -> None:
     import torch
@@ -86,7 +86,7 @@ ROUNDINGS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", ROUNDINGS)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(seed=st.integers(0, 1000), spread=st.sampled_from([1e-4, 1.0, 300.0]))
 def test_every_scheme_reads_back_as_what_was_scored(name: str, seed: int, spread: float) -> None:
     import torch

@@ -76,7 +76,7 @@ def test_the_second_of_two_weights_takes_the_exact_best_value() -> None:
     assert float(sweep(weight, factor, FixFirst())[0, 1]) == pytest.approx(float(best), rel=1e-4)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(seed=st.integers(0, 1000), symmetric=st.booleans(), act_order=st.booleans(), group=st.sampled_from([32, 64, None]))
 def test_no_row_loses_to_plain_rounding(seed: int, symmetric: bool, act_order: bool, group: int | None) -> None:
     import torch
@@ -200,7 +200,7 @@ def test_dead_inputs_and_no_tokens_at_all_are_rounded_plainly() -> None:
     assert torch.equal(unseen, plain)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(seed=st.integers(0, 1000), symmetric=st.booleans())
 def test_clipping_never_costs_a_row(seed: int, symmetric: bool) -> None:
     import torch
@@ -240,7 +240,7 @@ def test_clipping_finds_the_best_of_its_steps_for_one_group() -> None:
     assert torch.equal(clip.search(weight, stats_of(inputs, as_rows=True), rounding).grid.scale, best.scale)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(seed=st.integers(0, 1000), every=st.sampled_from([2, 3]))
 def test_a_search_in_wider_steps_ends_near_the_one_in_all(seed: int, every: int) -> None:
     """Never worse than the full range, nor than any of the wide steps; and for most rows what all steps would have found."""

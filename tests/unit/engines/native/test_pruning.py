@@ -34,7 +34,7 @@ def loss(weight: Any, other: Any, inputs: Any) -> float:
 
 
 @pytest.mark.parametrize("method", METHODS)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(seed=st.integers(0, 1000), pattern=st.sampled_from(["2:4", "4:8"]), as_rows=st.booleans())
 def test_n_of_m_holds_exactly(method: str, seed: int, pattern: str, as_rows: bool) -> None:
     weight = randn(12, 64, seed=seed)
@@ -44,7 +44,7 @@ def test_n_of_m_holds_exactly(method: str, seed: int, pattern: str, as_rows: boo
 
 
 @pytest.mark.parametrize("method", METHODS)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(seed=st.integers(0, 1000), sparsity=st.floats(0.01, 0.99))
 def test_unstructured_drops_exactly_the_share_asked_for(method: str, seed: int, sparsity: float) -> None:
     weight = randn(12, 64, seed=seed)

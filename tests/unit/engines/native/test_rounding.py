@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.engines.native.files import schemes
 from backend.engines.native.methods.rounding import Rounding, compress, in_groups, parameters, rounded, snapped
+from tests.properties import examples
 
 METHODS = [("w8a8", 8, True), ("awq", 4, False), ("awq", 4, True), ("rtn", 8, False)]
 
@@ -47,7 +48,7 @@ weights = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(weight=weights, method=st.sampled_from(METHODS))
 def test_a_weight_in_the_representable_range_moves_by_at_most_half_a_step(weight: Any, method: tuple[str, int, bool]) -> None:
     rounding = a_rounding(*method)
@@ -60,7 +61,7 @@ def test_a_weight_in_the_representable_range_moves_by_at_most_half_a_step(weight
     assert bool((error <= scale * (1.1 + 2 ** (method[1] - 9))).all())
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(weight=weights, method=st.sampled_from(METHODS))
 def test_what_is_stored_reads_back_as_what_was_scored(weight: Any, method: tuple[str, int, bool]) -> None:
     import torch
@@ -74,7 +75,7 @@ def test_what_is_stored_reads_back_as_what_was_scored(weight: Any, method: tuple
     assert torch.equal(back, rounded(weight, rounding))
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(weight=weights, method=st.sampled_from([("int", 4, True), ("int", 4, False), ("int", 8, True), ("w8a8", 8, True)]))
 def test_rounding_in_place_is_the_librarys_bit_by_bit(weight: Any, method: tuple[str, int, bool]) -> None:
     import torch

@@ -12,6 +12,7 @@ from backend.engines.native.group import Linear, LinearProducer, NormProducer, S
 from backend.engines.native.methods.awq import group_loss, search
 from backend.engines.native.methods.nearest import Nearest
 from backend.engines.native.methods.rounding import rounded
+from tests.properties import examples
 from tests.unit.engines.native.test_rounding import a_rounding
 
 
@@ -47,7 +48,7 @@ def test_the_loss_is_the_squared_output_error_over_the_calibration_tokens() -> N
     assert stats_of(inputs).squared(error) == pytest.approx(direct, rel=1e-4)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(seed=st.integers(0, 1000), symmetric=st.booleans())
 def test_the_search_never_loses_to_plain_rounding(seed: int, symmetric: bool) -> None:
     import torch
@@ -101,7 +102,7 @@ def test_on_skewed_activations_the_search_wins_clearly() -> None:
     assert group_loss(members, columns, rounding) < 0.7 * group_loss(members, torch.ones(128), rounding)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(seed=st.integers(0, 1000))
 def test_scales_for_a_norm_are_exact_in_its_stored_type(seed: int) -> None:
     import torch
@@ -114,7 +115,7 @@ def test_scales_for_a_norm_are_exact_in_its_stored_type(seed: int) -> None:
     torch.testing.assert_close(norm.fold(scales).float() * scales, weight, rtol=1e-6, atol=0)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 1000), kv_heads=st.sampled_from([1, 2, 4]), repeats=st.sampled_from([1, 2, 3]))
 def test_folding_into_values_shared_by_query_heads_changes_no_output(seed: int, kv_heads: int, repeats: int) -> None:
     import torch
