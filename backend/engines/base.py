@@ -5,29 +5,26 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
+from backend.domain.frozen import Frozen
 from backend.domain.recipe.methods import QuantizeMethod
 from backend.domain.recipe.precision import Precision
 
 
-class Pruning(BaseModel):
+class Pruning(Frozen):
     """Weights set to zero before anything is quantized."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     method: Literal["magnitude", "wanda", "sparsegpt"]
     sparsity: float = Field(0.5, gt=0, lt=1)
     pattern: Literal["unstructured", "2:4", "4:8"] = "unstructured"
 
 
-class QuantizeRequest(BaseModel):
+class QuantizeRequest(Frozen):
     """One optimization of weights: pruning, quantization, or both in one pass over the layers.
 
     `group_size`, `symmetric`, `bits` and `tuning` as the plan filled them in; without a method the weights stay 16-bit.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
 
     model_dir: Path
     out_dir: Path
@@ -38,10 +35,10 @@ class QuantizeRequest(BaseModel):
     group_size: int | None = Field(None, gt=0)
     """Weights that share a scale; None where an output channel or the matrix does."""
     symmetric: bool = True
-    tuning: dict[str, Any] = {}
+    tuning: dict[str, Any] = Field(default_factory=dict)
     """Options that only some methods take: `act_order`, `clip`..."""
     pruning: Pruning | None = None
-    precisions: dict[str, Precision] = {}
+    precisions: dict[str, Precision] = Field(default_factory=dict)
     """What groups become in place of the request's own, by the names that `native.measure` gives them."""
     keep_zeros: bool = False
     """The model was pruned before: what is zero stays zero."""
@@ -68,9 +65,7 @@ class QuantizeRequest(BaseModel):
         return self
 
 
-class QuantizeResult(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
+class QuantizeResult(Frozen):
     layers: list[dict[str, Any]]
     """`name`, `relative_error` (of the output under the calibration's Gram matrix, weights only) of each quantized linear;
     awq and rtn add `rtn_relative_error`, the same without scales; `precision` is there where the request names several."""

@@ -7,21 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pydantic import BaseModel, ConfigDict
-
 from backend.domain.evaluation.document import Evaluation, Level, Quality, VariantResult
 from backend.domain.evaluation.soundness import has_many_errors
+from backend.domain.frozen import Frozen
 from backend.domain.machine.lines import hardware_line, versions_line
 from backend.domain.planner.estimate import Estimate
 from backend.domain.recipe.recipe import Recipe
 from backend.present.words.verdicts import verdicts
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-
-class Estimated(_Frozen):
+class Estimated(Frozen):
     """One estimate a concurrency, rising; none where the recipe is not valid there, and `why_not` says why."""
 
     levels: tuple[Estimate, ...] = ()
@@ -31,7 +26,7 @@ class Estimated(_Frozen):
         return next((level for level in self.levels if level.load.concurrency == concurrency), None)
 
 
-class MeasuredLevel(_Frozen):
+class MeasuredLevel(Frozen):
     """Medians in ms, throughputs in tokens/s, the price in the currency of the hourly price a million output tokens.
 
     `sound` is False where the load generator held the server back or many requests failed: not the server's figure.
@@ -47,7 +42,7 @@ class MeasuredLevel(_Frozen):
     sound: bool
 
 
-class Measurement(_Frozen):
+class Measurement(Frozen):
     """A variant with the preset's model and recipe, as one evaluation measured it. `verdicts` hold it against the baseline."""
 
     evaluation: str

@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from pydantic import BaseModel, ConfigDict
-
 from backend.domain.evaluation.answers import exact, token_f1
 from backend.domain.evaluation.document import Evaluation, Level
 from backend.domain.evaluation.metrics import latency_ms, steady_window
 from backend.domain.figures import streams
+from backend.domain.frozen import Frozen
 from backend.domain.imported.result import ImportedResult
 from backend.domain.load.records import RequestRecord
 from backend.domain.what_if.costs import WhatIf
@@ -24,22 +23,18 @@ LIGHT = {"chunk_times", "chunk_tokens", "text", "error", "reads", "coalesced"}
 """Of a record, what a chart of a run does not need."""
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
 Pair = tuple[int, str | None, str, str]
 """(block, prompt, the baseline's answer, the variant's)"""
 
 
-class Spread(_Frozen):
+class Spread(Frozen):
     """Of `count` latencies in milliseconds, at most MOST_POINTS: the ends and quantiles evenly apart, rising."""
 
     count: int
     values: tuple[float, ...]
 
 
-class Run(_Frozen):
+class Run(Frozen):
     """One repeat of one variant: of `requests` requests on `streams` streams, those shown, without texts and chunks."""
 
     requests: int
@@ -50,7 +45,7 @@ class Run(_Frozen):
     """Of steady load, on the records' clock; over all requests."""
 
 
-class Answers(_Frozen):
+class Answers(Frozen):
     """One prompt, both answers, and how far they agree; texts cut after MOST_CHARACTERS."""
 
     prompt: str | None
@@ -60,7 +55,7 @@ class Answers(_Frozen):
     token_f1: float
 
 
-class Changed(_Frozen):
+class Changed(Frozen):
     """Answers of a variant against the baseline's: of `compared` pairs, `same` have the same words; the most different ones."""
 
     compared: int
@@ -68,14 +63,14 @@ class Changed(_Frozen):
     most: tuple[Answers, ...]
 
 
-class AtLoad(_Frozen):
+class AtLoad(Frozen):
     """Single requests at one load. `spreads`: latency -> variant -> values."""
 
     words: str
     spreads: dict[str, dict[str, Spread]]
 
 
-class Requests(_Frozen):
+class Requests(Frozen):
     """`runs` and `changed` by variant, at the highest load, in words `at`."""
 
     at: str
@@ -84,7 +79,7 @@ class Requests(_Frozen):
     changed: dict[str, Changed]
 
 
-class Within(_Frozen):
+class Within(Frozen):
     """Of `of` measured requests of a variant at a level, those whose every latency is within the limits."""
 
     variant: str
@@ -93,7 +88,7 @@ class Within(_Frozen):
     of: int
 
 
-class Extras(_Frozen):
+class Extras(Frozen):
     requests: Requests | None = None
     what_if: WhatIf = WhatIf()
     goodput: tuple[Within, ...] = ()

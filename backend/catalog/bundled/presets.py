@@ -6,10 +6,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from backend.catalog.bundled import rows
 from backend.domain.errors import InvalidCatalog
+from backend.domain.frozen import Frozen
 from backend.domain.planner.presets import ID, Claim, Goal, Preset
 from backend.domain.recipe.recipe import Recipe
 from backend.settings import ASSETS
@@ -17,10 +18,8 @@ from backend.settings import ASSETS
 PATH = ASSETS / "catalog" / "presets.toml"
 
 
-class _Claim(BaseModel):
+class _Claim(Frozen):
     """A row of [[claims]]; `source` is a key of [sources]."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     key: str
     metric: str
@@ -33,10 +32,8 @@ class _Claim(BaseModel):
     cheaper_than: str | None = None
 
 
-class _Preset(BaseModel):
+class _Preset(Frozen):
     """A row of [[presets]]; `published` are keys of [[claims]]."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     id: str = Field(pattern=ID)
     model: str = Field(min_length=1)

@@ -12,10 +12,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from backend.catalog.bundled import rows
 from backend.domain.errors import InvalidCatalog
+from backend.domain.frozen import Frozen
 from backend.domain.model.facts import Origin, PublishedCells, PublishedModel
 from backend.settings import ASSETS
 
@@ -46,10 +47,10 @@ AS_WRITTEN = {
 Size = Field(gt=0)
 
 
-class _Row(BaseModel):
+class _Row(Frozen):
     """A row as it is written; the names are those of config.json."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(strict=True)
 
     jumpstart_id: str | None = Field(None, min_length=1)
     hf_repo: str = Field(min_length=1)

@@ -8,19 +8,18 @@ from __future__ import annotations
 from datetime import datetime
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from backend import files
+from backend.domain.frozen import Frozen
 
 FILE = "whetstone-import.json"
 SHOWN = 8
 """Characters of a revision in a card's id."""
 
 
-class ImportRecord(BaseModel):
+class ImportRecord(Frozen):
     """`source` is a hub id or an s3:// prefix; `files` are sizes in bytes; `accepted` is when the licence was, if it was."""
-
-    model_config = ConfigDict(frozen=True)
 
     source: str
     revision: str

@@ -8,22 +8,19 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from backend.domain.evaluation.energy import Energy
 from backend.domain.evaluation.task_score import TaskScore
 from backend.domain.evaluation.verdict import Obstacle, Outcome
+from backend.domain.frozen import Frozen
 from backend.domain.load.records import Mode
 from backend.domain.recipe.recipe import Serving
 
 LATENCY_METRICS = ("ttft_ms", "tpot_ms", "chunk_gap_ms", "client_latency_ms", "content_latency_ms")
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
-
-
-class Speculation(_Frozen):
+class Speculation(Frozen):
     """A resolved `speculate` step. `draft_path` is absolute; None for n-gram."""
 
     method: Literal["draft", "ngram"]
@@ -31,7 +28,7 @@ class Speculation(_Frozen):
     draft_path: str | None = None
 
 
-class Variant(_Frozen):
+class Variant(Frozen):
     """Anything that can be served and measured: a model folder under serving settings, or a URL that already answers."""
 
     name: str
@@ -51,15 +48,13 @@ class Variant(_Frozen):
     bytes_on_disk: int | None = None
 
 
-class EvaluateOptions(_Frozen):
+class EvaluateOptions(Frozen):
     """The load and the questions asked. Each level runs `repeats` times a variant."""
-
-    model_config = ConfigDict(allow_inf_nan=False)
 
     concurrency: tuple[int, ...] = (1, 4)
     workload: str = "starter-code"
     """A bundled name or a file."""
-    columns: dict[str, str] = {}
+    columns: dict[str, str] = Field(default_factory=dict)
     """Of a table's columns: which is the prompt, the longest answer, the time."""
     requests: int | None = Field(None, ge=1)
     """Requests a level and repeat, warm-up not counted; None leaves it to `seconds`."""
@@ -100,7 +95,7 @@ class EvaluateOptions(_Frozen):
     timeout_s: float = Field(120.0, gt=0)
 
 
-class Summary(_Frozen):
+class Summary(Frozen):
     """Order statistics of one metric over a level's good requests; `ci95` is of the mean over repeats, None for one repeat."""
 
     mean: float
@@ -111,7 +106,7 @@ class Summary(_Frozen):
     ci95: tuple[float, float] | None = None
 
 
-class Price(_Frozen):
+class Price(Frozen):
     per_million_input: float | None
     per_million_output: float | None
     per_million_total: float | None
@@ -121,7 +116,7 @@ class Price(_Frozen):
     """The announcement's formula: ignores prefill, prices input at 0."""
 
 
-class SloCheck(_Frozen):
+class SloCheck(Frozen):
     """Whether one level of a sweep keeps its objectives; `objective` has the rules of each verdict.
 
     `highest` marks the highest level that was shown to keep them, `knee` the one beyond which more load buys little; neither is
@@ -138,7 +133,7 @@ class SloCheck(_Frozen):
     knee: bool = False
 
 
-class Level(_Frozen):
+class Level(Frozen):
     """One variant at one concurrency, over all repeats. A latency is None where no request gave one.
 
     Tokens/s are None where answers came that did not tell their tokens: a rate of the others would be too low. They are 0
@@ -168,7 +163,7 @@ class Level(_Frozen):
     tokenizer_failed: int
     """Answers whose text came without a token count."""
     empty_responses: int
-    errors: dict[str, int] = {}
+    errors: dict[str, int] = Field(default_factory=dict)
     """Errors by kind: refused, timeout, reset, http_429, malformed..."""
     looping_outputs: int = 0
     """Answers whose tail repeats one short cycle: they flatter speculative decoding."""
@@ -176,8 +171,8 @@ class Level(_Frozen):
     acceptance_rate: float | None = None
     """Accepted / drafted tokens from the server's counters over the level; `VariantResult.no_acceptance` says why it is None."""
     client_limited: bool = False
-    audit: dict[str, Any] = {}
-    blocks: list[dict[str, float]] = []
+    audit: dict[str, Any] = Field(default_factory=dict)
+    blocks: list[dict[str, float]] = Field(default_factory=list)
     """One mapping a repeat, metric -> value: what the comparison pairs."""
     mode: Mode = "closed"
     """How requests were sent. In an open loop `concurrency` is the mean number of requests under way, rounded, at least 1."""
@@ -222,7 +217,7 @@ def load_key(mode: Mode, concurrency: int, rate: float | None) -> int | str:
     return "the trace" if mode == "trace" or rate is None else f"{'up to ' * (mode == 'ramp')}{rate:g} requests/s"
 
 
-class Quality(_Frozen):
+class Quality(Frozen):
     perplexity: float | None = None
     perplexity_original: float | None = None
     kl_mean: float | None = None
@@ -247,12 +242,12 @@ class Quality(_Frozen):
     note: str | None = None
 
 
-class VariantResult(_Frozen):
+class VariantResult(Frozen):
     name: str
     variant: Variant
     levels: list[Level]
     quality: Quality | None = None
-    tasks: list[TaskScore] = []
+    tasks: list[TaskScore] = Field(default_factory=list)
     """Scores of lm-eval tasks on the served variant; none where none were asked for."""
     ready_seconds: float | None = None
     peak_rss_bytes: int | None = None
@@ -271,7 +266,7 @@ class VariantResult(_Frozen):
         return "no speculation" if ours or self.speculates is False else "not told"
 
 
-class Comparison(_Frozen):
+class Comparison(Frozen):
     """One metric of one variant against the baseline at one concurrency. `ratio` is variant / baseline, None without figures.
 
     `ci95` is of the ratio and covers it at the level of its test (`comparison`); `p_value` is Holm-adjusted, None without a test.
@@ -301,7 +296,7 @@ class Comparison(_Frozen):
         return self.outcome in {"better", "worse"}
 
 
-class Evaluation(_Frozen):
+class Evaluation(Frozen):
     """The whole document."""
 
     variants: list[VariantResult]
@@ -312,4 +307,4 @@ class Evaluation(_Frozen):
     options: EvaluateOptions
     interleave: str
     measured_at: str
-    warnings: list[str] = []
+    warnings: list[str] = Field(default_factory=list)

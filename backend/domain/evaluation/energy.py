@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, ConfigDict
+from backend.domain.frozen import Frozen
 
 if TYPE_CHECKING:
     from backend.domain.evaluation.document import Evaluation, Level
@@ -17,10 +17,8 @@ BASIS = (
 )
 
 
-class Energy(BaseModel):
+class Energy(Frozen):
     """Joules over all repeats of a level, warm-up included, by counter, and the output tokens of that time."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     joules: dict[str, float]
     output_tokens: int

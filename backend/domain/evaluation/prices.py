@@ -5,18 +5,17 @@ A price that cannot be told is None, never 0.
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from backend.domain.evaluation.document import Price
+from backend.domain.frozen import Frozen
 
 SECONDS_AN_HOUR = 3600
 MILLION = 1_000_000
 
 
-class Pricing(BaseModel):
+class Pricing(Frozen):
     """What an hour of the machine costs. `per_hour` in any currency, before `discount` (0 to 1)."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     per_hour: float = Field(ge=0)
     discount: float = Field(0.0, ge=0, lt=1)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
-
 from backend.domain.evaluation.verdict import Obstacle, Outcome
+from backend.domain.frozen import Frozen
 
 
-class TaskScore(BaseModel):
+class TaskScore(Frozen):
     """`stderr` and `value` in the metric's own unit, a share from 0 to 1 for an accuracy.
 
     `difference` is variant less baseline, over the `compared` samples that both were scored on; None for the baseline.
     `ci95` and `p_value` are corrected for all tests of the evaluation's tasks (Holm), as in `Comparison`.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     task: str
     metric: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from backend.domain.frozen import Frozen
 
 Outcome = Literal["better", "worse", "same", "undecided", "not_comparable"]
 """Of a test: `same` is no significant difference. Without one, a verdict is `not_comparable` where the figures themselves are not
@@ -24,7 +24,7 @@ Cause = Literal[
 ]
 
 
-class Obstacle(BaseModel):
+class Obstacle(Frozen):
     """Why no test was made; `variant` is whose figures stand in the way, where it is one's alone.
 
     `count` of `of` are the failed of all requests, the uncounted of all answers, the repeats of the variant and of the baseline
@@ -32,8 +32,6 @@ class Obstacle(BaseModel):
     (few). Without spread every repeat gave the same ratio, or every sample the same difference; identical figures gave none in
     any of them.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     cause: Cause
     variant: str | None = None

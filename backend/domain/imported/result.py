@@ -9,21 +9,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from backend.domain.evaluation.document import load_key
+from backend.domain.frozen import Frozen
 
 Fit = Literal["same", "close", "differs"]
 """Whether a figure of theirs may be read beside ours: defined alike, alike but for what is said, or not alike."""
-Figure = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Figure = Annotated[float, Field(ge=0)]
 NO_TEST = "One run, without repeats: nothing is tested on it, so there is no verdict."
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
-
-
-class Spread(_Frozen):
+class Spread(Frozen):
     """Order statistics in milliseconds; None where the file does not hold one."""
 
     mean: Figure | None = None
@@ -33,7 +30,7 @@ class Spread(_Frozen):
     p99: Figure | None = None
 
 
-class ImportedLevel(_Frozen):
+class ImportedLevel(Frozen):
     """One load. `concurrency` is None where the tool sent by a clock and did not say how many requests were under way."""
 
     mode: Literal["closed", "rate", "burst"]
@@ -74,7 +71,7 @@ class Definition(NamedTuple):
     words: str
 
 
-class ImportedResult(_Frozen):
+class ImportedResult(Frozen):
     """`id` follows from the content of the files: the same files twice are one result."""
 
     id: str

@@ -11,23 +11,21 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from backend.domain.frozen import Frozen
 from backend.domain.model.facts import ModelCard
 from backend.domain.recipe.recipe import Recipe
 
 
-class ArtifactFile(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+class ArtifactFile(Frozen):
     path: str
     size: int
     sha256: str
 
 
-class Manifest(BaseModel):
+class Manifest(Frozen):
     """Frozen at publication. `parent` is the model that was optimized."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
 
     manifest_version: int = 1
     created: datetime = Field(default_factory=lambda: datetime.now(UTC))
@@ -41,17 +39,17 @@ class Manifest(BaseModel):
     draft: ModelCard | None = None
     calibration: dict[str, Any] | None = None
     quality: dict[str, Any] | None = None
-    layers: list[dict[str, Any]] = []
+    layers: list[dict[str, Any]] = Field(default_factory=list)
     """Per-layer relative error of quantized linears."""
-    kept_16bit: list[dict[str, str]] = []
+    kept_16bit: list[dict[str, str]] = Field(default_factory=list)
     """Weights that stayed 16-bit: `name` and `why`."""
     bits: dict[str, Any] | None = None
     """Where groups of linears differ: `average_bits`, each group's precision with what it was measured to lose at each, and the
     attempts that a quality floor took (`domain.fallback.record`)."""
     recovery: dict[str, Any] | None = None
     """Of the fine-tune after pruning: what was asked, the loss curve, the quality before and after (worker/recovery.py)."""
-    versions: dict[str, str] = {}
-    hardware: dict[str, Any] = {}
+    versions: dict[str, str] = Field(default_factory=dict)
+    hardware: dict[str, Any] = Field(default_factory=dict)
     compile_key: dict[str, Any] | None = None
     """Processor, vLLM and torch versions that the compile cache is good for."""
     seed: int = 0

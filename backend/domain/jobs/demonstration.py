@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
-
+from backend.domain.frozen import Frozen
 from backend.domain.machine.lines import hardware_line
 
 MARK = "demonstration.json"
 """The file that makes a home a demonstration; whoever opens that home may only read it."""
 
 
-class Demonstration(BaseModel):
+class Demonstration(Frozen):
     """`measured_at` is ISO 8601."""
-
-    model_config = ConfigDict(frozen=True)
 
     hardware: dict[str, Any]
     versions: dict[str, str]

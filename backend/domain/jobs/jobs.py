@@ -9,9 +9,10 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
 from backend.domain.evaluation.document import EvaluateOptions, Variant
+from backend.domain.frozen import Frozen
 from backend.domain.model.facts import ModelCard
 from backend.domain.planner.choose import Deployment
 from backend.domain.recipe.recipe import Recipe
@@ -57,11 +58,7 @@ MEASURING = frozenset({JobKind.EVALUATE})
 """Kinds that run alone on the machine, or their figures would be polluted."""
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class OptimizeSpec(_Frozen):
+class OptimizeSpec(Frozen):
     kind: Literal["optimize"] = "optimize"
     model: ModelCard
     recipe: Recipe
@@ -76,20 +73,20 @@ class OptimizeSpec(_Frozen):
     seed: int = 0
 
 
-class EvaluateSpec(_Frozen):
+class EvaluateSpec(Frozen):
     kind: Literal["evaluate"] = "evaluate"
     variants: tuple[Variant, ...] = Field(min_length=1)
     """The first is the baseline."""
     options: EvaluateOptions
 
 
-class InstallSpec(_Frozen):
+class InstallSpec(Frozen):
     kind: Literal["install"] = "install"
     engine: str
     action: Literal["install", "remove"] = "install"
 
 
-class ServeSpec(_Frozen):
+class ServeSpec(Frozen):
     """Variants that are kept up, each behind a loopback address of its own, until somebody stops the job or nobody asks."""
 
     kind: Literal["serve"] = "serve"
@@ -105,7 +102,7 @@ class ServeSpec(_Frozen):
         return variants
 
 
-class ImportSpec(_Frozen):
+class ImportSpec(Frozen):
     """A model to download. Credentials are never part of it: the worker reads them from its environment."""
 
     kind: Literal["import"] = "import"
@@ -124,7 +121,7 @@ class ImportSpec(_Frozen):
 JobSpec = Annotated[OptimizeSpec | EvaluateSpec | InstallSpec | ServeSpec | ImportSpec, Field(discriminator="kind")]
 
 
-class Event(_Frozen):
+class Event(Frozen):
     """One thing that happened. `done`/`total` are in `unit`s of the phase; `progress` is of the whole job, 0 to 1."""
 
     at: datetime = Field(default_factory=lambda: datetime.now(UTC))
@@ -138,10 +135,10 @@ class Event(_Frozen):
     rate: float | None = None
     """`unit`s a second."""
     eta_s: float | None = None
-    data: dict[str, Any] = {}
+    data: dict[str, Any] = Field(default_factory=dict)
 
 
-class Handle(_Frozen):
+class Handle(Frozen):
     """Where a worker runs, so that a restarted supervisor can find it again. `started` is the process's start time."""
 
     launcher: str
@@ -150,7 +147,7 @@ class Handle(_Frozen):
     started: float
 
 
-class Outcome(_Frozen):
+class Outcome(Frozen):
     """What a launcher saw of a worker: still there, exited with a code, or gone with no exit seen (`code` None)."""
 
     alive: bool

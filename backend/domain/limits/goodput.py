@@ -10,20 +10,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from pydantic import BaseModel, ConfigDict
-
 from backend.domain.evaluation.document import Evaluation, Level, VariantResult
 from backend.domain.evaluation.soundness import is_sound
+from backend.domain.frozen import Frozen
 from backend.domain.maths.intervals import wilson
 
 Key = tuple[str, int | str]
 """(variant, the level's key)."""
 
 
-class Limits(BaseModel):
+class Limits(Frozen):
     """Upper limits for each request, in milliseconds; None is no limit."""
-
-    model_config = ConfigDict(frozen=True)
 
     ttft_ms: float | None = None
     tpot_ms: float | None = None

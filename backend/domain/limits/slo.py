@@ -7,16 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pydantic import BaseModel, ConfigDict
-
 from backend.domain.evaluation.document import Evaluation, Level, Summary, VariantResult
 from backend.domain.evaluation.soundness import is_sound
+from backend.domain.frozen import Frozen
 
 
-class Slo(BaseModel):
+class Slo(Frozen):
     """Upper limits of 95th percentiles, in milliseconds; None is no limit."""
-
-    model_config = ConfigDict(frozen=True)
 
     ttft_p95_ms: float | None = None
     tpot_p95_ms: float | None = None
@@ -26,11 +23,9 @@ class Slo(BaseModel):
         return _within(level.ttft_ms, self.ttft_p95_ms) and _within(level.tpot_ms, self.tpot_p95_ms)
 
 
-class AtSlo(BaseModel):
+class AtSlo(Frozen):
     """The level of a variant with the highest output tokens/s within the limits, where no answer told its tokens the one with
     the most requests/s; None where no measured level is."""
-
-    model_config = ConfigDict(frozen=True)
 
     variant: str
     level: Level | None

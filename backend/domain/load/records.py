@@ -9,7 +9,9 @@ from __future__ import annotations
 from typing import Any, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
+
+from backend.domain.frozen import Frozen
 
 UsageRung = Literal["continuous", "final", "none"]
 """How tokens are counted: usage with every chunk, usage once at the end, or not at all."""
@@ -19,11 +21,7 @@ Mode = Literal["closed", "rate", "ramp", "trace"]
 """Who decides when a request is sent: the end of an earlier answer (closed), or a clock that does not wait for the server."""
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
-
-
-class LoadPlan(_Frozen):
+class LoadPlan(Frozen):
     """One level of load.
 
     Closed loop (no `rate`, no `trace`): `concurrency` streams, each sending its next request when its last answer has ended.
@@ -113,7 +111,7 @@ class LoadPlan(_Frozen):
         return self.mode != "closed"
 
 
-class RequestRecord(_Frozen):
+class RequestRecord(Frozen):
     """One request as the client saw it. A stamp is None where that moment never came.
 
     `status` is `ok`, or the kind of error: `refused`, `unreachable`, `tls`, `timeout`, `reset` (connection lost with an error
@@ -170,7 +168,7 @@ class RequestRecord(_Frozen):
         return self.intended if self.clock == "intended" else self.sent
 
 
-class Audit(_Frozen):
+class Audit(Frozen):
     """What the generator found out about itself over one level. `client_limited` voids the level as a figure of the server."""
 
     wall_s: float
@@ -207,4 +205,4 @@ class Audit(_Frozen):
     """Of the generator's process, reading included; None where the system does not tell."""
     client_limited: bool
     reason: str | None = None
-    versions: dict[str, Any] = {}
+    versions: dict[str, Any] = Field(default_factory=dict)

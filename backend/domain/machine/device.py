@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
+
+from backend.domain.frozen import Frozen
 
 Hardware = Literal["cpu", "cuda", "neuron"]
 
@@ -36,8 +38,8 @@ class Device(NamedTuple):
     source: str = ""
 
 
-class _Row(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+class _Row(Frozen):
+    model_config = ConfigDict(strict=True)
 
 
 class Accelerator(_Row):

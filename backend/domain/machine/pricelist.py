@@ -5,16 +5,15 @@ from __future__ import annotations
 from datetime import datetime
 from typing import NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from backend.domain.frozen import Frozen
 from backend.domain.machine.device import Instance
 from backend.domain.machine.targets import Hardwares
 
 
-class InstancePrice(BaseModel):
+class InstancePrice(Frozen):
     """On-demand price of one instance for real-time inference, as it was published when it was asked for (`as_of`)."""
-
-    model_config = ConfigDict(frozen=True)
 
     instance: str
     region: str

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import Field
+
+from backend.domain.frozen import Frozen
 
 Origin = Literal["starter", "imported", "folder", "artifact", "published", "reference"]
 """`published`: a row of the documentation page. `reference`: other bundled facts, such as the drafts of those rows."""
@@ -18,10 +20,8 @@ Cell = Literal["Yes", "No", ""]
 """A cell of the published technique matrix; a blank stays blank."""
 
 
-class ModelFacts(BaseModel):
+class ModelFacts(Frozen):
     """One architecture. Sizes in elements."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
 
     id: str
     origin: Origin
@@ -95,7 +95,7 @@ class ModelCard(ModelFacts):
     weights_bytes: int
     tokenizer_hash: str | None
     """sha256 over the sorted (token, id) pairs: two models that can share a draft have the same. None: not read yet."""
-    bytes_by_dtype: dict[str, int] = {}
+    bytes_by_dtype: dict[str, int] = Field(default_factory=dict)
     """Bytes of the tensors by the dtype they are stored in, in the names of safetensors (BF16, I32)."""
     licence: str | None = None
     """As the hub states it; None where nothing is said."""
@@ -103,10 +103,8 @@ class ModelCard(ModelFacts):
     """What of the card is not plainly what config.json says, a sentence each."""
 
 
-class PublishedCells(BaseModel):
+class PublishedCells(Frozen):
     """A row of the published technique matrix, exactly as the page has it."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     quantization: Cell
     speculative_decoding: Cell

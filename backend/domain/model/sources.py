@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
-
+from backend.domain.frozen import Frozen
 from backend.domain.model.facts import ModelCard
 
 OPEN_LICENCES = frozenset({
@@ -14,10 +13,8 @@ OPEN_LICENCES = frozenset({
 Licences with conditions of use (openrail, llama3, gemma, nc, unknown, other) are not among them."""
 
 
-class Inspection(BaseModel):
+class Inspection(Frozen):
     """A model elsewhere, as it was found: its card, and what an import would fetch. `bytes` of all files."""
-
-    model_config = ConfigDict(frozen=True)
 
     card: ModelCard
     source: str

@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from backend.domain.frozen import Frozen
 from backend.domain.planner.estimate import Estimate
 from backend.domain.rules.plan import Verdict
 
 
-class Goal(BaseModel):
+class Goal(Frozen):
     """What must hold, and what is wanted of those for which it does.
 
     `cost`: the lowest price an hour; `throughput`: the lowest price a million output tokens; `latency`: the lowest time per
     output token. A limit counts as met only where the worst end of the range meets it.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     wanted: Literal["cost", "throughput", "latency"] = "cost"
     max_ttft_ms: float | None = Field(None, gt=0)
@@ -27,20 +26,16 @@ class Goal(BaseModel):
     min_context: int | None = Field(None, gt=0)
 
 
-class Candidate(BaseModel):
+class Candidate(Frozen):
     """One target, its verdict and, where it is valid, its estimate."""
-
-    model_config = ConfigDict(frozen=True)
 
     target: str
     verdict: Verdict
     estimate: Estimate | None
 
 
-class Loser(BaseModel):
+class Loser(Frozen):
     """`fits` is False where the recipe cannot run there at all."""
-
-    model_config = ConfigDict(frozen=True)
 
     target: str
     fits: bool
@@ -48,20 +43,16 @@ class Loser(BaseModel):
     price_per_hour: float | None = None
 
 
-class JobPlace(BaseModel):
+class JobPlace(Frozen):
     """An instance for the optimize job: seconds and USD, (least, most)."""
-
-    model_config = ConfigDict(frozen=True)
 
     target: str
     seconds: tuple[float, float]
     cost: tuple[float, float]
 
 
-class Choice(BaseModel):
+class Choice(Frozen):
     """`winner` is None where nothing meets the goal. Losers: those that fit first, by what is wanted."""
-
-    model_config = ConfigDict(frozen=True)
 
     winner: Estimate | None
     why: str
@@ -70,10 +61,8 @@ class Choice(BaseModel):
     """Where the optimize job itself costs least, of the instances that can run it; None where that is not known."""
 
 
-class Deployment(BaseModel):
+class Deployment(Frozen):
     """Where the result is meant to be served, kept with the job. `goal` and `losers` where the place was chosen by them."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     target: str
     why: str

@@ -7,16 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pydantic import BaseModel, ConfigDict
-
 from backend.domain.evaluation.document import Level
+from backend.domain.frozen import Frozen
 from backend.domain.planner.roofline import Speed
 
 
-class Point(BaseModel):
+class Point(Frozen):
     """One measured level against the middle of its predicted range. `error` is predicted / measured - 1."""
-
-    model_config = ConfigDict(frozen=True)
 
     concurrency: int
     metric: str
@@ -28,14 +25,12 @@ class Point(BaseModel):
         return self.predicted / self.measured - 1
 
 
-class Calibration(BaseModel):
+class Calibration(Frozen):
     """Measured / predicted at the level nearest to what is asked; 1 where that metric was not measured.
 
     `points` are the predictions as they were, `after` the same once corrected: nothing is left at the level that set the factors,
     what is left at the others tells how far the correction carries.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     concurrency: int
     ttft: float = 1.0

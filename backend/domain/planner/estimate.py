@@ -5,9 +5,8 @@ Pure arithmetic over the card, the recipe and the device; what is unknown is nam
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
-
 from backend.domain.evaluation.prices import per_million
+from backend.domain.frozen import Frozen
 from backend.domain.model.facts import ModelCard, ModelFacts
 from backend.domain.needs import duration, recovery, serving
 from backend.domain.needs import job as job_memory
@@ -41,11 +40,7 @@ FORMULAS = {
 }
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-
-class Need(_Frozen):
+class Need(Frozen):
     """Bytes. `disk_bytes` is what must be free before the job starts; formulas say how each came about."""
 
     weights_bytes: int
@@ -54,7 +49,7 @@ class Need(_Frozen):
     formulas: dict[str, str]
 
 
-class Estimate(_Frozen):
+class Estimate(Frozen):
     """The whole answer. Ranges are (least, most); None where unknown, and `unknown` says why."""
 
     target: str
@@ -129,7 +124,7 @@ def _told(recipe: Recipe) -> dict[str, str]:
     return FORMULAS | {"memory": f"{FORMULAS['memory']}; in recovery {recovery.FORMULA}", "disk": disk}
 
 
-class Context(_Frozen):
+class Context(Frozen):
     """What an estimate needs beside the model and the recipe. `processor` runs the job; prices are USD an hour."""
 
     target: str

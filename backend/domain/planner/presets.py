@@ -10,8 +10,9 @@ import hashlib
 import json
 from typing import Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from backend.domain.frozen import Frozen
 from backend.domain.planner.roofline import Load
 from backend.domain.recipe.recipe import Recipe
 
@@ -40,11 +41,7 @@ GOALS: dict[Goal, GoalWords] = {
 }
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Claim(_Frozen):
+class Claim(Frozen):
     """One figure as somebody published it, word for word, with the conditions they state. Nothing here was checked by running it.
 
     `against` is what they compare `value` with. `cheaper_than` names an instance where the figure is a price against its: then
@@ -68,7 +65,7 @@ class Claim(_Frozen):
         return f"{self.value:,.4g} {self.unit}{against}"
 
 
-class Preset(_Frozen):
+class Preset(Frozen):
     """`model` is an id or a folder, as `--model` takes it; `target` as `--target` takes it."""
 
     id: str = Field(pattern=ID)

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from backend.domain.frozen import Frozen
 from backend.domain.machine.device import Device
 from backend.domain.model.facts import ModelFacts
 from backend.domain.model.shapes import sizes
@@ -49,10 +50,8 @@ LOOKUP_ACCEPTANCE = (0.7, 0.0)
 """The same for look-up methods (n-gram, suffix): nothing where the text does not repeat itself."""
 
 
-class Load(BaseModel):
+class Load(Frozen):
     """What is asked of the server: tokens a request, and requests at once."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     input_tokens: int = Field(512, ge=1)
     output_tokens: int = Field(128, ge=1)

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import Field
 
+from backend.domain.frozen import Frozen
 from backend.domain.maths import knapsack
 from backend.domain.maths.knapsack import Choice
 from backend.domain.recipe import precision
@@ -25,17 +26,15 @@ Chosen = list[Precision]
 """One a group."""
 
 
-class Attempt(BaseModel):
+class Attempt(Frozen):
     """An allocation that was quantized and scored. `missed` says which limit was passed; None for what was kept."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     average_bits: float
     kl_mean: float
     perplexity_increase: float
     """Relative."""
     missed: str | None
-    raised: dict[str, str] = {}
+    raised: dict[str, str] = Field(default_factory=dict)
     """Groups that this attempt gave another precision than the step's own, and which."""
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from backend.domain.frozen import Frozen
 
 FINER = 32
 """Group size of the candidate between 4 bits in larger groups and 8 bits."""
@@ -20,10 +20,8 @@ Eight = Literal["int8", "w8a8"]
 """Which 8-bit form stands beside 4 bits: weights only, which GPUs serve, or activations too, which a processor serves as well."""
 
 
-class Precision(BaseModel):
+class Precision(Frozen):
     """`method` makes it (None keeps 16 bits); `group_size` weights share a scale, None where an output channel does."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     method: str | None
     bits: int
@@ -66,13 +64,11 @@ class Precision(BaseModel):
 SIXTEEN = Precision(method=None, bits=16)
 
 
-class Measured(BaseModel):
+class Measured(Frozen):
     """A group: its linears' names and shapes [outputs, inputs], and what it alone loses at each precision, by its name.
 
     `losses` are nats a token: the mean KL divergence from the original of the model with only this group rounded.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
     linears: list[str]

@@ -10,9 +10,10 @@ import hashlib
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_serializer, model_validator
+from pydantic import Field, ValidationError, field_validator, model_serializer, model_validator
 
 from backend.domain.errors import InvalidRecipe
+from backend.domain.frozen import Frozen
 from backend.domain.recipe import recovery
 from backend.domain.recipe.methods import KnownMethod
 
@@ -20,11 +21,7 @@ TECHNIQUES = ("prune", "quantize", "speculate", "compile", "shard")
 """In the order in which they run."""
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class _Step(_Frozen):
+class _Step(Frozen):
     """A step writes itself as `{technique: {fields that differ from the default}}`."""
 
     technique: str
@@ -75,7 +72,7 @@ class Quantize(_Step):
     """smoothquant: how much of the difficulty moves from activations to weights."""
     kv_cache: Literal["fp8"] | None = None
     """Store scales for an FP8 key-value cache too; the server then uses one."""
-    target_bits: float | None = Field(None, gt=0, allow_inf_nan=False)
+    target_bits: float | None = Field(None, gt=0)
     """rtn, awq, gptq: bits a weight on average over the quantized linears, scales and zero points counted. Each group of linears
     gets a precision by what it was measured to lose at each (docs/decisions/0013)."""
     eight_bits: Literal["int8", "w8a8"] | None = None
@@ -118,7 +115,7 @@ class Shard(_Step):
 Step = Annotated[Prune | Quantize | Speculate | Compile | Shard, Field(discriminator="technique")]
 
 
-class Serving(_Frozen):
+class Serving(Frozen):
     """How the variant is served; each field is vLLM's option of that name."""
 
     dtype: Literal["auto", "bfloat16", "float16", "float32"] = "auto"
@@ -132,7 +129,7 @@ class Serving(_Frozen):
     """True skips vLLM's compilation at start; false is vLLM's default."""
 
 
-class Limits(_Frozen):
+class Limits(Frozen):
     """The quality floor. The optimize job fails when a limit is passed, unless it may fall back."""
 
     max_kl: float | None = Field(None, gt=0)
@@ -143,7 +140,7 @@ class Limits(_Frozen):
     form where false, so that recipes from before it keep their hash."""
 
 
-class Recipe(_Frozen):
+class Recipe(Frozen):
     """`steps: []` is the original, unchanged."""
 
     name: str = Field("original", min_length=1, max_length=80)

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, model_serializer
+from pydantic import Field, model_serializer
+
+from backend.domain.frozen import Frozen
 
 SPARE_SEQUENCES = 12
 """The least that must be left of the calibration text beside what calibrates: most of it to learn from, some to stop by."""
@@ -21,10 +23,8 @@ WIDE_RATE = 1.5
 (Yang et al. 2022, arXiv 2203.03466): 3.7e-4 at 4096, where LoRA is usually trained with 1e-4 to 3e-4."""
 
 
-class Recover(BaseModel):
+class Recover(Frozen):
     """Written as `true` where nothing differs from the defaults, which docs/decisions/0014-recovery.md explains."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     rank: int = Field(8, ge=1, le=256)
     """Of the two factors that are learned beside each pruned matrix."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
-
+from backend.domain.frozen import Frozen
 from backend.domain.machine.device import Device, Hardware
 from backend.domain.model.facts import ModelFacts
 from backend.domain.recipe.recipe import Recipe, Speculate
@@ -14,11 +13,7 @@ Place = Literal["local", "planned", "managed"]
 """`local`: this machine. `planned`: our engines on hardware that is not here. `managed`: the SageMaker toolkit."""
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Reason(_Frozen):
+class Reason(Frozen):
     """Why a recipe is refused. `source`: the formula or the document (with its version or section) that says so."""
 
     rule: str
@@ -26,7 +21,7 @@ class Reason(_Frozen):
     source: str
 
 
-class Facts(_Frozen):
+class Facts(Frozen):
     """What the rules may know beside the model: the hardware, the resolved draft, and whether a C++ compiler exists.
 
     `device` is None where its size is not known. `provided_draft`: the managed toolkit brings a draft of its own.

@@ -9,8 +9,9 @@ import hashlib
 import json
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from backend.domain.frozen import Frozen
 from backend.domain.model.facts import ModelFacts, PublishedCells, PublishedModel
 from backend.domain.recipe.recipe import ORIGINAL, Recipe
 from backend.domain.recipe.techniques import supported
@@ -30,14 +31,12 @@ Sort = Literal["catalog", "name", "family", "parameters", "context", "kv", "lice
 """`catalog`: models of one's own first, then the page's order. `kv`: bytes of key-value cache a token."""
 
 
-class CatalogFilter(BaseModel):
+class CatalogFilter(Frozen):
     """Which models, in which order; an empty field leaves its column alone.
 
     `techniques` are kinds (`kinds`) as checked on `target`, or names of PUBLISHED as the page has them; all of them must hold.
     `target` is a place of `service.targets`. Parameters and context (tokens) are inclusive bounds.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     origins: tuple[str, ...] = ()
     techniques: tuple[str, ...] = ()

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import Field
 
+from backend.domain.frozen import Frozen
 from backend.domain.machine.device import Hardware
 from backend.domain.model.facts import ModelFacts
 from backend.domain.needs import job, recovery, serving
@@ -24,28 +25,24 @@ CUT_CACHE = (
 """Measured: docs/decisions/0015."""
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class PlannedStep(_Frozen):
+class PlannedStep(Frozen):
     """A step with its defaults filled in: what the engine is really asked. `kernel` serves the result on that hardware."""
 
     technique: str
     engine: str
     title: str
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = Field(default_factory=dict)
     kernel: str = ""
 
 
-class Plan(_Frozen):
+class Plan(Frozen):
     hardware: Hardware
     steps: tuple[PlannedStep, ...]
     notes: tuple[str, ...] = ()
     tensor_parallel: int = 1
 
 
-class Verdict(_Frozen):
+class Verdict(Frozen):
     """Either a plan or reasons; `suggestion` is the nearest valid recipe where the recipe is not.
 
     `suggestion_target` is set where nothing is valid on the asked target: the suggestion is then for that one.

@@ -11,11 +11,12 @@ import math
 from collections.abc import Sequence
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from backend.domain.evaluation.document import Evaluation, Level, Price, VariantResult
 from backend.domain.evaluation.prices import SECONDS_AN_HOUR, Pricing, per_million, price
 from backend.domain.evaluation.soundness import is_sound
+from backend.domain.frozen import Frozen
 from backend.domain.limits.slo import Slo
 from backend.domain.maths import monotone
 
@@ -24,11 +25,7 @@ HOURS_A_MONTH = 730.0
 MILLION = 1_000_000
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Operating(_Frozen):
+class Operating(Frozen):
     """One machine at the highest load within the limits, read off a curve: `concurrency` need not be whole.
 
     Tokens/s are None where answers did not tell their tokens, there or, between levels, at any of them.
@@ -46,14 +43,14 @@ class Operating(_Frozen):
     """The limits still hold at the highest measured concurrency: more may fit, which was not measured."""
 
 
-class ApiPrice(_Frozen):
+class ApiPrice(Frozen):
     """What a hosted API asks, in the currency of the hourly price, per million tokens."""
 
     per_million_input: float = Field(ge=0)
     per_million_output: float = Field(ge=0)
 
 
-class BreakEven(_Frozen):
+class BreakEven(Frozen):
     """`share` of the hour's full load from which the machine is cheaper than the API; above 1 it never is."""
 
     api_per_hour: float | None
@@ -63,7 +60,7 @@ class BreakEven(_Frozen):
     """None where the machine never is the cheaper one."""
 
 
-class Monthly(_Frozen):
+class Monthly(Frozen):
     """`machines` whole ones, always on, so that the peak is served within the limits."""
 
     machines: int
@@ -169,14 +166,12 @@ def monthly(pricing: Pricing, at: Operating, requests: float, peak: float = 1.0)
     )
 
 
-class WhatIf(_Frozen):
+class WhatIf(Frozen):
     """Chosen after the fact, for the report's costs. `per_hour` None is the price that was given with the evaluation."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     limits: Slo = Slo()
     """Of 95th percentiles of a level: at which load its price is read."""
-    request_limits: dict[str, float] = {}
+    request_limits: dict[str, float] = Field(default_factory=dict)
     """Latency -> milliseconds that each request must keep: what goodput counts."""
     per_hour: float | None = Field(None, ge=0)
     discount: float | None = Field(None, ge=0, lt=1)

@@ -11,15 +11,16 @@ import json
 import math
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import ConfigDict
 
 from backend.domain.errors import InvalidWorkload
+from backend.domain.frozen import Frozen
 
 
-class Prompt(BaseModel):
+class Prompt(Frozen):
     """`prompt` of a conversation is its first turn."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(extra="ignore")
 
     prompt: str
     max_tokens: int | None = None
@@ -38,10 +39,8 @@ class Prompt(BaseModel):
         return (*((self.system,) if self.system else ()), *(self.turns or (self.prompt,)))
 
 
-class Workload(BaseModel):
+class Workload(Frozen):
     """`sha256` is over the file's bytes: the same hash is the same prompts in the same order."""
-
-    model_config = ConfigDict(frozen=True)
 
     name: str
     sha256: str

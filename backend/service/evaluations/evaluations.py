@@ -8,10 +8,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from backend.domain.errors import GateFailed, NotFound, RequestError
 from backend.domain.evaluation.document import EvaluateOptions, Evaluation, Variant
+from backend.domain.frozen import Frozen
 from backend.domain.jobs.jobs import EvaluateSpec
 from backend.domain.limits import gates
 from backend.domain.limits.gates import Gate
@@ -33,10 +34,8 @@ class InvalidOptions(RequestError):
     """An option of the evaluation is wrong."""
 
 
-class EvaluationView(BaseModel):
+class EvaluationView(Frozen):
     """An evaluation as screens and tools see it."""
-
-    model_config = ConfigDict(frozen=True)
 
     id: str
     job_id: str
@@ -47,10 +46,8 @@ class EvaluationView(BaseModel):
     document: Evaluation
 
 
-class EvaluationTitle(BaseModel):
+class EvaluationTitle(Frozen):
     """What a list of evaluations shows."""
-
-    model_config = ConfigDict(frozen=True)
 
     id: str
     title: str

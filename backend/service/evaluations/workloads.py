@@ -8,11 +8,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from pydantic import BaseModel, ConfigDict
-
 from backend.catalog.text import token_lengths as tokenizers
 from backend.domain.errors import InvalidWorkload, RequestError, WhetstoneError
 from backend.domain.evaluation.document import EvaluateOptions, Variant
+from backend.domain.frozen import Frozen
 from backend.domain.maths.intervals import percentile
 from backend.domain.workload import generators, workload
 from backend.domain.workload.formats import PROMPT_COLUMNS
@@ -38,10 +37,8 @@ CHARACTERS_A_TOKEN = 4
 _FOLDER = ASSETS / "workloads"
 
 
-class WorkloadFacts(BaseModel):
+class WorkloadFacts(Frozen):
     """What a screen says of a workload, without all its prompts. `first`: to be shown; `sample`: to count tokens of."""
-
-    model_config = ConfigDict(frozen=True)
 
     name: str
     sha256: str
@@ -56,10 +53,8 @@ class WorkloadFacts(BaseModel):
     sample: tuple[str, ...]
 
 
-class TokenLengths(BaseModel):
+class TokenLengths(Frozen):
     """Tokens of the first prompts by the tokenizer of `model`; `counted` of them were counted."""
-
-    model_config = ConfigDict(frozen=True)
 
     model: str
     counted: int

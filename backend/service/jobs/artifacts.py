@@ -5,20 +5,17 @@ from __future__ import annotations
 from datetime import datetime
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
-
 from backend.artifacts import folders
 from backend.domain.errors import ReadOnly
+from backend.domain.frozen import Frozen
 from backend.domain.jobs.artifact import Manifest
 from backend.service.workspace import Workspace
 from backend.store import history
 from backend.store.tables import ArtifactRow
 
 
-class ArtifactView(BaseModel):
+class ArtifactView(Frozen):
     """An artifact as screens and tools see it."""
-
-    model_config = ConfigDict(frozen=True)
 
     id: str
     job_id: str

@@ -9,9 +9,10 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter
+from pydantic import TypeAdapter
 
 from backend.domain.errors import NotNow
+from backend.domain.frozen import Frozen
 from backend.domain.jobs import channel
 from backend.domain.jobs.jobs import LIVE, MEASURING, RESUMABLE, TERMINAL, Event, JobKind, JobSpec, JobState
 from backend.service.jobs import supervisors
@@ -23,10 +24,8 @@ from backend.store.tables import JobRow
 BACKGROUND = frozenset({JobKind.INSTALL, JobKind.IMPORT})
 
 
-class JobView(BaseModel):
+class JobView(Frozen):
     """A job as screens and tools see it. `age_s` is the time since the last event."""
-
-    model_config = ConfigDict(frozen=True)
 
     id: str
     kind: str

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
-
 from backend.domain.errors import NotNow
+from backend.domain.frozen import Frozen
 from backend.domain.jobs.jobs import JobState
 from backend.hardware import neuron, probe, speed
 from backend.hardware.speed import Measured
@@ -12,19 +11,15 @@ from backend.service.jobs import jobs
 from backend.service.workspace import Workspace
 
 
-class AcceleratorView(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
+class AcceleratorView(Frozen):
     name: str
     memory_bytes: int
     compute_capability: str
     driver: str
 
 
-class NeuronView(BaseModel):
+class NeuronView(Frozen):
     """A device of AWS Neuron; its cores share its memory."""
-
-    model_config = ConfigDict(frozen=True)
 
     number: int
     cores: int
@@ -32,12 +27,10 @@ class NeuronView(BaseModel):
     busy: bool
 
 
-class ProcessorSpeed(BaseModel):
+class ProcessorSpeed(Frozen):
     """Measured here: bytes/s read from memory, bytes/s of bfloat16 weights in a matrix-vector product, and 16-bit operations/s,
     all cores together; the best of `attempts`. `at` is ISO 8601 in UTC.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     bandwidth: float
     weights: float
@@ -46,10 +39,8 @@ class ProcessorSpeed(BaseModel):
     attempts: int
 
 
-class MachineView(BaseModel):
+class MachineView(Frozen):
     """Sizes in bytes. `features` are the processor's, those that decide which kernels run."""
-
-    model_config = ConfigDict(frozen=True)
 
     cpu: str
     cores: int

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pydantic import BaseModel, ConfigDict
-
 from backend.catalog.bundled import instances
 from backend.catalog.remote import prices as published
 from backend.domain.errors import NotFound, RequestError
 from backend.domain.evaluation.prices import Pricing
+from backend.domain.frozen import Frozen
 from backend.domain.machine.device import Instance
 from backend.domain.machine.targets import nearest
 from backend.service.machines import targets
@@ -17,10 +16,8 @@ from backend.service.workspace import Workspace
 from backend.store import prices as stored
 
 
-class PricedInstance(BaseModel):
+class PricedInstance(Frozen):
     """An instance with its hourly price in USD and where that holds; the price is None where no source was found."""
-
-    model_config = ConfigDict(frozen=True)
 
     instance: str
     family: str
@@ -43,10 +40,8 @@ class PricedInstance(BaseModel):
     """Asked of AWS from here; else of the snapshot that comes with this version."""
 
 
-class Refreshed(BaseModel):
+class Refreshed(Frozen):
     """What a refresh brought. `missing`: instances without a price in that region, which keep the snapshot's."""
-
-    model_config = ConfigDict(frozen=True)
 
     region: str
     as_of: str

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
 
-from pydantic import BaseModel, ConfigDict, SerializeAsAny, ValidationError
+from pydantic import SerializeAsAny, ValidationError
 
 from backend.domain.errors import UnknownFilter
+from backend.domain.frozen import Frozen
 from backend.domain.machine.targets import Target, nearest
 from backend.domain.model.facts import ModelCard, ModelFacts, PublishedCells, PublishedModel
 from backend.domain.planner.footprint import Footprint, footprints
@@ -27,10 +28,8 @@ HERE = "local"
 NO_CELLS = PublishedCells(quantization="", speculative_decoding="", speculative_decoding_with_provided_draft="")
 
 
-class Entry(BaseModel):
+class Entry(Frozen):
     """A model of the catalog. `published` is blank where no page lists it; `present` is False where its folder is gone."""
-
-    model_config = ConfigDict(frozen=True)
 
     source: str
     """What a person writes for it: the id of a bundled model, else its folder."""
@@ -45,10 +44,8 @@ class Entry(BaseModel):
     model: SerializeAsAny[ModelFacts]
 
 
-class Line(BaseModel):
+class Line(Frozen):
     """An entry with its technique cells, as checked on the target that was asked for."""
-
-    model_config = ConfigDict(frozen=True)
 
     entry: Entry
     checks: tuple[TechniqueCheck, ...]
@@ -135,10 +132,8 @@ def memory(workspace: Workspace, model: ModelFacts, kind: str = ORIGINAL_KIND) -
     return footprints(model, steps[kind], [(where.name, where.device) for where in targets.hardwares(workspace).targets()])
 
 
-class Cheapest(BaseModel):
+class Cheapest(Frozen):
     """The instance with the lowest published price an hour on which a recipe is valid, with when and where the price held."""
-
-    model_config = ConfigDict(frozen=True)
 
     instance: str
     usd_per_hour: float

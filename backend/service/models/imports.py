@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 
-from pydantic import BaseModel, ConfigDict
-
 from backend.catalog.bundled import models
 from backend.catalog.remote import sources, transfer
 from backend.domain.errors import LicenceNotAccepted, NotEnoughDisk, RequestError
+from backend.domain.frozen import Frozen
 from backend.domain.jobs.jobs import ImportSpec, JobKind
 from backend.domain.model.sources import Inspection
 from backend.hardware import probe
@@ -26,10 +25,8 @@ REMEMBERED = 1000
 """Import jobs, newest first, that are searched for an earlier acceptance."""
 
 
-class PreparedImport(BaseModel):
+class PreparedImport(Frozen):
     """All that is known before the start. `present`: the model is here already, the job only registers it again."""
-
-    model_config = ConfigDict(frozen=True)
 
     spec: ImportSpec
     inspection: Inspection

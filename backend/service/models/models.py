@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
-
 from backend.catalog.bundled import models
 from backend.catalog.cards import licence as licences
 from backend.domain.errors import InvalidModel, UnknownModel
+from backend.domain.frozen import Frozen
 from backend.domain.jobs.artifact import Manifest
 from backend.domain.machine.targets import nearest
 from backend.domain.model.facts import ModelCard, ModelFacts
@@ -45,10 +44,8 @@ def catalog(workspace: Workspace) -> list[ModelCard]:
     return [card for card in map(models.card, models.ids()) if card is not None]
 
 
-class KnownModel(BaseModel):
+class KnownModel(Frozen):
     """A model and whether its folder is still there."""
-
-    model_config = ConfigDict(frozen=True)
 
     card: ModelCard
     present: bool

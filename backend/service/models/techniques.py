@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
-
+from backend.domain.frozen import Frozen
 from backend.domain.machine.targets import Target
 from backend.domain.model.facts import ModelFacts
 from backend.domain.recipe.methods import PRUNE, QUANTIZE
@@ -25,10 +24,8 @@ TITLES: dict[tuple[str, str | None], str] = {
 }
 
 
-class TechniqueCheck(BaseModel):
+class TechniqueCheck(Frozen):
     """`reasons` is empty where it works; `nearest` names the steps of the nearest valid recipe."""
-
-    model_config = ConfigDict(frozen=True)
 
     kind: str
     """The word for it in filters and documents: `awq`, `ngram`."""

@@ -3,9 +3,8 @@ and where the result of a job is meant to be served."""
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
-
 from backend.domain.errors import ImpossibleStack, InvalidRecipe
+from backend.domain.frozen import Frozen
 from backend.domain.machine.targets import Target
 from backend.domain.model.facts import ModelFacts
 from backend.domain.planner.choose import Choice, Deployment, Goal, Loser
@@ -23,11 +22,9 @@ RUNNERS_UP = 12
 """Losers that a job's specification keeps: those that could do it come first."""
 
 
-class Outlook(BaseModel):
+class Outlook(Frozen):
     """`target` is where it is planned for: what was asked, or what `auto` chose; None where `auto` found nothing. `checked_on` is
     where the verdict holds: for such an `auto` the place where most would work."""
-
-    model_config = ConfigDict(frozen=True)
 
     asked: str
     target: str | None

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import yaml
-from pydantic import BaseModel, ConfigDict
 
 from backend.domain.errors import InvalidRecipe
+from backend.domain.frozen import Frozen
 from backend.domain.model.facts import ModelFacts
 from backend.domain.recipe import recipe
 from backend.domain.recipe.recipe import Recipe, Speculate, Step
@@ -26,13 +26,11 @@ BREAKS = frozenset("\x85\u2028\u2029\ufeff")
 """Line breaks to YAML: PyYAML writes them as they are and reads them back as something else."""
 
 
-class Addition(BaseModel):
+class Addition(Frozen):
     """A step this version can do, and why it cannot be added to a recipe; None where it can.
 
     `instead` is the nearest recipe that has it: the step put in the place of another of its technique, or what else would work.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     step: Step
     reason: str | None

@@ -8,10 +8,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from backend.catalog.bundled import presets as bundled
 from backend.domain.errors import InvalidPreset, NotFound
+from backend.domain.frozen import Frozen
 from backend.domain.machine.targets import nearest
 from backend.domain.planner.presets import Origin, Preset
 from backend.domain.recipe.recipe import Recipe
@@ -29,11 +30,7 @@ from backend.store.tables import PresetRow, now
 Outcome = Literal["new", "replaced", "unchanged"]
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-
-class Filter(_Frozen):
+class Filter(Frozen):
     """What must hold of a preset. `model`: an id, a hub id or a folder. `words`: all stand in its id, model or target."""
 
     model: str | None = None
@@ -43,7 +40,7 @@ class Filter(_Frozen):
     words: str = ""
 
 
-class KnownPreset(_Frozen):
+class KnownPreset(Frozen):
     """A preset and where it came from; `hash` is that of its content."""
 
     preset: Preset
@@ -52,7 +49,7 @@ class KnownPreset(_Frozen):
     created_at: datetime
 
 
-class PresetView(_Frozen):
+class PresetView(Frozen):
     """A preset with its figures. `today` holds each published claim against today's prices, None where that means nothing."""
 
     preset: Preset
@@ -63,7 +60,7 @@ class PresetView(_Frozen):
     today: tuple[str | None, ...]
 
 
-class Applied(_Frozen):
+class Applied(Frozen):
     """A preset on a model and target: `verdict` has the plan, or the reasons and the nearest valid recipe."""
 
     preset: str

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
-
 from backend.domain.errors import NotEnoughMemory, NotFound, RequestError
 from backend.domain.evaluation.document import Variant
+from backend.domain.frozen import Frozen
 from backend.domain.jobs.jobs import LIVE, JobKind, JobState, ServeSpec
 from backend.domain.model.facts import ModelCard
 from backend.hardware import engines, probe
@@ -25,10 +24,8 @@ LOOKED_AT = 20
 IDLE_MINUTES = 15.0
 
 
-class Served(BaseModel):
+class Served(Frozen):
     """One variant of a serve job and where it answers. Seconds it took to load."""
-
-    model_config = ConfigDict(frozen=True)
 
     source: str
     name: str

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
-
 from backend.domain.errors import NotNow, RequestError
+from backend.domain.frozen import Frozen
 from backend.domain.jobs.jobs import EvaluateSpec, JobSpec, JobState
 from backend.service.evaluations import evaluations
 from backend.service.jobs import jobs
@@ -25,13 +24,11 @@ State = Literal["active", "waiting", "done", "stopped", "failed"]
 KEYS = tuple(f"first-run-{step}" for step in STEPS)
 
 
-class FirstRun(BaseModel):
+class FirstRun(Frozen):
     """How far the starter demo is: `number` of `steps` is the step of `job`, the latest that was queued.
 
     `waiting`: the next step is not queued yet; `obstacle` says why it cannot be, None where it will be within a second.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     number: int
     steps: int

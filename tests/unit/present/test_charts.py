@@ -129,7 +129,7 @@ def test_plotly_accepts_the_live_chart_and_the_layers(figure: Figure) -> None:
 
 @pytest.mark.parametrize("draw", DRAW.values(), ids=DRAW)
 def test_a_figure_without_figures_says_why(draw: Any) -> None:
-    bare = level(1, ttft_ms=None, output_tokens_per_s=math.nan, output_tokens_per_s_per_request=None)
+    bare = level(1, ttft_ms=None, output_tokens_per_s=None, output_tokens_per_s_per_request=None)
     empty = evaluation(per_hour=None, with_quality=False).model_copy(update={"variants": [result("only", [bare])]})
     nothing = empty.model_copy(update={"variants": []})
     for document in (empty, nothing):

@@ -15,9 +15,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from backend.domain.errors import WorkError
+from backend.domain.frozen import Frozen
 from backend.domain.jobs.progress import Progress
 from backend.domain.recipe.recovery import VALIDATIONS, WIDE_RATE, Recover
 from backend.engines.native import calibration
@@ -43,10 +44,8 @@ SAVED_EVERY_S = 30.0
 Stopped = Literal["steps", "patience", "not finite"]
 
 
-class RecoverRequest(BaseModel):
+class RecoverRequest(Frozen):
     """What is recovered from what, and how."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
 
     original_dir: Path
     """The teacher, and whose tokenizer reads the text."""
@@ -67,10 +66,8 @@ class RecoverRequest(BaseModel):
     """Where its state is kept, for a later attempt."""
 
 
-class RecoverResult(BaseModel):
+class RecoverResult(Frozen):
     """Losses in nats a token, of the validation sequences."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     improved: bool
     """Whether `out_dir` differs from the pruned checkpoint."""

@@ -11,14 +11,13 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from backend import files
+from backend.domain.frozen import Frozen
 
 NAME = "state.json"
 
 
-class Point(BaseModel):
+class Point(Frozen):
     """Of the loss curve, nats a token. `training` is the mean over the steps since the point before; None at the start."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     step: int
     validation: float
