@@ -35,7 +35,7 @@ from backend.present.charts.layers import layer_errors
 from backend.present.words import layers
 from backend.service import Workspace
 from backend.service.evaluations import evaluations
-from backend.service.jobs import artifacts, jobs, leftovers, watching
+from backend.service.jobs import artifacts, jobs, watching
 from backend.service.jobs.jobs import JobView
 from backend.service.plans import recipes
 from backend.service.serving import serve
@@ -113,7 +113,7 @@ def change(opened: Workspace, job: JobView, specification: dict[str, Any]) -> No
 
 def kept(opened: Workspace, job: JobView) -> None:
     """What an ended job keeps in the home to go on from, and a way to free the space."""
-    held = leftovers.size(opened, job.id) if job.ended else 0
+    held = jobs.kept_bytes(opened, job.id) if job.ended else 0
     if not held:
         return
     with st.container(horizontal=True, vertical_alignment="center", key="kept"):
@@ -124,7 +124,7 @@ def kept(opened: Workspace, job: JobView) -> None:
 
 def _drop(opened: Workspace, job_id: str) -> None:
     try:
-        st.toast(f"{size(leftovers.drop(opened, job_id))} freed.", icon=ICONS["Drop"])
+        st.toast(f"{size(jobs.drop_kept(opened, job_id))} freed.", icon=ICONS["Drop"])
     except WhetstoneError as error:
         st.toast(message(error), icon=":material/error:")
 

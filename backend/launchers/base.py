@@ -1,38 +1,46 @@
-"""What a launcher is: it starts a worker somewhere, reads its channel, and can stop it. It knows nothing of the store."""
+"""What a launcher is: it starts a worker somewhere, sees whether it is there, and can stop it. It knows nothing of the store.
+
+A launcher is one module with one class, and a line in `launchers.chosen`. Events, log, result and output are none of its
+business: they pass through the job's channel, whose address the worker is given.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
 
-from backend.domain.jobs.jobs import Event, Handle, Outcome
+from backend.channel import Channel
+from backend.domain.jobs.jobs import Handle, Outcome
 
 
 class Launcher(ABC):
-    """One kind of place where workers run. Jobs are named by id; everything else stands in the channel and the handle."""
+    """One kind of place where workers run, perhaps without this machine's disk.
+
+    A handle is what `start` gave: opaque to everybody else, kept in the job's row, and enough for another process of the same
+    launcher, after a restart, to find the worker again.
+    """
 
     name: str
+    """As handles carry it."""
 
     @abstractmethod
-    def start(self, job_id: str, spec: str) -> Handle:
-        """Open a fresh channel with that specification (JSON) and start a worker on it."""
+    def start(self, job_id: str, channel: Channel) -> Handle:
+        """Start `python -m backend.worker` on a channel that is open, and return without waiting for it. What the worker prints
+        goes to the channel's log.
 
-    @abstractmethod
-    def segments(self, job_id: str, after: int) -> list[tuple[int, list[Event]]]:
-        """Event segments numbered above `after`, in order."""
-
-    @abstractmethod
-    def result(self, job_id: str) -> dict[str, Any] | None:
-        """The result document, or None while there is none."""
+        Raises WorkError where it cannot be started; nothing of it may run then, or `sweep` must find it.
+        """
 
     @abstractmethod
     def poll(self, handle: Handle) -> Outcome:
-        """Whether the worker is there; its exit code where it was observed."""
+        """Whether the worker is there; its exit code where this launcher observed the end. Called several times a second."""
 
     @abstractmethod
     def cancel(self, handle: Handle, *, force: bool) -> None:
-        """Ask the worker to stop (it cleans up), or with `force` end it at once."""
+        """Ask the worker to stop, which cleans up and writes a result, or with `force` end it at once. It may be gone already."""
 
     @abstractmethod
-    def sweep(self, job_id: str, handle: Handle | None) -> int:
-        """End every process the job left behind and remove its unpublished work; how many processes there were."""
+    def sweep(self, job_id: str, handle: Handle | None) -> None:
+        """End whatever the job's last attempt left running, wherever it is; return when it is gone.
+
+        `handle` is None where the supervisor died between starting the worker and recording it: the job's id must be enough.
+        """

@@ -6,19 +6,19 @@ what `sweep` goes by: a process that changed its group or session is still found
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
-from backend import files, processes
-from backend.domain.jobs import channel
-from backend.domain.jobs.jobs import Event, Handle, Outcome
+import psutil
+
+from backend import processes
+from backend.channel import Channel
+from backend.domain.errors import WorkError
+from backend.domain.jobs.jobs import Handle, Outcome
 from backend.launchers.base import Launcher
 
 MARK = "WHETSTONE_JOB"
@@ -26,7 +26,7 @@ SWEEP_GRACE_S = 5.0
 
 
 class LocalLauncher(Launcher):
-    """`jobs` is the folder of job channels, `home` tells two homes' jobs apart in the mark."""
+    """`home` tells two homes' jobs apart in the mark. A handle's data: `pid`, and `started`, the process's start time."""
 
     name = "local"
 
@@ -34,66 +34,42 @@ class LocalLauncher(Launcher):
         self.home, self.python = home, python
         self._children: dict[int, subprocess.Popen[bytes]] = {}
 
-    def folder(self, job_id: str) -> Path:
-        return self.home / "jobs" / job_id
-
-    def start(self, job_id: str, spec: str) -> Handle:
-        folder = self.folder(job_id)
-        _fresh_channel(folder, spec)
+    def start(self, job_id: str, channel: Channel) -> Handle:
         environment = {**os.environ, MARK: self._mark(job_id), "WHETSTONE_HOME": str(self.home), "PYTHONUNBUFFERED": "1"}
-        with (folder / channel.LOG).open("ab") as log:
-            child = subprocess.Popen(
-                [self.python, "-m", "backend.worker", str(folder)],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True, env=environment,
-            )  # fmt: skip
+        try:
+            with channel.log_sink() as log:
+                child = subprocess.Popen(
+                    [self.python, "-m", "backend.worker", channel.address],
+                    stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True, env=environment,
+                )  # fmt: skip
+        except OSError as error:
+            raise WorkError(
+                f"The worker's process cannot be started ({error}): see `whetstone doctor`, then resume the job."
+            ) from None
         self._children[child.pid] = child
-        started = processes.started(child.pid)
-        return Handle(launcher=self.name, host=socket.gethostname(), pid=child.pid, started=started)
-
-    def segments(self, job_id: str, after: int) -> list[tuple[int, list[Event]]]:
-        found = []
-        number = after + 1
-        while (path := self.folder(job_id) / channel.EVENTS / channel.segment_name(number)).exists():
-            found.append((number, channel.decode(path.read_bytes())))
-            number += 1
-        return found
-
-    def result(self, job_id: str) -> dict[str, Any] | None:
-        path = self.folder(job_id) / channel.RESULT
-        if not path.exists():
-            return None
-        document: dict[str, Any] = json.loads(path.read_bytes())
-        return document
+        data = {"host": socket.gethostname(), "pid": child.pid, "started": processes.started(child.pid)}
+        return Handle(launcher=self.name, place=f"process {child.pid}", data=data)
 
     def poll(self, handle: Handle) -> Outcome:
-        child = self._children.get(handle.pid)
+        child = self._children.get(handle.data["pid"])
         if child is not None:
             code = child.poll()
             if code is not None:
-                del self._children[handle.pid]
+                del self._children[child.pid]
             return Outcome(alive=code is None, code=code)
-        return Outcome(alive=processes.running(handle.pid, handle.started) is not None)
+        return Outcome(alive=_process(handle) is not None)
 
     def cancel(self, handle: Handle, *, force: bool) -> None:
-        process = processes.running(handle.pid, handle.started)
+        process = _process(handle)
         if process is not None:
             process.send_signal(signal.SIGKILL if force else signal.SIGTERM)
 
-    def sweep(self, job_id: str, handle: Handle | None) -> int:
-        left = processes.marked(MARK, self._mark(job_id))
-        processes.end(left, SWEEP_GRACE_S)
-        shutil.rmtree(self.folder(job_id) / channel.WORK, ignore_errors=True)
-        return len(left)
+    def sweep(self, job_id: str, handle: Handle | None) -> None:
+        processes.end(processes.marked(MARK, self._mark(job_id)), SWEEP_GRACE_S)
 
     def _mark(self, job_id: str) -> str:
         return f"{self.home}:{job_id}"
 
 
-def _fresh_channel(folder: Path, spec: str) -> None:
-    """An earlier attempt's log is kept; its events and result are in the store already."""
-    for name in (channel.EVENTS, channel.WORK):
-        shutil.rmtree(folder / name, ignore_errors=True)
-    (folder / channel.RESULT).unlink(missing_ok=True)
-    for name in (channel.EVENTS, channel.WORK):
-        (folder / name).mkdir(parents=True)
-    files.write(folder / channel.SPEC, spec)
+def _process(handle: Handle) -> psutil.Process | None:
+    return processes.running(handle.data["pid"], handle.data["started"])

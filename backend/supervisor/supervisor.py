@@ -11,11 +11,9 @@ import secrets
 import socket
 import time
 
-from backend import processes
+from backend import channel, launchers, processes
 from backend.domain.errors import WhetstoneError
-from backend.domain.jobs import channel
 from backend.domain.jobs.jobs import LIVE, Event, Handle, JobState, Outcome
-from backend.launchers.local import LocalLauncher
 from backend.settings import Settings
 from backend.store import history, queue
 from backend.store.database import Store
@@ -35,7 +33,7 @@ class Supervisor:
 
     def __init__(self, settings: Settings, store: Store) -> None:
         self.settings, self.store = settings, store
-        self.launcher = LocalLauncher(settings.home)
+        self.launcher = launchers.chosen(settings)
         self.row = SupervisorRow(
             id="s-" + secrets.token_hex(4),
             host=socket.gethostname(),
@@ -44,6 +42,8 @@ class Supervisor:
         )
         self._beaten = 0.0
         self._asked: dict[str, float] = {}
+        self._unstarted: dict[str, str] = {}
+        """Why a job that is `starting` was not started, until its row says so."""
 
     def tick(self, *, start: bool = True) -> bool:
         """One round; True while any job is live or queued."""
@@ -107,21 +107,26 @@ class Supervisor:
             row = queue.claimable(session)
             if row is None or not queue.claim(session, row.id, self.row.id):
                 return False
-        handle = self.launcher.start(row.id, row.spec)
+        try:
+            self._start(row)
+        except (WhetstoneError, OSError) as error:
+            self._unstarted[row.id] = f"The job was not started. {error}"
+        return True
+
+    def _start(self, row: JobRow) -> None:
+        opened = channel.of(self.settings, row.id)
+        opened.open(row.spec)
+        handle = self.launcher.start(row.id, opened)
         with self.store.session() as session:
             fresh = queue.get(session, row.id)
             fresh.handle, fresh.segment = handle.model_dump_json(), 0
             queue.move(fresh, JobState.RUNNING)
-            history.append(
-                session, fresh, [Event(kind="state", message=f"Started as process {handle.pid}, attempt {fresh.attempt}.")]
-            )
-        return True
+            message = f"Started as {handle.place}, attempt {fresh.attempt}."
+            history.append(session, fresh, [Event(kind="state", message=message)])
 
     def _look_after(self, row: JobRow) -> None:
         if row.handle is None:
-            # The supervisor that claimed it died before the worker was recorded: its mark finds whatever did start.
-            self.launcher.sweep(row.id, None)
-            self._lose(row, "The supervisor ended while starting this job")
+            self._look_after_unstarted(row)
             return
         handle = Handle.model_validate_json(row.handle)
         outcome = self.launcher.poll(handle)  # before the events: what was written before the exit is then carried
@@ -131,8 +136,21 @@ class Supervisor:
         elif row.cancel_requested or queue.is_making_room(row):
             self._cancel(row, handle)
 
+    def _look_after_unstarted(self, row: JobRow) -> None:
+        """It was not started, or a supervisor died before its worker was recorded: the job's id finds whatever did start."""
+        self._sweep(row, None)
+        if row.id in self._unstarted:
+            self._close(row.id, JobState.FAILED, self._unstarted[row.id])
+            del self._unstarted[row.id]
+        else:
+            self._lose(row, "The supervisor ended while starting this job")
+
+    def _sweep(self, row: JobRow, handle: Handle | None) -> None:
+        self.launcher.sweep(row.id, handle)
+        channel.of(self.settings, row.id).clear()
+
     def _carry(self, row: JobRow) -> None:
-        segments = self.launcher.segments(row.id, row.segment)
+        segments = channel.of(self.settings, row.id).segments(row.segment)
         if not segments:
             return
         with self.store.session() as session:
@@ -153,12 +171,17 @@ class Supervisor:
             self.launcher.cancel(handle, force=True)
 
     def _finish(self, row: JobRow, handle: Handle, outcome: Outcome) -> None:
-        """The worker is gone: what it said of itself counts first, then what was seen of its exit."""
-        result = self.launcher.result(row.id)
+        """The worker is gone: what it said of itself counts first, then what was seen of its exit. It has ended, for whoever
+        looks, once nothing of it is left."""
+        self._asked.pop(row.id, None)
+        result = channel.of(self.settings, row.id).result()
         if result is not None and result["outcome"] == "succeeded":
             self._register(row, result["document"])
-        elif queue.is_making_room(row):
-            self._put_back(row, handle, "It was stopped in order")
+            self._sweep(row, handle)
+            return
+        self._sweep(row, handle)
+        if queue.is_making_room(row):
+            self._put_back(row, "It was stopped in order")
         elif result is not None:
             state = JobState.CANCELLED if result["outcome"] == "cancelled" else JobState.FAILED
             self._close(row.id, state, result["error"])
@@ -167,27 +190,24 @@ class Supervisor:
         elif outcome.code is not None:
             self._close(row.id, JobState.FAILED, _exit_sentence(outcome.code))
         else:
-            self._lose(row, "The worker is gone and nobody saw it end", handle)
-        self.launcher.sweep(row.id, handle)
-        self._asked.pop(row.id, None)
+            self._lose(row, "The worker is gone and nobody saw it end")
 
-    def _lose(self, row: JobRow, sentence: str, handle: Handle | None = None) -> None:
+    def _lose(self, row: JobRow, sentence: str) -> None:
         """Nobody looks after a job that yields, so it looks after itself, a few times."""
         if row.yields and row.attempt < YIELDING_ATTEMPTS and not row.cancel_requested:
-            self._put_back(row, handle, sentence)
+            self._put_back(row, sentence)
         else:
             self._close(row.id, JobState.LOST, f"{sentence}: resume it.")
 
-    def _put_back(self, row: JobRow, handle: Handle | None, sentence: str) -> None:
-        """Swept before it is queued: the next attempt carries the same mark."""
-        self.launcher.sweep(row.id, handle)
+    def _put_back(self, row: JobRow, sentence: str) -> None:
+        """Queue it again, swept before: the next attempt carries the same mark."""
         with self.store.session() as session:
             fresh = queue.put_back(session, row.id)
             message = f"{sentence}, and is {'queued again' if fresh.state == JobState.QUEUED else fresh.state}."
             history.append(session, fresh, [Event(kind="state", message=message, data={"state": fresh.state})])
 
     def _register(self, row: JobRow, document: dict[str, object]) -> None:
-        output = self.settings.jobs / row.id / channel.WORK / channel.OUTPUT
+        output = channel.of(self.settings, row.id).output
         try:
             with self.store.session() as session:
                 fresh = queue.get(session, row.id)

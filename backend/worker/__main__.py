@@ -17,10 +17,10 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from backend.channel import JobChannel
 from backend.domain.errors import DiskFull, JobCancelled, WhetstoneError
 from backend.domain.jobs.jobs import Event, JobSpec
 from backend.worker import stopping
-from backend.worker.channel import JobChannel
 from backend.worker.resources import PeakMemory
 
 
@@ -60,7 +60,9 @@ def _used(channel: JobChannel, rss_bytes: int, cores: float) -> None:
 
 def _run(channel: JobChannel, memory: PeakMemory) -> dict[str, Any]:
     spec: JobSpec = TypeAdapter(JobSpec).validate_python(channel.spec())
-    channel.emit(Event(kind="state", message="The worker has started."))
+    began = "The worker has started."
+    print(began, flush=True)
+    channel.emit(Event(kind="state", message=began))
     match spec.kind:
         case "optimize":
             from backend.worker.kinds import optimize

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from backend.channel import JobChannel
 from backend.domain.jobs.jobs import Event
-from backend.worker.channel import JobChannel
 
 
 class ChannelProgress:
@@ -26,18 +26,13 @@ class ChannelProgress:
         self._name, self._total, self._unit, self._weight = name, total, unit, weight
         self._phase_begun = time.monotonic()
         overall = self._overall(0.0)
+        print(message, flush=True)
         self._channel.emit(
             Event(
-                kind="phase",
-                phase=name,
-                message=message,
-                done=0.0,
-                total=total,
-                unit=unit,
-                progress=overall,
+                kind="phase", phase=name, message=message, done=0.0, total=total, unit=unit, progress=overall,
                 eta_s=self._left(overall),
             )
-        )
+        )  # fmt: skip
 
     def advance(self, done: float, **data: Any) -> None:
         share = min(1.0, done / self._total) if self._total else 0.0

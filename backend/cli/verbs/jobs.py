@@ -12,7 +12,7 @@ from backend.cli.output import describe, emit, table
 from backend.cli.run import submit_and_finish
 from backend.cli.verbs.optimize import Json, queued
 from backend.service import Workspace
-from backend.service.jobs import jobs, leftovers
+from backend.service.jobs import jobs
 from backend.service.jobs.jobs import JobView
 
 app = typer.Typer(no_args_is_help=True)
@@ -46,7 +46,7 @@ def show(job: JobId, json: Json = False) -> None:
     names = ("id", "kind", "state", "phase", "progress", "eta_s", "error", "parent", "attempt", "result")
     document = {name: getattr(found, name) for name in names}
     document |= {"spec": jobs.specification(workspace, job), "events": events}
-    kept = leftovers.size(workspace, found.id)
+    kept = jobs.kept_bytes(workspace, found.id)
     document["kept_bytes"] = kept
     lines = [describe(found), *([found.error] if found.error else [])]
     if kept and found.ended:
@@ -58,7 +58,7 @@ def show(job: JobId, json: Json = False) -> None:
 @app.command()
 def drop(job: JobId, json: Json = False) -> None:
     """Free the space of what an ended job keeps to go on from; its record and its log stay."""
-    freed = leftovers.drop(service.open_workspace(), job)
+    freed = jobs.drop_kept(service.open_workspace(), job)
     emit({"id": job, "freed_bytes": freed}, as_json=json, text=f"{freed / 1e6:.3g} MB freed." if freed else "It kept nothing.")
 
 

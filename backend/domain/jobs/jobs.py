@@ -139,12 +139,11 @@ class Event(Frozen):
 
 
 class Handle(Frozen):
-    """Where a worker runs, so that a restarted supervisor can find it again. `started` is the process's start time."""
+    """Where a worker runs, so that a restarted supervisor finds it again. `place` is for people, `data` for its launcher."""
 
     launcher: str
-    host: str
-    pid: int
-    started: float
+    place: str
+    data: dict[str, Any] = Field(default_factory=dict)
 
 
 class Outcome(Frozen):

@@ -11,9 +11,9 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from backend import channel
 from backend.domain.errors import NotNow
 from backend.domain.frozen import Frozen
-from backend.domain.jobs import channel
 from backend.domain.jobs.jobs import LIVE, MEASURING, RESUMABLE, TERMINAL, Event, JobKind, JobSpec, JobState
 from backend.service.jobs import supervisors
 from backend.service.workspace import Workspace
@@ -133,13 +133,24 @@ def events(workspace: Workspace, job_id: str, *, after: int = 0) -> list[tuple[i
 def logs(workspace: Workspace, job_id: str, *, tail_bytes: int | None = None) -> str:
     """The worker's log, or its last bytes; empty while there is none. Raises NotFound."""
     show(workspace, job_id)
-    path = workspace.settings.jobs / job_id / channel.LOG
-    if not path.exists():
-        return ""
-    with path.open("rb") as source:
-        if tail_bytes is not None:
-            source.seek(max(0, path.stat().st_size - tail_bytes))
-        return source.read().decode(errors="replace")
+    return channel.of(workspace.settings, job_id).log(tail_bytes=tail_bytes)
+
+
+def kept_bytes(workspace: Workspace, job_id: str) -> int:
+    """What the job keeps so that it can go on where it stopped; 0 for nothing."""
+    return channel.of(workspace.settings, job_id).kept_bytes()
+
+
+def drop_kept(workspace: Workspace, job_id: str) -> int:
+    """Drop it and return the bytes; resumed later, the job begins anew. Raises NotFound; NotNow unless the job has ended."""
+    with workspace.store.session() as session:
+        row = queue.get(session, job_id)
+        if JobState(row.state) not in TERMINAL:
+            raise NotNow(f"Job {job_id} is {row.state}: what it keeps can be dropped once it has ended.")
+        kept = channel.of(workspace.settings, row.id)
+        freed = kept.kept_bytes()
+        kept.drop_kept()
+    return freed
 
 
 def cancel(workspace: Workspace, job_id: str) -> JobView:

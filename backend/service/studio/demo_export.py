@@ -13,9 +13,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from backend import channel
 from backend.domain.errors import NotFound, WorkError
 from backend.domain.evaluation.document import Evaluation
-from backend.domain.jobs import channel
 from backend.domain.jobs.demonstration import MARK, Demonstration
 from backend.service.presets import presets
 from backend.service.workspace import Workspace, open_workspace
@@ -69,8 +69,7 @@ def _read(workspace: Workspace) -> dict[str, list[dict[str, Any]]]:
         }
     for job in found["jobs"]:
         job["events"] = [event.model_dump(mode="json", exclude_defaults=True) for event in events[job["id"]]]
-        log = workspace.settings.jobs / job["id"] / channel.LOG
-        job["log"] = log.read_text(errors="replace") if log.is_file() else ""
+        job["log"] = channel.of(workspace.settings, job["id"]).log()
     return found
 
 
@@ -142,8 +141,8 @@ def seed(home: Path, folder: Path = FOLDER) -> Workspace:
     tables = {name: json.loads(_placed((folder / f"{name}.json").read_text("utf-8"), places)) for name in TABLES}
     _fill(settings, tables)
     for job in tables["jobs"]:
-        (settings.jobs / job["id"]).mkdir(parents=True)
-        (settings.jobs / job["id"] / channel.LOG).write_text(job["log"])
+        with channel.of(settings, job["id"]).log_sink() as sink:
+            sink.write(job["log"].encode())
     script = _plotly_script()
     for row in tables["evaluations"]:
         (settings.evaluations / row["id"]).mkdir(parents=True)

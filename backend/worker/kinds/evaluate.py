@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from backend import settings as configuration
+from backend.channel import JobChannel
 from backend.domain.evaluation.comparison import compare
 from backend.domain.evaluation.document import Evaluation, Quality, VariantResult
 from backend.domain.jobs.jobs import EvaluateSpec
 from backend.domain.workload.workload import parse
 from backend.hardware import engines, probe
-from backend.worker.channel import JobChannel
 from backend.worker.measuring.answers import compare_answers
 from backend.worker.measuring.measurement import Measurement
 from backend.worker.measuring.quality import measure
@@ -41,7 +41,7 @@ def run(spec: EvaluateSpec, channel: JobChannel, memory: PeakMemory) -> dict[str
     tasks = Tasks(spec, settings, channel.work, progress)
     tasks.check()
     measurement = Measurement(spec, channel, workload, progress)
-    pool = ServerPool(spec.variants, options, python, channel.folder, settings.cache / "vllm", progress)
+    pool = ServerPool(spec.variants, options, python, channel.side_log, settings.cache / "vllm", progress)
     with pool:
         progress.phase("start", "Starting servers", weight=2.0)
         pool.settle()

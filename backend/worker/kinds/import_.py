@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from backend import settings as configuration
+from backend.channel import JobChannel
 from backend.domain.errors import DownloadFailed, JobCancelled, NotEnoughDisk
 from backend.domain.jobs.jobs import ImportSpec
-from backend.worker.channel import JobChannel
 from backend.worker.progress import ChannelProgress
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from backend import settings as configuration
+from backend.channel import JobChannel
 from backend.domain.jobs.jobs import InstallSpec
-from backend.worker.channel import JobChannel
 from backend.worker.progress import ChannelProgress
 
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from backend import settings as configuration
 from backend.artifacts import folders
 from backend.catalog.text import calibration_text
+from backend.channel import JobChannel
 from backend.domain.errors import QualityFloorMissed
 from backend.domain.evaluation.document import Speculation, Variant
 from backend.domain.jobs.artifact import Manifest
-from backend.domain.jobs.channel import RESUME
 from backend.domain.jobs.jobs import OptimizeSpec
 from backend.domain.jobs.progress import Progress
 from backend.domain.recipe import fallback, libraries
@@ -24,7 +24,6 @@ from backend.domain.recipe.recipe import Limits
 from backend.domain.recipe.recovery import Recover, gained
 from backend.domain.rules.plan import PlannedStep
 from backend.hardware import engines, probe
-from backend.worker.channel import JobChannel
 from backend.worker.optimizing import recovery
 from backend.worker.optimizing.fitting import Fitting
 from backend.worker.progress import ChannelProgress
@@ -44,8 +43,8 @@ ASKED = ("method", "bits", "group_size", "symmetric", "samples", "length")
 """Options of that step that every method takes."""
 RESULT = {"seconds", "peak_rss_bytes", "quality", "bytes_before", "bytes_after", "recovery"}
 """Of the manifest, what the job's own result says too."""
-FITTING = "resume-bits"
-"""Beside the scratch space: what groups of linears were measured to lose, and attempts that missed the floor."""
+FITTING = "bits"
+"""The name of what is kept to go on from: what groups of linears were measured to lose, and attempts that missed the floor."""
 
 
 class Optimization:
@@ -95,7 +94,7 @@ class Optimization:
             tuning={name: value for name, value in options.items() if name in TUNING},
             pruning=Pruning(**dropped) if dropped else None,
             calibration_texts=calibration_text.texts(self.spec.calibration_path), devices=devices(),
-            work_dir=self.channel.folder / RESUME,
+            work_dir=self.channel.resume(),
         )  # fmt: skip
         make = partial(self._changed, engine, options)
         if pruning and self.recovers:
@@ -115,7 +114,7 @@ class Optimization:
         """With a precision for each group of linears, where the plan says so."""
         if "eight_bits" not in options:
             return None
-        folder = self.channel.folder / FITTING
+        folder = self.channel.resume(FITTING)
         fitting = Fitting(request, options, self.spec.recipe.limits, folder, self.progress)
         made, self.facts["bits"] = fitting.run(self._score)
         shutil.rmtree(folder, ignore_errors=True)
@@ -134,7 +133,7 @@ class Optimization:
 
         self.progress.phase("compile", "Compiling ahead of time by starting vLLM once", weight=8.0)
         python = engines.engine_python(configuration.load(), "serve")
-        log = self.channel.folder / "compile.log"
+        log = self.channel.side_log("compile")
         self.facts["compile_key"] = compile_cache.build(
             self.variant(), python, self.channel.output / "compile_cache", log, self.progress
         )
@@ -175,7 +174,7 @@ class Optimization:
         if "quality" not in self.facts:
             self._score()
         if self.recovers:
-            folder, quantized = self.channel.folder / RESUME, self._planned("quantize") is not None
+            folder, quantized = self.channel.resume(), self._planned("quantize") is not None
             found = recovery.scored(folder, self.facts["quality"], self._scored, quantized=quantized)
             self.facts["recovery"]["quality"] = found
             self.progress.note(gained(found))
@@ -185,7 +184,7 @@ class Optimization:
 def run(spec: OptimizeSpec, channel: JobChannel, memory: PeakMemory) -> dict[str, Any]:
     """Fill the channel's output with an artifact; the result document's own part."""
     work = Optimization(spec, channel)
-    with recovery.stages(channel.folder / RESUME) if work.recovers else nullcontext():
+    with recovery.stages(channel.resume()) if work.recovers else nullcontext():
         return _made(work, spec, channel, memory)
 
 
@@ -195,7 +194,7 @@ def _made(work: Optimization, spec: OptimizeSpec, channel: JobChannel, memory: P
     work.progress.phase("manifest", "Hashing every file", weight=0.5)
     described = folders.describe(channel.output)
     manifest = Manifest(
-        job=channel.folder.name, parent=spec.model, recipe=spec.recipe, recipe_hash=spec.recipe.hash, files=described,
+        job=channel.job, parent=spec.model, recipe=spec.recipe, recipe_hash=spec.recipe.hash, files=described,
         bytes_before=spec.model.weights_bytes, bytes_after=weight_bytes(work.model), draft=spec.draft, hardware=probe.probe(),
         seed=spec.seed, peak_rss_bytes=memory.peak, seconds=round(time.monotonic() - began, 2), **work.facts,
     )  # fmt: skip

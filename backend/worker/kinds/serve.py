@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from backend import settings as configuration
+from backend.channel import JobChannel
 from backend.domain.errors import JobCancelled, ServerFailed, WorkError
 from backend.domain.evaluation.document import Variant
 from backend.domain.jobs.jobs import Event, ServeSpec
 from backend.hardware import engines, probe
 from backend.serving.vllm import VllmServer
-from backend.worker.channel import JobChannel
 from backend.worker.measuring.servers import HEADROOM
 from backend.worker.progress import ChannelProgress
 from backend.worker.resources import PeakMemory
@@ -76,7 +76,7 @@ def _start(variants: Sequence[Variant], python: Path, cache: Path, channel: JobC
     for number, variant in enumerate(variants):
         progress.phase("start", f"Loading {variant.name} ({number + 1} of {len(variants)})")
         _check_room(variant, servers)
-        log = channel.folder / f"server-{number}.log"
+        log = channel.side_log(f"server-{number}")
         servers.append(stack.enter_context(VllmServer(variant, python=python, log=log, cache_root=cache, progress=progress)))
     return servers
 

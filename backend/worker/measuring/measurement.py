@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from backend.channel import JobChannel
 from backend.domain.errors import EndpointUnreachable, ServerFailed
 from backend.domain.evaluation.document import Level
 from backend.domain.jobs.jobs import EvaluateSpec
@@ -15,7 +16,6 @@ from backend.domain.workload.workload import Workload
 from backend.evaluate import load_plans
 from backend.evaluate.load_plans import Found, Load
 from backend.hardware import energy
-from backend.worker.channel import JobChannel
 from backend.worker.measuring import disturbance as neighbours
 from backend.worker.measuring import runs
 from backend.worker.measuring.answers import GREEDY_PROMPTS, Answers

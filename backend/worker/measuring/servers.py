@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -46,10 +46,16 @@ class ServerPool:
     """`mode` is settled after the first server is up: resident where the others would fit beside it."""
 
     def __init__(
-        self, variants: Sequence[Variant], options: EvaluateOptions, python: Path, folder: Path, cache: Path, progress: Progress
+        self,
+        variants: Sequence[Variant],
+        options: EvaluateOptions,
+        python: Path,
+        log: Callable[[str], Path],
+        cache: Path,
+        progress: Progress,
     ) -> None:
         self.variants, self.options = list(variants), options
-        self._python, self._folder, self._cache, self._progress = python, folder, cache, progress
+        self._python, self._log, self._cache, self._progress = python, log, cache, progress
         self._up: dict[int, VllmServer] = {}
         self.mode = options.interleave
         self.ready_seconds: dict[int, list[float]] = {}
@@ -105,7 +111,7 @@ class ServerPool:
 
     def _start(self, index: int) -> None:
         variant = self.variants[index]
-        log = self._folder / f"server-{index}.log"
+        log = self._log(f"server-{index}")
         self._progress.note(f"Starting vLLM for {variant.name}.")
         server = VllmServer(variant, python=self._python, log=log, cache_root=self._cache, progress=self._progress)
         self.ready_seconds.setdefault(index, []).append(server.start())

@@ -45,6 +45,24 @@ def test_an_optimize_job_ends_in_a_verified_artifact_and_leaves_no_scratch(home:
     assert {file.path for file in shown.manifest.files} >= {"model/config.json", "model/model.safetensors"}
     assert not (home.settings.jobs / job.id / "work").exists()
     assert [seq for seq, _ in jobs.events(home, job.id)] == list(range(1, len(jobs.events(home, job.id)) + 1))
+    told = [event.message for event in jobs.timeline(home, job.id) if event.kind == "phase"]
+    assert told and jobs.logs(home, job.id).splitlines() == ["The worker has started.", *told]
+
+
+def test_a_job_that_cannot_be_started_says_why_and_can_be_resumed(home: Workspace) -> None:
+    job = submit(home, QUICK)
+    in_the_way = home.settings.jobs / job.id
+    in_the_way.parent.mkdir(parents=True, exist_ok=True)
+    in_the_way.write_text("no folder")
+    supervisors.ensure(home)
+    ended = until_ended(home, job.id)
+    assert ended.state is JobState.FAILED
+    assert ended.error is not None and ended.error.startswith("The job was not started. ") and job.id in ended.error
+    assert "check the folder and its permissions" in ended.error
+    in_the_way.unlink()
+    jobs.resume(home, job.id)
+    supervisors.ensure(home)
+    assert until_ended(home, job.id).state is JobState.SUCCEEDED
 
 
 def test_the_same_submission_twice_is_one_job(home: Workspace) -> None:

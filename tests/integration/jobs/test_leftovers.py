@@ -12,7 +12,7 @@ from backend.cli.main import app
 from backend.domain.errors import NotFound, NotNow
 from backend.domain.jobs.jobs import JobState
 from backend.service import Workspace
-from backend.service.jobs import jobs, leftovers
+from backend.service.jobs import jobs
 from tests import studio
 
 
@@ -26,8 +26,8 @@ def keeping(home: Workspace, state: JobState) -> tuple[str, Path]:
 
 def test_an_ended_job_drops_it_and_can_still_be_resumed(home: Workspace) -> None:
     job, folder = keeping(home, JobState.CANCELLED)
-    assert leftovers.size(home, job) == leftovers.drop(home, job) == 81_920
-    assert not folder.exists() and leftovers.size(home, job) == leftovers.drop(home, job) == 0
+    assert jobs.kept_bytes(home, job) == jobs.drop_kept(home, job) == 81_920
+    assert not folder.exists() and jobs.kept_bytes(home, job) == jobs.drop_kept(home, job) == 0
     assert jobs.resume(home, job).state is JobState.QUEUED
 
 
@@ -35,13 +35,13 @@ def test_an_ended_job_drops_it_and_can_still_be_resumed(home: Workspace) -> None
 def test_a_job_that_has_not_ended_keeps_it(home: Workspace, state: JobState) -> None:
     job, folder = keeping(home, state)
     with pytest.raises(NotNow, match="once it has ended"):
-        leftovers.drop(home, job)
+        jobs.drop_kept(home, job)
     assert folder.exists()
 
 
 def test_an_unknown_job_is_said_to_be(home: Workspace) -> None:
     with pytest.raises(NotFound):
-        leftovers.drop(home, "j-nothing")
+        jobs.drop_kept(home, "j-nothing")
 
 
 def test_the_command_line_tells_and_drops_it(home: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:

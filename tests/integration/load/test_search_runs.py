@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from backend import channel as form
+from backend.channel import JobChannel
 from backend.domain.evaluation.document import EvaluateOptions, Variant
-from backend.domain.jobs import channel as form
 from backend.domain.jobs.jobs import EvaluateSpec
 from backend.domain.workload.workload import parse
-from backend.worker.channel import JobChannel
 from backend.worker.measuring.measurement import Measurement
 from backend.worker.measuring.servers import Endpoint, ServerPool
 from backend.worker.progress import ChannelProgress

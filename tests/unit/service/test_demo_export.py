@@ -12,7 +12,7 @@ from backend.domain.errors import NotFound, ReadOnly
 from backend.domain.jobs.jobs import InstallSpec, JobState
 from backend.service import Workspace, open_workspace
 from backend.service.evaluations import evaluations, workloads
-from backend.service.jobs import artifacts, jobs, leftovers, supervisors
+from backend.service.jobs import artifacts, jobs, supervisors
 from backend.service.machines import engines
 from backend.service.studio import demo, demo_export, first_run
 from backend.store import history
@@ -37,7 +37,7 @@ CHANGES: dict[str, Callable[[Workspace], object]] = {
     "cancel": lambda home: jobs.cancel(home, first_job(home)),
     "clone": lambda home: jobs.clone(home, first_job(home)),
     "resume": lambda home: jobs.resume(home, first_job(home)),
-    "drop": lambda home: leftovers.drop(home, first_job(home)),
+    "drop": lambda home: jobs.drop_kept(home, first_job(home)),
     "move to front": lambda home: jobs.move_to_front(home, first_job(home)),
     "install": lambda home: engines.install(home, "serve"),
     "delete": lambda home: artifacts.delete(home, artifacts.listing(home)[0].id),

@@ -8,10 +8,10 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backend import channel as form
+from backend.channel import JobChannel
 from backend.domain.errors import DiskFull
-from backend.domain.jobs import channel as form
 from backend.domain.jobs.jobs import Event
-from backend.worker.channel import JobChannel
 from backend.worker.resources import PeakMemory, interval
 
 
@@ -53,6 +53,6 @@ def test_many_threads_lose_no_event_and_leave_no_gap(tmp_path: Path) -> None:
         thread.join()
     channel.flush()
     segments = sorted((tmp_path / form.EVENTS).glob("*.jsonl"))
-    assert [form.segment_number(path.name) for path in segments] == list(range(1, len(segments) + 1))
+    assert [path.name for path in segments] == [form.segment_name(number) for number in range(1, len(segments) + 1)]
     heard = {(e.data["from"], e.data["turn"]) for path in segments for e in form.decode(path.read_bytes())}
     assert len(heard) == 240

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from backend.channel import JobChannel
 from backend.domain.evaluation.document import EvaluateOptions, Level, Variant
 from backend.domain.jobs.jobs import EvaluateSpec
 from backend.domain.limits.objective import Check
@@ -14,7 +15,6 @@ from backend.domain.load.records import Audit, RequestRecord
 from backend.domain.workload.workload import Workload
 from backend.evaluate import load_plans
 from backend.evaluate.load_plans import Found, Load
-from backend.worker.channel import JobChannel
 from backend.worker.measuring import runs
 from backend.worker.measuring.disturbance import Disturbance
 from backend.worker.measuring.measurement import Measurement
