@@ -32,8 +32,10 @@ from backend.domain.evaluation.document import (
 from backend.domain.evaluation.prices import Pricing, price
 from backend.domain.jobs.artifact import ArtifactFile, Manifest
 from backend.domain.jobs.jobs import EvaluateSpec, Event, InstallSpec, JobState, OptimizeSpec
+from backend.domain.load.records import LevelAudit
 from backend.domain.model.facts import ModelCard
 from backend.domain.recipe.recipe import Recipe
+from backend.domain.workload.workload import WorkloadSummary
 from backend.service import Workspace
 from backend.service.models import models
 from backend.service.plans import recipes
@@ -259,8 +261,11 @@ def _document(number: int) -> Evaluation:
 def document(results: list[VariantResult], comparison: list[Comparison], options: EvaluateOptions) -> Evaluation:
     """As if measured on one made-up machine."""
     return Evaluation(
+        schema=1,
         variants=results, comparison=comparison, interleave="resident", measured_at=EPOCH.isoformat(),
-        workload={"name": "starter-code", "sha256": "0" * 64, "prompts": 160},
+        workload=WorkloadSummary(
+            name="starter-code", sha256="0" * 64, prompts=160, prompt_characters_p50=520, prompt_characters_max=757
+        ),
         hardware={"cpu": "Simulated", "cores": 2, "memory_bytes": 2**34, "accelerators": []},
         versions={"python": "3.11.7", "vllm": "0.32.0", "torch": "2.13.0", "transformers": "5.19.0"},
         options=options,
@@ -289,7 +294,7 @@ def _level(concurrency: int, speed: float, rng: random.Random) -> Level:
             Pricing(per_hour=1.2), concurrency=concurrency, input_tokens_per_s=throughput * 1.5, output_tokens_per_s=throughput,
             tpot_p50_ms=tpot, prefill_share=0.1,
         ),
-        audit={"warmup_requests": 10, "prefill_share": 0.1, "token_times": ["continuous"], "wall_s": 20.0, "reasons": []},
+        audit=LevelAudit(warmup_requests=10, prefill_share=0.1, token_times=("continuous",), wall_s=20.0),
         blocks=[_block(latencies, throughput, rng) for _ in range(REPEATS)],
         **{name: _summary(value) for name, value in latencies.items()},
     )  # fmt: skip

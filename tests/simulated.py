@@ -14,6 +14,7 @@ from typing import Any
 from backend.domain.evaluation.comparison import compare
 from backend.domain.evaluation.document import EvaluateOptions, Evaluation, Level, Price, Quality, Summary, Variant, VariantResult
 from backend.domain.recipe.recipe import Serving
+from backend.domain.workload.workload import WorkloadSummary
 
 LEVELS = (1, 4, 16)
 INPUT_TOKENS, OUTPUT_TOKENS = 96.0, 64.0
@@ -110,7 +111,7 @@ def price(made: Level, per_hour: float) -> Level:
         per_million_input=per_hour / hour_in,
         per_million_output=per_hour / hour_out,
         per_million_total=per_hour / (hour_in + hour_out),
-        blended_3_to_1=None,
+        blended=None,
         blended_sagemaker=per_hour / (made.concurrency / tpot * 1000 * 3600 / 1e6) / 4,
     )
     return made.model_copy(update={"price": paid})
@@ -164,9 +165,12 @@ def evaluation(
         priced = [price(row, per_hour) for row in made] if per_hour is not None else made
         results.append(result(name, priced, quality(kls[index % 4]) if with_quality else None))
     return Evaluation(
+        schema=1,
         variants=results,
         comparison=compare(results),
-        workload={"name": "simulated", "prompts": 32, "sha256": "0" * 64, "input_tokens": 96},
+        workload=WorkloadSummary(
+            name="simulated", sha256="0" * 64, prompts=32, prompt_characters_p50=400, prompt_characters_max=900
+        ),
         hardware={"cpu": "Simulated CPU", "cores": 2, "memory_bytes": 16 * 2**30},
         versions={"whetstone": "0.1.0", "vllm": "0.0-simulated", "torch": "0.0-simulated"},
         options=EvaluateOptions(concurrency=tuple(levels), repeats=repeats, price_per_hour=per_hour),

@@ -90,8 +90,8 @@ def conditions(document: Evaluation) -> dict[str, str]:
     return {
         "Measured": document.measured_at,
         "Hardware": hardware_line(document.hardware),
-        "Workload": str(document.workload.get("name", "not recorded")),
-        "Workload hash": str(document.workload.get("sha256", "not recorded"))[:12],
+        "Workload": document.workload.name,
+        "Workload hash": document.workload.sha256[:12],
         "Variants": ", ".join(result.name for result in document.variants),
         "Concurrency": load_asked(options)[1] + (" requests/s" if options.rate or options.ramp else ""),
         "Repeats": str(options.repeats),

@@ -29,7 +29,7 @@ def panel(opened: Workspace, job_id: str) -> str:
     job = jobs.show(opened, job_id)
     uses = watching.resources(opened, job)
     if not uses and job.ended:
-        st.caption("Nothing was recorded: it ended before the first reading, or was run by an earlier version.")
+        st.caption("Nothing was recorded: it ended before the first reading.")
     elif not uses:
         st.caption("Memory and processor use will stand here a few seconds after it has started.")
     else:

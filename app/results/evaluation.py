@@ -65,10 +65,8 @@ def say_warnings(document: Evaluation) -> None:
 
 def say_provenance(document: Evaluation) -> None:
     where = f"Measured {document.measured_at} on {hardware_line(document.hardware)} with {versions_line(document.versions)}"
-    workload = document.workload.get("name", "workload not recorded")
-    st.caption(
-        plain(f"{where}. Workload {workload}, {counted(document.options.repeats, 'repeat')}, servers {document.interleave}.")
-    )
+    repeats = counted(document.options.repeats, "repeat")
+    st.caption(plain(f"{where}. Workload {document.workload.name}, {repeats}, servers {document.interleave}."))
 
 
 def draw_speed(document: Evaluation, key: str) -> None:
@@ -134,21 +132,21 @@ def _audited(result: VariantResult, level: Level) -> dict[str, Any]:
         "Variant": result.name,
         "Valid": valid(level),
         "Requested concurrency": level.key,
-        "Achieved concurrency": figure(audit.get("achieved_concurrency")),
+        "Achieved concurrency": figure(audit.achieved_concurrency),
         "Client headroom": headroom(level),
         "Errors": ", ".join(f"{kind} {count}" for kind, count in level.errors.items()) or str(level.invocation_errors),
         "Repeats kept": f"{len(level.blocks)} of {level.repeats}",
         "Looping answers": level.looping_outputs,
-        "Loop lag p99 (ms)": figure(audit.get("loop_lag_ms_p99")),
-        "Other programs (cores)": figure((audit.get("disturbance") or {}).get("others")),
+        "Loop lag p99 (ms)": figure(audit.loop_lag_ms_p99),
+        "Other programs (cores)": figure(audit.others),
         "Why not": "; ".join(reasons(level)),
     }
 
 
 def headroom(level: Level) -> str:
-    """How much of one core the load generator had left while the level ran: it is one process of one thread."""
-    cpu, wall = level.audit.get("cpu_s"), level.audit.get("wall_s")
-    return f"{max(0.0, 1 - cpu / wall):.0%}" if cpu is not None and wall else "not measured"
+    """How much of one core the load generator had left while the level ran."""
+    left = level.audit.headroom
+    return "not measured" if left is None else f"{left:.0%}"
 
 
 def say_validity(document: Evaluation) -> None:
@@ -167,10 +165,9 @@ def say_validity(document: Evaluation) -> None:
         words = f"{in_part} of {len(rows)} levels have no tokens/s and no prices: answers came without a token count."
         st.warning(words, icon=":material/warning:")
     st.dataframe(rows, hide_index=True, alt="Validity of each level")
-    workload = document.workload.get("sha256")
-    told = f"Workload SHA-256 `{str(workload)[:16]}…`" if workload else "The workload's hash was not recorded"
     st.caption(
-        f"Configuration SHA-256 `{configuration_hash(document)[:16]}…`: load, variants and workload. {told}. "
+        f"Configuration SHA-256 `{configuration_hash(document)[:16]}…`: load, variants and workload. "
+        f"Workload SHA-256 `{document.workload.sha256[:16]}…`. "
         f"{counted(document.options.repeats, 'repeat')}. "
         f"Order: {plain(INTERLEAVE.get(document.interleave, document.interleave))}."
     )

@@ -72,6 +72,10 @@ class InvalidImport(RequestError):
     """The file is no result that can be imported: give what GuideLLM or `vllm bench serve --save-result` writes as JSON."""
 
 
+class UnreadableEvaluation(RequestError):
+    """The stored evaluation cannot be read by this version: measure it again."""
+
+
 class NotFound(RequestError):
     """No such job, artifact, evaluation or engine; the matching `list` command shows what exists."""
 

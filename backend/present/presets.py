@@ -102,7 +102,7 @@ def measurement(evaluation: Evaluation, result: VariantResult, identity: str, bu
         evaluation=identity, bundled=bundled, variant=result.name, baseline=evaluation.variants[0].name,
         measured_at=evaluation.measured_at, hardware=hardware_line(evaluation.hardware),
         versions=versions_line(evaluation.versions),
-        workload=str(evaluation.workload.get("name", "not recorded")),
+        workload=evaluation.workload.name,
         price_per_hour=None if options.price_per_hour is None else options.price_per_hour * (1 - options.discount),
         levels=tuple(_level(level) for level in sorted(result.levels, key=lambda level: level.concurrency)),
         quality=result.quality,

@@ -10,7 +10,7 @@ from typing import Any
 from sqlmodel import Session
 
 from backend.artifacts import folders
-from backend.domain.evaluation.document import Evaluation
+from backend.domain.evaluation.document import read_evaluation
 from backend.domain.model.facts import ModelCard
 from backend.settings import Settings
 from backend.store import models
@@ -62,10 +62,10 @@ def _register_evaluation(
     final = settings.evaluations / identity
     final.parent.mkdir(parents=True, exist_ok=True)
     if output.exists():
-        Evaluation.model_validate_json((output / "evaluation.json").read_bytes())
+        read_evaluation((output / "evaluation.json").read_bytes())
         shutil.rmtree(final, ignore_errors=True)
         output.rename(final)
-    evaluation = Evaluation.model_validate_json((final / "evaluation.json").read_bytes())
+    evaluation = read_evaluation((final / "evaluation.json").read_bytes())
     session.merge(
         EvaluationRow(
             id=identity,

@@ -115,7 +115,7 @@ def by_clicks(chromium: Browser, studio: Studio, sources: list[str], report: Pat
         upload(visit, studio)
         evaluation = evaluate(visit, sources)
         document = evaluations.show(studio.workspace, evaluation).document
-        assert document.workload["name"].startswith("mine-")
+        assert document.workload.name.startswith("mine-")
         visit.main.get_by_text("Full verdicts, with every latency").click()
         read = verdicts(visit.main)
         assert len(read) == 2

@@ -50,4 +50,4 @@ def _notes(level: dict[str, Any]) -> list[str]:
         found.append(f"{level['tokenizer_failed']} answers came without a token count, so tokens/s and prices are not known")
     if empty := level["empty_responses"] - level["tokenizer_failed"]:
         found.append(f"{empty} answers were empty")
-    return found + [f"not the server's figures: {reason}" for reason in level["audit"].get("reasons", [])]
+    return found + [f"not the server's figures: {reason}" for reason in level["audit"]["reasons"]]

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, ValidationError
 
+from backend.domain.errors import UnreadableEvaluation
 from backend.domain.evaluation.energy import Energy
 from backend.domain.evaluation.task_score import TaskScore
 from backend.domain.evaluation.verdict import Obstacle, Outcome
 from backend.domain.frozen import Frozen
-from backend.domain.load.records import Mode
+from backend.domain.load.records import LevelAudit, Mode
 from backend.domain.recipe.recipe import Serving
+from backend.domain.workload.workload import WorkloadSummary
 
+SCHEMA: Literal[1] = 1
+"""Of the document: another number where a field changes its name or meaning."""
 LATENCY_METRICS = ("ttft_ms", "tpot_ms", "chunk_gap_ms", "client_latency_ms", "content_latency_ms")
 
 
@@ -110,8 +114,8 @@ class Price(Frozen):
     per_million_input: float | None
     per_million_output: float | None
     per_million_total: float | None
-    blended_3_to_1: float | None
-    """(r x input + output) / (r + 1) with the hour split between prefill and decode as `split` in the level says."""
+    blended: float | None
+    """(r x input + output) / (r + 1) with the ratio r as asked, the hour split between prefill and decode as the audit says."""
     blended_sagemaker: float | None
     """The announcement's formula: ignores prefill, prices input at 0."""
 
@@ -171,7 +175,7 @@ class Level(Frozen):
     acceptance_rate: float | None = None
     """Accepted / drafted tokens from the server's counters over the level; `VariantResult.no_acceptance` says why it is None."""
     client_limited: bool = False
-    audit: dict[str, Any] = Field(default_factory=dict)
+    audit: LevelAudit = LevelAudit()
     blocks: list[dict[str, float]] = Field(default_factory=list)
     """One mapping a repeat, metric -> value: what the comparison pairs."""
     mode: Mode = "closed"
@@ -184,20 +188,6 @@ class Level(Frozen):
     """In a sweep: whether this level keeps the objectives."""
     energy: Energy | None = None
     """None where the machine reports none, and for an endpoint that was not started here."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _uncounted(cls, given: Any) -> Any:
-        """Documents stored before rates could be None hold 0, or the sum of those answers alone that told their tokens."""
-        if not isinstance(given, dict) or not given.get("tokenizer_failed"):
-            return given
-        unknown: dict[str, Any] = {"output_tokens_per_s": None, "steady_output_tokens_per_s": None}
-        if given.get("input_tokens") is None:
-            unknown["input_tokens_per_s"] = None
-        if isinstance(price := given.get("price"), dict):
-            kept = {"per_million_input": price.get("per_million_input")}
-            unknown["price"] = dict.fromkeys(price, None) | kept
-        return given | unknown
 
     @property
     def answers(self) -> int:
@@ -231,7 +221,7 @@ class Quality(Frozen):
     token_f1: float | None = None
     """Mean F1 over their words."""
     answers: int | None = None
-    """How many answers were compared: those that both gave. None in evaluations of earlier versions, which did not count."""
+    """How many answers were compared: those that both gave. None where nobody counted them."""
     answers_asked: int | None = None
     """How many were asked for."""
     greedy_ci95: tuple[float, float] | None = None
@@ -297,14 +287,36 @@ class Comparison(Frozen):
 
 
 class Evaluation(Frozen):
-    """The whole document."""
+    """The whole document. `read_evaluation` is the way in for one that was stored."""
 
+    model_config = ConfigDict(serialize_by_alias=True)
+
+    schema_: Literal[1] = Field(alias="schema")
     variants: list[VariantResult]
     comparison: list[Comparison]
-    workload: dict[str, Any]
+    workload: WorkloadSummary
     hardware: dict[str, Any]
+    """As `hardware.probe` found it: what there is differs from machine to machine."""
     versions: dict[str, str]
+    """Of each library that had a part in it."""
     options: EvaluateOptions
     interleave: str
     measured_at: str
     warnings: list[str] = Field(default_factory=list)
+
+
+def read_evaluation(text: str | bytes) -> Evaluation:
+    """A stored document, as JSON. Raises UnreadableEvaluation where it is of another schema or no evaluation."""
+    try:
+        return Evaluation.model_validate_json(text)
+    except ValidationError as error:
+        raise UnreadableEvaluation(_why_not(error)) from None
+
+
+def _why_not(error: ValidationError) -> str:
+    first = error.errors()[0]
+    if first["loc"] == ("schema",):
+        written = "of no schema" if first["type"] == "missing" else f"of schema {str(first['input'])[:40]}"
+        return f"The evaluation is {written}, and this version reads schema {SCHEMA}: measure it again."
+    place = ".".join(map(str, first["loc"])) or "its beginning"
+    return f"The evaluation is damaged at {place}: measure it again."

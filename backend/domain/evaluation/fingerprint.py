@@ -19,7 +19,7 @@ def configuration_hash(evaluation: Evaluation) -> str:
     variants = [result.variant.model_dump(mode="json", include=served) for result in evaluation.variants]
     for variant in variants:
         (variant["speculation"] or {}).pop("draft_path", None)
-    asked: dict[str, object] = {"options": options, "variants": variants, "workload": evaluation.workload.get("sha256")}
+    asked: dict[str, object] = {"options": options, "variants": variants, "workload": evaluation.workload.sha256}
     if evaluation.options.tasks:  # the folder of a task's copy ends with the hash of its files
         names = [PurePath(folder).name for folder in evaluation.options.tasks]
         asked["tasks"] = [*names, evaluation.options.task_limit]

@@ -30,7 +30,7 @@ from typing import Any
 from backend.domain.evaluation.document import LATENCY_METRICS, Level, Price, Summary
 from backend.domain.evaluation.ends_in_loop import is_looping
 from backend.domain.evaluation.prices import Pricing, price
-from backend.domain.load.records import Audit, RequestRecord
+from backend.domain.load.records import Audit, LevelAudit, RequestRecord
 from backend.domain.maths.intervals import mean_ci95, percentile
 
 Records = Sequence[RequestRecord]
@@ -265,34 +265,34 @@ def _block(repeat: Records, pricing: Pricing | None, concurrency: int, *, steady
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _audit(repeats: Sequence[Records], audits: Sequence[Audit]) -> dict[str, Any]:
-    """The worst of the repeats' audits, every reason, and what else must be said beside the figures."""
+def _audit(repeats: Sequence[Records], audits: Sequence[Audit]) -> LevelAudit:
     measured = [record for repeat in repeats for record in repeat if not record.warm]
-    told: dict[str, Any] = {
-        "warmup_requests": sum(record.warm for repeat in repeats for record in repeat),
-        "warmup_errors": sum(record.warm and not record.ok for repeat in repeats for record in repeat),
-        "prefill_share": prefill_share(measured),
-        "token_times": sorted({record.token_times for record in good(measured)}),
-    }
-    if not audits:
-        return told
-    worst = ("loop_lag_ms_p50", "loop_lag_ms_p99", "loop_lag_ms_max", "coalesced_share")
-    told |= {name: max(getattr(audit, name) for audit in audits) for name in worst}
-    told |= {name: sum(getattr(audit, name) for audit in audits) for name in ("wall_s", "cpu_s", "parse_cpu_s", "reconnects")}
-    achieved = [audit.achieved_concurrency for audit in audits if audit.achieved_concurrency is not None]
-    told["achieved_concurrency"] = min(achieved) if achieved else None
-    told |= _open_loop(audits) if audits[0].mode != "closed" else {}
-    told["reasons"] = sorted({audit.reason for audit in audits if audit.reason})
-    return told
+    return LevelAudit(
+        warmup_requests=sum(record.warm for repeat in repeats for record in repeat),
+        warmup_errors=sum(record.warm and not record.ok for repeat in repeats for record in repeat),
+        prefill_share=prefill_share(measured),
+        token_times=tuple(sorted({record.token_times for record in good(measured)})),
+        **_merged(audits, max, "loop_lag_ms_p50", "loop_lag_ms_p99", "loop_lag_ms_max", "coalesced_share"),
+        **_merged(audits, sum, "wall_s", "cpu_s", "parse_cpu_s", "reconnects"),
+        **_merged(audits, min, "achieved_concurrency"),
+        **(_open_loop(audits) if audits and audits[0].mode != "closed" else {}),
+        reasons=tuple(sorted({audit.reason for audit in audits if audit.reason})),
+    )
 
 
 def _open_loop(audits: Sequence[Audit]) -> dict[str, Any]:
     """Least and worst of the repeats: did the generator send on time, and did the server keep up?"""
-    told: dict[str, Any] = {"waited": sum(audit.waited for audit in audits)}
-    for name, pick in (("offered_per_s", min), ("completed_per_s", min), ("send_lag_ms_p50", max), ("send_lag_ms_p99", max)):
-        values = [value for audit in audits if (value := getattr(audit, name)) is not None]
-        told[name] = pick(values) if values else None
-    return told
+    return {
+        **_merged(audits, sum, "waited"),
+        **_merged(audits, min, "offered_per_s", "completed_per_s"),
+        **_merged(audits, max, "send_lag_ms_p50", "send_lag_ms_p99"),
+    }
+
+
+def _merged(audits: Sequence[Audit], into: Callable[[list[Any]], Any], *names: str) -> dict[str, Any]:
+    """Each of these figures of all audits as one; None where no audit has it."""
+    told = {name: [value for audit in audits if (value := getattr(audit, name)) is not None] for name in names}
+    return {name: into(values) if values else None for name, values in told.items()}
 
 
 def summary(repeats: Sequence[Sequence[float]]) -> Summary | None:

@@ -90,6 +90,6 @@ def price(
         per_million_input=per_million(pricing.hour, input_tokens_per_s),
         per_million_output=per_million(pricing.hour, output_tokens_per_s),
         per_million_total=per_million(pricing.hour, total),
-        blended_3_to_1=blended(pricing, input_tokens_per_s, output_tokens_per_s, prefill_share),
+        blended=blended(pricing, input_tokens_per_s, output_tokens_per_s, prefill_share),
         blended_sagemaker=blended_sagemaker(pricing, concurrency, tpot_p50_ms) if output_tokens_per_s is not None else None,
     )

@@ -19,7 +19,7 @@ def valid(level: Level) -> Valid:
 
 def reasons(level: Level) -> list[str]:
     """Why it is not valid, or only in part: none where it is."""
-    limited = list(map(str, level.audit.get("reasons") or ())) or ["the load generator held it back"] * level.client_limited
+    limited = list(level.audit.reasons) or ["the load generator held it back"] * level.client_limited
     failed = [f"{level.invocation_errors} of {level.invocations} requests failed"] if has_many_errors(level) else []
     return limited + failed + _unknown(level)
 

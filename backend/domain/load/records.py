@@ -206,3 +206,56 @@ class Audit(Frozen):
     client_limited: bool
     reason: str | None = None
     versions: dict[str, Any] = Field(default_factory=dict)
+
+
+class Disturbance(Frozen):
+    """What else the machine did over a stretch of time: `others` and `stolen` in mean cores, `throttled` in events of throttling,
+    None where the kernel does not.
+    """
+
+    seconds: float
+    cores: int
+    others: float
+    stolen: float
+    throttled: int | None
+
+
+class LevelAudit(Frozen):
+    """The audits of all repeats of a level as one: the worst of each figure, the sum of times and counts, every reason.
+
+    None is what no audit told, of a closed loop all that only an open one has.
+    """
+
+    warmup_requests: int = 0
+    warmup_errors: int = 0
+    prefill_share: float | None = None
+    """Estimated part of the time spent in prefill, 0 to 1 (`metrics.prefill_share`)."""
+    token_times: tuple[UsageRung, ...] = ()
+    loop_lag_ms_p50: float | None = None
+    loop_lag_ms_p99: float | None = None
+    loop_lag_ms_max: float | None = None
+    coalesced_share: float | None = None
+    wall_s: float | None = None
+    cpu_s: float | None = None
+    parse_cpu_s: float | None = None
+    reconnects: int | None = None
+    achieved_concurrency: float | None = None
+    waited: int | None = None
+    offered_per_s: float | None = None
+    completed_per_s: float | None = None
+    send_lag_ms_p50: float | None = None
+    send_lag_ms_p99: float | None = None
+    reasons: tuple[str, ...] = ()
+    """Why the client held the level back, a sentence each."""
+    disturbance: Disturbance | None = None
+    """Of the repeat that was disturbed most; None where nobody watched."""
+
+    @property
+    def others(self) -> float | None:
+        """Mean cores that other programs used meanwhile."""
+        return self.disturbance.others if self.disturbance else None
+
+    @property
+    def headroom(self) -> float | None:
+        """The share of one core that the load generator, one process of one thread, had left; None where it is not known."""
+        return max(0.0, 1 - self.cpu_s / self.wall_s) if self.cpu_s is not None and self.wall_s else None

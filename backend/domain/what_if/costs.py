@@ -202,7 +202,7 @@ def level_price(pricing: Pricing, level: Level) -> Price | None:
         input_tokens_per_s=level.input_tokens_per_s or None,
         output_tokens_per_s=level.output_tokens_per_s or None,
         tpot_p50_ms=level.tpot_ms.p50 if level.tpot_ms else None,
-        prefill_share=level.audit.get("prefill_share"),
+        prefill_share=level.audit.prefill_share,
     )
 
 

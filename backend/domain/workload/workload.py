@@ -39,6 +39,16 @@ class Prompt(Frozen):
         return (*((self.system,) if self.system else ()), *(self.turns or (self.prompt,)))
 
 
+class WorkloadSummary(Frozen):
+    """What an evaluation records of its workload. The lengths are of a line's first prompt, in characters."""
+
+    name: str
+    sha256: str
+    prompts: int
+    prompt_characters_p50: int
+    prompt_characters_max: int
+
+
 class Workload(Frozen):
     """`sha256` is over the file's bytes: the same hash is the same prompts in the same order."""
 
@@ -46,16 +56,12 @@ class Workload(Frozen):
     sha256: str
     prompts: tuple[Prompt, ...]
 
-    def about(self) -> dict[str, Any]:
-        """What an evaluation records of it."""
+    def about(self) -> WorkloadSummary:
         lengths = sorted(len(prompt.prompt) for prompt in self.prompts)
-        return {
-            "name": self.name,
-            "sha256": self.sha256,
-            "prompts": len(self.prompts),
-            "prompt_characters_p50": lengths[len(lengths) // 2],
-            "prompt_characters_max": lengths[-1],
-        }
+        return WorkloadSummary(
+            name=self.name, sha256=self.sha256, prompts=len(self.prompts),
+            prompt_characters_p50=lengths[len(lengths) // 2], prompt_characters_max=lengths[-1],
+        )  # fmt: skip
 
 
 def parse(name: str, content: bytes) -> Workload:

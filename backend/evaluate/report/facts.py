@@ -21,7 +21,7 @@ _ACRONYMS = {"cpu": "CPU", "gpu": "GPU", "cuda": "CUDA", "sha256": "SHA-256", "u
 def facts(evaluation: Evaluation) -> dict[str, Facts]:
     """Heading -> facts, in the order shown."""
     return {
-        "Workload": _plain(evaluation.workload),
+        "Workload": _plain(evaluation.workload.model_dump()),
         "Load": _load(evaluation),
         "Hardware": _plain(evaluation.hardware),
         "Versions": list(evaluation.versions.items()) or [("Recorded", "nothing")],

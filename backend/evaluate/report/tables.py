@@ -98,33 +98,22 @@ def _quality(result: VariantResult) -> Row:
 def _validity(result: VariantResult, level: Level) -> Row:
     audit = level.audit
     errors = ", ".join(f"{kind} {count}" for kind, count in level.errors.items())
-    used = _used(audit)
     return {
         "Variant": result.name,
         "Requested concurrency": level.key,
         "Valid": valid(level),
         "Why not": "; ".join(reasons(level)),
-        "Achieved concurrency": _number(audit.get("achieved_concurrency")),
-        "Client headroom": None if used is None else _share(max(0.0, 1 - used)),
+        "Achieved concurrency": audit.achieved_concurrency,
+        "Client headroom": _share(audit.headroom),
         "Errors": f"{level.invocation_errors}" + (f" ({errors})" if errors else ""),
         "Looping outputs": f"{level.looping_outputs} of {level.requests}",
-        "Loop lag p99 (ms)": _number(audit.get("loop_lag_ms_p99")),
-        "Coalesced reads": _share(_number(audit.get("coalesced_share"))),
-        "Other programs (cores)": _number((audit.get("disturbance") or {}).get("others")),
-        "Warm-up errors": _number(audit.get("warmup_errors")),
-        "Token times": ", ".join(TOKEN_TIMES.get(name, name) for name in audit.get("token_times") or ()),
+        "Loop lag p99 (ms)": audit.loop_lag_ms_p99,
+        "Coalesced reads": _share(audit.coalesced_share),
+        "Other programs (cores)": audit.others,
+        "Warm-up errors": float(audit.warmup_errors),
+        "Token times": ", ".join(TOKEN_TIMES[name] for name in audit.token_times),
         "Repeats kept": f"{len(level.blocks)} of {level.repeats}",
     }
-
-
-def _used(audit: dict[str, Any]) -> float | None:
-    """The share of one core that the load generator took while the level ran."""
-    cpu, wall = _number(audit.get("cpu_s")), _number(audit.get("wall_s"))
-    return cpu / wall if cpu is not None and wall else None
-
-
-def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def _share(value: float | None, decimals: int = 1) -> str | None:

@@ -48,7 +48,7 @@ PRICES = {
     "per_million_input": "Price per million input tokens",
     "per_million_output": "Price per million output tokens",
     "per_million_total": "Price per million tokens, input and output",
-    "blended_3_to_1": "Blended price per million tokens",
+    "blended": "Blended price per million tokens",
     "blended_sagemaker": "Blended price, SageMaker-compatible",
 }
 CURRENCY = "in the currency of the hourly price"

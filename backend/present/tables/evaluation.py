@@ -59,7 +59,7 @@ PRICE_COLUMNS: Columns = {
 """With the two above: every metric of the page. What follows is ours."""
 MORE_PRICE_COLUMNS: Columns = {
     "Price per million tokens, total": _price("per_million_total"),
-    "Blended price": _price("blended_3_to_1"),
+    "Blended price": _price("blended"),
     "Blended price, SageMaker-compatible": _price("blended_sagemaker"),
 }
 MORE_COLUMNS: Columns = {

@@ -78,7 +78,7 @@ def _price(pricing: Pricing, tokens_per_s: float | None) -> float | str | None:
 
 def _exact(pricing: Pricing, level: Level) -> dict[str, float | None]:
     found = level_price(pricing, level)
-    return {"blended": found.blended_3_to_1, "sagemaker": found.blended_sagemaker} if found else {}
+    return {"blended": found.blended, "sagemaker": found.blended_sagemaker} if found else {}
 
 
 def load_words(at: Operating) -> str:
@@ -158,7 +158,7 @@ def price_words(evaluation: Evaluation, metric: str) -> str:
         "per_million_input": "The full hour is charged to the input tokens: do not add it to the price of output tokens.",
         "per_million_output": "The full hour is charged to the output tokens: do not add it to the price of input tokens.",
         "per_million_total": "The hour is charged once, to input and output tokens together.",
-        "blended_3_to_1": f"{asked}: ({ratio} x input + output) / {parts}. {_split(evaluation)}",
+        "blended": f"{asked}: ({ratio} x input + output) / {parts}. {_split(evaluation)}",
         "blended_sagemaker": f"The announcement's formula, {asked}: the price of an hour / the million tokens an hour that "
         f"concurrency / p50 inter-token latency comes to / {parts}. It ignores prefill and prices input at 0.",
     }[metric]
@@ -166,7 +166,7 @@ def price_words(evaluation: Evaluation, metric: str) -> str:
 
 def _split(evaluation: Evaluation) -> str:
     """How the hour is divided between prefill and decode."""
-    shares = [level.audit.get("prefill_share") for result in evaluation.variants for level in result.levels]
+    shares = [level.audit.prefill_share for result in evaluation.variants for level in result.levels]
     known = [share for share in shares if isinstance(share, int | float)]
     if not known:
         return "How the hour divides into prefill and decode is not known here, so there is no such price."

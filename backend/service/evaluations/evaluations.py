@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from backend.domain.errors import GateFailed, NotFound, RequestError
-from backend.domain.evaluation.document import EvaluateOptions, Evaluation, Variant
+from backend.domain.evaluation.document import EvaluateOptions, Evaluation, Variant, read_evaluation
 from backend.domain.frozen import Frozen
 from backend.domain.jobs.jobs import EvaluateSpec
 from backend.domain.limits import gates
@@ -131,7 +131,7 @@ def _view(row: EvaluationRow) -> EvaluationView:
 @lru_cache(maxsize=DOCUMENTS_KEPT)
 def _read(document: str) -> Evaluation:
     """The same text is the same frozen document: a page of it runs anew at every click."""
-    return Evaluation.model_validate_json(document)
+    return read_evaluation(document)
 
 
 def show(workspace: Workspace, evaluation_id: str) -> EvaluationView:

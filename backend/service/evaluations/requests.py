@@ -148,7 +148,7 @@ def _prompts(view: EvaluationView) -> Sequence[workload.Prompt]:
         found = workload.parse(file.stem, file.read_bytes())
     except (WhetstoneError, OSError):
         return []
-    if found.sha256 != view.document.workload.get("sha256"):
+    if found.sha256 != view.document.workload.sha256:
         return []
     return found.prompts
 

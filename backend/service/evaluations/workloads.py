@@ -257,8 +257,8 @@ def _facts(asked: Asked) -> WorkloadFacts:
     found = _made(asked).workload
     about = found.about()
     return WorkloadFacts(
-        name=found.name, sha256=found.sha256, prompts=len(found.prompts), characters_p50=about["prompt_characters_p50"],
-        characters_max=about["prompt_characters_max"], conversations=sum(bool(p.turns) for p in found.prompts),
+        name=found.name, sha256=found.sha256, prompts=len(found.prompts), characters_p50=about.prompt_characters_p50,
+        characters_max=about.prompt_characters_max, conversations=sum(bool(p.turns) for p in found.prompts),
         timed=all(p.timestamp is not None for p in found.prompts), first=found.prompts[:PREVIEWED], sample=_sample(found),
     )  # fmt: skip
 

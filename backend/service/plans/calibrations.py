@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from backend.domain.evaluation.document import Evaluation, Level, Variant
+from backend.domain.evaluation.document import Level, Variant, read_evaluation
 from backend.domain.model.facts import ModelCard, ModelFacts
 from backend.domain.needs import serving
 from backend.domain.planner import correction, roofline
@@ -47,7 +47,7 @@ def find(workspace: Workspace, model: ModelCard, recipe: Recipe) -> Measured | N
 def _variants(store: Store, identity: str) -> tuple[Measured, ...]:
     """Read once a process: an evaluation never changes. Loads that the client limited say nothing of the server."""
     with store.read() as session:
-        document = Evaluation.model_validate_json(history.evaluation(session, identity).document)
+        document = read_evaluation(history.evaluation(session, identity).document)
     where = _hardware(document.hardware)
     return tuple(
         Measured(identity, document.measured_at, where, result.variant, tuple(level for level in result.levels if _usable(level)))

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from backend.catalog.bundled import measured as bundled
 from backend.domain.errors import WhetstoneError
-from backend.domain.evaluation.document import Evaluation
+from backend.domain.evaluation.document import Evaluation, read_evaluation
 from backend.domain.model.facts import PublishedModel
 from backend.domain.planner import presets
 from backend.domain.planner.presets import CONCURRENCIES, Claim, Preset
@@ -74,7 +74,7 @@ def _in_row(row: EvaluationRow, preset: Preset) -> Measurement | None:
 
 @lru_cache(maxsize=64)
 def _document(text: str) -> Evaluation:
-    return Evaluation.model_validate_json(text)
+    return read_evaluation(text)
 
 
 def _named(workspace: Workspace, model: str) -> tuple[list[str], str | None]:

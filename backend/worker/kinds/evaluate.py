@@ -14,7 +14,7 @@ from typing import Any
 from backend import settings as configuration
 from backend.channel import JobChannel
 from backend.domain.evaluation.comparison import compare
-from backend.domain.evaluation.document import Evaluation, Quality, VariantResult
+from backend.domain.evaluation.document import SCHEMA, Evaluation, Quality, VariantResult
 from backend.domain.jobs.jobs import EvaluateSpec
 from backend.domain.workload.workload import parse
 from backend.hardware import engines, probe
@@ -79,6 +79,7 @@ def _document(measurement: Measurement, pool: ServerPool, qualities: dict[int, Q
             )
         )
     return Evaluation(
+        schema=SCHEMA,
         variants=results, comparison=compare(results), workload=measurement.workload.about(), hardware=probe.probe(),
         versions=_versions(), options=options, interleave=pool.mode,
         measured_at=datetime.now(UTC).isoformat(timespec="seconds"),

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from backend.domain.load.records import Disturbance
 from backend.processes import usage
 
 STAT, CPUS = Path("/proc/stat"), Path("/sys/devices/system/cpu")
@@ -18,28 +19,6 @@ BUSY_SHARE = 0.1
 """Of all cores, used by others: as much as a small difference between variants."""
 STOLEN_SHARE = 0.05
 _TICKS = os.sysconf("SC_CLK_TCK")
-
-
-class Disturbance(NamedTuple):
-    """Over a stretch of time. `others` and `stolen` are mean cores; `throttled` counts throttling events, None where unknown."""
-
-    seconds: float
-    cores: int
-    others: float
-    stolen: float
-    throttled: int | None
-
-    @property
-    def words(self) -> str | None:
-        """Why the machine was not quiet; None where it was."""
-        told = []
-        if self.others > BUSY_SHARE * self.cores:
-            told.append(f"other programs used {self.others:.2f} of {self.cores} cores")
-        if self.stolen > STOLEN_SHARE * self.cores:
-            told.append(f"the hypervisor withheld {self.stolen:.2f} of {self.cores} cores")
-        if self.throttled:
-            told.append(f"the processor was throttled {self.throttled} times for heat")
-        return " and ".join(told) or None
 
 
 class _Reading(NamedTuple):
@@ -66,6 +45,18 @@ class Watch:
             stolen=max(0.0, last.stolen_s - first.stolen_s) / seconds,
             throttled=(last.throttled or 0) - (first.throttled or 0) if known else None,
         )  # fmt: skip
+
+
+def words(found: Disturbance) -> str | None:
+    """Why the machine was not quiet; None where it was."""
+    told = []
+    if found.others > BUSY_SHARE * found.cores:
+        told.append(f"other programs used {found.others:.2f} of {found.cores} cores")
+    if found.stolen > STOLEN_SHARE * found.cores:
+        told.append(f"the hypervisor withheld {found.stolen:.2f} of {found.cores} cores")
+    if found.throttled:
+        told.append(f"the processor was throttled {found.throttled} times for heat")
+    return " and ".join(told) or None
 
 
 def worst(found: Iterable[Disturbance]) -> Disturbance | None:

@@ -144,14 +144,13 @@ class Measurement:
         """One sentence where the machine was not quiet. Not of a URL: its server may be what the others are."""
         own = [key for key in self._measured() if self.spec.variants[key[0]].kind != "url"]
         worst = {key: neighbours.worst(run.disturbance for run in self.runs[key]) for key in own}
-        found = {key: each for key, each in worst.items() if each and each.words}
+        found = {key: (each, words) for key, each in worst.items() if each and (words := neighbours.words(each))}
         if not found:
             return None
-        variant, load = max(found, key=lambda key: found[key].others + found[key].stolen)
+        (variant, load), (_, words) = max(found.items(), key=lambda row: row[1][0].others + row[1][0].stolen)
         where = f"while `{self.spec.variants[variant].name}` was measured at {load.words}"
         return (
-            f"The machine was not quiet in {len(found)} of {len(own)} levels ({where}, {found[variant, load].words}): "
-            "small differences may be chance."
+            f"The machine was not quiet in {len(found)} of {len(own)} levels ({where}, {words}): small differences may be chance."
         )
 
     def rows(self) -> Iterator[Measured]:

@@ -9,11 +9,10 @@ from backend.domain.evaluation.document import EvaluateOptions, Level
 from backend.domain.evaluation.energy import added
 from backend.domain.evaluation.metrics import summarise
 from backend.domain.evaluation.prices import Pricing
-from backend.domain.load.records import Audit, RequestRecord
+from backend.domain.load.records import Audit, Disturbance, RequestRecord
 from backend.evaluate import load_plans
 from backend.evaluate.load_plans import Load
 from backend.worker.measuring import disturbance as neighbours
-from backend.worker.measuring.disturbance import Disturbance
 
 
 class Run(NamedTuple):
@@ -38,7 +37,7 @@ def level(load: Load, runs: Sequence[Run], options: EvaluateOptions) -> Level:
         acceptance=_acceptance(runs),
     )
     worst = neighbours.worst(run.disturbance for run in runs)
-    audit = {**made.audit, "disturbance": worst._asdict() if worst else None}
+    audit = made.audit.model_copy(update={"disturbance": worst})
     spent = [(run.joules, sum(record.output_tokens or 0 for record in run.records)) for run in runs if run.joules is not None]
     return made.model_copy(update={"audit": audit, "energy": added(spent)})
 

@@ -58,7 +58,7 @@ def test_rates_are_compared_rate_by_rate_on_a_kept_copy_of_the_workload(home: Wo
     kept = Path(document.options.workload)
     assert kept.is_relative_to(home.settings.home) and kept.name == "mine.jsonl"
     assert [json.loads(line)["prompt"] for line in kept.read_text().splitlines()] == [f"question {n}" for n in range(9)]
-    assert document.workload["name"] == "mine"
+    assert document.workload.name == "mine"
     rows = pyarrow.parquet.read_table(folder / "records.parquet").to_pylist()
     assert {row["rate"] for row in rows} == {20.0, 60.0}
     assert {row["clock"] for row in rows} == {"intended"}
@@ -84,7 +84,7 @@ def test_a_sweep_finds_a_level_for_each_variant(home: Workspace) -> None:
         (1, "kept"), (2, "kept"),
     ]  # fmt: skip
     assert [level.slo.highest for level in document.variants[0].levels if level.slo] == [False, True]
-    assert all(level.audit["disturbance"]["cores"] >= 1 for level in document.variants[0].levels)
+    assert all(level.audit.disturbance.cores >= 1 for level in document.variants[0].levels)
 
 
 def test_a_search_keeps_what_was_found_when_the_second_server_is_gone_before_its_turn(home: Workspace) -> None:

@@ -492,7 +492,7 @@ def test_repricing_takes_the_hour_less_the_discount() -> None:
     (double,) = costs.as_asked(document, WhatIf(per_hour=4.0, discount=0.5)).variants[0].levels
     assert half.price and double.price
     assert double.price.per_million_output == pytest.approx(2.0 / (level.output_tokens_per_s * 3600 / 1e6))
-    assert double.price.blended_3_to_1 == pytest.approx(2 * (half.price.blended_3_to_1 or 0))
+    assert double.price.blended == pytest.approx(2 * (half.price.blended or 0))
 
 
 def test_a_document_without_a_price_stays_without_one() -> None:

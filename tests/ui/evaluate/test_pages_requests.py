@@ -195,7 +195,7 @@ def test_every_price_of_the_page_follows_the_hour_and_the_discount(home: Workspa
     once = 2.4 / (level.input_tokens_per_s * 3600 / 1e6)
     assert float(costs(at)[0]["Price, million input tokens"]) == pytest.approx(once, rel=0.01)
     assert table(at, "Time to first token (ms)")[1]["Price per million input tokens"] == pytest.approx(once)
-    at.selectbox(key="evaluation_price").set_value("blended_3_to_1").run()
+    at.selectbox(key="evaluation_price").set_value("blended").run()
     assert "10% is charged to input tokens (prefill)" in studio.says(at)
 
 

@@ -113,7 +113,7 @@ def test_hostile_words_are_text_wherever_they_come_from() -> None:
     document = evaluation(names=["original", hostile], speeds=[1, 2]).model_copy(
         update={
             "warnings": [hostile],
-            "workload": {hostile: hostile},
+            "workload": evaluation().workload.model_copy(update={"name": hostile}),
             "hardware": {"cpu": hostile},
             "versions": {hostile: hostile},
         }
@@ -161,7 +161,7 @@ def test_the_editable_ratio_is_the_one_shown() -> None:
 
 
 def test_a_blended_price_is_shown_where_there_is_one() -> None:
-    paid = Price(per_million_input=1, per_million_output=2, per_million_total=3, blended_3_to_1=4.125, blended_sagemaker=0.5)
+    paid = Price(per_million_input=1, per_million_output=2, per_million_total=3, blended=4.125, blended_sagemaker=0.5)
     document = evaluation().model_copy(update={"variants": [result("one", [level(1, price=paid)])], "comparison": []})
     assert "4.125" in _Page(render(document)).text
 

@@ -9,12 +9,17 @@ from pathlib import Path
 
 import pytest
 
+from backend.domain.load.records import Disturbance
 from backend.worker.measuring import disturbance
-from backend.worker.measuring.disturbance import Disturbance, Watch
+from backend.worker.measuring.disturbance import Watch
 from tests.homes import eventually
 
 QUIET = Disturbance(seconds=10, cores=4, others=0.1, stolen=0.0, throttled=None)
 SPIN = "import os\nif child := os.fork():\n  print(child)\n  raise SystemExit\nos.close(1)\nwhile True: pass"
+
+
+def like(**changed: float) -> Disturbance:
+    return QUIET.model_copy(update=changed)
 
 
 def test_the_kernels_words_are_read() -> None:
@@ -37,11 +42,11 @@ def test_throttling_is_summed_over_processors_and_unknown_without_counters(tmp_p
 
 
 def test_a_quiet_machine_says_nothing_and_a_busy_one_what_it_was() -> None:
-    assert QUIET.words is None
-    assert QUIET._replace(others=1.5).words == "other programs used 1.50 of 4 cores"
-    both = QUIET._replace(stolen=0.5, throttled=3).words
+    assert disturbance.words(QUIET) is None
+    assert disturbance.words(like(others=1.5)) == "other programs used 1.50 of 4 cores"
+    both = disturbance.words(like(stolen=0.5, throttled=3))
     assert both == "the hypervisor withheld 0.50 of 4 cores and the processor was throttled 3 times for heat"
-    assert disturbance.worst([QUIET, QUIET._replace(others=2.0)]) == QUIET._replace(others=2.0)
+    assert disturbance.worst([QUIET, like(others=2.0)]) == like(others=2.0)
     assert disturbance.worst([]) is None
 
 

@@ -11,19 +11,18 @@ from backend.channel import JobChannel
 from backend.domain.evaluation.document import EvaluateOptions, Level, Variant
 from backend.domain.jobs.jobs import EvaluateSpec
 from backend.domain.limits.objective import Check
-from backend.domain.load.records import Audit, RequestRecord
+from backend.domain.load.records import Audit, Disturbance, RequestRecord
 from backend.domain.workload.workload import Workload
 from backend.evaluate import load_plans
 from backend.evaluate.load_plans import Found, Load
 from backend.worker.measuring import runs
-from backend.worker.measuring.disturbance import Disturbance
 from backend.worker.measuring.measurement import Measurement
 from backend.worker.measuring.runs import Run
 from backend.worker.progress import ChannelProgress
 from tests import simulated
 
 QUIET = Disturbance(seconds=10, cores=4, others=0.1, stolen=0.0, throttled=None)
-BUSY = QUIET._replace(others=3.0)
+BUSY = QUIET.model_copy(update={"others": 3.0})
 SEARCHED = EvaluateOptions(concurrency=(1,), sweep=("latency_p90<=5s",), quality=False)
 KEPT, MISSED = Check("kept", (1.0,), ((0.9, 1.0),)), Check("missed", (0.1,), ((0.0, 0.2),))
 
@@ -86,7 +85,7 @@ def test_the_acceptance_rate_is_over_the_tokens_of_all_runs_that_were_counted() 
 
 def test_a_level_has_its_worst_disturbance_and_the_energy_of_servers_here() -> None:
     made = runs.level(Load("closed", 1.0), [run(joules={"GPU 0": 3.0}), run(BUSY, joules={"GPU 0": 5.0})], SEARCHED)
-    assert made.audit["disturbance"] == BUSY._asdict()
+    assert made.audit.disturbance == BUSY
     assert made.energy is not None
     assert (made.energy.total, made.energy.output_tokens) == (8.0, 16)
     assert runs.level(Load("closed", 1.0), [run()], SEARCHED).energy is None

@@ -30,16 +30,16 @@ def test_input_and_output_each_charge_the_full_hour_and_the_total_charges_it_onc
 
 def test_the_blended_price_splits_the_hour():
     # A quarter of the hour on 3.6 M input tokens: 0.25; three quarters on 0.9 M output tokens: 3.0; (3 x 0.25 + 3) / 4.
-    assert prices(Pricing(per_hour=3.6)).blended_3_to_1 == pytest.approx(0.9375)
+    assert prices(Pricing(per_hour=3.6)).blended == pytest.approx(0.9375)
 
 
 def test_at_the_measured_ratio_the_blended_price_is_the_price_of_all_tokens():
     found = prices(Pricing(per_hour=3.6, input_output_ratio=4.0))
-    assert found.blended_3_to_1 == pytest.approx(found.per_million_total)
+    assert found.blended == pytest.approx(found.per_million_total)
 
 
 def test_without_a_split_of_the_hour_there_is_no_blended_price():
-    assert prices(Pricing(per_hour=3.6), prefill_share=None).blended_3_to_1 is None
+    assert prices(Pricing(per_hour=3.6), prefill_share=None).blended is None
 
 
 def test_the_announcements_formula_in_its_own_numbers():
@@ -59,7 +59,7 @@ def test_no_hourly_price_gives_no_prices():
 @pytest.mark.parametrize("absent", [None, 0.0])
 def test_what_was_not_measured_has_no_price_rather_than_0(absent: float | None):
     found = prices(Pricing(per_hour=1), output_tokens_per_s=absent, tpot_p50_ms=absent)
-    assert (found.per_million_output, found.blended_3_to_1, found.blended_sagemaker) == (None, None, None)
+    assert (found.per_million_output, found.blended, found.blended_sagemaker) == (None, None, None)
     assert found.per_million_input is not None
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from backend.domain.evaluation.document import Evaluation, Price
+from backend.domain.load.records import LevelAudit
 from backend.domain.what_if.costs import WhatIf, as_asked
 from backend.evaluate.report.content import content
 from backend.present.charts.evaluation import PRICES
@@ -44,10 +45,10 @@ def test_another_mix_of_tokens_moves_the_blended_prices_alone() -> None:
     assert before and after
     assert after.blended_sagemaker == pytest.approx(2 * (before.blended_sagemaker or 0)) and before.blended_sagemaker
     moved = {name for name in Price.model_fields if getattr(before, name) != getattr(after, name)}
-    assert moved <= {"blended_3_to_1", "blended_sagemaker"} and _without_prices(found) == _without_prices(document)
+    assert moved <= {"blended", "blended_sagemaker"} and _without_prices(found) == _without_prices(document)
     said = costs.hour_words(document, asked)
     assert said.startswith("An hour costs 1.2. Blended prices take 1 input tokens for one output token, where 3 was given. The")
-    assert "1 input tokens for one output token" in costs.price_words(found, "blended_3_to_1")
+    assert "1 input tokens for one output token" in costs.price_words(found, "blended")
 
 
 def _without_prices(document: Evaluation) -> Any:
@@ -83,7 +84,7 @@ def test_each_price_says_what_it_is() -> None:
     said = {metric: costs.price_words(document, metric) for metric in PRICES}
     assert set(said) == set(Price.model_fields) and all(said.values())
     assert "ignores prefill and prices input at 0" in said["blended_sagemaker"]
-    assert "(3 x input + output) / 4. Of the hour, 10% is charged to input tokens" in said["blended_3_to_1"]
-    bare = [level.model_copy(update={"audit": {}}) for level in document.variants[0].levels]
+    assert "(3 x input + output) / 4. Of the hour, 10% is charged to input tokens" in said["blended"]
+    bare = [level.model_copy(update={"audit": LevelAudit()}) for level in document.variants[0].levels]
     unsplit = document.model_copy(update={"variants": [document.variants[0].model_copy(update={"levels": bare})]})
-    assert "not known here" in costs.price_words(unsplit, "blended_3_to_1")
+    assert "not known here" in costs.price_words(unsplit, "blended")

@@ -1,0 +1,45 @@
+"""The stored document: what is written is read back, and what another schema wrote is refused in one sentence."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from backend.domain.errors import UnreadableEvaluation
+from backend.domain.evaluation.document import read_evaluation
+from tests.simulated import evaluation
+
+
+def stored(**changes: Any) -> dict[str, Any]:
+    return {**json.loads(evaluation().model_dump_json()), **changes}
+
+
+def test_a_document_says_its_schema_first_and_reads_back() -> None:
+    assert next(iter(stored().items())) == ("schema", 1)
+    assert read_evaluation(json.dumps(stored())) == evaluation()
+
+
+def test_a_verdict_is_stored_without_a_sentence() -> None:
+    rows = stored()["comparison"]
+    assert {row["outcome"] for row in rows} <= {"better", "worse", "same"} and {row["why"] for row in rows} == {None}
+    assert not any("verdict" in row for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("document", "says"),
+    [
+        ({key: value for key, value in stored().items() if key != "schema"}, "is of no schema, and this version reads schema 1"),
+        (stored(schema=2), "is of schema 2, and this version reads schema 1"),
+        (stored(schema=None), "is of schema None, and this version reads schema 1"),
+        (stored(interleave=3), "is damaged at interleave"),
+        (stored(more=True), "is damaged at more"),
+        ([], "is damaged at its beginning"),
+        ("{", "is damaged at its beginning"),
+    ],
+)
+def test_a_document_of_another_schema_is_refused_in_one_sentence(document: Any, says: str) -> None:
+    with pytest.raises(UnreadableEvaluation) as refused:
+        read_evaluation(document if isinstance(document, str) else json.dumps(document))
+    assert str(refused.value) == f"The evaluation {says}: measure it again."
