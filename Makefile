@@ -1,10 +1,13 @@
-# Whetstone: `make run` sets everything up and starts the studio, `make test` checks it.
+# Whetstone: `make run` sets everything up and starts the studio, `make check` is the inner loop, `make test` checks all.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help run setup serve test lint screenshots campaign test-gpu clean
+.PHONY: help run setup serve check test lint screenshots campaign test-gpu clean
 
 BIN := .venv/bin
+# Two tests at a time, each on one thread, but what measures time or serves a model has the machine to itself.
+BESIDE := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
+ALONE := vllm or alone
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s $$'\t'
@@ -19,6 +22,9 @@ setup: ## Make .venv from assets/locks/studio.txt
 serve: setup ## Install the environment that serves models, from its lock
 	@$(BIN)/python .ci/serve.py
 
+check: lint ## Lint, types and the unit tests that start no process: at most two minutes
+	$(BESIDE) -q -m "not process and not campaign and not gpu" tests/unit
+
 test: ## Set up what the tests need and run all but the long ones
 	@.ci/system
 	@.ci/setup test
@@ -26,8 +32,8 @@ test: ## Set up what the tests need and run all but the long ones
 	@.ci/browser
 	@$(MAKE) --no-print-directory lint
 	@rm -rf build/screenshots
-	OMP_NUM_THREADS=1 $(BIN)/pytest -m "not campaign and not gpu" -n 2 --dist worksteal tests/unit tests/ui tests/engines
-	$(BIN)/pytest -m "not campaign and not gpu" tests/integration tests/browser
+	$(BESIDE) -m "not ($(ALONE)) and not campaign and not gpu"
+	$(BIN)/pytest -m "($(ALONE)) and not campaign and not gpu"
 
 lint: ## Style, format and types
 	@.ci/setup test
@@ -44,11 +50,12 @@ screenshots: ## Photograph every page in both themes and at both widths, and ren
 	$(BIN)/pytest tests/browser/test_loop.py tests/browser/test_pages.py tests/browser/test_report_accessible.py
 	@.ci/screenshots
 
-campaign: ## The long tests: kills, families, A/A
+campaign: ## The long tests: kills, families, A/A, and every property with all its examples
 	@.ci/system
 	@.ci/setup test
 	@$(BIN)/python .ci/serve.py serve compress quality
-	$(BIN)/pytest -m campaign --timeout 3600
+	$(BESIDE) -m "(campaign or hypothesis) and not ($(ALONE)) and not gpu" --hypothesis-profile full --timeout 3600
+	$(BIN)/pytest -m "campaign and ($(ALONE)) and not gpu" --timeout 3600
 
 test-gpu: ## The tests that need an NVIDIA GPU
 	@.ci/system

@@ -22,6 +22,7 @@ def test_a_thousand_evaluations_of_a_model_against_itself_name_a_difference_in_a
 
 
 @pytest.mark.campaign
+@pytest.mark.alone
 def test_at_most_a_tenth_of_real_evaluations_of_a_server_against_itself_name_a_difference(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

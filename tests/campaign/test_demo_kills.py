@@ -16,7 +16,7 @@ from backend.service.evaluations import evaluations
 from backend.service.jobs import artifacts, jobs, supervisors
 from tests.homes import eventually, kill_supervisor, processes_of, until_ended, until_phase, worker_pid
 
-pytestmark = pytest.mark.campaign
+pytestmark = [pytest.mark.campaign, pytest.mark.alone]
 
 
 @pytest.fixture

@@ -1,7 +1,9 @@
-"""Every technique on every family and layout: what was written is scored, and loses about what its bits should cost."""
+"""Techniques on every family and layout, each pair in the campaign: what was written is scored, and loses what its bits cost."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,8 @@ TECHNIQUES: dict[str, dict[str, Any]] = {
     "kv_cache": {"method": "kv_cache", "bits": 16, "symmetric": True},
 }
 FINE = ("w8a8", "smoothquant", "int8")
+YARDSTICKS = ("wanda", "gptq")
+OTHERS = [name for name in TECHNIQUES if name not in YARDSTICKS]
 
 
 def lost(source: Path, out: Path, options: dict[str, Any]) -> float:
@@ -39,12 +43,36 @@ def lost(source: Path, out: Path, options: dict[str, Any]) -> float:
     return float(quality.score(source, out, TEXT * 2, length=32, progress=Silent())["kl_mean"])
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_technique_costs_about_what_it_should(tmp_path: Path, kind: str) -> None:
+def in_turn(number: int) -> tuple[str, ...]:
+    """For the family of that number the yardsticks and two of the others, which four families after it meets again."""
+    first = 2 * number % len(OTHERS)
+    return (*YARDSTICKS, *OTHERS[first : first + 2])
+
+
+def costs_what_it_should(folder: Path, kind: str, names: Iterable[str]) -> None:
     """A fold, a transposition or a scale gone wrong costs more than half of the weights do."""
-    source = tiny(tmp_path / "source", kind)
-    kl = {name: lost(source, tmp_path / name, options) for name, options in TECHNIQUES.items()}
+    source = tiny(folder / "source", kind)
+    kl = {name: lost(source, folder / name, TECHNIQUES[name]) for name in names}
     assert all(value > 0 for value in kl.values()), kl
     assert all(value < kl["wanda"] / 2 for name, value in kl.items() if name not in {"wanda", "sparsegpt-gptq"}), kl
-    assert kl["sparsegpt-gptq"] < kl["wanda"], kl
-    assert all(kl[name] < 1.2 * kl["gptq"] for name in FINE), kl
+    assert kl.get("sparsegpt-gptq", 0) < kl["wanda"], kl
+    assert all(value < 1.2 * kl["gptq"] for name, value in kl.items() if name in FINE), kl
+
+
+COVERING = {kind: in_turn(number) for number, kind in enumerate(KINDS)}
+
+
+@pytest.mark.parametrize(("kind", "names"), COVERING.items(), ids=list(COVERING))
+def test_two_techniques_in_turn_cost_about_what_they_should(tmp_path: Path, kind: str, names: tuple[str, ...]) -> None:
+    costs_what_it_should(tmp_path, kind, names)
+
+
+def test_each_technique_is_tried_on_five_families_or_more() -> None:
+    tried = Counter(name for names in COVERING.values() for name in names)
+    assert set(COVERING) == set(KINDS) and set(tried) == set(TECHNIQUES) and min(tried.values()) >= 5
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_technique_costs_about_what_it_should(tmp_path: Path, kind: str) -> None:
+    costs_what_it_should(tmp_path, kind, TECHNIQUES)

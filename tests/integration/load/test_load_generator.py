@@ -25,6 +25,8 @@ from backend.evaluate.load import read_level, run_level
 from backend.settings import CHECKOUT
 from tests.fakes.running import ask, running, write_prompts
 
+pytestmark = pytest.mark.alone
+
 
 @pytest.fixture(scope="module")
 def exact() -> Iterator[str]:

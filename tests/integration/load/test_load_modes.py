@@ -17,6 +17,8 @@ from backend.domain.load.records import Audit, LoadPlan, RequestRecord
 from backend.evaluate.load import run_level
 from tests.fakes.running import ask, running, write_prompts
 
+pytestmark = pytest.mark.alone
+
 Outcome = tuple[list[RequestRecord], Audit, Level]
 
 

@@ -154,6 +154,7 @@ print(catalog_sync.fitted(opened, "ml.g5.12xlarge"))
 """
 
 
+@pytest.mark.process
 def test_two_processes_may_fill_a_new_home_at_once(tmp_path: Path) -> None:
     opened = open_home(tmp_path)
     command = [sys.executable, "-c", SYNC, str(tmp_path)]
@@ -367,6 +368,7 @@ def test_a_locked_database_is_told_where_the_catalog_was_never_filled(tmp_path: 
     assert catalog.refresh(other) is None and catalog.count(other, CatalogFilter()) == 75
 
 
+@pytest.mark.process
 def test_the_rules_that_are_hashed_are_all_that_a_check_imports() -> None:
     loaded = (
         "import sys, backend.domain.rules.check; "

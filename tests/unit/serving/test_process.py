@@ -16,6 +16,8 @@ from backend import processes
 from backend.serving.process import ServerProcess
 from backend.settings import CHECKOUT
 
+pytestmark = pytest.mark.process
+
 # Starts a child that ignores SIGTERM and a daemon in a session of its own, writes their pids, then waits.
 STUBBORN = """
 import os, signal, subprocess, sys, time

@@ -14,6 +14,8 @@ from backend.worker.measuring import disturbance
 from backend.worker.measuring.disturbance import Watch
 from tests.homes import eventually
 
+pytestmark = pytest.mark.process
+
 QUIET = Disturbance(seconds=10, cores=4, others=0.1, stolen=0.0, throttled=None)
 SPIN = "import os\nif child := os.fork():\n  print(child)\n  raise SystemExit\nos.close(1)\nwhile True: pass"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +14,8 @@ from backend.channel import JobChannel
 from backend.domain.errors import DiskFull
 from backend.domain.jobs.jobs import Event
 from backend.worker.resources import PeakMemory, interval
+
+pytestmark = pytest.mark.process
 
 
 def test_a_short_job_has_its_point_and_a_full_disk_does_not_end_the_sampler() -> None:

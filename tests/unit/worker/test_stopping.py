@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.process
+
 BUSY = """
 def tell():
     clock = time.pthread_getcpuclockid(threading.main_thread().ident)

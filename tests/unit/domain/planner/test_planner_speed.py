@@ -179,6 +179,7 @@ def test_the_probe_keeps_the_best_of_three_quiet_attempts_or_of_nine(attempts: l
     assert found is not None and found.attempts == len(attempts), "not measured again"
 
 
+@pytest.mark.process
 def test_a_busy_attempt_is_made_up_for_and_a_damaged_file_measured_anew(tmp_path: Path) -> None:
     kept(tmp_path, (30, False), (1, True), (35, False))
     assert speed.processor(tmp_path).weights >= 35e9
