@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from backend.cli.main import main
 from tests.fakes.running import ask, running
+from tests.integration.cli.calling import one_sentence, process, whetstone
 
 
 @pytest.fixture(scope="module")
@@ -22,14 +19,8 @@ def exact() -> Iterator[str]:
         yield url
 
 
-def bench(home: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "backend.cli.main", "bench", *map(str, arguments)]
-    environment = {**os.environ, "WHETSTONE_HOME": str(home)}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=240)
-
-
 def levels(home: Path, *arguments: object) -> list[dict[str, Any]]:
-    done = bench(home, *arguments, "--json")
+    done = whetstone(home, "bench", *arguments, "--json")
     assert done.returncode == 0, done.stderr
     found: list[dict[str, Any]] = json.loads(done.stdout)
     return found
@@ -60,17 +51,8 @@ def levels(home: Path, *arguments: object) -> list[dict[str, Any]]:
         (["--connections", "0"], "--connections is wrong"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_sentence_before_anything_is_sent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], options: list[str], says: str
-) -> None:
-    monkeypatch.setenv("WHETSTONE_HOME", str(tmp_path))
-    monkeypatch.setattr(sys, "argv", ["whetstone", "bench", "http://127.0.0.1:9", *options])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    said = capsys.readouterr()
-    assert (ended.value.code, said.out) == (2, "")
-    assert says in said.err
-    assert said.err.startswith("whetstone: ") and said.err.count("\n") == 1
+def test_what_is_wrong_is_said_in_one_sentence_before_anything_is_sent(tmp_path: Path, options: list[str], says: str) -> None:
+    assert says in one_sentence(whetstone(tmp_path, "bench", "http://127.0.0.1:9", *options))
 
 
 def test_rates_are_levels_of_the_contract_with_their_rate(exact: str, tmp_path: Path) -> None:
@@ -100,7 +82,7 @@ def test_a_table_with_named_columns_is_a_workload(tmp_path: Path) -> None:
 def test_a_trace_is_replayed_and_a_table_says_so(exact: str, tmp_path: Path) -> None:
     trace = tmp_path / "trace.jsonl"
     trace.write_text("".join(json.dumps({"prompt": "p", "timestamp": n / 10}) + "\n" for n in range(5)))
-    done = bench(tmp_path / "home", exact, "--trace", trace, "--max-tokens", 2, "--no-stream")
+    done = process(tmp_path / "home", "bench", exact, "--trace", trace, "--max-tokens", 2, "--no-stream")
     assert done.returncode == 0, done.stderr
     assert "under way" in done.stdout.splitlines()[0]
     assert "the trace" in done.stderr
@@ -121,7 +103,7 @@ def test_a_sweep_ends_at_the_highest_level_that_keeps_the_objective(tmp_path: Pa
 def test_levels_done_before_the_server_died_are_kept_and_shown(tmp_path: Path) -> None:
     arguments = ["--model", "ok", "--concurrency", "1,2,4,8", "--max-tokens", 8]
     with running("broken_server.py", "--die-after", 28) as url:
-        done = bench(tmp_path, url, *arguments, "--json")
+        done = process(tmp_path, "bench", url, *arguments, "--json")
     assert done.returncode == 1
     found = json.loads(done.stdout)
     assert [level["concurrency"] for level in found] == [1, 2, 4]
@@ -133,8 +115,8 @@ def test_levels_done_before_the_server_died_are_kept_and_shown(tmp_path: Path) -
 
 def test_errors_are_named_beside_the_table(tmp_path: Path) -> None:
     with running("broken_server.py") as url:
-        done = bench(tmp_path, url, "--model", "html", "--concurrency", 1, "--requests", 2)
-        uncounted = bench(tmp_path, url, "--model", "no_usage", "--concurrency", 1, "--requests", 2)
+        done = whetstone(tmp_path, "bench", url, "--model", "html", "--concurrency", 1, "--requests", 2)
+        uncounted = whetstone(tmp_path, "bench", url, "--model", "no_usage", "--concurrency", 1, "--requests", 2)
     assert (done.returncode, uncounted.returncode) == (0, 0)
     assert "2 of 2 requests failed: 2 malformed" in done.stdout
     assert "2 answers came without a token count" in uncounted.stdout

@@ -3,36 +3,25 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import shutil
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from backend.settings import ASSETS
+from tests.integration.cli.calling import one_sentence, process, whetstone
 from tests.tiny import tiny_llama
 
 STARTER = ASSETS / "starter" / "target"
 
 
-def whetstone(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "WHETSTONE_HOME": str(home)}
-    command = [sys.executable, "-m", "backend.cli.main", *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=240)
-
-
 def refused(home: Path, *arguments: str) -> str:
     """Run what must be refused before it starts; its one sentence."""
-    done = whetstone(home, *arguments)
-    assert done.returncode == 2, (done.stdout, done.stderr)
-    assert done.stdout == "" and "Traceback" not in done.stderr
-    assert done.stderr.startswith("whetstone: ") and done.stderr.count("\n") == 1
+    said = one_sentence(whetstone(home, *arguments))
     assert json.loads(whetstone(home, "jobs", "list", "--json").stdout) == []
-    return done.stderr
+    return said
 
 
 def recipe(folder: Path, text: str) -> str:
@@ -45,7 +34,9 @@ NGRAM = "name: r\nsteps:\n  - speculate: {method: ngram}\n"
 
 
 def test_an_unknown_model_is_refused(tmp_path: Path) -> None:
-    assert "no model `nosuch`" in refused(tmp_path, "optimize", "nosuch", "--recipe", "w8a8")
+    asked = ("optimize", "nosuch", "--recipe", "w8a8")
+    said = refused(tmp_path, *asked)
+    assert "no model `nosuch`" in said and one_sentence(process(tmp_path, *asked)) == said
 
 
 def test_a_folder_without_config_is_refused(tmp_path: Path) -> None:
@@ -104,14 +95,14 @@ def test_a_wrong_concurrency_is_refused(tmp_path: Path, wrong: str) -> None:
 def test_bench_of_an_unreachable_port_says_so_and_exits_1(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound but not listening: nothing answers there
-        done = whetstone(tmp_path, "bench", f"http://127.0.0.1:{taken.getsockname()[1]}/v1", "--model", "m")
+        done = process(tmp_path, "bench", f"http://127.0.0.1:{taken.getsockname()[1]}/v1", "--model", "m")
     assert done.returncode == 1 and done.stdout == ""
     assert done.stderr.count("whetstone: ") == 1 and "Traceback" not in done.stderr
 
 
 def test_a_port_in_use_is_refused_by_up(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        done = whetstone(tmp_path, "up", "--port", str(taken.getsockname()[1]), "--no-browser")
+        done = process(tmp_path, "up", "--port", str(taken.getsockname()[1]), "--no-browser")
     assert done.returncode == 2 and "--port" in done.stderr
 
 
@@ -124,7 +115,7 @@ def test_the_plan_of_a_dry_run_starts_nothing(tmp_path: Path) -> None:
 
 def test_what_comes_next_names_what_was_optimized_and_can_be_pasted(tmp_path: Path) -> None:
     model = tiny_llama(tmp_path / "my model")
-    done = whetstone(tmp_path / "home", "optimize", str(model), "--recipe", recipe(tmp_path, NGRAM), "--wait")
+    done = process(tmp_path / "home", "optimize", str(model), "--recipe", recipe(tmp_path, NGRAM), "--wait")
     assert done.returncode == 0, done.stderr
     ready, last = done.stdout.splitlines()[0], done.stdout.splitlines()[-1]
     assert shlex.split(last) == ["Next:", "whetstone", "evaluate", str(model), ready.split()[0]]

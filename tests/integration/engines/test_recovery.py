@@ -19,8 +19,8 @@ from backend.service.jobs import artifacts, jobs
 from backend.service.plans import optimize, recipes
 from backend.worker.optimizing import recovery
 from tests.homes import open_home
+from tests.integration.cli.calling import process
 from tests.integration.cli.test_cli import recipe as written
-from tests.integration.cli.test_cli import whetstone
 from tests.tiny import TEXT, tiny_llama
 
 RECIPE = """name: recovered
@@ -82,7 +82,7 @@ def test_a_recipe_with_recovery_from_the_command_line(model: Path, tmp_path: Pat
     text = tmp_path / "text.txt"
     text.write_text(TEXT * 6)
     chosen = written(tmp_path, RECIPE.format(text=text, samples=8))
-    done = whetstone(tmp_path / "home", "optimize", str(model), "--recipe", chosen, "--wait", "--json")
+    done = process(tmp_path / "home", "optimize", str(model), "--recipe", chosen, "--wait", "--json")
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     told = document["recovery"]

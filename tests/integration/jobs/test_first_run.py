@@ -24,6 +24,7 @@ from backend.service.studio import first_run
 from backend.settings import Settings
 from backend.store import queue
 from tests.homes import eventually, open_home, processes_of, until_state
+from tests.integration.cli.calling import process
 from tests.studio import artifact, optimize_spec
 
 
@@ -203,9 +204,7 @@ def test_up_queues_nothing_where_it_is_disabled(tmp_path: Path) -> None:
 def test_a_headless_job_in_an_empty_home_brings_no_demo(tmp_path: Path) -> None:
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text("name: n\nsteps:\n  - speculate: {method: ngram}\n")
-    command = [sys.executable, "-m", "backend.cli.main", "optimize", "starter", "--recipe", str(recipe), "--wait", "--json"]
-    environment = {**os.environ, "WHETSTONE_HOME": str(tmp_path / "home")}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=240)
+    done = process(tmp_path / "home", "optimize", "starter", "--recipe", str(recipe), "--wait", "--json")
     assert done.returncode == 0, done.stderr
     assert [job.title for job in jobs.listing(open_home(tmp_path / "home"))] == ["Optimize starter with n"]
 

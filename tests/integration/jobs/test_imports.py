@@ -24,6 +24,7 @@ from backend.service.models import imports, models
 from tests.fakes.running import running
 from tests.homes import eventually, until_ended, worker_pid
 from tests.hubs import FakeHub
+from tests.integration.cli.calling import one_sentence, process, whetstone
 from tests.tiny import tiny_llama
 
 ID = "org/tiny"
@@ -217,34 +218,25 @@ def test_what_needs_no_import(home: Workspace, source: str, words: str) -> None:
         imports.prepare(home, source)
 
 
-def whetstone(home: Workspace, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "WHETSTONE_HOME": str(home.settings.home)}
-    command = [sys.executable, "-m", "backend.cli.main", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
-
-
 def test_the_command_line_inspects_and_imports(hub: FakeHub, home: Workspace) -> None:
-    shown = whetstone(home, "models", "inspect", ID, "--json")
+    at = home.settings.home
+    shown = whetstone(at, "models", "inspect", ID, "--json")
     card = json.loads(shown.stdout)
     assert (shown.returncode, card["id"].split("@")[0], card["must_accept"]) == (0, ID, False)
     assert card["kv_bytes_per_token"] == imports.inspect(home, ID).card.kv_bytes_per_token
     assert not home.settings.models.exists()
-    done = whetstone(home, "models", "import", ID, "--json")
+    done = process(at, "models", "import", ID, "--json")
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert document["state"] == "succeeded"
     assert read_card(Path(document["path"])).id == document["model"]["id"]
-    listed = whetstone(home, "models", "inspect", document["path"], "--json")
+    listed = whetstone(at, "models", "inspect", document["path"], "--json")
     assert json.loads(listed.stdout)["licence"] == "apache-2.0"
 
 
 def test_the_command_line_refuses_in_one_sentence(hub: FakeHub, home: Workspace) -> None:
     for arguments in (["org/none"], [ID, "--revision", "v9"], ["no such/thing!"]):
-        refused = whetstone(home, "models", "import", *arguments)
-        assert refused.returncode == 2
-        assert refused.stdout == ""
-        assert len(refused.stderr.strip().splitlines()) == 1
-        assert refused.stderr.startswith("whetstone: ")
+        assert one_sentence(whetstone(home.settings.home, "models", "import", *arguments))
     assert jobs.listing(home) == []
 
 

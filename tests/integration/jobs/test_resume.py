@@ -6,8 +6,6 @@ import hashlib
 import json
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -21,6 +19,7 @@ from backend.service import Workspace
 from backend.service.jobs import jobs, supervisors
 from backend.service.plans import optimize
 from tests.homes import eventually, until_ended, worker_pid
+from tests.integration.cli.calling import process
 from tests.tiny import TEXT, tiny_llama
 
 AWQ = recipe.read({"name": "awq", "steps": [{"quantize": {"method": "awq", "group_size": 32}}]})
@@ -106,10 +105,8 @@ def test_a_job_killed_in_layer_3_of_8_resumes_to_the_weights_of_an_uninterrupted
     eventually("layer 3", in_layer_3)
     os.kill(worker_pid(home), signal.SIGKILL)
     assert until_ended(home, job).state is JobState.FAILED
-    command = [sys.executable, "-m", "backend.cli.main", "jobs", "resume", job, "--wait", "--json"]
-    environment = {**os.environ, "WHETSTONE_HOME": str(home.settings.home)}
-    said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=240)
-    assert json.loads(said.stdout)["state"] == "succeeded"
+    done = process(home.settings.home, "jobs", "resume", job, "--wait", "--json")
+    assert done.returncode == 0 and json.loads(done.stdout)["state"] == "succeeded", done.stderr
     resumed, whole = jobs.show(home, job), until_ended(home, submitted())
     assert (resumed.state, resumed.attempt, whole.state) == (JobState.SUCCEEDED, 2, JobState.SUCCEEDED), resumed.error
     assert any("layers were done before" in (event.message or "") for event in jobs.timeline(home, job))
