@@ -20,7 +20,7 @@ def verdicts(evaluation: Evaluation) -> list[str]:
     """One sentence a variant, at the highest load that was measured: where serving is decided. Of a search, what it found."""
     if search.is_search(evaluation):
         return search.sentences(evaluation)
-    latest = {verdict.variant: verdict for verdict in sorted(wording.verdicts(evaluation), key=lambda v: v.concurrency)}
+    latest = {verdict.variant: verdict for verdict in sorted(wording.verdicts(evaluation), key=lambda v: v.load)}
     names = [result.name for result in evaluation.variants]
     return [latest[name].text for name in names if name in latest]
 

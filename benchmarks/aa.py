@@ -102,7 +102,7 @@ def log_ratios(run: Run) -> npt.NDArray[np.float64]:
     """[tested, blocks], from the stored blocks."""
     rows = []
     for row in run.tested:
-        pair = [next(level for level in result.levels if level.key == row.key).blocks for result in run.document.variants]
+        pair = [next(level for level in result.levels if level.load == row.load).blocks for result in run.document.variants]
         rows.append([math.log(b[row.metric] / a[row.metric]) for a, b in zip(*pair, strict=True)])
     return np.array(rows)
 
@@ -198,7 +198,7 @@ def _by_run(done: Sequence[Run]) -> tuple[tuple[str, ...], list[tuple[object, ..
         (
             number, run.server, f"{len(run.tested)} of {len(run.document.comparison)}",
             min((row.p_value for row in run.tested if row.p_value is not None), default=None),
-            "; ".join(f"{row.key} {row.metric}: {verdict(row)}" for row in run.named) or "none",
+            "; ".join(f"{row.load.cell} {row.metric}: {verdict(row)}" for row in run.named) or "none",
         )
         for number, run in enumerate(done, 1)
     ]  # fmt: skip

@@ -15,6 +15,7 @@ from backend import settings
 from backend.cli.output import table
 from backend.domain.evaluation.document import Level, Speculation, Variant
 from backend.domain.evaluation.metrics import summarise
+from backend.domain.load.load import Load
 from backend.domain.load.records import LoadPlan
 from backend.domain.recipe.recipe import Serving
 from backend.evaluate.load import run_level
@@ -44,14 +45,14 @@ def main() -> None:
 
 def measure(server: VllmServer, temperature: float, scratch: Path) -> Level:
     plan = LoadPlan(
-        url=server.url, model=server.served_name, concurrency=4, requests=REQUESTS, warmup_requests=0, max_tokens=64,
+        url=server.url, model=server.served_name, load=Load("closed", 4), requests=REQUESTS, warmup_requests=0, max_tokens=64,
         prompts=str(ASSETS / "workloads" / "starter-code.jsonl"), temperature=temperature,
     )  # fmt: skip
     before = server.metrics()
     records, audit = run_level(plan, scratch / f"level-{temperature}")
     after = server.metrics()
     drafted, accepted = (int(after[name] - before.get(name, 0)) for name in ("drafted_tokens", "accepted_tokens"))
-    return summarise(4, [records], [audit], pricing=None, acceptance=(accepted, drafted))
+    return summarise(plan.load, [records], [audit], pricing=None, acceptance=(accepted, drafted))
 
 
 def markdown(levels: dict[float, Level]) -> str:

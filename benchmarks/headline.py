@@ -23,6 +23,7 @@ from backend import service
 from backend.cli.output import table
 from backend.domain.evaluation.document import Evaluation
 from backend.domain.jobs.jobs import JobState
+from backend.domain.load.load import Load
 from backend.domain.recipe import recipe
 from backend.service import Workspace
 from backend.service.evaluations import evaluations
@@ -96,7 +97,7 @@ def divergences(records: Path, reference: str, variant: str) -> dict[str, float]
     tokenizer = AutoTokenizer.from_pretrained(wide.STARTER)
     texts: dict[str, dict[tuple[int, int], str]] = defaultdict(dict)
     for row in pyarrow.parquet.read_table(records).to_pylist():
-        if row["concurrency"] == 1 and not row["warm"] and row["status"] == "ok":
+        if row["load"] == "closed-1" and not row["warm"] and row["status"] == "ok":
             texts[row["variant"]][row["block"], row["index"]] = row["text"]
     pairs = [(texts[reference][key], texts[variant][key]) for key in texts[reference] if key in texts[variant]]
     encoded = [[tokenizer(text, add_special_tokens=False)["input_ids"] for text in pair] for pair in pairs]
@@ -121,7 +122,7 @@ def markdown(document: Evaluation, parameters: int, diverged: dict[str, float], 
     for result in document.variants:
         for level in result.levels:
             price = level.price.per_million_output if level.price else None
-            ratio = ratio_of(document, result.name, level.concurrency)
+            ratio = ratio_of(document, result.name, level.load)
             rows.append((result.name, level.concurrency, level.output_tokens_per_s, ratio, price, level.acceptance_rate))
     header = ("variant", "streams", "output tok/s", "x original (95 %)", "price/M out at 1/h", "acceptance")
     quality = [(name, q["perplexity_before"], q["perplexity_after"], q["kl_mean"]) for name, q in qualities.items()]
@@ -137,9 +138,9 @@ def markdown(document: Evaluation, parameters: int, diverged: dict[str, float], 
     ])  # fmt: skip
 
 
-def ratio_of(document: Evaluation, variant: str, concurrency: int) -> str:
+def ratio_of(document: Evaluation, variant: str, load: Load) -> str:
     for row in document.comparison:
-        if (row.variant, row.concurrency, row.metric) == (variant, concurrency, "output_tokens_per_s") and row.ratio:
+        if (row.variant, row.load, row.metric) == (variant, load, "output_tokens_per_s") and row.ratio:
             spread = f" ({row.ci95[0]:.2f} to {row.ci95[1]:.2f})" if row.ci95 else ""
             return f"{row.ratio:.2f}{spread}"
     return "1"

@@ -16,6 +16,7 @@ import psutil
 
 from backend.domain.evaluation.metrics import summarise
 from backend.domain.imported import guidellm as imported_guidellm
+from backend.domain.load.load import Load
 from backend.domain.load.records import Audit, LoadPlan, RequestRecord
 from backend.evaluate.load import run_level
 from backend.serving.vllm import VllmServer
@@ -90,7 +91,7 @@ def ours(bench: Bench, streams: int) -> tuple[dict[str, float], dict[str, float]
 def _loaded(bench: Bench, streams: int, seconds: float | None = None) -> tuple[list[RequestRecord], Audit]:
     """By our generator, over every prompt once or for so many seconds."""
     plan = LoadPlan(
-        url=bench.server.url, model=bench.server.served_name, concurrency=streams, warmup_requests=0, seconds=seconds,
+        url=bench.server.url, model=bench.server.served_name, load=Load("closed", streams), warmup_requests=0, seconds=seconds,
         requests=bench.requests if seconds is None else None, max_tokens=bench.tokens, ignore_eos=True,
         prompts=str(bench.prompts),
     )  # fmt: skip
@@ -101,7 +102,7 @@ def _loaded(bench: Bench, streams: int, seconds: float | None = None) -> tuple[l
 
 
 def _figures(streams: int, records: list[RequestRecord], audit: Audit) -> dict[str, float]:
-    level = summarise(streams, [records], [audit], pricing=None, acceptance=None)
+    level = summarise(Load("closed", streams), [records], [audit], pricing=None, acceptance=None)
     ttft, tpot, latency = level.ttft_ms, level.tpot_ms, level.client_latency_ms
     assert ttft and tpot and latency
     return {

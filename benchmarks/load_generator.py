@@ -32,6 +32,7 @@ import psutil  # noqa: E402
 from backend import settings  # noqa: E402
 from backend.domain.evaluation.document import LATENCY_METRICS  # noqa: E402
 from backend.domain.evaluation.metrics import summarise  # noqa: E402
+from backend.domain.load.load import Load  # noqa: E402
 from backend.domain.load.records import Audit, LoadPlan, RequestRecord  # noqa: E402
 from backend.evaluate.load import run_level  # noqa: E402
 from benchmarks import load_peers, load_scale  # noqa: E402
@@ -66,7 +67,7 @@ def run_once(options: argparse.Namespace, folder: Path) -> dict[str, float]:
             url=url,
             model="exact",
             endpoint="chat",
-            concurrency=options.streams,
+            load=Load("closed", options.streams),
             seconds=options.seconds,
             warmup_requests=1,
             prompts=str(prompts),
@@ -74,16 +75,16 @@ def run_once(options: argparse.Namespace, folder: Path) -> dict[str, float]:
         records, audit = run_level(plan, folder)
         with urllib.request.urlopen(f"{url}/sent") as answer:
             truth = {row["number"]: row for row in json.load(answer)}
-        return figures(records, audit, truth)
+        return figures(plan.load, records, audit, truth)
     finally:
         server.terminate()
         server.wait()
 
 
-def figures(records: list[RequestRecord], audit: Audit, truth: dict[int, dict[str, Any]]) -> dict[str, float]:
+def figures(load: Load, records: list[RequestRecord], audit: Audit, truth: dict[int, dict[str, Any]]) -> dict[str, float]:
     """The errors of all answers, and what the run cost."""
     tokens = sum(record.output_tokens or 0 for record in records)
-    level = summarise(audit.concurrency, [records], [audit], pricing=None, acceptance=None)
+    level = summarise(load, [records], [audit], pricing=None, acceptance=None)
     return {
         **load_scale.errors(records, truth),
         "cpu_s_per_1k_tokens": audit.cpu_s / tokens * 1000,

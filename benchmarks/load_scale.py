@@ -15,6 +15,7 @@ from typing import Any
 
 from backend.domain.evaluation.document import LATENCY_METRICS, Level
 from backend.domain.evaluation.metrics import summarise
+from backend.domain.load.load import Load
 from backend.domain.load.records import Audit, LoadPlan, RequestRecord
 from backend.domain.maths.intervals import percentile
 from backend.evaluate.load import run_level
@@ -62,7 +63,11 @@ def sent_by_server(record: RequestRecord, truth: Truth) -> dict[str, Any]:
 def offered(folder: Path, streams: int, tokens_per_s: float, seconds: float) -> dict[str, float]:
     """All that was sent, was it seen; the share of a core; the rate the server itself came to."""
     server = ["--rate", tokens_per_s / streams, "--ttft-ms", 5]
-    with measured(folder, server, tokens=256, concurrency=streams, seconds=seconds, warmup_requests=0) as (records, audit, truth):
+    with measured(folder, server, tokens=256, load=Load("closed", streams), seconds=seconds, warmup_requests=0) as (
+        records,
+        audit,
+        truth,
+    ):
         sends = [time for row in truth.values() for time in row["sends"]]
         seen = sum(len(record.chunk_times) for record in records)
         return {
@@ -84,7 +89,11 @@ def _in_the_middle(sends: list[float]) -> float:
 def connections(folder: Path, streams: int, seconds: float) -> dict[str, float]:
     """Thousands of connections at once: failures, and the generator's peak memory with all answers kept."""
     server = ["--rate", 5, "--ttft-ms", 200]
-    with measured(folder, server, tokens=32, concurrency=streams, seconds=seconds, warmup_requests=0) as (records, audit, _):
+    with measured(folder, server, tokens=32, load=Load("closed", streams), seconds=seconds, warmup_requests=0) as (
+        records,
+        audit,
+        _,
+    ):
         return {
             "connections": float(streams),
             "requests": float(len(records)),
@@ -100,21 +109,21 @@ def shapes(folder: Path, streams: int, seconds: float) -> dict[str, float]:
     Of a latency the worst of mean, p50, p90, p95 and p99. The truth is the same level made of the server's own stamps; each
     shape has its own, since with four tokens a chunk the gaps between chunks are four times as long, as they should be.
     """
-    found = {}
+    found, load = {}, Load("closed", streams)
     for name, (tokens, options) in SHAPES.items():
         server: list[object] = ["--rate", 47, "--ttft-ms", 100, *options]
-        with measured(folder / name, server, tokens=128, concurrency=streams, seconds=seconds, warmup_requests=1) as level:
-            for metric, percent in differences(*level, tokens_a_chunk=tokens, asked=_lengths(128)).items():
+        with measured(folder / name, server, tokens=128, load=load, seconds=seconds, warmup_requests=1) as level:
+            for metric, percent in differences(load, *level, tokens_a_chunk=tokens, asked=_lengths(128)).items():
                 found[f"{name}_{metric}_percent"] = percent
     return found
 
 
 def differences(
-    records: list[RequestRecord], audit: Audit, truth: Truth, *, tokens_a_chunk: int, asked: Sequence[int]
+    load: Load, records: list[RequestRecord], audit: Audit, truth: Truth, *, tokens_a_chunk: int, asked: Sequence[int]
 ) -> dict[str, float]:
     """Every figure of the level against the same made of `truth`, in percent; `asked` are the tokens each prompt asks for."""
     true = [_true(record, sent_by_server(record, truth), tokens_a_chunk, asked[record.prompt]) for record in records]
-    seen, real = (summarise(audit.concurrency, [rows], [audit], pricing=None, acceptance=None) for rows in (records, true))
+    seen, real = (summarise(load, [rows], [audit], pricing=None, acceptance=None) for rows in (records, true))
     latencies = {name: _worst(getattr(seen, name).model_dump(), getattr(real, name).model_dump()) for name in LATENCY_METRICS}
     return latencies | {name: _worst(_only(seen, name), _only(real, name)) for name in RATES}
 
@@ -158,7 +167,7 @@ def long_sessions(folder: Path) -> dict[str, float]:
 def _of_length(folder: Path, **plan: Any) -> dict[str, float]:
     """16 streams of 750 tokens/s each: what the clients' clock was late by, and the errors of its stamps."""
     server: list[object] = ["--rate", 750, "--ttft-ms", 100]
-    with measured(folder, server, concurrency=16, warmup_requests=0, **plan) as (records, audit, truth):
+    with measured(folder, server, load=Load("closed", 16), warmup_requests=0, **plan) as (records, audit, truth):
         found = errors(records, truth)
         return {
             "requests": float(len(records)),

@@ -28,6 +28,7 @@ from backend.domain.evaluation.comparison import compare  # noqa: E402
 from backend.domain.evaluation.document import EvaluateOptions, Evaluation  # noqa: E402
 from backend.domain.evaluation.metrics import summarise  # noqa: E402
 from backend.domain.evaluation.prices import Pricing  # noqa: E402
+from backend.domain.load.load import Load  # noqa: E402
 from backend.domain.load.records import RequestRecord  # noqa: E402
 from backend.domain.maths.intervals import percentile  # noqa: E402
 from backend.settings import Settings  # noqa: E402
@@ -135,7 +136,8 @@ def _document(names: list[str], levels: list[int], runs: dict[tuple[int, int], R
     results = []
     for number, name in enumerate(names):
         made = [
-            summarise(level, list(runs[number, level]), [], pricing=Pricing(per_hour=1.2), acceptance=None) for level in levels
+            summarise(Load("closed", level), list(runs[number, level]), [], pricing=Pricing(per_hour=1.2), acceptance=None)
+            for level in levels
         ]
         results.append(pages_seed.measured(name, 1.0, random.Random(number)).model_copy(update={"levels": made}))
     return pages_seed.document(

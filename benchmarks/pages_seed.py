@@ -32,6 +32,7 @@ from backend.domain.evaluation.document import (
 from backend.domain.evaluation.prices import Pricing, price
 from backend.domain.jobs.artifact import ArtifactFile, Manifest
 from backend.domain.jobs.jobs import EvaluateSpec, Event, InstallSpec, JobState, OptimizeSpec
+from backend.domain.load.load import Load
 from backend.domain.load.records import LevelAudit
 from backend.domain.model.facts import ModelCard
 from backend.domain.recipe.recipe import Recipe
@@ -286,7 +287,8 @@ def _level(concurrency: int, speed: float, rng: random.Random) -> Level:
     throughput = concurrency * 64_000 / latencies["client_latency_ms"]
     requests = 8 * concurrency * REPEATS
     return Level(
-        concurrency=concurrency, repeats=REPEATS, requests=requests, duration_s=requests * 64 / throughput, tokens_per_chunk=1.0,
+        load=Load("closed", concurrency), concurrency=concurrency, repeats=REPEATS, requests=requests,
+        duration_s=requests * 64 / throughput, tokens_per_chunk=1.0,
         input_tokens_per_s=throughput * 1.5, output_tokens_per_s=throughput, steady_output_tokens_per_s=throughput * 1.04,
         input_tokens_per_s_per_request=throughput * 1.5 / concurrency, output_tokens_per_s_per_request=throughput / concurrency,
         input_tokens=96.0, output_tokens=64.0, invocations=requests, invocation_errors=0, tokenizer_failed=0, empty_responses=0,

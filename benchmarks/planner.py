@@ -28,7 +28,7 @@ from backend.domain.evaluation.document import Level
 from backend.domain.machine.device import Device
 from backend.domain.model.facts import ModelCard
 from backend.domain.planner import correction, roofline
-from backend.domain.planner.roofline import Load, Speed
+from backend.domain.planner.roofline import ExpectedLoad, Speed
 from backend.domain.recipe import recipe
 from backend.domain.recipe.recipe import Recipe
 from backend.domain.recipe.techniques import supported
@@ -109,7 +109,7 @@ def planned() -> tuple[int, int, list[float]]:
     runs = []
     for _ in range(RUNS):
         began = time.perf_counter()
-        found = [planning.candidates(model, chosen, draft, places, Load()) for chosen in recipes]
+        found = [planning.candidates(model, chosen, draft, places, ExpectedLoad()) for chosen in recipes]
         runs.append((time.perf_counter() - began) * 1000)
     flat = [candidate for row in found for candidate in row]
     return len(flat), sum(candidate.estimate is not None for candidate in flat), runs
@@ -148,7 +148,7 @@ def compared(
 def prediction(card: ModelCard, chosen: Recipe, device: Device, level: Level, draft: ModelCard | None) -> Speed:
     step = chosen.step("speculate")
     acceptance = roofline.acceptance_of(level.acceptance_rate, 4) if level.acceptance_rate else None
-    load = Load(
+    load = ExpectedLoad(
         input_tokens=round(level.input_tokens or 1), output_tokens=round(level.output_tokens or 1), concurrency=level.concurrency
     )
     found = roofline.speed(card, chosen, device, 1, load, draft if step else None, acceptance)

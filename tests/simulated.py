@@ -13,6 +13,7 @@ from typing import Any
 
 from backend.domain.evaluation.comparison import compare
 from backend.domain.evaluation.document import EvaluateOptions, Evaluation, Level, Price, Quality, Summary, Variant, VariantResult
+from backend.domain.load.load import Load
 from backend.domain.recipe.recipe import Serving
 from backend.domain.workload.workload import WorkloadSummary
 
@@ -49,6 +50,7 @@ def level(concurrency: int, speed: float = 1.0, repeats: int = 5, noise: float =
     throughput = mean["output_tokens_per_s"]
     requests = 8 * concurrency * repeats
     fields: dict[str, Any] = {
+        "load": Load("closed", concurrency),
         "concurrency": concurrency,
         "repeats": repeats,
         "requests": requests,

@@ -11,7 +11,7 @@ import streamlit as st
 
 from backend.domain.planner.choose import Goal
 from backend.domain.machine.device import Instance
-from backend.domain.planner.roofline import Load
+from backend.domain.planner.roofline import ExpectedLoad
 from backend.domain.machine.targets import slug
 from backend.service import Workspace
 from backend.service.machines import machine, targets
@@ -37,7 +37,7 @@ class Asked(NamedTuple):
     """`price` is USD an hour, for a place that publishes none."""
 
     target: str
-    load: Load = Load()
+    load: ExpectedLoad = ExpectedLoad()
     goal: Goal = Goal()
     price: float | None = None
 
@@ -88,7 +88,7 @@ def expected(target: str) -> Asked:
     return Asked(target, load, goal, price)
 
 
-def _load() -> Load:
+def _load() -> ExpectedLoad:
     prompt, answer, streams = st.columns(3)
     with prompt:
         tokens_in = _whole("Prompt tokens", "prompt", 512, MOST_TOKENS)
@@ -96,7 +96,7 @@ def _load() -> Load:
         tokens_out = _whole("Answer tokens", "answer", 128, MOST_TOKENS)
     with streams:
         at_once = _whole("Requests at once", "streams", 1, MOST_STREAMS)
-    return Load(input_tokens=tokens_in, output_tokens=tokens_out, concurrency=at_once)
+    return ExpectedLoad(input_tokens=tokens_in, output_tokens=tokens_out, concurrency=at_once)
 
 
 def _whole(label: str, key: str, default: int, most: int) -> int:

@@ -82,7 +82,7 @@ def _row(at: AtSlo) -> dict[str, str]:
     price = level.price.per_million_output if level.price else None
     return {
         "Variant": at.variant,
-        "Best at": f"concurrency {level.key}" if level.mode == "closed" else str(level.key),
+        "Best at": f"{'concurrency ' * level.load.is_closed}{level.load.cell}",
         "Output tokens/s": figure(level.output_tokens_per_s),
         "TTFT p95 (ms)": figure(level.ttft_ms.p95 if level.ttft_ms else None),
         "TPOT p95 (ms)": figure(level.tpot_ms.p95 if level.tpot_ms else None),

@@ -18,7 +18,7 @@ from app.evaluate.workload import Chosen
 from app.words import between, message, when
 from backend.domain.errors import WhetstoneError
 from backend.domain.evaluation.document import EvaluateOptions, Evaluation
-from backend.domain.figures import counted, streams
+from backend.domain.figures import counted
 from backend.domain.jobs.eta import Range
 from backend.domain.jobs.jobs import EvaluateSpec
 from backend.service import Workspace
@@ -242,10 +242,9 @@ def extent(spec: EvaluateSpec) -> str:
     chosen: EvaluateOptions = spec.options
     variants_ = counted(len(spec.variants), "variant")
     if chosen.sweep:
-        first = f"{chosen.rate[0]:g} requests/s" if chosen.rate else streams(chosen.concurrency[0])
-        kept = " and ".join(chosen.sweep)
+        first, kept = chosen.loads[0].words, " and ".join(chosen.sweep)
         return f"{variants_}, searched from {first} for the highest load with {kept}. It runs alone on the machine."
-    levels = 1 if chosen.ramp or chosen.trace else len(chosen.rate or chosen.concurrency)
+    levels = len(chosen.loads)
     runs = len(spec.variants) * levels * chosen.repeats
     parts = f"{variants_} x {counted(levels, 'level')} x {counted(chosen.repeats, 'repeat')}"
     return f"{parts} = {counted(runs, 'run')}. It runs alone on the machine."

@@ -6,8 +6,8 @@ import streamlit as st
 
 from app.words import plain
 from backend.domain.evaluation.document import Evaluation
-from backend.domain.figures import streams
-from backend.present.words.grid import GridCell, GridRow, grid, keys
+from backend.domain.load.load import Load
+from backend.present.words.grid import GridCell, GridRow, grid
 
 CONCURRENCY = "**Concurrency**"
 """No name of a variant is this heading: theirs are escaped."""
@@ -30,7 +30,8 @@ def show(document: Evaluation) -> None:
     rows = grid(document)
     if not rows:
         return
-    table = across(rows, keys(document)) if len(keys(document)) <= MANY else down(rows, keys(document))
+    at = document.loads
+    table = across(rows, at) if len(at) <= MANY else down(rows, at)
     height = TALL if len(table) > TALL // ROW else "content"
     st.table(
         table,
@@ -41,23 +42,23 @@ def show(document: Evaluation) -> None:
     )
 
 
-def across(rows: list[GridRow], at: list[int | str]) -> list[dict[str, str]]:
+def across(rows: list[GridRow], at: list[Load]) -> list[dict[str, str]]:
     """A row a variant, a column a concurrency."""
     return [
-        {"Variant and quality": f"**{plain(row.name)}** {row.quality}", **{streams(level): written(row, level) for level in at}}
+        {"Variant and quality": f"**{plain(row.name)}** {row.quality}", **{load.words: written(row, load) for load in at}}
         for row in rows
     ]
 
 
-def down(rows: list[GridRow], at: list[int | str]) -> list[dict[str, str]]:
+def down(rows: list[GridRow], at: list[Load]) -> list[dict[str, str]]:
     """A row a concurrency, a column a variant, quality first."""
-    found = [{CONCURRENCY: streams(level), **{plain(row.name): written(row, level) for row in rows}} for level in at]
+    found = [{CONCURRENCY: load.words, **{plain(row.name): written(row, load) for row in rows}} for load in at]
     return [{CONCURRENCY: "**Quality**", **{plain(row.name): row.quality for row in rows}}, *found]
 
 
-def written(row: GridRow, level: int | str) -> str:
-    """A sign, the word, the interval; a dash where the variant has no such level."""
-    cell = row.cells.get(level)
+def written(row: GridRow, load: Load) -> str:
+    """A sign, the word, the interval; a dash where the variant was not measured at it."""
+    cell = row.cells.get(load)
     return "–" if cell is None else f"{SIGNS[cell.kind]}{_bold(cell)}{f'; {cell.but}' if cell.but else ''}"
 
 

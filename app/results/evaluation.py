@@ -131,7 +131,7 @@ def _audited(result: VariantResult, level: Level) -> dict[str, Any]:
     return {
         "Variant": result.name,
         "Valid": valid(level),
-        "Requested concurrency": level.key,
+        "Requested concurrency": level.load.cell,
         "Achieved concurrency": figure(audit.achieved_concurrency),
         "Client headroom": headroom(level),
         "Errors": ", ".join(f"{kind} {count}" for kind, count in level.errors.items()) or str(level.invocation_errors),

@@ -72,7 +72,7 @@ def _row(name: str, found: Goodput | None) -> dict[str, str]:
     level, (low, high) = found.level, found.interval
     return {
         "Variant": name,
-        "Highest goodput at": f"concurrency {level.key}" if level.mode == "closed" else str(level.key),
+        "Highest goodput at": f"{'concurrency ' * level.load.is_closed}{level.load.cell}",
         "Goodput (requests/s)": figure(found.requests_per_s),
         "Within the limits": f"{found.share:.1%} (95% {low:.1%} to {high:.1%})",
         "All requests/s": figure(found.requests_per_s / found.share) if found.share else figure(level.requests_per_s),

@@ -12,12 +12,13 @@ from app.differences import differences, markup
 from app.words import plain, short
 from backend.domain.errors import NotFound
 from backend.domain.figures import figure
+from backend.domain.load.load import Load
 from backend.domain.load.records import RequestRecord
 from backend.present.charts import requests as charts_requests
 from backend.present.charts.parts import provenance
 from backend.service.evaluations import latencies, requests
 from backend.service.evaluations.evaluations import EvaluationView
-from backend.service.evaluations.requests import Asked, Pair
+from backend.service.evaluations.requests import Pair
 
 SHOWN = 25
 """Pairs of answers in the list; one is opened at a time."""
@@ -40,13 +41,13 @@ def show(view: EvaluationView, shown: Sequence[str]) -> None:
         st.info(plain(str(error)), icon=":material/info:")
 
 
-def _answers(view: EvaluationView, asked: Asked) -> None:
+def _answers(view: EvaluationView, load: Load) -> None:
     baseline, *others = [result.name for result in view.document.variants]
     if not others:
         return
     st.markdown("**Answers that changed most**")
     variant = st.selectbox("Against the baseline", others, key="requests_variant", bind="query-params")
-    found = requests.pairs(view, variant, asked)
+    found = requests.pairs(view, variant, load)
     if not found:
         st.caption("No request was answered by both.")
         return
@@ -55,7 +56,7 @@ def _answers(view: EvaluationView, asked: Asked) -> None:
     chance = " The temperature is above 0, so answers differ by chance too." if view.document.options.temperature > 0 else ""
     own = " From its second turn on, a conversation goes on from the variant's own answers." if any(p.turn for p in found) else ""
     st.caption(f"{said}{chance}{own} The most different ones come first; choose a row to read both.")
-    key = f"pairs-{asked.words}-{variant}"
+    key = f"pairs-{load.key}-{variant}"
     picked = st.dataframe(
         rows(found[:SHOWN]), hide_index=True, on_select="rerun", selection_mode="single-row", key=key,
         alt="Prompts whose answers differ most",
@@ -94,7 +95,7 @@ def _side_by_side(pair: Pair, baseline: str, variant: str) -> None:
             st.html(markup(pieces))
 
 
-def _runs(view: EvaluationView, asked: Asked, shown: Sequence[str]) -> None:
+def _runs(view: EvaluationView, load: Load, shown: Sequence[str]) -> None:
     document, theme = view.document, charts.theme()
     names = [result.name for result in document.variants]
     where = provenance(document)
@@ -103,14 +104,14 @@ def _runs(view: EvaluationView, asked: Asked, shown: Sequence[str]) -> None:
         "Spread of", list(known), default="ttft_ms", required=True, format_func=lambda name: known[name], key="requests_spread",
         bind="query-params",
     ) or "ttft_ms"  # fmt: skip
-    spread = {own: latencies.spread(view, own, asked.concurrency, asked.rate, metric) for own in shown}
-    charts.show(charts_requests.distribution(metric, asked.words, spread, where, theme), "ecdf")
+    spread = {own: latencies.spread(view, own, load, metric) for own in shown}
+    charts.show(charts_requests.distribution(metric, load.words, spread, where, theme), "ecdf")
     repeats = [str(number + 1) for number in range(document.options.repeats)]
     first, second = st.columns(2)
     name = first.selectbox("Run of", names, key="requests_run", bind="query-params")
     block = second.selectbox("Repeat", repeats, key="requests_block", bind="query-params")
-    run = requests.times(view, asked, name, int(block) - 1)
-    charts.show(charts_requests.timeline(name, asked.words, run, where, theme), "timeline", words(name, run))
+    run = requests.times(view, load, name, int(block) - 1)
+    charts.show(charts_requests.timeline(name, load.words, run, where, theme), "timeline", words(name, run))
     st.caption("A bar is a request; between the dotted lines every stream is past its warm-up and none is done.")
 
 

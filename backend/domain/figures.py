@@ -32,11 +32,9 @@ def _factor(value: float, needed: int) -> str:
     return f"{value:.{max(0, min(decimals, 2) if value >= 0.1 else decimals, needed if value < 2 else 0)}f}"
 
 
-def streams(concurrency: int | str) -> str:
-    """A level's key in words: an open loop's already is."""
-    if isinstance(concurrency, str):
-        return concurrency
-    return counted(concurrency, "stream")
+def streams(number: int) -> str:
+    """`1 stream`, `4 streams`."""
+    return counted(number, "stream")
 
 
 def counted(number: int, name: str) -> str:

@@ -16,10 +16,11 @@ from backend.domain.errors import EndpointUnreachable, WhetstoneError
 from backend.domain.evaluation.document import EvaluateOptions, Level
 from backend.domain.evaluation.metrics import summarise
 from backend.domain.evaluation.prices import Pricing
+from backend.domain.load.load import Load
 from backend.domain.load.records import Audit, RequestRecord
 from backend.evaluate import load_plans
 from backend.evaluate.load import check_endpoint, models, run_level
-from backend.evaluate.load_plans import Found, Load
+from backend.evaluate.load_plans import Found
 
 Run = tuple[list[RequestRecord], Audit]
 
@@ -40,7 +41,7 @@ class Bench:
         if self.options.sweep:
             load_plans.search(self.options, self._measure, self._tell)
             return
-        for load in load_plans.loads(self.options):
+        for load in self.options.loads:
             self.levels.append(self._level(load, [self._measure(load, None, n) for n in range(self.options.repeats)]))
 
     def results(self) -> list[Level]:
@@ -59,7 +60,7 @@ class Bench:
             load, self.options, url=self.url, model=self.model, prompts=self.options.workload, bearer=self.bearer,
             requests=requests,
         )  # fmt: skip
-        return run_level(plan, self.folder / f"{load.mode}-{load.value:g}-{number}")
+        return run_level(plan, self.folder / f"{load.key}-{number}")
 
     def _tell(self, found: Found) -> None:
         self._found.append(found)
@@ -73,8 +74,7 @@ class Bench:
             pricing = Pricing(
                 per_hour=options.price_per_hour, discount=options.discount, input_output_ratio=options.input_output_ratio
             )
-        streams = load_plans.streams(load, audits)
-        return summarise(streams, [records for records, _ in runs], audits, pricing=pricing, acceptance=None)
+        return summarise(load, [records for records, _ in runs], audits, pricing=pricing, acceptance=None)
 
 
 def main(folder: Path) -> int:

@@ -9,7 +9,8 @@ from typing import NamedTuple
 from backend.domain.evaluation.document import EvaluateOptions, Level, SloCheck
 from backend.domain.limits import objective
 from backend.domain.load import sweep
-from backend.domain.load.records import Audit, LoadPlan, Mode, RequestRecord
+from backend.domain.load.load import Load
+from backend.domain.load.records import Audit, LoadPlan, RequestRecord
 
 MOST_STREAMS, MOST_DOUBLINGS = 256, 8
 LOOKS = 3
@@ -18,36 +19,12 @@ LOOKS = 3
 Records = list[RequestRecord]
 
 
-class Load(NamedTuple):
-    """`value`: streams of a closed loop, requests a second of a rate or at the end of a ramp; 0 for a trace."""
-
-    mode: Mode
-    value: float
-
-    @property
-    def words(self) -> str:
-        if self.mode == "closed":
-            return f"{self.value:g} stream{'' if self.value == 1 else 's'}"
-        return "the trace" if self.mode == "trace" else f"{'up to ' * (self.mode == 'ramp')}{self.value:g} requests/s"
-
-
 class Found(NamedTuple):
     """One level of a sweep with all its runs."""
 
     load: Load
     runs: list[tuple[Records, Audit]]
     check: objective.Check
-
-
-def loads(options: EvaluateOptions) -> list[Load]:
-    """The levels that are asked for, in order. A sweep chooses its own."""
-    if options.trace:
-        return [Load("trace", 0.0)]
-    if options.ramp is not None:
-        return [Load("ramp", options.ramp[1])]
-    if options.rate:
-        return [Load("rate", rate) for rate in options.rate]
-    return [Load("closed", float(level)) for level in options.concurrency]
 
 
 def default_requests(concurrency: int) -> int:
@@ -66,26 +43,17 @@ def plan(
     requests: int | None = None,
 ) -> LoadPlan:
     """The plan of one level; `requests` overrides the options'."""
-    closed = load.mode == "closed"
     wanted = requests or options.requests
     if wanted is None and options.seconds is None:
-        wanted = default_requests(int(load.value)) if closed else _open_requests(load, options)
+        wanted = None if load.mode == "trace" else _least(load)
     return LoadPlan(
-        url=url, model=model, endpoint=options.endpoint, concurrency=int(load.value) if closed else options.connections,
+        url=url, model=model, endpoint=options.endpoint, load=load, connections=options.connections,
         requests=None if load.mode == "ramp" else wanted, seconds=None if load.mode == "trace" else options.seconds,
-        warmup_requests=options.warmup_requests, rate=_rate(load, options), rate_to=load.value if load.mode == "ramp" else None,
-        process=options.process, trace=load.mode == "trace", warmup_s=options.warmup_seconds if load.mode == "rate" else 0.0,
+        warmup_requests=options.warmup_requests, ramp_from=options.ramp[0] if options.ramp else 0.0,
+        process=options.process, warmup_s=options.warmup_seconds if load.mode == "rate" else 0.0,
         prompts=prompts, max_tokens=options.max_tokens, temperature=options.temperature, seed=options.seed,
         timeout_s=options.timeout_s, stream=options.stream, bearer_env=bearer,
     )  # fmt: skip
-
-
-def streams(load: Load, audits: Sequence[Audit]) -> int:
-    """A level's concurrency: as asked in a closed loop, else the mean number under way, rounded, at least 1."""
-    if load.mode == "closed":
-        return int(load.value)
-    seen = [audit.achieved_concurrency for audit in audits if audit.achieved_concurrency is not None]
-    return max(1, round(sum(seen) / len(seen))) if seen else 1
 
 
 def search(
@@ -97,12 +65,12 @@ def search(
     requests; what then is still undecided counts as not kept. Ends early where the client held the level back.
     """
     objectives = [objective.parse(text) for text in options.sweep]
-    mode: Mode = "rate" if options.rate else "closed"
-    first = min(options.rate) if options.rate else float(min(options.concurrency))
-    most = options.sweep_to or (first * 2**MOST_DOUBLINGS if options.rate else max(first, MOST_STREAMS))
+    lowest = min(options.loads)
+    first = float(lowest.value)
+    most = options.sweep_to or (max(first, MOST_STREAMS) if lowest.is_closed else first * 2**MOST_DOUBLINGS)
     kept: dict[float, bool] = {}
-    while (level := sweep.next_level(kept, first, most, whole=mode == "closed")) is not None:
-        load = Load(mode, level)
+    while (level := sweep.next_level(kept, first, most, whole=lowest.is_closed)) is not None:
+        load = Load(lowest.mode, level)
         runs: list[tuple[Records, Audit]] = []
         needed = 2 * max(each.requests_needed() for each in objectives)
         verdict = objective.Check("undecided", (), ())
@@ -136,17 +104,6 @@ def mark(levels: Sequence[Level], found: Sequence[Found], options: EvaluateOptio
     return marked
 
 
-def _rate(load: Load, options: EvaluateOptions) -> float | None:
-    if load.mode == "ramp" and options.ramp is not None:
-        return options.ramp[0]
-    return load.value if load.mode == "rate" else None
-
-
-def _open_requests(load: Load, options: EvaluateOptions) -> int | None:
-    """Ten seconds of the rate and at least eight; a trace has its own end."""
-    return None if load.mode == "trace" else max(8, math.ceil(10 * load.value))
-
-
 def _least(load: Load) -> int:
     """At a rate ten seconds: the queue of a server that is asked for a little too much needs time to show."""
-    return default_requests(int(load.value)) if load.mode == "closed" else max(8, math.ceil(10 * load.value))
+    return default_requests(int(load.value)) if load.is_closed else max(8, math.ceil(10 * load.value))

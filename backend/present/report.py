@@ -11,9 +11,9 @@ from typing import Any, Protocol
 from backend.domain.evaluation.answers import exact, token_f1
 from backend.domain.evaluation.document import Evaluation, Level
 from backend.domain.evaluation.metrics import latency_ms, steady_window
-from backend.domain.figures import streams
 from backend.domain.frozen import Frozen
 from backend.domain.imported.result import ImportedResult
+from backend.domain.load.load import Load
 from backend.domain.load.records import RequestRecord
 from backend.domain.what_if.costs import WhatIf
 
@@ -83,7 +83,7 @@ class Within(Frozen):
     """Of `of` measured requests of a variant at a level, those whose every latency is within the limits."""
 
     variant: str
-    key: int | str
+    load: Load
     within: int
     of: int
 
@@ -117,8 +117,8 @@ def gather(evaluation: Evaluation, source: Source) -> Requests | None:
     runs = {name: run_of(found) for name in names if (found := source.run(highest, name))}
     answers = {name: changed(source.pairs(highest, name)) for name in names[1:]}
     return Requests(
-        at=streams(highest.key),
-        loads=tuple(AtLoad(words=streams(level.key), spreads=source.spreads(level, names)) for level in levels),
+        at=highest.load.words,
+        loads=tuple(AtLoad(words=level.load.words, spreads=source.spreads(level, names)) for level in levels),
         runs=runs,
         changed={name: found for name, found in answers.items() if found.compared},
     )
@@ -127,17 +127,12 @@ def gather(evaluation: Evaluation, source: Source) -> Requests | None:
 def chosen_levels(evaluation: Evaluation) -> list[Level]:
     """One level a load, at most MOST_LOADS: the lowest, the highest, and those evenly between."""
     levels = (level for result in evaluation.variants for level in result.levels)
-    found = {load_of(level): level for level in levels}
-    ordered = [found[key] for key in sorted(found, key=lambda key: (key[0] or 0.0, key[1]))]
+    found = {level.load: level for level in levels}
+    ordered = [found[load] for load in sorted(found)]
     if len(ordered) <= MOST_LOADS:
         return ordered
     last = len(ordered) - 1
     return [ordered[round(step * last / (MOST_LOADS - 1))] for step in range(MOST_LOADS)]
-
-
-def load_of(level: Level) -> tuple[float | None, int]:
-    """(rate, streams) as the records say it: variants at one rate are at one load, whatever concurrency each came to."""
-    return (None, level.concurrency) if level.mode == "closed" else (level.rate or 0.0, 0)
 
 
 def shown_variants(evaluation: Evaluation) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from backend.cli.output import table
+from backend.domain.load.load import Load
 
 LATENCIES = (("TTFT p50 ms", "ttft_ms"), ("TPOT p50 ms", "tpot_ms"), ("latency p50 ms", "client_latency_ms"))
 PER_REQUEST = (("tok/s/req", "output_tokens_per_s_per_request"), ("accept", "acceptance_rate"))
@@ -12,13 +13,13 @@ PER_REQUEST = (("tok/s/req", "output_tokens_per_s_per_request"), ("accept", "acc
 
 def levels_table(levels: list[tuple[str, dict[str, Any]]]) -> str:
     """One row a level, of (variant, level as in the JSON), with the rate where there was one, the objectives in a sweep."""
-    clocked = any(level.get("mode", "closed") != "closed" for _, level in levels)
+    clocked = any(level["load"]["mode"] != "closed" for _, level in levels)
     swept = any(level.get("slo") for _, level in levels)
     header = ["variant", *(["req/s asked", "req/s", "under way"] if clocked else ["streams"])]
     header += [*(name for name, _ in LATENCIES), "out tok/s", *(name for name, _ in PER_REQUEST), "$/M out", "errors"]
     header += ["objectives", "mark"] if swept else []
     rows = [_row(name, level, clocked=clocked, swept=swept) for name, level in levels]
-    notes = [f"{name}, {_load(level)}: {note}" for name, level in levels for note in _notes(level)]
+    notes = [f"{name}, {Load(**level['load']).words}: {note}" for name, level in levels for note in _notes(level)]
     return "\n".join([table(header, rows), *notes])
 
 
@@ -27,17 +28,11 @@ def _row(name: str, level: dict[str, Any], *, clocked: bool, swept: bool) -> lis
     slo = level.get("slo") or {}
     marks = ", ".join(word for word in ("highest", "knee") if slo.get(word))
     return [
-        name, *([level["rate"], level["requests_per_s"]] if clocked else []), level["concurrency"], *medians,
+        name, *([level["load"]["value"] or None, level["requests_per_s"]] if clocked else []), level["concurrency"], *medians,
         level["output_tokens_per_s"], *(level[metric] for _, metric in PER_REQUEST),
         (level.get("price") or {}).get("per_million_output"), level["invocation_errors"],
         *([slo.get("verdict"), marks] if swept else []),
     ]  # fmt: skip
-
-
-def _load(level: dict[str, Any]) -> str:
-    if level.get("rate") is not None:
-        return f"{'up to ' * (level['mode'] == 'ramp')}{level['rate']:g} requests/s"
-    return "trace" if level.get("mode") == "trace" else f"{level['concurrency']} stream(s)"
 
 
 def _notes(level: dict[str, Any]) -> list[str]:

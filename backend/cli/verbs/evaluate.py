@@ -13,7 +13,7 @@ from backend.cli.run import submit_and_finish
 from backend.cli.text.levels import levels_table
 from backend.cli.verbs.optimize import Json, queued
 from backend.domain.evaluation.document import Comparison, Evaluation, Level, VariantResult
-from backend.domain.figures import share, streams
+from backend.domain.figures import share
 from backend.present.words.verdicts import agreed_shares, task_verdict, verdict
 from backend.service.evaluations import evaluations
 
@@ -116,7 +116,7 @@ def _verdicts(document: Evaluation) -> list[str]:
 def _verdict(row: Comparison) -> str:
     """`  at 4 streams, ttft_ms_p50: w8a8 is faster by ...`, at the load as it was asked for."""
     without = row.outcome == "same" or (row.outcome == "undecided" and row.ratio is None)
-    return f"  at {streams(row.key)}, {row.metric}: {row.variant}{': ' if without else ' is '}{verdict(row)}"
+    return f"  at {row.load.words}, {row.metric}: {row.variant}{': ' if without else ' is '}{verdict(row)}"
 
 
 def _level(result: VariantResult, level: Level) -> dict[str, Any]:

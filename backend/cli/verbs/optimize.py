@@ -14,7 +14,7 @@ from backend.cli.options import goals
 from backend.cli.output import emit, next_command
 from backend.cli.run import submit_and_finish
 from backend.cli.text import estimates
-from backend.domain.planner.roofline import Load
+from backend.domain.planner.roofline import ExpectedLoad
 from backend.domain.recipe.recovery import gained
 from backend.service import Workspace
 from backend.service.jobs import supervisors
@@ -56,7 +56,7 @@ def command(
     workspace, chosen = service.open_workspace(), bits.chosen(recipe, auto_bits)
     limits = {"max_ttft_ms": max_ttft_ms, "max_tpot_ms": max_tpot_ms, "min_output_tokens_per_s": min_tokens_per_s}
     wanted = goals.read(wanted=goal, min_context=min_context, **limits)
-    load = Load(input_tokens=input_tokens, output_tokens=output_tokens, concurrency=concurrency)
+    load = ExpectedLoad(input_tokens=input_tokens, output_tokens=output_tokens, concurrency=concurrency)
     if dry_run:
         found = optimize.preview(workspace, model, chosen, target=target, goal=wanted, load=load, seed=seed)
         emit(found, as_json=json, text=estimates.preview_text(f"{model} with {chosen.name}", found))

@@ -12,7 +12,7 @@ from backend.cli.options import goals
 from backend.cli.output import emit, table
 from backend.cli.text import estimates
 from backend.cli.verbs.optimize import Json
-from backend.domain.planner.roofline import Load
+from backend.domain.planner.roofline import ExpectedLoad
 from backend.domain.rules.plan import PlannedStep, Verdict
 from backend.service.models import models
 from backend.service.plans import planning, recipes
@@ -104,7 +104,7 @@ def estimate_recipe(
     """Memory, disk, duration, cost, predicted latency and throughput: ranges, with the formula of each."""
     workspace = service.open_workspace()
     card, chosen = models.facts(workspace, model), recipes.read_file(recipe)
-    load = Load(input_tokens=input_tokens, output_tokens=output_tokens, concurrency=concurrency)
+    load = ExpectedLoad(input_tokens=input_tokens, output_tokens=output_tokens, concurrency=concurrency)
     if target != "auto":
         found = planning.estimate_on(workspace, card, chosen, target, load, acceptance=acceptance, price_per_hour=price_per_hour)
         emit(found, as_json=json, text=estimates.text(found))

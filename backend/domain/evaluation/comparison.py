@@ -68,7 +68,7 @@ class Tested(NamedTuple):
 
 
 def compare(results: Sequence[VariantResult]) -> list[Comparison]:
-    """Each variant against the first, at every concurrency that both have, on every headline metric.
+    """Each variant against the first, at every load that both have, on every headline metric.
 
     `p_value` is Holm-adjusted, None where no test was made; `ci95` then is None too, or, for 3 or 4 repeats, the plain
     95% interval. The p50 over a block's requests is compared, its mean where it has none. Never raises on odd figures:
@@ -94,11 +94,11 @@ def holm(p_values: Sequence[float], alpha: float = SIGNIFICANCE) -> list[Tested]
 
 
 def _pairs(baseline: VariantResult, result: VariantResult) -> Iterator[_Pair]:
-    levels = {level.key: level for level in baseline.levels}
+    levels = {level.load: level for level in baseline.levels}
     for level in result.levels:
-        if level.key not in levels:
+        against = levels.get(level.load)
+        if against is None:
             continue
-        against = levels[level.key]
         level_obstacle = _level_obstacle(baseline.name, against) or _level_obstacle(result.name, level)
         for headline in HEADLINE:
             metric = _metric(headline, against, level)
@@ -166,9 +166,7 @@ def _comparison(pair: _Pair, tested: Tested | None) -> Comparison:
     significant = tested is not None and tested.p_adjusted <= SIGNIFICANCE
     better = ratio is not None and (ratio > 1) == higher_is_better(pair.metric)
     return Comparison(
-        concurrency=pair.level.concurrency,
-        mode=pair.level.mode,
-        rate=pair.level.rate,
+        load=pair.level.load,
         metric=pair.metric,
         baseline=pair.baseline,
         variant=pair.variant,

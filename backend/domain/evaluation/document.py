@@ -15,7 +15,9 @@ from backend.domain.evaluation.energy import Energy
 from backend.domain.evaluation.task_score import TaskScore
 from backend.domain.evaluation.verdict import Obstacle, Outcome
 from backend.domain.frozen import Frozen
-from backend.domain.load.records import LevelAudit, Mode
+from backend.domain.load import rotation
+from backend.domain.load.load import Load
+from backend.domain.load.records import LevelAudit
 from backend.domain.recipe.recipe import Serving
 from backend.domain.workload.workload import WorkloadSummary
 
@@ -98,6 +100,22 @@ class EvaluateOptions(Frozen):
     seed: int = 0
     timeout_s: float = Field(120.0, gt=0)
 
+    @property
+    def loads(self) -> list[Load]:
+        """Of the levels that are asked for, in order; a search begins at the lowest and chooses the others."""
+        if self.trace:
+            return [Load("trace")]
+        if self.ramp is not None:
+            return [Load("ramp", self.ramp[1])]
+        return [Load("rate", rate) for rate in self.rate] or [Load("closed", streams) for streams in self.concurrency]
+
+    def line(self, load: Load, block: int, prompt: int, lines: int) -> int | None:
+        """The workload's line, from 0 of so many, of the request whose record says `prompt`; None where lines are not rotated: of
+        a search, a ramp and a trace."""
+        if self.sweep or load.mode not in {"closed", "rate"} or load not in self.loads:
+            return None
+        return rotation.line(len(self.loads), block, self.loads.index(load), prompt, lines)
+
 
 class Summary(Frozen):
     """Order statistics of one metric over a level's good requests; `ci95` is of the mean over repeats, None for one repeat."""
@@ -138,13 +156,15 @@ class SloCheck(Frozen):
 
 
 class Level(Frozen):
-    """One variant at one concurrency, over all repeats. A latency is None where no request gave one.
+    """One variant at one load, over all repeats. A latency is None where no request gave one.
 
     Tokens/s are None where answers came that did not tell their tokens: a rate of the others would be too low. They are 0
     where every request failed.
     """
 
+    load: Load
     concurrency: int
+    """Requests under way: the streams of a closed loop, in an open loop the measured mean, rounded, at least 1."""
     repeats: int
     requests: int
     duration_s: float
@@ -178,10 +198,6 @@ class Level(Frozen):
     audit: LevelAudit = LevelAudit()
     blocks: list[dict[str, float]] = Field(default_factory=list)
     """One mapping a repeat, metric -> value: what the comparison pairs."""
-    mode: Mode = "closed"
-    """How requests were sent. In an open loop `concurrency` is the mean number of requests under way, rounded, at least 1."""
-    rate: float | None = None
-    """Requests a second asked for in an open loop: the rate, or where a ramp ends; None for a closed loop or a trace."""
     requests_per_s: float | None = None
     """Answers without error a second of the level's duration."""
     slo: SloCheck | None = None
@@ -193,18 +209,6 @@ class Level(Frozen):
     def answers(self) -> int:
         """Requests that did not fail."""
         return self.invocations - self.invocation_errors
-
-    @property
-    def key(self) -> int | str:
-        """Which of an evaluation's levels it is, the same for every variant: its streams, or an open loop in words."""
-        return load_key(self.mode, self.concurrency, self.rate)
-
-
-def load_key(mode: Mode, concurrency: int, rate: float | None) -> int | str:
-    """`4`, `8 requests/s`, `up to 20 requests/s` or `the trace`."""
-    if mode == "closed":
-        return concurrency
-    return "the trace" if mode == "trace" or rate is None else f"{'up to ' * (mode == 'ramp')}{rate:g} requests/s"
 
 
 class Quality(Frozen):
@@ -257,12 +261,12 @@ class VariantResult(Frozen):
 
 
 class Comparison(Frozen):
-    """One metric of one variant against the baseline at one concurrency. `ratio` is variant / baseline, None without figures.
+    """One metric of one variant against the baseline at one load. `ratio` is variant / baseline, None without figures.
 
     `ci95` is of the ratio and covers it at the level of its test (`comparison`); `p_value` is Holm-adjusted, None without a test.
     """
 
-    concurrency: int
+    load: Load
     metric: str
     baseline: str
     variant: str
@@ -272,13 +276,6 @@ class Comparison(Frozen):
     ratio: float | None
     ci95: tuple[float, float] | None
     p_value: float | None = None
-    mode: Mode = "closed"
-    rate: float | None = None
-    """As in the level."""
-
-    @property
-    def key(self) -> int | str:
-        return load_key(self.mode, self.concurrency, self.rate)
 
     @property
     def significant(self) -> bool:
@@ -303,6 +300,11 @@ class Evaluation(Frozen):
     interleave: str
     measured_at: str
     warnings: list[str] = Field(default_factory=list)
+
+    @property
+    def loads(self) -> list[Load]:
+        """Every one that any variant was measured at, rising."""
+        return sorted({level.load for result in self.variants for level in result.levels})
 
 
 def read_evaluation(text: str | bytes) -> Evaluation:

@@ -53,7 +53,7 @@ def rows(evaluation: Evaluation) -> list[dict[str, str | int | float | None]]:
     return [
         {
             "Variant": result.name,
-            "Concurrency": str(level.key),
+            "Concurrency": str(level.load.cell),
             "Energy (J)": level.energy.total,
             "Energy per output token (J)": per_token(level),
             **level.energy.joules,

@@ -30,6 +30,7 @@ from typing import Any
 from backend.domain.evaluation.document import LATENCY_METRICS, Level, Price, Summary
 from backend.domain.evaluation.ends_in_loop import is_looping
 from backend.domain.evaluation.prices import Pricing, price
+from backend.domain.load.load import Load
 from backend.domain.load.records import Audit, LevelAudit, RequestRecord
 from backend.domain.maths.intervals import mean_ci95, percentile
 
@@ -39,7 +40,7 @@ LIMITED = ("ttft_ms", "tpot_ms", "client_latency_ms")
 
 
 def summarise(
-    concurrency: int,
+    load: Load,
     repeats: Sequence[Records],
     audits: Sequence[Audit],
     *,
@@ -50,11 +51,14 @@ def summarise(
 
     `acceptance` is (accepted, drafted) tokens from the server's counters, None without speculation.
     """
+    steady = load.mode in {"closed", "rate"}  # a ramp or a trace has no steady state
+    concurrency = under_way(load, audits)
     measured = [[record for record in repeat if not record.warm] for repeat in repeats]
     everything = [record for repeat in measured for record in repeat]
     latencies = {name: summary([_latencies(name, repeat) for repeat in measured]) for name in LATENCY_METRICS}
     duration = sum(_duration(repeat) for repeat in measured)
     return Level(
+        load=load,
         concurrency=concurrency,
         repeats=len(repeats),
         duration_s=duration,
@@ -62,21 +66,22 @@ def summarise(
         **_rates(everything, duration),
         **_per_request(everything),
         **_counters(everything),
-        steady_output_tokens_per_s=_steady(repeats) if _is_steady(audits) else None,
+        steady_output_tokens_per_s=_steady(repeats) if steady else None,
         price=_price(pricing, concurrency, everything, duration, latencies["tpot_ms"]),
         acceptance_rate=acceptance[0] / acceptance[1] if acceptance and acceptance[1] else None,
         client_limited=any(audit.client_limited for audit in audits),
-        audit=_audit(repeats, audits),
-        blocks=[_block(repeat, pricing, concurrency, steady=_is_steady(audits)) for repeat in repeats],
-        mode=audits[0].mode if audits else "closed",
-        rate=audits[0].rate if audits else None,
+        audit=_audit(load, repeats, audits),
+        blocks=[_block(repeat, pricing, concurrency, steady=steady) for repeat in repeats],
         requests_per_s=sum(record.ok for record in everything) / duration if duration > 0 else 0.0,
     )
 
 
-def _is_steady(audits: Sequence[Audit]) -> bool:
-    """A ramp or a trace has no steady state."""
-    return all(audit.mode in {"closed", "rate"} for audit in audits)
+def under_way(load: Load, audits: Sequence[Audit]) -> int:
+    """A level's concurrency: as asked in a closed loop, else the mean number under way, rounded, at least 1."""
+    if load.is_closed:
+        return int(load.value)
+    seen = [audit.achieved_concurrency for audit in audits if audit.achieved_concurrency is not None]
+    return max(1, round(sum(seen) / len(seen))) if seen else 1
 
 
 def good(records: Iterable[RequestRecord]) -> list[RequestRecord]:
@@ -265,7 +270,7 @@ def _block(repeat: Records, pricing: Pricing | None, concurrency: int, *, steady
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _audit(repeats: Sequence[Records], audits: Sequence[Audit]) -> LevelAudit:
+def _audit(load: Load, repeats: Sequence[Records], audits: Sequence[Audit]) -> LevelAudit:
     measured = [record for repeat in repeats for record in repeat if not record.warm]
     return LevelAudit(
         warmup_requests=sum(record.warm for repeat in repeats for record in repeat),
@@ -275,7 +280,7 @@ def _audit(repeats: Sequence[Records], audits: Sequence[Audit]) -> LevelAudit:
         **_merged(audits, max, "loop_lag_ms_p50", "loop_lag_ms_p99", "loop_lag_ms_max", "coalesced_share"),
         **_merged(audits, sum, "wall_s", "cpu_s", "parse_cpu_s", "reconnects"),
         **_merged(audits, min, "achieved_concurrency"),
-        **(_open_loop(audits) if audits and audits[0].mode != "closed" else {}),
+        **({} if load.is_closed else _open_loop(audits)),
         reasons=tuple(sorted({audit.reason for audit in audits if audit.reason})),
     )
 

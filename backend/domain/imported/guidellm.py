@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from backend.domain.errors import InvalidImport
 from backend.domain.imported.result import Contents, Definition, ImportedLevel, Spread
+from backend.domain.load.load import Load
 
 TOOL, FORM = "GuideLLM", 2
 RATES = ("constant", "poisson")
@@ -133,6 +134,12 @@ def _benchmark(name: str, number: int, document: Any) -> _Benchmark:
         raise InvalidImport(f"Benchmark {number} of {name} is not as GuideLLM 0.8 writes it: `{where}` is wrong.") from None
 
 
+def _load(rate: float | None, kind: str, concurrency: float | None) -> Load:
+    if kind in RATES:
+        return Load("rate", rate or 0)
+    return Load("burst") if kind == "throughput" else Load("closed", round(concurrency or 0))
+
+
 def _level(name: str, benchmark: _Benchmark) -> ImportedLevel:
     strategy, metrics = benchmark.config.strategy, benchmark.metrics
     rated = strategy.type_ in RATES
@@ -142,11 +149,11 @@ def _level(name: str, benchmark: _Benchmark) -> ImportedLevel:
         )
     streams = 1 if strategy.type_ == "synchronous" else strategy.streams
     latency = metrics.request_scheduled_latency if rated and metrics.request_scheduled_latency else metrics.request_latency
+    concurrency = _mean(metrics.request_concurrency) if rated or streams is None else streams
     totals = metrics.request_totals
     return ImportedLevel(
-        mode="rate" if rated else "burst" if strategy.type_ == "throughput" else "closed",
-        concurrency=_mean(metrics.request_concurrency) if rated or streams is None else streams,
-        rate=strategy.rate if rated else None,
+        load=_load(strategy.rate, strategy.type_, concurrency),
+        concurrency=concurrency,
         requests=totals.successful + totals.errored,
         failed=totals.errored,
         duration_s=benchmark.duration,

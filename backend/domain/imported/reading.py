@@ -29,7 +29,7 @@ def read(files: Sequence[tuple[str, bytes]]) -> ImportedResult:
                 "import those of one tool and model at a time."
             )
     digest = hashlib.sha256(b"".join(sorted(hashlib.sha256(content).digest() for _, content in files))).hexdigest()
-    levels = tuple(sorted((level for contents in found for level in contents.levels), key=_order))
+    levels = tuple(sorted((level for contents in found for level in contents.levels), key=lambda level: level.load))
     moments = sorted(contents.measured_at for contents in found if contents.measured_at)
     return ImportedResult(
         id=f"b-{digest[:10]}", name=f"{first.model} ({first.tool})", tool=first.tool, version=first.version, model=first.model,
@@ -42,10 +42,6 @@ def read(files: Sequence[tuple[str, bytes]]) -> ImportedResult:
 
 def _said(contents: Contents) -> str:
     return f"{contents.tool}{f' {contents.version}' if contents.version else ''} of {contents.model}"
-
-
-def _order(level: ImportedLevel) -> tuple[str, float]:
-    return level.mode, level.rate or level.concurrency or 0.0
 
 
 def _held(definitions: Sequence[Definition], levels: Sequence[ImportedLevel]) -> tuple[Definition, ...]:

@@ -11,8 +11,8 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field
 
-from backend.domain.evaluation.document import load_key
 from backend.domain.frozen import Frozen
+from backend.domain.load.load import Load
 
 Fit = Literal["same", "close", "differs"]
 """Whether a figure of theirs may be read beside ours: defined alike, alike but for what is said, or not alike."""
@@ -33,12 +33,9 @@ class Spread(Frozen):
 class ImportedLevel(Frozen):
     """One load. `concurrency` is None where the tool sent by a clock and did not say how many requests were under way."""
 
-    mode: Literal["closed", "rate", "burst"]
-    """`burst`: everything was sent at once."""
+    load: Load
     concurrency: Figure | None
     """Streams; under a rate the mean number of requests under way."""
-    rate: Figure | None = None
-    """Requests a second asked for."""
     requests: int = Field(ge=0)
     failed: int = Field(ge=0)
     duration_s: Figure
@@ -54,13 +51,6 @@ class ImportedLevel(Frozen):
     """Mean a request."""
     output_tokens: Figure | None = None
     acceptance_rate: Figure | None = None
-
-    @property
-    def key(self) -> int | str:
-        """As a level of ours is called: its streams, or the load in words."""
-        if self.mode == "burst":
-            return "all at once"
-        return load_key(self.mode, round(self.concurrency or 0), self.rate)
 
 
 class Definition(NamedTuple):
@@ -132,7 +122,7 @@ def figure_rows(results: Sequence[ImportedResult]) -> list[dict[str, str | int |
 
 
 def _row(result: ImportedResult, level: ImportedLevel) -> dict[str, str | int | float | None]:
-    found: dict[str, str | int | float | None] = {"Result": result.name, "Concurrency": str(level.key)}
+    found: dict[str, str | int | float | None] = {"Result": result.name, "Concurrency": str(level.load.cell)}
     for metric in ("ttft_ms", "tpot_ms", "chunk_gap_ms", "client_latency_ms", "content_latency_ms"):
         spread: Spread = getattr(level, metric) or Spread()
         found |= {f"{TITLES[metric]} {name} (ms)": getattr(spread, name) for name in ("p50", "p99")}

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from backend.domain.errors import InvalidImport
 from backend.domain.imported.result import Contents, Definition, ImportedLevel, Spread
+from backend.domain.load.load import Load
 
 TOOL = "vLLM bench"
 SIGNS = {"total_token_throughput", "request_throughput", "completed"}
@@ -88,11 +89,10 @@ def read(name: str, document: dict[str, Any]) -> Contents:
 
 def _level(result: _Result, document: dict[str, Any]) -> ImportedLevel:
     rate = None if result.request_rate == "inf" else float(result.request_rate)
-    answered = result.completed or None
+    answered, streams = result.completed or None, result.max_concurrency
     return ImportedLevel(
-        mode="rate" if rate is not None else "closed" if result.max_concurrency else "burst",
-        concurrency=None if rate is not None else result.max_concurrency,
-        rate=rate,
+        load=Load("rate", rate) if rate is not None else Load("closed", streams) if streams else Load("burst"),
+        concurrency=None if rate is not None else streams,
         requests=result.completed + result.failed,
         failed=result.failed,
         duration_s=result.duration,

@@ -16,8 +16,9 @@ from difflib import get_close_matches
 from typing import NamedTuple
 
 from backend.domain.errors import RequestError
-from backend.domain.evaluation.document import EvaluateOptions, Evaluation, Level, Quality, VariantResult, load_key
-from backend.domain.figures import counted, figure, streams
+from backend.domain.evaluation.document import EvaluateOptions, Evaluation, Level, Quality, VariantResult
+from backend.domain.figures import counted, figure
+from backend.domain.load.load import Load
 
 LATENCIES = {
     "ttft": "ttft_ms", "tpot": "tpot_ms", "chunk_gap": "chunk_gap_ms", "client_latency": "client_latency_ms",
@@ -42,9 +43,6 @@ WRITTEN = re.compile(
     r"(?:\s+at\s+(?P<at>\d+(?:\.\d+)?)(?P<per_second>\s*(?:requests)?/s)?)?\s*"
 )
 
-Key = int | str
-"""Which of an evaluation's levels: `Level.key`."""
-
 
 class InvalidGate(RequestError):
     """The condition cannot be read: write it like `ttft_p95 > 300ms` or `kl_mean > 0.02 at 4`."""
@@ -63,11 +61,9 @@ class Gate(NamedTuple):
     at: float | None = None
     per_second: bool = False
 
-    def holds_at(self, key: Key) -> bool:
-        if self.at is None:
-            return True
-        clocked = {load_key("rate", 0, self.at), load_key("ramp", 0, self.at)}
-        return key in clocked or (not self.per_second and key == self.at)
+    def holds_at(self, load: Load) -> bool:
+        known = {"rate", "ramp"} if self.per_second else {"closed", "rate", "ramp"}
+        return self.at is None or (load.value == self.at and load.mode in known)
 
     @property
     def needs_quality(self) -> bool:
@@ -139,31 +135,25 @@ def _scale(metric: str, unit: str, written: str) -> float:
     return 0.01 if unit == "%" else 1.0
 
 
-def keys(options: EvaluateOptions) -> list[Key] | None:
-    """Of every level that is asked for, in order; None of a search, which chooses its own."""
-    if options.sweep:
-        return None
-    if options.trace:
-        return [load_key("trace", 0, None)]
-    if options.ramp is not None:
-        return [load_key("ramp", 0, options.ramp[1])]
-    return [load_key("rate", 0, rate) for rate in options.rate] or list(options.concurrency)
+def asked_loads(options: EvaluateOptions) -> list[Load] | None:
+    """Those at which conditions can be held; None of a search, which chooses its own."""
+    return None if options.sweep else options.loads
 
 
-def check(gates: Sequence[Gate], levels: Sequence[Key] | None, *, quality: bool, priced: bool, tasks: Sequence[str] = ()) -> None:
-    """Whether the evaluation will give every figure that is asked for; `levels` as `keys` gives them, `tasks` the figures of its
-    tasks.
+def check(gates: Sequence[Gate], options: EvaluateOptions, tasks: Sequence[str] = ()) -> None:
+    """Whether the evaluation will give every figure that is asked for; `tasks` are the figures of its tasks.
 
     Raises InvalidGate before anything runs.
     """
+    levels = asked_loads(options)
     for gate in gates:
         if levels is not None and not any(map(gate.holds_at, levels)):
-            measured = ", ".join(map(streams, levels))
+            measured = ", ".join(load.words for load in levels)
             said = f"is at a load that is not measured; add it (measured: {measured}), or leave out `at`"
             raise InvalidGate(f"--fail-if is wrong: `{gate.written}` {said}.")
-        if gate.needs_quality and not quality:
+        if gate.needs_quality and not options.quality:
             raise InvalidGate(f"--fail-if is wrong: `{gate.written}` needs quality, which --no-quality leaves out.")
-        if gate.needs_price and not priced:
+        if gate.needs_price and options.price_per_hour is None:
             raise InvalidGate(f"--fail-if is wrong: `{gate.written}` needs --price-per-hour.")
         if gate.metric.startswith(TASK) and gate.metric not in tasks:
             has = f"the tasks give {', '.join(tasks)}" if tasks else "it needs --tasks"
@@ -180,26 +170,22 @@ def _breaches(gate: Gate, result: VariantResult, options: EvaluateOptions) -> It
     if _of_variant(gate.metric):
         yield from _held(gate, result.name, None, _variant_figure(gate.metric, result))
         return
-    asked = keys(options)
-    wanted = [key for key in (asked or _searched(result)) if gate.holds_at(key)]
+    asked = asked_loads(options)
+    wanted = [load for load in (asked or [level.load for level in result.levels]) if gate.holds_at(load)]
     # A search that was cut short would have tried more, nobody knows what.
     if not wanted or (asked is None and gate.at is None and result.lost):
         yield Breach(gate, result.name, None, None)
-    for key in wanted:
-        yield from _at(gate, result, key, options.repeats if asked else 1)
+    for load in wanted:
+        yield from _at(gate, result, load, options.repeats if asked else 1)
 
 
-def _searched(result: VariantResult) -> list[Key]:
-    return [level.key for level in result.levels]
-
-
-def _at(gate: Gate, result: VariantResult, key: Key, repeats: int) -> Iterator[Breach]:
-    """At one load: it holds, or is missing, or some of its repeats are."""
-    level = next((level for level in result.levels if level.key == key), None)
+def _at(gate: Gate, result: VariantResult, load: Load, repeats: int) -> Iterator[Breach]:
+    """It holds, or is missing, or some of its repeats are."""
+    level = next((level for level in result.levels if level.load == load), None)
     value = _level_figure(gate.metric, level) if level else None
-    found = list(_held(gate, result.name, streams(key), value))
+    found = list(_held(gate, result.name, load.words, value))
     if level and not found and level.repeats < repeats:
-        found = [Breach(gate, result.name, streams(key), value, (level.repeats, repeats))]
+        found = [Breach(gate, result.name, load.words, value, (level.repeats, repeats))]
     yield from found
 
 

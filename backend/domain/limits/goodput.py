@@ -13,10 +13,11 @@ from typing import NamedTuple
 from backend.domain.evaluation.document import Evaluation, Level, VariantResult
 from backend.domain.evaluation.soundness import is_sound
 from backend.domain.frozen import Frozen
+from backend.domain.load.load import Load
 from backend.domain.maths.intervals import wilson
 
-Key = tuple[str, int | str]
-"""(variant, the level's key)."""
+Key = tuple[str, Load]
+"""(variant, load)"""
 
 
 class Limits(Frozen):
@@ -54,7 +55,7 @@ def goodputs(result: VariantResult, counts: Mapping[Key, Counted]) -> list[Goodp
     return [
         _goodput(result.name, level, found)
         for level in result.levels
-        if (found := counts.get((result.name, level.key))) is not None and found.of and level.duration_s > 0
+        if (found := counts.get((result.name, level.load))) is not None and found.of and level.duration_s > 0
     ]
 
 

@@ -12,26 +12,25 @@ from urllib.parse import urlsplit
 from pydantic import Field, field_validator, model_validator
 
 from backend.domain.frozen import Frozen
+from backend.domain.load.load import Load
 
 UsageRung = Literal["continuous", "final", "none"]
 """How tokens are counted: usage with every chunk, usage once at the end, or not at all."""
 TURN_SEEDS = 1_000_000
 """Seeds from one turn of a session to its next: more than a level takes prompts."""
-Mode = Literal["closed", "rate", "ramp", "trace"]
-"""Who decides when a request is sent: the end of an earlier answer (closed), or a clock that does not wait for the server."""
 
 
 class LoadPlan(Frozen):
     """One level of load.
 
-    Closed loop (no `rate`, no `trace`): `concurrency` streams, each sending its next request when its last answer has ended.
-    The level ends after `requests` measured requests or `seconds` of steady load, whichever comes first.
+    Closed loop: so many streams, each sending its next request when its last answer has ended. The level ends after `requests`
+    measured requests or `seconds` of steady load, whichever comes first.
 
-    Open loop: a clock sends, whether or not earlier answers have come, over at most `concurrency` connections; latencies
-    count from the intended start (no coordinated omission: G. Tene, How NOT to Measure Latency, 2013). `rate` alone: request
-    n is due n / rate seconds from the start, or at the n-th event of a Poisson process of that rate. `rate` and `rate_to`:
-    the rate goes linearly from the one to the other over `seconds`. `trace`: each line of the prompts is due at its
-    `timestamp`. What is due in the first `warmup_s` seconds is warm-up, handed over without draining: nothing waits for it.
+    Open loop: a clock sends, whether or not earlier answers have come, over at most `connections`; latencies count from the
+    intended start (no coordinated omission: G. Tene, How NOT to Measure Latency, 2013). A rate: request n is due n / rate
+    seconds from the start, or at the n-th event of a Poisson process of that rate. A ramp: the rate goes linearly from
+    `ramp_from` to the load's over `seconds`. A trace: each line of the prompts is due at its `timestamp`. What is due in the
+    first `warmup_s` seconds is warm-up, handed over without draining: nothing waits for it.
 
     Answers under way are always awaited. Prompts are taken from the first line on, cyclic, by warm-up and by measured requests
     apart; the one taken as number k (line k modulo the lines, from 0) has seed `seed` + k whatever the timing, so that two
@@ -44,17 +43,16 @@ class LoadPlan(Frozen):
     """`http[s]://host[:port][/prefix]`, with or without `/v1`. Never with credentials."""
     endpoint: Literal["completions", "chat"] = "completions"
     model: str
-    concurrency: int = Field(ge=1)
+    load: Load
+    connections: int = Field(1024, ge=1)
+    """The most that an open loop may open."""
     requests: int | None = Field(None, ge=1)
     seconds: float | None = Field(None, gt=0)
     warmup_requests: int = Field(2, ge=0)
     """A stream, before its measured ones; handed over without draining. Closed loop only."""
-    rate: float | None = Field(None, ge=0)
-    """Requests (sessions) a second. 0 only where a ramp begins there."""
-    rate_to: float | None = Field(None, ge=0)
-    """At the end of a ramp."""
+    ramp_from: float = Field(0.0, ge=0)
+    """Requests (sessions) a second at the start of a ramp."""
     process: Literal["constant", "poisson"] = "constant"
-    trace: bool = False
     warmup_s: float = Field(0.0, ge=0)
     """Open loop only."""
     prompts: str
@@ -88,27 +86,19 @@ class LoadPlan(Frozen):
 
     @model_validator(mode="after")
     def _an_end(self) -> Self:
-        if self.trace and (self.rate is not None or self.rate_to is not None):
-            raise ValueError("a trace has its own times: leave out rate")
-        if self.rate_to is not None and (self.rate is None or self.seconds is None or self.rate + self.rate_to <= 0):
+        mode, value = self.load.mode, self.load.value
+        if mode == "burst" or (mode == "closed" and value < 1) or (mode == "rate" and value <= 0):
+            raise ValueError("a closed loop has at least one stream, and a rate is above 0")
+        if mode == "ramp" and (self.seconds is None or self.ramp_from + value <= 0):
             raise ValueError("a ramp goes from one rate to another, not both 0, over a number of seconds")
-        if self.rate == 0 and self.rate_to is None:
-            raise ValueError("rate must be above 0")
-        if self.requests is None and self.seconds is None and not self.trace:
+        if self.requests is None and self.seconds is None and mode != "trace":
             raise ValueError("give requests or seconds, or the level would never end")
         return self
 
     @property
-    def mode(self) -> Mode:
-        if self.trace:
-            return "trace"
-        if self.rate is None:
-            return "closed"
-        return "rate" if self.rate_to is None else "ramp"
-
-    @property
-    def open_loop(self) -> bool:
-        return self.mode != "closed"
+    def streams(self) -> int:
+        """Of a closed loop; of an open one the most that may be open at once."""
+        return int(self.load.value) if self.load.is_closed else self.connections
 
 
 class RequestRecord(Frozen):
@@ -180,13 +170,9 @@ class Audit(Frozen):
     loop_lag_ms_p99: float
     loop_lag_ms_max: float
     coalesced_share: float
-    concurrency: int
     achieved_concurrency: float | None
     """Mean number of requests under way over the steady window; None where there was none. In an open loop that
     window is from the first measured request due to the last one due."""
-    mode: Mode = "closed"
-    rate: float | None = None
-    """Requests a second asked for: of a rate, or at the end of a ramp."""
     offered_per_s: float | None = None
     """Open loop: requests due a second over that window, turns that follow an answer not counted."""
     completed_per_s: float | None = None

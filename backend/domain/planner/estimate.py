@@ -13,7 +13,7 @@ from backend.domain.needs import job as job_memory
 from backend.domain.needs.duration import Processor
 from backend.domain.planner import roofline
 from backend.domain.planner.correction import Calibration
-from backend.domain.planner.roofline import Load
+from backend.domain.planner.roofline import ExpectedLoad
 from backend.domain.recipe.recipe import Quantize, Recipe, Speculate
 from backend.domain.rules.facts import Facts
 
@@ -84,7 +84,7 @@ class Estimate(Frozen):
     job_cost: Range | None
     disk_bytes: int
     memory_bytes: int
-    load: Load
+    load: ExpectedLoad
     unknown: tuple[str, ...]
     formulas: dict[str, str]
     calibration: Calibration | None
@@ -129,7 +129,7 @@ class Context(Frozen):
 
     target: str
     facts: Facts
-    load: Load = Load()
+    load: ExpectedLoad = ExpectedLoad()
     processor: Processor | None = None
     price_per_hour: float | None = None
     price_note: str | None = None

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 from pydantic import Field
 
 from backend.domain.frozen import Frozen
-from backend.domain.planner.roofline import Load
+from backend.domain.planner.roofline import ExpectedLoad
 from backend.domain.recipe.recipe import Recipe
 
 Goal = Literal["lower-cost", "lower-latency", "balanced", "highest-quality"]
@@ -87,13 +87,13 @@ class Preset(Frozen):
         return f"{GOALS[self.goal].title}, {self.id.partition('/')[0]}"
 
 
-def load(concurrency: int, positions: int) -> Load:
+def load(concurrency: int, positions: int) -> ExpectedLoad:
     """The load that a preset is estimated at, cut to a model of so many positions."""
     wanted = INPUT_TOKENS + OUTPUT_TOKENS
     if positions >= wanted:
-        return Load(input_tokens=INPUT_TOKENS, output_tokens=OUTPUT_TOKENS, concurrency=concurrency)
+        return ExpectedLoad(input_tokens=INPUT_TOKENS, output_tokens=OUTPUT_TOKENS, concurrency=concurrency)
     answer = max(1, positions * OUTPUT_TOKENS // wanted)
-    return Load(input_tokens=max(1, positions - answer), output_tokens=answer, concurrency=concurrency)
+    return ExpectedLoad(input_tokens=max(1, positions - answer), output_tokens=answer, concurrency=concurrency)
 
 
 def labels(presets: list[Preset]) -> list[str]:

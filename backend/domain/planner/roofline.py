@@ -50,7 +50,7 @@ LOOKUP_ACCEPTANCE = (0.7, 0.0)
 """The same for look-up methods (n-gram, suffix): nothing where the text does not repeat itself."""
 
 
-class Load(Frozen):
+class ExpectedLoad(Frozen):
     """What is asked of the server: tokens a request, and requests at once."""
 
     input_tokens: int = Field(512, ge=1)
@@ -115,7 +115,7 @@ def efficiency(device: Device) -> Efficiency:
     return MEASURED if device.measured else NOMINAL
 
 
-def step_seconds(what: Served, device: Device, degree: int, load: Load, end: End, tokens: int = 1) -> float:
+def step_seconds(what: Served, device: Device, degree: int, load: ExpectedLoad, end: End, tokens: int = 1) -> float:
     """One pass over `tokens` tokens of each of `load.concurrency` sequences, in the middle of their answers.
 
     max(bytes / bandwidth, operations / rate) / degree + all-reduces + what a step costs in any case.
@@ -188,7 +188,7 @@ def acceptance_range(step: Speculate, measured: float | None) -> tuple[float, fl
 
 
 def token_seconds(
-    what: Served, device: Device, degree: int, load: Load, end: End, step: Speculate | None, draft: Served | None,
+    what: Served, device: Device, degree: int, load: ExpectedLoad, end: End, step: Speculate | None, draft: Served | None,
     acceptance: float | None = None,
 ) -> float:  # fmt: skip
     """Seconds a token of one stream. With speculation: one pass over k + 1 tokens and k steps of the draft, divided by the tokens
@@ -201,7 +201,7 @@ def token_seconds(
 
 
 def speed(
-    model: ModelFacts, recipe: Recipe, device: Device, degree: int, load: Load, draft: ModelFacts | None = None,
+    model: ModelFacts, recipe: Recipe, device: Device, degree: int, load: ExpectedLoad, draft: ModelFacts | None = None,
     acceptance: float | None = None, held: tuple[int, int] | None = None,
 ) -> Speed | None:  # fmt: skip
     """Time to first token, time per output token, and output tokens/s of a closed loop of `load.concurrency` streams.
@@ -236,7 +236,7 @@ class _Round(NamedTuple):
 
 
 def _round(
-    what: Served, device: Device, degree: int, load: Load, end: End, step: Speculate | None, draft: Served | None,
+    what: Served, device: Device, degree: int, load: ExpectedLoad, end: End, step: Speculate | None, draft: Served | None,
     acceptance: float | None, held: int,
 ) -> _Round:  # fmt: skip
     streams = max(1, min(load.concurrency, held))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal
 
 from pydantic import Field
 
@@ -18,6 +17,7 @@ from backend.domain.evaluation.prices import SECONDS_AN_HOUR, Pricing, per_milli
 from backend.domain.evaluation.soundness import is_sound
 from backend.domain.frozen import Frozen
 from backend.domain.limits.slo import Slo
+from backend.domain.load.load import Load
 from backend.domain.maths import monotone
 
 HOURS_A_MONTH = 730.0
@@ -26,14 +26,12 @@ MILLION = 1_000_000
 
 
 class Operating(Frozen):
-    """One machine at the highest load within the limits, read off a curve: `concurrency` need not be whole.
+    """One machine at the highest load within the limits, read off a curve: its streams need not be whole.
 
     Tokens/s are None where answers did not tell their tokens, there or, between levels, at any of them.
     """
 
-    concurrency: float
-    """Streams; where requests were sent by the clock, requests a second."""
-    unit: Literal["streams", "requests/s"] = "streams"
+    load: Load
     output_tokens_per_s: float | None
     input_tokens_per_s: float | None
     requests_per_s: float
@@ -81,26 +79,26 @@ def within(result: VariantResult, limits: Slo) -> Operating | None:
 
 def _rising(levels: Sequence[Level]) -> list[Level]:
     """By their load, one a load: at low rates several levels come to the same number of requests under way."""
-    return [found for _, found in sorted({load_of(level): level for level in levels}.items())]
+    return [found for _, found in sorted({level.load: level for level in levels}.items())]
 
 
-def load_of(level: Level) -> float:
-    """What its curve is drawn over: streams, or the rate of an open loop."""
-    return level.rate if level.mode == "rate" and level.rate else float(level.concurrency)
+def _place(level: Level) -> float:
+    """Its logarithm is what the curve is drawn over. A trace, which is alone, may stand anywhere."""
+    return level.load.value or 1.0
 
 
 def _highest(levels: Sequence[Level], limits: Slo) -> float | None:
     """The logarithm of the highest load at which every limited latency is within its limit."""
     if not levels:
         return None
-    found = [math.log(load_of(levels[-1]))]
+    found = [math.log(_place(levels[-1]))]
     for name, limit in (("ttft_ms", limits.ttft_p95_ms), ("tpot_ms", limits.tpot_p95_ms)):
         if limit is None:
             continue
         measured = [(level, getattr(level, name)) for level in levels]
         if any(summary is None for _, summary in measured):
             return None
-        x, y = [math.log(load_of(level)) for level, _ in measured], [summary.p95 for _, summary in measured]
+        x, y = [math.log(_place(level)) for level, _ in measured], [summary.p95 for _, summary in measured]
         at = monotone.last_at_most(x, y, limit)
         if at is None:
             return None
@@ -109,7 +107,7 @@ def _highest(levels: Sequence[Level], limits: Slo) -> float | None:
 
 
 def _operating(levels: Sequence[Level], at: float) -> Operating:
-    x = [math.log(load_of(level)) for level in levels]
+    x = [math.log(_place(level)) for level in levels]
     exact = next((level for level, place in zip(levels, x, strict=True) if math.isclose(place, at, abs_tol=1e-9)), None)
 
     def read(values: Sequence[float | None]) -> float | None:
@@ -119,8 +117,7 @@ def _operating(levels: Sequence[Level], at: float) -> Operating:
         return monotone.curve(x, told)(at) if len(told) == len(values) else None
 
     return Operating(
-        concurrency=load_of(exact) if exact else math.exp(at),
-        unit="requests/s" if levels[0].mode == "rate" else "streams",
+        load=exact.load if exact else Load(levels[0].load.mode, math.exp(at)),
         output_tokens_per_s=read([level.output_tokens_per_s for level in levels]),
         input_tokens_per_s=read([level.input_tokens_per_s for level in levels]),
         requests_per_s=read([_requests_per_s(level) for level in levels]) or 0.0,

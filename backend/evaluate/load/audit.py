@@ -32,7 +32,7 @@ def audit(plan: LoadPlan, run: Run, records: Sequence[RequestRecord], usage: Usa
     lags = sorted(run.lags_s) or [0.0]
     window = steady_window(records)
     achieved = _concurrency_in(records, *window) if window else None
-    held_back = _late(plan, run, records) if plan.open_loop else _underloaded(plan, run, records, window, achieved)
+    held_back = _underloaded(plan, run, records, window, achieved) if plan.load.is_closed else _late(plan, run, records)
     reason = _overloaded(run, records, lags) or held_back
     reads = sum(record.reads for record in records)
     return Audit(
@@ -43,9 +43,6 @@ def audit(plan: LoadPlan, run: Run, records: Sequence[RequestRecord], usage: Usa
         loop_lag_ms_p99=percentile(lags, 99) * 1000,
         loop_lag_ms_max=lags[-1] * 1000,
         coalesced_share=sum(record.coalesced for record in records) / reads if reads else 0.0,
-        concurrency=plan.concurrency,
-        mode=plan.mode,
-        rate=plan.rate if plan.rate_to is None else plan.rate_to,
         **_clockwork(run, records, window),
         achieved_concurrency=achieved,
         steady_start=window[0] if window else None,
@@ -82,7 +79,7 @@ def _late(plan: LoadPlan, run: Run, records: Sequence[RequestRecord]) -> str | N
     """Why requests were not sent when they were due, in one sentence."""
     if run.waited > WAITED_LIMIT * len(records):
         return (
-            f"{run.waited} of {len(records)} requests had to wait for one of the {plan.concurrency} connections: "
+            f"{run.waited} of {len(records)} requests had to wait for one of the {plan.streams} connections: "
             "allow more with --connections, if the server is to be asked that much"
         )
     return _too_late(sorted(run.send_lags_s), records, "requests were taken up") if run.send_lags_s and not run.waited else None
@@ -107,14 +104,14 @@ def _underloaded(
 ) -> str | None:
     """Why the asked concurrency was never there, in one sentence. Errors and a server that closes connections are not the
     client's doing."""
-    if plan.requests is not None and plan.requests < plan.concurrency:
-        return f"{plan.requests} requests cannot keep {plan.concurrency} streams busy"
+    if plan.requests is not None and plan.requests < plan.streams:
+        return f"{plan.requests} requests cannot keep {plan.streams} streams busy"
     if window is None or achieved is None or window[1] - window[0] < SHORTEST_WINDOW_S:
         return None
     servers_doing = run.reconnects > 0 or not all(record.ok for record in records)
-    if servers_doing or achieved >= CONCURRENCY_LIMIT * plan.concurrency:
+    if servers_doing or achieved >= CONCURRENCY_LIMIT * plan.streams:
         return None
-    return f"only {achieved:.1f} of {plan.concurrency} streams were busy on average"
+    return f"only {achieved:.1f} of {plan.streams} streams were busy on average"
 
 
 def _concurrency_in(records: Sequence[RequestRecord], start: float, end: float) -> float:

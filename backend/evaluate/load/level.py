@@ -164,13 +164,13 @@ class ClosedLevel(Level):
 
     def __init__(self, plan: LoadPlan, payloads: Payloads, live: Path, *, break_off: bool) -> None:
         super().__init__(plan, payloads, live, break_off=break_off)
-        self._warm_left = [plan.warmup_requests] * plan.concurrency
-        self._in_warmup = set(range(plan.concurrency))
+        self._warm_left = [plan.warmup_requests] * plan.streams
+        self._in_warmup = set(range(plan.streams))
         self._deadline: float | None = None
 
     def start(self, new: Callable[[int], Stream]) -> None:
-        self.streams = [new(number) for number in range(self._plan.concurrency)]
-        self._running = set(range(self._plan.concurrency))
+        self.streams = [new(number) for number in range(self._plan.streams)]
+        self._running = set(range(self._plan.streams))
         for stream in self.streams:
             stream.go_on()
 
@@ -185,7 +185,7 @@ class ClosedLevel(Level):
         enough = self._plan.requests is not None and self._measured >= self._plan.requests
         if enough or (self._deadline is not None and now >= self._deadline):
             return None
-        first = self._plan.concurrency * self._plan.warmup_requests
+        first = self._plan.streams * self._plan.warmup_requests
         self._measured += 1
         return self._issue(first + self._measured - 1, stream, now, warm=False)
 

@@ -1,7 +1,7 @@
 """Open loop: a clock sends, whatever the server does. Knows nothing of sockets; streams take what is due.
 
 A request that is due goes to an idle kept-alive connection (the one used last), else to a new one, else, where the plan's
-`concurrency` connections are all taken, it waits, which its latency shows and the audit tells.
+`connections` are all taken, it waits, which its latency shows and the audit tells.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class OpenLevel(Level):
     def _hand_over(self, exchange: Exchange) -> None:
         if self._free:
             number = self._free.pop()
-        elif len(self.streams) < self._plan.concurrency:
+        elif len(self.streams) < self._plan.connections:
             number = len(self.streams)
             self.streams.append(self._new(number))
         else:
@@ -121,11 +121,12 @@ class OpenLevel(Level):
 
 def _offsets(plan: LoadPlan, payloads: Payloads) -> Iterator[float]:
     """When requests are due, in seconds from the start, warm-up first."""
-    if plan.trace:
+    if plan.load.mode == "trace":
         return iter(payloads.timestamps)
-    assert plan.rate is not None
-    seconds = None if plan.seconds is None else plan.seconds + (0.0 if plan.rate_to is not None else plan.warmup_s)
-    times = offsets(plan.rate, plan.process, rate_to=plan.rate_to, seconds=seconds, seed=plan.seed or 0)
+    ramp, rate, seconds = plan.load.mode == "ramp", plan.load.value, plan.seconds
+    if seconds is not None and not ramp:
+        seconds += plan.warmup_s
+    times = offsets(plan.ramp_from if ramp else rate, plan.process, rate_to=rate, seconds=seconds, seed=plan.seed or 0)
     return times if plan.requests is None else _enough(times, plan)
 
 

@@ -40,7 +40,7 @@ def run_level(
     InvalidWorkload where the prompts are wrong, RequestError where the address or the token's variable is, WorkError where
     the generator itself failed.
     """
-    read_prompts(Path(plan.prompts), plan.endpoint, trace=plan.trace)
+    read_prompts(Path(plan.prompts), plan.endpoint, trace=plan.load.mode == "trace")
     check_endpoint(plan.url, plan.bearer_env)
     _prepare(plan, folder)
     code = _run(folder, python, on_live)

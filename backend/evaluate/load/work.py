@@ -39,9 +39,9 @@ def work(plan: LoadPlan, folder: Path) -> None:
     """
     folder.mkdir(parents=True, exist_ok=True)
     place, token = address(plan.url), bearer(plan.bearer_env)
-    prompts = read_prompts(Path(plan.prompts), plan.endpoint, trace=plan.trace)
+    prompts = read_prompts(Path(plan.prompts), plan.endpoint, trace=plan.load.mode == "trace")
     peer = _peer(place)
-    _allow_files(plan.concurrency + SPARE_FILES)
+    _allow_files(plan.streams + SPARE_FILES)
 
     def attempt(usage: UsageRung, break_off: bool) -> Run:
         payloads = Payloads(plan, prompts, place, token, usage)
@@ -60,7 +60,7 @@ def work(plan: LoadPlan, folder: Path) -> None:
 
 
 async def _begin(plan: LoadPlan, payloads: Payloads, peer: Peer, live: Path, break_off: bool) -> Run:
-    kind = OpenLevel if plan.open_loop else ClosedLevel
+    kind = ClosedLevel if plan.load.is_closed else OpenLevel
     return await run(kind(plan, payloads, live, break_off=break_off), peer)
 
 

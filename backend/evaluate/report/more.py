@@ -31,8 +31,8 @@ def costs(evaluation: Evaluation, extras: Extras) -> dict[str, Any]:
 
 def goodput(evaluation: Evaluation, extras: Extras) -> dict[str, Any]:
     """Requests a second of which every latency was within the limits, a row a variant and level; empty without limits."""
-    durations = {(r.name, level.key): level.duration_s for r in evaluation.variants for level in r.levels}
-    rows = [_goodput(each, durations[each.variant, each.key]) for each in extras.goodput if each.of]
+    durations = {(r.name, level.load): level.duration_s for r in evaluation.variants for level in r.levels}
+    rows = [_goodput(each, durations[each.variant, each.load]) for each in extras.goodput if each.of]
     named = (("ttft_ms", "time to first token"), ("tpot_ms", "inter-token latency"), ("client_latency_ms", "client latency"))
     limits = extras.what_if.request_limits
     words = [f"{name} at most {figure(limits[metric])} ms" for metric, name in named if metric in limits]
@@ -43,7 +43,7 @@ def _goodput(found: Within, duration_s: float) -> Row:
     low, high = wilson(found.within, found.of)
     return {
         "Variant": found.variant,
-        "Concurrency": found.key,
+        "Concurrency": found.load.cell,
         "Goodput (requests/s)": found.within / duration_s if duration_s > 0 else None,
         "All requests/s": found.of / duration_s if duration_s > 0 else None,
         "Within the limits": f"{found.within / found.of:.1%}",

@@ -66,7 +66,7 @@ def _comparison(evaluation: Evaluation) -> list[Row]:
     return [
         {
             "Variant": row.variant,
-            "Concurrency": row.key,
+            "Concurrency": row.load.cell,
             "Metric": f"{title(row.metric)} ({row.metric})",
             "Ratio to baseline": None if row.ratio is None else times(row.ratio),
             "95% interval": None if row.ci95 is None else times(1.0, row.ci95).partition("95% ")[2].rstrip(")"),
@@ -100,7 +100,7 @@ def _validity(result: VariantResult, level: Level) -> Row:
     errors = ", ".join(f"{kind} {count}" for kind, count in level.errors.items())
     return {
         "Variant": result.name,
-        "Requested concurrency": level.key,
+        "Requested concurrency": level.load.cell,
         "Valid": valid(level),
         "Why not": "; ".join(reasons(level)),
         "Achieved concurrency": audit.achieved_concurrency,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from backend.domain.evaluation.document import Comparison, Evaluation, VariantResult
-from backend.domain.figures import streams, times
+from backend.domain.figures import times
+from backend.domain.load.load import Load
 from backend.present.words.verdicts import (
     quality_cost,
     throughput,
@@ -29,21 +30,21 @@ def cards(evaluation: Evaluation) -> list[dict[str, Any]]:
     said: dict[str, list[str]] = {}
     for verdict in verdicts(evaluation):
         said.setdefault(verdict.variant, []).append(verdict.text)
-    rows: dict[str, dict[int | str, Comparison]] = {}
+    rows: dict[str, dict[Load, Comparison]] = {}
     for row in filter(_is_throughput, evaluation.comparison):
-        rows.setdefault(row.variant, {})[row.key] = row
+        rows.setdefault(row.variant, {})[row.load] = row
     return [
         _card(index, result, rows.get(result.name, {}), said.get(result.name, []))
         for index, result in enumerate(evaluation.variants)
     ]
 
 
-def _card(index: int, result: VariantResult, rows: dict[int | str, Comparison], said: list[str]) -> dict[str, Any]:
+def _card(index: int, result: VariantResult, rows: dict[Load, Comparison], said: list[str]) -> dict[str, Any]:
     tiles = [
         {
-            "level": streams(level.key),
+            "level": level.load.words,
             "throughput": throughput(level),
-            **(_tile(rows[level.key]) if level.key in rows else _baseline_tile()),
+            **(_tile(rows[level.load]) if level.load in rows else _baseline_tile()),
         }
         for level in result.levels
     ]

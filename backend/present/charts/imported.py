@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from backend.domain.evaluation.document import Evaluation
-from backend.domain.figures import figure, streams
+from backend.domain.figures import figure
 from backend.domain.imported.result import TITLES, ImportedLevel, ImportedResult
 from backend.present.charts import evaluation as charts
 from backend.present.charts.parts import LEGEND_WIDTH, legend_name
@@ -79,6 +79,6 @@ def _said(result: ImportedResult, level: ImportedLevel, metric: str, value: floa
     fits = {each.fit for each in result.definitions if each.metric == metric}
     differs = "<br>defined otherwise than ours" if "differs" in fits else ""
     return (
-        f"<b>{text(result.name)}</b> at {streams(level.key)}<br>{TITLES[metric]}: {figure(value)} {unit}{differs}"
+        f"<b>{text(result.name)}</b> at {level.load.words}<br>{TITLES[metric]}: {figure(value)} {unit}{differs}"
         f"<br>{text(result.provenance)}"
     )

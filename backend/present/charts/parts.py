@@ -8,7 +8,7 @@ from typing import Any
 
 from backend.domain.evaluation.document import Evaluation, Level, VariantResult
 from backend.domain.evaluation.soundness import is_sound, uncounted
-from backend.domain.figures import finite, streams
+from backend.domain.figures import finite
 from backend.domain.machine.lines import hardware_line, versions_line
 from backend.present.charts.theme import COLOURS, Theme, style, text
 
@@ -38,7 +38,7 @@ def inert(words: str) -> str:
 
 
 def at(result: VariantResult, level: Level) -> str:
-    return f"<b>{text(result.name)}</b> at {streams(level.key)}"
+    return f"<b>{text(result.name)}</b> at {level.load.words}"
 
 
 def flags(level: Level) -> str:

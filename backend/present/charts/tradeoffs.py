@@ -8,7 +8,8 @@ from typing import Any
 from backend.domain.evaluation.document import Evaluation, Level, Quality, VariantResult
 from backend.domain.evaluation.select import ParetoPoint, pareto_points
 from backend.domain.evaluation.soundness import is_sound
-from backend.domain.figures import figure, finite, streams
+from backend.domain.figures import figure, finite
+from backend.domain.load.load import Load
 from backend.present.charts.parts import at, flags, legend_name, marker, note, provenance, uncounted_variants
 from backend.present.charts.theme import COLOURS, Figure, Theme, empty, layout, pale, style, text
 
@@ -105,16 +106,16 @@ def _marks(evaluation: Evaluation, points: list[ParetoPoint]) -> dict[str, Any]:
     }
 
 
-def quality_speed(evaluation: Evaluation, key: int | str | None = None, theme: Theme = "light") -> Figure:
+def quality_speed(evaluation: Evaluation, load: Load | None = None, theme: Theme = "light") -> Figure:
     """What speed costs in quality and money: mean KL, nats a token, against output tokens/s; beside each mark its price per
     million output tokens, where an hourly price was given.
 
-    `key` is a level's. By default the highest that all variants with both figures have; where they share none (searches, a
+    `load` is a level's. By default the highest that all variants with both figures have; where they share none (searches, a
     server that died), each is drawn at its own highest and its mark says which.
     """
-    found = _places(evaluation, key)
-    shared = len({level.key for level in found.values()}) == 1 if key is None else True
-    title = _quality_title(found, key, shared)
+    found = _places(evaluation, load)
+    shared = len({level.load for level in found.values()}) == 1 if load is None else True
+    title = _quality_title(found, load, shared)
     marks = [_quality_trace(evaluation, index, level, shared, theme) for index, level in found.items()]
     if not marks:
         return empty(title, _nothing(evaluation, found), theme)
@@ -129,33 +130,25 @@ def quality_speed(evaluation: Evaluation, key: int | str | None = None, theme: T
     return {"data": marks, "layout": {**around, "annotations": [note(left_out, theme)] if left_out else []}}
 
 
-def _places(evaluation: Evaluation, key: int | str | None) -> dict[int, Level]:
+def _places(evaluation: Evaluation, load: Load | None) -> dict[int, Level]:
     """Of each variant (by its place) with a quality and a throughput: the level at which it is drawn."""
     own = {
-        index: {level.key: level for level in result.levels if finite(level.output_tokens_per_s) is not None}
+        index: {level.load: level for level in result.levels if finite(level.output_tokens_per_s) is not None}
         for index, result in enumerate(evaluation.variants)
         if _divergence(result.quality) is not None
     }
     own = {index: levels for index, levels in own.items() if levels}
-    if key is not None:
-        return {index: levels[key] for index, levels in own.items() if key in levels}
+    if load is not None:
+        return {index: levels[load] for index, levels in own.items() if load in levels}
     shared = set.intersection(*(set(levels) for levels in own.values())) if own else set()
-    return {
-        index: max((level for level in levels.values() if level.key in shared or not shared), key=_load)
-        for index, levels in own.items()
-    }
+    return {index: levels[max(load for load in levels if load in shared or not shared)] for index, levels in own.items()}
 
 
-def _load(level: Level) -> float:
-    """What levels are ordered by: streams, or the rate of an open loop."""
-    return level.rate or level.concurrency
-
-
-def _quality_title(found: Mapping[int, Level], key: int | str | None, shared: bool) -> str:
-    if not found and key is None:
+def _quality_title(found: Mapping[int, Level], load: Load | None, shared: bool) -> str:
+    if not found and load is None:
         return "Quality against speed"
-    at = key if key is not None else next(iter(found.values())).key
-    return f"Quality against speed at {streams(at)}" if shared else "Quality against speed, each at its highest load"
+    at = load or next(iter(found.values())).load
+    return f"Quality against speed at {at.words}" if shared else "Quality against speed, each at its highest load"
 
 
 def _nothing(evaluation: Evaluation, found: Mapping[int, Level]) -> str:
@@ -189,14 +182,14 @@ def _quality_trace(evaluation: Evaluation, index: int, level: Level, shared: boo
     price = finite(level.price.per_million_output) if level.price else None
     if price is not None:
         said = f"{said}<br>{PRICE}: {figure(price)}"
-    label = ", ".join([*([] if shared else [streams(level.key)]), *([] if price is None else [figure(price)])])
+    label = ", ".join([*([] if shared else [level.load.words]), *([] if price is None else [figure(price)])])
     return {
         "type": "scatter",
         "mode": "markers+text" if label else "markers",
         **({"text": [label], "textposition": "top center"} if label else {}),
         "cliponaxis": False,
         "name": legend_name(result.name),
-        "customdata": [text(result.name if shared else f"{result.name}, {streams(level.key)}")],
+        "customdata": [text(result.name if shared else f"{result.name}, {level.load.words}")],
         "x": [kl],
         "y": [level.output_tokens_per_s],
         "hovertext": [f"{said}<br>{provenance(evaluation)}"],

@@ -86,7 +86,7 @@ DISTRIBUTIONS = {
 def rows(evaluation: Evaluation, columns: Columns) -> list[Row]:
     """One a variant and level, led by `Variant` and `Concurrency`."""
     return [
-        {"Variant": result.name, "Concurrency": level.key, **{name: read(level) for name, read in columns.items()}}
+        {"Variant": result.name, "Concurrency": level.load.cell, **{name: read(level) for name, read in columns.items()}}
         for result in evaluation.variants
         for level in result.levels
     ]
@@ -100,7 +100,7 @@ def table(evaluation: Evaluation, percentile: str = "p50") -> list[Row]:
 def distribution_table(evaluation: Evaluation) -> list[Row]:
     """Mean and percentiles of every latency in ms, one row a variant, level and latency; those without figures left out."""
     return [
-        {"Variant": result.name, "Concurrency": level.key, "Latency (ms)": title, **_statistics(getattr(level, metric))}
+        {"Variant": result.name, "Concurrency": level.load.cell, "Latency (ms)": title, **_statistics(getattr(level, metric))}
         for result, level in _measured(evaluation)
         for title, metric in DISTRIBUTIONS.items()
         if getattr(level, metric) is not None

@@ -11,6 +11,7 @@ from backend.domain.evaluation.document import Evaluation, Level, VariantResult
 from backend.domain.evaluation.prices import Pricing, per_million
 from backend.domain.figures import figure
 from backend.domain.limits.slo import Slo
+from backend.domain.load.load import Load
 from backend.domain.what_if import costs
 from backend.domain.what_if.costs import ApiPrice, Monthly, Operating, WhatIf, level_price, pricing_of
 
@@ -59,7 +60,7 @@ def _row(result: VariantResult, at: Operating | None, pricing: Pricing | None, a
 
 def _prices(result: VariantResult, pricing: Pricing, at: Operating) -> Row:
     """Input, output and total from the load's own rates; the blended ones only where that load was measured."""
-    level = next((each for each in result.levels if not at.interpolated and costs.load_of(each) == at.concurrency), None)
+    level = next((each for each in result.levels if not at.interpolated and each.load == at.load), None)
     exact = _exact(pricing, level) if level else {}
     known = at.input_tokens_per_s is not None and at.output_tokens_per_s is not None
     total = (at.input_tokens_per_s or 0.0) + (at.output_tokens_per_s or 0.0) if known else None
@@ -84,9 +85,9 @@ def _exact(pricing: Pricing, level: Level) -> dict[str, float | None]:
 def load_words(at: Operating) -> str:
     """Where on the curve it is, and whether that was measured."""
     if at.interpolated:
-        return f"about {at.concurrency:.1f} {at.unit}, read between measured levels"
-    unit = at.unit.removesuffix("s") if at.concurrency == 1 and at.unit == "streams" else at.unit
-    return f"{at.concurrency:g} {unit}, measured{'; more may fit' if at.at_the_end else ''}"
+        about = Load(at.load.mode, round(at.load.value, 1))
+        return f"about {about.words}, read between measured levels"
+    return f"{at.load.words}, measured{'; more may fit' if at.at_the_end else ''}"
 
 
 def break_even_words(pricing: Pricing, at: Operating, api: ApiPrice) -> str:

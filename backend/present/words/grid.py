@@ -9,6 +9,7 @@ from backend.domain.evaluation.comparison import higher_is_better
 from backend.domain.evaluation.document import Comparison, Evaluation, Level, VariantResult
 from backend.domain.evaluation.verdict import Cause, Outcome
 from backend.domain.figures import times
+from backend.domain.load.load import Load
 from backend.present.words.verdicts import (
     FASTER,
     NO_DIFFERENCE,
@@ -37,11 +38,10 @@ class GridCell(NamedTuple):
 
 
 class GridRow(NamedTuple):
-    """One variant; `cells` by level (streams, or an open loop in words), without those it has not. Speed never stands without
-    quality."""
+    """One variant; `cells` without the loads it was not measured at. Speed never stands without quality."""
 
     name: str
-    cells: dict[int | str, GridCell]
+    cells: dict[Load, GridCell]
     quality: str
 
 
@@ -51,17 +51,11 @@ def grid(evaluation: Evaluation) -> list[GridRow]:
     return [_row(compared, index, result) for index, result in enumerate(evaluation.variants)]
 
 
-def keys(evaluation: Evaluation) -> list[int | str]:
-    """Every level that any variant has, by rising load."""
-    found = {level.key: level.rate or level.concurrency for result in evaluation.variants for level in result.levels}
-    return sorted(found, key=found.__getitem__)
-
-
-def _row(compared: Mapping[tuple[str, int | str], list[Comparison]], index: int, result: VariantResult) -> GridRow:
+def _row(compared: Mapping[tuple[str, Load], list[Comparison]], index: int, result: VariantResult) -> GridRow:
     cells = {}
     for level in result.levels:
-        rows = compared.get((result.name, level.key))
-        cells[level.key] = _cell(rows) if rows and index else _own(level, index)
+        rows = compared.get((result.name, level.load))
+        cells[level.load] = _cell(rows) if rows and index else _own(level, index)
     return GridRow(result.name, cells, quality_cost(result.quality))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from backend.domain.evaluation.document import Evaluation, Level, SloCheck, VariantResult
-from backend.domain.figures import figure, streams
+from backend.domain.figures import figure
 from backend.domain.limits.objective import parse
 from backend.present.words.verdicts import quality_cost
 
@@ -37,7 +37,7 @@ def _checked(result: VariantResult) -> Checked:
 def _row(name: str, level: Level, check: SloCheck) -> dict[str, str]:
     return {
         "Variant": name,
-        "Load": streams(level.key),
+        "Load": level.load.words,
         "Mark": ", ".join(word for word, is_it in (("highest", check.highest), ("knee", check.knee)) if is_it),
         "Verdict": check.verdict,
         "Share within": ", ".join(f"{share:.1%}" for share in check.shares),
@@ -69,8 +69,8 @@ def _found(found: Checked) -> list[str]:
         return [f"no load that was tried is shown to keep {wanted}", *_beyond(found)]
     level, _ = found[best]
     speed = f", at {figure(level.output_tokens_per_s)} output tokens/s" if level.output_tokens_per_s else ""
-    bend = "no knee among the loads tried" if knee is None else f"the knee is at {_load(found[knee][0])}"
-    return [f"the highest load that keeps {wanted} is {_load(level)}{speed}", bend, *_beyond(found[best + 1 :])]
+    bend = "no knee among the loads tried" if knee is None else f"the knee is at {found[knee][0].load.words}"
+    return [f"the highest load that keeps {wanted} is {level.load.words}{speed}", bend, *_beyond(found[best + 1 :])]
 
 
 def _beyond(above: Checked) -> list[str]:
@@ -79,12 +79,8 @@ def _beyond(above: Checked) -> list[str]:
         return ["no higher load was tried, so more may fit"]
     level, check = above[0]
     if level.client_limited:
-        return [f"the load generator held {_load(level)} back, so the search ended there"]
-    return [f"{_load(level)} {VERDICTS[check.verdict]}"]
-
-
-def _load(level: Level) -> str:
-    return streams(level.key)
+        return [f"the load generator held {level.load.words} back, so the search ended there"]
+    return [f"{level.load.words} {VERDICTS[check.verdict]}"]
 
 
 def goal(objectives: Sequence[str]) -> str:

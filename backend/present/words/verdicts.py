@@ -11,7 +11,8 @@ from backend.domain.evaluation.comparison import higher_is_better
 from backend.domain.evaluation.document import Comparison, EvaluateOptions, Evaluation, Level, Quality, VariantResult
 from backend.domain.evaluation.task_score import TaskScore
 from backend.domain.evaluation.verdict import Cause, Obstacle, Outcome
-from backend.domain.figures import counted, figure, share, small, streams, times
+from backend.domain.figures import counted, figure, share, small, times
+from backend.domain.load.load import Load
 
 NO_DIFFERENCE = "no significant difference"
 INTERLEAVE = {
@@ -166,7 +167,7 @@ def _signed(value: float) -> str:
 def sentence(rows: list[Comparison], quality: Quality | None) -> str:
     """The verdict on one variant at one level: throughput, then the latencies, then what it costs in quality.
 
-    `rows` are the comparisons of one variant at one concurrency, at least one.
+    `rows` are the comparisons of one variant at one load, at least one.
     """
     ordered = sorted(rows, key=lambda row: not higher_is_better(row.metric))
     tested = [_tested(row) for row in ordered if row.why is None]
@@ -175,7 +176,7 @@ def sentence(rows: list[Comparison], quality: Quality | None) -> str:
     untested = [_untested([row for row in ordered if row.why == why], why) for why in reasons]
     if untested and not tested:
         untested[0] = f"`{rows[0].variant}` against `{rows[0].baseline}`: {untested[0]}"
-    return f"At {streams(rows[0].key)} {'; '.join([*tested, *untested, quality_cost(quality)])}."
+    return f"At {rows[0].load.words} {'; '.join([*tested, *untested, quality_cost(quality)])}."
 
 
 def _tested(row: Comparison) -> str:
@@ -198,10 +199,10 @@ def _untested(rows: list[Comparison], why: Obstacle) -> str:
 
 
 class Verdict(NamedTuple):
-    """One sentence, with the variant and level that it is about; `rows` are what it says."""
+    """One sentence, with the variant and load that it is about; `rows` are what it says."""
 
     variant: str
-    concurrency: int
+    load: Load
     rows: list[Comparison]
     text: str
 
@@ -211,11 +212,11 @@ class Verdict(NamedTuple):
         return next((row.outcome for row in self.rows if higher_is_better(row.metric)), None)
 
 
-def by_level(evaluation: Evaluation) -> dict[tuple[str, int | str], list[Comparison]]:
+def by_level(evaluation: Evaluation) -> dict[tuple[str, Load], list[Comparison]]:
     """The comparisons of each variant and level."""
-    found: dict[tuple[str, int | str], list[Comparison]] = {}
+    found: dict[tuple[str, Load], list[Comparison]] = {}
     for row in evaluation.comparison:
-        found.setdefault((row.variant, row.key), []).append(row)
+        found.setdefault((row.variant, row.load), []).append(row)
     return found
 
 
@@ -224,9 +225,9 @@ def verdicts(evaluation: Evaluation) -> list[Verdict]:
     found, compared = [], by_level(evaluation)
     for result in evaluation.variants[1:]:
         for level in result.levels:
-            rows = compared.get((result.name, level.key))
+            rows = compared.get((result.name, level.load))
             if rows:
-                found.append(Verdict(result.name, level.concurrency, rows, sentence(rows, result.quality)))
+                found.append(Verdict(result.name, level.load, rows, sentence(rows, result.quality)))
     return found
 
 

@@ -92,13 +92,7 @@ def conditions(written: Sequence[str], chosen: EvaluateOptions, *, waits: bool) 
     found = [gates.read(text) for text in written]
     if found and not waits:
         raise gates.InvalidGate("--fail-if is judged at the end: leave out --detach.")
-    gates.check(
-        found,
-        gates.keys(chosen),
-        quality=chosen.quality,
-        priced=chosen.price_per_hour is not None,
-        tasks=tasks.figures(chosen),
-    )
+    gates.check(found, chosen, tasks.figures(chosen))
     return found
 
 

@@ -10,27 +10,21 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from backend.domain.errors import NotFound
-from backend.domain.evaluation.document import Level
-from backend.domain.evaluation.metrics import LIMITED, latency_ms
+from backend.domain.evaluation.metrics import LIMITED
 from backend.domain.limits.goodput import Counted, Key, Limits
-from backend.domain.load.records import RequestRecord
+from backend.domain.load.load import Load
 from backend.service.evaluations.evaluations import EvaluationView
 
-GROUP = ("variant", "concurrency", "rate")
+GROUP = ("variant", "load")
 KEPT = 4
 """Files whose latencies stay in memory: 600,000 requests take about 30 MB."""
-_OLD = ("warm", "status", "clock", "streamed", "index", "stream", "prompt", "intended", "sent", "first_content", "last_content",
-        "end", "chunk_times", "chunk_tokens", "output_tokens")  # fmt: skip
-
-
-_Load = tuple[str, float | None, int]
 
 
 class _Kept(NamedTuple):
-    """`places`: (first row, rows) of each load of each variant in the table."""
+    """`places`: (first row, rows) of each (variant, key of a load) in the table."""
 
     table: Any
-    places: dict[_Load, tuple[int, int]]
+    places: dict[tuple[str, str], tuple[int, int]]
 
 
 def file_of(view: EvaluationView) -> Path:
@@ -52,30 +46,20 @@ def counts(view: EvaluationView, limits: Limits) -> dict[Key, Counted]:
     found: dict[Key, Counted] = {}
     for result in view.document.variants:
         for level in result.levels:
-            place = kept.places.get(_load(result.name, level.concurrency, rate_of(level)))
+            place = kept.places.get((result.name, level.load.key))
             if place is not None:
-                found[result.name, level.key] = Counted(compute.sum(within.slice(*place)).as_py() or 0, place[1])
+                found[result.name, level.load] = Counted(compute.sum(within.slice(*place)).as_py() or 0, place[1])
     return found
 
 
-def spread(view: EvaluationView, variant: str, concurrency: int, rate: float | None, metric: str) -> list[float]:
+def spread(view: EvaluationView, variant: str, load: Load, metric: str) -> list[float]:
     """A latency of LIMITED of every good request of a variant at one load, rising, in milliseconds. Raises NotFound."""
     kept = _of(view)
-    place = kept.places.get(_load(variant, concurrency, rate))
+    place = kept.places.get((variant, load.key))
     if place is None:
         return []
     found: list[float] = kept.table[metric].slice(*place).drop_null().to_pylist()
     return sorted(found)
-
-
-def _load(variant: str, concurrency: int, rate: float | None) -> _Load:
-    """Two variants at one rate are one load, whatever concurrency each came to."""
-    return variant, rate, concurrency if rate is None else 0
-
-
-def rate_of(level: Level) -> float | None:
-    """As the records have it: None for a closed loop, 0 for a trace."""
-    return None if level.mode == "closed" else level.rate or 0.0
 
 
 def _of(view: EvaluationView) -> _Kept:
@@ -91,15 +75,9 @@ def _read(file: str, _changed: int, _size: int) -> _Kept:
     import pyarrow.compute as compute
     import pyarrow.parquet
 
-    known = set(pyarrow.parquet.read_schema(file).names)
-    wanted = ["warm", "status", *GROUP, *LIMITED] if known.issuperset(LIMITED) else [*GROUP, *_OLD]
-    columns = [name for name in wanted if name in known]
+    columns = ["warm", "status", *GROUP, *LIMITED]
     table = pyarrow.parquet.read_table(file, columns=columns, read_dictionary=["variant"])
     table = table.filter(compute.invert(table["warm"])).unify_dictionaries()
-    if not known.issuperset(LIMITED):
-        table = _derived(table)
-    if "rate" not in known:  # evaluations of earlier versions were all closed loops
-        table = table.append_column("rate", pyarrow.nulls(len(table), pyarrow.float64()))
     table = table.append_column("ok", compute.equal(table["status"], "ok"))
     names = table["variant"].combine_chunks()
     table = table.set_column(table.column_names.index("variant"), "variant", names.indices)
@@ -107,24 +85,11 @@ def _read(file: str, _changed: int, _size: int) -> _Kept:
     return _Kept(table.select(["ok", *LIMITED]).combine_chunks(), _places(table, names.dictionary.to_pylist()))
 
 
-def _places(table: Any, names: list[str]) -> dict[_Load, tuple[int, int]]:
+def _places(table: Any, names: list[str]) -> dict[tuple[str, str], tuple[int, int]]:
     """Where each load of each variant, which is a place in `names`, stands in a sorted table: (first row, rows)."""
-    found: dict[_Load, tuple[int, int]] = {}
+    found: dict[tuple[str, str], tuple[int, int]] = {}
     start = 0
     for row in table.group_by(list(GROUP), use_threads=False).aggregate([("ok", "count")]).to_pylist():
-        load = _load(names[row["variant"]], row["concurrency"], row["rate"])
-        found[load] = (start, row["ok_count"])
+        found[names[row["variant"]], row["load"]] = (start, row["ok_count"])
         start += row["ok_count"]
     return found
-
-
-def _derived(table: Any) -> Any:
-    """Evaluations of earlier versions have the chunks only."""
-    import pyarrow
-
-    names = [name for name in _OLD if name in table.column_names]
-    records = [RequestRecord.model_validate(row) for row in table.select(names).to_pylist()]
-    for metric in LIMITED:
-        values = [latency_ms(metric, record) for record in records]
-        table = table.append_column(metric, pyarrow.array(values, pyarrow.float64()))
-    return table

@@ -17,10 +17,9 @@ from backend.domain.evaluation.document import Level
 from backend.domain.limits.goodput import Limits
 from backend.domain.load.records import RequestRecord
 from backend.domain.what_if.costs import WhatIf
-from backend.present.report import LATENCIES, Extras, Pair, Requests, Spread, Within, gather, load_of, spread_of
+from backend.present.report import LATENCIES, Extras, Pair, Requests, Spread, Within, gather, spread_of
 from backend.service.evaluations import evaluations, imported, latencies, requests
 from backend.service.evaluations.evaluations import EvaluationView
-from backend.service.evaluations.requests import Asked
 from backend.service.workspace import Workspace
 
 
@@ -64,22 +63,17 @@ class _Stored:
         self._view = view
 
     def spreads(self, level: Level, names: Sequence[str]) -> dict[str, dict[str, Spread]]:
-        at = (level.concurrency, load_of(level)[0])
         return {
-            metric: {name: spread_of(own) for name in names if (own := latencies.spread(self._view, name, *at, metric))}
+            metric: {name: spread_of(own) for name in names if (own := latencies.spread(self._view, name, level.load, metric))}
             for metric in LATENCIES
         }
 
     def run(self, level: Level, name: str) -> Sequence[RequestRecord]:
-        return requests.times(self._view, _asked(level), name, 0)
+        return requests.times(self._view, level.load, name, 0)
 
     def pairs(self, level: Level, name: str) -> Iterable[Pair]:
-        found = requests.pairs(self._view, name, _asked(level))
+        found = requests.pairs(self._view, name, level.load)
         return ((pair.block, pair.prompt_text, pair.baseline, pair.variant) for pair in found)
-
-
-def _asked(level: Level) -> Asked:
-    return Asked(level.concurrency, load_of(level)[0])
 
 
 def _goodput(view: EvaluationView, asked: WhatIf) -> tuple[Within, ...]:
@@ -90,4 +84,4 @@ def _goodput(view: EvaluationView, asked: WhatIf) -> tuple[Within, ...]:
         counts = latencies.counts(view, Limits.model_validate(asked.request_limits))
     except NotFound:
         return ()
-    return tuple(Within(variant=name, key=key, within=found.within, of=found.of) for (name, key), found in counts.items())
+    return tuple(Within(variant=name, load=load, within=found.within, of=found.of) for (name, load), found in counts.items())

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from backend.domain.errors import WhetstoneError
 from backend.domain.evaluation.answers import exact, token_f1
-from backend.domain.figures import streams
-from backend.domain.load import pairing, rotation
+from backend.domain.load import pairing
+from backend.domain.load.load import Load
 from backend.domain.load.records import RequestRecord
 from backend.domain.workload import workload
 from backend.service.evaluations import latencies
@@ -35,19 +35,6 @@ TIMES = (
 )
 
 
-class Asked(NamedTuple):
-    """The load that requests were sent at. `rate`, requests a second, is of an open loop, 0 of a trace."""
-
-    concurrency: int
-    rate: float | None = None
-
-    @property
-    def words(self) -> str:
-        if self.rate is None:
-            return streams(self.concurrency)
-        return f"{self.rate:g} requests/s" if self.rate else "the trace"
-
-
 class Pair(NamedTuple):
     """One prompt asked of two variants. `worse` is 0 for the same words, 1 for none shared."""
 
@@ -69,33 +56,26 @@ class Pair(NamedTuple):
     same: bool
 
 
-def loads(view: EvaluationView) -> list[Asked]:
-    """Every load that was measured, rising. Two variants at one rate are one load, whatever concurrency each came to.
-
-    Raises NotFound.
-    """
+def loads(view: EvaluationView) -> list[Load]:
+    """Every load that was measured, rising. Raises NotFound."""
     latencies.file_of(view)
-    found: dict[tuple[float | None, int], Asked] = {}
-    for level in (level for result in view.document.variants for level in result.levels):
-        rate = latencies.rate_of(level)
-        found.setdefault((rate, level.concurrency if rate is None else 0), Asked(level.concurrency, rate))
-    return sorted(found.values(), key=lambda each: (each.rate or 0.0, each.concurrency))
+    return view.document.loads
 
 
-def times(view: EvaluationView, asked: Asked, variant: str, block: int) -> list[RequestRecord]:
+def times(view: EvaluationView, load: Load, variant: str, block: int) -> list[RequestRecord]:
     """The records of one run, warm-up too, without chunks and texts. Raises NotFound."""
-    rows = _read(view, [*HEAD, *TIMES], asked, [("variant", "==", variant), ("block", "==", block)])
+    rows = _read(view, [*HEAD, *TIMES], load, [("variant", "==", variant), ("block", "==", block)])
     return [_record(row) for row in rows]
 
 
-def pairs(view: EvaluationView, variant: str, asked: Asked) -> list[Pair]:
+def pairs(view: EvaluationView, variant: str, load: Load) -> list[Pair]:
     """Measured requests that both answered, those whose answers differ most first. Raises NotFound."""
     baseline = view.document.variants[0].name
     of = [("variant", "in", (baseline, variant))]
     runs: dict[tuple[str, int], list[RequestRecord]] = {}
-    for row in _read(view, [*HEAD, *TIMES, "text"], asked, of):
+    for row in _read(view, [*HEAD, *TIMES, "text"], load, of):
         runs.setdefault((row["variant"], row["block"]), []).append(_record(row))
-    lines = _Lines(view, asked)
+    lines = _Lines(view, load)
     found = [
         _pair(lines, block, first, second)
         for block in sorted({block for _, block in runs})
@@ -105,7 +85,6 @@ def pairs(view: EvaluationView, variant: str, asked: Asked) -> list[Pair]:
 
 
 def _record(row: dict[str, Any]) -> RequestRecord:
-    """Evaluations of earlier versions have no session, turn and clock."""
     return RequestRecord.model_validate({name: row[name] for name in (*TIMES, "text") if name in row})
 
 
@@ -126,19 +105,12 @@ def _took(record: RequestRecord) -> float:
 class _Lines:
     """Which line of the workload a request was, and its text where the workload still is what was measured."""
 
-    def __init__(self, view: EvaluationView, asked: Asked) -> None:
-        options = view.document.options
-        levels: list[Any] = [*options.rate] if options.rate else [*options.concurrency]
-        value = asked.rate if options.rate else asked.concurrency
-        known = not (options.sweep or options.trace or options.ramp) and value in levels
-        self._levels, self._number = len(levels), levels.index(value) if known else None
-        self._texts = _prompts(view) if known else []
+    def __init__(self, view: EvaluationView, load: Load) -> None:
+        self._options, self._load, self._texts = view.document.options, load, _prompts(view)
 
     def of(self, block: int, record: RequestRecord) -> tuple[int, str | None]:
-        if self._number is None or not self._texts:
-            return record.prompt, None
-        place = rotation.line(self._levels, block, self._number, record.prompt, len(self._texts))
-        return place, self._texts[place].turn(record.turn)
+        place = self._options.line(self._load, block, record.prompt, len(self._texts)) if self._texts else None
+        return (record.prompt, None) if place is None else (place, self._texts[place].turn(record.turn))
 
 
 def _prompts(view: EvaluationView) -> Sequence[workload.Prompt]:
@@ -157,11 +129,10 @@ Condition = tuple[str, str, Any]
 """(column, comparison, value) as Parquet filters have it."""
 
 
-def _read(view: EvaluationView, columns: Sequence[str], asked: Asked, also: Sequence[Condition]) -> Sequence[dict[str, Any]]:
-    load: Condition = ("concurrency", "==", asked.concurrency) if asked.rate is None else ("rate", "==", asked.rate)
+def _read(view: EvaluationView, columns: Sequence[str], load: Load, also: Sequence[Condition]) -> Sequence[dict[str, Any]]:
     file = latencies.file_of(view)
     status = file.stat()
-    return _rows(str(file), status.st_mtime_ns, status.st_size, tuple(columns), (load, *also))
+    return _rows(str(file), status.st_mtime_ns, status.st_size, tuple(columns), (("load", "==", load.key), *also))
 
 
 @lru_cache(maxsize=16)
@@ -171,6 +142,5 @@ def _rows(
     """Of a file as it is now. Nobody may change a row: a page asks for the same ones at every click."""
     import pyarrow.parquet
 
-    known = set(pyarrow.parquet.read_schema(file).names)  # evaluations of earlier versions have no rate
-    table = pyarrow.parquet.read_table(file, columns=[name for name in columns if name in known], filters=list(chosen))
+    table = pyarrow.parquet.read_table(file, columns=list(columns), filters=list(chosen))
     return tuple(table.to_pylist())

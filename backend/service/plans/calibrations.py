@@ -13,7 +13,7 @@ from backend.domain.model.facts import ModelCard, ModelFacts
 from backend.domain.needs import serving
 from backend.domain.planner import correction, roofline
 from backend.domain.planner.correction import Calibration
-from backend.domain.planner.roofline import Load, Speed
+from backend.domain.planner.roofline import ExpectedLoad, Speed
 from backend.domain.recipe.recipe import Recipe, Speculate
 from backend.domain.rules.facts import Facts
 from backend.hardware import probe
@@ -104,7 +104,7 @@ def acceptance(recipe: Recipe, level: Level) -> float | None:
 def _predicted(model: ModelCard, recipe: Recipe, facts: Facts, level: Level) -> Speed | None:
     """What would have been predicted for the load that was measured."""
     assert facts.device is not None
-    load = Load(
+    load = ExpectedLoad(
         input_tokens=max(1, round(level.input_tokens or 1)), output_tokens=max(1, round(level.output_tokens or 1)),
         concurrency=level.concurrency,
     )  # fmt: skip

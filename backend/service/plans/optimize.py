@@ -14,7 +14,7 @@ from backend.domain.needs import recovery
 from backend.domain.planner import estimate
 from backend.domain.planner.choose import Deployment, Goal
 from backend.domain.planner.estimate import Need
-from backend.domain.planner.roofline import Load
+from backend.domain.planner.roofline import ExpectedLoad
 from backend.domain.recipe import libraries
 from backend.domain.recipe.recipe import Prune, Quantize, Recipe
 from backend.domain.rules.plan import Plan, Verdict
@@ -52,7 +52,7 @@ class Preview(BaseModel):
 
 def preview(
     workspace: Workspace, source: str, recipe: Recipe, *, target: str = "local", goal: Goal | None = None,
-    load: Load | None = None, seed: int = 0,
+    load: ExpectedLoad | None = None, seed: int = 0,
 ) -> Preview:  # fmt: skip
     """Like `prepare`, and also for published models without weights. Raises what `prepare` raises."""
     model = models.facts(workspace, source)
@@ -94,7 +94,7 @@ def no_weights(model: PublishedModel) -> str:
 
 def prepare(
     workspace: Workspace, source: str, recipe: Recipe, *, target: str = "local", goal: Goal | None = None,
-    load: Load | None = None, seed: int = 0,
+    load: ExpectedLoad | None = None, seed: int = 0,
 ) -> Prepared:  # fmt: skip
     """Check everything that can be checked without starting. The job runs here whatever the target; `auto` or an instance is
     where the result is meant to be served, and the recipe must be valid there too.

@@ -13,7 +13,7 @@ from backend.domain.needs import serving
 from backend.domain.planner import estimate
 from backend.domain.planner.choose import Candidate, Choice, Goal, best, choose
 from backend.domain.planner.estimate import Context, Estimate
-from backend.domain.planner.roofline import Load
+from backend.domain.planner.roofline import ExpectedLoad
 from backend.domain.recipe.recipe import Recipe
 from backend.domain.rules import check
 from backend.domain.rules.facts import Facts
@@ -23,7 +23,7 @@ from backend.service.workspace import Workspace
 
 
 def estimate_on(
-    workspace: Workspace, model: ModelFacts, chosen: Recipe, target: str = "local", load: Load | None = None, *,
+    workspace: Workspace, model: ModelFacts, chosen: Recipe, target: str = "local", load: ExpectedLoad | None = None, *,
     acceptance: float | None = None, price_per_hour: float | None = None, probe: bool = True,
 ) -> Estimate:  # fmt: skip
     """The estimate on one target, corrected by an evaluation where this model was measured under this recipe on this machine.
@@ -38,7 +38,7 @@ def estimate_on(
     verdict = check.check(model, chosen, facts)
     if verdict.plan is None:
         raise ImpossibleStack(" ".join(reason.message for reason in verdict.reasons))
-    asked = load or Load()
+    asked = load or ExpectedLoad()
     context = _context(where, facts, asked, price_per_hour).model_copy(update={"acceptance": acceptance})
     if found := calibrations.calibrate(workspace, model, chosen, facts, asked.concurrency):
         context = context.model_copy(
@@ -48,8 +48,9 @@ def estimate_on(
 
 
 def candidates(
-    model: ModelFacts, chosen: Recipe, draft: ModelFacts | None, places: Sequence[Target], load: Load, goal: Goal | None = None
-) -> list[Candidate]:
+    model: ModelFacts, chosen: Recipe, draft: ModelFacts | None, places: Sequence[Target], load: ExpectedLoad,
+    goal: Goal | None = None,
+) -> list[Candidate]:  # fmt: skip
     """The recipe on each of these targets: valid with an estimate, or the reasons.
 
     With a goal, a recipe that states no tensor parallel degree is tried with every one the target has, and the best is kept.
@@ -57,7 +58,9 @@ def candidates(
     return [_candidate(model, chosen, where, targets.facts(where, model, draft), load, goal) for where in places]
 
 
-def _candidate(model: ModelFacts, chosen: Recipe, where: Target, facts: Facts, load: Load, goal: Goal | None) -> Candidate:
+def _candidate(
+    model: ModelFacts, chosen: Recipe, where: Target, facts: Facts, load: ExpectedLoad, goal: Goal | None
+) -> Candidate:
     verdict = check.check(model, chosen, facts, suggest=False)
     if verdict.plan is None:
         return Candidate(target=where.name, verdict=verdict, estimate=None)
@@ -68,17 +71,19 @@ def _candidate(model: ModelFacts, chosen: Recipe, where: Target, facts: Facts, l
     return Candidate(target=where.name, verdict=verdict, estimate=best(made, goal) if goal else made[0])
 
 
-def auto(workspace: Workspace, model: ModelFacts, chosen: Recipe, goal: Goal | None = None, load: Load | None = None) -> Choice:
+def auto(
+    workspace: Workspace, model: ModelFacts, chosen: Recipe, goal: Goal | None = None, load: ExpectedLoad | None = None
+) -> Choice:
     """The cheapest of the instances that fits and meets the goal, by our engines, with the others and why they lost."""
     draft = recipes.draft_of(workspace, model, chosen)
-    return _choice(_Question(model, chosen, draft, targets.hardwares(workspace), load or Load(), goal or Goal()))
+    return _choice(_Question(model, chosen, draft, targets.hardwares(workspace), load or ExpectedLoad(), goal or Goal()))
 
 
 class _Question:
     """What a choice depends on, the same where its content is the same: a page asks it anew at every click."""
 
     def __init__(
-        self, model: ModelFacts, chosen: Recipe, draft: ModelFacts | None, known: Hardwares, load: Load, goal: Goal
+        self, model: ModelFacts, chosen: Recipe, draft: ModelFacts | None, known: Hardwares, load: ExpectedLoad, goal: Goal
     ) -> None:
         self.model, self.chosen, self.draft, self.known, self.load, self.goal = model, chosen, draft, known, load, goal
         prices = tuple((row.name, row.sagemaker_usd_per_hour, row.price_as_of) for row in known.instances.values())
@@ -106,7 +111,7 @@ def settled(workspace: Workspace, model: ModelFacts, chosen: Recipe, target: str
     return winner.target if winner else "local"
 
 
-def _context(where: Target, facts: Facts, load: Load, price_per_hour: float | None) -> Context:
+def _context(where: Target, facts: Facts, load: ExpectedLoad, price_per_hour: float | None) -> Context:
     own = where.price_per_hour
     return Context(
         target=where.name, facts=facts, load=load, processor=targets.processor(where),

@@ -9,7 +9,7 @@ from backend.domain.machine.targets import Target
 from backend.domain.model.facts import ModelFacts
 from backend.domain.planner.choose import Choice, Deployment, Goal, Loser
 from backend.domain.planner.estimate import Estimate
-from backend.domain.planner.roofline import Load
+from backend.domain.planner.roofline import ExpectedLoad
 from backend.domain.recipe.recipe import Recipe
 from backend.domain.recipe.techniques import KERNELS
 from backend.domain.rules.plan import Verdict
@@ -41,7 +41,7 @@ def plannable(workspace: Workspace) -> list[str]:
 
 def look(
     workspace: Workspace, model: ModelFacts, chosen: Recipe, target: str = "local", goal: Goal | None = None,
-    load: Load | None = None, price_per_hour: float | None = None,
+    load: ExpectedLoad | None = None, price_per_hour: float | None = None,
 ) -> Outlook:  # fmt: skip
     """Measures nothing, so it is fast enough for a page.
 
@@ -56,7 +56,7 @@ def look(
     return Outlook(asked=target, target=target, checked_on=target, verdict=verdict, estimate=found)
 
 
-def _automatic(workspace: Workspace, model: ModelFacts, chosen: Recipe, goal: Goal | None, load: Load | None) -> Outlook:
+def _automatic(workspace: Workspace, model: ModelFacts, chosen: Recipe, goal: Goal | None, load: ExpectedLoad | None) -> Outlook:
     choice = planning.auto(workspace, model, chosen, goal, load)
     won = choice.winner
     cut = degree(chosen, won.tensor_parallel) if won else chosen
@@ -86,8 +86,9 @@ def _abilities(where: Target) -> tuple[int, int]:
 
 
 def deployment(
-    workspace: Workspace, model: ModelFacts, chosen: Recipe, target: str, goal: Goal | None = None, load: Load | None = None
-) -> Deployment | None:
+    workspace: Workspace, model: ModelFacts, chosen: Recipe, target: str, goal: Goal | None = None,
+    load: ExpectedLoad | None = None,
+) -> Deployment | None:  # fmt: skip
     """Where the result of a job is to be served: None for this machine, else the target, or the instance that `auto` chooses.
 
     Raises InvalidRecipe for a target that no job can be for, ImpossibleStack where the recipe is not valid there or nothing meets

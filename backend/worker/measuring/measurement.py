@@ -11,10 +11,11 @@ from backend.domain.errors import EndpointUnreachable, ServerFailed
 from backend.domain.evaluation.document import Level
 from backend.domain.jobs.jobs import EvaluateSpec
 from backend.domain.load import rotation, schedule
+from backend.domain.load.load import Load
 from backend.domain.load.records import Audit, LoadPlan, RequestRecord
 from backend.domain.workload.workload import Workload
 from backend.evaluate import load_plans
-from backend.evaluate.load_plans import Found, Load
+from backend.evaluate.load_plans import Found
 from backend.hardware import energy
 from backend.worker.measuring import disturbance as neighbours
 from backend.worker.measuring import runs
@@ -38,7 +39,7 @@ class Measurement:
         self.runs: dict[Key, list[Run]] = {}
         self.answers: dict[int, Answers] = {}
         """Variant -> its greedy answers."""
-        self.loads = load_plans.loads(spec.options)
+        self.loads = spec.options.loads
         self.swept: dict[int, list[Found]] = {}
         self.lost: dict[int, str] = {}
         """Variant -> what happened when its server went away in the middle."""
@@ -119,7 +120,7 @@ class Measurement:
 
     def _warm_levels(self) -> list[int]:
         """Streams: those of the closed loop, else some that an open loop is likely to come to."""
-        closed = self.loads[0].mode == "closed" and not self.spec.options.sweep
+        closed = self.loads[0].is_closed and not self.spec.options.sweep
         return list(self.spec.options.concurrency) if closed else [1, WARM_STREAMS]
 
     def levels(self, variant: int) -> list[Level]:
@@ -154,11 +155,9 @@ class Measurement:
         )
 
     def rows(self) -> Iterator[Measured]:
-        """All that was measured, level by level; an open loop's concurrency is that of its level."""
+        """All that was measured, level by level."""
         for variant, load in self._measured():
-            done = self.runs[variant, load]
-            streams = load_plans.streams(load, [run.audit for run in done])
-            yield Measured(variant, streams, _rate(load), [run.records for run in done])
+            yield Measured(variant, load, [run.records for run in self.runs[variant, load]])
 
     def _slot(self, slot: schedule.Slot, endpoint: Endpoint) -> None:
         load = self.loads[slot.level]
@@ -232,10 +231,6 @@ class Measurement:
             plan = plan.model_copy(update={"model": listed[0]})
         self._slots += 1
         return run_level(plan, self.channel.work / f"slot-{self._slots}")
-
-
-def _rate(load: Load) -> float | None:
-    return None if load.mode == "closed" else load.value
 
 
 def _streams(load: Load) -> int:

@@ -1,4 +1,4 @@
-"""Every request of an evaluation as one Parquet file: variant, concurrency, rate, block, the record's fields, its latencies.
+"""Every request of an evaluation as one Parquet file: variant, load (its key), block, the record's fields, its latencies.
 
 The requests of one load, of all variants, are one row group: a screen reads one load at a time. Latencies stand as figures of
 their own, so that nobody has to read every chunk of every answer for them.
@@ -12,21 +12,16 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 from backend.domain.evaluation.metrics import LIMITED, latency_ms
+from backend.domain.load.load import Load
 from backend.domain.load.records import RequestRecord
 
 
 class Measured(NamedTuple):
-    """One level of one variant: `runs` has a list of records a block. `rate` is None for a closed loop, 0 for a trace."""
+    """One level of one variant: `runs` has a list of records a block."""
 
     variant: int
-    concurrency: int
-    rate: float | None
+    load: Load
     runs: Sequence[Sequence[RequestRecord]]
-
-    @property
-    def load(self) -> tuple[float, int]:
-        """The same for every variant: in an open loop each comes to a concurrency of its own."""
-        return (0.0, self.concurrency) if self.rate is None else (1.0 + self.rate, 0)
 
 
 def write_records(path: Path, names: Sequence[str], measured: Iterable[Measured]) -> None:
@@ -43,7 +38,7 @@ def write_records(path: Path, names: Sequence[str], measured: Iterable[Measured]
 def _rows(names: Sequence[str], level: Measured) -> Iterator[dict[str, Any]]:
     """A latency is None where the request gave none, and where it failed."""
     for block, requests in enumerate(level.runs):
-        head = {"variant": names[level.variant], "concurrency": level.concurrency, "rate": level.rate, "block": block}
+        head = {"variant": names[level.variant], "load": level.load.key, "block": block}
         for record in requests:
             latencies = {name: latency_ms(name, record) for name in LIMITED}
             yield {**head, **record.model_dump(mode="json"), **latencies}
@@ -53,7 +48,7 @@ def _schema() -> Any:
     """The same for every load, whichever fields are empty there."""
     import pyarrow
 
-    head = {"variant": str, "concurrency": int, "rate": float, "block": int}
+    head = {"variant": str, "load": str, "block": int}
     fields = {name: _plain(field.annotation) for name, field in RequestRecord.model_fields.items()}
     kinds = {str: pyarrow.string(), int: pyarrow.int64(), float: pyarrow.float64(), bool: pyarrow.bool_()}
     kinds[tuple] = pyarrow.list_(pyarrow.float64())

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from backend.domain.evaluation.document import EvaluateOptions, Evaluation, Level
-from backend.domain.load import pairing, rotation
+from backend.domain.load import pairing
 from backend.domain.load.records import RequestRecord
 from backend.domain.workload.workload import Workload
-from backend.present.report import Extras, Pair, Spread, gather, load_of, spreads
+from backend.present.report import Extras, Pair, Spread, gather, spreads
 from backend.worker.measuring.measurement import Measurement
 from backend.worker.measuring.records import Measured
 
@@ -27,7 +27,7 @@ class InMemory:
 
     def __init__(self, names: Sequence[str], rows: Sequence[Measured], workload: Workload, options: EvaluateOptions) -> None:
         self._names, self._workload, self._options = names, workload, options
-        self._runs = {(names[row.variant], _load(row)): row.runs for row in rows}
+        self._runs = {(names[row.variant], row.load): row.runs for row in rows}
 
     def spreads(self, level: Level, names: Sequence[str]) -> dict[str, dict[str, Spread]]:
         return spreads({name: [record for run in self._of(name, level) for record in run] for name in names})
@@ -41,19 +41,10 @@ class InMemory:
                 yield block, self._prompt(level, block, record), record.text, other.text
 
     def _of(self, name: str, level: Level) -> Runs:
-        return self._runs.get((name, load_of(level)), ())
+        return self._runs.get((name, level.load), ())
 
     def _prompt(self, level: Level, block: int, record: RequestRecord) -> str | None:
         """None of a search, a ramp or a trace, where lines are not turned."""
-        options = self._options
-        levels: list[float] = [*options.rate] if options.rate else [*options.concurrency]
-        value = level.rate if options.rate else level.concurrency
-        if options.sweep or options.trace or options.ramp or value not in levels:
-            return None
         lines = self._workload.prompts
-        place = rotation.line(len(levels), block, levels.index(value), record.prompt, len(lines))
-        return lines[place].turn(record.turn)
-
-
-def _load(row: Measured) -> tuple[float | None, int]:
-    return (None, row.concurrency) if row.rate is None else (row.rate, 0)
+        place = self._options.line(level.load, block, record.prompt, len(lines))
+        return None if place is None else lines[place].turn(record.turn)

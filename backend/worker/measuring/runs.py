@@ -9,9 +9,8 @@ from backend.domain.evaluation.document import EvaluateOptions, Level
 from backend.domain.evaluation.energy import added
 from backend.domain.evaluation.metrics import summarise
 from backend.domain.evaluation.prices import Pricing
+from backend.domain.load.load import Load
 from backend.domain.load.records import Audit, Disturbance, RequestRecord
-from backend.evaluate import load_plans
-from backend.evaluate.load_plans import Load
 from backend.worker.measuring import disturbance as neighbours
 
 
@@ -30,7 +29,7 @@ def level(load: Load, runs: Sequence[Run], options: EvaluateOptions) -> Level:
     """All its runs as one level, with who disturbed them most and the energy they took."""
     audits = [run.audit for run in runs]
     made = summarise(
-        load_plans.streams(load, audits),
+        load,
         [run.records for run in runs],
         audits,
         pricing=pricing(options),

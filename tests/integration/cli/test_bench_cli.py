@@ -58,15 +58,15 @@ def test_what_is_wrong_is_said_in_one_sentence_before_anything_is_sent(tmp_path:
 def test_rates_are_levels_of_the_contract_with_their_rate(exact: str, tmp_path: Path) -> None:
     options = ["--rate", "20,40", "--poisson", "--requests", 10, "--warmup-seconds", 0.2, "--max-tokens", 4]
     found = levels(tmp_path, exact, *options)
-    assert [(level["mode"], level["rate"], level["requests"], level["errors"]) for level in found] == [
-        ("rate", 20.0, 10, {}), ("rate", 40.0, 10, {}),
-    ]  # fmt: skip
+    assert [(level["load"], level["requests"], level["errors"]) for level in found] == [
+        ({"mode": "rate", "value": rate}, 10, {}) for rate in (20, 40)
+    ]
     assert all(level["concurrency"] >= 1 and level["ttft_ms"]["p50"] >= 5 for level in found)
 
 
 def test_a_ramp_and_chat_sessions_of_a_built_in_workload(exact: str, tmp_path: Path) -> None:
     (level,) = levels(tmp_path, exact, "--ramp", "0:40", "--seconds", 0.5, "--workload", "chat", "--chat", "--max-tokens", 4)
-    assert (level["mode"], level["rate"], level["steady_output_tokens_per_s"]) == ("ramp", 40.0, None)
+    assert (level["load"], level["steady_output_tokens_per_s"]) == ({"mode": "ramp", "value": 40}, None)
     assert level["requests"] > 10  # ten conversations, and their further turns
 
 

@@ -15,6 +15,7 @@ from backend.cli.verbs.evaluate import summary
 from backend.domain.errors import GateFailed, InvalidWorkload
 from backend.domain.evaluation.document import Evaluation
 from backend.domain.jobs.jobs import JobState
+from backend.domain.load.load import Load
 from backend.service import Workspace
 from backend.service.evaluations import evaluations
 from backend.service.jobs import supervisors
@@ -52,9 +53,11 @@ def test_rates_are_compared_rate_by_rate_on_a_kept_copy_of_the_workload(home: Wo
     with running("exact_server.py", "--ttft-ms", 10, "--rate", 400) as a, running("exact_server.py", "--ttft-ms", 40) as b:
         document, folder = evaluated(home, [a, b], rate=(20.0, 60.0), requests=6, repeats=2, workload=str(mine))
     mine.unlink()
-    assert [[level.key for level in result.levels] for result in document.variants] == [["20 requests/s", "60 requests/s"]] * 2
-    assert {(row.rate, row.mode) for row in document.comparison} == {(20.0, "rate"), (60.0, "rate")}
-    slower = next(row for row in document.comparison if row.metric == "ttft_ms_p50" and row.rate == 20)
+    assert [[level.load.words for level in result.levels] for result in document.variants] == [
+        ["20 requests/s", "60 requests/s"]
+    ] * 2
+    assert {row.load for row in document.comparison} == {Load("rate", 20), Load("rate", 60)}
+    slower = next(row for row in document.comparison if row.metric == "ttft_ms_p50" and row.load.value == 20)
     assert slower.ratio is not None
     assert slower.ratio > 1
     kept = Path(document.options.workload)

@@ -12,6 +12,7 @@ import pytest
 from backend.domain.errors import EndpointUnreachable
 from backend.domain.evaluation.document import Level
 from backend.domain.evaluation.metrics import summarise
+from backend.domain.load.load import Load
 from backend.domain.load.records import Audit, LoadPlan, RequestRecord
 from backend.evaluate.load import check_endpoint, models, run_level
 from tests.fakes.running import ask, running, write_prompts
@@ -26,10 +27,10 @@ def server() -> Iterator[str]:
 
 
 def run(url: str, fault: str, folder: Path, **changed: Any) -> tuple[list[RequestRecord], Audit, Level]:
-    fields = {"concurrency": 2, "requests": 4, "warmup_requests": 1, "timeout_s": 30.0, "prompts": write_prompts(folder)}
+    fields = {"load": Load("closed", 2), "requests": 4, "warmup_requests": 1, "timeout_s": 30.0, "prompts": write_prompts(folder)}
     plan = LoadPlan(**({"url": url, "model": fault} | fields | changed))
     records, audit = run_level(plan, folder / "level")
-    return records, audit, summarise(plan.concurrency, [records], [audit], pricing=None, acceptance=None)
+    return records, audit, summarise(plan.load, [records], [audit], pricing=None, acceptance=None)
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ import pytest
 
 from backend.domain.errors import InvalidWorkload, WorkError
 from backend.domain.evaluation.metrics import steady_window
+from backend.domain.load.load import Load
 from backend.domain.load.records import LoadPlan
 from backend.evaluate.load import read_level, run_level
 from backend.settings import CHECKOUT
@@ -35,7 +36,7 @@ def exact() -> Iterator[str]:
 
 
 def plan(url: str, folder: Path, **changed: Any) -> LoadPlan:
-    fields = {"model": "exact", "concurrency": 4, "requests": 8, "warmup_requests": 1, "max_tokens": 16}
+    fields = {"model": "exact", "load": Load("closed", 4), "requests": 8, "warmup_requests": 1, "max_tokens": 16}
     return LoadPlan(**({"url": url, "prompts": write_prompts(folder)} | fields | changed))
 
 
@@ -85,7 +86,6 @@ def test_the_audit_tells_what_the_run_and_the_reading_cost(exact: str, tmp_path:
     assert audit.parse_cpu_s > 0
     assert 0 <= audit.loop_lag_ms_p50 <= audit.loop_lag_ms_p99 <= audit.loop_lag_ms_max
     assert 0 <= audit.coalesced_share <= 1
-    assert audit.concurrency == 4
     assert audit.versions["uvloop"]
 
 
@@ -175,9 +175,8 @@ def test_the_module_runs_a_plan_file_by_itself(exact: str, tmp_path: Path):
     (tmp_path / "plan.json").write_text(plan(exact, tmp_path).model_dump_json())
     done = module(str(tmp_path / "plan.json"), str(tmp_path / "out"))
     assert (done.returncode, done.stderr) == (0, "")
-    records, audit = read_level(tmp_path / "out")
+    records, _ = read_level(tmp_path / "out")
     assert len(records) == 12
-    assert audit.concurrency == 4
 
 
 @pytest.mark.parametrize(
@@ -189,7 +188,7 @@ def test_the_module_runs_a_plan_file_by_itself(exact: str, tmp_path: Path):
     ],
 )
 def test_the_module_says_in_one_sentence_what_is_wrong(tmp_path: Path, document: dict[str, Any], code: int, words: str):
-    fields = {"model": "m", "concurrency": 1, "requests": 1, "prompts": write_prompts(tmp_path)}
+    fields = {"model": "m", "load": {"mode": "closed", "value": 1}, "requests": 1, "prompts": write_prompts(tmp_path)}
     (tmp_path / "plan.json").write_text(json.dumps(fields | document))
     done = module(str(tmp_path / "plan.json"), str(tmp_path / "out"))
     assert done.returncode == code

@@ -9,6 +9,7 @@ import psutil
 import pytest
 
 from backend.domain.errors import WorkError
+from backend.domain.load.load import Load
 from backend.domain.load.records import LoadPlan, RequestRecord
 from backend.evaluate.load import run_level
 from benchmarks.load_scale import LONG_PROMPT
@@ -22,7 +23,7 @@ READER = "backend.evaluate.load.reader"
 
 
 def plan(url: str, folder: Path, *rows: dict[str, Any], **changed: Any) -> LoadPlan:
-    fields = {"model": "ok", "endpoint": "chat", "concurrency": 2, "requests": 4, "warmup_requests": 0}
+    fields = {"model": "ok", "endpoint": "chat", "load": Load("closed", 2), "requests": 4, "warmup_requests": 0}
     return LoadPlan(**({"url": url, "prompts": write_prompts(folder, *rows)} | fields | changed))
 
 
@@ -54,7 +55,7 @@ def test_of_an_answer_of_16000_tokens_each_one_is_kept(tmp_path: Path) -> None:
 def test_a_session_of_long_turns_carries_all_of_it_along(tmp_path: Path) -> None:
     turns = [LONG_PROMPT, "and then", "and then"]
     with running("broken_server.py") as url:
-        records, _ = run_level(plan(url, tmp_path, {"turns": turns}, concurrency=1, requests=3), tmp_path / "level")
+        records, _ = run_level(plan(url, tmp_path, {"turns": turns}, load=Load("closed", 1), requests=3), tmp_path / "level")
         seen = ask(f"{url}/seen")
     assert [record.turn for record in records] == [0, 1, 2]
     assert [part["content"] for part in seen[2]["messages"]] == [LONG_PROMPT, SAID, "and then", SAID, "and then"]

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from backend.domain.evaluation.document import Speculation, Variant
+from backend.domain.load.load import Load
 from backend.domain.load.records import LoadPlan
 from backend.domain.recipe.recipe import Serving
 from backend.evaluate.load import run_level
@@ -29,7 +30,7 @@ def test_drafts_are_accepted_at_both_temperatures(
         for temperature in (0.0, 1.0):
             before = server.metrics()
             plan = LoadPlan(
-                url=server.url, model=server.served_name, concurrency=4, requests=32, warmup_requests=0, max_tokens=48,
+                url=server.url, model=server.served_name, load=Load("closed", 4), requests=32, warmup_requests=0, max_tokens=48,
                 prompts=str(ASSETS / "workloads" / "starter-code.jsonl"), temperature=temperature,
             )  # fmt: skip
             records, _ = run_level(plan, tmp_path / f"level-{temperature}")

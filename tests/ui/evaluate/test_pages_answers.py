@@ -10,6 +10,7 @@ import pytest
 from app.results import requests as requests_view
 from backend.cli.verbs.evaluate import summary
 from backend.domain.evaluation.document import EvaluateOptions, Evaluation, Quality
+from backend.domain.load.load import Load
 from backend.domain.load.records import RequestRecord
 from backend.domain.workload import workload
 from backend.evaluate.report import tables
@@ -48,7 +49,7 @@ def talks(tmp_path: Path) -> workload.Workload:
 def document(talks: workload.Workload, tmp_path: Path) -> Evaluation:
     made = simulated.evaluation(names=NAMES, speeds=(1.0, 1.3), repeats=2, levels=(2,))
     options = EvaluateOptions(rate=(RATE,), repeats=2, workload=str(tmp_path / "talks.jsonl"))
-    levels = [[level.model_copy(update={"mode": "rate", "rate": RATE}) for level in result.levels] for result in made.variants]
+    levels = [[level.model_copy(update={"load": Load("rate", RATE)}) for level in result.levels] for result in made.variants]
     variants = [result.model_copy(update={"levels": own}) for result, own in zip(made.variants, levels, strict=True)]
     return made.model_copy(update={"variants": variants, "options": options, "workload": talks.about(), "comparison": []})
 
@@ -56,7 +57,7 @@ def document(talks: workload.Workload, tmp_path: Path) -> Evaluation:
 def runs() -> list[Measured]:
     """The baseline twice as sent; the variant once in each order."""
     orders = (("as sent", "as sent"), ("the second first", "as sent"))
-    return [Measured(v, 2, RATE, [run(order, NAMES[v]) for order in own]) for v, own in enumerate(orders)]
+    return [Measured(v, Load("rate", RATE), [run(order, NAMES[v]) for order in own]) for v, own in enumerate(orders)]
 
 
 def keep(home: Workspace, document: Evaluation, folder: Path) -> str:

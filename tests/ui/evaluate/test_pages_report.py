@@ -10,6 +10,7 @@ from streamlit.testing.v1 import AppTest
 from backend.cli.main import main
 from backend.domain.errors import NotFound
 from backend.domain.limits.slo import Slo
+from backend.domain.load.load import Load
 from backend.domain.what_if.costs import WhatIf
 from backend.service import Workspace
 from backend.service.evaluations import evaluations, imported, reports
@@ -25,7 +26,7 @@ def stored(home: Workspace, tmp_path: Path) -> str:
     """An evaluation with its single requests and without a report."""
     document = simulated.evaluation(names=("original", "w8a8"), speeds=(1.0, 1.31), repeats=2, levels=(1, 4))
     rows = [
-        Measured(v, c, None, [[record(n, n % c, f"answer {v * n}") for n in range(4 * c)] for _ in range(2)])
+        Measured(v, Load("closed", c), [[record(n, n % c, f"answer {v * n}") for n in range(4 * c)] for _ in range(2)])
         for v in range(2)
         for c in (1, 4)
     ]

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.domain.errors import EndpointUnreachable, InvalidWorkload, RequestError
+from backend.domain.load.load import Load
 from backend.domain.load.records import LoadPlan
 from backend.evaluate.load import sse
 from backend.evaluate.load.audit import audit
@@ -46,7 +47,7 @@ def exchange(*reads: bytes, status: str = "done", head: bytes = HEAD) -> Exchang
 
 
 def plan(**changed: Any) -> LoadPlan:
-    return LoadPlan(**({"url": "http://h:1", "model": "m", "concurrency": 2, "requests": 4, "prompts": "p"} | changed))
+    return LoadPlan(**({"url": "http://h:1", "model": "m", "load": Load("closed", 2), "requests": 4, "prompts": "p"} | changed))
 
 
 def test_each_content_chunk_has_the_time_of_its_read_and_its_running_count():

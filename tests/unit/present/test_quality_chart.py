@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from backend.domain.evaluation.document import Evaluation, Level
+from backend.domain.load.load import Load
 from backend.present.charts import alt
 from backend.present.charts import evaluation as charts
 from tests.simulated import evaluation, level, price, quality, result
@@ -21,11 +22,11 @@ def of(*levels: list[Level]) -> Evaluation:
 
 
 def at_rate(rate: float, under_way: int) -> Level:
-    return level(under_way, mode="rate", rate=rate)
+    return level(under_way, load=Load("rate", rate))
 
 
-def series(document: Evaluation, key: int | str | None = None) -> list[str]:
-    return [str(row["Series"]) for row in alt.rows(charts.quality_speed(document, key))]
+def series(document: Evaluation, load: Load | None = None) -> list[str]:
+    return [str(row["Series"]) for row in alt.rows(charts.quality_speed(document, load))]
 
 
 def test_a_variant_cut_short_is_drawn_at_the_highest_load_that_all_have() -> None:
@@ -70,9 +71,9 @@ def test_quality_not_measured_and_not_measured_at_this_load_are_two_things(kl: f
     cut = of([level(1), level(4)], [level(1)])
     if kl is None:
         cut = cut.model_copy(update={"variants": [cut.variants[0], cut.variants[1].model_copy(update={"quality": None})]})
-    said = charts.alt(charts.quality_speed(cut, 4))
+    said = charts.alt(charts.quality_speed(cut, Load("closed", 4)))
     assert said.endswith("; Not measured at this load: b." if kl else "; Quality not measured: b.")
-    nowhere = charts.alt(charts.quality_speed(cut, 99))
+    nowhere = charts.alt(charts.quality_speed(cut, Load("closed", 99)))
     assert nowhere.endswith(
         "Not measured at this load: a, b." if kl else "Not measured at this load: a; Quality not measured: b."
     )

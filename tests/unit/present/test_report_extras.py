@@ -13,6 +13,7 @@ import pytest
 from backend.domain.evaluation.document import EvaluateOptions, Evaluation, SloCheck
 from backend.domain.evaluation.metrics import steady_window
 from backend.domain.limits.slo import Slo
+from backend.domain.load.load import Load
 from backend.domain.load.records import RequestRecord
 from backend.domain.what_if.costs import ApiPrice, WhatIf, within
 from backend.domain.workload.workload import parse
@@ -57,7 +58,7 @@ def requests(document: Evaluation, *, answers: Sequence[str] = ("the same words"
     names = [variant.name for variant in document.variants]
     options = EvaluateOptions(concurrency=(1, 4, 16), repeats=2)
     rows = [
-        Measured(v, c, None, [[record(n, n % c, answers[min(v, 1)]) for n in range(4 * c)] for _ in range(2)])
+        Measured(v, Load("closed", c), [[record(n, n % c, answers[min(v, 1)]) for n in range(4 * c)] for _ in range(2)])
         for v in range(len(names))
         for c in options.concurrency
     ]
@@ -78,7 +79,7 @@ def whole() -> Extras:
         limits=Slo(ttft_p95_ms=200), request_limits={"ttft_ms": 60.0}, per_hour=2.0, discount=0.25, price_source="a list",
         api=ApiPrice(per_million_input=0.1, per_million_output=0.4), requests_a_month=1e6,
     )  # fmt: skip
-    counted = tuple(Within(variant=r.name, key=4, within=30, of=40) for r in document.variants)
+    counted = tuple(Within(variant=r.name, load=Load("closed", 4), within=30, of=40) for r in document.variants)
     return Extras(requests=requests(document), what_if=asked, goodput=counted, imported=(imported(CONCURRENT), imported(*BENCH)))
 
 
@@ -177,7 +178,11 @@ def test_a_large_evaluation_stays_a_small_file() -> None:
     levels = [2**n for n in range(6)]
     results = [result(f"variant {n}", [level(c, 1 + n / 50, repeats=3, seed=n) for c in levels]) for n in range(40)]
     document = evaluation().model_copy(update={"variants": results, "comparison": []})
-    rows = [Measured(v, c, None, [[record(n, n % c, "word " * 2000) for n in range(20 * c)]]) for v in (0, 1) for c in (1, 8, 32)]
+    rows = [
+        Measured(v, Load("closed", c), [[record(n, n % c, "word " * 2000) for n in range(20 * c)]])
+        for v in (0, 1)
+        for c in (1, 8, 32)
+    ]
     found = gather(document, InMemory([r.name for r in results], rows, LINES, document.options))
     text = render(document, Extras(requests=found))
     assert len(text.encode()) < 9_000_000

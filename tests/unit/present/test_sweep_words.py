@@ -8,6 +8,7 @@ import pytest
 
 from backend.domain.evaluation.document import EvaluateOptions, Evaluation, Level, SloCheck
 from backend.domain.limits.objective import Verdict
+from backend.domain.load.load import Load
 from backend.evaluate.report.report import render
 from backend.present.words.search import MEANING, goal, is_search, rows, sentences
 from tests.simulated import evaluation, level, quality, result
@@ -65,7 +66,7 @@ def test_one_sentence_a_variant(levels: list[Level], said: str) -> None:
 
 def test_a_rate_and_several_limits_are_said_in_their_units() -> None:
     both = ("ttft_p95<=0.3s", "latency_p99<=2s")
-    at_rate = tried(3, "kept", "highest", objectives=both, mode="rate", rate=7.5)
+    at_rate = tried(3, "kept", "highest", objectives=both, load=Load("rate", 7.5))
     assert "TTFT p95 at most 300 ms and client latency p99 at most 2000 ms is 7.5 requests/s" in sentences(search([at_rate]))[0]
     assert goal(("itl_p90<=12.5ms",)) == "TPOT p90 at most 12.5 ms"
 

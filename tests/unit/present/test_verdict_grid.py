@@ -12,12 +12,14 @@ from app.results import chart_grid
 from backend.domain.evaluation.comparison import SIGNIFICANCE, compare
 from backend.domain.evaluation.document import Comparison, Evaluation
 from backend.domain.evaluation.verdict import outcome
+from backend.domain.load.load import Load
 from backend.present.words.grid import GridCell, grid
 from tests.simulated import evaluation, level, result
 
 
-def cells(document: Evaluation, name: str) -> dict[int, GridCell]:
-    return next(row.cells for row in grid(document) if row.name == name)
+def cells(document: Evaluation, name: str) -> dict[int | float, GridCell]:
+    """By streams."""
+    return next({load.value: cell for load, cell in row.cells.items()} for row in grid(document) if row.name == name)
 
 
 def compared(**fields: Any) -> Evaluation:
@@ -63,7 +65,7 @@ def test_too_few_repeats_and_levels_without_a_rival_have_no_verdict() -> None:
     lonely = [result("original", [level(4)]), result("other", [level(8)])]
     alone = document.model_copy(update={"variants": lonely, "comparison": compare(lonely)})
     assert cells(alone, "other")[8].words.endswith("tokens/s")
-    table = chart_grid.across(grid(alone), [4, 8])
+    table = chart_grid.across(grid(alone), [Load("closed", n) for n in (4, 8)])
     assert table[1]["4 streams"] == "–"
 
 
@@ -81,7 +83,7 @@ def test_a_latency_that_was_decided_the_other_way_is_not_hidden() -> None:
 @given(st.floats(0.01, 100), st.floats(1.0001, 3), st.floats(0, 1))
 def test_the_word_is_the_tests_and_the_interval_encloses_the_factor(ratio: float, width: float, p: float) -> None:
     row = Comparison(
-        concurrency=4, metric="output_tokens_per_s", baseline="original", variant="other",
+        load=Load("closed", 4), metric="output_tokens_per_s", baseline="original", variant="other",
         ratio=ratio, ci95=(ratio / width, ratio * width), p_value=p, why=None, outcome=outcome(p <= SIGNIFICANCE, ratio > 1),
     )  # fmt: skip
     cell = cells(compared().model_copy(update={"comparison": [row]}), "other")[4]
@@ -92,7 +94,7 @@ def test_the_word_is_the_tests_and_the_interval_encloses_the_factor(ratio: float
 
 def test_a_grid_of_many_levels_goes_down_the_page_with_quality_first_and_inert_names() -> None:
     document = evaluation(names=["original", "**w** $x$"], speeds=[1, 2], levels=[1, 2, 4, 8, 16])
-    first, *rest = chart_grid.down(grid(document), [1, 2, 4, 8, 16])
+    first, *rest = chart_grid.down(grid(document), [Load("closed", n) for n in (1, 2, 4, 8, 16)])
     assert first[chart_grid.CONCURRENCY] == "**Quality**"
     assert [row[chart_grid.CONCURRENCY] for row in rest] == ["1 stream", "2 streams", "4 streams", "8 streams", "16 streams"]
     assert r"\*\*w\*\* \$x\$" in first

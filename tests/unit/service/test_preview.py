@@ -14,7 +14,7 @@ from backend.domain.errors import ImpossibleStack, InvalidRecipe, UnknownModel
 from backend.domain.model.facts import ModelFacts
 from backend.domain.planner import correction
 from backend.domain.planner.choose import Goal, for_job
-from backend.domain.planner.roofline import Load, Speed
+from backend.domain.planner.roofline import ExpectedLoad, Speed
 from backend.domain.recipe import recipe
 from backend.domain.recipe.recipe import Recipe
 from backend.hardware import speed
@@ -54,9 +54,9 @@ def test_a_measurement_of_the_same_model_recipe_and_machine_corrects_the_estimat
     opened: Workspace,
 ) -> None:
     measured.probed(opened)
-    before = preview.look(opened, starter(opened), W8A8, load=Load(concurrency=4)).estimate
+    before = preview.look(opened, starter(opened), W8A8, load=ExpectedLoad(concurrency=4)).estimate
     made = measured.store(opened)
-    after = preview.look(opened, starter(opened), W8A8, load=Load(concurrency=4)).estimate
+    after = preview.look(opened, starter(opened), W8A8, load=ExpectedLoad(concurrency=4)).estimate
     assert before is not None and before.calibration is None and after is not None
     held = after.calibration
     assert held is not None and held.evaluation == "e-measured" and held.measured_at == made.measured_at
@@ -167,7 +167,7 @@ def test_a_choice_is_made_once_for_the_same_question_and_anew_for_other_prices(o
     dear = targets.hardwares(opened)
     row = dear.instances[first.winner.target].model_copy(update={"sagemaker_usd_per_hour": 1000.0})
     other = dear._replace(instances={**dear.instances, row.name: row})
-    asked = planning._Question(known(LLAMA), AWQ, None, other, Load(), Goal())
+    asked = planning._Question(known(LLAMA), AWQ, None, other, ExpectedLoad(), Goal())
     assert planning._choice(asked).winner != first.winner
 
 

@@ -15,6 +15,7 @@ from backend.domain.evaluation.comparison import HEADLINE, compare, higher_is_be
 from backend.domain.evaluation.document import Comparison, Level, Quality
 from backend.domain.evaluation.verdict import outcome
 from backend.domain.figures import times
+from backend.domain.load.load import Load
 from backend.present.words.verdicts import quality_cost, sentence, verdict, verdicts
 from tests.properties import examples
 from tests.simulated import aa_results, evaluation, level, quality, result
@@ -107,7 +108,7 @@ def test_a_real_difference_is_found_in_most_evaluations() -> None:
 
 def test_each_level_has_its_own_verdict_on_each_headline_metric() -> None:
     rows = evaluation().comparison
-    assert [(row.concurrency, row.metric) for row in rows if row.variant == "w8a8"] == [
+    assert [(row.load.value, row.metric) for row in rows if row.variant == "w8a8"] == [
         (c, m) for c in (1, 4, 16) for m in METRICS
     ]
     assert {row.baseline for row in rows} == {"original"}
@@ -216,8 +217,8 @@ def test_factors_far_from_one_stay_readable() -> None:
 
 def _row(metric: str, ratio: float, interval: tuple[float, float], p: float) -> Comparison:
     return Comparison(
-        concurrency=4, metric=metric, baseline="original", variant="w8a8", ratio=ratio, ci95=interval, p_value=p, why=None,
-        outcome=outcome(p <= 0.05, (ratio > 1) == higher_is_better(metric)),
+        load=Load("closed", 4), metric=metric, baseline="original", variant="w8a8", ratio=ratio, ci95=interval, p_value=p,
+        why=None, outcome=outcome(p <= 0.05, (ratio > 1) == higher_is_better(metric)),
     )  # fmt: skip
 
 
@@ -256,4 +257,4 @@ def test_a_reason_that_holds_for_every_metric_is_said_once() -> None:
 
 def test_there_is_one_sentence_a_variant_and_level() -> None:
     found = verdicts(evaluation())
-    assert [(v.variant, v.concurrency) for v in found] == [(n, c) for n in ("w8a8", "draft", "w8a8-draft") for c in (1, 4, 16)]
+    assert [(v.variant, v.load.value) for v in found] == [(n, c) for n in ("w8a8", "draft", "w8a8-draft") for c in (1, 4, 16)]

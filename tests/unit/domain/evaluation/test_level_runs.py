@@ -11,10 +11,11 @@ from backend.channel import JobChannel
 from backend.domain.evaluation.document import EvaluateOptions, Level, Variant
 from backend.domain.jobs.jobs import EvaluateSpec
 from backend.domain.limits.objective import Check
+from backend.domain.load.load import Load
 from backend.domain.load.records import Audit, Disturbance, RequestRecord
 from backend.domain.workload.workload import Workload
 from backend.evaluate import load_plans
-from backend.evaluate.load_plans import Found, Load
+from backend.evaluate.load_plans import Found
 from backend.worker.measuring import runs
 from backend.worker.measuring.measurement import Measurement
 from backend.worker.measuring.runs import Run
@@ -35,7 +36,7 @@ def run(disturbance: Disturbance = QUIET, **changed: Any) -> Run:
     )  # fmt: skip
     audit = Audit(
         wall_s=1.0, cpu_s=0.1, parse_cpu_s=0.1, loop_lag_ms_p50=0.0, loop_lag_ms_p99=0.0, loop_lag_ms_max=0.0,
-        coalesced_share=0.0, concurrency=1, achieved_concurrency=1.0, steady_start=None, steady_end=None, usage="continuous",
+        coalesced_share=0.0, achieved_concurrency=1.0, steady_start=None, steady_end=None, usage="continuous",
         client_limited=False,
     )  # fmt: skip
     made = Run([record], audit, disturbance, None, None)
@@ -104,4 +105,4 @@ def test_a_busy_machine_is_told_of_a_search_too(tmp_path: Path, kind: Any, said:
     told = measurement.disturbed()
     assert told is None if said is None else said in str(told)
     assert [(level.concurrency, level.repeats) for level in measurement.levels(0)] == [(1, 1), (2, 2)]
-    assert [(row.concurrency, len(row.runs)) for row in measurement.rows()] == [(1, 1), (2, 2)]
+    assert [(row.load.value, len(row.runs)) for row in measurement.rows()] == [(1, 1), (2, 2)]

@@ -13,6 +13,7 @@ from scipy import stats
 from backend.domain.evaluation.ends_in_loop import is_looping
 from backend.domain.evaluation.metrics import prefill_share, steady_window, summarise, summary, tokens_between, tpot_s
 from backend.domain.evaluation.prices import Pricing
+from backend.domain.load.load import Load
 from backend.domain.load.records import Audit, LoadPlan, RequestRecord
 from backend.domain.maths.intervals import mean_ci95, percentile
 
@@ -54,14 +55,14 @@ def failed(status: str, start: float = 100.0, **changed: Any) -> RequestRecord:
 
 def audit(**changed: Any) -> Audit:
     fields: dict[str, Any] = dict.fromkeys(("loop_lag_ms_p50", "loop_lag_ms_p99", "loop_lag_ms_max", "coalesced_share"), 0.0)
-    fields |= {"wall_s": 1.0, "cpu_s": 0.1, "parse_cpu_s": 0.1, "concurrency": 1, "achieved_concurrency": 1.0}
+    fields |= {"wall_s": 1.0, "cpu_s": 0.1, "parse_cpu_s": 0.1, "achieved_concurrency": 1.0}
     fields |= {"steady_start": None, "steady_end": None, "usage": "continuous", "client_limited": False}
     return Audit(**(fields | changed))
 
 
 def level(*repeats: list[RequestRecord], **changed: Any):
     options = {"pricing": None, "acceptance": None} | changed
-    return summarise(1, repeats, [audit() for _ in repeats], **options)
+    return summarise(Load("closed", 1), repeats, [audit() for _ in repeats], **options)
 
 
 def test_one_answer_gives_the_defined_latencies():
@@ -191,7 +192,7 @@ def test_acceptance_is_accepted_over_drafted():
 
 def test_one_client_limited_repeat_marks_the_level_and_says_why():
     audits = [audit(), audit(client_limited=True, reason="too slow")]
-    found = summarise(1, [[answer()], [answer()]], audits, pricing=None, acceptance=None)
+    found = summarise(Load("closed", 1), [[answer()], [answer()]], audits, pricing=None, acceptance=None)
     assert found.client_limited
     assert found.audit.reasons == ("too slow",)
 
@@ -293,4 +294,4 @@ def test_looping_is_what_its_definition_says(before: str, cycle: str, times: int
 )
 def test_an_impossible_plan_is_refused(wrong: dict[str, Any], words: str):
     with pytest.raises(ValueError, match=words):
-        LoadPlan(**({"url": "http://host:1", "model": "m", "concurrency": 1, "requests": 1, "prompts": "p"} | wrong))
+        LoadPlan(**({"url": "http://host:1", "model": "m", "load": Load("closed", 1), "requests": 1, "prompts": "p"} | wrong))

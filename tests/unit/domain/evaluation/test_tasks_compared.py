@@ -7,7 +7,7 @@ import io
 
 import pytest
 
-from backend.domain.evaluation.document import Evaluation
+from backend.domain.evaluation.document import EvaluateOptions, Evaluation
 from backend.domain.evaluation.task_score import TaskScore
 from backend.domain.evaluation.tasks import SAMPLES_FOR_VERDICT, compare, of_samples
 from backend.domain.limits import gates
@@ -107,12 +107,12 @@ def test_tables_report_and_csv_have_the_scores(scored: Evaluation) -> None:
 def test_a_pipeline_may_fail_by_a_task(scored: Evaluation) -> None:
     gate = gates.read("task.sums.acc < 50%")
     assert gate.limit == 0.5
-    gates.check([gate], [1], quality=False, priced=False, tasks=["task.sums.acc"])
+    gates.check([gate], EvaluateOptions(concurrency=(1,), quality=False), ["task.sums.acc"])
     found = gates.breaches(scored, [gate])
     assert [breach.value for breach in found] == [0.3, None, None], "what was not scored cannot pass"
     with pytest.raises(gates.InvalidGate, match="needs --tasks"):
-        gates.check([gate], [1], quality=True, priced=False)
+        gates.check([gate], EvaluateOptions())
     with pytest.raises(gates.InvalidGate, match=r"the tasks give task\.sums\.acc"):
-        gates.check([gates.read("task.sums.f1 < 1")], [1], quality=True, priced=False, tasks=["task.sums.acc"])
+        gates.check([gates.read("task.sums.f1 < 1")], EvaluateOptions(), ["task.sums.acc"])
     with pytest.raises(gates.InvalidGate, match="one figure a variant"):
         gates.read("task.sums.acc < 0.5 at 4")

@@ -21,6 +21,7 @@ from backend.domain.evaluation.soundness import reasons, valid
 from backend.domain.limits import slo
 from backend.domain.limits.slo import Slo
 from backend.domain.load import sweep
+from backend.domain.load.load import Load
 from backend.domain.what_if import costs
 from backend.domain.what_if.costs import ApiPrice, WhatIf
 from backend.evaluate.report.verdicts import cards
@@ -111,10 +112,10 @@ def test_there_is_no_verdict_on_tokens_with_the_reason_and_one_on_the_first_toke
 
 def test_the_grid_and_the_reports_cards_give_requests_instead() -> None:
     shown = document(SILENT)
-    assert grid(shown)[1].cells[4].words == "no verdict, tokens not counted"
+    assert grid(shown)[1].cells[Load("closed", 4)].words == "no verdict, tokens not counted"
     assert cards(shown)[1]["tiles"][0]["throughput"] == "1.50 requests/s, tokens not counted"
     alone = shown.model_copy(update={"comparison": []})
-    assert grid(alone)[1].cells[4].words == "1.50 requests/s, tokens not counted"
+    assert grid(alone)[1].cells[Load("closed", 4)].words == "1.50 requests/s, tokens not counted"
 
 
 def test_costs_in_tokens_are_not_told_and_a_month_of_requests_is() -> None:

@@ -39,7 +39,7 @@ def imported(*names: str) -> ImportedResult:
 def test_a_guidellm_report_is_its_levels_with_the_figures_that_it_holds() -> None:
     result, raw = imported(CONCURRENT), document(CONCURRENT)
     assert result.provenance == "imported from GuideLLM 0.8.1"
-    assert [level.key for level in result.levels] == [1, 4]
+    assert [level.load.cell for level in result.levels] == [1, 4]
     for level, bench in zip(result.levels, raw["benchmarks"], strict=True):
         metrics = bench["metrics"]
         assert level.ttft_ms and level.tpot_ms and level.client_latency_ms
@@ -52,7 +52,7 @@ def test_a_guidellm_report_is_its_levels_with_the_figures_that_it_holds() -> Non
 
 def test_under_a_rate_guidellms_latency_is_the_scheduled_one_and_its_ttft_is_said_to_differ() -> None:
     result, raw = imported(CONSTANT), document(CONSTANT)
-    assert [level.key for level in result.levels] == ["4 requests/s", "8 requests/s"]
+    assert [level.load.cell for level in result.levels] == ["4 requests/s", "8 requests/s"]
     scheduled = raw["benchmarks"][0]["metrics"]["request_scheduled_latency"]["successful"]["mean"] * 1000
     assert result.levels[0].client_latency_ms and result.levels[0].client_latency_ms.mean == pytest.approx(scheduled)
     assert {each.metric: each.fit for each in result.definitions}["ttft_ms"] == "differs"
@@ -62,7 +62,7 @@ def test_under_a_rate_guidellms_latency_is_the_scheduled_one_and_its_ttft_is_sai
 def test_vllms_bench_is_a_file_a_level_and_holds_no_more_than_mean_median_and_p99() -> None:
     result, raw = imported(*reversed(BENCH)), document(BENCH[0])
     assert result.version is None and "names no version" in result.provenance
-    assert [level.key for level in result.levels] == [1, 4]
+    assert [level.load.cell for level in result.levels] == [1, 4]
     first = result.levels[0]
     assert first.ttft_ms and first.chunk_gap_ms
     assert (first.ttft_ms.p50, first.ttft_ms.p90, first.ttft_ms.p99) == (raw["median_ttft_ms"], None, raw["p99_ttft_ms"])

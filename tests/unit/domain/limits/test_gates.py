@@ -16,6 +16,7 @@ from backend.domain.evaluation.comparison import compare
 from backend.domain.evaluation.document import EvaluateOptions, Evaluation, Quality, VariantResult
 from backend.domain.limits import gates
 from backend.domain.limits.gates import InvalidGate
+from backend.domain.load.load import Load
 from backend.service import Workspace
 from backend.service.evaluations import evaluations
 from backend.service.jobs import jobs
@@ -141,19 +142,17 @@ def test_a_level_without_the_figure_does_not_pass(document: Evaluation) -> None:
 @pytest.mark.parametrize("mode", ["rate", "ramp", "trace"])
 def test_an_open_loop_is_held_at_what_was_asked_for_and_not_at_the_mean_under_way(document: Evaluation, mode: str) -> None:
     asked = {"rate": {"rate": (2.0, 8.0)}, "ramp": {"ramp": (1.0, 8.0)}, "trace": {"trace": True}}[mode]
-    levels = [
-        simulated.level(3, mode=mode, rate=rate)
-        for rate in {"rate": [2.0, 8.0], "ramp": [8.0], "trace": [None]}[mode]
-    ]  # fmt: skip
+    loads = {"rate": [Load("rate", 2), Load("rate", 8)], "ramp": [Load("ramp", 8)], "trace": [Load("trace")]}[mode]
+    levels = [simulated.level(3, load=load) for load in loads]
     clocked = cut(document, levels=levels).model_copy(update={"options": EvaluateOptions(**asked)})
-    key = str(levels[-1].key)
+    words = loads[-1].words
     assert held(clocked, "ttft_p95 > 1000s") == []
     assert "was not measured" in held(clocked, "ttft_p95 > 1000s at 3")[0]
     gone = cut(clocked, levels=levels[:-1])
-    assert held(gone, "ttft_p95 > 1000s") == [f"w8a8 at {key}: ttft_p95 was not measured (fails if ttft_p95 > 1000s)"]
+    assert held(gone, "ttft_p95 > 1000s") == [f"w8a8 at {words}: ttft_p95 was not measured (fails if ttft_p95 > 1000s)"]
     if mode != "trace":
         for written in ("ttft_p95 > 0ms at 8", "ttft_p95 > 0ms at 8/s"):
-            assert [words.startswith(f"w8a8 at {key}: ttft_p95 is ") for words in held(clocked, written)] == [True]
+            assert [said.startswith(f"w8a8 at {words}: ttft_p95 is ") for said in held(clocked, written)] == [True]
         assert "was not measured" in held(gone, "ttft_p95 > 1000s at 8/s")[0]
 
 
@@ -186,8 +185,8 @@ def test_the_originals_own_weights_do_not_diverge(document: Evaluation) -> None:
 )
 def test_a_figure_that_the_run_will_not_give_is_refused_before_it(written: str, said: str) -> None:
     with pytest.raises(InvalidGate, match=said):
-        gates.check([gates.read(written)], [1, 4], quality=False, priced=False)
-    gates.check([gates.read(written)], [1, 4, 7], quality=True, priced=True)
+        gates.check([gates.read(written)], EvaluateOptions(concurrency=(1, 4), quality=False))
+    gates.check([gates.read(written)], EvaluateOptions(concurrency=(1, 4, 7), price_per_hour=1.0))
 
 
 def test_the_service_reads_conditions_before_and_judges_after(document: Evaluation) -> None:
@@ -219,7 +218,7 @@ def test_the_rates_of_an_open_load_are_known_before_and_the_levels_of_a_search_a
 
 def test_the_command_says_the_rate_that_was_asked_for(document: Evaluation) -> None:
     def clocked(result: VariantResult, under_way: int) -> VariantResult:
-        levels = [simulated.level(under_way, seed=under_way, mode="rate", rate=rate) for rate in (2.0, 8.0)]
+        levels = [simulated.level(under_way, seed=under_way, load=Load("rate", rate)) for rate in (2.0, 8.0)]
         return result.model_copy(update={"levels": levels})
 
     results = [clocked(document.variants[0], 3), clocked(document.variants[1], 5)]

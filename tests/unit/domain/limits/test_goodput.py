@@ -5,13 +5,13 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
-import pyarrow.parquet
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backend.domain.evaluation.metrics import LIMITED, latency_ms
 from backend.domain.limits.goodput import Counted, Limits, best, goodputs
+from backend.domain.load.load import Load
 from backend.domain.load.records import RequestRecord
 from backend.domain.maths.intervals import wilson
 from backend.service.evaluations import latencies
@@ -59,44 +59,26 @@ def test_counts_are_those_of_every_request_looked_at_alone(
     runs: list[list[list[RequestRecord]]], limits: Limits, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("records")
-    keys = [(variant, level) for variant in range(2) for level in LEVELS]
-    measured = [Measured(variant, level, None, own) for (variant, level), own in zip(keys, runs, strict=True)]
+    keys = [(variant, Load("closed", level)) for variant in range(2) for level in LEVELS]
+    measured = [Measured(variant, load, own) for (variant, load), own in zip(keys, runs, strict=True)]
     write_records(folder / "records.parquet", ["a", "b"], measured)
     expected = {}
-    for (variant, level), own in zip(keys, runs, strict=True):
+    for (variant, load), own in zip(keys, runs, strict=True):
         counted = [record for run in own for record in run if not record.warm]
         if counted:
-            expected["ab"[variant], level] = Counted(sum(within(record, limits) for record in counted), len(counted))
+            expected["ab"[variant], load] = Counted(sum(within(record, limits) for record in counted), len(counted))
     assert latencies.counts(view(folder), limits) == expected
-    for (variant, level), own in zip(keys, runs, strict=True):
+    for (variant, load), own in zip(keys, runs, strict=True):
         for metric in LIMITED:
             values = [latency_ms(metric, record) for run in own for record in run if not record.warm]
-            shown = latencies.spread(view(folder), "ab"[variant], level, None, metric)
+            shown = latencies.spread(view(folder), "ab"[variant], load, metric)
             assert shown == sorted(value for value in values if value is not None)
-
-
-def test_files_of_earlier_versions_give_the_same(tmp_path: Path) -> None:
-    made = [
-        RequestRecord(
-            index=number, stream=0, prompt=0, warm=False, intended=0.0, sent=0.0, first_content=0.1, last_content=0.1 + number,
-            end=0.2 + number, chunk_times=(0.1, 0.1 + number), chunk_tokens=(1.0, 11.0), output_tokens=11, status="ok",
-        )
-        for number in range(1, 6)
-    ]  # fmt: skip
-    new, old = tmp_path / "new", tmp_path / "old"
-    for folder in (new, old):
-        folder.mkdir()
-    write_records(new / "records.parquet", ["a"], [Measured(0, 4, None, [made])])
-    table = pyarrow.parquet.read_table(new / "records.parquet").drop_columns([*LIMITED, "rate", "clock", "streamed"])
-    pyarrow.parquet.write_table(table, old / "records.parquet")
-    for limits in (Limits(), Limits(tpot_ms=250.0), Limits(ttft_ms=100.0, client_latency_ms=3300.0)):
-        assert latencies.counts(view(old), limits) == latencies.counts(view(new), limits)
-    assert latencies.counts(view(old), Limits(tpot_ms=250.0)) == {("a", 4): Counted(2, 5)}
 
 
 def test_goodput_is_the_share_of_the_requests_a_second_with_its_interval() -> None:
     document = simulated.evaluation(names=("a", "b"), speeds=(1.0, 2.0), levels=LEVELS)
-    counts = {("a", 1): Counted(30, 40), ("a", 4): Counted(0, 160), ("b", 4): Counted(80, 160)}
+    low, high = (Load("closed", streams) for streams in LEVELS)
+    counts = {("a", low): Counted(30, 40), ("a", high): Counted(0, 160), ("b", high): Counted(80, 160)}
     one, four = goodputs(document.variants[0], counts)
     duration = document.variants[0].levels[0].duration_s
     assert one.requests_per_s == pytest.approx(30 / duration) and one.interval == wilson(30, 40)
@@ -110,5 +92,5 @@ def test_goodput_is_the_share_of_the_requests_a_second_with_its_interval() -> No
 def test_an_unsound_level_is_no_best_one() -> None:
     levels = [simulated.level(1), simulated.level(4, client_limited=True)]
     document = simulated.evaluation().model_copy(update={"variants": [simulated.result("a", levels)]})
-    found = best(document, {("a", 1): Counted(1, 40), ("a", 4): Counted(160, 160)})["a"]
+    found = best(document, {("a", level.load): Counted(1, 160) for level in levels})["a"]
     assert found is not None and found.level.concurrency == 1

@@ -10,6 +10,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backend.domain.load.load import Load
 from backend.domain.load.pairing import by_asked, pairs
 from backend.domain.load.records import TURN_SEEDS, LoadPlan, RequestRecord
 from backend.evaluate.load.endpoint import address
@@ -34,7 +35,7 @@ def drive(rows: Sequence[dict[str, Any]], order: Sequence[int], words: str = "sa
     fields = {
         "url": "http://a",
         "model": "m",
-        "concurrency": 3,
+        "load": Load("closed", 3),
         "requests": 20,
         "warmup_requests": 2,
         "seed": SEED,
@@ -43,7 +44,7 @@ def drive(rows: Sequence[dict[str, Any]], order: Sequence[int], words: str = "sa
     plan = LoadPlan.model_validate({**fields, **changed})
     payloads = Payloads(plan, [{**row, "max_tokens": None} for row in rows], address(plan.url), None, "none")
     level = ClosedLevel(plan, payloads, Path("live.json"), break_off=False)
-    under_way = {stream: level.next(stream) for stream in range(plan.concurrency)}
+    under_way = {stream: level.next(stream) for stream in range(plan.streams)}
     turn = 0
     while under_way:
         stream = sorted(under_way)[(order[turn % len(order)] if order else 0) % len(under_way)]
@@ -80,7 +81,7 @@ def test_measured_request_k_has_prompt_k_and_seed_k_where_none_has_turns(order: 
 
 
 def test_a_turn_has_the_seed_of_its_session_and_its_place_there() -> None:
-    found = drive(TALKS, [], concurrency=1, warmup_requests=0, requests=8)
+    found = drive(TALKS, [], load=Load("closed", 1), warmup_requests=0, requests=8)
     assert [(own.prompt, own.turn, own.seed) for own in found] == [
         (0, 0, SEED), (0, 1, SEED + TURN_SEEDS), (0, 2, SEED + 2 * TURN_SEEDS), (1, 0, SEED + 1), (2, 0, SEED + 2),
         (2, 1, SEED + 2 + TURN_SEEDS), (0, 0, SEED + 3), (0, 1, SEED + 3 + TURN_SEEDS),
@@ -111,8 +112,8 @@ def test_pairs_are_measured_and_of_one_line_and_turn(one: list[int], other: list
 
 def test_the_order_of_issue_pairs_nothing() -> None:
     """Two streams; in the first run the first of them is answered before the other, in the second run after it."""
-    ours = records(drive(TALKS, [0], concurrency=2, warmup_requests=0, requests=6))
-    theirs = records(drive(TALKS, [1], concurrency=2, warmup_requests=0, requests=6))
+    ours = records(drive(TALKS, [0], load=Load("closed", 2), warmup_requests=0, requests=6))
+    theirs = records(drive(TALKS, [1], load=Load("closed", 2), warmup_requests=0, requests=6))
     by_index = [(one.prompt, one.turn) == (other.prompt, other.turn) for one, other in zip(ours, theirs, strict=True)]
     assert by_index == [True, True, False, False, False, False]
     assert [(one.index, other.index) for one, other in pairs(ours, theirs)] == [(0, 0), (1, 1), (4, 2), (5, 3)]

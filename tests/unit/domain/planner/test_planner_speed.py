@@ -19,7 +19,7 @@ from backend.domain.model.facts import ModelFacts
 from backend.domain.needs import duration
 from backend.domain.planner import correction, roofline
 from backend.domain.planner.choose import Choice, Goal
-from backend.domain.planner.roofline import Load, Speed
+from backend.domain.planner.roofline import ExpectedLoad, Speed
 from backend.domain.recipe import recipe
 from backend.domain.recipe.recipe import Recipe
 from backend.hardware import probe, speed
@@ -41,12 +41,12 @@ def known(name: str) -> ModelFacts:
     return found
 
 
-def predicted(name: str, chosen: Recipe, target: str, degree: int, load: Load | None = None, **more: Any) -> Speed:
+def predicted(name: str, chosen: Recipe, target: str, degree: int, load: ExpectedLoad | None = None, **more: Any) -> Speed:
     where = instances.load().find(target)
     assert where is not None
     model = known(name)
     draft = published.find(model.draft) if model.draft and chosen.step("speculate") else None
-    found = roofline.speed(model, chosen, where.device, degree, load or Load(), draft, **more)
+    found = roofline.speed(model, chosen, where.device, degree, load or ExpectedLoad(), draft, **more)
     assert found is not None
     return found
 
@@ -86,7 +86,8 @@ def test_fewer_bits_decode_faster_and_prefill_no_slower() -> None:
 def test_int4_is_no_gain_where_the_processor_unpacks_it() -> None:
     device = Device("cpu", "cpu", 1, 64 << 30, 40e9, 1e12, measured=True)
     ends = [
-        roofline.speed(known("meta-textgeneration-llama-3-8b"), chosen, device, 1, Load()) for chosen in (Recipe(), AWQ, W8A8)
+        roofline.speed(known("meta-textgeneration-llama-3-8b"), chosen, device, 1, ExpectedLoad())
+        for chosen in (Recipe(), AWQ, W8A8)
     ]
     original, awq, w8a8 = (found.tpot for found in ends if found)
     assert awq[0] > original[0] and w8a8[1] < original[1]
@@ -113,7 +114,7 @@ def test_only_the_experts_that_a_batch_touches_are_read() -> None:
 
 @given(st.integers(1, 64), st.integers(16, 4096), st.integers(1, 512))
 def test_ranges_are_ranges_and_streams_never_slow_the_whole(streams: int, tokens_in: int, tokens_out: int) -> None:
-    load = Load(input_tokens=tokens_in, output_tokens=tokens_out, concurrency=streams)
+    load = ExpectedLoad(input_tokens=tokens_in, output_tokens=tokens_out, concurrency=streams)
     found = predicted("meta-textgeneration-llama-3-8b", Recipe(), "ml.g6.12xlarge", 2, load)
     assert all(0 < low <= high for low, high in found)
     more = predicted(
@@ -123,17 +124,17 @@ def test_ranges_are_ranges_and_streams_never_slow_the_whole(streams: int, tokens
 
 
 def test_what_the_cache_cannot_hold_waits() -> None:
-    load = Load(concurrency=16)
+    load = ExpectedLoad(concurrency=16)
     free, held = (predicted("meta-textgeneration-llama-3-8b", Recipe(), "ml.g5.xlarge", 1, load, held=n) for n in (None, (4, 4)))
     assert held.ttft[1] > free.ttft[1] and held.output_tokens_per_s[1] < free.output_tokens_per_s[1]
 
 
 def test_without_rates_or_without_a_draft_the_speed_is_unknown() -> None:
     bare = Device("gpu", "cuda", 1, 24 << 30)
-    assert roofline.speed(known("meta-textgeneration-llama-3-8b"), Recipe(), bare, 1, Load()) is None
+    assert roofline.speed(known("meta-textgeneration-llama-3-8b"), Recipe(), bare, 1, ExpectedLoad()) is None
     rates = bare._replace(bandwidth=1e12, flops=1e14)
-    assert roofline.speed(known("meta-textgeneration-llama-3-8b"), DRAFT, rates, 1, Load()) is None
-    assert roofline.speed(known("meta-textgeneration-llama-3-8b"), NGRAM, rates, 1, Load()) is not None
+    assert roofline.speed(known("meta-textgeneration-llama-3-8b"), DRAFT, rates, 1, ExpectedLoad()) is None
+    assert roofline.speed(known("meta-textgeneration-llama-3-8b"), NGRAM, rates, 1, ExpectedLoad()) is not None
 
 
 def measured_levels(variant: str) -> list[Level]:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from backend.domain.evaluation.prices import Pricing
 from backend.domain.limits.slo import Slo
+from backend.domain.load.load import Load
 from backend.domain.what_if import costs
 from backend.domain.what_if.costs import ApiPrice, Operating
 from backend.present.words.costs import load_words
@@ -18,13 +19,18 @@ from tests import simulated
 RESULT = simulated.evaluation().variants[0]
 HIGHEST = RESULT.levels[-1]
 ONE = Operating(
-    concurrency=8, output_tokens_per_s=1000, input_tokens_per_s=3000, requests_per_s=10, interpolated=False, at_the_end=True
+    load=Load("closed", 8),
+    output_tokens_per_s=1000,
+    input_tokens_per_s=3000,
+    requests_per_s=10,
+    interpolated=False,
+    at_the_end=True,
 )
 
 
 def test_without_limits_it_is_the_highest_measured_level_and_says_that_more_may_fit() -> None:
     found = costs.within(RESULT, Slo())
-    assert found is not None and found.concurrency == HIGHEST.concurrency and found.at_the_end and not found.interpolated
+    assert found is not None and found.load == HIGHEST.load and found.at_the_end and not found.interpolated
     assert found.output_tokens_per_s == HIGHEST.output_tokens_per_s
 
 
@@ -32,7 +38,7 @@ def test_a_limit_at_a_measured_level_gives_that_level() -> None:
     level = RESULT.levels[1]
     assert level.ttft_ms is not None
     found = costs.within(RESULT, Slo(ttft_p95_ms=level.ttft_ms.p95))
-    assert found is not None and found.concurrency == pytest.approx(level.concurrency)
+    assert found is not None and found.load == level.load
     assert found.output_tokens_per_s == pytest.approx(level.output_tokens_per_s) and not found.at_the_end
 
 
@@ -42,7 +48,7 @@ def test_between_two_levels_the_rates_lie_between_theirs(share: float) -> None:
     assert low.ttft_ms and high.ttft_ms
     found = costs.within(RESULT, Slo(ttft_p95_ms=low.ttft_ms.p95 + share * (high.ttft_ms.p95 - low.ttft_ms.p95)))
     assert found is not None
-    assert low.concurrency <= found.concurrency <= high.concurrency + 1e-9
+    assert low.load.value <= found.load.value <= high.load.value + 1e-9
     ends = sorted((low.output_tokens_per_s, high.output_tokens_per_s))
     assert ends[0] - 1e-9 <= found.output_tokens_per_s <= ends[1] + 1e-9
 
@@ -101,12 +107,12 @@ def test_nothing_answered_costs_nothing_that_can_be_told() -> None:
 
 
 def test_levels_by_the_clock_are_read_by_their_rate_even_where_they_come_to_one_concurrency() -> None:
-    slow = [simulated.level(1, speed, mode="rate", rate=rate) for rate, speed in ((2.0, 1.0), (8.0, 0.9), (32.0, 0.5))]
+    slow = [simulated.level(1, speed, load=Load("rate", rate)) for rate, speed in ((2.0, 1.0), (8.0, 0.9), (32.0, 0.5))]
     at = costs.within(simulated.result("clocked", slow), Slo())
     assert at is not None
-    assert (at.concurrency, at.unit, at.interpolated, at.at_the_end) == (32.0, "requests/s", False, True)
+    assert (at.load, at.interpolated, at.at_the_end) == (Load("rate", 32), False, True)
     assert load_words(at) == "32 requests/s, measured; more may fit"
     tpot = slow[1].tpot_ms
     assert tpot is not None
     between = costs.within(simulated.result("clocked", slow), Slo(tpot_p95_ms=tpot.p95 * 1.2))
-    assert between is not None and 8 < between.concurrency < 32
+    assert between is not None and 8 < between.load.value < 32
