@@ -104,10 +104,6 @@ class ReadOnly(RequestError):
     """This is a demonstration: nothing can be started or changed here; `whetstone up` opens a studio of your own."""
 
 
-class SupervisorMissing(RequestError):
-    """No supervisor is running; start one with `whetstone up`."""
-
-
 class WorkError(WhetstoneError):
     """The work failed; the job's log says where."""
 

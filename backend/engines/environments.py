@@ -73,13 +73,6 @@ def remove(name: str, engines_dir: Path) -> None:
         _clean(engines_dir / name)
 
 
-def interpreter(engines_dir: Path, name: str) -> Path:
-    """The Python of an installed environment. Raises EngineMissing."""
-    if not (engines_dir / name / MARKER).exists():
-        raise EngineMissing(f"The engine `{name}` is not installed: install it with `whetstone engines install {name}`.")
-    return engines_dir / name / "bin" / "python"
-
-
 def build_here() -> Build:
     """`gpu` where an NVIDIA driver is loaded."""
     return "gpu" if Path("/proc/driver/nvidia/version").exists() or Path("/dev/nvidiactl").exists() else "cpu"

@@ -1,41 +1,12 @@
-"""What a server of a variant is to those who measure or deploy it, and the loopback ports it may take.
-
-Knows nothing of a particular engine.
-"""
+"""The loopback ports that a server may take, and what is installed beside its interpreter. Knows no particular engine."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import socket
 from pathlib import Path
-from typing import Protocol
 
 from backend.domain.errors import PortTaken
-
-
-class Server(Protocol):
-    """Started and stopped as a context manager; answers the OpenAI API at `url` in between."""
-
-    @property
-    def url(self) -> str:
-        """Base address, such as http://127.0.0.1:8000/v1."""
-
-    @property
-    def served_name(self) -> str:
-        """The model name to send."""
-
-    @property
-    def peak_rss_bytes(self) -> int: ...
-
-    @property
-    def log(self) -> Path: ...
-
-    def start(self) -> float:
-        """Return when the server answers; the seconds that took. Raises ServerFailed with one sentence."""
-
-    def metrics(self) -> dict[str, float]: ...
-
-    def stop(self) -> None: ...
 
 
 def free_port() -> int:

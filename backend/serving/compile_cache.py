@@ -38,11 +38,6 @@ def build(variant: Variant, python: Path, out_dir: Path, log: Path, progress: Pr
     return key
 
 
-def usable(key: dict[str, Any], python: Path) -> str | None:
-    """Why a cache with this key is of no use on this machine with that interpreter, or None where it is good."""
-    return compile_key.refusal(key, python)
-
-
 def _prune(folder: Path) -> None:
     """Leave what a later start reads. Raises ServerFailed where nothing was compiled."""
     for locks in list(folder.rglob("locks")):

@@ -122,7 +122,7 @@ class HubSource(RemoteSource):
         """A GET whose every failure, also while the answer is read, is one of ours."""
         import httpx
         from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
-        from huggingface_hub.utils._http import get_session, hf_raise_for_status
+        from huggingface_hub.utils import get_session, hf_raise_for_status  # type: ignore[attr-defined]  # public, by a table
 
         limits = httpx.Timeout(READ_SECONDS, connect=CONNECT_SECONDS)
         sent = {**_authorization(), **(headers or {})}

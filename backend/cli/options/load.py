@@ -9,7 +9,6 @@ import typer
 from backend.service.evaluations.evaluations import InvalidOptions
 
 DEFAULT_LEVELS = "1,4"
-_MODES = "When requests are sent"
 
 Concurrency = Annotated[
     str | None,

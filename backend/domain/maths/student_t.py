@@ -42,9 +42,6 @@ def two_sided_p(t: float, df: float) -> float:
     return incomplete_beta(df / 2, 0.5, df / (df + square), square / (df + square))
 
 
-t_sf = two_sided_p
-
-
 def _bisect(p: float, df: float) -> float:
     high = 1.0
     while two_sided_p(high, df) > p:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pydantic import Field
 
 from backend.domain.evaluation.document import Evaluation, Level, Price, VariantResult
-from backend.domain.evaluation.prices import SECONDS_AN_HOUR, Pricing, per_million, price
+from backend.domain.evaluation.prices import SECONDS_AN_HOUR, Pricing, price
 from backend.domain.evaluation.soundness import is_sound
 from backend.domain.frozen import Frozen
 from backend.domain.limits.slo import Slo
@@ -129,11 +129,6 @@ def _operating(levels: Sequence[Level], at: float) -> Operating:
 def _requests_per_s(level: Level) -> float:
     """Answered requests a second of the level's duration."""
     return (level.invocations - level.invocation_errors) / level.duration_s if level.duration_s > 0 else 0.0
-
-
-def output_price(pricing: Pricing, at: Operating) -> float | None:
-    """Per million output tokens there, the full hour charged to them."""
-    return per_million(pricing.hour, at.output_tokens_per_s)
 
 
 def break_even(pricing: Pricing, at: Operating, api: ApiPrice) -> BreakEven:

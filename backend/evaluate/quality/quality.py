@@ -206,11 +206,6 @@ def greedy_match(baseline: Sequence[Sequence[Any]], variant: Sequence[Sequence[A
     }
 
 
-def greedy_match_texts(model_dir: Path, baseline: Sequence[str], variant: Sequence[str]) -> dict[str, Any]:
-    """`greedy_match` of answers as text, tokenized by the tokenizer in `model_dir`."""
-    return greedy_match(tokenize(model_dir, baseline), tokenize(model_dir, variant))
-
-
 def _common_prefix(a: Sequence[Any], b: Sequence[Any]) -> int:
     same = (x == y for x, y in zip(a, b, strict=False))
     return next((number for number, equal in enumerate(same) if not equal), min(len(a), len(b)))

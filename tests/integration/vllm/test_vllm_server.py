@@ -95,7 +95,7 @@ def test_a_compile_cache_is_used_after_the_cache_and_the_model_have_moved(
     shutil.copytree(starter_target, first)
     compiled = Variant(name="c", source="c", kind="artifact", model_path=str(first))
     key = compile_cache.build(compiled, serve_python, tmp_path / "staging" / "cache", tmp_path / "build.log", Silent())
-    assert compile_cache.usable(key, serve_python) is None
+    assert compile_key.refusal(key, serve_python) is None
     final = tmp_path / "final"
     (tmp_path / "staging").rename(final)
     before = kernels(final / "cache")

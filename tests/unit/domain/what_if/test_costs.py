@@ -103,7 +103,6 @@ def test_the_machines_serve_the_peak_and_one_fewer_would_not(requests: float, pe
 
 def test_nothing_answered_costs_nothing_that_can_be_told() -> None:
     assert costs.monthly(Pricing(per_hour=1.0), ONE.model_copy(update={"requests_per_s": 0.0}), 1000) is None
-    assert costs.output_price(Pricing(per_hour=1.0), ONE) == pytest.approx(1 / 3.6)
 
 
 def test_levels_by_the_clock_are_read_by_their_rate_even_where_they_come_to_one_concurrency() -> None:
