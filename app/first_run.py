@@ -5,6 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from app import navigation
+from app.labels import sentence
 from app.words import plain
 from backend.domain.errors import WhetstoneError
 from backend.service import Workspace
@@ -78,4 +79,4 @@ def _stop(opened: Workspace) -> None:
     try:
         first_run.stop(opened)
     except WhetstoneError as error:
-        st.toast(str(error), icon=":material/error:")
+        st.toast(sentence(error), icon=":material/error:")

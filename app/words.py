@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 
+from app.labels import sentence
+from backend.domain.errors import WhetstoneError
+
 UNKNOWN = "–"
 LONGEST = 400
 """Characters of a person's words that a sentence repeats."""
@@ -30,8 +33,8 @@ def plain(words: str) -> str:
 
 
 def message(words: object) -> str:
-    """A sentence of ours that may repeat a person's words: all of it plain, but what stands in backticks is shown as code."""
-    text = " ".join(str(words).split())
+    """A sentence of ours, or an error, that may repeat a person's words: all plain, but what stands in backticks is code."""
+    text = " ".join((sentence(words) if isinstance(words, WhetstoneError) else str(words)).split())
     return "".join(_code(part) if index % 2 else _part(part) for index, part in enumerate(_CODE.split(text)))
 
 

@@ -6,6 +6,7 @@ import streamlit as st
 
 from app import first_run, navigation, once, shell
 from app.jobs.cards import active_cards, mark
+from app.labels import sentence
 from app.outcomes import provenance, verdicts
 from app.session import frozen, workspace
 from app.words import count, plain, size
@@ -40,7 +41,7 @@ def way_starter() -> None:
     try:
         card = models.resolve(opened, "starter")
     except WhetstoneError as error:
-        st.markdown(plain(str(error)))
+        st.markdown(plain(sentence(error)))
         return
     st.markdown(
         f"A model of {count(card.parameters)} parameters comes with Whetstone ({size(card.weights_bytes)}). "

@@ -3,6 +3,7 @@
 import streamlit as st
 
 from app import navigation, shell
+from app.labels import sentence
 from app.models import page, table
 from app.models.rows import facts, figures
 from app.presets.presets import model_presets
@@ -22,7 +23,7 @@ if not wanted:
 try:
     entry = catalog.show(opened, wanted)
 except RequestError as error:
-    shell.refuse(plain(str(error)), "catalog", "Back to the catalog", title="Model")
+    shell.refuse(plain(sentence(error)), "catalog", "Back to the catalog", title="Model")
 model = entry.model
 
 with st.container(horizontal=True, vertical_alignment="bottom"):

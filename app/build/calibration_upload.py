@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import streamlit as st
 
+from app.labels import sentence
 from app.session import frozen
 from app.words import message
 from backend.domain.errors import WhetstoneError
@@ -38,4 +39,4 @@ def _take(opened: Workspace, key: str, put: Callable[[str], None]) -> None:
     try:
         put(str(calibration_files.save(opened, file.name, file.getvalue())))
     except WhetstoneError as error:
-        st.session_state[REFUSED] = str(error)
+        st.session_state[REFUSED] = sentence(error)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import streamlit as st
 
+from app.labels import sentence
 from app.build import calibration_upload
 from app import addresses
 from app.build import options
@@ -47,7 +48,7 @@ def current() -> Draft:
         bundled = text in recipes.bundled_names()
         recipe = recipes.read_file(Path(text)) if bundled else recipes.read_text(text)
     except WhetstoneError as error:
-        return Draft(text, None, str(error))
+        return Draft(text, None, sentence(error))
     text = recipes.write_text(recipe) if bundled else text
     if st.session_state.get(TEXT) != text:  # the address was changed from outside, by a link or by Back
         _redraw()
@@ -101,7 +102,7 @@ def _edit(change: Callable[[Recipe], Recipe], *, redraw: bool = True) -> None:
     try:
         put(change(recipe), redraw=redraw)
     except WhetstoneError as error:
-        st.session_state[ERROR] = str(error)
+        st.session_state[ERROR] = sentence(error)
 
 
 def goals(opened: Workspace, model: ModelFacts, target: str) -> None:
@@ -125,7 +126,7 @@ def _start(opened: Workspace, model: ModelFacts, target: str, starts: tuple[str,
     try:
         valid = next((recipe for recipe in found if recipes.check(opened, model, recipe, target)[0].valid), found[0])
     except WhetstoneError as error:
-        st.session_state[ERROR] = str(error)
+        st.session_state[ERROR] = sentence(error)
     else:
         put(valid)
 

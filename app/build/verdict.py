@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import streamlit as st
 
+from app.labels import sentence
 from app import navigation, once
 from app.build import estimate as recipe_estimate, form, options, target as recipe_target
 from app.build.target import Asked
@@ -54,7 +55,7 @@ def judge(opened: Workspace, model: ModelFacts, source: str, recipe: Recipe, ask
         need = estimate.need(model, recipe, recipes.draft_of(opened, model, recipe))
         found = outlook.look(opened, model, recipe, asked.target, asked.goal, asked.load, asked.price)
     except WhetstoneError as error:
-        return Judgement(obstacle=str(error), unknown_target=asked.target not in recipe_target.labels(opened))
+        return Judgement(obstacle=sentence(error), unknown_target=asked.target not in recipe_target.labels(opened))
     if not found.verdict.valid or found.target is None:
         return Judgement(outlook=found, need=need)
     if isinstance(model, PublishedModel):
@@ -64,7 +65,7 @@ def judge(opened: Workspace, model: ModelFacts, source: str, recipe: Recipe, ask
     try:
         prepared = optimize.prepare(opened, source, recipe, target=asked.target, goal=asked.goal, load=asked.load)
     except WhetstoneError as error:
-        return Judgement(outlook=found, need=need, obstacle=str(error))
+        return Judgement(outlook=found, need=need, obstacle=sentence(error))
     duration = watching.expected(opened, JobKind.OPTIMIZE, optimize.title(prepared.spec.model, recipe))
     return Judgement(outlook=found, prepared=prepared, need=need, duration=duration)
 
@@ -207,7 +208,7 @@ def _submit(opened: Workspace, prepared: Prepared, fingerprint: str) -> None:
     try:
         job = optimize.submit(opened, prepared, submission=once.key(PURPOSE, fingerprint))
     except WhetstoneError as error:
-        st.session_state[REFUSED] = str(error)
+        st.session_state[REFUSED] = sentence(error)
     else:
         once.remember(PURPOSE, job.id)
         st.toast(f"Queued as {job.id}.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
+from app.labels import sentence
 from app.build import form
 from app.build.form import UNREAD, Draft
 from app.words import message
@@ -30,4 +31,4 @@ def _read(key: str) -> None:
     try:
         form.put(recipes.read_text(st.session_state[key]))
     except WhetstoneError as error:
-        st.session_state[UNREAD] = str(error)
+        st.session_state[UNREAD] = sentence(error)

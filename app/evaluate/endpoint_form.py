@@ -8,6 +8,8 @@ from typing import Any
 
 import streamlit as st
 
+from app.labels import LABELS
+
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -16,7 +18,7 @@ def bearer(sources: Sequence[str]) -> dict[str, Any]:
     if not any(source.startswith(("http://", "https://")) for source in sources):
         return {}
     written = st.text_input(
-        "Environment variable with the bearer token of the endpoints", key="bearer_env", placeholder="none", max_chars=80,
+        LABELS["bearer_env"], key="bearer_env", placeholder="none", max_chars=80,
         help="Its name, such as OPENAI_API_KEY. It is read when the evaluation runs, from the environment that whetstone up "
         "was started in, and kept nowhere. A model other than the endpoint's first is named after its address: URL#MODEL.",
     ).strip()  # fmt: skip

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +14,7 @@ from app.evaluate import command as evaluate_command
 from app.evaluate import load as evaluate_load
 from app.evaluate.load import RAMP, RATE, SEARCH, STREAMS, TRACE
 from app.evaluate.workload import Chosen
+from app.labels import LABELS, sentence
 from app.words import between, message, when
 from backend.domain.errors import WhetstoneError
 from backend.domain.evaluation.document import EvaluateOptions, Evaluation
@@ -30,15 +30,6 @@ PURPOSE = "evaluate"
 BLOCKS_FOR_VERDICT = 5
 MOST_VARIANTS = 16
 INTERLEAVE = ("auto", "resident", "restart")
-FLAG = re.compile(r"(?<![\w-])--[a-z]+(?:-[a-z]+)*")
-FIELDS = {
-    "--requests": "Requests a run", "--seconds": "Seconds a run", "--ramp": "the ramp", "--trace": "a trace",
-    "--sweep": "the search", "--sweep-to": "Up to", "--rate": "requests a second",
-    "--no-stream": "an answer that is not streamed",
-    "--price-per-hour": "price per hour",
-}  # fmt: skip
-
-
 TYPED = ("concurrency", "rate")
 """Fields of words, which `evaluate_load` reads."""
 
@@ -54,12 +45,6 @@ class Asked:
 def names_in(values: list[str]) -> list[str]:
     """The URL's variants: `?variants=a,b` or the parameter several times; each once, in order."""
     return list(dict.fromkeys(name for value in values for name in navigation.parts(value)))
-
-
-def sentence(error: WhetstoneError) -> str:
-    """The service's sentence with the names of the fields for those of the command line."""
-    words = FLAG.sub(lambda found: FIELDS.get(found[0], found[0].removeprefix("--").replace("-", " ")), str(error))
-    return words[:1].upper() + words[1:]
 
 
 def variants(opened: Workspace) -> list[str]:
@@ -99,23 +84,23 @@ def load() -> dict[str, Any]:
     left, middle, right = st.columns(3)
     if found["way"] != SEARCH:
         found["repeats"] = left.number_input(
-            "Repeats", 1, 100, 5, key="repeats", help="Times each level runs; a verdict takes five or more.", **url
+            LABELS["repeats"], 1, 100, 5, key="repeats", help="Times each level runs; a verdict takes five or more.", **url
         )
-    found["max_tokens"] = middle.number_input("Longest answer (tokens)", 1, 32768, 64, key="max_tokens", **url)
+    found["max_tokens"] = middle.number_input(LABELS["max_tokens"], 1, 32768, 64, key="max_tokens", **url)
     if found["way"] != RAMP:
         found["requests"] = right.number_input(
-            "Requests a run", 1, value=None, key="requests", placeholder=_usual(found["way"]), **url,
+            LABELS["requests"], 1, value=None, key="requests", placeholder=_usual(found["way"]), **url,
             help="Without the warm-up; empty is what stands here, at least eight, or as many as the seconds allow.",
         )  # fmt: skip
     left, middle, _ = st.columns(3)  # a second row: one below the other on a telephone, in this order
     found["price_per_hour"] = left.number_input(
-        "Price per hour", 0.0, value=None, format="%.4f", key="price", placeholder="none", **url,
+        LABELS["price_per_hour"], 0.0, value=None, format="%.4f", key="price", placeholder="none", **url,
         help="What an hour of the machine costs, in your currency; empty leaves prices out.",
     )  # fmt: skip
     found["discount"] = (
-        middle.number_input("Discount (%)", 0.0, 99.0, 0.0, key="discount", help="Off the hourly price.", **url) / 100
+        middle.number_input(LABELS["discount"], 0.0, 99.0, 0.0, key="discount", help="Off the hourly price.", **url) / 100
     )
-    quality = st.checkbox("Measure quality too", True, key="quality", help="Perplexity, KL divergence, greedy match.", **url)
+    quality = st.checkbox(LABELS["quality"], True, key="quality", help="Perplexity, KL divergence, greedy match.", **url)
     if found["way"] != SEARCH:
         found["twice"] = st.checkbox(
             "Measure the baseline twice, as a check", False, key="twice", **url,
@@ -144,39 +129,39 @@ def _more(url: dict[str, Any], way: str) -> dict[str, Any]:
     left, middle, right = st.columns(3)
     found: dict[str, Any] = {
         "timeout_s": left.number_input(
-            "Longest wait for an answer (s)", 1.0, 3600.0, default.timeout_s, step=1.0, key="timeout", **url,
+            LABELS["timeout_s"], 1.0, 3600.0, default.timeout_s, step=1.0, key="timeout", **url,
             help="An answer that takes longer counts as an error.",
         ),
         "temperature": middle.number_input(
-            "Temperature", 0.0, 2.0, default.temperature, 0.1, key="temperature", **url,
+            LABELS["temperature"], 0.0, 2.0, default.temperature, 0.1, key="temperature", **url,
             help="0 is greedy: the same answer each time.",
         ),
         "input_output_ratio": right.number_input(
-            "Input tokens an output token", 0.01, 1000.0, default.input_output_ratio, key="ratio", **url,
+            LABELS["input_output_ratio"], 0.01, 1000.0, default.input_output_ratio, key="ratio", **url,
             help="For the blended price.",
         ),
         "endpoint": left.selectbox(
-            "Endpoint", ("completions", "chat"), key="endpoint", **url,
+            LABELS["endpoint"], ("completions", "chat"), key="endpoint", **url,
             help="chat: the model's own template is put around each turn.",
         ),
         "interleave": middle.selectbox(
-            "Servers", INTERLEAVE, key="interleave", **url,
+            LABELS["interleave"], INTERLEAVE, key="interleave", **url,
             help="resident: all servers up, one loaded at a time. restart: one after another. auto: resident if they fit.",
         ),
     }  # fmt: skip
     found |= _warmup(right, url, way)
     if way in {STREAMS, RATE, SEARCH}:
         found["seconds"] = left.number_input(
-            "Seconds a run", 1.0, 3600.0, value=None, step=1.0, key="seconds", placeholder="no limit", **url,
+            LABELS["seconds"], 1.0, 3600.0, value=None, step=1.0, key="seconds", placeholder="no limit", **url,
             help="A run ends after so much steady load, or after its requests, whichever comes first.",
         )  # fmt: skip
     if way != STREAMS:
         found["connections"] = middle.number_input(
-            "Most connections at once", 1, 4096, default.connections, key="connections", **url,
+            LABELS["connections"], 1, 4096, default.connections, key="connections", **url,
             help="By the clock only: requests beyond it wait, which is counted.",
         )  # fmt: skip
     found["stream"] = st.checkbox(
-        "Stream the answers", True, key="stream", **url,
+        LABELS["stream"], True, key="stream", **url,
         help="Without it only whole answers have a time: no TTFT, no inter-token latency.",
     )  # fmt: skip
     return found
@@ -187,7 +172,7 @@ def _warmup(place: DeltaGenerator, url: dict[str, Any], way: str) -> dict[str, A
     if way == RATE:
         return {
             "warmup_seconds": place.number_input(
-                "Warm-up (seconds)",
+                LABELS["warmup_seconds"],
                 0.0,
                 600.0,
                 default.warmup_seconds,
@@ -200,7 +185,7 @@ def _warmup(place: DeltaGenerator, url: dict[str, Any], way: str) -> dict[str, A
         return {}
     return {
         "warmup_requests": place.number_input(
-            "Warm-up requests a stream",
+            LABELS["warmup_requests"],
             0,
             100,
             default.warmup_requests,

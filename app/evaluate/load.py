@@ -9,8 +9,9 @@ from typing import Any
 
 import streamlit as st
 
+from app.labels import LABELS
 from app.words import short
-from backend.service.evaluations import evaluations
+from backend.domain.errors import InvalidOptions
 
 URL: dict[str, Any] = {"bind": "query-params"}
 
@@ -45,21 +46,21 @@ def choose() -> dict[str, Any]:
 
 def _streams() -> dict[str, Any]:
     return {
-        "concurrency": st.text_input("Concurrency (streams)", "1, 4", key="concurrency", help="Levels, such as 1, 4, 16.", **URL)
+        "concurrency": st.text_input(LABELS["concurrency"], "1, 4", key="concurrency", help="Levels, such as 1, 4, 16.", **URL)
     }
 
 
 def _rate() -> dict[str, Any]:
     left, right = st.columns(2)
     return {
-        "rate": left.text_input("Requests a second", "2, 8", key="rate", help="Levels, such as 2, 8.", **URL),
+        "rate": left.text_input(LABELS["rate"], "2, 8", key="rate", help="Levels, such as 2, 8.", **URL),
         "arrivals": _arrivals(right),
     }
 
 
 def _arrivals(place: Any) -> str:
     help_ = "At random moments (a Poisson process): as of many people who know nothing of each other."
-    return str(place.selectbox("Requests come", list(ARRIVALS), key="arrivals", help=help_, **URL))
+    return str(place.selectbox(LABELS["process"], list(ARRIVALS), key="arrivals", help=help_, **URL))
 
 
 def _ramp() -> dict[str, Any]:
@@ -79,12 +80,13 @@ def _search() -> dict[str, Any]:
         "search_over": over,
         "search_from": second.number_input("From", 0.01, 100_000.0, 1.0, key="search_from", **URL),
         "search_to": third.number_input(
-            "Up to", 0.01, 100_000.0, value=None, key="search_to", placeholder="256 times", help="The highest load tried.", **URL
+            LABELS["sweep_to"], 0.01, 100_000.0, value=None, key="search_to", placeholder="256 times", **URL,
+            help="The highest load tried.",
         ),
         "search_share": fourth.selectbox(
             "Kept by (% of requests)", SHARES, 1, key="search_share", help="A failed request keeps no limit.", **URL
         ),
-    }
+    }  # fmt: skip
     for column, (name, label) in zip(st.columns(3, vertical_alignment="bottom"), LIMITS.items(), strict=True):
         found[f"search_{name}"] = column.number_input(
             f"{label}, at most (ms)", 0.1, 600_000.0, value=None, key=f"search_{name}", placeholder="no limit", **URL
@@ -115,12 +117,12 @@ def _as_search(fields: dict[str, Any]) -> dict[str, Any]:
     limits = {name: fields[f"search_{name}"] for name in LIMITS}
     sweep = tuple(f"{name}_p{share}<={_decimal(limit)}ms" for name, limit in limits.items() if limit is not None)
     if not sweep:
-        raise evaluations.InvalidOptions("A search needs a limit to keep: give at least one, such as 500 ms to the first token.")
+        raise InvalidOptions("A search needs a limit to keep: give at least one, such as 500 ms to the first token.")
     first = fields["search_from"]
     if fields["search_over"] == OVER[1]:
         return {"sweep": sweep, "sweep_to": fields["search_to"], "rate": (first,)}
     if first != int(first):
-        raise evaluations.InvalidOptions(f"Streams are whole numbers: search from {int(first) + 1} instead of {first:g}.")
+        raise InvalidOptions(f"Streams are whole numbers: search from {int(first) + 1} instead of {first:g}.")
     return {"sweep": sweep, "sweep_to": fields["search_to"], "concurrency": (int(first),)}
 
 
@@ -139,7 +141,7 @@ def levels_in(words: str) -> tuple[int, ...]:
         return tuple(int(part) for part in words.replace(" ", ",").split(",") if part)
     except ValueError:
         shown = short(words, 60)
-        raise evaluations.InvalidOptions(f"Concurrency is wrong: `{shown}` is not a list such as 1, 4, 16.") from None
+        raise InvalidOptions(f"is wrong: `{shown}` is not a list such as 1, 4, 16.", field="concurrency") from None
 
 
 def rates_in(words: str) -> tuple[float, ...]:
@@ -149,5 +151,5 @@ def rates_in(words: str) -> tuple[float, ...]:
     except ValueError:
         found = ()
     if not found:
-        raise evaluations.InvalidOptions(f"Requests a second is wrong: `{short(words, 60)}` is not a list such as 2, 8.")
+        raise InvalidOptions(f"is wrong: `{short(words, 60)}` is not a list such as 2, 8.", field="rate")
     return found

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import streamlit as st
 
 from app import charts, shell
+from app.labels import LABELS, sentence
 from app.words import message, plain, short
 from backend.domain.errors import WhetstoneError
 from backend.domain.workload.generators import KINDS
@@ -41,12 +42,12 @@ def choose(opened: Workspace, tokenizer_of: str | None) -> Chosen:
         st.warning(f"There is no workload {gone} here any more: {choices[0]} is chosen instead.", icon=":material/help:")
     left, right = st.columns([3, 1])
     left.selectbox(
-        "Workload", choices, index=choices.index(asked) if asked in choices else 0, key=f"evaluate_workload_{asked}",
+        LABELS["workload"], choices, index=choices.index(asked) if asked in choices else 0, key=f"evaluate_workload_{asked}",
         on_change=_write, args=(f"evaluate_workload_{asked}",), format_func=_titled,
         help="The prompts that the load is made of. Your own traffic gives the verdict that counts for you.",
     )  # fmt: skip
     seed = right.number_input(
-        "Seed", 0, 2**31 - 1, 0, key="seed", bind="query-params",
+        LABELS["seed"], 0, 2**31 - 1, 0, key="seed", bind="query-params",
         help="Of a generated workload, of random arrivals and of sampling; the same for every variant.",
     )  # fmt: skip
     chosen = st.session_state[f"evaluate_workload_{asked}"]
@@ -89,7 +90,7 @@ def _upload(opened: Workspace) -> None:
         try:
             kept = workloads.save(opened, file.name, file.getvalue(), chosen)
         except WhetstoneError as error:
-            refused = st.session_state[REFUSED] = (mark, str(error))
+            refused = st.session_state[REFUSED] = (mark, sentence(error))
         else:
             st.session_state[UPLOADED] = file.file_id
             st.query_params["workload"] = kept
@@ -102,7 +103,7 @@ def _columns(columns: list[str], rows: list[dict[str, Any]]) -> tuple[bool, dict
     st.dataframe(rows, hide_index=True, alt=f"The first {len(rows)} rows of the file")
     guess = next((columns.index(name) for name in workloads.PROMPT_COLUMNS if name in columns), 0)
     left, right = st.columns(2)
-    found = {"prompt": left.selectbox("Column of the prompts", columns, index=guess, key="evaluate_column_prompt")}
+    found = {"prompt": left.selectbox(LABELS["columns"], columns, index=guess, key="evaluate_column_prompt")}
     for place, (field, label, help_) in zip((right, left, right), OTHER_COLUMNS, strict=True):
         found[field] = place.selectbox(
             label, columns, index=None, key=f"evaluate_column_{field.removeprefix('max_')}", placeholder="none", help=help_

@@ -10,6 +10,7 @@ from app import navigation, once
 from app.hardware.rows import engine_line, failure, offered, removable, why_not
 from app.jobs.cards import cancel_button
 from app.jobs.rows import progress_text
+from app.labels import sentence
 from app.session import frozen
 from app.words import ago, plain
 from backend.domain.errors import WhetstoneError
@@ -72,6 +73,6 @@ def _do(opened: Workspace, verb: Callable[..., JobView], name: str, after: str) 
     try:
         job = verb(opened, name, submission=once.key(purpose, f"{verb.__name__} after {after}"))
     except WhetstoneError as error:
-        st.toast(plain(str(error)), icon=":material/error:")
+        st.toast(plain(sentence(error)), icon=":material/error:")
         return
     st.toast(plain(f"{job.title}: queued as {job.id}."), icon=":material/check_circle:")

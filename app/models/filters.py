@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
+from app.labels import LABELS
 from backend.domain.rules.kinds import LISTED, PUBLISHED, CatalogFilter, Sort
 from backend.service import Workspace
 from backend.service.models import catalog, techniques
@@ -83,8 +84,8 @@ def _beside(opened: Workspace) -> CatalogFilter:
         licences = st.multiselect(
             "Licence", catalog.licences(opened), key="licence", bind="query-params", on_change=first_page, placeholder="Any"
         )  # fmt: skip
-        least, most = _bounds("parameters", "Parameters (billions)", 0.1)
-        shortest, longest = _bounds("context", "Context (tokens)", 1.0)
+        least, most = _bounds("parameters", 0.1)
+        shortest, longest = _bounds("context", 1.0)
     return CatalogFilter(
         origins=tuple(names[title] for title in origins), families=tuple(families), licences=tuple(licences),
         min_parameters=_whole(least, BILLION), max_parameters=_whole(most, BILLION),
@@ -92,15 +93,15 @@ def _beside(opened: Workspace) -> CatalogFilter:
     )  # fmt: skip
 
 
-def _bounds(name: str, label: str, step: float) -> tuple[float | None, float | None]:
+def _bounds(name: str, step: float) -> tuple[float | None, float | None]:
     """From and to, inclusive; None where nothing is given."""
     with st.container(horizontal=True):
         low, high = (
             st.number_input(
-                f"{label}, {end}", min_value=0.0, max_value=1e9, value=None, step=step, key=f"{least}_{name}", format="%g",
+                LABELS[f"{end}_{name}"], min_value=0.0, max_value=1e9, value=None, step=step, key=f"{end}_{name}", format="%g",
                 bind="query-params", on_change=first_page, placeholder="Any",
             )
-            for end, least in (("at least", "min"), ("at most", "max"))
+            for end in ("min", "max")
         )  # fmt: skip
     return low, high
 

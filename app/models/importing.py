@@ -5,6 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from app import navigation, shell
+from app.labels import sentence
 from app.models.rows import facts, figures, technique_rows
 from app.outcomes import source
 from app.session import frozen
@@ -46,14 +47,14 @@ def _remember(opened: Workspace, path: str) -> None:
     try:
         models.remember(opened, path)
     except WhetstoneError as error:
-        st.session_state[REFUSED] = str(error)
+        st.session_state[REFUSED] = sentence(error)
 
 
 def _forget(opened: Workspace, path: str) -> None:
     try:
         models.forget(opened, path)
     except WhetstoneError as error:
-        st.session_state[REFUSED] = str(error)
+        st.session_state[REFUSED] = sentence(error)
 
 
 def describe(opened: Workspace, card: ModelCard) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from app import navigation, once, shell
+from app.labels import LABELS
 from app.models.rows import figures
 from app.session import frozen
 from app.words import message, plain, size
@@ -43,11 +44,7 @@ def describe(found: Inspection) -> bool:
     st.markdown(f"**Licence** {licence}{', and gated by its owner' if found.gated else ''}.{where}")
     if not found.must_accept:
         return True
-    return bool(
-        st.checkbox(
-            "I have read this licence and accept it", key=f"accept-{found.source}-{found.revision}", help="Kept with the job."
-        )
-    )
+    return bool(st.checkbox(LABELS["accept_licence"], key=f"accept-{found.source}-{found.revision}", help="Kept with the job."))
 
 
 def button(opened: Workspace, found: Inspection | None, accepted: bool) -> None:

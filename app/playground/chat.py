@@ -10,6 +10,7 @@ import streamlit as st
 
 from app import navigation
 from app.differences import Piece, differences, markup, speed, verdict
+from app.labels import sentence
 from app.words import plain
 from backend.domain.errors import WhetstoneError
 from backend.service.serving import playground
@@ -125,7 +126,7 @@ def _stream(reply: Reply, server: Served, question: Question, paint: Callable[[R
                 paint(reply)
                 painted = time.monotonic()
     except WhetstoneError as error:
-        reply.error = str(error)
+        reply.error = sentence(error)
     reply.complete = True
     paint(reply)
 

@@ -9,6 +9,7 @@ import streamlit as st
 from app import navigation, once, shell
 from app.jobs.cards import cancel_button
 from app.jobs.rows import elapsed, headline, progress_text
+from app.labels import sentence
 from app.playground.pick import Pair, share
 from app.session import frozen
 from app.words import ago, plain, seconds
@@ -86,7 +87,7 @@ def _start(opened: Workspace, pair: Pair, mark: str) -> None:
     try:
         job = serve.start(opened, [source for _, source in pair], submission=once.key(PURPOSE, mark))
     except WhetstoneError as error:
-        st.session_state["playground_refused"] = str(error)
+        st.session_state["playground_refused"] = sentence(error)
     else:
         once.remember(PURPOSE, job.id)
 
@@ -144,4 +145,4 @@ def _stop(opened: Workspace, job_id: str) -> None:
     try:
         jobs.cancel(opened, job_id)
     except WhetstoneError as error:
-        st.toast(plain(str(error)), icon=":material/error:")
+        st.toast(plain(sentence(error)), icon=":material/error:")

@@ -8,6 +8,7 @@ import streamlit as st
 
 from app import addresses, navigation
 from app.build.options import stack
+from app.labels import LABELS
 from app.presets import rows as preset_rows
 from app.session import frozen
 from app.words import message, plain
@@ -223,7 +224,7 @@ def files(opened: Workspace, ids: Sequence[str]) -> None:
                 on_click="ignore", icon=":material/download:", key="export",
             )  # fmt: skip
         file = st.file_uploader("A file of presets", type=["yaml", "yml"], max_upload_size=1, key="presets-file")
-        replace = st.checkbox("Replace presets of the same id", key="presets-replace")
+        replace = st.checkbox(LABELS["replace"], key="presets-replace")
         if st.button("Import", key="import", disabled=file is None or opened.read_only, help=frozen(opened).get("help")):
             try:
                 taken = presets.take(opened, presets.read(file.getvalue()), replace=replace)

@@ -9,6 +9,7 @@ import streamlit as st
 
 from app import charts
 from app.compare import slo
+from app.labels import sentence
 from app.words import plain
 from backend.domain.errors import NotFound
 from backend.domain.evaluation.document import Evaluation
@@ -35,7 +36,7 @@ def show(view: EvaluationView, document: Evaluation, shown: Evaluation) -> None:
     try:
         counts = latencies.counts(view, limits)
     except NotFound as error:
-        st.info(plain(str(error)), icon=":material/info:")
+        st.info(plain(sentence(error)), icon=":material/info:")
         return
     st.dataframe(rows(document, counts), hide_index=True, alt="The highest goodput of each variant within the limits")
     charts.show(goodput(shown, counts, charts.theme()), "evaluation-goodput")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from app import charts
+from app.labels import sentence
 from app.session import frozen
 from app.words import message, plain
 from backend.domain.errors import WhetstoneError
@@ -46,7 +47,7 @@ def _upload(opened: Workspace) -> None:
         try:
             result = imported.add(opened, [(file.name, file.getvalue()) for file in files])
         except WhetstoneError as error:
-            told = (mark, str(error))
+            told = (mark, sentence(error))
         else:
             told = (mark, "")
             _write([*dict.fromkeys([*chosen_ids(), result.id])])

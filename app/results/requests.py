@@ -9,6 +9,7 @@ import streamlit as st
 
 from app import charts
 from app.differences import differences, markup
+from app.labels import sentence
 from app.words import plain, short
 from backend.domain.errors import NotFound
 from backend.domain.figures import figure
@@ -38,7 +39,7 @@ def show(view: EvaluationView, shown: Sequence[str]) -> None:
         _answers(view, chosen)
         _runs(view, chosen, shown)
     except NotFound as error:
-        st.info(plain(str(error)), icon=":material/info:")
+        st.info(plain(sentence(error)), icon=":material/info:")
 
 
 def _answers(view: EvaluationView, load: Load) -> None:

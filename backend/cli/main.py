@@ -6,6 +6,7 @@ import sys
 
 import typer
 
+from backend.cli.flags import sentence
 from backend.cli.verbs import (
     artifacts,
     bench,
@@ -52,7 +53,7 @@ def main() -> None:
     try:
         code = app(standalone_mode=False)  # click answers with the code of a `typer.Exit` instead of raising it
     except WhetstoneError as error:
-        print(f"whetstone: {error}", file=sys.stderr)
+        print(f"whetstone: {sentence(error)}", file=sys.stderr)
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
         print("whetstone: Interrupted.", file=sys.stderr)

@@ -2,11 +2,21 @@
 
 `RequestError` means that the request was wrong and nothing was started (exit 2); `WorkError` that the work itself failed
 (exit 1). A message says what happened and what to do next.
+
+A field of a model has another name for each reader: `--warmup` in a terminal, a widget's label on a page. So an error keeps the
+`field` that is wrong, by its dotted name in the model, apart from its `problem`, which goes on after the field's name; `named`
+are other fields, in the order of the `{}` of the problem.
 """
 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
+
+
+def plain_name(field: str) -> str:
+    """A field where no reader's own name of it is known, as in a log: `price_per_hour` is the price per hour."""
+    return field.partition(".")[0].replace("_", " ")
 
 
 class WhetstoneError(Exception):
@@ -14,8 +24,21 @@ class WhetstoneError(Exception):
 
     exit_code = 1
 
-    def __init__(self, message: str | None = None) -> None:
-        super().__init__(message or inspect.cleandoc(type(self).__doc__ or ""))
+    def __init__(self, problem: str | None = None, *named: str, field: str | None = None) -> None:
+        self.problem = problem or inspect.cleandoc(type(self).__doc__ or "")
+        self.field = field
+        self.named = named
+        super().__init__(self.worded(plain_name))
+
+    def worded(self, name: Callable[[str], str]) -> str:
+        """The sentence, with each field by the name under which its reader knows it: a flag, or the label of a widget."""
+        words = self.problem
+        for field in self.named:
+            words = words.replace("{}", name(field), 1)
+        if not self.field:
+            return words
+        subject = name(self.field)
+        return f"{subject[:1].upper()}{subject[1:]} {words}"
 
 
 class RequestError(WhetstoneError):
@@ -37,7 +60,7 @@ class InvalidCatalog(RequestError):
 
 
 class UnknownFilter(RequestError):
-    """The catalog cannot be narrowed by that; `whetstone catalog list --help` shows by what."""
+    """The catalog cannot be narrowed by that: correct the filter, or leave it out."""
 
 
 class SourceUnreachable(RequestError):
@@ -49,11 +72,11 @@ class AccessRefused(RequestError):
 
 
 class LicenceNotAccepted(RequestError):
-    """The model's licence must be accepted first: read it, then give --accept-licence."""
+    """The model's licence must be accepted first: read it, then say that you do."""
 
 
 class InvalidRecipe(RequestError):
-    """The recipe is not valid: compare it with the example in `whetstone recipe --help`."""
+    """The recipe is not valid: compare it with what `whetstone recipe show awq` prints."""
 
 
 class InvalidPreset(RequestError):
@@ -66,6 +89,10 @@ class ImpossibleStack(RequestError):
 
 class InvalidWorkload(RequestError):
     """The workload cannot be used: every line must be a JSON object with a "prompt"."""
+
+
+class InvalidOptions(RequestError):
+    """An option of the evaluation is wrong."""
 
 
 class InvalidImport(RequestError):
@@ -97,7 +124,7 @@ class EngineMissing(RequestError):
 
 
 class PortTaken(RequestError):
-    """The port is in use: stop what uses it, or give another with --port."""
+    """The port is in use: stop what uses it, or choose another."""
 
 
 class ReadOnly(RequestError):
@@ -137,7 +164,7 @@ class QualityFloorMissed(WorkError):
 
 
 class GateFailed(WorkError):
-    """A condition of --fail-if holds: look at the figures, or loosen the condition."""
+    """A condition of the evaluation holds: look at the figures, or loosen the condition."""
 
 
 class JobCancelled(WhetstoneError):

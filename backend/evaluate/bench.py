@@ -51,7 +51,7 @@ class Bench:
     def _first_model(self) -> str:
         listed = models(self.url, self.bearer)
         if not listed:
-            raise EndpointUnreachable(f"{self.url} lists no model: name one yourself with --model.")
+            raise EndpointUnreachable(f"{self.url} lists no model: name one yourself with {{}}.", "model")
         return listed[0]
 
     def _measure(self, load: Load, requests: int | None, number: int) -> Run:

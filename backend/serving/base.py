@@ -24,7 +24,7 @@ def check_port(port: int) -> None:
             probe.bind(("127.0.0.1", port))
         except OSError as error:
             raise PortTaken(
-                f"Port {port} is not free ({error.strerror}): stop what uses it, or give another with --port."
+                f"Port {port} is not free ({error.strerror}): stop what uses it, or give another with {{}}.", "port"
             ) from None
 
 

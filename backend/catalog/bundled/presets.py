@@ -11,7 +11,7 @@ from pydantic import Field
 from backend.catalog.bundled import rows
 from backend.domain.errors import InvalidCatalog
 from backend.domain.frozen import Frozen
-from backend.domain.planner.presets import ID, Claim, Goal, Preset
+from backend.domain.planner.presets import Claim, Goal, Preset, PresetId
 from backend.domain.recipe.recipe import Recipe
 from backend.settings import ASSETS
 
@@ -35,7 +35,7 @@ class _Claim(Frozen):
 class _Preset(Frozen):
     """A row of [[presets]]; `published` are keys of [[claims]]."""
 
-    id: str = Field(pattern=ID)
+    id: PresetId
     model: str = Field(min_length=1)
     goal: Goal
     target: str

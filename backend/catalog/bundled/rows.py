@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from backend.domain.errors import InvalidCatalog
+from backend.domain.validation import first_flaw
 
 Row = TypeVar("Row", bound=BaseModel)
 
@@ -49,10 +50,6 @@ def _row(path: Path, row: Any, model: type[Row], key: str, number: int) -> Row:
     try:
         return model.model_validate(row)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
         name = row.get(key) if isinstance(row, dict) else None
         what = f"`{name}`" if isinstance(name, str) else f"number {number}"
-        field = ".".join(map(str, first["loc"])) or "row"
-        message = first["msg"].removeprefix("Value error, ")
-        problem = f"{message[0].lower()}{message[1:]}"
-        raise InvalidCatalog(f"{path.name}, row {what}: `{field}` is wrong, {problem}; correct it or restore the file.") from None
+        raise InvalidCatalog(first_flaw(error).within(f"{path.name}, row {what}")) from None

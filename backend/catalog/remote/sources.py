@@ -32,7 +32,7 @@ def find(text: str, revision: str | None = None, *, endpoint: str | None = None)
     try:
         if text.startswith(SCHEME):
             if revision is not None:
-                raise RequestError("An S3 prefix has no revisions: leave --revision out.")
+                raise RequestError("An S3 prefix has no revisions: leave {} out.", "revision")
             return S3Source(text)
         name = _from_address(text)
         if not hub.is_id(name):

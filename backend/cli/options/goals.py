@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from backend.domain.errors import InvalidRecipe
 from backend.domain.planner.choose import Goal
+from backend.domain.validation import first_flaw
 
 InputTokens = Annotated[int, typer.Option(min=1, help="Tokens of a prompt.")]
 OutputTokens = Annotated[int, typer.Option(min=1, help="Tokens of an answer.")]
@@ -25,6 +26,5 @@ def read(**asked: Any) -> Goal:
     try:
         return Goal.model_validate(asked)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        name = {"wanted": "goal", "min_output_tokens_per_s": "min-tokens-per-s"}.get(str(first["loc"][0]), str(first["loc"][0]))
-        raise InvalidRecipe(f"--{name.replace('_', '-')} is wrong: {first['msg'].lower()}.") from None
+        flaw = first_flaw(error)
+        raise InvalidRecipe(f"{flaw.problem}.", field=flaw.field) from None

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from backend.service.evaluations.evaluations import InvalidOptions
+from backend.domain.errors import InvalidOptions
 
 DEFAULT_LEVELS = "1,4"
 
@@ -71,9 +71,9 @@ def shape(
     sweep_to: float | None, chat: bool,
 ) -> dict[str, Any]:  # fmt: skip
     """Fields of the options that say when requests are sent. Raises InvalidOptions with one sentence."""
-    others = [name for name, given in (("--rate", rate), ("--ramp", ramp), ("--trace", trace)) if given is not None]
+    others = [name for name, given in (("rate", rate), ("ramp", ramp), ("trace", trace)) if given is not None]
     if concurrency is not None and others:
-        raise InvalidOptions(f"--concurrency is for a closed loop: leave it out with {others[0]}.")
+        raise InvalidOptions("is for a closed loop: leave it out with {}.", others[0], field="concurrency")
     fields: dict[str, Any] = {
         "concurrency": levels(concurrency if concurrency is not None else DEFAULT_LEVELS),
         "process": "poisson" if poisson else "constant",
@@ -94,7 +94,7 @@ def levels(text: str) -> tuple[int, ...]:
     try:
         return tuple(int(part) for part in text.split(",") if part.strip())
     except ValueError:
-        raise InvalidOptions(f"--concurrency is wrong: `{text}` is not a list such as 1,4,16.") from None
+        raise InvalidOptions(f"is wrong: `{text}` is not a list such as 1,4,16.", field="concurrency") from None
 
 
 def _rates(text: str) -> tuple[float, ...]:
@@ -103,7 +103,7 @@ def _rates(text: str) -> tuple[float, ...]:
     except ValueError:
         found = ()
     if not found:
-        raise InvalidOptions(f"--rate is wrong: `{text}` is not a list of requests a second such as 2,8.")
+        raise InvalidOptions(f"is wrong: `{text}` is not a list of requests a second such as 2,8.", field="rate")
     return found
 
 
@@ -111,7 +111,7 @@ def _ends(text: str) -> tuple[float, float]:
     try:
         start, end = (float(part) for part in text.split(":"))
     except ValueError:
-        raise InvalidOptions(f"--ramp is wrong: `{text}` is not two rates in requests a second such as 1:20.") from None
+        raise InvalidOptions(f"is wrong: `{text}` is not two rates in requests a second such as 1:20.", field="ramp") from None
     return start, end
 
 
@@ -120,5 +120,7 @@ def columns(given: list[str] | None) -> dict[str, str]:
     pairs = [text.partition("=") for text in given or ()]
     for field, sign, column in pairs:
         if not (sign and field.strip() and column.strip()):
-            raise InvalidOptions(f"--column is wrong: `{field}{sign}{column}` is not FIELD=COLUMN such as prompt=question.")
+            raise InvalidOptions(
+                f"is wrong: `{field}{sign}{column}` is not FIELD=COLUMN such as prompt=question.", field="columns"
+            )
     return {field.strip(): column.strip() for field, _, column in pairs}

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from backend import service
+from backend.cli.flags import sentence
 from backend.cli.options import load
 from backend.cli.output import emit
 from backend.cli.text.levels import levels_table
@@ -76,5 +77,5 @@ def bench_command(
         emit(outcome.levels, as_json=json, text=levels_table([(url, level) for level in outcome.levels]))
     if outcome.failure is not None:
         kept = f" {len(outcome.levels)} level(s) were done before that." if outcome.levels else ""
-        print(f"whetstone: {outcome.failure}{kept}", file=sys.stderr)
+        print(f"whetstone: {sentence(outcome.failure)}{kept}", file=sys.stderr)
         raise typer.Exit(outcome.failure.exit_code)

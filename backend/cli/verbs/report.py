@@ -13,11 +13,9 @@ from backend.cli.output import emit
 from backend.cli.verbs.optimize import Json
 from backend.domain.errors import RequestError
 from backend.domain.limits.slo import Slo
+from backend.domain.validation import first_flaw
 from backend.domain.what_if.costs import ApiPrice, WhatIf
 from backend.service.evaluations import reports
-
-NAMES = {"per_hour": "price-per-hour", "input_output_ratio": "ratio", "ttft_p95_ms": "ttft-p95", "tpot_p95_ms": "tpot-p95"}
-"""Of options that are not called what their field is."""
 
 
 def register(app: typer.Typer) -> None:
@@ -55,9 +53,8 @@ def report_command(
             discount=discount, input_output_ratio=ratio, api=api, requests_a_month=requests_a_month,
         )  # fmt: skip
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        field = str(first["loc"][-1])
-        raise RequestError(f"--{NAMES.get(field, field.replace('_', '-'))} is wrong: {first['msg'].lower()}.") from None
+        flaw = first_flaw(error)
+        raise RequestError(f"{flaw.problem}.", field=flaw.field) from None
     page = reports.page(service.open_workspace(), evaluation, asked, imported or [])
     try:
         to.write_bytes(page)

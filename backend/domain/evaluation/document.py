@@ -19,6 +19,7 @@ from backend.domain.load import rotation
 from backend.domain.load.load import Load
 from backend.domain.load.records import LevelAudit
 from backend.domain.recipe.recipe import Serving
+from backend.domain.validation import matching
 from backend.domain.workload.workload import WorkloadSummary
 
 SCHEMA: Literal[1] = 1
@@ -95,7 +96,7 @@ class EvaluateOptions(Frozen):
     """The most an open loop may open."""
     stream: bool = True
     endpoint: Literal["completions", "chat"] = "completions"
-    bearer_env: str | None = Field(None, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
+    bearer_env: Annotated[str, matching(r"[A-Za-z_][A-Za-z0-9_]*", "it must be a variable's name, not the token")] | None = None
     """Name of the environment variable with the bearer token for variants that are URLs; the token is never stored."""
     seed: int = 0
     timeout_s: float = Field(120.0, gt=0)

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from backend.domain.errors import InvalidImport
 from backend.domain.imported.result import Contents, Definition, ImportedLevel, Spread
 from backend.domain.load.load import Load
+from backend.domain.validation import first_flaw
 
 TOOL, FORM = "GuideLLM", 2
 RATES = ("constant", "poisson")
@@ -130,7 +131,7 @@ def _benchmark(name: str, number: int, document: Any) -> _Benchmark:
     try:
         return _Benchmark.model_validate(document)
     except ValidationError as error:
-        where = ".".join(str(part) for part in error.errors(include_url=False)[0]["loc"]) or "its form"
+        where = first_flaw(error).field or "its form"
         raise InvalidImport(f"Benchmark {number} of {name} is not as GuideLLM 0.8 writes it: `{where}` is wrong.") from None
 
 

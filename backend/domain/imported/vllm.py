@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from backend.domain.errors import InvalidImport
 from backend.domain.imported.result import Contents, Definition, ImportedLevel, Spread
 from backend.domain.load.load import Load
+from backend.domain.validation import first_flaw
 
 TOOL = "vLLM bench"
 SIGNS = {"total_token_throughput", "request_throughput", "completed"}
@@ -77,7 +78,7 @@ def read(name: str, document: dict[str, Any]) -> Contents:
     try:
         result = _Result.model_validate(document)
     except ValidationError as error:
-        where = ".".join(str(part) for part in error.errors(include_url=False)[0]["loc"])
+        where = first_flaw(error).field
         raise InvalidImport(f"{name} is not as `vllm bench serve --save-result` writes it: `{where}` is wrong.") from None
     if result.ramp_up_strategy:
         raise InvalidImport(f"{name} is a ramp, whose figures are of no one load: measure at one rate or concurrency.")

@@ -45,7 +45,10 @@ WRITTEN = re.compile(
 
 
 class InvalidGate(RequestError):
-    """The condition cannot be read: write it like `ttft_p95 > 300ms` or `kl_mean > 0.02 at 4`."""
+    """A condition is wrong: write it like `ttft_p95 > 300ms` or `kl_mean > 0.02 at 4`."""
+
+    def __init__(self, problem: str, *named: str) -> None:
+        super().__init__(f"is wrong: {problem}", *named, field="fail_if")
 
 
 class Gate(NamedTuple):
@@ -104,34 +107,34 @@ def read(written: str) -> Gate:
     """Raises InvalidGate with one sentence."""
     found = WRITTEN.fullmatch(written)
     if found is None:
-        raise InvalidGate(f"--fail-if is wrong: `{written[:80]}` is not a condition such as `ttft_p95 > 300ms`.")
+        raise InvalidGate(f"`{written[:80]}` is not a condition such as `ttft_p95 > 300ms`.")
     metric, unit = found["metric"], found["unit"]
     if metric not in metrics() and not metric.startswith(TASK):
         near = get_close_matches(metric, metrics(), 3, 0.4)
         hint = f"did you mean {' or '.join(near)}" if near else f"the names are {', '.join(metrics())}"
-        raise InvalidGate(f"--fail-if is wrong: there is no figure `{metric[:60]}`; {hint}?")
+        raise InvalidGate(f"there is no figure `{metric[:60]}`; {hint}?")
     scale = _scale(metric, unit, written)
     at = float(found["at"]) if found["at"] else None
     if at is not None and _of_variant(metric):
-        raise InvalidGate(f"--fail-if is wrong: `{metric}` is one figure a variant, so `at {at:g}` has no meaning; leave it out.")
+        raise InvalidGate(f"`{metric}` is one figure a variant, so `at {at:g}` has no meaning; leave it out.")
     try:
         limit = float(found["value"]) * scale
     except ValueError:
         limit = math.nan
     if not math.isfinite(limit):
-        raise InvalidGate(f"--fail-if is wrong: `{found['value'][:40]}` is no number.")
+        raise InvalidGate(f"`{found['value'][:40]}` is no number.")
     return Gate(written.strip(), metric, found["operator"], limit, at, found["per_second"] is not None)
 
 
 def _scale(metric: str, unit: str, written: str) -> float:
     if _latency(metric):
         if unit == "%":
-            raise InvalidGate(f"--fail-if is wrong: `{written[:80]}` gives a latency in %; write ms, s or us.")
+            raise InvalidGate(f"`{written[:80]}` gives a latency in %; write ms, s or us.")
         return MILLISECONDS[unit]
     if unit == "s" and metric == "ready_seconds":
         return 1.0
     if unit not in {"", "%"}:
-        raise InvalidGate(f"--fail-if is wrong: `{metric}` has no unit {unit}; leave it out.")
+        raise InvalidGate(f"`{metric}` has no unit {unit}; leave it out.")
     return 0.01 if unit == "%" else 1.0
 
 
@@ -150,14 +153,14 @@ def check(gates: Sequence[Gate], options: EvaluateOptions, tasks: Sequence[str] 
         if levels is not None and not any(map(gate.holds_at, levels)):
             measured = ", ".join(load.words for load in levels)
             said = f"is at a load that is not measured; add it (measured: {measured}), or leave out `at`"
-            raise InvalidGate(f"--fail-if is wrong: `{gate.written}` {said}.")
+            raise InvalidGate(f"`{gate.written}` {said}.")
         if gate.needs_quality and not options.quality:
-            raise InvalidGate(f"--fail-if is wrong: `{gate.written}` needs quality, which --no-quality leaves out.")
+            raise InvalidGate(f"`{gate.written}` needs quality, which {{}} leaves out.", "quality")
         if gate.needs_price and options.price_per_hour is None:
-            raise InvalidGate(f"--fail-if is wrong: `{gate.written}` needs --price-per-hour.")
+            raise InvalidGate(f"`{gate.written}` needs {{}}.", "price_per_hour")
         if gate.metric.startswith(TASK) and gate.metric not in tasks:
-            has = f"the tasks give {', '.join(tasks)}" if tasks else "it needs --tasks"
-            raise InvalidGate(f"--fail-if is wrong: there is no figure `{gate.metric[:80]}`; {has}.")
+            has = f"the tasks give {', '.join(tasks)}" if tasks else "it needs {}"
+            raise InvalidGate(f"there is no figure `{gate.metric[:80]}`; {has}.", "tasks")
 
 
 def breaches(evaluation: Evaluation, gates: Sequence[Gate]) -> list[Breach]:

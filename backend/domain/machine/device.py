@@ -5,11 +5,12 @@ Knows nothing of files (catalog.instances reads them) and nothing of this machin
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import ConfigDict, Field
 
 from backend.domain.frozen import Frozen
+from backend.domain.validation import matching
 
 Hardware = Literal["cpu", "cuda", "neuron"]
 
@@ -55,7 +56,7 @@ class Accelerator(_Row):
     fp8_tflops: float | None = None
     fp4_tflops: float | None = None
     int8_tops: float | None = None
-    compute_capability: str | None = Field(None, pattern=r"^\d+\.\d$")
+    compute_capability: Annotated[str, matching(r"\d+\.\d", "it must be a version such as 8.6")] | None = None
     neuron_cores: int | None = Field(None, gt=0)
     local: bool = False
     interconnect: Literal["none", "pcie", "nvlink", "neuronlink"]
@@ -71,7 +72,7 @@ class Accelerator(_Row):
 class Instance(_Row):
     """A row of [[instances]]. `sagemaker_usd_per_hour` is None where no source was found; it is never derived."""
 
-    name: str = Field(pattern=r"^ml\.[a-z0-9-]+\.[a-z0-9]+$")
+    name: Annotated[str, matching(r"ml\.[a-z0-9-]+\.[a-z0-9]+", "it must be an instance such as ml.g5.xlarge")]
     family: str
     accelerator: str
     accelerator_count: int = Field(gt=0)

@@ -8,19 +8,26 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field
 
 from backend.domain.frozen import Frozen
 from backend.domain.planner.roofline import ExpectedLoad
 from backend.domain.recipe.recipe import Recipe
+from backend.domain.validation import matching
 
 Goal = Literal["lower-cost", "lower-latency", "balanced", "highest-quality"]
 Origin = Literal["bundled", "imported", "own"]
 """`bundled` comes with Whetstone, `imported` was read from a file, `own` was saved here."""
 
-ID = r"^[a-z0-9][a-z0-9._-]{0,59}/[a-z0-9][a-z0-9._-]{0,59}$"
+PresetId = Annotated[
+    str,
+    matching(
+        r"[a-z0-9][a-z0-9._-]{0,59}/[a-z0-9][a-z0-9._-]{0,59}",
+        "it must be two words of a-z, 0-9, dot, dash and underscore with a slash between, such as `my-model/fast`",
+    ),
+]
 """`llama-3-70b-instruct/lower-cost`: what it is for, a slash, which one."""
 CONCURRENCIES = (1, 4, 16, 64)
 """Requests at once at which a preset is estimated."""
@@ -55,7 +62,7 @@ class Claim(Frozen):
     statement: str = Field(min_length=1, max_length=2000)
     conditions: str = Field("", max_length=2000)
     source: str = Field(min_length=1, max_length=400)
-    url: str = Field("", max_length=2000, pattern=r"^(https?://\S+)?$")
+    url: Annotated[str, matching(r"(https?://\S+)?", "it must be a web address")] = Field("", max_length=2000)
     cheaper_than: str | None = Field(None, max_length=80)
 
     @property
@@ -68,7 +75,7 @@ class Claim(Frozen):
 class Preset(Frozen):
     """`model` is an id or a folder, as `--model` takes it; `target` as `--target` takes it."""
 
-    id: str = Field(pattern=ID)
+    id: PresetId
     model: str = Field(min_length=1, max_length=500)
     goal: Goal
     target: str = Field("local", min_length=1, max_length=80)

@@ -16,6 +16,7 @@ from backend.domain.errors import InvalidRecipe
 from backend.domain.frozen import Frozen
 from backend.domain.recipe import recovery
 from backend.domain.recipe.methods import KnownMethod
+from backend.domain.validation import first_flaw
 
 TECHNIQUES = ("prune", "quantize", "speculate", "compile", "shard")
 """In the order in which they run."""
@@ -190,20 +191,10 @@ def read(document: Any) -> Recipe:
     Raises InvalidRecipe with one sentence that names the first wrong field.
     """
     if not isinstance(document, dict):
-        raise InvalidRecipe("The recipe must be a mapping with `name` and `steps`; see `whetstone recipe --help`.")
+        raise InvalidRecipe(
+            "The recipe must be a mapping with `name` and `steps`; compare it with what `whetstone recipe show awq` prints."
+        )
     try:
         return Recipe.model_validate(document)
     except ValidationError as error:
-        raise InvalidRecipe(_sentence(error)) from None
-
-
-def _sentence(error: ValidationError) -> str:
-    first = error.errors(include_url=False)[0]
-    where = ".".join(str(part) for part in first["loc"] if part not in TECHNIQUES)
-    if first["type"] == "extra_forbidden":
-        return f"The recipe has an unknown field `{where}`: remove it or correct its spelling."
-    if first["type"] == "union_tag_invalid":
-        tags = first["ctx"]["expected_tags"].replace("'", "")
-        return f"The recipe's step `{first['ctx']['tag']}` is unknown: the techniques are {tags}."
-    message = first["msg"].removeprefix("Value error, ")
-    return f"The recipe's `{where}` is wrong: {message[0].lower()}{message[1:]}." if where else f"The recipe is wrong: {message}."
+        raise InvalidRecipe(first_flaw(error, TECHNIQUES).of("the recipe")) from None

@@ -191,7 +191,9 @@ def _guess(names: set[str]) -> dict[str, str]:
     found = next((wanted for wanted in PROMPT_COLUMNS if wanted in names), None)
     if found is None and not names & {"messages", "conversations", "turns"}:
         shown = ", ".join(sorted(names)[:10])
-        raise InvalidWorkload(f"None of the columns ({shown}) is known as the prompt: name it, as in --column prompt=COLUMN.")
+        raise InvalidWorkload(
+            f"None of the columns ({shown}) is known as the prompt: name it with {{}}, as prompt=COLUMN.", "columns"
+        )
     return {"prompt": found} if found else {}
 
 

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from backend.domain.errors import EndpointUnreachable, WhetstoneError
 from backend.domain.load.records import LoadPlan
+from backend.domain.validation import first_flaw
 from backend.evaluate.load.work import work
 
 UNREACHABLE = 3
@@ -34,9 +35,7 @@ def main(arguments: list[str]) -> int:
     except OSError as error:
         return _say(f"The plan {arguments[0]} cannot be read ({error.strerror}).", 2)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        return _say(f"The plan's {where or 'content'} is wrong: {first['msg'].removeprefix('Value error, ')}.", 2)
+        return _say(first_flaw(error).of("the plan"), 2)
     except EndpointUnreachable as error:
         return _say(str(error), UNREACHABLE)
     except WhetstoneError as error:

@@ -80,7 +80,7 @@ def _late(plan: LoadPlan, run: Run, records: Sequence[RequestRecord]) -> str | N
     if run.waited > WAITED_LIMIT * len(records):
         return (
             f"{run.waited} of {len(records)} requests had to wait for one of the {plan.streams} connections: "
-            "allow more with --connections, if the server is to be asked that much"
+            "allow more of them, if the server is to be asked that much"
         )
     return _too_late(sorted(run.send_lags_s), records, "requests were taken up") if run.send_lags_s and not run.waited else None
 

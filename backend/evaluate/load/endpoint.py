@@ -104,7 +104,8 @@ def models(url: str, bearer_env: str | None = None) -> list[str]:
     except (ValueError, TypeError, KeyError):
         raise EndpointUnreachable(
             f"{place} answers, but not with a list of models at {place.prefix}/models: "
-            "name the model yourself (`bench` with --model, `evaluate` as URL#MODEL)."
+            "name the model yourself ({} of a bench, URL#MODEL of an evaluation).",
+            "model",
         ) from None
     finally:
         connection.close()

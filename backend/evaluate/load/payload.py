@@ -95,7 +95,7 @@ def _words(row: dict[str, Any], where: str, endpoint: str) -> dict[str, Any]:
         return _turns(row["turns"], row.get("system"), where)
     if row.get("messages"):
         if endpoint != "chat":
-            raise InvalidWorkload(f"{where}: messages are for the chat endpoint; ask for it with --chat.")
+            raise InvalidWorkload(f"{where}: messages are for the chat endpoint; choose it with {{}}.", "endpoint")
         return {"messages": _messages(row["messages"], where)}
     if isinstance(row.get("prompt"), str) and row["prompt"]:
         return {"prompt": row["prompt"]}

@@ -10,13 +10,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from backend.domain.errors import GateFailed, NotFound, RequestError
+from backend.domain.errors import GateFailed, InvalidOptions, NotFound
 from backend.domain.evaluation.document import EvaluateOptions, Evaluation, Variant, read_evaluation
 from backend.domain.frozen import Frozen
 from backend.domain.jobs.jobs import EvaluateSpec
 from backend.domain.limits import gates
 from backend.domain.limits.gates import Gate
-from backend.domain.limits.options import contradiction
+from backend.domain.limits.options import check as check_together
+from backend.domain.validation import first_flaw
 from backend.hardware import engines
 from backend.service.evaluations import tasks, workloads
 from backend.service.jobs import jobs
@@ -28,10 +29,6 @@ from backend.store.tables import EvaluationRow
 
 DOCUMENTS_KEPT = 16
 """As many as a comparison shows, and some. One of fifty variants at twenty levels takes about 50 MB."""
-
-
-class InvalidOptions(RequestError):
-    """An option of the evaluation is wrong."""
 
 
 class EvaluationView(Frozen):
@@ -59,11 +56,9 @@ def options(**fields: object) -> EvaluateOptions:
     try:
         chosen = EvaluateOptions.model_validate({k: v for k, v in fields.items() if v is not None})
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        name = {"process": "poisson", "stream": "no-stream"}.get(str(first["loc"][0]), str(first["loc"][0])).replace("_", "-")
-        raise InvalidOptions(f"--{name} is wrong: {first['msg'][0].lower()}{first['msg'][1:]}.") from None
-    if wrong := contradiction(chosen):
-        raise InvalidOptions(wrong)
+        flaw = first_flaw(error)
+        raise InvalidOptions(f"{flaw.problem}.", field=flaw.field) from None
+    check_together(chosen)
     return chosen
 
 
@@ -91,7 +86,7 @@ def conditions(written: Sequence[str], chosen: EvaluateOptions, *, waits: bool) 
     """Read the conditions of a pipeline (`domain.gates`). Raises InvalidGate before anything is submitted."""
     found = [gates.read(text) for text in written]
     if found and not waits:
-        raise gates.InvalidGate("--fail-if is judged at the end: leave out --detach.")
+        raise gates.InvalidGate("it is judged at the end; leave out {}.", "detach")
     gates.check(found, chosen, tasks.figures(chosen))
     return found
 

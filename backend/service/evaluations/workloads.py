@@ -151,7 +151,9 @@ def prepared(workspace: Workspace, chosen: EvaluateOptions, tokenizer: str | Non
     if tokenizer is not None:
         variant = variants.resolve(workspace, tokenizer)
         if variant.model_path is None or not (Path(variant.model_path) / tokenizers.TOKENIZER).is_file():
-            raise RequestError(f"--tokenizer is wrong: {tokenizer[:MAX_SHOWN]} has no {tokenizers.TOKENIZER}: name a model here.")
+            raise RequestError(
+                f"is wrong: {tokenizer[:MAX_SHOWN]} has no {tokenizers.TOKENIZER}: name a model here.", field="tokenizer"
+            )
         of = [variant]
     check(chosen, of)
     return kept(workspace, chosen, of)

@@ -74,7 +74,7 @@ def _local(workspace: Workspace, name: str) -> Device:
 def _gpus(cards: tuple[Accelerator, ...], numbers: tuple[int, ...]) -> Device:
     chosen = [card for card in cards if card.number in numbers]
     if not cards:
-        raise InvalidRecipe("This machine has no GPU: use `--target local`.")
+        raise InvalidRecipe("This machine has no GPU: use the target `local`.")
     if len(chosen) < len(numbers):
         known = ", ".join(str(card.number) for card in cards)
         raise InvalidRecipe(f"This machine has no GPU {max(set(numbers) - {card.number for card in cards})}: it has {known}.")
@@ -99,7 +99,7 @@ def _neuron() -> Device:
     if not found:
         if NEURON.exists():
             return Device("this machine's Neuron cores", "neuron", 1, 0)
-        raise InvalidRecipe("This machine has no Inferentia or Trainium accelerator: use `--target local`.")
+        raise InvalidRecipe("This machine has no Inferentia or Trainium accelerator: use the target `local`.")
     rows = instances.load()
     row = rows.instances.get(f"ml.{neuron.instance_type()}")
     base = rows.device(row) if row else Device("this machine's Neuron cores", "neuron", 1, 0)

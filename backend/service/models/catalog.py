@@ -16,6 +16,7 @@ from backend.domain.model.facts import ModelCard, ModelFacts, PublishedCells, Pu
 from backend.domain.planner.footprint import Footprint, footprints
 from backend.domain.rules import kinds
 from backend.domain.rules.kinds import LISTED, ORIGINAL_KIND, PUBLISHED, CatalogFilter, Sort
+from backend.domain.validation import first_flaw
 from backend.service.machines import targets
 from backend.service.models import catalog_sync, models, techniques
 from backend.service.models.techniques import TechniqueCheck
@@ -210,5 +211,5 @@ def chosen(workspace: Workspace, **asked: Any) -> CatalogFilter:
     try:
         return CatalogFilter.model_validate(asked)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        raise UnknownFilter(f"The catalog's filter `{first['loc'][0]}` is wrong: {first['msg'].lower()}.") from None
+        flaw = first_flaw(error)
+        raise UnknownFilter(f"{flaw.problem}.", field=flaw.field) from None

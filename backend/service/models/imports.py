@@ -87,7 +87,7 @@ def _acceptance(workspace: Workspace, found: Inspection, accept: bool) -> dateti
         said = f"is under the licence `{found.licence}`" if found.licence else "states no licence"
         gated = " and gated by its owner" if found.gated else ""
         raise LicenceNotAccepted(
-            f"{found.source} {said}{gated}: read its conditions at {found.licence_url}, then give --accept-licence."
+            f"{found.source} {said}{gated}: read its conditions at {found.licence_url}, then accept it ({{}}).", "accept_licence"
         )
     return earlier
 

@@ -41,8 +41,9 @@ def _endpoint(source: str) -> Variant:
         raise RequestError(f"`{source[:120]}` is not an address: write http://HOST[:PORT] or https://HOST[:PORT].")
     if parts.username or parts.password:
         raise RequestError(
-            f"Leave user and password out of the address of {host}: name an environment variable that holds the token "
-            "with --bearer-env."
+            f"Leave user and password out of the address of {host}: give the name of an environment variable that holds "
+            "the token ({}).",
+            "bearer_env",
         )
     if parts.query:
         raise RequestError(f"Leave out the part from ? on of the address of {host}: an endpoint ends with its path, such as /v1.")

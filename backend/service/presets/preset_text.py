@@ -10,8 +10,9 @@ import yaml
 from pydantic import ValidationError
 
 from backend.domain.errors import InvalidPreset, InvalidRecipe
-from backend.domain.planner.presets import GOALS, Preset
+from backend.domain.planner.presets import Preset
 from backend.domain.recipe import recipe
+from backend.domain.validation import first_flaw
 from backend.service.plans import recipe_text, recipes
 
 MAX_BYTES = 500_000
@@ -97,21 +98,4 @@ def _preset(entry: Any, number: int) -> Preset:
     except InvalidRecipe as error:
         raise InvalidPreset(f"Preset {which}: {error}") from None
     except ValidationError as error:
-        raise InvalidPreset(f"Preset {which}: {sentence(error)}") from None
-
-
-def sentence(error: ValidationError) -> str:
-    """The first wrong field in words."""
-    first = error.errors(include_url=False)[0]
-    where = ".".join(str(part) for part in first["loc"])
-    match first["type"]:
-        case "extra_forbidden":
-            return f"the field `{where}` is unknown; remove it or correct its spelling."
-        case "missing":
-            return f"the field `{where}` is missing; add it."
-        case "string_pattern_mismatch" if where == "id":
-            return "`id` must be two words of a-z, 0-9, dot, dash and underscore with a slash between, such as `my-model/fast`."
-        case "literal_error" if where == "goal":
-            return f"`goal` must be one of {', '.join(GOALS)}."
-    message = first["msg"].removeprefix("Value error, ")
-    return f"`{where}` is wrong: {message[:1].lower()}{message[1:]}."
+        raise InvalidPreset(first_flaw(error).within(f"Preset {which}")) from None

@@ -17,6 +17,7 @@ from backend.domain.machine.targets import nearest
 from backend.domain.planner.presets import Origin, Preset
 from backend.domain.recipe.recipe import Recipe
 from backend.domain.rules.plan import Verdict
+from backend.domain.validation import first_flaw
 from backend.present.presets import Estimated, Measurement
 from backend.service.machines import targets
 from backend.service.models import models
@@ -190,7 +191,7 @@ def save(
     try:
         preset = Preset.model_validate(fields)
     except ValidationError as error:
-        raise InvalidPreset(f"The preset cannot be saved: {preset_text.sentence(error)}") from None
+        raise InvalidPreset(first_flaw(error).of("the preset")) from None
     take(workspace, [preset], origin="own", replace=replace)
     return find(workspace, preset.id)
 
@@ -224,7 +225,7 @@ def _outcome(preset: Preset, present: PresetRow | None, replace: bool) -> Outcom
     if present.origin == "bundled":
         raise InvalidPreset(f"`{preset.id}` comes with Whetstone and is another preset: give yours another id.")
     if not replace:
-        raise InvalidPreset(f"There is another preset `{preset.id}` already: rename one, or replace it (--replace).")
+        raise InvalidPreset(f"There is another preset `{preset.id}` already: rename one, or replace it ({{}}).", "replace")
     return "replaced"
 
 

@@ -38,7 +38,7 @@ def check_port(port: int) -> None:
     """Raises PortTaken where something listens there already."""
     with socket.socket() as probe:
         if probe.connect_ex(("127.0.0.1", port)) == 0:
-            raise PortTaken(f"Port {port} is in use: stop what listens there, or choose another with --port.")
+            raise PortTaken(f"Port {port} is in use: stop what listens there, or choose another with {{}}.", "port")
 
 
 def serve(workspace: Workspace, port: int, *, host: str, browser: bool, say: Say) -> None:

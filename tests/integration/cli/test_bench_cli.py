@@ -40,7 +40,7 @@ def levels(home: Path, *arguments: object) -> list[dict[str, Any]]:
         (["--ramp", "1:5"], "--ramp needs --seconds"),
         (["--ramp", "1:5", "--rate", "2"], "cannot be combined"),
         (["--sweep", "fast"], "--sweep is wrong: `fast` is not an objective"),
-        (["--sweep", "ttft_p95<=1s", "--no-stream"], "--no-stream"),
+        (["--sweep", "ttft_p95<=1s", "--no-stream"], "--sweep is wrong: ttft_p95<=1s needs streamed answers"),
         (["--sweep", "ttft_p95<=1s", "--ramp", "1:2", "--seconds", "1"], "--sweep searches"),
         (["--sweep-to", "4"], "--sweep-to needs --sweep"),
         (["--trace", "nowhere.jsonl"], "There is no workload `nowhere.jsonl`"),

@@ -36,7 +36,7 @@ def test_what_has_no_tokenizer_cannot_measure_a_workload(home: Workspace, mute: 
     asked = EvaluateOptions(workload="summarization")
     with pytest.raises(InvalidModel, match=r"mute has no tokenizer: put its tokenizer\.json beside config\.json\."):
         workloads.prepared(home, asked, str(mute))
-    with pytest.raises(RequestError, match=r"--tokenizer is wrong: http:\S+ has no tokenizer\.json: name a model here\."):
+    with pytest.raises(RequestError, match=r"Tokenizer is wrong: http:\S+ has no tokenizer\.json: name a model here\."):
         workloads.prepared(home, asked, "http://127.0.0.1:9")
 
 

@@ -143,14 +143,14 @@ def test_an_impossible_stack_has_its_reasons_and_the_nearest_recipe(home: Worksp
     ("text", "says"),
     [
         ("name: x\nsteps:\n\t- quantize: {}\n", "indent with spaces"),
-        ("name: x\nstep: []\n", "unknown field `step`"),
+        ("name: x\nstep: []\n", "`step` of the recipe is unknown"),
         ("name: x\nsteps:\n- melt: {}\n", "`melt` is unknown"),
         ("- 1\n", "must be a mapping"),
         ("name: [\n", "not valid YAML"),
         ("a: &a [x, x]\nname: *a\n", "no anchors"),
         ("name: x\nname: y\n", "stands there twice"),
         ("", "must be a mapping"),
-        ("name: :red[x] <b>\nsteps: {<i>: 1}\n", "`steps` is wrong"),
+        ("name: :red[x] <b>\nsteps: {<i>: 1}\n", "`steps` of the recipe is wrong"),
     ],
 )
 def test_broken_yaml_is_one_sentence_and_stays_in_the_field(home: Workspace, text: str, says: str) -> None:

@@ -71,7 +71,10 @@ def test_the_command_beside_the_form_asks_the_very_same(home: Workspace, query: 
         ({"load": "Search"}, "A search needs a limit to keep"),
         ({"load": "Search", "search_ttft": "300.0", "search_from": "1.5"}, "search from 2 instead of 1.5"),
         ({"load": "Search", "search_ttft": "300.0", "search_from": "9.0", "search_to": "4.0"}, "Up to is wrong: 4 is below"),
-        ({"load": "Search", "search_ttft": "300.0", "stream": "false"}, "Streamed gives no time to first or per token"),
+        (
+            {"load": "Search", "search_ttft": "300.0", "stream": "false"},
+            "needs streamed answers: stream them",
+        ),
         ({"load": "Rate", "rate": "2, 2"}, "Requests a second is wrong: a rate stands there twice"),
         ({"load": "Rate", "rate": "1e9"}, "is wrong"),
         ({"load": "Rate", "rate": "nan"}, "is wrong"),

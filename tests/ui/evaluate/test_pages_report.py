@@ -8,7 +8,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from backend.cli.main import main
-from backend.domain.errors import NotFound
+from backend.domain.errors import InvalidOptions, NotFound
 from backend.domain.limits.slo import Slo
 from backend.domain.load.load import Load
 from backend.domain.what_if.costs import WhatIf
@@ -115,7 +115,7 @@ def test_an_endpoint_asks_for_the_name_of_the_tokens_variable_and_never_for_the_
     assert "never the token itself" in at.error[0].value
     at.text_input(key="bearer_env").set_value("MY_TOKEN").run()
     assert "--bearer-env MY_TOKEN" in studio.says(at)
-    with pytest.raises(evaluations.InvalidOptions, match="bearer-env is wrong") as refused:
+    with pytest.raises(InvalidOptions, match="Bearer env is wrong: it must be a variable's name") as refused:
         evaluations.options(bearer_env="sk-live-123")
     assert "sk-live" not in str(refused.value)
     models = studio.open_page("evaluate", variants="starter")

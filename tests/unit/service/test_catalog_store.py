@@ -317,7 +317,7 @@ def test_every_order_has_every_model_once_and_pages_without_a_gap(home: Workspac
         ({"origins": ("reference",)}, "no origin `reference`"),
         ({"sort": "size"}, "no order `size`"),
         ({"min_parameters": 7, "max_parameters": 1}, "exchange them"),
-        ({"min_context": -1}, "`min_context` is wrong"),
+        ({"min_context": -1}, "Min context is wrong: it must be at least 0"),
         ({"target": "auto"}, "name an instance"),
     ],
 )

@@ -202,7 +202,7 @@ def test_an_own_recipe_is_saved_and_a_wrong_one_refused(tmp_path: Path) -> None:
     assert known.origin == "own" and known.preset.recipe == W8A8
     with pytest.raises(InvalidPreset, match="two words of a-z"):
         presets.save(opened, "Mine", model="starter", goal="lower-cost", recipe=W8A8)
-    with pytest.raises(InvalidPreset, match="`goal` must be one of lower-cost"):
+    with pytest.raises(InvalidPreset, match="`goal` of the preset is wrong: it must be lower-cost"):
         presets.save(opened, "mine/b", model="starter", goal="fame", recipe=W8A8)
 
 

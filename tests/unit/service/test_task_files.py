@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from backend.domain.errors import EngineMissing
+from backend.domain.errors import EngineMissing, InvalidOptions
 from backend.domain.evaluation.document import EvaluateOptions, Variant
 from backend.service import Workspace
 from backend.service.evaluations import evaluations, task_files, tasks
@@ -187,5 +187,5 @@ def test_a_job_works_with_a_copy_that_stays_as_it_was(quality: Workspace, write:
 
 
 def test_a_limit_of_none_is_refused_in_the_options_own_words() -> None:
-    with pytest.raises(evaluations.InvalidOptions, match="--task-limit is wrong"):
+    with pytest.raises(InvalidOptions, match="Task limit is wrong: it must be at least 1"):
         evaluations.options(tasks=("next-line",), task_limit=0)

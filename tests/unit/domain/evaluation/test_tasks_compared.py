@@ -110,7 +110,7 @@ def test_a_pipeline_may_fail_by_a_task(scored: Evaluation) -> None:
     gates.check([gate], EvaluateOptions(concurrency=(1,), quality=False), ["task.sums.acc"])
     found = gates.breaches(scored, [gate])
     assert [breach.value for breach in found] == [0.3, None, None], "what was not scored cannot pass"
-    with pytest.raises(gates.InvalidGate, match="needs --tasks"):
+    with pytest.raises(gates.InvalidGate, match="needs tasks"):
         gates.check([gate], EvaluateOptions())
     with pytest.raises(gates.InvalidGate, match=r"the tasks give task\.sums\.acc"):
         gates.check([gates.read("task.sums.f1 < 1")], EvaluateOptions(), ["task.sums.acc"])

@@ -70,7 +70,7 @@ def test_what_can_be_written(written: str, metric: str, limit: float, at: int | 
     ],
 )
 def test_what_cannot_is_told_in_one_sentence(written: str, said: str) -> None:
-    with pytest.raises(InvalidGate, match="--fail-if is wrong") as told:
+    with pytest.raises(InvalidGate, match="Fail if is wrong") as told:
         gates.read(written)
     assert said in str(told.value)
 
@@ -179,8 +179,8 @@ def test_the_originals_own_weights_do_not_diverge(document: Evaluation) -> None:
     ("written", "said"),
     [
         ("ttft_p95 > 1ms at 7", r"not measured; add it \(measured: 1 stream, 4 streams\), or leave out `at`"),
-        ("kl_mean > 1", "--no-quality"),
-        ("price_per_million_output > 1", "--price"),
+        ("kl_mean > 1", "needs quality"),
+        ("price_per_million_output > 1", "needs price per hour"),
     ],
 )
 def test_a_figure_that_the_run_will_not_give_is_refused_before_it(written: str, said: str) -> None:
@@ -192,9 +192,9 @@ def test_a_figure_that_the_run_will_not_give_is_refused_before_it(written: str, 
 def test_the_service_reads_conditions_before_and_judges_after(document: Evaluation) -> None:
     options = EvaluateOptions(concurrency=(1, 4), quality=False)
     assert evaluations.conditions([], options, waits=False) == []
-    with pytest.raises(InvalidGate, match="leave out --detach"):
+    with pytest.raises(InvalidGate, match="leave out detach"):
         evaluations.conditions(["ttft_p95 > 1ms"], options, waits=False)
-    with pytest.raises(InvalidGate, match="--no-quality"):
+    with pytest.raises(InvalidGate, match="needs quality"):
         evaluations.conditions(["kl_mean > 1"], options, waits=True)
     with pytest.raises(InvalidGate, match="add it"):
         evaluations.conditions(["ttft_p95 > 1ms at 16"], options, waits=True)

@@ -77,7 +77,7 @@ def test_the_form_switches_it_and_sets_what_is_below() -> None:
 
 @pytest.mark.parametrize(
     ("recover", "words"),
-    [({"rank": 0}, r"recover\.rank"), ({"ranks": 8}, "unknown field"), ("often", "is true, or a mapping"),
+    [({"rank": 0}, r"recover\.rank"), ({"ranks": 8}, "ranks` of the recipe is unknown"), ("often", "is true, or a mapping"),
      ({"learning_rate": float("nan")}, r"recover\.learning_rate"), ({"steps": 1e9}, r"recover\.steps")],
 )  # fmt: skip
 def test_options_that_make_no_sense_are_refused_in_a_sentence(recover: Any, words: str) -> None:

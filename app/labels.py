@@ -1,0 +1,32 @@
+"""What a field of a model is called on a page: the label of its widget. Nothing else words a field for a page."""
+
+from __future__ import annotations
+
+from backend.domain.errors import WhetstoneError, plain_name
+
+LABELS = {
+    # the load of an evaluation
+    "concurrency": "Concurrency (streams)", "rate": "Requests a second", "process": "Requests come", "ramp": "The ramp",
+    "trace": "A trace", "sweep": "The search", "sweep_to": "Up to", "requests": "Requests a run", "seconds": "Seconds a run",
+    "repeats": "Repeats", "max_tokens": "Longest answer (tokens)", "temperature": "Temperature", "endpoint": "Endpoint",
+    "stream": "Stream the answers", "connections": "Most connections at once", "interleave": "Servers",
+    "warmup_requests": "Warm-up requests a stream", "warmup_seconds": "Warm-up (seconds)",
+    "timeout_s": "Longest wait for an answer (s)", "workload": "Workload", "columns": "Column of the prompts", "seed": "Seed",
+    "tasks": "Tasks", "task_limit": "Samples a task", "quality": "Measure quality too",
+    "bearer_env": "Environment variable with the bearer token of the endpoints",
+    "price_per_hour": "Price per hour", "discount": "Discount (%)", "input_output_ratio": "Input tokens an output token",
+    # elsewhere
+    "accept_licence": "I have read this licence and accept it", "replace": "Replace presets of the same id",
+    "min_parameters": "Parameters (billions), at least", "max_parameters": "Parameters (billions), at most",
+    "min_context": "Context (tokens), at least", "max_context": "Context (tokens), at most",
+}  # fmt: skip
+
+
+def label(field: str) -> str:
+    """Of a dotted field: its own, or that of what holds it."""
+    return LABELS.get(field.partition(".")[0]) or plain_name(field)
+
+
+def sentence(error: WhetstoneError) -> str:
+    """The error as a page shows it."""
+    return error.worded(label)

@@ -1,0 +1,86 @@
+"""The first thing that pydantic holds against a document, as a sentence: which field, what is wrong, what to write instead."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection
+from typing import Any, NamedTuple
+
+from pydantic import AfterValidator, ValidationError
+
+LONGEST = 120
+"""Characters of a field's name that a sentence repeats: it may be somebody's typing."""
+
+
+def _at_least(count: int, of: str) -> str:
+    return "it must not be empty" if count == 1 else f"it needs at least {count} {of}"
+
+
+_KINDS = {
+    "bool": "true or false", "int": "a whole number", "float": "a number", "string": "text", "list": "a list", "tuple": "a list",
+    "dict": "a mapping", "model": "a mapping", "date": "a day such as 2026-01-31",
+    "datetime": "a time such as 2026-01-31T12:00:00Z",
+}  # fmt: skip
+_BOUNDS: dict[str, Callable[[dict[str, Any]], str]] = {
+    "greater_than": lambda bound: f"it must be above {bound['gt']:,.10g}",
+    "greater_than_equal": lambda bound: f"it must be at least {bound['ge']:,.10g}",
+    "less_than": lambda bound: f"it must be below {bound['lt']:,.10g}",
+    "less_than_equal": lambda bound: f"it must be at most {bound['le']:,.10g}",
+    "finite_number": lambda _: "it must be a finite number",
+    "int_from_float": lambda _: "it must be a whole number",
+    "literal_error": lambda bound: f"it must be {bound['expected'].replace(chr(39), '')}",
+    "string_too_short": lambda bound: _at_least(bound["min_length"], "characters"),
+    "string_too_long": lambda bound: f"it may have at most {bound['max_length']} characters",
+    "too_short": lambda bound: _at_least(bound["min_length"], "entries"),
+    "too_long": lambda bound: f"it may have at most {bound['max_length']} entries",
+    "union_tag_invalid": lambda bound: f"`{bound['tag']}` is unknown; known are {bound['expected_tags'].replace(chr(39), '')}",
+    "value_error": lambda bound: str(bound["error"]),
+}
+
+
+class Flaw(NamedTuple):
+    """`field` is dotted, empty where the whole is meant; `problem` goes on after its name and has no full stop."""
+
+    field: str
+    problem: str
+
+    def of(self, whole: str) -> str:
+        """The sentence: `steps` of the recipe is wrong: it must be a list."""
+        return f"`{self.field}` of {whole} {self.problem}." if self.field else f"{whole[:1].upper()}{whole[1:]} {self.problem}."
+
+    def within(self, place: str) -> str:
+        """The same after its place: Preset number 2: `goal` is missing: add it."""
+        return f"{place}: {f'`{self.field}`' if self.field else 'it'} {self.problem}."
+
+
+def first_flaw(error: ValidationError, unnamed: Collection[str] = ()) -> Flaw:
+    """The first of them. `unnamed` are parts of a field's path that are in no document: tags that pydantic tells unions by."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    field = ".".join(str(part) for part in first["loc"] if part not in unnamed)
+    match first["type"]:
+        case "missing":
+            problem = "is missing: add it"
+        case "extra_forbidden":
+            problem = "is unknown: remove it or correct its spelling"
+        case kind:
+            problem = f"is wrong: {_wanted(kind, first.get('ctx', {}), first['msg'])}"
+    return Flaw(field if len(field) <= LONGEST else f"{field[:LONGEST]}…", problem.rstrip("."))
+
+
+def _wanted(kind: str, bound: dict[str, Any], words: str) -> str:
+    """What it must be; pydantic's own words of a rule that has none here."""
+    if kind in _BOUNDS:
+        return _BOUNDS[kind](bound)
+    of = kind.partition("_")[0]  # of int_parsing, model_attributes_type, date_from_datetime_parsing
+    return f"it must be {_KINDS[of]}" if of in _KINDS else f"{words[:1].lower()}{words[1:]}".replace("input should", "it must")
+
+
+def matching(pattern: str, words: str) -> AfterValidator:
+    """Of a text field: all of it must match `pattern`; `words` say what that is, in place of the pattern."""
+
+    def check(value: str) -> str:
+        if re.fullmatch(pattern, value) is None:
+            raise ValueError(words)
+        return value
+
+    return AfterValidator(check)
