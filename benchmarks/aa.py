@@ -29,10 +29,11 @@ from scipy import stats
 
 from backend import service
 from backend.cli.output import table
-from backend.domain.evaluation.comparison import HEADLINE, holm
+from backend.domain.evaluation.comparison import HEADLINE
 from backend.domain.evaluation.document import Comparison, Evaluation
 from backend.domain.figures import counted
 from backend.domain.jobs.jobs import JobState
+from backend.domain.maths.intervals import holm
 from backend.domain.maths.student_t import SIGNIFICANCE
 from backend.present.words.verdicts import verdict
 from backend.service import Workspace

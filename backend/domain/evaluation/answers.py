@@ -1,8 +1,9 @@
-"""How far two answers to the same prompt agree, word by word, and which answers changed most. Pure.
+"""How far two answers to the same prompt agree, word by word, and whether one ends in a loop. Pure.
 
 Exact match and token F1 as of SQuAD (Rajpurkar et al., SQuAD: 100,000+ Questions for Machine Comprehension of Text, 2016), with
 the original's answer in the place of the truth; unlike there, nothing is lower-cased or taken away: an answer may be code.
-A request that failed has no answer, which is not an empty one: it agrees and disagrees with nothing.
+A request that failed has no answer, which is not an empty one: it agrees and disagrees with nothing. A loop at an answer's end is
+easy to draft, so it flatters speculative decoding.
 """
 
 from __future__ import annotations
@@ -10,13 +11,15 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import NamedTuple
 
-from backend.domain.maths.intervals import wilson
-from backend.domain.maths.student_t import quantile
+from backend.domain.maths.intervals import mean_ci95, wilson
 
 Interval = tuple[float, float]
+SHORTEST_LOOP = 32
+"""Characters: below it a rule of dashes or a closing bracket run would count."""
+REPEATS = 4
 
 
 class Agreement(NamedTuple):
@@ -63,10 +66,8 @@ def agreement(pairs: Sequence[tuple[str, str]]) -> Agreement | None:
 
 def mean_interval(shares: Sequence[float]) -> Interval | None:
     """95% interval of the mean of shares by Student's t, within 0 and 1; None where they are all the same or fewer than two."""
-    if len(shares) < 2 or min(shares) == max(shares):
-        return None
-    mean, half = fmean(shares), quantile(0.975, len(shares) - 1) * stdev(shares) / math.sqrt(len(shares))
-    return max(0.0, mean - half), min(1.0, mean + half)
+    found = None if not shares or min(shares) == max(shares) else mean_ci95(shares)
+    return found and (max(0.0, found[0]), min(1.0, found[1]))
 
 
 def pooled_interval(share: float, weights: Sequence[float]) -> Interval:
@@ -79,3 +80,29 @@ def pooled_interval(share: float, weights: Sequence[float]) -> Interval:
     squares = math.fsum(weight * weight for weight in weights)
     draws = math.fsum(weights) ** 2 / squares if squares else 0.0
     return wilson(share * draws, draws)
+
+
+def is_looping(text: str) -> bool:
+    """True where the end of the text (white space at the very end left out) repeats one cycle: for some period p, at least
+    max(32, 4 p) last characters are each equal to the one p before, a full cycle first.
+
+    Periods come from the Z function of the reversed text (Gusfield 1997, section 1.4), so the cost is linear in the text.
+    """
+    tail = text.rstrip()[::-1]
+    lengths = _z_function(tail)
+    return any(p + lengths[p] >= max(SHORTEST_LOOP, REPEATS * p) for p in range(1, len(tail) // REPEATS + 1))
+
+
+def _z_function(text: str) -> list[int]:
+    """z[i]: length of the longest common prefix of text and text[i:]."""
+    size = len(text)
+    z = [0] * (size + 1)
+    left = right = 0
+    for i in range(1, size):
+        length = min(right - i, z[i - left]) if i < right else 0
+        while i + length < size and text[length] == text[i + length]:
+            length += 1
+        z[i] = length
+        if i + length > right:
+            left, right = i, i + length
+    return z

@@ -22,6 +22,7 @@ from backend.domain.evaluation.document import Comparison, Level, VariantResult
 from backend.domain.evaluation.soundness import has_many_errors
 from backend.domain.evaluation.verdict import Obstacle, outcome
 from backend.domain.maths import student_t
+from backend.domain.maths.intervals import Tested, holm
 from backend.domain.maths.student_t import SIGNIFICANCE
 
 HEADLINE = ("ttft_ms", "tpot_ms", "client_latency_ms", "output_tokens_per_s")
@@ -62,11 +63,6 @@ class _Pair(NamedTuple):
         return _exp(mean - half), _exp(mean + half)
 
 
-class Tested(NamedTuple):
-    p_adjusted: float
-    alpha: float
-
-
 def compare(results: Sequence[VariantResult]) -> list[Comparison]:
     """Each variant against the first, at every load that both have, on every headline metric.
 
@@ -78,19 +74,6 @@ def compare(results: Sequence[VariantResult]) -> list[Comparison]:
     testable = [index for index, pair in enumerate(pairs) if pair.obstacle is None]
     outcomes = dict(zip(testable, holm([pairs[index].p_value for index in testable]), strict=True))
     return [_comparison(pair, outcomes.get(index)) for index, pair in enumerate(pairs)]
-
-
-def holm(p_values: Sequence[float], alpha: float = SIGNIFICANCE) -> list[Tested]:
-    """Adjusted p-value and the alpha at which each hypothesis was tested, in the order given (Holm 1979)."""
-    found: dict[int, Tested] = {}
-    adjusted, stopped_at = 0.0, None
-    for rank, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
-        remaining = len(p_values) - rank
-        adjusted = max(adjusted, min(1.0, remaining * p_values[index]))
-        if stopped_at is None and adjusted > alpha:
-            stopped_at = alpha / remaining
-        found[index] = Tested(adjusted, stopped_at or alpha / remaining)
-    return [found[index] for index in range(len(p_values))]
 
 
 def _pairs(baseline: VariantResult, result: VariantResult) -> Iterator[_Pair]:

@@ -12,7 +12,7 @@ from pydantic import ConfigDict, Field, ValidationError
 
 from backend.domain.errors import UnreadableEvaluation
 from backend.domain.evaluation.energy import Energy
-from backend.domain.evaluation.task_score import TaskScore
+from backend.domain.evaluation.tasks import TaskScore
 from backend.domain.evaluation.verdict import Obstacle, Outcome
 from backend.domain.frozen import Frozen
 from backend.domain.load import rotation

@@ -27,8 +27,8 @@ from itertools import pairwise
 from statistics import fmean
 from typing import Any
 
+from backend.domain.evaluation.answers import is_looping
 from backend.domain.evaluation.document import LATENCY_METRICS, Level, Price, Summary
-from backend.domain.evaluation.ends_in_loop import is_looping
 from backend.domain.evaluation.prices import Pricing, price
 from backend.domain.load.load import Load
 from backend.domain.load.records import Audit, LevelAudit, RequestRecord

@@ -1,4 +1,4 @@
-"""The tasks' scores of each variant against the first one's: Holm-corrected over all of an evaluation's tests. Pure."""
+"""What each variant scored in lm-eval tasks, and how that compares with the first one's: Holm-corrected over all tests. Pure."""
 
 from __future__ import annotations
 
@@ -6,14 +6,48 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from backend.domain.evaluation.comparison import Tested, holm
-from backend.domain.evaluation.task_score import TaskScore
-from backend.domain.evaluation.verdict import Obstacle, outcome
+from backend.domain.evaluation.verdict import Obstacle, Outcome, outcome
+from backend.domain.frozen import Frozen
+from backend.domain.maths.intervals import Tested, holm
 from backend.domain.maths.paired import Apart, Difference, paired
 from backend.domain.maths.student_t import SIGNIFICANCE
 
 SAMPLES_FOR_VERDICT = 20
 ROUNDING = 1e-9
+
+
+class TaskScore(Frozen):
+    """`stderr` and `value` in the metric's own unit, a share from 0 to 1 for an accuracy.
+
+    `difference` is variant less baseline, over the `compared` samples that both were scored on; None for the baseline.
+    `ci95` and `p_value` are corrected for all tests of the evaluation's tasks (Holm), as in `Comparison`.
+    """
+
+    task: str
+    metric: str
+    value: float
+    stderr: float | None
+    samples: int
+    higher_is_better: bool
+    harness: str
+    """Name and version of what scored it."""
+    sha256: str
+    """Of the task's file and its data."""
+    cut: int = 0
+    """Prompts that were longer than the context and lost their beginning."""
+    compared: int | None = None
+    difference: float | None = None
+    ci95: tuple[float, float] | None = None
+    p_value: float | None = None
+    outcome: Outcome | None = None
+    """None where it was not compared."""
+    why: Obstacle | None = None
+    """None of a test."""
+
+    @property
+    def name(self) -> str:
+        """As a condition names it: `task.TASK.METRIC`."""
+        return f"task.{self.task}.{self.metric}"
 
 
 class Scored(NamedTuple):

@@ -1,12 +1,16 @@
-"""Percentiles and summaries of samples, standard library only. Knows nothing of what was sampled."""
+"""Percentiles and intervals of samples, and Holm's correction of many tests. Knows nothing of what was sampled."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from statistics import fmean, stdev
+from typing import NamedTuple
 
-from backend.domain.maths.student_t import quantile
+from backend.domain.maths.student_t import SIGNIFICANCE, quantile
+
+Z = 1.959964
+"""Standard normal quantile of 97.5%."""
 
 
 def percentile(ordered: Sequence[float], q: float) -> float:
@@ -30,10 +34,6 @@ def mean_ci95(means: Sequence[float]) -> tuple[float, float] | None:
     return (centre - half, centre + half)
 
 
-Z = 1.959964
-"""Standard normal quantile of 97.5%."""
-
-
 def wilson(within: float, of: float) -> tuple[float, float]:
     """The 95% score interval of a share; (0, 1) of nothing. Counts need not be whole where draws weigh unlike."""
     if of == 0:
@@ -42,3 +42,23 @@ def wilson(within: float, of: float) -> tuple[float, float]:
     middle = (share + z2 / (2 * of)) / (1 + z2 / of)
     half = Z / (1 + z2 / of) * math.sqrt(share * (1 - share) / of + z2 / (4 * of * of))
     return max(0.0, middle - half), min(1.0, middle + half)
+
+
+class Tested(NamedTuple):
+    """One of a family of hypotheses: its p-value as corrected, and the alpha that its interval stands at."""
+
+    p_adjusted: float
+    alpha: float
+
+
+def holm(p_values: Sequence[float], alpha: float = SIGNIFICANCE) -> list[Tested]:
+    """Adjusted p-value and the alpha at which each hypothesis was tested, in the order given (Holm 1979)."""
+    found: dict[int, Tested] = {}
+    adjusted, stopped_at = 0.0, None
+    for rank, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        remaining = len(p_values) - rank
+        adjusted = max(adjusted, min(1.0, remaining * p_values[index]))
+        if stopped_at is None and adjusted > alpha:
+            stopped_at = alpha / remaining
+        found[index] = Tested(adjusted, stopped_at or alpha / remaining)
+    return [found[index] for index in range(len(p_values))]

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from backend.domain.errors import WorkError
-from backend.domain.evaluation.task_score import TaskScore
-from backend.domain.evaluation.tasks import Scored, of_samples
+from backend.domain.evaluation.tasks import Scored, TaskScore, of_samples
 from backend.evaluate.tasks.inside import KEY
 from backend.settings import CHECKOUT
 

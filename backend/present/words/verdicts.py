@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from backend.domain.evaluation.comparison import higher_is_better
 from backend.domain.evaluation.document import Comparison, EvaluateOptions, Evaluation, Level, Quality, VariantResult
-from backend.domain.evaluation.task_score import TaskScore
+from backend.domain.evaluation.tasks import TaskScore
 from backend.domain.evaluation.verdict import Cause, Obstacle, Outcome
 from backend.domain.figures import counted, figure, share, small, times
 from backend.domain.load.load import Load

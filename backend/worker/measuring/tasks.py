@@ -8,8 +8,7 @@ from pathlib import Path
 
 from backend.domain.errors import EndpointUnreachable, ServerFailed, WorkError
 from backend.domain.evaluation.document import Variant
-from backend.domain.evaluation.task_score import TaskScore
-from backend.domain.evaluation.tasks import Scored, compare
+from backend.domain.evaluation.tasks import Scored, TaskScore, compare
 from backend.domain.jobs.jobs import EvaluateSpec
 from backend.domain.jobs.progress import Progress
 from backend.evaluate.load.endpoint import address, bearer, models

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from backend.domain.evaluation.document import Evaluation
-from backend.domain.evaluation.task_score import TaskScore
+from backend.domain.evaluation.tasks import TaskScore
 from backend.service import Workspace
 from backend.service.jobs import jobs
 from tests import simulated, studio

@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from backend.domain.evaluation.comparison import HEADLINE, compare, higher_is_better, holm
+from backend.domain.evaluation.comparison import HEADLINE, compare, higher_is_better
 from backend.domain.evaluation.document import Comparison, Level, Quality
 from backend.domain.evaluation.verdict import outcome
 from backend.domain.figures import times
 from backend.domain.load.load import Load
+from backend.domain.maths.intervals import holm
 from backend.present.words.verdicts import quality_cost, sentence, verdict, verdicts
 from tests.properties import examples
 from tests.simulated import aa_results, evaluation, level, quality, result

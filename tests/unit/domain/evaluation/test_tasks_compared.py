@@ -8,8 +8,7 @@ import io
 import pytest
 
 from backend.domain.evaluation.document import EvaluateOptions, Evaluation
-from backend.domain.evaluation.task_score import TaskScore
-from backend.domain.evaluation.tasks import SAMPLES_FOR_VERDICT, compare, of_samples
+from backend.domain.evaluation.tasks import SAMPLES_FOR_VERDICT, TaskScore, compare, of_samples
 from backend.domain.limits import gates
 from backend.evaluate.report import tables
 from backend.evaluate.report.content import content
