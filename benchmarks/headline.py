@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet
-from transformers import AutoTokenizer
 
 from backend import service
 from backend.cli.output import table
@@ -94,6 +93,8 @@ def finished(workspace: Workspace, job: JobView) -> JobView:
 
 def divergences(records: Path, reference: str, variant: str) -> dict[str, float]:
     """First divergences from the reference's greedy answers, one stream: how many, of how many generated tokens."""
+    from transformers import AutoTokenizer
+
     tokenizer = AutoTokenizer.from_pretrained(wide.STARTER)
     texts: dict[str, dict[tuple[int, int], str]] = defaultdict(dict)
     for row in pyarrow.parquet.read_table(records).to_pylist():

@@ -346,14 +346,14 @@ def test_models_of_one_shape_fit_alike_and_other_shapes_are_told_apart() -> None
     assert words.shape(model, found["meta-textgeneration-llama-3-70b"]) != words.shape(model)
 
 
-def test_other_rules_make_the_fits_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = open_home(tmp_path)
-    before = ids(opened, target=G5, techniques=("awq",))
-    with opened.store.session() as session:
+def test_other_rules_make_the_fits_anew(home: Workspace) -> None:
+    """The very same, so that the home of all tests is what it was."""
+    before = ids(home, target=G5, techniques=("awq",))
+    with home.store.session() as session:
         table.set_state(session, "planner", "an earlier version's")
-    with opened.store.session() as session:
+    with home.store.session() as session:
         table.forget_fits(session)
-    assert ids(opened, target=G5, techniques=("awq",)) == before != []
+    assert ids(home, target=G5, techniques=("awq",)) == before != []
 
 
 def test_a_locked_database_is_told_where_the_catalog_was_never_filled(tmp_path: Path) -> None:
