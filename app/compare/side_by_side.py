@@ -13,7 +13,7 @@ from backend.domain.evaluation.soundness import is_sound
 from backend.domain.figures import figure
 from backend.domain.machine.lines import hardware_line
 from backend.present.charts import evaluation
-from backend.present.words.verdicts import load_asked
+from backend.present.words.measured import load_asked
 from backend.service.evaluations.evaluations import EvaluationView
 
 MOST = 8

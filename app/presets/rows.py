@@ -12,7 +12,7 @@ from backend.domain.planner.estimate import Estimate
 from backend.domain.planner.presets import GOALS, Claim, Preset
 from backend.present.charts.presets import SIGNS
 from backend.present.presets import Measurement
-from backend.present.words.verdicts import quality_cost
+from backend.present.words.measured import quality_cost
 from backend.service.presets.presets import PresetView
 
 PUBLISHED = "”"

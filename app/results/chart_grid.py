@@ -7,7 +7,7 @@ import streamlit as st
 from app.words import plain
 from backend.domain.evaluation.document import Evaluation
 from backend.domain.load.load import Load
-from backend.present.words.grid import GridCell, GridRow, grid
+from backend.present.words.verdicts import GridCell, GridRow, grid
 
 CONCURRENCY = "**Concurrency**"
 """No name of a variant is this heading: theirs are escaped."""

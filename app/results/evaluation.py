@@ -18,7 +18,8 @@ from backend.domain.machine.lines import hardware_line, versions_line
 from backend.domain.what_if.costs import WhatIf
 from backend.present.charts import evaluation as drawn
 from backend.present.words import search
-from backend.present.words.verdicts import INTERLEAVE, Verdict, answers_agreement, quality_scores, scored, verdicts
+from backend.present.words.measured import INTERLEAVE, answers_agreement, quality_scores, scored
+from backend.present.words.verdicts import Verdict, verdicts
 from backend.service import Workspace
 from backend.service.evaluations.evaluations import EvaluationView
 

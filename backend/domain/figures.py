@@ -16,12 +16,18 @@ def figure(value: float | None, digits: int = 3) -> str:
 
 
 def times(ratio: float, interval: tuple[float, float] | None = None) -> str:
-    """`1.31x (95% 1.25 to 1.38)`, to three significant digits, more where a bound would be rounded onto 1."""
+    """`1.31x (95% 1.25 to 1.38)`."""
+    factor, bounds = factor_and_bounds(ratio, interval)
+    return f"{factor} (95% {bounds})" if bounds else factor
+
+
+def factor_and_bounds(ratio: float, interval: tuple[float, float] | None) -> tuple[str, str]:
+    """`1.31x` and `1.25 to 1.38`, to three significant digits, more where a bound would be rounded onto 1."""
     if interval is None:
-        return f"{_factor(ratio, 0)}x"
+        return f"{_factor(ratio, 0)}x", ""
     apart = interval[0] > 1 or interval[1] < 1
     needed = next((d for d in range(2, 7) if all(round(end, d) != 1 for end in interval)), 7) if apart else 0
-    return f"{_factor(ratio, needed)}x (95% {_factor(interval[0], needed)} to {_factor(interval[1], needed)})"
+    return f"{_factor(ratio, needed)}x", f"{_factor(interval[0], needed)} to {_factor(interval[1], needed)}"
 
 
 def _factor(value: float, needed: int) -> str:

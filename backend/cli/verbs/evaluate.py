@@ -14,7 +14,8 @@ from backend.cli.text.levels import levels_table
 from backend.cli.verbs.optimize import Json, queued
 from backend.domain.evaluation.document import Comparison, Evaluation, Level, VariantResult
 from backend.domain.figures import share
-from backend.present.words.verdicts import agreed_shares, task_verdict, verdict
+from backend.present.words.measured import agreed_shares
+from backend.present.words.verdicts import task_verdict, verdict
 from backend.service.evaluations import evaluations
 
 AGREED = ("greedy match", "exact match", "token F1")

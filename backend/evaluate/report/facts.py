@@ -9,7 +9,7 @@ from typing import Any
 
 from backend.domain.evaluation.document import EvaluateOptions, Evaluation, VariantResult
 from backend.domain.figures import figure
-from backend.present.words.verdicts import INTERLEAVE, load_asked, scored
+from backend.present.words.measured import INTERLEAVE, load_asked, scored
 
 Facts = list[tuple[str, str]]
 _HASH = re.compile(r"^([0-9a-f]{16})[0-9a-f]{16,}$")

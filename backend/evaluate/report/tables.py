@@ -7,7 +7,7 @@ from typing import Any
 from backend.domain.evaluation import energy
 from backend.domain.evaluation.document import Evaluation, Level, Quality, VariantResult
 from backend.domain.evaluation.soundness import reasons, valid
-from backend.domain.figures import share, times
+from backend.domain.figures import factor_and_bounds, share, times
 from backend.evaluate.report.draw import table
 from backend.present.tables import tasks
 from backend.present.tables.evaluation import (
@@ -22,7 +22,8 @@ from backend.present.tables.evaluation import (
     rows,
 )
 from backend.present.words import search
-from backend.present.words.verdicts import agreed_shares, scored, title, verdict
+from backend.present.words.measured import agreed_shares, scored
+from backend.present.words.verdicts import title, verdict
 
 TOKEN_TIMES = {"continuous": "server", "final": "spread", "none": "none"}
 """Where the moment of each token is known from."""
@@ -69,7 +70,7 @@ def _comparison(evaluation: Evaluation) -> list[Row]:
             "Concurrency": row.load.cell,
             "Metric": f"{title(row.metric)} ({row.metric})",
             "Ratio to baseline": None if row.ratio is None else times(row.ratio),
-            "95% interval": None if row.ci95 is None else times(1.0, row.ci95).partition("95% ")[2].rstrip(")"),
+            "95% interval": None if row.ci95 is None else factor_and_bounds(1.0, row.ci95)[1],
             "p, adjusted": None if row.p_value is None else f"{row.p_value:.2g}",
             "Verdict": verdict(row),
         }

@@ -5,13 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from backend.domain.evaluation.document import Comparison, Evaluation, VariantResult
-from backend.domain.figures import times
+from backend.domain.figures import factor_and_bounds
 from backend.domain.load.load import Load
-from backend.present.words.verdicts import (
-    quality_cost,
-    throughput,
-    verdicts,
-)
+from backend.present.words.measured import quality_cost, throughput
+from backend.present.words.verdicts import verdicts
 
 MARKS = {"better": ("better", "▲"), "worse": ("worse", "▼"), "same": ("even", "="), "undecided": ("none", "")}
 
@@ -70,8 +67,8 @@ def _tile(row: Comparison) -> dict[str, str]:
     """`mark` says in a shape what the colour says: up, down, no difference, or no verdict."""
     if row.ratio is None or row.outcome == "not_comparable":
         return {"kind": "none", "mark": "", "factor": "–", "detail": "not comparable" if row.ratio else "no verdict"}
-    factor, _, detail = times(row.ratio, row.ci95).partition(" ")
-    detail = detail.strip("()")
+    factor, bounds = factor_and_bounds(row.ratio, row.ci95)
+    detail = f"95% {bounds}" if bounds else ""
     if row.outcome == "same":
         detail = f"no significant difference, {detail}"
     elif row.why is not None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from backend.domain.evaluation.document import Evaluation, Level, SloCheck, VariantResult
 from backend.domain.figures import figure
 from backend.domain.limits.objective import parse
-from backend.present.words.verdicts import quality_cost
+from backend.present.words.measured import quality_cost
 
 METRICS = {"ttft_ms": "TTFT", "tpot_ms": "TPOT", "client_latency_ms": "client latency"}
 VERDICTS = {"kept": "kept it", "missed": "missed it", "undecided": "stayed undecided"}

@@ -1,26 +1,22 @@
-"""Figures put into words: ratios with their direction, quality costs, provenance, and one verdict sentence a level and variant.
+"""Verdicts in words: one for each metric, one sentence a variant and level, all of an evaluation as a grid, those of tasks.
 
-Knows nothing of how a figure was measured or tested; `comparison` decides, this module only says it.
+What came of a comparison is decided in `domain.evaluation`; here it is only said.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
 
 from backend.domain.evaluation.comparison import higher_is_better
-from backend.domain.evaluation.document import Comparison, EvaluateOptions, Evaluation, Level, Quality, VariantResult
+from backend.domain.evaluation.document import Comparison, Evaluation, Level, Quality, VariantResult
 from backend.domain.evaluation.tasks import TaskScore
 from backend.domain.evaluation.verdict import Cause, Obstacle, Outcome
-from backend.domain.figures import counted, figure, share, small, times
+from backend.domain.figures import factor_and_bounds, figure, times
 from backend.domain.load.load import Load
+from backend.present.words.measured import quality_cost, throughput
 
 NO_DIFFERENCE = "no significant difference"
-INTERLEAVE = {
-    "resident": "resident: all servers up, one loaded at a time, in ABBA order",
-    "restart": "restart: one server up at a time, in ABBA order",
-}
-
-
 TITLES = {
     "ttft_ms": "TTFT",
     "tpot_ms": "inter-token latency",
@@ -46,83 +42,18 @@ TASK_OBSTACLES: dict[Cause, str] = {
     "no_spread": "no verdict: there is no spread to test against",
 }
 
+Kind = Literal["baseline", "better", "worse", "even", "none"]
+KINDS: dict[Outcome, Kind] = {"better": "better", "worse": "worse", "same": "even", "undecided": "none", "not_comparable": "none"}
+IN_SHORT: dict[Cause, str] = {
+    "client_limited": "not comparable", "failed_requests": "not comparable", "few_repeats": "too few repeats",
+    "uncounted_tokens": "no verdict, tokens not counted",
+}  # fmt: skip
+
 
 def title(metric: str) -> str:
     """`ttft_ms_p50` and `ttft_ms` share a title; the median is the figure meant unless the name says otherwise."""
     base = next((name for name in TITLES if metric == name or metric.startswith(f"{name}_")), None)
     return TITLES[base] if base else metric.replace("_", " ")
-
-
-def throughput(level: Level) -> str:
-    """`48.2 tokens/s`; where answers did not tell their tokens `1.90 requests/s, tokens not counted`."""
-    if level.output_tokens_per_s is not None:
-        return f"{figure(level.output_tokens_per_s)} tokens/s"
-    requests = [] if level.requests_per_s is None else [f"{figure(level.requests_per_s)} requests/s"]
-    return ", ".join([*requests, "tokens not counted"])
-
-
-def load_asked(options: EvaluateOptions) -> tuple[str, str]:
-    """What load was asked for, as a title and words: (`Concurrency`, `1, 4`) or (`Requests/s`, `2, 8, at random moments`)."""
-    moments = ", at random moments" if options.process == "poisson" else ""
-    if options.trace:
-        found = ("Trace", "each request at its own time")
-    elif options.ramp is not None:
-        found = ("Requests/s", f"{options.ramp[0]:g} to {options.ramp[1]:g} over {options.seconds:g} s{moments}")
-    elif options.rate:
-        found = ("Requests/s", ", ".join(f"{rate:g}" for rate in options.rate) + moments)
-    else:
-        found = ("Concurrency", ", ".join(map(str, options.concurrency)))
-    searched = f", from there the highest that keeps {' and '.join(options.sweep)}" if options.sweep else ""
-    return found[0], found[1] + searched
-
-
-def quality_cost(quality: Quality | None) -> str:
-    """What a variant costs in quality, or `quality not measured`: speed is never shown without one of them.
-
-    `KL 0.0004, perplexity 61.9 against 61.8, greedy match 98.2%, exact match 91.7%, token F1 97.0% over 12 answers`; with the
-    intervals of the answers where they are all there is.
-    """
-    scores = quality_scores(quality)
-    if quality is None or (quality.answers is None and (scores or quality.greedy_match is None)):
-        return scores or "quality not measured"
-    agreed = answers_agreement(quality, intervals=not scores)
-    return ", ".join([scores, agreed] if scores else [agreed, "KL not measured"])
-
-
-def quality_scores(quality: Quality | None) -> str:
-    """`KL 0.0004, perplexity 61.9 against 61.8`; empty where neither was scored."""
-    parts = []
-    if quality is None:
-        return ""
-    if quality.kl_mean is not None:
-        parts.append(f"KL {small(quality.kl_mean)}")
-    if quality.perplexity is not None:
-        against = f" against {quality.perplexity_original:.2f}" if quality.perplexity_original is not None else ""
-        parts.append(f"perplexity {quality.perplexity:.2f}{against}")
-    return ", ".join(parts)
-
-
-def answers_agreement(quality: Quality, *, intervals: bool = True) -> str:
-    """How far greedy answers agree with the baseline's: `exact match 91.7% (95% 64.6 to 98.5), ... over 12 answers`."""
-    if quality.answers == 0:
-        return f"none of {quality.answers_asked} answers could be compared"
-    of = "" if quality.answers is None else f" over {_compared(quality.answers, quality.answers_asked)}"
-    return ", ".join(f"{name} {share(*each, intervals=intervals)}" for name, each in agreed_shares(quality).items()) + of
-
-
-def agreed_shares(quality: Quality) -> dict[str, tuple[float, tuple[float, float] | None]]:
-    """(share, 95% interval) by name, those that were measured."""
-    known = {
-        "greedy match": (quality.greedy_match, quality.greedy_ci95),
-        "exact match": (quality.exact_match, quality.exact_ci95),
-        "token F1": (quality.token_f1, quality.token_f1_ci95),
-    }
-    return {name: (value, interval) for name, (value, interval) in known.items() if value is not None}
-
-
-def _compared(compared: int, asked: int | None) -> str:
-    """`12 answers`, or `10 of 12 answers` where requests failed."""
-    return counted(compared, "answer") if asked in {None, compared} else f"{compared} of {asked} answers"
 
 
 def verdict(row: Comparison) -> str:
@@ -183,11 +114,10 @@ def _tested(row: Comparison) -> str:
     name = title(row.metric)
     if not higher_is_better(row.metric):
         return f"{name} {verdict(row) if row.significant else NO_DIFFERENCE}"
-    shown = times(row.ratio or 1.0, row.ci95)
     if row.significant:
-        factor, _, interval = shown.partition(" ")
-        return f"`{row.variant}` gives {factor} the {name} of `{row.baseline}` {interval}"
-    return f"`{row.variant}` shows {NO_DIFFERENCE} in {name} from `{row.baseline}`, {shown}"
+        factor, bounds = factor_and_bounds(row.ratio or 1.0, row.ci95)
+        return f"`{row.variant}` gives {factor} the {name} of `{row.baseline}` (95% {bounds})"
+    return f"`{row.variant}` shows {NO_DIFFERENCE} in {name} from `{row.baseline}`, {times(row.ratio or 1.0, row.ci95)}"
 
 
 def _untested(rows: list[Comparison], why: Obstacle) -> str:
@@ -231,14 +161,55 @@ def verdicts(evaluation: Evaluation) -> list[Verdict]:
     return found
 
 
-def scored(result: VariantResult) -> str:
-    """Which weights perplexity and KL were computed on."""
-    quality = result.quality
-    if quality is None:
-        return "Not scored."
-    says = {
-        "dequantized": "The saved artifact's weights, dequantized, in the reference model; not the served kernels.",
-        "original": "The original weights, which this variant serves unchanged.",
-        "unavailable": "Not scored: the weights were not at hand.",
-    }[quality.scored]
-    return f"{says} {quality.note}" if quality.note else says
+class GridCell(NamedTuple):
+    """One variant at one level: what its throughput came to, and every latency that was decided another way."""
+
+    kind: Kind
+    words: str
+    interval: str = ""
+    but: str = ""
+
+
+class GridRow(NamedTuple):
+    """One variant; `cells` without the loads it was not measured at. Speed never stands without quality."""
+
+    name: str
+    cells: dict[Load, GridCell]
+    quality: str
+
+
+def grid(evaluation: Evaluation) -> list[GridRow]:
+    """One row a variant, the baseline first with its own output tokens/s."""
+    compared = by_level(evaluation)
+    return [_row(compared, index, result) for index, result in enumerate(evaluation.variants)]
+
+
+def _row(compared: Mapping[tuple[str, Load], list[Comparison]], index: int, result: VariantResult) -> GridRow:
+    cells = {}
+    for level in result.levels:
+        rows = compared.get((result.name, level.load))
+        cells[level.load] = _cell(rows) if rows and index else _own(level, index)
+    return GridRow(result.name, cells, quality_cost(result.quality))
+
+
+def _own(level: Level, index: int) -> GridCell:
+    """Its figure alone, where there is nothing to hold it against."""
+    return GridCell("none" if index else "baseline", throughput(level))
+
+
+def _cell(rows: list[Comparison]) -> GridCell:
+    first = next((row for row in rows if higher_is_better(row.metric)), rows[0])
+    others = [row for row in rows if row is not first and row.significant and row.outcome != first.outcome]
+    said = [f"{title(row.metric)} {_in_short(row)[0]}" for row in others]
+    words, interval = _in_short(first)
+    return GridCell(KINDS[first.outcome], words, interval, f"but {', '.join(said)}" if said else "")
+
+
+def _in_short(row: Comparison) -> tuple[str, str]:
+    """`1.80x faster` and `(1.70 to 1.90)`, `no significant difference` and its interval, or why there is no test."""
+    if row.why is not None:
+        return IN_SHORT.get(row.why.cause, "no verdict"), ""
+    if row.outcome == "same":
+        return NO_DIFFERENCE, f"({factor_and_bounds(row.ratio or 1.0, row.ci95)[1]})"
+    factor, bounds = factor_and_bounds(*upright(row))
+    return f"{factor} {FASTER[row.outcome]}", f"({bounds})"

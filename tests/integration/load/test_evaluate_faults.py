@@ -16,7 +16,8 @@ from backend.domain.evaluation.document import Evaluation, VariantResult
 from backend.domain.jobs.jobs import JobState
 from backend.domain.maths.intervals import wilson
 from backend.present.charts import evaluation
-from backend.present.words.verdicts import quality_cost, verdict
+from backend.present.words.measured import quality_cost
+from backend.present.words.verdicts import verdict
 from backend.service import Workspace
 from backend.service.evaluations import evaluations
 from backend.service.jobs import supervisors

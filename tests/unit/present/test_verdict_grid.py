@@ -13,7 +13,7 @@ from backend.domain.evaluation.comparison import SIGNIFICANCE, compare
 from backend.domain.evaluation.document import Comparison, Evaluation
 from backend.domain.evaluation.verdict import outcome
 from backend.domain.load.load import Load
-from backend.present.words.grid import GridCell, grid
+from backend.present.words.verdicts import GridCell, grid
 from tests.simulated import evaluation, level, result
 
 

@@ -17,7 +17,8 @@ from backend.domain.evaluation.verdict import outcome
 from backend.domain.figures import times
 from backend.domain.load.load import Load
 from backend.domain.maths.intervals import holm
-from backend.present.words.verdicts import quality_cost, sentence, verdict, verdicts
+from backend.present.words.measured import quality_cost
+from backend.present.words.verdicts import sentence, verdict, verdicts
 from tests.properties import examples
 from tests.simulated import aa_results, evaluation, level, quality, result
 

@@ -29,8 +29,7 @@ from backend.present.charts import alt
 from backend.present.charts import evaluation as charts
 from backend.present.presets import measurement
 from backend.present.words import costs as cost_words
-from backend.present.words.grid import grid
-from backend.present.words.verdicts import sentence, verdict
+from backend.present.words.verdicts import grid, sentence, verdict
 from tests.simulated import evaluation, level, quality, result, uncounted
 
 SILENT = uncounted(level(4, 1.5, seed=1, requests_per_s=1.5))

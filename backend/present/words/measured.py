@@ -1,0 +1,96 @@
+"""What was measured, in words: the load that was asked for, throughput, and what a variant costs in quality."""
+
+from __future__ import annotations
+
+from backend.domain.evaluation.document import EvaluateOptions, Level, Quality, VariantResult
+from backend.domain.figures import counted, figure, share, small
+
+INTERLEAVE = {
+    "resident": "resident: all servers up, one loaded at a time, in ABBA order",
+    "restart": "restart: one server up at a time, in ABBA order",
+}
+
+
+def throughput(level: Level) -> str:
+    """`48.2 tokens/s`; where answers did not tell their tokens `1.90 requests/s, tokens not counted`."""
+    if level.output_tokens_per_s is not None:
+        return f"{figure(level.output_tokens_per_s)} tokens/s"
+    requests = [] if level.requests_per_s is None else [f"{figure(level.requests_per_s)} requests/s"]
+    return ", ".join([*requests, "tokens not counted"])
+
+
+def load_asked(options: EvaluateOptions) -> tuple[str, str]:
+    """What load was asked for, as a title and words: (`Concurrency`, `1, 4`) or (`Requests/s`, `2, 8, at random moments`)."""
+    moments = ", at random moments" if options.process == "poisson" else ""
+    if options.trace:
+        found = ("Trace", "each request at its own time")
+    elif options.ramp is not None:
+        found = ("Requests/s", f"{options.ramp[0]:g} to {options.ramp[1]:g} over {options.seconds:g} s{moments}")
+    elif options.rate:
+        found = ("Requests/s", ", ".join(f"{rate:g}" for rate in options.rate) + moments)
+    else:
+        found = ("Concurrency", ", ".join(map(str, options.concurrency)))
+    searched = f", from there the highest that keeps {' and '.join(options.sweep)}" if options.sweep else ""
+    return found[0], found[1] + searched
+
+
+def quality_cost(quality: Quality | None) -> str:
+    """What a variant costs in quality, or `quality not measured`: speed is never shown without one of them.
+
+    `KL 0.0004, perplexity 61.9 against 61.8, greedy match 98.2%, exact match 91.7%, token F1 97.0% over 12 answers`; with the
+    intervals of the answers where they are all there is.
+    """
+    scores = quality_scores(quality)
+    if quality is None or (quality.answers is None and (scores or quality.greedy_match is None)):
+        return scores or "quality not measured"
+    agreed = answers_agreement(quality, intervals=not scores)
+    return ", ".join([scores, agreed] if scores else [agreed, "KL not measured"])
+
+
+def quality_scores(quality: Quality | None) -> str:
+    """`KL 0.0004, perplexity 61.9 against 61.8`; empty where neither was scored."""
+    parts = []
+    if quality is None:
+        return ""
+    if quality.kl_mean is not None:
+        parts.append(f"KL {small(quality.kl_mean)}")
+    if quality.perplexity is not None:
+        against = f" against {quality.perplexity_original:.2f}" if quality.perplexity_original is not None else ""
+        parts.append(f"perplexity {quality.perplexity:.2f}{against}")
+    return ", ".join(parts)
+
+
+def answers_agreement(quality: Quality, *, intervals: bool = True) -> str:
+    """How far greedy answers agree with the baseline's: `exact match 91.7% (95% 64.6 to 98.5), ... over 12 answers`."""
+    if quality.answers == 0:
+        return f"none of {quality.answers_asked} answers could be compared"
+    of = "" if quality.answers is None else f" over {_compared(quality.answers, quality.answers_asked)}"
+    return ", ".join(f"{name} {share(*each, intervals=intervals)}" for name, each in agreed_shares(quality).items()) + of
+
+
+def agreed_shares(quality: Quality) -> dict[str, tuple[float, tuple[float, float] | None]]:
+    """(share, 95% interval) by name, those that were measured."""
+    known = {
+        "greedy match": (quality.greedy_match, quality.greedy_ci95),
+        "exact match": (quality.exact_match, quality.exact_ci95),
+        "token F1": (quality.token_f1, quality.token_f1_ci95),
+    }
+    return {name: (value, interval) for name, (value, interval) in known.items() if value is not None}
+
+
+def _compared(compared: int, asked: int | None) -> str:
+    """`12 answers`, or `10 of 12 answers` where requests failed."""
+    return counted(compared, "answer") if asked in {None, compared} else f"{compared} of {asked} answers"
+
+
+def scored(result: VariantResult) -> str:
+    """Which weights perplexity and KL were computed on."""
+    quality = result.quality
+    if quality is None:
+        return "Not scored."
+    says = {
+        "dequantized": "The saved artifact's weights, dequantized, in the reference model; not the served kernels.",
+        "original": "The original weights, which this variant serves unchanged.",
+        "unavailable": "Not scored: the weights were not at hand.",
+    }[quality.scored]
+    return f"{says} {quality.note}" if quality.note else says
