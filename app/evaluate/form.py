@@ -10,7 +10,6 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from app import navigation, once
-from app.evaluate import command as evaluate_command
 from app.evaluate import load as evaluate_load
 from app.evaluate.load import RAMP, RATE, SEARCH, STREAMS, TRACE
 from app.evaluate.workload import Chosen
@@ -21,6 +20,7 @@ from backend.domain.evaluation.document import EvaluateOptions, Evaluation
 from backend.domain.figures import counted
 from backend.domain.jobs.eta import Range
 from backend.domain.jobs.jobs import EvaluateSpec
+from backend.present import command as evaluate_command
 from backend.service import Workspace
 from backend.service.evaluations import evaluations
 from backend.service.jobs import artifacts, watching

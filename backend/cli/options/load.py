@@ -1,92 +1,86 @@
-"""The load options that `evaluate` and `bench` share: their help, and from a user's words to fields of the options."""
+"""The load options that `evaluate` and `bench` share: one a field of EvaluateOptions, and from a user's words to its value."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import inspect
+from collections.abc import Callable, Collection
+from functools import reduce
+from operator import or_
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
+from pydantic.fields import FieldInfo
 
 from backend.domain.errors import InvalidOptions
+from backend.domain.evaluation.document import EvaluateOptions
+from backend.present.command import flag
+from backend.service.evaluations import evaluations
 
-DEFAULT_LEVELS = "1,4"
-
-Concurrency = Annotated[
-    str | None,
-    typer.Option(
-        help="Closed loop: streams that each wait for their answer; levels, comma-separated, such as 1,4,16 "
-        f"({DEFAULT_LEVELS} unless another mode is chosen).",
-    ),
-]
-Rate = Annotated[
-    str | None,
-    typer.Option(
-        metavar="R[,R]",
-        help="Open loop: requests a second, whether or not answers have come; latency counts from when a request was due. "
-        "Levels such as 2,8.",
-    ),
-]
-Poisson = Annotated[
-    bool, typer.Option("--poisson", help="With --rate or --ramp: requests at random moments, as of many independent users.")
-]
-Ramp = Annotated[
-    str | None, typer.Option(metavar="FROM:TO", help="Open loop: requests a second rising (or falling) evenly over --seconds.")
-]
-Trace = Annotated[
-    str | None,
-    typer.Option(metavar="FILE", help='Replay: JSONL with a "timestamp" in seconds beside each prompt; used as the workload.'),
-]
-Sweep = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="OBJECTIVE",
-        help="Search the highest concurrency (or rate, from the lowest --rate on) that keeps an objective such as "
-        "'ttft_p95<=300ms'; of ttft, tpot and latency; give it again for more.",
-    ),
-]
-SweepTo = Annotated[float | None, typer.Option(help="Highest level the sweep tries: 256 streams, or 256 times the first rate.")]
-Connections = Annotated[int, typer.Option(help="Open loop: the most connections at once.")]
-WarmupSeconds = Annotated[float, typer.Option(help="With --rate: seconds at the start that are not counted.")]
-Warmup = Annotated[int, typer.Option(help="Closed loop: requests a stream at the start of each run that are not counted.")]
-Ratio = Annotated[float, typer.Option(help="Input tokens an output token, for the blended price.")]
-Chat = Annotated[bool, typer.Option("--chat/--completions", help="Which endpoint is asked.")]
-Streaming = Annotated[bool, typer.Option("--stream/--no-stream", help="Without streaming only whole answers are timed.")]
-Workload = Annotated[str, typer.Option(help="A built-in workload's name, or a JSONL, JSON, CSV or Parquet file.")]
-Column = Annotated[
-    list[str] | None,
-    typer.Option(metavar="FIELD=COLUMN", help="Of a CSV or Parquet workload: prompt=question, max_tokens=length, ..."),
-]
-Requests = Annotated[int | None, typer.Option(help="Requests a level and repeat, warm-up not counted.")]
-Seconds = Annotated[float | None, typer.Option(help="Or: seconds a level and repeat.")]
-Repeats = Annotated[int, typer.Option(help="Blocks; five or more give a verdict.")]
-MaxTokens = Annotated[int, typer.Option(help="Longest answer, in tokens.")]
-Temperature = Annotated[float, typer.Option(help="Sampling temperature.")]
-Timeout = Annotated[float, typer.Option(help="Seconds until an answer that does not end counts as an error.")]
-Seed = Annotated[int, typer.Option(help="Of the sampling, of random arrivals and of built-in workloads.")]
-Price = Annotated[float | None, typer.Option(help="Hourly price of the machine; without it prices stay empty.")]
-Discount = Annotated[float, typer.Option(help="Share taken off the hourly price, 0 to 1.")]
+METAVARS = {
+    "rate": "R[,R]", "ramp": "FROM:TO", "trace": "FILE", "sweep": "OBJECTIVE", "columns": "FIELD=COLUMN", "tasks": "TASK",
+}  # fmt: skip
+Command = Callable[..., None]
 
 
-def shape(
-    *, concurrency: str | None, rate: str | None, poisson: bool, ramp: str | None, trace: str | None, sweep: list[str] | None,
-    sweep_to: float | None, chat: bool,
-) -> dict[str, Any]:  # fmt: skip
-    """Fields of the options that say when requests are sent. Raises InvalidOptions with one sentence."""
-    others = [name for name, given in (("rate", rate), ("ramp", ramp), ("trace", trace)) if given is not None]
-    if concurrency is not None and others:
+def options(*, without: Collection[str] = (), **defaults: Any) -> Callable[[Command], Command]:
+    """Of a command that takes checked options as `chosen`, one with an option for each of their fields in its place.
+
+    `without` are fields that it has no option for; `defaults` are those that differ from the model's. Raises InvalidOptions when
+    called.
+    """
+    fields = {name: field for name, field in EvaluateOptions.model_fields.items() if name not in without}
+
+    def decorate(command: Command) -> Command:
+        def called(**given: Any) -> None:
+            asked = {name: given.pop(name) for name in fields}
+            command(**given, chosen=evaluations.options(**(defaults | _read(asked))))
+
+        own = inspect.signature(command, eval_str=True)
+        parameters: list[inspect.Parameter] = []
+        for parameter in own.parameters.values():
+            made = (
+                [_option(name, field, defaults) for name, field in fields.items()] if parameter.name == "chosen" else [parameter]
+            )
+            parameters += [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in made]
+        called.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+        called.__name__, called.__doc__ = command.__name__, command.__doc__
+        return called
+
+    return decorate
+
+
+def _option(name: str, field: FieldInfo, defaults: dict[str, Any]) -> inspect.Parameter:
+    taken = _taken(name, field.annotation)
+    default = False if taken is bool and field.annotation is not bool else defaults.get(name, field.default)
+    if taken in (str | None, list[str] | None):
+        default = None
+    words = (field.description or "").format_map({other: flag(other) for other in EvaluateOptions.model_fields})
+    option = typer.Option(flag(name), metavar=METAVARS.get(name), help=" ".join(words.split()))
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[taken, option])
+
+
+def _taken(name: str, annotation: Any) -> Any:
+    """What a terminal gives for a field of that type."""
+    inner = next((each for each in get_args(annotation) if get_origin(each) is tuple), annotation)
+    if get_origin(inner) is dict or (get_origin(inner) is tuple and get_args(inner)[0] is str):
+        return list[str] | None
+    if get_origin(inner) is tuple or name == "trace":
+        return str | None
+    if get_origin(inner) is Literal:
+        return bool if len(get_args(inner)) == 2 else str
+    plain = [get_args(each)[0] if get_origin(each) is Annotated else each for each in get_args(annotation)]
+    return reduce(or_, plain) if plain else annotation
+
+
+def _read(given: dict[str, Any]) -> dict[str, Any]:
+    """Fields of the options, without those that were not given."""
+    others = [name for name in ("rate", "ramp", "trace") if given[name] is not None]
+    if given["concurrency"] is not None and others:
         raise InvalidOptions("is for a closed loop: leave it out with {}.", others[0], field="concurrency")
-    fields: dict[str, Any] = {
-        "concurrency": levels(concurrency if concurrency is not None else DEFAULT_LEVELS),
-        "process": "poisson" if poisson else "constant",
-        "sweep": tuple(sweep or ()),
-        "sweep_to": sweep_to,
-        "trace": trace is not None,
-        "endpoint": "chat" if chat else "completions",
-    }
-    if rate is not None:
-        fields["rate"] = _rates(rate)
-    if ramp is not None:
-        fields["ramp"] = _ends(ramp)
-    return fields
+    found = {name: READERS[name](value) if name in READERS else value for name, value in given.items() if value is not None}
+    if "trace" in found:
+        found |= {"trace": True, "workload": found["trace"]}
+    return found
 
 
 def levels(text: str) -> tuple[int, ...]:
@@ -124,3 +118,11 @@ def columns(given: list[str] | None) -> dict[str, str]:
                 f"is wrong: `{field}{sign}{column}` is not FIELD=COLUMN such as prompt=question.", field="columns"
             )
     return {field.strip(): column.strip() for field, _, column in pairs}
+
+
+READERS: dict[str, Callable[[Any], Any]] = {
+    "concurrency": levels, "rate": _rates, "ramp": _ends, "columns": columns, "sweep": tuple, "tasks": tuple,
+    "process": lambda poisson: "poisson" if poisson else "constant",
+    "endpoint": lambda chat: "chat" if chat else "completions",
+}  # fmt: skip
+"""From the words of a terminal; the others are what they are."""

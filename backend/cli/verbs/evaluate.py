@@ -12,7 +12,7 @@ from backend.cli.output import emit, table
 from backend.cli.run import submit_and_finish
 from backend.cli.text.levels import levels_table
 from backend.cli.verbs.optimize import Json, queued
-from backend.domain.evaluation.document import Comparison, Evaluation, Level, VariantResult
+from backend.domain.evaluation.document import Comparison, EvaluateOptions, Evaluation, Level, VariantResult
 from backend.domain.figures import share
 from backend.present.words.measured import agreed_shares
 from backend.present.words.verdicts import task_verdict, verdict
@@ -25,46 +25,10 @@ def register(app: typer.Typer) -> None:
     app.command("evaluate")(evaluate)
 
 
+@load.options()
 def evaluate(
     variants: Annotated[list[str], typer.Argument(help="Model ids, folders, artifact ids or URLs; the first is the baseline.")],
-    concurrency: load.Concurrency = None,
-    rate: load.Rate = None,
-    poisson: load.Poisson = False,
-    ramp: load.Ramp = None,
-    trace: load.Trace = None,
-    sweep: load.Sweep = None,
-    sweep_to: load.SweepTo = None,
-    workload: load.Workload = "starter-code",
-    column: load.Column = None,
-    requests: load.Requests = None,
-    seconds: load.Seconds = None,
-    repeats: load.Repeats = 5,
-    max_tokens: load.MaxTokens = 64,
-    temperature: load.Temperature = 0.0,
-    chat: load.Chat = False,
-    stream: load.Streaming = True,
-    connections: load.Connections = 1024,
-    warmup: load.Warmup = 2,
-    warmup_seconds: load.WarmupSeconds = 2.0,
-    timeout: load.Timeout = 120.0,
-    seed: load.Seed = 0,
-    quality: Annotated[bool, typer.Option(help="Perplexity, KL divergence and greedy match beside the speed.")] = True,
-    tasks: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="TASK",
-            help="Score lm-eval tasks from local files on what is served: a YAML file, a folder of them, "
-            "or next-line; repeatable. Needs `whetstone engines install quality`.",
-        ),
-    ] = None,
-    task_limit: Annotated[int | None, typer.Option(help="Only the first so many samples of each task.")] = None,
-    price_per_hour: load.Price = None,
-    discount: load.Discount = 0.0,
-    ratio: load.Ratio = 3.0,
-    bearer_env: Annotated[
-        str | None, typer.Option(help="Environment variable that holds the bearer token of variants that are URLs.")
-    ] = None,
-    interleave: Annotated[str, typer.Option(help="auto, resident (all servers up) or restart.")] = "auto",
+    chosen: EvaluateOptions,
     fail_if: Annotated[
         list[str] | None,
         typer.Option(help="Exit 1 where this holds, such as `ttft_p95 > 300ms at 4` (streams; of a rate `at 4/s`); repeatable."),
@@ -74,15 +38,6 @@ def evaluate(
 ) -> None:
     """Measure variants against the first one: latency, throughput, price and quality, with a verdict a level."""
     workspace = service.open_workspace()
-    chosen = evaluations.options(
-        **load.shape(concurrency=concurrency, rate=rate, poisson=poisson, ramp=ramp, trace=trace, sweep=sweep, sweep_to=sweep_to,
-                     chat=chat),
-        workload=trace or workload, columns=load.columns(column), requests=requests, seconds=seconds, repeats=repeats,
-        max_tokens=max_tokens, temperature=temperature, stream=stream, connections=connections, warmup_requests=warmup,
-        warmup_seconds=warmup_seconds, timeout_s=timeout, seed=seed, quality=quality,
-        tasks=tuple(tasks or ()), task_limit=task_limit, price_per_hour=price_per_hour,
-        discount=discount, input_output_ratio=ratio, interleave=interleave, bearer_env=bearer_env,
-    )  # fmt: skip
     conditions = evaluations.conditions(fail_if or [], chosen, waits=wait)
     prepared = evaluations.prepare(workspace, variants, chosen)
     if not wait:

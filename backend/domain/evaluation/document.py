@@ -56,50 +56,76 @@ class Variant(Frozen):
 
 
 class EvaluateOptions(Frozen):
-    """The load and the questions asked. Each level runs `repeats` times a variant."""
+    """The load and the questions asked. Each level runs `repeats` times a variant.
+
+    The command line has an option for each field, in this order and with these words, where `{rate}` stands for how the field
+    is written there.
+    """
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
 
     concurrency: tuple[int, ...] = (1, 4)
-    workload: str = "starter-code"
-    """A bundled name or a file."""
-    columns: dict[str, str] = Field(default_factory=dict)
-    """Of a table's columns: which is the prompt, the longest answer, the time."""
-    requests: int | None = Field(None, ge=1)
-    """Requests a level and repeat, warm-up not counted; None leaves it to `seconds`."""
-    seconds: float | None = Field(None, gt=0)
-    repeats: int = Field(5, ge=1)
-    warmup_requests: int = Field(2, ge=0)
-    max_tokens: int = Field(64, ge=1)
-    temperature: float = Field(0.0, ge=0)
-    quality: bool = True
-    tasks: tuple[str, ...] = ()
-    """lm-eval tasks: a bundled name, a YAML file or a folder of them; once submitted, the folders of their copies."""
-    task_limit: int | None = Field(None, ge=1)
-    """The first so many samples of each task; None takes all."""
-    price_per_hour: float | None = Field(None, ge=0)
-    discount: float = Field(0.0, ge=0, lt=1)
-    input_output_ratio: float = Field(3.0, gt=0)
-    interleave: Literal["auto", "resident", "restart"] = "auto"
+    """Closed loop: streams that each wait for their answer; levels, comma-separated, such as 1,4,16 (1,4 unless another mode is
+    chosen)."""
     rate: tuple[Annotated[float, Field(gt=0, le=100_000)], ...] = ()
-    """Requests a second, one level each, instead of concurrency."""
+    """Open loop: requests a second, whether or not answers have come; latency counts from when a request was due. Levels such as
+    2,8."""
     process: Literal["constant", "poisson"] = "constant"
+    """With {rate} or {ramp}: requests at random moments, as of many independent users."""
     ramp: tuple[Annotated[float, Field(ge=0)], Annotated[float, Field(gt=0, le=100_000)]] | None = None
-    """Requests a second at the start and at the end, over `seconds`."""
+    """Open loop: requests a second rising (or falling) evenly over {seconds}."""
     trace: bool = False
-    """The workload's lines are sent at their own times."""
+    """Replay: JSONL with a "timestamp" in seconds beside each prompt; used as the workload."""
     sweep: tuple[str, ...] = ()
-    """Objectives, such as `ttft_p95<=300ms`: levels are searched for the highest that keeps them."""
+    """Search the highest concurrency (or rate, from the lowest {rate} on) that keeps an objective such as 'ttft_p95<=300ms'; of
+    ttft, tpot and latency; give it again for more."""
     sweep_to: float | None = Field(None, gt=0)
-    """The highest level a sweep tries."""
-    warmup_seconds: float = Field(2.0, ge=0)
-    """Of a rate: what is due so early is not counted."""
-    connections: int = Field(1024, ge=1, le=4096)
-    """The most an open loop may open."""
-    stream: bool = True
+    """Highest level the sweep tries: 256 streams, or 256 times the first rate."""
+    workload: str = "starter-code"
+    """A built-in workload's name, or a JSONL, JSON, CSV or Parquet file."""
+    columns: dict[str, str] = Field(default_factory=dict)
+    """Of a CSV or Parquet workload: prompt=question, max_tokens=length, ..."""
+    requests: int | None = Field(None, ge=1)
+    """Requests a level and repeat, warm-up not counted."""
+    seconds: float | None = Field(None, gt=0)
+    """Or: seconds a level and repeat."""
+    repeats: int = Field(5, ge=1)
+    """Blocks; five or more give a verdict."""
+    max_tokens: int = Field(64, ge=1)
+    """Longest answer, in tokens."""
+    temperature: float = Field(0.0, ge=0)
+    """Sampling temperature."""
     endpoint: Literal["completions", "chat"] = "completions"
-    bearer_env: Annotated[str, matching(r"[A-Za-z_][A-Za-z0-9_]*", "it must be a variable's name, not the token")] | None = None
-    """Name of the environment variable with the bearer token for variants that are URLs; the token is never stored."""
-    seed: int = 0
+    """Which endpoint is asked."""
+    stream: bool = True
+    """Without streaming only whole answers are timed."""
+    connections: int = Field(1024, ge=1, le=4096)
+    """Open loop: the most connections at once."""
+    warmup_requests: int = Field(2, ge=0)
+    """Closed loop: requests a stream at the start of each run that are not counted."""
+    warmup_seconds: float = Field(2.0, ge=0)
+    """With {rate}: seconds at the start that are not counted."""
     timeout_s: float = Field(120.0, gt=0)
+    """Seconds until an answer that does not end counts as an error."""
+    seed: int = 0
+    """Of the sampling, of random arrivals and of built-in workloads."""
+    quality: bool = True
+    """Perplexity, KL divergence and greedy match beside the speed."""
+    tasks: tuple[str, ...] = ()
+    """Score lm-eval tasks from local files on what is served: a YAML file, a folder of them, or next-line; repeatable. Needs
+    `whetstone engines install quality`."""
+    task_limit: int | None = Field(None, ge=1)
+    """Only the first so many samples of each task."""
+    price_per_hour: float | None = Field(None, ge=0)
+    """Hourly price of the machine; without it prices stay empty."""
+    discount: float = Field(0.0, ge=0, lt=1)
+    """Share taken off the hourly price, 0 to 1."""
+    input_output_ratio: float = Field(3.0, gt=0)
+    """Input tokens an output token, for the blended price."""
+    bearer_env: Annotated[str, matching(r"[A-Za-z_][A-Za-z0-9_]*", "it must be a variable's name, not the token")] | None = None
+    """Environment variable that holds the bearer token of variants that are URLs; the token itself is never stored."""
+    interleave: Literal["auto", "resident", "restart"] = "auto"
+    """auto, resident (all servers up) or restart."""
 
     @property
     def loads(self) -> list[Load]:

@@ -26,13 +26,12 @@ class Outcome(NamedTuple):
 
 
 def run(
-    workspace: Workspace, url: str, model: str | None, chosen: EvaluateOptions, *, bearer_env: str | None = None,
-    tokenizer: str | None = None,
+    workspace: Workspace, url: str, model: str | None, chosen: EvaluateOptions, *, tokenizer: str | None = None
 ) -> Outcome:  # fmt: skip
     """Measure. Raises InvalidWorkload, RequestError before anything starts; WorkError where the process left no result."""
     workload = workloads.prepared(workspace, chosen, tokenizer)
     request = {
-        "url": url.rstrip("/"), "model": model, "bearer_env": bearer_env,
+        "url": url.rstrip("/"), "model": model, "bearer_env": chosen.bearer_env,
         "options": chosen.model_copy(update={"workload": str(workload)}).model_dump(mode="json"),
     }  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="whetstone-bench-") as folder:

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from streamlit.testing.v1 import AppTest
 from typer.testing import CliRunner
 
-from app.evaluate import command as evaluate_command
 from app.evaluate import load
 from backend.cli.main import app
+from backend.present import command as evaluate_command
 from backend.present.charts.lengths import histogram
 from backend.service import Workspace
 from backend.service.evaluations import evaluations, workloads

@@ -1,0 +1,58 @@
+"""The options of an evaluation as a terminal takes them: the flag of each field, and the command that asks the same."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from backend.domain.evaluation.document import EvaluateOptions
+
+FLAGS = {
+    "columns": "--column", "endpoint": "--chat/--completions", "input_output_ratio": "--ratio", "process": "--poisson",
+    "timeout_s": "--timeout", "warmup_requests": "--warmup",
+}  # fmt: skip
+"""Of fields whose flag is not their own name."""
+DEFAULT = EvaluateOptions()
+
+
+def flag(field: str) -> str:
+    """`--max-tokens`; of what is on or off both, as in `--stream/--no-stream`."""
+    name = field.replace("_", "-")
+    switched = field != "trace" and EvaluateOptions.model_fields[field].annotation is bool
+    return FLAGS.get(field) or (f"--{name}/--no-{name}" if switched else f"--{name}")
+
+
+def command(sources: Sequence[str], options: EvaluateOptions) -> str:
+    """One line for a shell; what is as the command has it by default is left out."""
+    ignored = {"workload"} if options.trace else set()
+    if not options.loads[0].is_closed:
+        ignored.add("concurrency")
+    changed = [name for name in EvaluateOptions.model_fields if getattr(options, name) != getattr(DEFAULT, name)]
+    parts = [part for name in changed if name not in ignored for part in _parts(name, options)]
+    return shlex.join(["whetstone", "evaluate", *sources, *parts])
+
+
+def _parts(name: str, options: EvaluateOptions) -> Iterator[str]:
+    value, (on, _, off) = getattr(options, name), flag(name).partition("/")
+    if name == "trace":
+        yield from (on, options.workload)
+    elif isinstance(value, bool):
+        yield on if value else off
+    elif name in {"endpoint", "process"}:
+        yield on
+    elif isinstance(value, dict):
+        yield from (part for field, column in value.items() for part in (on, f"{field}={column}"))
+    elif isinstance(value, tuple) and isinstance(value[0], str):
+        yield from (part for each in value for part in (on, each))
+    elif isinstance(value, tuple):
+        yield from (on, (":" if name == "ramp" else ",").join(map(_written, value)))
+    else:
+        yield from (on, _written(value))
+
+
+def _written(value: Any) -> str:
+    """A number as short as it can be without becoming another."""
+    if isinstance(value, float):
+        return f"{value:g}" if float(f"{value:g}") == value else repr(value)
+    return str(value)
