@@ -2,7 +2,7 @@
 
 Pure arithmetic on the `blocks` of levels. Knows nothing of how they were measured, and says nothing in words.
 
-Method. Repeat b of a variant and repeat b of the baseline were run side by side (`schedule`), so the test is paired:
+Method. Repeat b of a variant and repeat b of the baseline were run side by side (`order.schedule`), so the test is paired:
 d_b = ln(variant_b / baseline_b), a t-interval on the mean of d over blocks, exponentiated to a ratio of geometric means.
 All tests of one evaluation (metrics x levels x variants) form one family, corrected by Holm's step-down procedure
 (S. Holm, A simple sequentially rejective multiple test procedure, Scandinavian Journal of Statistics 6, 1979). The interval

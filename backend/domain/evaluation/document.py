@@ -15,7 +15,7 @@ from backend.domain.evaluation.energy import Energy
 from backend.domain.evaluation.tasks import TaskScore
 from backend.domain.evaluation.verdict import Obstacle, Outcome
 from backend.domain.frozen import Frozen
-from backend.domain.load import rotation
+from backend.domain.load import order
 from backend.domain.load.load import Load
 from backend.domain.load.records import LevelAudit
 from backend.domain.recipe.recipe import Serving
@@ -141,7 +141,7 @@ class EvaluateOptions(Frozen):
         a search, a ramp and a trace."""
         if self.sweep or load.mode not in {"closed", "rate"} or load not in self.loads:
             return None
-        return rotation.line(len(self.loads), block, self.loads.index(load), prompt, lines)
+        return order.line(len(self.loads), block, self.loads.index(load), prompt, lines)
 
 
 class Summary(Frozen):

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from backend.domain.errors import WhetstoneError
 from backend.domain.evaluation.answers import exact, token_f1
-from backend.domain.load import pairing
+from backend.domain.load import order
 from backend.domain.load.load import Load
 from backend.domain.load.records import RequestRecord
 from backend.domain.workload import workload
@@ -79,7 +79,7 @@ def pairs(view: EvaluationView, variant: str, load: Load) -> list[Pair]:
     found = [
         _pair(lines, block, first, second)
         for block in sorted({block for _, block in runs})
-        for first, second in pairing.pairs(runs.get((baseline, block), ()), runs.get((variant, block), ()))
+        for first, second in order.pairs(runs.get((baseline, block), ()), runs.get((variant, block), ()))
     ]
     return sorted(found, key=lambda pair: (-pair.worse, pair.block, pair.number))
 

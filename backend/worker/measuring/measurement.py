@@ -10,7 +10,7 @@ from backend.channel import JobChannel
 from backend.domain.errors import EndpointUnreachable, ServerFailed
 from backend.domain.evaluation.document import Level
 from backend.domain.jobs.jobs import EvaluateSpec
-from backend.domain.load import rotation, schedule
+from backend.domain.load import order
 from backend.domain.load.load import Load
 from backend.domain.load.records import Audit, LoadPlan, RequestRecord
 from backend.domain.workload.workload import Workload
@@ -56,7 +56,7 @@ class Measurement:
         if options.sweep:
             self._sweep_all(pool)
             return
-        slots = schedule.schedule(len(self.spec.variants), range(len(self.loads)), options.repeats, mode)  # type: ignore[arg-type]
+        slots = order.schedule(len(self.spec.variants), range(len(self.loads)), options.repeats, mode)  # type: ignore[arg-type]
         self.progress.phase("measure", "Measuring", total=len(slots), unit="runs", weight=6.0)
         for done, slot in enumerate(slots):
             if slot.variant not in self.lost:
@@ -97,7 +97,7 @@ class Measurement:
 
         def measure(load: Load, requests: int, look: int) -> tuple[list[RequestRecord], Audit]:
             self.progress.note(f"{self.spec.variants[index].name}: {load.words}")
-            run = self._run(index, endpoint, load, (len(found) + look) * rotation.STEP, requests)
+            run = self._run(index, endpoint, load, (len(found) + look) * order.STEP, requests)
             return run.records, run.audit
 
         load_plans.search(self.spec.options, measure, found.append)
@@ -159,9 +159,9 @@ class Measurement:
         for variant, load in self._measured():
             yield Measured(variant, load, [run.records for run in self.runs[variant, load]])
 
-    def _slot(self, slot: schedule.Slot, endpoint: Endpoint) -> None:
+    def _slot(self, slot: order.Slot, endpoint: Endpoint) -> None:
         load = self.loads[slot.level]
-        offset = 0 if load.mode == "trace" else rotation.first_line(len(self.loads), slot.block, slot.level)
+        offset = 0 if load.mode == "trace" else order.first_line(len(self.loads), slot.block, slot.level)
         self._point(slot, self._run(slot.variant, endpoint, load, offset).records)
 
     def _run(self, variant: int, endpoint: Endpoint, load: Load, offset: int, requests: int | None = None) -> Run:
@@ -174,7 +174,7 @@ class Measurement:
         self.runs.setdefault((variant, load), []).append(run)
         return run
 
-    def _point(self, slot: schedule.Slot, records: list[RequestRecord]) -> None:
+    def _point(self, slot: order.Slot, records: list[RequestRecord]) -> None:
         """A figure for the live chart, labelled approximate there."""
         good = [r for r in records if r.ok and not r.warm]
         tokens = sum(r.output_tokens or 0 for r in good)

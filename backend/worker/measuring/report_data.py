@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from backend.domain.evaluation.document import EvaluateOptions, Evaluation, Level
-from backend.domain.load import pairing
+from backend.domain.load import order
 from backend.domain.load.records import RequestRecord
 from backend.domain.workload.workload import Workload
 from backend.present.report import Extras, Pair, Spread, gather, spreads
@@ -37,7 +37,7 @@ class InMemory:
 
     def pairs(self, level: Level, name: str) -> Iterator[Pair]:
         for block, (ours, theirs) in enumerate(zip(self._of(self._names[0], level), self._of(name, level), strict=False)):
-            for record, other in pairing.pairs(ours, theirs):
+            for record, other in order.pairs(ours, theirs):
                 yield block, self._prompt(level, block, record), record.text, other.text
 
     def _of(self, name: str, level: Level) -> Runs:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.domain.load.load import Load
-from backend.domain.load.pairing import by_asked, pairs
+from backend.domain.load.order import by_asked, pairs
 from backend.domain.load.records import TURN_SEEDS, LoadPlan, RequestRecord
 from backend.evaluate.load.endpoint import address
 from backend.evaluate.load.level import ClosedLevel

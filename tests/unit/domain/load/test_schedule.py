@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.domain.errors import RequestError
-from backend.domain.load.schedule import Slot, schedule
+from backend.domain.load.order import Slot, schedule
 
 Interleave = Literal["resident", "restart"]
 VARIANTS = st.integers(1, 6)

@@ -1,0 +1,100 @@
+"""In which order variants are loaded and prompts are sent, and which requests of two runs asked the same. Pure.
+
+Variants are loaded in ABBA blocks, so that a steady drift of the machine favours none of them. Every block and level starts at
+another line of the workload, the same for every variant. Requests are paired by what was asked, never by the order of issue:
+where a turn follows an answer, that order hangs on which answer ends first, so it differs from run to run. What is asked does
+not: the prompt's line, the turn, and how often that line had come round before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Literal, NamedTuple
+
+from backend.domain.errors import RequestError
+from backend.domain.load.records import RequestRecord
+
+STEP = 8
+"""Lines between the starts of two neighbouring levels: prefixes of one level are not those of the next."""
+
+
+class Slot(NamedTuple):
+    """One run of the load: `block` counts repeats from 0, `level` and `variant` are places in their lists."""
+
+    block: int
+    level: int
+    variant: int
+
+
+def schedule(
+    variants: int, levels: Sequence[int], repeats: int, interleave: Literal["resident", "restart"] = "resident"
+) -> list[Slot]:
+    """Every (block, level, variant) once: variants forward in even blocks, backward in odd ones (A B C, C B A, ...).
+
+    Over an even number of blocks each variant's mean position is the same, so a linear drift cancels (counterbalancing
+    by reversed order: Jones and Kenward, Design and Analysis of Cross-Over Trials). `resident` loads the variants one
+    after another at each level, with all servers up; `restart` runs all levels of one server before the next is
+    started, and the last server of a block is the first of the next. Levels named twice count once.
+    Raises RequestError where there is nothing to schedule.
+    """
+    if variants < 1 or repeats < 1 or not levels:
+        raise RequestError("Nothing to measure: give at least one variant, one concurrency and one repeat.")
+    once = list(dict.fromkeys(levels))
+    return [slot for block in range(repeats) for slot in _block(block, once, variants, interleave)]
+
+
+def _block(block: int, levels: list[int], variants: int, interleave: str) -> list[Slot]:
+    order = range(variants) if block % 2 == 0 else range(variants - 1, -1, -1)
+    if interleave == "restart":
+        return [Slot(block, level, variant) for variant in order for level in levels]
+    return [Slot(block, level, variant) for level in levels for variant in order]
+
+
+def first_line(levels: int, block: int, level: int) -> int:
+    """Of the level with that number, from 0, of so many; counted beyond the workload's end, where it begins anew."""
+    return (block * levels + level) * STEP
+
+
+def line(levels: int, block: int, level: int, prompt: int, lines: int) -> int:
+    """The workload's line, from 0, of the request whose record says `prompt`."""
+    return (first_line(levels, block, level) + prompt) % lines
+
+
+class Asked(NamedTuple):
+    """What a request asked, the same in every run of one plan."""
+
+    line: int
+    turn: int | None
+    from_warm_up: bool
+    """It, or the conversation that it is a turn of, began in warm-up, which takes prompts of its own from the first line on."""
+    time: int
+    """0 where the line was taken for the first time."""
+
+
+def by_asked(records: Sequence[RequestRecord]) -> dict[Asked, RequestRecord]:
+    """All requests of one run, warm-up and failed ones too: without them nobody could count how often a line came round."""
+    warm = {_begun(record) for record in records if record.warm}
+    begun: dict[tuple[int, bool], set[tuple[bool, int]]] = {}
+    for record in records:
+        begun.setdefault((record.prompt, _begun(record) in warm), set()).add(_begun(record))
+    # Within a line and kind, prompts are taken in the order of issue, whatever the timing.
+    times = {key: {place: time for time, place in enumerate(sorted(places))} for key, places in begun.items()}
+    found = {}
+    for record in records:
+        key = (record.prompt, _begun(record) in warm)
+        found[Asked(record.prompt, record.turn, key[1], times[key][_begun(record)])] = record
+    return found
+
+
+def pairs(baseline: Sequence[RequestRecord], variant: Sequence[RequestRecord]) -> Iterator[tuple[RequestRecord, RequestRecord]]:
+    """Measured requests of two runs of one block that asked the same and were both answered, in the variant's order of issue."""
+    ours, theirs = by_asked(baseline), by_asked(variant)
+    for asked, own in sorted(theirs.items(), key=lambda item: item[1].index):
+        other = ours.get(asked)
+        if other is not None and all(record.ok and not record.warm for record in (own, other)):
+            yield other, own
+
+
+def _begun(record: RequestRecord) -> tuple[bool, int]:
+    """What the request belongs to: its conversation, or itself."""
+    return (False, record.index) if record.session is None else (True, record.session)
