@@ -10,6 +10,7 @@ from backend.domain.evaluation.document import EvaluateOptions, Level, SloCheck
 from backend.domain.limits import objective
 from backend.domain.load import sweep
 from backend.domain.load.load import Load
+from backend.domain.load.options import RequestOptions
 from backend.domain.load.records import Audit, LoadPlan, RequestRecord
 
 MOST_STREAMS, MOST_DOUBLINGS = 256, 8
@@ -46,13 +47,12 @@ def plan(
     wanted = requests or options.requests
     if wanted is None and options.seconds is None:
         wanted = None if load.mode == "trace" else _least(load)
+    asked = options.model_dump(include=set(RequestOptions.model_fields))
+    asked["warmup_seconds"] = options.warmup_seconds if load.mode == "rate" else 0.0
     return LoadPlan(
-        url=url, model=model, endpoint=options.endpoint, load=load, connections=options.connections,
-        requests=None if load.mode == "ramp" else wanted, seconds=None if load.mode == "trace" else options.seconds,
-        warmup_requests=options.warmup_requests, ramp_from=options.ramp[0] if options.ramp else 0.0,
-        process=options.process, warmup_s=options.warmup_seconds if load.mode == "rate" else 0.0,
-        prompts=prompts, max_tokens=options.max_tokens, temperature=options.temperature, seed=options.seed,
-        timeout_s=options.timeout_s, stream=options.stream, bearer_env=bearer,
+        **asked, url=url, model=model, prompts=prompts, bearer_env=bearer, load=load, process=options.process, seed=options.seed,
+        ramp_from=options.ramp[0] if options.ramp else 0.0, requests=None if load.mode == "ramp" else wanted,
+        seconds=None if load.mode == "trace" else options.seconds,
     )  # fmt: skip
 
 

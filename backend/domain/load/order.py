@@ -12,6 +12,8 @@ from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from backend.domain.errors import RequestError
+from backend.domain.load.load import Load
+from backend.domain.load.options import LevelOptions
 from backend.domain.load.records import RequestRecord
 
 STEP = 8
@@ -55,9 +57,12 @@ def first_line(levels: int, block: int, level: int) -> int:
     return (block * levels + level) * STEP
 
 
-def line(levels: int, block: int, level: int, prompt: int, lines: int) -> int:
-    """The workload's line, from 0, of the request whose record says `prompt`."""
-    return (first_line(levels, block, level) + prompt) % lines
+def line(options: LevelOptions, load: Load, block: int, prompt: int, lines: int) -> int | None:
+    """The workload's line, from 0 of so many, of the request whose record says `prompt`; None where lines are not rotated: of a
+    search, a ramp and a trace."""
+    if options.sweep or load.mode not in {"closed", "rate"} or load not in options.loads:
+        return None
+    return (first_line(len(options.loads), block, options.loads.index(load)) + prompt) % lines
 
 
 class Asked(NamedTuple):

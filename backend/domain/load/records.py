@@ -13,6 +13,7 @@ from pydantic import Field, field_validator, model_validator
 
 from backend.domain.frozen import Frozen
 from backend.domain.load.load import Load
+from backend.domain.load.options import RequestOptions
 
 UsageRung = Literal["continuous", "final", "none"]
 """How tokens are counted: usage with every chunk, usage once at the end, or not at all."""
@@ -20,7 +21,7 @@ TURN_SEEDS = 1_000_000
 """Seeds from one turn of a session to its next: more than a level takes prompts."""
 
 
-class LoadPlan(Frozen):
+class LoadPlan(RequestOptions):
     """One level of load.
 
     Closed loop: so many streams, each sending its next request when its last answer has ended. The level ends after `requests`
@@ -30,7 +31,7 @@ class LoadPlan(Frozen):
     intended start (no coordinated omission: G. Tene, How NOT to Measure Latency, 2013). A rate: request n is due n / rate
     seconds from the start, or at the n-th event of a Poisson process of that rate. A ramp: the rate goes linearly from
     `ramp_from` to the load's over `seconds`. A trace: each line of the prompts is due at its `timestamp`. What is due in the
-    first `warmup_s` seconds is warm-up, handed over without draining: nothing waits for it.
+    first `warmup_seconds` is warm-up, handed over without draining: nothing waits for it.
 
     Answers under way are always awaited. Prompts are taken from the first line on, cyclic, by warm-up and by measured requests
     apart; the one taken as number k (line k modulo the lines, from 0) has seed `seed` + k whatever the timing, so that two
@@ -41,34 +42,24 @@ class LoadPlan(Frozen):
 
     url: str
     """`http[s]://host[:port][/prefix]`, with or without `/v1`. Never with credentials."""
-    endpoint: Literal["completions", "chat"] = "completions"
     model: str
     load: Load
-    connections: int = Field(1024, ge=1)
-    """The most that an open loop may open."""
     requests: int | None = Field(None, ge=1)
     seconds: float | None = Field(None, gt=0)
-    warmup_requests: int = Field(2, ge=0)
-    """A stream, before its measured ones; handed over without draining. Closed loop only."""
     ramp_from: float = Field(0.0, ge=0)
     """Requests (sessions) a second at the start of a ramp."""
     process: Literal["constant", "poisson"] = "constant"
-    warmup_s: float = Field(0.0, ge=0)
+    warmup_seconds: float = Field(0.0, ge=0)
     """Open loop only."""
     prompts: str
     """A JSONL file: `{"prompt": str}`, `{"messages": [...]}` (chat), `{"turns": [str, ...], "system": str}` (a session) or
     `{"prompt_token_ids": [int]}`, each with an optional `max_tokens` and, for a trace, `timestamp` in seconds."""
-    stream: bool = True
-    """Without it only the whole answer has a time: no TTFT, no TPOT, no gaps."""
-    max_tokens: int = Field(64, ge=1)
-    temperature: float = Field(0.0, ge=0)
     top_p: float | None = Field(None, gt=0, le=1)
     seed: int | None = 0
     ignore_eos: bool = False
     """vLLM's extra: always generate `max_tokens`."""
     usage: UsageRung = "continuous"
     """The most that is asked for; a server that refuses it with 400 is asked for less."""
-    timeout_s: float = Field(120.0, gt=0)
     bearer_env: str | None = None
     """The NAME of the environment variable that holds the bearer token; the token itself is never stored."""
 

@@ -79,7 +79,7 @@ class OpenLevel(Level):
 
     def _arrival(self, offset: float) -> Exchange:
         """The stream is -1 until one takes it."""
-        warm = offset < self._plan.warmup_s
+        warm = offset < self._plan.warmup_seconds
         self._measured += not warm
         exchange = self._issue(len(self.exchanges), -1, self._started + offset, warm=warm)
         exchange.due = True
@@ -125,7 +125,7 @@ def _offsets(plan: LoadPlan, payloads: Payloads) -> Iterator[float]:
         return iter(payloads.timestamps)
     ramp, rate, seconds = plan.load.mode == "ramp", plan.load.value, plan.seconds
     if seconds is not None and not ramp:
-        seconds += plan.warmup_s
+        seconds += plan.warmup_seconds
     times = offsets(plan.ramp_from if ramp else rate, plan.process, rate_to=rate, seconds=seconds, seed=plan.seed or 0)
     return times if plan.requests is None else _enough(times, plan)
 
@@ -134,6 +134,6 @@ def _enough(times: Iterator[float], plan: LoadPlan) -> Iterator[float]:
     """No more than the measured requests asked for."""
     measured = count()
     for time in times:
-        if time >= plan.warmup_s and next(measured) >= (plan.requests or 0):
+        if time >= plan.warmup_seconds and next(measured) >= (plan.requests or 0):
             return
         yield time

@@ -109,7 +109,7 @@ class _Lines:
         self._options, self._load, self._texts = view.document.options, load, _prompts(view)
 
     def of(self, block: int, record: RequestRecord) -> tuple[int, str | None]:
-        place = self._options.line(self._load, block, record.prompt, len(self._texts)) if self._texts else None
+        place = order.line(self._options, self._load, block, record.prompt, len(self._texts)) if self._texts else None
         return (record.prompt, None) if place is None else (place, self._texts[place].turn(record.turn))
 
 

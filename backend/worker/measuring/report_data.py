@@ -46,5 +46,5 @@ class InMemory:
     def _prompt(self, level: Level, block: int, record: RequestRecord) -> str | None:
         """None of a search, a ramp or a trace, where lines are not turned."""
         lines = self._workload.prompts
-        place = self._options.line(level.load, block, record.prompt, len(lines))
+        place = order.line(self._options, level.load, block, record.prompt, len(lines))
         return None if place is None else lines[place].turn(record.turn)

@@ -42,7 +42,7 @@ def due(records: list[RequestRecord]) -> list[float]:
 
 
 def test_a_constant_rate_sends_when_due_and_counts_from_there(exact: str, tmp_path: Path) -> None:
-    records, audit, level = run(exact, tmp_path, load=Load("rate", 40), seconds=0.5, warmup_s=0.25)
+    records, audit, level = run(exact, tmp_path, load=Load("rate", 40), seconds=0.5, warmup_seconds=0.25)
     truth = {row["number"]: row for row in ask(f"{exact}/sent")}
     assert due(records) == pytest.approx([n / 40 for n in range(30)])
     assert [record.warm for record in records] == [True] * 10 + [False] * 20
@@ -61,7 +61,7 @@ def test_a_constant_rate_sends_when_due_and_counts_from_there(exact: str, tmp_pa
 
 
 def test_a_number_of_requests_ends_an_open_loop(exact: str, tmp_path: Path) -> None:
-    records, _, level = run(exact, tmp_path, load=Load("rate", 200), requests=7, warmup_s=0.02)
+    records, _, level = run(exact, tmp_path, load=Load("rate", 200), requests=7, warmup_seconds=0.02)
     assert (len(records), level.requests) == (11, 7)
     assert [record.prompt for record in records] == [0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0]
 

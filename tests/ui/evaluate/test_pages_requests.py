@@ -85,7 +85,7 @@ def test_the_prompt_is_the_line_that_was_sent(home: Workspace, stored: str) -> N
     pair = next(
         p for p in requests.pairs(evaluations.show(home, stored), "w8a8", Load("closed", 2)) if p.block == 1 and p.number == 2
     )
-    line = order.line(len(LEVELS), 1, 1, 2, len(STARTER.prompts))
+    line = order.line(EvaluateOptions(concurrency=LEVELS), Load("closed", LEVELS[1]), 1, 2, len(STARTER.prompts))
     assert pair.prompt == line == (3 * order.STEP + 2) % len(STARTER.prompts)
     assert pair.prompt_text == STARTER.prompts[line].prompt
 

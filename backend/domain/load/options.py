@@ -1,0 +1,80 @@
+"""The options of a load: which levels there are, and how each of their requests is asked. Pure.
+
+The command line has an option for each field, in this order and with these words, where `{rate}` stands for how the field is
+written there; the page shows the same as a command (`present.command`).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field
+
+from backend.domain.frozen import Frozen
+from backend.domain.load.load import Load
+
+
+class LevelOptions(Frozen):
+    """Which levels there are, and how long each of them is. A level runs `repeats` times a variant."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    concurrency: tuple[int, ...] = (1, 4)
+    """Closed loop: streams that each wait for their answer; levels, comma-separated, such as 1,4,16 (1,4 unless another mode is
+    chosen)."""
+    rate: tuple[Annotated[float, Field(gt=0, le=100_000)], ...] = ()
+    """Open loop: requests a second, whether or not answers have come; latency counts from when a request was due. Levels such as
+    2,8."""
+    process: Literal["constant", "poisson"] = "constant"
+    """With {rate} or {ramp}: requests at random moments, as of many independent users."""
+    ramp: tuple[Annotated[float, Field(ge=0)], Annotated[float, Field(gt=0, le=100_000)]] | None = None
+    """Open loop: requests a second rising (or falling) evenly over {seconds}."""
+    trace: bool = False
+    """Replay: JSONL with a "timestamp" in seconds beside each prompt; used as the workload."""
+    sweep: tuple[str, ...] = ()
+    """Search the highest concurrency (or rate, from the lowest {rate} on) that keeps an objective such as 'ttft_p95<=300ms'; of
+    ttft, tpot and latency; give it again for more."""
+    sweep_to: float | None = Field(None, gt=0)
+    """Highest level the sweep tries: 256 streams, or 256 times the first rate."""
+    workload: str = "starter-code"
+    """A built-in workload's name, or a JSONL, JSON, CSV or Parquet file."""
+    columns: dict[str, str] = Field(default_factory=dict)
+    """Of a CSV or Parquet workload: prompt=question, max_tokens=length, ..."""
+    requests: int | None = Field(None, ge=1)
+    """Requests a level and repeat, warm-up not counted."""
+    seconds: float | None = Field(None, gt=0)
+    """Or: seconds a level and repeat."""
+    repeats: int = Field(5, ge=1)
+    """Blocks; five or more give a verdict."""
+
+    @property
+    def loads(self) -> list[Load]:
+        """Of the levels that are asked for, in order; a search begins at the lowest and chooses the others."""
+        if self.trace:
+            return [Load("trace")]
+        if self.ramp is not None:
+            return [Load("ramp", self.ramp[1])]
+        return [Load("rate", rate) for rate in self.rate] or [Load("closed", streams) for streams in self.concurrency]
+
+
+class RequestOptions(Frozen):
+    """How requests are asked, at every level the same: whatever is added here reaches the load generator with its plan."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    max_tokens: int = Field(64, ge=1)
+    """Longest answer, in tokens."""
+    temperature: float = Field(0.0, ge=0)
+    """Sampling temperature."""
+    endpoint: Literal["completions", "chat"] = "completions"
+    """Which endpoint is asked."""
+    stream: bool = True
+    """Without streaming only whole answers are timed."""
+    connections: int = Field(1024, ge=1, le=4096)
+    """Open loop: the most connections at once."""
+    warmup_requests: int = Field(2, ge=0)
+    """Closed loop: requests a stream at the start of each run that are not counted."""
+    warmup_seconds: float = Field(2.0, ge=0)
+    """With {rate}: seconds at the start that are not counted."""
+    timeout_s: float = Field(120.0, gt=0)
+    """Seconds until an answer that does not end counts as an error."""
