@@ -6,7 +6,7 @@ in `_s`; prices in the currency of the given hourly price.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, ValidationError
 

@@ -10,7 +10,9 @@ import typer
 from click.testing import Result
 from typer.testing import CliRunner
 
+from backend.cli.flags import sentence
 from backend.cli.options import load
+from backend.domain.errors import InvalidOptions
 from backend.domain.evaluation.document import EvaluateOptions
 from backend.present.command import command, flag
 
@@ -60,4 +62,5 @@ def test_every_field_is_tried() -> None:
 
 def test_concurrency_beside_a_clock_is_refused() -> None:
     _, result = run("starter", "--concurrency", "4", "--rate", "2")
-    assert result.exit_code and "leave it out with --rate" in str(result.exception)
+    assert isinstance(result.exception, InvalidOptions)
+    assert sentence(result.exception) == "--concurrency is for a closed loop: leave it out with --rate."
