@@ -12,7 +12,7 @@ from typing import Any
 
 from backend.domain.errors import InvalidWorkload
 from backend.domain.load.records import TURN_SEEDS, LoadPlan, UsageRung
-from backend.evaluate.load.endpoint import Address
+from backend.endpoint import Address
 from backend.evaluate.load.talk import Script, Talk, encoded, script
 
 

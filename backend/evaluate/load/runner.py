@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from backend.domain.errors import EndpointUnreachable, RequestError, WorkError
 from backend.domain.load.records import Audit, LoadPlan, RequestRecord
-from backend.evaluate.load.endpoint import check_endpoint
+from backend.endpoint import check_endpoint
 from backend.evaluate.load.payload import read_prompts
 from backend.settings import CHECKOUT
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Protocol, cast
 
-from backend.evaluate.load.endpoint import reason
+from backend.endpoint import reason
 from backend.evaluate.load.framing import Framing, Head, Malformed
 from backend.evaluate.load.talk import Talk
 

@@ -18,8 +18,8 @@ import uvloop
 from backend import files
 from backend.domain.errors import WorkError
 from backend.domain.load.records import LoadPlan, UsageRung
+from backend.endpoint import Address, address, bearer, unreachable
 from backend.evaluate.load.audit import audit
-from backend.evaluate.load.endpoint import Address, address, bearer, unreachable
 from backend.evaluate.load.level import ClosedLevel, Run, run, still_memory
 from backend.evaluate.load.open_level import OpenLevel
 from backend.evaluate.load.parse import record

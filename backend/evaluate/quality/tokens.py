@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from backend.domain.errors import EndpointUnreachable
-from backend.evaluate.load.endpoint import completion
+from backend.endpoint import completion
 
 PROBE = "def f(x):\n\treturn x ** 2  # Café, naïve; 3,141.59 Ελληνικά 東京 🙂"
 """Code, digits and several scripts: a vocabulary that gives all of it back under the same ids is the same in use."""

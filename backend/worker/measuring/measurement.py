@@ -225,10 +225,7 @@ class Measurement:
         from backend.evaluate.load import models, run_level
 
         if not plan.model:
-            listed = models(plan.url, plan.bearer_env)
-            if not listed:
-                raise EndpointUnreachable(f"{plan.url} lists no model: name it yourself, as {plan.url}#MODEL.")
-            plan = plan.model_copy(update={"model": listed[0]})
+            plan = plan.model_copy(update={"model": models(plan.url, plan.bearer_env)[0]})
         self._slots += 1
         return run_level(plan, self.channel.work / f"slot-{self._slots}")
 

@@ -11,7 +11,7 @@ from backend.domain.evaluation.document import Variant
 from backend.domain.evaluation.tasks import Scored, TaskScore, compare
 from backend.domain.jobs.jobs import EvaluateSpec
 from backend.domain.jobs.progress import Progress
-from backend.evaluate.load.endpoint import address, bearer, models
+from backend.endpoint import address, bearer, models
 from backend.evaluate.quality import tokens
 from backend.evaluate.tasks import tasks
 from backend.hardware import engines
@@ -70,7 +70,7 @@ class Tasks:
         if variant.model_path is not None:
             return tasks.Server(endpoint.url, endpoint.served_name or "", Path(variant.model_path))
         bearer_env, why = self._spec.options.bearer_env, ""
-        model = endpoint.served_name or next(iter(models(endpoint.url, bearer_env)), "")
+        model = endpoint.served_name or models(endpoint.url, bearer_env)[0]
         for other in self._spec.variants:
             if other.model_path is None:
                 continue

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from backend.domain.errors import EndpointUnreachable, InvalidWorkload, RequestError
 from backend.domain.load.load import Load
 from backend.domain.load.records import LoadPlan
+from backend.endpoint import address, bearer, check_endpoint, reason
 from backend.evaluate.load import sse
 from backend.evaluate.load.audit import audit
-from backend.evaluate.load.endpoint import address, bearer, check_endpoint, reason
 from backend.evaluate.load.level import Run
 from backend.evaluate.load.parse import record
 from backend.evaluate.load.payload import Payloads, read_prompts

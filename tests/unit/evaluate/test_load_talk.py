@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from backend.domain.load.load import Load
 from backend.domain.load.records import LoadPlan
-from backend.evaluate.load.endpoint import address
+from backend.endpoint import address
 from backend.evaluate.load.payload import Payloads
 from backend.evaluate.load.reader import words
 from backend.evaluate.load.talk import Talk, encoded

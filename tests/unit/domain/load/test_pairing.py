@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from backend.domain.load.load import Load
 from backend.domain.load.order import by_asked, pairs
 from backend.domain.load.records import TURN_SEEDS, LoadPlan, RequestRecord
-from backend.evaluate.load.endpoint import address
+from backend.endpoint import address
 from backend.evaluate.load.level import ClosedLevel
 from backend.evaluate.load.parse import record
 from backend.evaluate.load.payload import Payloads

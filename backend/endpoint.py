@@ -1,0 +1,213 @@
+"""A client of OpenAI-compatible endpoints: the address, single requests, and what the server's refusals mean. Standard library.
+
+Knows nothing of load and of what is asked. Proxy settings are ignored: a proxy would be measured instead of the server.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import socket
+import ssl
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from backend.domain.errors import EndpointUnreachable, RequestError
+
+CONNECT_TIMEOUT_S = 5.0
+ANSWER_S = 60.0
+METRICS_BYTES, ANSWER_BYTES = 8 * 2**20, 2**20
+"""vLLM tells some tens of kilobytes of metrics."""
+WORDS_BYTES, MOST_WORDS = 20_000, 300
+"""Of a refusal: what is read, and the characters that are passed on."""
+PATHS = {"completions": "/completions", "chat": "/chat/completions"}
+
+
+class Address(NamedTuple):
+    """Where to connect and what to write into the request. `prefix` is the path up to and with `/v1`."""
+
+    host: str
+    port: int
+    tls: bool
+    authority: str
+    prefix: str
+
+    def path(self, endpoint: str) -> str:
+        return self.prefix + PATHS[endpoint]
+
+    @property
+    def base(self) -> str:
+        """What clients of the API call the base URL: up to and with `/v1`."""
+        return f"{self}{self.prefix}"
+
+    def __str__(self) -> str:
+        return f"{'https' if self.tls else 'http'}://{self.authority}"
+
+
+def address(url: str) -> Address:
+    """Read `http[s]://host[:port][/prefix][/v1[/completions]]`. Raises RequestError where it is no such URL."""
+    wrong = RequestError(f"`{url}` is not an address: give http://HOST:PORT or https://HOST[:PORT].")
+    try:
+        parts = urlsplit(url.strip())
+        port = parts.port
+    except ValueError:
+        raise wrong from None
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise wrong
+    tls = parts.scheme == "https"
+    prefix = parts.path.rstrip("/")
+    for ending in ("/chat/completions", "/completions", "/models"):
+        prefix = prefix.removesuffix(ending)
+    if not prefix.endswith("/v1"):
+        prefix += "/v1"
+    return Address(parts.hostname, port or (443 if tls else 80), tls, parts.netloc.rpartition("@")[2], prefix)
+
+
+def bearer(variable: str | None) -> str | None:
+    """The token in that environment variable. Raises RequestError where it is not set or cannot be a header."""
+    if variable is None:
+        return None
+    token = os.environ.get(variable, "").strip()
+    if not token:
+        raise RequestError(f"The environment variable {variable} that should hold the bearer token is not set: export it.")
+    if not token.isascii() or not token.isprintable():
+        raise RequestError(f"The bearer token in {variable} has characters that no HTTP header may have: set it again.")
+    return token
+
+
+@contextmanager
+def ask(
+    place: Address, method: str, path: str, *, body: Any = None, token: str | None = None, limit_s: float = CONNECT_TIMEOUT_S
+) -> Iterator[http.client.HTTPResponse]:
+    """The answer to one request, of whatever status, to be read inside. `limit_s` is of each wait for the server.
+
+    Raises EndpointUnreachable where none comes, or it breaks off while it is read.
+    """
+    connection = _connection(place, limit_s)
+    headers = {"Content-Type": "application/json"} if body is not None else {}
+    if token:
+        headers["Authorization"] = f"Bearer {token}"
+    try:
+        connection.request(method, path, None if body is None else json.dumps(body), headers)
+        yield connection.getresponse()
+    except (OSError, http.client.HTTPException) as error:
+        raise unreachable(place, error) from None
+    finally:
+        connection.close()
+
+
+def check_endpoint(url: str, bearer_env: str | None = None) -> None:
+    """Connect once, and where a token is used, see that it is accepted.
+
+    Raises EndpointUnreachable with one sentence, RequestError where the address or the token variable is wrong.
+    """
+    place, token = address(url), bearer(bearer_env)
+    if token is None:
+        try:
+            with closing(_connection(place, CONNECT_TIMEOUT_S)) as connection:
+                connection.connect()
+        except OSError as error:
+            raise unreachable(place, error) from None
+        return
+    with ask(place, "GET", place.prefix + "/models", token=token) as answer:
+        status = answer.status
+    if status in {401, 403}:
+        raise EndpointUnreachable(f"{place} refuses the bearer token in {bearer_env} (HTTP {status}): set a valid one.")
+
+
+def models(url: str, bearer_env: str | None = None) -> list[str]:
+    """Ids that GET /v1/models lists, one at least. Raises EndpointUnreachable where nothing answers or no such list comes."""
+    place = address(url)
+    with ask(place, "GET", place.prefix + "/models", token=bearer(bearer_env)) as answer:
+        why = "" if answer.status == http.client.OK else f" It says HTTP {answer.status}: {words(answer)}."
+        try:
+            listed = [] if why else [str(model["id"]) for model in json.loads(answer.read())["data"]]
+        except (ValueError, TypeError, KeyError):
+            listed = []
+    if not listed:
+        raise EndpointUnreachable(
+            f"{place} answers, but not with a list of models at {place.prefix}/models: "
+            f"name the model yourself ({{}} of a bench, URL#MODEL of an evaluation).{why}",
+            "model",
+        )
+    return listed
+
+
+def metrics(url: str, bearer_env: str | None = None) -> str | None:
+    """What it tells of itself at `/metrics` beside `/v1`, as text; None where it tells nothing there, for whatever reason.
+
+    Raises RequestError where the address or the token variable is wrong.
+    """
+    place, token = address(url), bearer(bearer_env)
+    try:
+        with ask(place, "GET", place.prefix.removesuffix("/v1") + "/metrics", token=token) as answer:
+            return answer.read(METRICS_BYTES).decode("utf-8", "replace") if answer.status == http.client.OK else None
+    except EndpointUnreachable:
+        return None
+
+
+def completion(url: str, body: dict[str, Any], bearer_env: str | None = None) -> dict[str, Any]:
+    """The answer to one completion, not streamed. Raises EndpointUnreachable where none comes, RequestError as `metrics`."""
+    place, token = address(url), bearer(bearer_env)
+    with ask(place, "POST", place.path("completions"), body=body, token=token, limit_s=ANSWER_S) as answer:
+        if answer.status != http.client.OK:
+            raise refused(place, answer.status, words(answer))
+        try:
+            document = json.loads(answer.read(ANSWER_BYTES))
+        except ValueError:
+            raise EndpointUnreachable(f"{place} answers, but not in JSON.") from None
+    return document if isinstance(document, dict) else {}
+
+
+def words(answer: http.client.HTTPResponse) -> str:
+    """The server's own words: the message of an error document, else the beginning of whatever came."""
+    try:
+        body = answer.read(WORDS_BYTES).decode(errors="replace")
+    except (OSError, http.client.HTTPException):
+        body = ""
+    try:
+        document = json.loads(body)
+        error = document.get("error", document)
+        body = str(error.get("message") or body) if isinstance(error, dict) else str(error)
+    except (ValueError, AttributeError):
+        pass
+    return " ".join(body.split())[:MOST_WORDS].rstrip(".") or "no reason given"
+
+
+def refused(place: Address, status: int, said: str) -> EndpointUnreachable:
+    """One sentence for an answer of another status than 200."""
+    return EndpointUnreachable(f"{place} answered with HTTP {status}: {said}.")
+
+
+def unreachable(place: Address, error: BaseException) -> EndpointUnreachable:
+    """One sentence: what happened at that address and what to do next."""
+    return EndpointUnreachable(
+        f"{place} cannot be reached ({reason(error)}): check that the server is running and the port is right."
+    )
+
+
+def reason(error: BaseException) -> str:
+    """An I/O error in a few words."""
+    match error:
+        case ConnectionRefusedError():
+            return "connection refused"
+        case ConnectionResetError() | BrokenPipeError() | ConnectionAbortedError():
+            return "connection reset"
+        case TimeoutError():
+            return "no answer in time"
+        case socket.gaierror():
+            return "unknown host"
+        case ssl.SSLError():
+            return f"TLS: {error.reason or error}"
+        case OSError(strerror=str(text)):
+            return text.lower()
+        case _:
+            return str(error) or type(error).__name__
+
+
+def _connection(place: Address, limit_s: float) -> http.client.HTTPConnection:
+    kind = http.client.HTTPSConnection if place.tls else http.client.HTTPConnection
+    return kind(place.host, place.port, timeout=limit_s)
