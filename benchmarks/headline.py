@@ -28,7 +28,8 @@ from backend.service import Workspace
 from backend.service.evaluations import evaluations
 from backend.service.jobs import jobs, supervisors
 from backend.service.jobs.jobs import JobView
-from backend.service.plans import optimize
+from backend.service.models import models
+from backend.service.plans import cases, optimize
 from backend.settings import ASSETS, Settings
 from benchmarks import wide
 
@@ -69,8 +70,9 @@ def main() -> None:
 
 
 def optimized(workspace: Workspace, model: Path) -> list[JobView]:
-    prepared = (optimize.prepare(workspace, str(model), recipe.read(document)) for document in RECIPES)
-    return [finished(workspace, optimize.submit(workspace, each)) for each in prepared]
+    card = models.resolve(workspace, str(model))
+    chosen = (cases.resolve(workspace, card, recipe.read(document)) for document in RECIPES)
+    return [finished(workspace, optimize.submit(workspace, optimize.prepare(workspace, case))) for case in chosen]
 
 
 def measure(workspace: Workspace, model: Path, made: list[str], repeats: int) -> evaluations.EvaluationView:

@@ -39,7 +39,7 @@ from backend.domain.recipe.recipe import Recipe
 from backend.domain.workload.workload import WorkloadSummary
 from backend.service import Workspace
 from backend.service.models import models
-from backend.service.plans import recipes
+from backend.service.plans import cases
 from backend.settings import Settings
 from backend.store.tables import ArtifactRow, EvaluationRow, EventRow, JobRow, SupervisorRow, now
 
@@ -129,11 +129,11 @@ def _folders(opened: Workspace, home: Path, count: int) -> list[ModelCard]:
 def _specs(opened: Workspace, card: ModelCard) -> dict[str, str]:
     """Kind -> the specification as JSON."""
     wanted = Recipe.model_validate({"name": "w8a8", "steps": RECIPES["w8a8"]})
-    verdict, draft = recipes.check(opened, card, wanted)
-    assert verdict.plan is not None
+    case = cases.resolve(opened, card, wanted)
+    assert case.verdict.plan is not None
     names = ["starter", *SPEEDS]
     return {
-        "optimize": OptimizeSpec(model=card, recipe=wanted, plan=verdict.plan, draft=draft).model_dump_json(),
+        "optimize": OptimizeSpec(model=card, recipe=wanted, plan=case.verdict.plan).model_dump_json(),
         "evaluate": EvaluateSpec(variants=tuple(map(_variant, names)), options=EvaluateOptions()).model_dump_json(),
         "install": InstallSpec(engine="serve").model_dump_json(),
     }

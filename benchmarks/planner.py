@@ -34,7 +34,7 @@ from backend.domain.recipe.recipe import Recipe
 from backend.domain.recipe.techniques import supported
 from backend.hardware import probe, speed
 from backend.service.jobs import supervisors
-from backend.service.plans import planning
+from backend.service.plans import auto
 from backend.settings import Settings
 from benchmarks import headline, wide
 
@@ -109,7 +109,7 @@ def planned() -> tuple[int, int, list[float]]:
     runs = []
     for _ in range(RUNS):
         began = time.perf_counter()
-        found = [planning.candidates(model, chosen, draft, places, ExpectedLoad()) for chosen in recipes]
+        found = [auto.candidates(model, chosen, draft, places, ExpectedLoad()) for chosen in recipes]
         runs.append((time.perf_counter() - began) * 1000)
     flat = [candidate for row in found for candidate in row]
     return len(flat), sum(candidate.estimate is not None for candidate in flat), runs
@@ -180,7 +180,7 @@ def markdown(
         "# Planner", "",
         f"{facts['cpu']}, {facts['cores']} cores. `python -m benchmarks.planner{' --measure' if fresh else ''}`. "
         "The error is of the middle (geometric mean) of a range. Acceptance is the measured one.",
-        f"Load average before and after: {average(load_before)}; {average(os.getloadavg())}"
+        f"ExpectedLoad average before and after: {average(load_before)}; {average(os.getloadavg())}"
         + (": the machine was shared, so all of this is slower than it can be." if max(load_before) > 1 else "."), "",
         "## Speed", "",
         f"{pairs} pairs of recipe and instance ({valid} valid and estimated): {min(runs):.0f} ms best, "

@@ -30,7 +30,7 @@ if refused := form.error():
     told.error(message(refused), icon=":material/error:")
 judgement = verdict.Judgement()
 if draft.recipe is not None:
-    judgement = verdict.judge(opened, model, st.query_params["model"], draft.recipe, asked)
+    judgement = verdict.judge(opened, model, draft.recipe, asked)
     with told:
         verdict.summary(model, judgement)
 left, right = st.columns([3, 2], gap="large")
@@ -40,14 +40,14 @@ with left:
     if draft.recipe is not None:
         form.name(draft.recipe)
         form.steps(opened, draft.recipe)
-        form.add(opened, model, draft.recipe, judgement.place)
+        form.add(opened, model, draft.recipe, judgement.case)
         form.serving(draft.recipe)
         form.limits(draft.recipe)
     else:
         st.error(f"{message(draft.error)} Correct it below, or start anew above.", icon=":material/error:")
     yaml_text.view(draft)
 with right:
-    verdict.validity(judgement)
-    verdict.estimates(opened, judgement)
+    verdict.validity(judgement.case)
+    verdict.estimated(opened, judgement)
 with action:
     verdict.submit_button(opened, draft.recipe, judgement)

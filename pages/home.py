@@ -1,7 +1,5 @@
 """Home: what is running, what was found out last, and three ways to start."""
 
-from pathlib import Path
-
 import streamlit as st
 
 from app import first_run, navigation, once, shell
@@ -14,7 +12,8 @@ from backend.domain.errors import WhetstoneError
 from backend.service.evaluations import evaluations
 from backend.service.jobs import jobs
 from backend.service.models import models
-from backend.service.plans import optimize, recipes
+from backend.service.plans import optimize
+from backend.service.studio import demo
 
 STARTER_RECIPE = "w8a8"
 LATEST = 3
@@ -31,7 +30,7 @@ def running() -> tuple[tuple[str, str], ...]:
 
 
 def start_starter() -> None:
-    prepared = optimize.prepare(opened, "starter", recipes.read_file(Path(STARTER_RECIPE)))
+    prepared = demo.prepare(opened, STARTER_RECIPE)
     job = optimize.submit(opened, prepared, submission=once.key("starter", for_s=once.DOUBLE_CLICK_S))
     navigation.go("job", id=job.id)
 

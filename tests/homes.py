@@ -18,10 +18,14 @@ import psutil
 
 from backend import service
 from backend.domain.jobs.jobs import JobState
+from backend.domain.planner.choose import Goal
+from backend.domain.recipe.recipe import Recipe
 from backend.launchers.local import MARK
 from backend.service import Workspace
 from backend.service.jobs import jobs
 from backend.service.jobs.jobs import JobView
+from backend.service.models import models
+from backend.service.plans import cases, optimize
 from backend.settings import Settings
 
 DEADLINE_S = 180.0
@@ -44,6 +48,13 @@ def _migrated() -> Path:
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     service.open_workspace(Settings(home=folder)).store.engine.dispose()  # the last connection closed, all is in the one file
     return folder
+
+
+def prepare(
+    workspace: Workspace, source: str, recipe: Recipe, target: str = "local", goal: Goal | None = None
+) -> optimize.Prepared:
+    """What `optimize.submit` takes for that model and recipe."""
+    return optimize.prepare(workspace, cases.resolve(workspace, models.facts(workspace, source), recipe, target, goal))
 
 
 def eventually(what: str, condition: Callable[[], bool], deadline_s: float = DEADLINE_S) -> None:

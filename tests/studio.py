@@ -23,7 +23,8 @@ from backend.domain.recipe.recipe import Recipe
 from backend.service import Workspace
 from backend.service.jobs import jobs
 from backend.service.jobs.jobs import JobView
-from backend.service.plans import optimize, recipes
+from backend.service.models import models as model_facts
+from backend.service.plans import cases
 from backend.store import history, models, queue
 from backend.store.tables import ArtifactRow, EvaluationRow, JobRow, SupervisorRow, now
 from tests.homes import open_home
@@ -98,10 +99,9 @@ def install_job(workspace: Workspace, state: JobState = JobState.QUEUED, **chang
 
 
 def optimize_spec(workspace: Workspace, source: str = "starter", recipe: Recipe = W8A8) -> OptimizeSpec:
-    model = optimize.model_card(workspace, source)
-    verdict, draft = recipes.check(workspace, model, recipe)
-    assert verdict.plan is not None
-    return OptimizeSpec(model=model, recipe=recipe, plan=verdict.plan, draft=draft)
+    case = cases.resolve(workspace, model_facts.resolve(workspace, source), recipe)
+    assert case.verdict.plan is not None
+    return OptimizeSpec.model_validate({"model": case.model, "recipe": recipe, "plan": case.verdict.plan, "draft": case.draft})
 
 
 def optimize_job(workspace: Workspace, state: JobState = JobState.QUEUED, **changes: Any) -> JobView:

@@ -11,7 +11,7 @@ from app.session import frozen
 from app.words import message
 from backend.domain.errors import WhetstoneError
 from backend.service import Workspace
-from backend.service.plans import calibration_files
+from backend.service.plans import calibration
 
 REFUSED = "calibration_refused"
 
@@ -23,7 +23,7 @@ def upload(opened: Workspace, key: str, put: Callable[[str], None]) -> None:
             "Text like your own traffic, a few hundred kilobytes: JSONL or Parquet with `text` or `prompt`, or plain text."
         )
         st.file_uploader(
-            "Calibration file", type=list(calibration_files.TYPES), max_upload_size=calibration_files.MAX_MB, key=key,
+            "Calibration file", type=list(calibration.TYPES), max_upload_size=calibration.MAX_MB, key=key,
             on_change=_take, args=(opened, key, put),
             **frozen(opened),
         )  # fmt: skip
@@ -37,6 +37,6 @@ def _take(opened: Workspace, key: str, put: Callable[[str], None]) -> None:
     if file is None:
         return
     try:
-        put(str(calibration_files.save(opened, file.name, file.getvalue())))
+        put(str(calibration.save(opened, file.name, file.getvalue())))
     except WhetstoneError as error:
         st.session_state[REFUSED] = sentence(error)

@@ -23,8 +23,8 @@ from backend.domain.recipe.libraries import ENGINES
 from backend.domain.model.facts import ModelFacts
 from backend.domain.recipe.recipe import Prune, Quantize, Recipe, Step
 from backend.service import Workspace
-from backend.service.plans import recipes
-from backend.service.plans.recipes import Addition
+from backend.service.plans import cases, recipes
+from backend.service.plans.cases import Addition, Case
 
 EMPTY = "name: my recipe\nsteps: []\n"
 TEXT, UNDO, REVISION, ERROR = "build_text", "build_undo", "build_revision", "build_error"
@@ -124,7 +124,7 @@ def _start(opened: Workspace, model: ModelFacts, target: str, starts: tuple[str,
     """The first that is valid there, else the nearest to the first."""
     found = [recipes.read_file(Path(name)) for name in starts]
     try:
-        valid = next((recipe for recipe in found if recipes.check(opened, model, recipe, target)[0].valid), found[0])
+        valid = next((recipe for recipe in found if cases.resolve(opened, model, recipe, target).works), found[0])
     except WhetstoneError as error:
         st.session_state[ERROR] = sentence(error)
     else:
@@ -173,11 +173,11 @@ def _head(recipe: Recipe, index: int, step: Step) -> None:
         st.button("Remove", key=widget_key(index, "remove"), type="tertiary", help=f"Remove step {number}", **act)
 
 
-def add(opened: Workspace, model: ModelFacts, recipe: Recipe, target: str) -> None:
+def add(opened: Workspace, model: ModelFacts, recipe: Recipe, case: Case | None) -> None:
     """Every step this version can do; greyed with the reason where it does not go with the rest."""
     st.markdown("**Add a step**")
     try:
-        choices = recipes.additions(opened, model, recipe, target)
+        choices = cases.additions(opened, model, recipe, case)
     except WhetstoneError as error:
         st.error(message(error), icon=":material/error:")
         return

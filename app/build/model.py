@@ -9,8 +9,7 @@ from backend.domain.planner import estimate
 from backend.domain.errors import WhetstoneError
 from backend.domain.model.facts import ModelFacts, PublishedModel
 from backend.service import Workspace
-from backend.service.models import models
-from backend.service.plans import preview
+from backend.service.models import catalog_sync, models
 
 MODEL = "build_model"
 
@@ -19,7 +18,7 @@ def choose(opened: Workspace) -> ModelFacts | None:
     """Choose the model; the sentence that says why not where there is none."""
     present = {known.source: known.card for known in models.known(opened) if known.present}
     known = list(present)
-    published = preview.plannable(opened)
+    published = catalog_sync.names(opened)
     wanted = st.query_params.get("model") or st.session_state.get(MODEL) or (known[0] if known else published[0])
     choices = list(dict.fromkeys([*known, *published]))
     choices = choices if wanted in choices else [wanted, *choices]

@@ -14,79 +14,79 @@ from app.words import between, message, plain, size
 from backend.domain.planner import estimate
 from backend.domain.rules.facts import Reason
 from backend.domain.errors import WhetstoneError
-from backend.domain.planner.estimate import Need
+from backend.domain.planner.estimate import Estimate, Need
 from backend.domain.jobs.eta import Range
 from backend.domain.jobs.jobs import JobKind
 from backend.domain.model.facts import ModelCard, ModelFacts, PublishedModel
 from backend.domain.recipe.recipe import Recipe
 from backend.service import Workspace
-from backend.service.plans import optimize, preview as outlook, recipes
+from backend.service.plans import cases, estimates, optimize
+from backend.service.plans.cases import Case
 from backend.service.jobs import watching
 from backend.service.plans.optimize import Prepared
-from backend.service.plans.preview import Outlook
 
 PURPOSE, REFUSED = "optimize", "build_refused"
 
 
 class Judgement(NamedTuple):
-    """`outlook` is what the planner says, None where it cannot say anything; `prepared` is what can be submitted, and without it
+    """`case` is what was chosen, None where its target or draft is not known; `prepared` is what can be submitted, and without it
     `obstacle` says why not, unless the recipe is not valid."""
 
-    outlook: Outlook | None = None
-    prepared: Prepared | None = None
+    case: Case | None = None
     need: Need | None = None
+    estimate: Estimate | None = None
+    prepared: Prepared | None = None
     duration: Range | None = None
     obstacle: str | None = None
     unknown_target: bool = False
 
     @property
-    def reasons(self) -> tuple[Reason, ...]:
-        return self.outlook.verdict.reasons if self.outlook else ()
-
-    @property
     def place(self) -> str:
-        """A target that exists, to check further steps against."""
-        return self.outlook.checked_on if self.outlook else "local"
+        """A target that exists, to try other recipes on."""
+        return self.case.target.name if self.case else "local"
 
 
-def judge(opened: Workspace, model: ModelFacts, source: str, recipe: Recipe, asked: Asked) -> Judgement:
+def judge(opened: Workspace, model: ModelFacts, recipe: Recipe, asked: Asked) -> Judgement:
     """Every check that can be made before the start."""
     try:
-        need = estimate.need(model, recipe, recipes.draft_of(opened, model, recipe))
-        found = outlook.look(opened, model, recipe, asked.target, asked.goal, asked.load, asked.price)
+        case = cases.resolve(opened, model, recipe, asked.target, asked.goal, asked.load)
     except WhetstoneError as error:
         return Judgement(obstacle=sentence(error), unknown_target=asked.target not in recipe_target.labels(opened))
-    if not found.verdict.valid or found.target is None:
-        return Judgement(outlook=found, need=need)
+    found = Judgement(case, estimate.need(model, recipe, case.draft), _estimate(opened, case, asked))
+    if not case.works:
+        return found
     if isinstance(model, PublishedModel):
-        return Judgement(
-            outlook=found, need=need, obstacle=f"To optimize it, its weights are needed. {optimize.no_weights(model)}"
-        )
+        return found._replace(obstacle=f"To optimize it, its weights are needed. {optimize.no_weights(model)}")
     try:
-        prepared = optimize.prepare(opened, source, recipe, target=asked.target, goal=asked.goal, load=asked.load)
+        prepared = optimize.prepare(opened, case)
     except WhetstoneError as error:
-        return Judgement(outlook=found, need=need, obstacle=sentence(error))
+        return found._replace(obstacle=sentence(error))
     duration = watching.expected(opened, JobKind.OPTIMIZE, optimize.title(prepared.spec.model, recipe))
-    return Judgement(outlook=found, prepared=prepared, need=need, duration=duration)
+    return found._replace(prepared=prepared, duration=duration)
+
+
+def _estimate(opened: Workspace, case: Case, asked: Asked) -> Estimate | None:
+    if case.choice is not None:
+        return case.choice.winner
+    return estimates.of(opened, case, asked.load, price_per_hour=asked.price) if case.works else None
 
 
 def summary(model: ModelFacts, judgement: Judgement) -> None:
     """Valid or not, and what it needs, in the first screenful of any width."""
-    found, need = judgement.outlook, judgement.need
-    if found is None or need is None:
+    case, need = judgement.case, judgement.need
+    if case is None or need is None:
         st.error(message(judgement.obstacle or ""), icon=":material/block:")
         if judgement.unknown_target:
             st.button("Plan for this machine", key="target-local", on_click=recipe_target.put, args=("local",))
         return
-    if not found.verdict.valid or found.target is None:
-        _refused(found)
+    if not case.works:
+        _refused(case)
         return
-    planned = found.target.startswith("sagemaker:")
+    planned = case.target.kind == "sagemaker"
     if judgement.obstacle and isinstance(model, ModelCard) and not planned:
         st.error(message(judgement.obstacle), icon=":material/block:")
         return
-    here = found.target.startswith("local")
-    where = "this machine" if here else f"{plain(found.target)}, for planning"
+    where = "this machine" if case.target.kind == "local" else f"{plain(case.target.name)}, for planning"
     st.success(f"Valid for this model on {where}: {', '.join(_parts(model, judgement, need))}.", icon=":material/check_circle:")
     if isinstance(model, PublishedModel):
         _import(model, judgement)
@@ -96,13 +96,14 @@ def summary(model: ModelFacts, judgement: Judgement) -> None:
         st.info(message(optimize.where(model, judgement.prepared.spec.deployment, judgement.prepared.spec.recipe)))
 
 
-def _refused(found: Outlook) -> None:
-    if found.verdict.valid and found.choice:  # it could be served, but not so that the goal is met
-        st.error(message(found.choice.why), icon=":material/block:")
+def _refused(case: Case) -> None:
+    reasons = case.verdict.reasons
+    if not reasons and case.choice:  # it could be served, but not so that the goal is met
+        st.error(message(case.choice.why), icon=":material/block:")
         return
-    more = f" And {len(found.verdict.reasons) - 1} more, below." if len(found.verdict.reasons) > 1 else ""
-    where = f"On {plain(found.checked_on)}: " if found.choice else ""
-    st.error(f"{where}{message(found.verdict.reasons[0].message)}{more}", icon=":material/block:")
+    more = f" And {len(reasons) - 1} more, below." if len(reasons) > 1 else ""
+    where = f"On {plain(case.target.name)}: " if case.choice else ""
+    st.error(f"{where}{message(reasons[0].message)}{more}", icon=":material/block:")
 
 
 def _parts(model: ModelFacts, judgement: Judgement, need: Need) -> list[str]:
@@ -117,8 +118,7 @@ def _parts(model: ModelFacts, judgement: Judgement, need: Need) -> list[str]:
 
 def _estimated(judgement: Judgement) -> str:
     """The job's duration where no earlier one tells it."""
-    found = judgement.outlook.estimate if judgement.outlook else None
-    took = found.job_seconds if found else None
+    took = judgement.estimate.job_seconds if judgement.estimate else None
     return f"estimated {between(*took)}" if took and took[1] else "duration unknown" if took is None else "no job needed"
 
 
@@ -127,17 +127,17 @@ def _import(model: PublishedModel, judgement: Judgement) -> None:
     navigation.link("import", f"Import {plain(model.hf_repo)}", ":material/download:", folder=model.hf_repo)
 
 
-def validity(judgement: Judgement) -> None:
+def validity(case: Case | None) -> None:
     """Every reason with its rule and source, what was put right, and the nearest recipe that is valid."""
-    found = judgement.outlook
-    if found is None:
+    if case is None:
         return
-    for reason in found.verdict.reasons:
+    verdict = case.verdict
+    for reason in verdict.reasons:
         st.markdown(f":material/block: {message(reason.message)}")
         st.caption(f"Rule {plain(reason.rule)}. Source: {plain(reason.source)}")
-    if found.verdict.plan and found.verdict.plan.notes:
-        st.caption("\n".join(f"- {message(note)}" for note in found.verdict.plan.notes))
-    nearest, elsewhere = found.verdict.suggestion, found.verdict.suggestion_target
+    if verdict.plan and verdict.plan.notes:
+        st.caption("\n".join(f"- {message(note)}" for note in verdict.plan.notes))
+    nearest, elsewhere = verdict.suggestion, verdict.suggestion_target
     if nearest is not None:
         on = f" on {plain(elsewhere)}" if elsewhere else ""
         st.markdown(f"Nearest valid recipe: **{plain(options.stack(nearest))}**{on}")
@@ -152,24 +152,24 @@ def _use(recipe: Recipe, target: str | None) -> None:
         recipe_target.put(target)
 
 
-def estimates(opened: Workspace, judgement: Judgement) -> None:
+def estimated(opened: Workspace, judgement: Judgement) -> None:
     """What it will need and give; what cannot be told says so."""
     st.markdown("**Estimate**")
-    found, took = judgement.outlook, judgement.duration
-    if found is None or judgement.need is None:
+    case, found, took = judgement.case, judgement.estimate, judgement.duration
+    if case is None or judgement.need is None:
         st.caption("Nothing can be estimated until the recipe can be read for this model and target.")
         return
-    if found.choice is not None:
-        recipe_estimate.choice(found.choice)
-    if found.estimate is None:
+    if case.choice is not None:
+        recipe_estimate.choice(case.choice)
+    if found is None:
         recipe_estimate.needs(judgement.need)
         return
-    if found.estimate.target.startswith("local"):
+    if found.target.startswith("local"):
         known = (
             f"{between(took.low, took.high)}, {took.basis}." if took else "unknown: no job of this kind has succeeded here yet."
         )
         st.caption(f"Duration: {known}")
-    recipe_estimate.show(opened, found.estimate)
+    recipe_estimate.show(opened, found)
 
 
 def submit_button(opened: Workspace, recipe: Recipe | None, judgement: Judgement) -> None:
@@ -199,9 +199,8 @@ def _fingerprint(prepared: Prepared) -> str:
 
 
 def _why_not(judgement: Judgement) -> str:
-    found = judgement.outlook
-    valid = found is not None and found.verdict.valid and found.target is not None
-    return message(judgement.obstacle) if valid else "The recipe must be valid first: the reasons stand beside it."
+    works = judgement.case is not None and judgement.case.works
+    return message(judgement.obstacle) if works else "The recipe must be valid first: the reasons stand beside it."
 
 
 def _submit(opened: Workspace, prepared: Prepared, fingerprint: str) -> None:

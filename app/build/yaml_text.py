@@ -10,7 +10,7 @@ from app.build.form import UNREAD, Draft
 from app.words import message
 from backend.domain.errors import WhetstoneError
 from backend.service.plans import recipes
-from backend.service.plans.recipe_text import MAX_BYTES
+from backend.service.plans.recipes import MAX_BYTES
 
 
 def view(draft: Draft) -> None:

@@ -13,6 +13,7 @@ from app.presets import rows as preset_rows
 from app.session import frozen
 from app.words import message, plain
 from backend.domain.errors import NotFound, WhetstoneError
+from backend.domain.model.facts import ModelCard
 from backend.domain.planner.presets import GOALS
 from backend.domain.recipe.recipe import Recipe
 from backend.service import Workspace
@@ -176,7 +177,7 @@ def apply(opened: Workspace, view: PresetView) -> None:
     except WhetstoneError as error:
         st.error(message(error), icon=":material/error:")
     else:
-        _applied(opened, applied)
+        _applied(applied)
     st.code(recipes.write_text(preset.recipe), language="yaml", wrap_lines=True)
 
 
@@ -185,25 +186,25 @@ def targets_named(opened: Workspace) -> list[str]:
     return list(dict.fromkeys(known.preset.target for known in presets.listing(opened, limit=200)))
 
 
-def _applied(opened: Workspace, applied: Applied) -> None:
-    verdict = applied.verdict
-    if not models.has_weights(opened, applied.model):
+def _applied(applied: Applied) -> None:
+    case, verdict = applied.case, applied.case.verdict
+    if not isinstance(case.model, ModelCard):
         st.caption("The weights of this model are not here: this is a plan. Import the model to optimize it.")
         navigation.link("import", "Import it", ":material/folder_open:")
     if verdict.plan is not None:
-        st.success(f"Valid for {plain(applied.model)} on {plain(applied.target)}.", icon=":material/check_circle:")
+        st.success(f"Valid for {plain(applied.source)} on {plain(case.asked)}.", icon=":material/check_circle:")
         for note in verdict.plan.notes:
             st.caption(message(note))
-        _to_build("Open in Build", applied.model, applied.recipe, applied.target)
+        _to_build("Open in Build", applied.source, case.recipe, case.asked)
         return
     for reason in verdict.reasons:
         st.error(message(reason.message), icon=":material/block:")
         st.caption(f"Why: {plain(reason.source)}")
     nearest = verdict.suggestion
     if nearest is not None:
-        where = verdict.suggestion_target or applied.target
+        where = verdict.suggestion_target or case.asked
         label = f"Use the nearest valid recipe: {plain(stack(nearest))}, on {plain(where)}"
-        _to_build(label, applied.model, nearest, where)
+        _to_build(label, applied.source, nearest, where)
 
 
 def _to_build(label: str, model: str, recipe: Recipe, target: str) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from backend.service.evaluations import evaluations
 from backend.service.evaluations.evaluations import EvaluationView
 from backend.service.jobs import jobs
-from backend.service.plans import optimize, recipes
+from backend.service.plans import optimize
+from backend.service.studio import demo
 from tests.browser.places import SCREENSHOTS
 from tests.browser.running import Studio, running_studio
 from tests.homes import until_ended
@@ -42,7 +42,7 @@ def measured(studio: Studio) -> EvaluationView:
     ]
     if found:
         return found[0]
-    prepared = optimize.prepare(workspace, "starter", recipes.read_file(Path("w8a8")))
+    prepared = demo.prepare(workspace, "w8a8")
     artifact = until_ended(workspace, optimize.submit(workspace, prepared).id).result["artifact"]
     options = evaluations.options(concurrency=(1, 2), repeats=1, requests=8, max_tokens=16)
     spec = evaluations.prepare(workspace, ["starter", str(artifact)], options)

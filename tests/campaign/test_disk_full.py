@@ -20,12 +20,13 @@ from pathlib import Path
 from backend.domain.recipe import recipe
 from backend.service.jobs import artifacts, jobs, supervisors
 from backend.service.plans import optimize
+from tests import homes
 from tests.homes import open_home, processes_of, until_ended
 
 disk = Path(sys.argv[1])
 home = open_home(disk / "home")
 chosen = recipe.read({"name": "w8a8", "steps": [{"quantize": {"method": "w8a8"}}]})
-job = optimize.submit(home, optimize.prepare(home, "starter", chosen))
+job = optimize.submit(home, homes.prepare(home, "starter", chosen))
 filler = disk / "filler"
 with filler.open("wb") as sink:
     sink.write(b"x" * (shutil.disk_usage(disk).free - int(sys.argv[2])))

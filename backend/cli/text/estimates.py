@@ -14,7 +14,7 @@ from backend.service.plans.optimize import Preview
 LOSERS_SHOWN = 12
 
 
-def text(found: Estimate) -> str:
+def estimate_text(found: Estimate) -> str:
     """One line a quantity, then what is unknown, then the formulas."""
     gb = 1e9
     load = f"{found.load.input_tokens} tokens in, {found.load.output_tokens} out, {found.load.concurrency} at once"
@@ -51,7 +51,7 @@ def text(found: Estimate) -> str:
 
 def choice_text(choice: Choice) -> str:
     """The winner's estimate, and the first of the others with why they lost."""
-    head = f"{choice.winner.target}. {choice.why}\n\n{text(choice.winner)}" if choice.winner else choice.why
+    head = f"{choice.winner.target}. {choice.why}\n\n{estimate_text(choice.winner)}" if choice.winner else choice.why
     more = len(choice.losers) - LOSERS_SHOWN
     rest = f"\nand {more} more, with --json." if more > 0 else ""
     return f"{head}\n\nThe others:\n{_losers(choice.losers)}{rest}"

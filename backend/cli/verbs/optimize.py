@@ -13,13 +13,14 @@ from backend.cli.options import auto_bits as bits
 from backend.cli.options import goals
 from backend.cli.output import emit, next_command
 from backend.cli.run import submit_and_finish
-from backend.cli.text import estimates
+from backend.cli.text.estimates import preview_text
 from backend.domain.planner.roofline import ExpectedLoad
 from backend.domain.recipe.recovery import gained
 from backend.service import Workspace
 from backend.service.jobs import supervisors
 from backend.service.jobs.jobs import JobView
-from backend.service.plans import optimize
+from backend.service.models import models
+from backend.service.plans import cases, optimize
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output and nothing else there.")]
 
@@ -57,11 +58,12 @@ def command(
     limits = {"max_ttft_ms": max_ttft_ms, "max_tpot_ms": max_tpot_ms, "min_output_tokens_per_s": min_tokens_per_s}
     wanted = goals.read(wanted=goal, min_context=min_context, **limits)
     load = ExpectedLoad(input_tokens=input_tokens, output_tokens=output_tokens, concurrency=concurrency)
+    case = cases.resolve(workspace, models.facts(workspace, model), chosen, target, wanted, load)
     if dry_run:
-        found = optimize.preview(workspace, model, chosen, target=target, goal=wanted, load=load, seed=seed)
-        emit(found, as_json=json, text=estimates.preview_text(f"{model} with {chosen.name}", found))
+        found = optimize.preview(workspace, case, seed=seed)
+        emit(found, as_json=json, text=preview_text(f"{model} with {chosen.name}", found))
         return
-    prepared = optimize.prepare(workspace, model, chosen, target=target, goal=wanted, load=load, seed=seed)
+    prepared = optimize.prepare(workspace, case, seed=seed)
 
     def submit() -> JobView:
         job = optimize.submit(workspace, prepared)

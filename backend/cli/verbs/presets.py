@@ -14,6 +14,7 @@ from backend.domain.errors import ImpossibleStack, InvalidPreset
 from backend.domain.figures import figure
 from backend.domain.planner.presets import GOALS, Origin
 from backend.domain.recipe.recipe import Recipe
+from backend.domain.rules.plan import Verdict
 from backend.present.presets import Measurement
 from backend.service.plans import recipes
 from backend.service.presets import presets
@@ -137,29 +138,29 @@ def apply(
 ) -> None:
     """The recipe and target to use, checked; exit 2 with the reasons and the nearest valid recipe where it is not valid there."""
     applied = presets.apply(service.open_workspace(), preset, model=model, target=target)
-    if not applied.valid:
+    case = applied.case
+    if not case.verdict.valid:
         if json:
             emit(_applied(applied), as_json=True, text="")
-        raise ImpossibleStack(_refusal(applied))
-    text = recipes.write_text(applied.recipe)
+        raise ImpossibleStack(_refusal(case.verdict))
+    text = recipes.write_text(case.recipe)
     if output is not None:
         _write(output, text)
-    said = f"# {applied.preset} for {applied.model}, target {applied.target}\n{text}"
-    written = f"Written to {output}: use it with --model {applied.model} --target {applied.target}"
+    said = f"# {applied.preset} for {applied.source}, target {case.asked}\n{text}"
+    written = f"Written to {output}: use it with --model {applied.source} --target {case.asked}"
     emit(_applied(applied), as_json=json, text=written if output else said)
 
 
 def _applied(applied: Applied) -> dict[str, Any]:
-    verdict = applied.verdict
+    case, verdict = applied.case, applied.case.verdict
     return {
-        "preset": applied.preset, "model": applied.model, "target": applied.target, "valid": applied.valid,
-        "recipe": applied.recipe, "notes": list(verdict.plan.notes) if verdict.plan else [], "reasons": list(verdict.reasons),
+        "preset": applied.preset, "model": applied.source, "target": case.asked, "valid": verdict.valid,
+        "recipe": case.recipe, "notes": list(verdict.plan.notes) if verdict.plan else [], "reasons": list(verdict.reasons),
         "suggestion": verdict.suggestion, "suggestion_target": verdict.suggestion_target,
     }  # fmt: skip
 
 
-def _refusal(applied: Applied) -> str:
-    verdict = applied.verdict
+def _refusal(verdict: Verdict) -> str:
     said = " ".join(reason.message for reason in verdict.reasons)
     if verdict.suggestion is None:
         return said

@@ -10,12 +10,12 @@ import typer
 from backend import service
 from backend.cli.options import goals
 from backend.cli.output import emit, table
-from backend.cli.text import estimates
+from backend.cli.text.estimates import choice_text, estimate_text
 from backend.cli.verbs.optimize import Json
 from backend.domain.planner.roofline import ExpectedLoad
 from backend.domain.rules.plan import PlannedStep, Verdict
 from backend.service.models import models
-from backend.service.plans import planning, recipes
+from backend.service.plans import auto, cases, estimates, recipes
 
 app = typer.Typer(no_args_is_help=True)
 File = Annotated[Path, typer.Argument(help="A recipe file, or the name of a bundled recipe.")]
@@ -48,8 +48,8 @@ def check(recipe: File, model: Model = "starter", target: Target = "local", json
     """The plan, or every reason why not with the nearest valid recipe; exit 0 when valid, 2 when not."""
     workspace = service.open_workspace()
     card, chosen = models.facts(workspace, model), recipes.read_file(recipe)
-    where = planning.settled(workspace, card, chosen, target)
-    verdict, _ = recipes.check(workspace, card, chosen, where)
+    case = cases.resolve(workspace, card, chosen, auto.settled(workspace, card, chosen, target))
+    verdict, where = case.verdict, case.asked
     document = {
         "valid": verdict.valid,
         "target": where,
@@ -106,12 +106,13 @@ def estimate_recipe(
     card, chosen = models.facts(workspace, model), recipes.read_file(recipe)
     load = ExpectedLoad(input_tokens=input_tokens, output_tokens=output_tokens, concurrency=concurrency)
     if target != "auto":
-        found = planning.estimate_on(workspace, card, chosen, target, load, acceptance=acceptance, price_per_hour=price_per_hour)
-        emit(found, as_json=json, text=estimates.text(found))
+        case = cases.resolve(workspace, card, chosen, target, probe=True)
+        found = estimates.of(workspace, case, load, acceptance=acceptance, price_per_hour=price_per_hour)
+        emit(found, as_json=json, text=estimate_text(found))
         return
     limits = {"max_ttft_ms": max_ttft_ms, "max_tpot_ms": max_tpot_ms, "min_output_tokens_per_s": min_tokens_per_s}
-    choice = planning.auto(workspace, card, chosen, goals.read(wanted=goal, min_context=min_context, **limits), load)
+    choice = auto.choice(workspace, card, chosen, goals.read(wanted=goal, min_context=min_context, **limits), load)
     winner = choice.winner.model_dump(mode="json") if choice.winner else {}
-    emit(winner | {"why": choice.why, "losers": choice.losers}, as_json=json, text=estimates.choice_text(choice))
+    emit(winner | {"why": choice.why, "losers": choice.losers}, as_json=json, text=choice_text(choice))
     if choice.winner is None:
         raise typer.Exit(2)

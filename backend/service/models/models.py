@@ -6,11 +6,12 @@ from pathlib import Path
 
 from backend.catalog.bundled import models
 from backend.catalog.cards import licence as licences
-from backend.domain.errors import InvalidModel, UnknownModel
+from backend.domain.errors import UnknownModel
 from backend.domain.frozen import Frozen
 from backend.domain.jobs.artifact import Manifest
 from backend.domain.machine.targets import nearest
 from backend.domain.model.facts import ModelCard, ModelFacts
+from backend.domain.recipe.recipe import Recipe, Speculate
 from backend.service import paths
 from backend.service.models import catalog_sync
 from backend.service.workspace import Workspace
@@ -136,12 +137,12 @@ def facts(workspace: Workspace, source: str) -> ModelFacts:
         raise UnknownModel(f"{error} The nearest published ones are {', '.join(near)}.") from None
 
 
-def has_weights(workspace: Workspace, source: str) -> bool:
-    """Whether the model can be optimized and served here; a model known by published facts alone cannot."""
-    try:
-        return bool(resolve(workspace, source).path)
-    except (UnknownModel, InvalidModel):
-        return False
+def draft_of(workspace: Workspace, model: ModelFacts, recipe: Recipe) -> ModelFacts | None:
+    """The draft that the recipe means; None where it has none, or the model brings none."""
+    step = recipe.step("speculate")
+    if not isinstance(step, Speculate) or step.method != "draft":
+        return None
+    return draft_facts(workspace, model, step.draft)
 
 
 def draft_facts(workspace: Workspace, model: ModelFacts, wanted: str | None) -> ModelFacts | None:

@@ -10,6 +10,7 @@ from backend.domain.recipe.recipe import ORIGINAL, Recipe
 from backend.domain.recipe.techniques import supported
 from backend.domain.rules import check
 from backend.domain.rules import kinds as catalog
+from backend.domain.rules.facts import Facts
 from backend.domain.rules.plan import Verdict
 from backend.service.machines import targets
 from backend.service.models import catalog_sync
@@ -57,17 +58,22 @@ def technique_of(kind: str) -> str:
 def checks(workspace: Workspace, model: ModelFacts, target: str = "local") -> list[TechniqueCheck]:
     """One a row of the capability table, in its order, with the nearest recipe that works. Raises InvalidRecipe for an unknown
     target."""
-    where, draft, steps = targets.find(workspace, target), catalog_sync.draft_of(workspace, model), catalog.recipes()
-    facts = catalog_sync.facts_on(where, model, draft)
+    draft, steps = catalog_sync.draft_of(workspace, model), catalog.recipes()
+    facts = catalog_sync.facts_on(targets.find(workspace, target), model, draft)
     found = []
     for technique, method, engine, _ in supported():
         chosen = steps[catalog.kind(technique, method, engine)]
-        verdict = check.check(model, chosen, facts)
-        if not verdict.valid and verdict.suggestion is None:
-            there = cheapest(workspace, model, chosen, draft, managed=where.kind == "sagemaker")
-            verdict = verdict.model_copy(update={"suggestion": chosen, "suggestion_target": there.name}) if there else verdict
-        found.append(_check(technique, method, engine, verdict))
+        found.append(_check(technique, method, engine, decide(workspace, model, chosen, facts)))
     return found
+
+
+def decide(workspace: Workspace, model: ModelFacts, recipe: Recipe, facts: Facts) -> Verdict:
+    """The verdict with the nearest valid recipe; where none is valid there, with the cheapest instance on which this one is."""
+    verdict = check.check(model, recipe, facts)
+    if verdict.valid or verdict.suggestion is not None:
+        return verdict
+    there = cheapest(workspace, model, recipe, facts.draft, managed=facts.place == "managed")
+    return verdict.model_copy(update={"suggestion": recipe, "suggestion_target": there.name}) if there else verdict
 
 
 def cheapest(

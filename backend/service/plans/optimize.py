@@ -1,45 +1,36 @@
-"""From a model and a recipe to a queued optimize job, every reason against it told first."""
+"""From a case to a queued optimize job: what it would do and need, and every reason against it, before it starts."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from pydantic import BaseModel
-
-from backend.catalog.text import calibration_text
-from backend.domain.errors import ImpossibleStack, InvalidWorkload, NotEnoughDisk, UnknownModel
+from backend.domain.errors import ImpossibleStack, InvalidRecipe, NotEnoughDisk, UnknownModel
+from backend.domain.frozen import Frozen
 from backend.domain.jobs.jobs import OptimizeSpec
 from backend.domain.model.facts import ModelCard, ModelFacts, PublishedModel
-from backend.domain.needs import recovery
 from backend.domain.planner import estimate
 from backend.domain.planner.choose import Deployment, Goal
 from backend.domain.planner.estimate import Need
-from backend.domain.planner.roofline import ExpectedLoad
 from backend.domain.recipe import libraries
-from backend.domain.recipe.recipe import Prune, Quantize, Recipe
+from backend.domain.recipe.recipe import Recipe
 from backend.domain.rules.plan import Plan, Verdict
 from backend.hardware import engines, probe
-from backend.service import paths
 from backend.service.jobs import jobs
 from backend.service.jobs.jobs import JobView
-from backend.service.models import models
-from backend.service.models.models import MAX_SHOWN
-from backend.service.plans import preview as outlook
-from backend.service.plans import recipes
+from backend.service.plans import calibration, cases
+from backend.service.plans.cases import Case
 from backend.service.workspace import Workspace
 
-CALIBRATION_LENGTH = int(Quantize.model_fields["length"].default)
-"""Tokens a sequence where no step says it."""
+RUNNERS_UP = 12
+"""Losers that a job's specification keeps: those that could do it come first."""
 
 
-class Prepared(BaseModel):
+class Prepared(Frozen):
     """All that is known before the start."""
 
     spec: OptimizeSpec
     need: Need
 
 
-class Preview(BaseModel):
+class Preview(Frozen):
     """What a job would do. `spec` is None for a model that is known by published facts alone, which no job can work on."""
 
     plan: Plan
@@ -50,41 +41,60 @@ class Preview(BaseModel):
     """What runs here, and what is only planned."""
 
 
-def preview(
-    workspace: Workspace, source: str, recipe: Recipe, *, target: str = "local", goal: Goal | None = None,
-    load: ExpectedLoad | None = None, seed: int = 0,
-) -> Preview:  # fmt: skip
+def preview(workspace: Workspace, case: Case, *, seed: int = 0) -> Preview:
     """Like `prepare`, and also for published models without weights. Raises what `prepare` raises."""
-    model = models.facts(workspace, source)
-    if isinstance(model, ModelCard):
-        made = prepare(workspace, source, recipe, target=target, goal=goal, load=load, seed=seed)
-        spec = made.spec
-        return Preview(
-            plan=spec.plan, need=made.need, spec=spec, deployment=spec.deployment, where=where(model, spec.deployment, recipe)
+    if isinstance(case.model, ModelCard):
+        made = prepare(workspace, case, seed=seed)
+        plan, need, spec, placed = made.spec.plan, made.need, made.spec, made.spec.deployment
+    else:
+        placed, spec = deployment(case), None
+        if case.verdict.plan is None:
+            raise ImpossibleStack(_sentence(case.verdict))
+        plan, need = case.verdict.plan, estimate.need(case.model, case.recipe, case.draft)
+    return Preview(plan=plan, need=need, spec=spec, deployment=placed, where=where(case.model, placed, case.recipe))
+
+
+def deployment(case: Case) -> Deployment | None:
+    """Where the result of a job is to be served: None for this machine, else the target, or the instance that `auto` chooses.
+
+    Raises InvalidRecipe for a target that no job can be for, ImpossibleStack where the recipe is not valid there or nothing meets
+    the goal.
+    """
+    if case.asked.startswith("local"):
+        return None
+    if case.asked.startswith("sagemaker:"):
+        raise InvalidRecipe(
+            f"The managed toolkit of `{case.asked}` would run the job itself, and this version starts nothing on AWS: plan with "
+            "`whetstone recipe check`, or give the instance without `sagemaker:` to optimize here."
         )
-    deployment = outlook.deployment(workspace, model, recipe, target, goal, load)
-    planned = outlook.degree(recipe, deployment.tensor_parallel) if deployment else recipe
-    verdict, draft = recipes.check(workspace, model, planned, deployment.target if deployment else target)
-    if verdict.plan is None:
-        raise ImpossibleStack(_sentence(verdict))
-    need = estimate.need(model, recipe, draft)
-    said = where(model, deployment, recipe)
-    return Preview(plan=verdict.plan, need=need, spec=None, deployment=deployment, where=said)
+    if case.verdict.plan is None or not case.works:
+        raise ImpossibleStack(_why_not(case))
+    made = Deployment(
+        target=case.target.name, tensor_parallel=case.verdict.plan.tensor_parallel, price_per_hour=case.target.price_per_hour,
+        why="As asked.",
+    )  # fmt: skip
+    choice = case.choice
+    if choice is None:
+        return made
+    chosen = {"why": choice.why, "goal": case.goal or Goal(), "job": choice.job, "losers": choice.losers[:RUNNERS_UP]}
+    return made.model_copy(update=chosen)
 
 
-def where(model: ModelFacts, deployment: Deployment | None, recipe: Recipe | None = None) -> str:
+def _why_not(case: Case) -> str:
+    if case.choice is None:
+        return " ".join(reason.message for reason in case.verdict.reasons)
+    return " ".join([case.choice.why, *(f"{loser.target}: {loser.why}" for loser in case.choice.losers[:3])])
+
+
+def where(model: ModelFacts, deployment: Deployment | None, recipe: Recipe) -> str:
     """What runs here and what is only planned, in words."""
     if isinstance(model, PublishedModel):
         return f"Nothing can run: no weights of {model.id} are here. {no_weights(model)}"
     here = "The job runs on this machine."
     if deployment is None:
         return here
-    again = " What it compiles is for this machine: there the first start compiles anew." if _compiles(recipe) else ""
+    again = " What it compiles is for this machine: there the first start compiles anew." if recipe.step("compile") else ""
     return f"{here} Serving on {deployment.target} is planned and kept with the job: this version starts nothing there.{again}"
-
-
-def _compiles(recipe: Recipe | None) -> bool:
-    return recipe is not None and recipe.step("compile") is not None
 
 
 def no_weights(model: PublishedModel) -> str:
@@ -92,37 +102,33 @@ def no_weights(model: PublishedModel) -> str:
     return f"Import them first: `whetstone models import {model.hf_repo}`."
 
 
-def prepare(
-    workspace: Workspace, source: str, recipe: Recipe, *, target: str = "local", goal: Goal | None = None,
-    load: ExpectedLoad | None = None, seed: int = 0,
-) -> Prepared:  # fmt: skip
+def prepare(workspace: Workspace, case: Case, *, seed: int = 0) -> Prepared:
     """Check everything that can be checked without starting. The job runs here whatever the target; `auto` or an instance is
-    where the result is meant to be served, and the recipe must be valid there too.
+    where the result is meant to be served, and the recipe must be valid here too.
 
-    Raises UnknownModel, InvalidModel, InvalidRecipe, ImpossibleStack, EngineMissing, InvalidWorkload, NotEnoughDisk;
+    Raises UnknownModel where there are no weights, InvalidRecipe, ImpossibleStack, EngineMissing, InvalidWorkload, NotEnoughDisk;
     ReadOnly in a demonstration.
     """
     workspace.check_writable()
-    model = _with_weights(workspace, source)
-    deployment = outlook.deployment(workspace, model, recipe, target, goal, load)
-    here = "local" if deployment else target
-    verdict, draft = recipes.check(workspace, model, recipe, here)
-    if verdict.plan is None:
-        raise ImpossibleStack(f"{'The job would run on this machine. ' if deployment else ''}{_sentence(verdict)}")
+    model, recipe = _with_weights(case.model), case.recipe
+    placed = deployment(case)
+    here = case if placed is None else cases.resolve(workspace, model, recipe)
+    if here.verdict.plan is None:
+        raise ImpossibleStack(f"{'The job would run on this machine. ' if placed else ''}{_sentence(here.verdict)}")
     if recipe.step("compile"):
         engines.engine_python(workspace.settings, "serve")
-    for environment in {libraries.environment(step.engine) for step in verdict.plan.steps} - {None}:
+    for environment in {libraries.environment(step.engine) for step in here.verdict.plan.steps} - {None}:
         engines.engine_python(workspace.settings, str(environment))
-    need = estimate.need(model, recipe, draft)
+    need = estimate.need(model, recipe, here.draft)
     _check_disk(workspace, need)
     spec = OptimizeSpec(
         model=model,
         recipe=recipe,
-        plan=verdict.plan,
-        target=here,
-        deployment=deployment,
-        draft=draft if isinstance(draft, ModelCard) else None,
-        calibration_path=_calibration(model, recipe),
+        plan=here.verdict.plan,
+        target=here.asked,
+        deployment=placed,
+        draft=here.draft if isinstance(here.draft, ModelCard) else None,
+        calibration_path=calibration.of(model, recipe),
         seed=seed,
     )
     return Prepared(spec=spec, need=need)
@@ -146,14 +152,12 @@ def _sentence(verdict: Verdict) -> str:
     return f"{reasons} Nearest valid recipe: {names}."
 
 
-def _with_weights(workspace: Workspace, source: str) -> ModelCard:
+def _with_weights(model: ModelFacts) -> ModelCard:
     """Raises UnknownModel, which says how to import the weights of a model that is known by published facts alone."""
-    model = models.facts(workspace, source)
     if isinstance(model, ModelCard):
         return model
-    if isinstance(model, PublishedModel):
-        raise UnknownModel(f"No weights of {model.id} are here, and a job needs them. {no_weights(model)}")
-    return models.resolve(workspace, source)
+    assert isinstance(model, PublishedModel)
+    raise UnknownModel(f"No weights of {model.id} are here, and a job needs them. {no_weights(model)}")
 
 
 def _check_disk(workspace: Workspace, need: Need) -> None:
@@ -163,25 +167,3 @@ def _check_disk(workspace: Workspace, need: Need) -> None:
             f"This job needs {need.disk_bytes / 1e9:.2f} GB of disk and {free / 1e9:.2f} GB are free under "
             f"{workspace.settings.home}: free some, or set WHETSTONE_HOME to a larger disk."
         )
-
-
-def _calibration(model: ModelCard, recipe: Recipe) -> str | None:
-    steps = [step for step in recipe.steps if isinstance(step, Quantize | Prune)]
-    if not steps:
-        return None
-    length = max(step.length if isinstance(step, Quantize) else CALIBRATION_LENGTH for step in steps)
-    named = [step.calibration for step in steps if step.calibration != "bundled"]
-    path = paths.file(named[0]) if named else None
-    if named and path is None:
-        shown = named[0][:MAX_SHOWN]
-        raise InvalidWorkload(f"There is no calibration file `{shown}`: give a JSONL, Parquet or text file, or leave it out.")
-    given = str(path) if path else None
-    calibration_text.check(given, Path(model.path), length)
-    if recovery.asked(recipe):
-        calibration_text.check_spare(given, Path(model.path), *recovery.calibration(recipe))
-    return given
-
-
-def model_card(workspace: Workspace, source: str) -> ModelCard:
-    """The card a source resolves to. Raises UnknownModel, InvalidModel."""
-    return models.resolve(workspace, source)

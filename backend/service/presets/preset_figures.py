@@ -15,7 +15,7 @@ from backend.present import presets as preset_figures
 from backend.present.presets import Estimated, Measurement
 from backend.service.machines import targets
 from backend.service.models import catalog_sync, models
-from backend.service.plans import planning
+from backend.service.plans import auto, cases, estimates
 from backend.service.workspace import Workspace
 from backend.store import presets as kept
 from backend.store.tables import EvaluationRow
@@ -33,9 +33,10 @@ def estimated(
     """
     try:
         model = models.facts(workspace, preset.model)
-        target = planning.settled(workspace, model, preset.recipe, preset.target)
+        target = auto.settled(workspace, model, preset.recipe, preset.target)
+        case = cases.resolve(workspace, model, preset.recipe, target, probe=probe)
         loads = [presets.load(concurrency, model.max_positions) for concurrency in concurrencies]
-        made = [planning.estimate_on(workspace, model, preset.recipe, target, load, probe=probe) for load in loads]
+        made = [estimates.of(workspace, case, load) for load in loads]
         return Estimated(levels=tuple(made))
     except WhetstoneError as error:
         return Estimated(why_not=str(error))

@@ -13,7 +13,7 @@ from backend.domain.errors import InvalidPreset, InvalidRecipe
 from backend.domain.planner.presets import Preset
 from backend.domain.recipe import recipe
 from backend.domain.validation import first_flaw
-from backend.service.plans import recipe_text, recipes
+from backend.service.plans import recipes
 
 MAX_BYTES = 500_000
 MOST = 500
@@ -24,8 +24,7 @@ WHAT = "file of presets"
 def write(presets: Sequence[Preset]) -> str:
     """What `read` takes: `presets:` and one entry each, defaults left out."""
     document = {"presets": [_written(preset) for preset in presets]}
-    text = _dump(document, unicode=True)
-    return _dump(document, unicode=False) if recipes.BREAKS.intersection(text) else text
+    return recipes.write_yaml(document, flow=False)
 
 
 def _written(preset: Preset) -> dict[str, Any]:
@@ -34,11 +33,6 @@ def _written(preset: Preset) -> dict[str, Any]:
     if preset.published:
         fields["published"] = [claim.model_dump(mode="json", exclude_none=True) for claim in preset.published]
     return fields
-
-
-def _dump(document: object, *, unicode: bool) -> str:
-    dumped: str = yaml.safe_dump(document, sort_keys=False, allow_unicode=unicode, width=100)
-    return dumped
 
 
 def read_file(path: Path) -> list[Preset]:
@@ -82,7 +76,7 @@ def _text(content: bytes | str) -> str:
 
 def _parsed(text: str) -> Any:
     try:
-        return recipe_text.read(text, what=WHAT, most=MAX_BYTES)
+        return recipes.read_yaml(text, what=WHAT, most=MAX_BYTES)
     except InvalidRecipe as error:
         raise InvalidPreset(str(error)) from None
 

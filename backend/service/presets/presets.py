@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from pydantic import ValidationError
 
@@ -16,12 +16,12 @@ from backend.domain.frozen import Frozen
 from backend.domain.machine.targets import nearest
 from backend.domain.planner.presets import Origin, Preset
 from backend.domain.recipe.recipe import Recipe
-from backend.domain.rules.plan import Verdict
 from backend.domain.validation import first_flaw
 from backend.present.presets import Estimated, Measurement
 from backend.service.machines import targets
 from backend.service.models import models
-from backend.service.plans import planning, recipes
+from backend.service.plans import auto, cases
+from backend.service.plans.cases import Case
 from backend.service.presets import preset_figures, preset_text
 from backend.service.workspace import Workspace
 from backend.store import presets as kept
@@ -61,18 +61,12 @@ class PresetView(Frozen):
     today: tuple[str | None, ...]
 
 
-class Applied(Frozen):
-    """A preset on a model and target: `verdict` has the plan, or the reasons and the nearest valid recipe."""
+class Applied(NamedTuple):
+    """A preset on a model and target. `source` is the model as it was named."""
 
     preset: str
-    model: str
-    target: str
-    recipe: Recipe
-    verdict: Verdict
-
-    @property
-    def valid(self) -> bool:
-        return self.verdict.valid
+    source: str
+    case: Case
 
 
 def sync(store: Store) -> None:
@@ -176,9 +170,8 @@ def apply(workspace: Workspace, preset_id: str, *, model: str | None = None, tar
     preset = find(workspace, preset_id).preset
     source = model or preset.model
     facts = models.facts(workspace, source)
-    where = planning.settled(workspace, facts, preset.recipe, target or preset.target)
-    verdict, _ = recipes.check(workspace, facts, preset.recipe, where)
-    return Applied(preset=preset.id, model=source, target=where, recipe=preset.recipe, verdict=verdict)
+    where = auto.settled(workspace, facts, preset.recipe, target or preset.target)
+    return Applied(preset.id, source, cases.resolve(workspace, facts, preset.recipe, where))
 
 
 def save(

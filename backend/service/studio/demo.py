@@ -9,7 +9,8 @@ from backend.domain.jobs.jobs import EvaluateSpec
 from backend.service.evaluations import evaluations
 from backend.service.evaluations.evaluations import EvaluationView
 from backend.service.jobs.jobs import JobView
-from backend.service.plans import optimize, recipes
+from backend.service.models import models
+from backend.service.plans import cases, optimize, recipes
 from backend.service.plans.optimize import Prepared
 from backend.service.workspace import Workspace
 
@@ -36,7 +37,8 @@ def _optimize(workspace: Workspace) -> Iterator[JobView]:
 
 def prepare(workspace: Workspace, recipe: str) -> Prepared:
     """The starter model with one of RECIPES. Raises what `optimize.prepare` does."""
-    return optimize.prepare(workspace, MODEL, recipes.read_file(Path(recipe)))
+    chosen = recipes.read_file(Path(recipe))
+    return optimize.prepare(workspace, cases.resolve(workspace, models.resolve(workspace, MODEL), chosen))
 
 
 def evaluate_spec(

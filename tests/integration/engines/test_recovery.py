@@ -16,8 +16,9 @@ from backend.domain.recipe.recovery import Recover
 from backend.engines import native
 from backend.engines.base import Pruning, QuantizeRequest
 from backend.service.jobs import artifacts, jobs
-from backend.service.plans import optimize, recipes
+from backend.service.plans import recipes
 from backend.worker.optimizing import recovery
+from tests import homes
 from tests.homes import open_home
 from tests.integration.cli.calling import process
 from tests.integration.cli.test_cli import recipe as written
@@ -106,4 +107,4 @@ def test_text_that_leaves_nothing_to_learn_from_is_refused(model: Path, tmp_path
     chosen = recipes.read_text(RECIPE.format(text=text, samples=64))
     wanted = "recovery needs 2,432: 64 sequences of 32 to calibrate with and 12 that it did not see"
     with pytest.raises(InvalidWorkload, match=wanted):
-        optimize.prepare(open_home(tmp_path / "home"), str(model), chosen)
+        homes.prepare(open_home(tmp_path / "home"), str(model), chosen)

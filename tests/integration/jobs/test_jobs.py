@@ -17,6 +17,7 @@ from backend.service import Workspace
 from backend.service.jobs import artifacts, jobs, supervisors
 from backend.service.jobs.jobs import JobView
 from backend.service.plans import optimize
+from tests import homes
 from tests.homes import (
     eventually,
     kill_supervisor,
@@ -32,7 +33,7 @@ LONGER = recipe.read({"name": "w8a8", "steps": [{"quantize": {"method": "w8a8"}}
 
 
 def submit(workspace: Workspace, chosen: recipe.Recipe, key: str | None = None) -> JobView:
-    return optimize.submit(workspace, optimize.prepare(workspace, "starter", chosen), submission=key)
+    return optimize.submit(workspace, homes.prepare(workspace, "starter", chosen), submission=key)
 
 
 def test_an_optimize_job_ends_in_a_verified_artifact_and_leaves_no_scratch(home: Workspace) -> None:

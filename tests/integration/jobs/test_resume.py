@@ -18,6 +18,7 @@ from backend.engines.native import quantize
 from backend.service import Workspace
 from backend.service.jobs import jobs, supervisors
 from backend.service.plans import optimize
+from tests import homes
 from tests.homes import eventually, until_ended, worker_pid
 from tests.integration.cli.calling import process
 from tests.tiny import TEXT, tiny_llama
@@ -93,7 +94,7 @@ def test_a_job_killed_in_layer_3_of_8_resumes_to_the_weights_of_an_uninterrupted
     model = str(tiny_llama(tmp_path / "model", hidden=256, layers=8, intermediate=512))
 
     def submitted() -> str:
-        return optimize.submit(home, optimize.prepare(home, model, AWQ)).id
+        return optimize.submit(home, homes.prepare(home, model, AWQ)).id
 
     def in_layer_3() -> bool:
         event = jobs.latest_progress(home, job)

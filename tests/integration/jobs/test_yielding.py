@@ -10,7 +10,7 @@ from backend.domain.recipe import recipe
 from backend.service import Workspace
 from backend.service.jobs import artifacts, jobs, supervisors
 from backend.service.jobs.jobs import JobView
-from backend.service.plans import optimize
+from tests import homes
 from tests.homes import eventually, kill_supervisor, processes_of, until_ended, until_phase, until_state, worker_pid
 
 QUICK = recipe.read({"name": "ngram", "steps": [{"speculate": {"method": "ngram"}}]})
@@ -18,7 +18,7 @@ LONGER = recipe.read({"name": "w8a8", "steps": [{"quantize": {"method": "w8a8"}}
 
 
 def submit(workspace: Workspace, chosen: recipe.Recipe, *, yields: bool = False) -> JobView:
-    spec = optimize.prepare(workspace, "starter", chosen).spec
+    spec = homes.prepare(workspace, "starter", chosen).spec
     return jobs.submit(workspace, spec, chosen.name, yields=yields)
 
 

@@ -16,13 +16,17 @@ from app.build import options
 from backend.domain.errors import InvalidRecipe
 from backend.domain.jobs.jobs import JobState
 from backend.domain.recipe.libraries import ENGINES
+from backend.domain.model.facts import ModelFacts
 from backend.domain.recipe.recipe import Quantize, Recipe, read
+from backend.domain.rules import check as rules
+from backend.domain.rules.facts import Facts
+from backend.domain.rules.plan import Verdict
 from backend.service import Workspace
 from backend.service.jobs import jobs
 from backend.service.models import models
-from backend.service.plans import optimize, recipes
+from backend.service.plans import cases, optimize, recipes
 from backend.settings import ASSETS
-from tests import studio
+from tests import homes, studio
 
 BOMB = base64.urlsafe_b64encode(zlib.compress(b"#" * 2_000_000)).decode()
 W8A8 = "name: mine\nsteps:\n- quantize: {method: w8a8}\n"
@@ -252,7 +256,7 @@ def test_a_greyed_choice_is_swapped_in(home: Workspace) -> None:
 def test_what_can_be_had_instead_keeps_the_other_steps(home: Workspace) -> None:
     card = models.resolve(home, "starter")
     chosen = read({"steps": [{"quantize": {"method": "w8a8"}}, {"speculate": {"method": "ngram"}}]})
-    instead = {getattr(choice.step, "method", None): choice.instead for choice in recipes.additions(home, card, chosen)}
+    instead = {getattr(choice.step, "method", None): choice.instead for choice in cases.additions(home, card, chosen, cases.resolve(home, card, chosen))}
     assert instead["awq"] is not None and options.stack(instead["awq"]) == "quantize awq + speculate ngram"
     assert instead["w8a8"] is None and instead["ngram"] is None
 
@@ -290,7 +294,7 @@ def test_a_double_click_is_one_job_and_leads_to_it(home: Workspace) -> None:
 
 
 def test_the_same_key_is_one_job_whoever_clicks(home: Workspace) -> None:
-    prepared = optimize.prepare(home, "starter", recipes.read_file(Path("w8a8")))
+    prepared = homes.prepare(home, "starter", recipes.read_file(Path("w8a8")))
     first, second = (optimize.submit(home, prepared, submission="optimize-1") for _ in range(2))
     assert first.id == second.id
 
@@ -328,7 +332,8 @@ def test_steps_at_the_ends_stay_where_they_are() -> None:
 
 def test_what_can_be_added_names_the_first_new_reason(home: Workspace) -> None:
     card = models.resolve(home, "starter")
-    found = recipes.additions(home, card, read({"steps": [{"speculate": {"method": "ngram"}}]}))
+    chosen = read({"steps": [{"speculate": {"method": "ngram"}}]})
+    found = cases.additions(home, card, chosen, cases.resolve(home, card, chosen))
     reasons = {(choice.step.technique, getattr(choice.step, "method", None)): choice.reason for choice in found}
     assert reasons["quantize", "w8a8"] is None
     assert "more than once" in str(reasons["speculate", "draft"])
@@ -386,3 +391,30 @@ def field(at: AppTest, name: str) -> str:
     return next(
         str(w.key) for kind in kinds for w in kind if str(w.key).startswith("build-") and str(w.key).endswith(f"-0-{name}")
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "target", "times"),
+    [
+        (W8A8, "local", 1),
+        ("name: refused\nsteps:\n- quantize: {method: awq, group_size: 77}\n", "local", 1),
+        (W8A8, "ml.g5.12xlarge", 2),
+        (W8A8, "auto", 2),
+    ],
+    ids=["valid", "refused", "planned: there, and here where the job runs", "auto: there, and here"],
+)
+def test_a_rerun_decides_once_whether_the_recipe_is_valid(
+    home: Workspace, monkeypatch: pytest.MonkeyPatch, text: str, target: str, times: int
+) -> None:
+    """Other recipes are tried on purpose: those with one step more, and what could be had instead."""
+    at = studio.open_page("build", model="starter", recipe=text, target=target)
+    decided, decide = [], rules.check
+
+    def counted(model: ModelFacts, recipe: Recipe, facts: Facts, *, suggest: bool = True) -> Verdict:
+        decided.append(recipe.steps)
+        return decide(model, recipe, facts, suggest=suggest)
+
+    monkeypatch.setattr(rules, "check", counted)
+    at.run()
+    studio.check(at)
+    assert decided.count(recipes.read_text(text).steps) == times and len(decided) > times

@@ -14,7 +14,7 @@ from backend.domain.jobs.jobs import JobState, OptimizeSpec
 from backend.service import Workspace
 from backend.service.jobs import jobs
 from backend.service.models import models
-from backend.service.plans import preview, recipes
+from backend.service.plans import cases, estimates, recipes
 from tests import measured, studio
 from tests.unit.domain.rules.test_planner_targets import known
 
@@ -70,7 +70,7 @@ def test_an_unknown_target_of_the_address_is_one_sentence_and_a_way_back(home: W
 
 def test_auto_says_what_is_chosen_and_why_the_others_lost(home: Workspace) -> None:
     at = studio.open_page("build", model=LLAMA, target="auto", recipe=AWQ)
-    cheapest = preview.look(home, known(LLAMA), recipes.read_text(AWQ), "auto").target
+    cheapest = cases.resolve(home, known(LLAMA), recipes.read_text(AWQ), "auto").target.name
     assert f"**{cheapest} is chosen." in studio.says(at) and len(at.dataframe[0].value) == 44
     quick = studio.open_page("build", model=LLAMA, target="auto", goal="latency", recipe=AWQ)
     assert "ml.p5.48xlarge is chosen" in studio.says(quick) and cheapest != "ml.p5.48xlarge"
@@ -121,7 +121,7 @@ def test_the_job_runs_here_and_keeps_where_its_result_is_to_be_served(home: Work
     (made,) = jobs.listing(home)
     spec = OptimizeSpec.model_validate(jobs.specification(home, made.id))
     assert spec.target == "local" and spec.deployment is not None
-    assert spec.deployment.target == preview.look(home, spec.model, spec.recipe, "auto").target
+    assert spec.deployment.target == cases.resolve(home, spec.model, spec.recipe, "auto").target.name
 
 
 def test_this_machine_is_not_measured_while_a_job_runs_and_speed_is_known_after(home: Workspace) -> None:
@@ -147,13 +147,12 @@ def test_an_evaluation_of_the_same_recipe_here_corrects_it_with_its_error(home: 
 
 
 def test_the_bar_shows_all_of_a_device_and_says_it_in_words(home: Workspace) -> None:
-    found = preview.look(home, known(LLAMA), recipes.read_text(AWQ), "ml.g5.12xlarge").estimate
-    assert found is not None
+    found = estimates.of(home, cases.resolve(home, known(LLAMA), recipes.read_text(AWQ), "ml.g5.12xlarge"))
     assert sum(part.bytes for part in memory_bar.parts(found)) == found.device_bytes
     html = memory_bar.html(found, "dark")
     assert html is not None and "Estimated memory of one of 4 devices" in html and "weights 19.9 GB" in html
-    small = preview.look(home, models.facts(home, "starter"), recipes.read_text(AWQ)).estimate
-    assert small is not None and memory_bar.html(small, "light") is None, "an empty bar says nothing"
+    small = estimates.of(home, cases.resolve(home, models.facts(home, "starter"), recipes.read_text(AWQ)))
+    assert memory_bar.html(small, "light") is None, "an empty bar says nothing"
 
 
 def test_ranges_are_written_with_their_unit_and_unknown_is_a_word() -> None:
@@ -167,4 +166,4 @@ def test_every_target_that_is_offered_is_one(home: Workspace) -> None:
     assert len(offered) > 100
     chosen = recipes.read_text("name: o\nsteps: []\n")
     for name in ("local", "auto", "ml.trn2.48xlarge", "accelerator:h200", "sagemaker:ml.g4dn.xlarge"):
-        assert name in offered and preview.look(home, known(LLAMA), chosen, name).asked == name
+        assert name in offered and cases.resolve(home, known(LLAMA), chosen, name).asked == name

@@ -18,7 +18,7 @@ from backend.domain.recipe.recipe import Recipe
 from backend.service import Workspace
 from backend.service.machines import prices, targets
 from backend.service.models import models
-from backend.service.plans import planning, recipes
+from backend.service.plans import auto, cases, estimates
 from tests.fakes.running import ask, running
 from tests.homes import open_home
 from tests.pricing import credentials, no_credentials, product, put
@@ -220,16 +220,16 @@ def test_the_region_that_was_asked_for_last_is_the_one_that_is_shown(api: str, h
 
 def test_the_planner_uses_and_names_the_refreshed_price(api: str, home: Workspace) -> None:
     model = models.resolve(home, "starter")
-    before = planning.estimate_on(home, model, Recipe(), "ml.g5.12xlarge")
+    before = estimates.of(home, cases.resolve(home, model, Recipe(), "ml.g5.12xlarge"))
     assert before.price_per_hour == 7.09 and "bundled snapshot" in str(before.price_note)
     prices.refresh(home)
-    after = planning.estimate_on(home, model, Recipe(), "ml.g5.12xlarge")
+    after = estimates.of(home, cases.resolve(home, model, Recipe(), "ml.g5.12xlarge"))
     assert after.price_per_hour == 7.5
     assert str(after.price_note).startswith("on demand, us-east-1, as of 20") and "AWS Pricing API" in str(after.price_note)
     put(api, "products", [product("ml.p4d.24xlarge", "0.01")])
     prices.refresh(home)
-    assert planning.auto(home, model, Recipe()).winner is not None
-    assert recipes.check(home, model, Recipe(), "ml.p4d.24xlarge")[0].valid
+    assert auto.choice(home, model, Recipe()).winner is not None
+    assert cases.resolve(home, model, Recipe(), "ml.p4d.24xlarge").works
     assert targets.find(home, "ml.p4d.24xlarge").price_per_hour == 0.01
 
 

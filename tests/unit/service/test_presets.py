@@ -15,7 +15,7 @@ from backend.domain.recipe.recipe import Recipe
 from backend.service import Workspace
 from backend.service.machines import targets
 from backend.service.models import models
-from backend.service.plans import recipes
+from backend.service.plans import cases
 from backend.service.presets import preset_figures, presets
 from backend.service.presets.presets import Filter
 from backend.service.studio import demo_export
@@ -47,7 +47,7 @@ def own(preset_id: str = "mine/fast", **changes: object) -> Preset:
 
 @pytest.mark.parametrize("preset", PRESETS, ids=lambda preset: preset.id)
 def test_every_bundled_preset_is_valid_on_its_model_and_target(home: Workspace, preset: Preset) -> None:
-    verdict, _ = recipes.check(home, models.facts(home, preset.model), preset.recipe, preset.target)
+    verdict = cases.resolve(home, models.facts(home, preset.model), preset.recipe, preset.target).verdict
     assert verdict.valid, [reason.message for reason in verdict.reasons]
 
 
@@ -159,13 +159,12 @@ def test_filters_and_pages(home: Workspace) -> None:
 
 def test_applied_to_another_model_it_is_valid_or_says_why_and_what_would_be(home: Workspace) -> None:
     fine = presets.apply(home, "starter/lower-cost")
-    assert fine.valid and (fine.model, fine.target) == ("starter", "local") and fine.recipe == W8A8
-    refused = presets.apply(home, "llama-3-70b/lower-cost", model="starter", target="local")
-    assert not refused.valid and refused.verdict.reasons and refused.verdict.suggestion is not None
-    again, _ = recipes.check(home, models.facts(home, "starter"), refused.verdict.suggestion, refused.target)
-    assert again.valid
-    moved = presets.apply(home, "llama-3-8b/lower-cost", target="ml.g4dn.xlarge")
-    assert moved.target == "ml.g4dn.xlarge" and moved.valid
+    assert fine.case.works and (fine.source, fine.case.asked) == ("starter", "local") and fine.case.recipe == W8A8
+    refused = presets.apply(home, "llama-3-70b/lower-cost", model="starter", target="local").case
+    assert not refused.works and refused.verdict.reasons and refused.verdict.suggestion is not None
+    assert cases.resolve(home, refused.model, refused.verdict.suggestion, refused.asked).works
+    moved = presets.apply(home, "llama-3-8b/lower-cost", target="ml.g4dn.xlarge").case
+    assert moved.target.name == "ml.g4dn.xlarge" and moved.works
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from backend.domain.recipe.recipe import Recipe
 from backend.hardware import probe, speed
 from backend.service import Workspace
 from backend.service.models import models
-from backend.service.plans import planning, recipes
+from backend.service.plans import auto, cases, estimates
 from benchmarks import planner
 from tests.homes import open_home
 
@@ -218,18 +218,22 @@ def test_a_job_of_the_starter_takes_about_as_long_as_it_was_seen_to() -> None:
 
 
 def test_a_managed_70b_job_takes_hours_and_speculation_takes_none(workspace: Workspace) -> None:
-    found = planning.estimate_on(workspace, known("meta-textgeneration-llama-3-70b"), AWQ, "sagemaker:ml.g5.12xlarge")
+    found = estimates.of(
+        workspace, cases.resolve(workspace, known("meta-textgeneration-llama-3-70b"), AWQ, "sagemaker:ml.g5.12xlarge")
+    )
     assert found.job_seconds is not None and found.job_seconds[0] < 2 * 3600 < found.job_seconds[1] and found.job_cost is None
-    none = planning.estimate_on(workspace, known("meta-textgeneration-llama-3-8b"), DRAFT, "sagemaker:ml.g5.12xlarge")
+    none = estimates.of(
+        workspace, cases.resolve(workspace, known("meta-textgeneration-llama-3-8b"), DRAFT, "sagemaker:ml.g5.12xlarge")
+    )
     assert none.job_seconds == none.job_cost == (0.0, 0.0)
 
 
-def auto(workspace: Workspace, name: str, chosen: Recipe, **goal: Any) -> Choice:
-    return planning.auto(workspace, known(name), chosen, Goal(**goal))
+def choice(workspace: Workspace, name: str, chosen: Recipe, **goal: Any) -> Choice:
+    return auto.choice(workspace, known(name), chosen, Goal(**goal))
 
 
 def test_auto_takes_the_cheapest_that_fits_and_says_why_the_others_lost(workspace: Workspace) -> None:
-    found = auto(workspace, "meta-textgeneration-llama-3-8b", Recipe())
+    found = choice(workspace, "meta-textgeneration-llama-3-8b", Recipe())
     assert found.winner is not None and found.winner.target == "ml.g6.xlarge"
     assert len(found.losers) == 44 and all(loser.why.endswith(".") for loser in found.losers)
     cheaper = [
@@ -240,19 +244,19 @@ def test_auto_takes_the_cheapest_that_fits_and_says_why_the_others_lost(workspac
 
 
 def test_a_goal_is_met_at_the_worst_end_or_not_at_all(workspace: Workspace) -> None:
-    easy = auto(workspace, "meta-textgeneration-llama-3-8b", Recipe()).winner
-    fast = auto(workspace, "meta-textgeneration-llama-3-8b", Recipe(), max_tpot_ms=20).winner
+    easy = choice(workspace, "meta-textgeneration-llama-3-8b", Recipe()).winner
+    fast = choice(workspace, "meta-textgeneration-llama-3-8b", Recipe(), max_tpot_ms=20).winner
     assert easy is not None and fast is not None and fast.tpot_ms is not None and fast.tpot_ms[1] <= 20
     assert (fast.price_per_hour or 0) > (easy.price_per_hour or 0)
-    long = auto(workspace, "meta-llama/Llama-3.1-70B", AWQ, min_context=131072).winner
+    long = choice(workspace, "meta-llama/Llama-3.1-70B", AWQ, min_context=131072).winner
     assert long is not None and long.max_context == 131072
-    none = auto(workspace, "meta-textgeneration-llama-3-8b", Recipe(), max_tpot_ms=0.001)
+    none = choice(workspace, "meta-textgeneration-llama-3-8b", Recipe(), max_tpot_ms=0.001)
     assert none.winner is None and len(none.losers) == 45
 
 
 def test_the_goal_decides_what_wins(workspace: Workspace) -> None:
     wins = {
-        wanted: auto(workspace, "meta-textgeneration-llama-3-70b", AWQ, wanted=wanted).winner
+        wanted: choice(workspace, "meta-textgeneration-llama-3-70b", AWQ, wanted=wanted).winner
         for wanted in ("cost", "latency", "throughput")
     }
     assert all(wins.values())
@@ -261,20 +265,19 @@ def test_the_goal_decides_what_wins(workspace: Workspace) -> None:
 
 
 def test_quantizing_lets_a_cheaper_instance_win(workspace: Workspace) -> None:
-    original, awq = (auto(workspace, "meta-textgeneration-llama-3-70b", chosen).winner for chosen in (Recipe(), AWQ))
+    original, awq = (choice(workspace, "meta-textgeneration-llama-3-70b", chosen).winner for chosen in (Recipe(), AWQ))
     assert original is not None and awq is not None and (awq.price_per_hour or 0) < (original.price_per_hour or 0)
 
 
 def test_an_invalid_recipe_is_not_estimated(workspace: Workspace) -> None:
     with pytest.raises(ImpossibleStack, match="does not fit"):
-        planning.estimate_on(workspace, known("meta-textgeneration-llama-3-70b"), Recipe(), "ml.g5.xlarge")
+        estimates.of(workspace, cases.resolve(workspace, known("meta-textgeneration-llama-3-70b"), Recipe(), "ml.g5.xlarge"))
 
 
 def test_a_refusal_names_the_cheapest_instance_where_the_recipe_works(workspace: Workspace) -> None:
-    verdict, _ = recipes.check(workspace, known("meta-llama/Llama-3.1-405B"), AWQ, "ml.g4dn.xlarge")
+    verdict = cases.resolve(workspace, known("meta-llama/Llama-3.1-405B"), AWQ, "ml.g4dn.xlarge").verdict
     assert not verdict.valid and verdict.suggestion == AWQ and verdict.suggestion_target is not None
-    again, _ = recipes.check(workspace, known("meta-llama/Llama-3.1-405B"), AWQ, verdict.suggestion_target)
-    assert again.valid
+    assert cases.resolve(workspace, known("meta-llama/Llama-3.1-405B"), AWQ, verdict.suggestion_target).works
 
 
 def test_an_unknown_model_is_refused_with_the_nearest_names(workspace: Workspace) -> None:

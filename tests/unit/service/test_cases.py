@@ -21,7 +21,7 @@ from backend.hardware import speed
 from backend.service import Workspace
 from backend.service.machines import targets
 from backend.service.models import models
-from backend.service.plans import calibrations, optimize, planning, preview, recipes
+from backend.service.plans import auto, cases, estimates, optimize, recipes
 from tests import homes, measured
 from tests.properties import examples
 from tests.unit.domain.rules.test_planner_targets import MODELS, RECIPES, known
@@ -45,19 +45,19 @@ def starter(opened: Workspace) -> ModelFacts:
 
 
 def test_nothing_is_measured_for_a_page_and_what_is_unknown_says_so(opened: Workspace) -> None:
-    found = preview.look(opened, starter(opened), W8A8)
-    assert found.estimate is not None and found.estimate.tpot_ms is None and not (opened.settings.cache / speed.FILE).exists()
-    assert any(reason.startswith("speed: the memory bandwidth") for reason in found.estimate.unknown)
+    found = estimates.of(opened, cases.resolve(opened, starter(opened), W8A8))
+    assert found.tpot_ms is None and not (opened.settings.cache / speed.FILE).exists()
+    assert any(reason.startswith("speed: the memory bandwidth") for reason in found.unknown)
 
 
 def test_a_measurement_of_the_same_model_recipe_and_machine_corrects_the_estimate(
     opened: Workspace,
 ) -> None:
     measured.probed(opened)
-    before = preview.look(opened, starter(opened), W8A8, load=ExpectedLoad(concurrency=4)).estimate
+    before = estimates.of(opened, cases.resolve(opened, starter(opened), W8A8), ExpectedLoad(concurrency=4))
     made = measured.store(opened)
-    after = preview.look(opened, starter(opened), W8A8, load=ExpectedLoad(concurrency=4)).estimate
-    assert before is not None and before.calibration is None and after is not None
+    after = estimates.of(opened, cases.resolve(opened, starter(opened), W8A8), ExpectedLoad(concurrency=4))
+    assert before.calibration is None
     held = after.calibration
     assert held is not None and held.evaluation == "e-measured" and held.measured_at == made.measured_at
     assert held.concurrency == 4 and {point.concurrency for point in held.points} == {1, 4}
@@ -70,7 +70,7 @@ def test_a_measurement_of_the_same_model_recipe_and_machine_corrects_the_estimat
 def test_the_measured_acceptance_takes_the_place_of_the_assumed_one(opened: Workspace) -> None:
     measured.probed(opened)
     measured.store(opened)
-    found = preview.look(opened, starter(opened), DRAFT).estimate
+    found = estimates.of(opened, cases.resolve(opened, starter(opened), DRAFT))
     assert found is not None and found.calibration is not None and not any("acceptance" in reason for reason in found.unknown)
 
 
@@ -80,7 +80,7 @@ def test_the_measured_acceptance_takes_the_place_of_the_assumed_one(opened: Work
 def test_other_hardware_and_other_recipes_correct_nothing(opened: Workspace, name: str, hardware: dict[str, Any]) -> None:
     measured.probed(opened)
     measured.store(opened, **hardware)
-    found = preview.look(opened, starter(opened), recipes.read_file(Path(name))).estimate
+    found = estimates.of(opened, cases.resolve(opened, starter(opened), recipes.read_file(Path(name))))
     assert found is not None and found.calibration is None
 
 
@@ -89,16 +89,16 @@ def test_the_newest_measurement_counts_and_the_original_has_its_own(opened: Work
     measured.store(opened, "e-new")
     card = models.resolve(opened, "starter")
     for chosen in (Recipe(), W8A8):
-        found = calibrations.find(opened, card, chosen)
+        found = estimates.find(opened, card, chosen)
         assert found is not None and found.evaluation == "e-new"
     capped = recipe.read({"steps": [], "serving": {"max_num_seqs": 1}})
-    assert calibrations.find(opened, card, capped) is None, "served otherwise than it was measured"
+    assert estimates.find(opened, card, capped) is None, "served otherwise than it was measured"
 
 
 def test_elsewhere_nothing_is_corrected(opened: Workspace) -> None:
     measured.probed(opened)
     measured.store(opened)
-    found = preview.look(opened, starter(opened), W8A8, "ml.g5.xlarge").estimate
+    found = estimates.of(opened, cases.resolve(opened, starter(opened), W8A8, "ml.g5.xlarge"))
     assert found is not None and found.calibration is None
 
 
@@ -112,21 +112,21 @@ def test_a_perfect_prediction_is_left_alone() -> None:
 
 
 def test_auto_is_the_target_of_the_result_and_the_job_runs_here(opened: Workspace) -> None:
-    spec = optimize.prepare(opened, "starter", W8A8, target="auto", goal=Goal(wanted="latency")).spec
+    spec = homes.prepare(opened, "starter", W8A8, "auto", Goal(wanted="latency")).spec
     assert spec.target == "local" and spec.deployment is not None and spec.deployment.goal == Goal(wanted="latency")
-    assert spec.deployment.target == preview.look(opened, spec.model, W8A8, "auto", Goal(wanted="latency")).target
+    assert spec.deployment.target == cases.resolve(opened, spec.model, W8A8, "auto", Goal(wanted="latency")).target.name
     assert spec.deployment.losers and type(spec).model_validate_json(spec.model_dump_json()) == spec
-    stated = optimize.prepare(opened, "starter", W8A8, target="ml.g5.xlarge").spec
+    stated = homes.prepare(opened, "starter", W8A8, "ml.g5.xlarge").spec
     assert stated.target == "local" and stated.deployment is not None and stated.deployment.target == "ml.g5.xlarge"
-    assert optimize.prepare(opened, "starter", W8A8).spec.deployment is None
+    assert homes.prepare(opened, "starter", W8A8).spec.deployment is None
 
 
 def test_a_preview_of_published_facts_has_a_plan_and_no_job(opened: Workspace) -> None:
-    found = optimize.preview(opened, LLAMA, AWQ, target="auto", goal=Goal(wanted="latency"))
+    found = optimize.preview(opened, cases.resolve(opened, known(LLAMA), AWQ, "auto", Goal(wanted="latency")))
     assert found.spec is None and found.deployment is not None and found.deployment.tensor_parallel > 1
     assert "whetstone models import meta-llama/Meta-Llama-3-70B" in found.where and found.plan.steps
     with pytest.raises(UnknownModel, match="whetstone models import"):
-        optimize.prepare(opened, LLAMA, AWQ, target="auto")
+        homes.prepare(opened, LLAMA, AWQ, "auto")
 
 
 @pytest.mark.parametrize(
@@ -142,50 +142,51 @@ def test_what_no_job_can_be_for_is_refused_with_the_way_on(
     opened: Workspace, target: str, goal: Goal | None, error: type[Exception], said: str
 ) -> None:
     with pytest.raises(error, match=said):
-        optimize.prepare(opened, "starter", W8A8, target=target, goal=goal)
+        homes.prepare(opened, "starter", W8A8, target, goal)
 
 
 def test_the_job_goes_where_it_costs_least_of_those_with_the_memory_for_it(opened: Workspace) -> None:
     """A library engine holds the whole model; the native one a layer at a time, so that the cheapest will do for the job too."""
     (step,) = AWQ.steps
     library = AWQ.model_copy(update={"steps": (step.model_copy(update={"engine": "llm-compressor"}),)})
-    found, native = (preview.look(opened, known(LLAMA), chosen, "auto") for chosen in (library, AWQ))
-    assert found.choice is not None and found.choice.job is not None and found.estimate is not None
-    assert found.estimate.job_seconds is None, "the cheapest to serve on has too little memory for the job"
-    assert native.estimate is not None and native.estimate.target == found.estimate.target
-    assert native.estimate.job_seconds is not None
-    row = targets.hardwares(opened).instances[found.choice.job.target]
-    assert row.ram_gib * 2**30 >= found.estimate.memory_bytes
-    assert for_job([]) is None and preview.look(opened, known(LLAMA), Recipe(), "auto").choice.job is None  # type: ignore[union-attr]
+    found, native = (auto.choice(opened, known(LLAMA), chosen) for chosen in (library, AWQ))
+    assert found.job is not None and found.winner is not None
+    assert found.winner.job_seconds is None, "the cheapest to serve on has too little memory for the job"
+    assert native.winner is not None and native.winner.target == found.winner.target
+    assert native.winner.job_seconds is not None
+    row = targets.hardwares(opened).instances[found.job.target]
+    assert row.ram_gib * 2**30 >= found.winner.memory_bytes
+    assert for_job([]) is None and auto.choice(opened, known(LLAMA), Recipe()).job is None
 
 
 def test_a_choice_is_made_once_for_the_same_question_and_anew_for_other_prices(opened: Workspace) -> None:
-    first = planning.auto(opened, known(LLAMA), AWQ)
-    assert planning.auto(opened, known(LLAMA), AWQ.model_copy(update={"name": "another"})) is first
-    assert planning.auto(opened, known(LLAMA), W8A8) is not first
+    first = auto.choice(opened, known(LLAMA), AWQ)
+    assert auto.choice(opened, known(LLAMA), AWQ.model_copy(update={"name": "another"})) is first
+    assert auto.choice(opened, known(LLAMA), W8A8) is not first
     assert first.winner is not None
     dear = targets.hardwares(opened)
     row = dear.instances[first.winner.target].model_copy(update={"sagemaker_usd_per_hour": 1000.0})
     other = dear._replace(instances={**dear.instances, row.name: row})
-    asked = planning._Question(known(LLAMA), AWQ, None, other, ExpectedLoad(), Goal())
-    assert planning._choice(asked).winner != first.winner
+    asked = auto._Question(known(LLAMA), AWQ, None, other, ExpectedLoad(), Goal())
+    assert auto._choice(asked).winner != first.winner
 
 
 @examples(40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(RECIPES, st.sampled_from(MODELS))
 def test_auto_has_a_winner_or_says_what_would_work_and_it_does(shared: Workspace, chosen: Recipe, name: str) -> None:
     model = known(name)
-    found = preview.look(shared, model, chosen, "auto")
+    found = cases.resolve(shared, model, chosen, "auto")
     assert found.choice is not None and len(found.choice.losers) == 45 - (found.choice.winner is not None)
-    if found.target is not None:
-        assert found.verdict.valid and found.estimate is not None and found.estimate.target == found.target
+    if found.choice.winner is not None:
+        assert found.works and found.verdict.plan is not None and found.choice.winner.target == found.target.name
+        assert found.choice.winner.tensor_parallel == found.verdict.plan.tensor_parallel
     elif not found.verdict.valid and found.verdict.suggestion is not None:
-        where = found.verdict.suggestion_target or found.checked_on
-        assert recipes.check(shared, model, found.verdict.suggestion, where)[0].valid
+        where = found.verdict.suggestion_target or found.target.name
+        assert cases.resolve(shared, model, found.verdict.suggestion, where).works
 
 
 def test_old_specifications_without_a_deployment_are_read(opened: Workspace) -> None:
-    spec = optimize.prepare(opened, "starter", W8A8).spec
+    spec = homes.prepare(opened, "starter", W8A8).spec
     document = json.loads(spec.model_dump_json())
     del document["deployment"]
     assert type(spec).model_validate(document) == spec

@@ -1,4 +1,4 @@
-"""Measured evaluations that a prediction can be corrected by: the same model, recipe and hardware. The newest one counts.
+"""The estimate of a case, corrected by the newest evaluation of the same model, recipe and hardware.
 
 Only evaluations against the model itself are looked at, and of those the newest SEARCHED: a document is a few dozen kilobytes.
 """
@@ -8,15 +8,19 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from backend.domain.errors import ImpossibleStack
 from backend.domain.evaluation.document import Level, Variant, read_evaluation
-from backend.domain.model.facts import ModelCard, ModelFacts
+from backend.domain.model.facts import ModelCard
 from backend.domain.needs import serving
-from backend.domain.planner import correction, roofline
+from backend.domain.planner import correction, estimate, roofline
 from backend.domain.planner.correction import Calibration
+from backend.domain.planner.estimate import Estimate
 from backend.domain.planner.roofline import ExpectedLoad, Speed
 from backend.domain.recipe.recipe import Recipe, Speculate
 from backend.domain.rules.facts import Facts
 from backend.hardware import probe
+from backend.service.plans import auto
+from backend.service.plans.cases import Case
 from backend.service.workspace import Workspace
 from backend.store import history
 from backend.store.database import Store
@@ -32,6 +36,24 @@ class Measured(NamedTuple):
     hardware: tuple[Any, ...]
     variant: Variant
     levels: tuple[Level, ...]
+
+
+def of(
+    workspace: Workspace, case: Case, load: ExpectedLoad | None = None, *, acceptance: float | None = None,
+    price_per_hour: float | None = None,
+) -> Estimate:  # fmt: skip
+    """What the case needs and roughly gives under that load. `price_per_hour` in USD is for machines without a published price.
+
+    Raises ImpossibleStack with every reason where the case is not valid.
+    """
+    if case.verdict.plan is None:
+        raise ImpossibleStack(" ".join(reason.message for reason in case.verdict.reasons))
+    asked = load or ExpectedLoad()
+    context = auto.context(case.target, case.facts, asked, price_per_hour).model_copy(update={"acceptance": acceptance})
+    if found := _correction(workspace, case, asked.concurrency):
+        measured = found[1] if acceptance is None else acceptance
+        context = context.model_copy(update={"calibration": found[0], "acceptance": measured})
+    return estimate.estimate(case.model, case.recipe, context, case.verdict.plan.tensor_parallel)
 
 
 def find(workspace: Workspace, model: ModelCard, recipe: Recipe) -> Measured | None:
@@ -71,29 +93,28 @@ def _same(variant: Variant, model: ModelCard, recipe: Recipe) -> bool:
     return variant.kind == "model" and not recipe.steps and variant.serving == recipe.serving
 
 
-def calibrate(
-    workspace: Workspace, model: ModelFacts, recipe: Recipe, facts: Facts, concurrency: int
-) -> tuple[Calibration, float | None] | None:
+def _correction(workspace: Workspace, case: Case, concurrency: int) -> tuple[Calibration, float | None] | None:
     """The correction and the measured acceptance for this many streams; None where nothing was measured, or nothing is predicted.
 
     For this machine alone: elsewhere nothing has been measured. With a GPU attached the evaluations are the GPU's.
     """
+    model, facts = case.model, case.facts
     if not isinstance(model, ModelCard) or facts.place != "local" or facts.device is None:
         return None
     if facts.hardware == "cpu" and probe.accelerators():
         return None
-    found = find(workspace, model, recipe)
+    found = find(workspace, model, case.recipe)
     if found is None:
         return None
-    pairs = [(speed, level) for level in found.levels if (speed := _predicted(model, recipe, facts, level)) is not None]
+    pairs = [(speed, level) for level in found.levels if (speed := _predicted(model, case.recipe, facts, level)) is not None]
     made = correction.calibrate(pairs, concurrency, evaluation=found.evaluation, measured_at=found.measured_at)
     if made is None:
         return None
     nearest = next(level for level in found.levels if level.concurrency == made.concurrency)
-    return made, acceptance(recipe, nearest)
+    return made, _acceptance(case.recipe, nearest)
 
 
-def acceptance(recipe: Recipe, level: Level) -> float | None:
+def _acceptance(recipe: Recipe, level: Level) -> float | None:
     """The measured probability that a proposed token is accepted; None without speculation."""
     step = recipe.step("speculate")
     if not isinstance(step, Speculate) or level.acceptance_rate is None:
@@ -112,4 +133,4 @@ def _predicted(model: ModelCard, recipe: Recipe, facts: Facts, level: Level) -> 
     held = serving.sequences(
         serving.room(model, recipe, facts.device, degree, draft), recipe, load.input_tokens + load.output_tokens
     )
-    return roofline.speed(model, recipe, facts.device, degree, load, draft, acceptance(recipe, level), held)
+    return roofline.speed(model, recipe, facts.device, degree, load, draft, _acceptance(recipe, level), held)

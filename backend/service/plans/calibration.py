@@ -1,4 +1,4 @@
-"""Calibration texts uploaded in the browser: checked, and kept in the home under their name and the start of their hash."""
+"""The calibration text of a recipe: uploaded in the browser and kept in the home, found by its path, and checked."""
 
 from __future__ import annotations
 
@@ -9,9 +9,16 @@ from pathlib import Path
 from backend import files
 from backend.catalog.text import calibration_text
 from backend.domain.errors import InvalidWorkload, WhetstoneError
+from backend.domain.model.facts import ModelCard
+from backend.domain.needs import recovery
+from backend.domain.recipe.recipe import Prune, Quantize, Recipe
+from backend.service import paths
+from backend.service.models.models import MAX_SHOWN
 from backend.service.workspace import Workspace
 
 MAX_MB = calibration_text.MAX_BYTES // 1_000_000
+LENGTH = int(Quantize.model_fields["length"].default)
+"""Tokens a sequence where no step says it."""
 TYPES = ("jsonl", "parquet", "txt")
 
 
@@ -37,3 +44,24 @@ def save(workspace: Workspace, name: str, content: bytes) -> Path:
         except WhetstoneError as error:
             raise InvalidWorkload(str(error).replace(staged.name, name)) from None
     return path
+
+
+def of(model: ModelCard, recipe: Recipe) -> str | None:
+    """The file that the recipe is calibrated with, once it was found good for it; None for the bundled text, or none at all.
+
+    Raises InvalidWorkload where it is not there or will not do, InvalidModel where the tokenizer is another model's.
+    """
+    steps = [step for step in recipe.steps if isinstance(step, Quantize | Prune)]
+    if not steps:
+        return None
+    length = max(step.length if isinstance(step, Quantize) else LENGTH for step in steps)
+    named = [step.calibration for step in steps if step.calibration != "bundled"]
+    path = paths.file(named[0]) if named else None
+    if named and path is None:
+        shown = named[0][:MAX_SHOWN]
+        raise InvalidWorkload(f"There is no calibration file `{shown}`: give a JSONL, Parquet or text file, or leave it out.")
+    given = str(path) if path else None
+    calibration_text.check(given, Path(model.path), length)
+    if recovery.asked(recipe):
+        calibration_text.check_spare(given, Path(model.path), *recovery.calibration(recipe))
+    return given

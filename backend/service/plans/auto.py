@@ -1,0 +1,113 @@
+"""`--target auto`: the instance on which a recipe is served best by a goal. What is known of models, hardware and prices comes
+together here; the arithmetic is `domain.planner`'s."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from backend.domain.machine.targets import Hardwares, Target
+from backend.domain.model.facts import ModelFacts
+from backend.domain.needs import serving
+from backend.domain.planner import estimate
+from backend.domain.planner.choose import Candidate, Choice, Goal, best, choose
+from backend.domain.planner.estimate import Context
+from backend.domain.planner.roofline import ExpectedLoad
+from backend.domain.recipe.recipe import Recipe
+from backend.domain.recipe.techniques import KERNELS
+from backend.domain.rules import check
+from backend.domain.rules.facts import Facts
+from backend.service.machines import targets
+from backend.service.models import models
+from backend.service.workspace import Workspace
+
+
+def choice(
+    workspace: Workspace, model: ModelFacts, recipe: Recipe, goal: Goal | None = None, load: ExpectedLoad | None = None
+) -> Choice:
+    """The cheapest of the instances that fits and meets the goal, by our engines, with the others and why they lost."""
+    draft = models.draft_of(workspace, model, recipe)
+    return _choice(_Question(model, recipe, draft, targets.hardwares(workspace), load or ExpectedLoad(), goal or Goal()))
+
+
+def settled(workspace: Workspace, model: ModelFacts, recipe: Recipe, target: str) -> str:
+    """The target itself; for `auto` the instance that is chosen, or this machine where none does."""
+    if target != "auto":
+        return target
+    winner = choice(workspace, model, recipe).winner
+    return winner.target if winner else "local"
+
+
+def candidates(
+    model: ModelFacts,
+    recipe: Recipe,
+    draft: ModelFacts | None,
+    places: Sequence[Target],
+    load: ExpectedLoad,
+    goal: Goal | None = None,
+) -> list[Candidate]:
+    """The recipe on each of these targets: valid with an estimate, or the reasons.
+
+    With a goal, a recipe that states no tensor parallel degree is tried with every one the target has, and the best is kept.
+    """
+    return [_candidate(model, recipe, where, targets.facts(where, model, draft), load, goal) for where in places]
+
+
+def _candidate(
+    model: ModelFacts, recipe: Recipe, where: Target, facts: Facts, load: ExpectedLoad, goal: Goal | None
+) -> Candidate:
+    verdict = check.check(model, recipe, facts, suggest=False)
+    if verdict.plan is None:
+        return Candidate(target=where.name, verdict=verdict, estimate=None)
+    about, degrees = context(where, facts, load), [verdict.plan.tensor_parallel]
+    if goal and recipe.serving.tensor_parallel == 1:
+        degrees = [n for n in serving.degrees(model, recipe, where.device) if n >= degrees[0]] or degrees
+    made = [estimate.estimate(model, recipe, about, degree) for degree in degrees]
+    return Candidate(target=where.name, verdict=verdict, estimate=best(made, goal) if goal else made[0])
+
+
+class _Question:
+    """What a choice depends on, the same where its content is the same: a page asks it anew at every click."""
+
+    def __init__(
+        self, model: ModelFacts, recipe: Recipe, draft: ModelFacts | None, known: Hardwares, load: ExpectedLoad, goal: Goal
+    ) -> None:
+        self.model, self.recipe, self.draft, self.known, self.load, self.goal = model, recipe, draft, known, load, goal
+        prices = tuple((row.name, row.sagemaker_usd_per_hour, row.price_as_of) for row in known.instances.values())
+        facts = (model.model_dump_json(), draft.model_dump_json() if draft else None)
+        self._content = (facts, recipe.hash, load, goal, prices)
+
+    def __hash__(self) -> int:
+        return hash(self._content)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Question) and self._content == other._content
+
+
+@lru_cache(maxsize=64)
+def _choice(asked: _Question) -> Choice:
+    found = candidates(asked.model, asked.recipe, asked.draft, asked.known.targets(), asked.load, asked.goal)
+    return choose(found, asked.goal)
+
+
+def context(where: Target, facts: Facts, load: ExpectedLoad, price_per_hour: float | None = None) -> Context:
+    """What an estimate needs beside the model and the recipe. `price_per_hour` in USD takes the place of the target's own."""
+    own = where.price_per_hour
+    return Context(
+        target=where.name, facts=facts, load=load, processor=targets.processor(where),
+        price_per_hour=price_per_hour if price_per_hour is not None else own,
+        price_note="as given" if price_per_hour is not None else targets.price_note(where.instance),
+    )  # fmt: skip
+
+
+def place(workspace: Workspace, found: Choice) -> Target:
+    """The instance that won; where none did, where to ask what would work instead: one that fits but misses the goal, else the
+    one that can serve most methods, and of those the one with the most memory."""
+    fits = [found.winner.target] if found.winner else [loser.target for loser in found.losers if loser.fits]
+    return targets.find(workspace, fits[0]) if fits else max(targets.hardwares(workspace).targets(), key=_abilities)
+
+
+def _abilities(where: Target) -> tuple[int, int]:
+    has, device = where.device.capability, where.device
+    served = [kernel for kernel in KERNELS.values() if has and kernel.serves(has)]
+    return len(served), device.memory_bytes * device.units

@@ -1,0 +1,132 @@
+"""What a person chose, resolved once: a model, a recipe and a target with all that the rules may know, and their verdict.
+
+A page or a command resolves its case and hands it on: to the estimate, to whatever shows the verdict, to the job.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from backend.domain.frozen import Frozen
+from backend.domain.machine.targets import Target
+from backend.domain.model.facts import ModelFacts
+from backend.domain.planner.choose import Choice, Goal
+from backend.domain.planner.roofline import ExpectedLoad
+from backend.domain.recipe.recipe import Recipe, Step, read
+from backend.domain.recipe.techniques import supported
+from backend.domain.rules import check
+from backend.domain.rules.facts import Facts
+from backend.domain.rules.plan import Verdict
+from backend.service.machines import targets
+from backend.service.models import models, techniques
+from backend.service.plans import auto
+from backend.service.workspace import Workspace
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model and a recipe on one target, and whether the rules let them be.
+
+    `asked` is the target as it was written, `target` the one it means: of `auto` the instance that `choice` names, or where
+    nothing meets the goal the one to say so for. `verdict` is the recipe's there, of `auto` at the degree that was chosen.
+    """
+
+    model: ModelFacts
+    recipe: Recipe
+    asked: str
+    target: Target
+    facts: Facts
+    verdict: Verdict
+    goal: Goal | None = None
+    choice: Choice | None = None
+
+    @property
+    def draft(self) -> ModelFacts | None:
+        """The draft that the recipe means; None where it has none, or the model brings none."""
+        return self.facts.draft
+
+    @property
+    def works(self) -> bool:
+        """Valid, and where it is left to `auto` also chosen: a recipe may be valid where the goal is not met."""
+        return self.verdict.valid and (self.choice is None or self.choice.winner is not None)
+
+
+def resolve(
+    workspace: Workspace, model: ModelFacts, recipe: Recipe, target: str = "local", goal: Goal | None = None,
+    load: ExpectedLoad | None = None, *, probe: bool = False,
+) -> Case:  # fmt: skip
+    """The case of that model and recipe on that target; goal and load are what `auto` chooses by.
+
+    With `probe` this machine's speed is measured where it is not known yet, which takes seconds and only an estimate needs.
+    Raises InvalidRecipe for an unknown target, UnknownModel or InvalidModel for a draft that is none.
+    """
+    draft = models.draft_of(workspace, model, recipe)
+    choice = auto.choice(workspace, model, recipe, goal, load) if target == "auto" else None
+    if choice is not None:
+        where = auto.place(workspace, choice)
+    else:
+        where = targets.find(workspace, target, measured="now" if probe else "before")
+    served = served_over(recipe, choice.winner.tensor_parallel) if choice and choice.winner else recipe
+    facts = targets.facts(where, model, draft)
+    return Case(model, recipe, target, where, facts, techniques.decide(workspace, model, served, facts), goal, choice)
+
+
+def served_over(recipe: Recipe, degree: int) -> Recipe:
+    """The recipe with that tensor parallel degree."""
+    return recipe.model_copy(update={"serving": recipe.serving.model_copy(update={"tensor_parallel": degree})})
+
+
+class Addition(Frozen):
+    """A step this version can do, and why it cannot be added to a recipe; None where it can.
+
+    `instead` is the nearest recipe that has it: the step put in the place of another of its technique, or what else would work.
+    """
+
+    step: Step
+    reason: str | None
+    instead: Recipe | None = None
+
+
+def additions(workspace: Workspace, model: ModelFacts, recipe: Recipe, case: Case | None) -> list[Addition]:
+    """Every step of the capability table, with the first reason that adding it to the recipe would bring up.
+
+    `case`: the recipe's own; None where there is none, since its target or draft is not known: then for this machine.
+    """
+    own = models.draft_facts(workspace, model, "auto")
+    facts = case.facts if case else targets.facts(targets.find(workspace, "local"), model, own)
+    beside = facts if facts.draft else facts.model_copy(update={"draft": own})
+    verdict = case.verdict if case else check.check(model, recipe, beside)
+    known = {reason.message for reason in verdict.reasons}
+    found = []
+    for step in map(_plain_step, supported()):
+        longer = recipe.model_copy(update={"steps": (*recipe.steps, step)})
+        brought = [r.message for r in check.check(model, longer, beside, suggest=False).reasons if r.message not in known]
+        instead = _instead(model, recipe, verdict, step, facts.model_copy(update={"draft": own})) if brought else None
+        found.append(Addition(step=step, reason=brought[0] if brought else None, instead=instead))
+    return found
+
+
+def _instead(model: ModelFacts, recipe: Recipe, own: Verdict, step: Step, facts: Facts) -> Recipe | None:
+    """A valid recipe, other than the one there is with its `own` verdict, that has a step of this technique and method."""
+    others = tuple(other for other in recipe.steps if other.technique != step.technique)
+    place = next((number for number, other in enumerate(recipe.steps) if other.technique == step.technique), len(others))
+    swapped = recipe.model_copy(update={"steps": (*others[:place], step, *others[place:])})
+    verdict = own if swapped == recipe else check.check(model, swapped, facts)
+    nearest = swapped if verdict.valid else verdict.suggestion
+    if nearest is None or nearest == recipe:
+        return None
+    kept = any(other.technique == step.technique and _method(other) == _method(step) for other in nearest.steps)
+    return nearest if kept else None
+
+
+def _method(step: Step) -> str | None:
+    return getattr(step, "method", None)
+
+
+def _plain_step(row: tuple[str, str | None, str, list[str]]) -> Step:
+    """The step of a capability, every other option at its default."""
+    technique, method, _, _ = row
+    options = {"method": method} if method else {}
+    if method == "draft":
+        options["draft"] = "auto"
+    return read({"steps": [{technique: options}]}).steps[0]
