@@ -15,7 +15,7 @@ from sqlmodel import Session, col, select
 from backend.domain.model.facts import ModelCard, ModelFacts, PublishedModel
 from backend.domain.rules import kinds
 from backend.domain.rules.kinds import CatalogFilter
-from backend.store.tables import ArtifactRow, CatalogRow, CatalogStateRow, FitRow, PlannedRow, now
+from backend.store.tables import ArtifactRow, CatalogRow, FitRow, PlannedRow, now
 
 MAX_WORDS = 8
 RANKS = {"starter": 0, "imported": 1, "folder": 1, "published": 2, "reference": 3}
@@ -67,15 +67,6 @@ def replace(session: Session, origins: Sequence[str], rows: Iterable[CatalogRow]
     params = [one.model_dump() for one in rows]
     if params:
         session.exec(insert(CatalogRow), params=params)
-
-
-def state(session: Session, name: Literal["bundled", "planner"]) -> str | None:
-    found = session.get(CatalogStateRow, name)
-    return found.value if found else None
-
-
-def set_state(session: Session, name: Literal["bundled", "planner"], value: str) -> None:
-    session.merge(CatalogStateRow(name=name, value=value))
 
 
 def find(session: Session, name: str, origins: Sequence[str]) -> CatalogRow | None:

@@ -3,6 +3,7 @@ remembered, or used for an artifact, stands in the catalog in the same transacti
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from sqlmodel import Session, col, select
@@ -35,8 +36,9 @@ def used(session: Session, card: ModelCard, at: datetime | None = None) -> None:
         catalog.put(session, catalog.row(found, at=at))
 
 
-def list_again(session: Session) -> None:
-    """Every import and every folder that an artifact was made from, into a catalog that is made anew."""
+def list_again(session: Session, bundled: Sequence[CatalogRow]) -> None:
+    """The catalog anew: what comes with Whetstone, every import, and every folder that an artifact was made from."""
+    catalog.replace(session, ("starter", "published", "reference"), bundled)
     catalog.replace(session, ("imported", "folder"), [_imported(row) for row in listing(session, limit=None)])
     for made in history.latest_artifacts_by_model(session, limit=MOST_USED):
         used(session, Manifest.model_validate_json(made.manifest).parent, made.created_at)

@@ -26,9 +26,13 @@ def remove(session: Session, ids: Sequence[str]) -> None:
     session.exec(delete(PresetRow).where(col(PresetRow.id).in_(ids)))
 
 
-def hashes(session: Session, origin: str) -> dict[str, str]:
-    """id -> content hash."""
-    return dict(session.exec(select(PresetRow.id, PresetRow.hash).where(PresetRow.origin == origin)).all())
+def replace_bundled(session: Session, rows: Sequence[PresetRow]) -> None:
+    """Exactly these come with Whetstone from now on; one with the same content stays as it is."""
+    present = dict(session.exec(select(PresetRow.id, PresetRow.hash).where(PresetRow.origin == "bundled")).all())
+    remove(session, list(present.keys() - {row.id for row in rows}))
+    for row in rows:
+        if present.get(row.id) != row.hash:
+            put(session, row)
 
 
 def conditions(

@@ -197,7 +197,7 @@ class PlannedRow(Base, table=True):
 
 
 class CatalogStateRow(Base, table=True):
-    """What the tables above were made from: `bundled` is a hash of the data files, `planner` one of the rules."""
+    """What rows were made of (`store.made`): `bundled` and `presets` are hashes of data files, `planner` one of the rules."""
 
     __tablename__ = "catalog_state"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,12 @@ def load(path: Path = PATH) -> dict[str, Preset]:
     sources = rows.document(path).get("sources", {})
     claims = {row.key: _claim(path, row, sources) for row in rows.read(path, "claims", _Claim, "key")}
     return {row.id: _preset(path, row, claims) for row in rows.read(path, "presets", _Preset, "id")}
+
+
+@lru_cache(maxsize=1)
+def digest() -> str:
+    """sha256 over all of them in order: another digest is another file of presets. Raises as `load`."""
+    return hashlib.sha256("".join(preset.hash for preset in load().values()).encode()).hexdigest()
 
 
 def _claim(path: Path, row: _Claim, sources: dict[str, Any]) -> Claim:

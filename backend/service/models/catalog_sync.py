@@ -1,14 +1,13 @@
 """Keeps the catalog's tables in step: the bundled rows with their files, by content hash, and what fits where with the rules.
 
-Every read of the catalog asks first, which costs one look at three files and one row while nothing has changed. Two processes
-may do so at once: what has to be made is made outside of the transaction, and kept by the first.
+Every read of the catalog asks first (`store.made`), which costs one look at three files and one row while nothing has changed.
 """
 
 from __future__ import annotations
 
 import ast
 import hashlib
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
 from backend.catalog.bundled import models, published
@@ -24,6 +23,7 @@ from backend.service.machines import targets
 from backend.service.workspace import Workspace
 from backend.settings import CHECKOUT
 from backend.store import catalog as table
+from backend.store import made
 from backend.store import models as imported
 from backend.store.database import StoreUnavailable
 from backend.store.tables import CatalogRow
@@ -36,17 +36,7 @@ INSTANCES = "instances"
 
 def sync(workspace: Workspace) -> None:
     """Bring the bundled rows up to date. Raises InvalidCatalog where a file was edited wrongly, and then nothing is written."""
-    wanted = _bundled_hash()
-    with workspace.store.read() as session:
-        if table.state(session, "bundled") == wanted:
-            return
-    rows = _bundled_rows()
-    with workspace.store.upkeep() as session:
-        if table.state(session, "bundled") == wanted:  # another process was faster
-            return
-        table.replace(session, ("starter", "published", "reference"), rows)
-        imported.list_again(session)
-        table.set_state(session, "bundled", wanted)
+    made.keep(workspace.store, "bundled", _bundled_hash(), lambda: partial(imported.list_again, bundled=_bundled_rows()))
 
 
 def problem(workspace: Workspace) -> WhetstoneError | None:
@@ -182,13 +172,7 @@ def _check_rules(workspace: Workspace) -> None:
     prices = {"sagemaker_usd_per_hour", "ec2_usd_per_hour", "price_source", "price_region", "price_as_of", "price_refreshed"}
     data = "".join(row.model_dump_json(exclude=prices) for row in (*rows.instances.values(), *rows.accelerators.values()))
     wanted = hashlib.sha256(f"{_sources(imported_by('backend.domain.rules.check'))} {data}".encode()).hexdigest()
-    with workspace.store.read() as session:
-        if table.state(session, "planner") == wanted:
-            return
-    with workspace.store.upkeep() as session:
-        if table.state(session, "planner") != wanted:
-            table.forget_fits(session)
-            table.set_state(session, "planner", wanted)
+    made.keep(workspace.store, "planner", wanted, lambda: table.forget_fits)
 
 
 def _fits(workspace: Workspace, each: ModelFacts, places: list[tuple[str, Target]]) -> set[tuple[str, str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -24,6 +25,7 @@ from backend.service.plans import auto, cases
 from backend.service.plans.cases import Case
 from backend.service.presets import preset_figures, preset_text
 from backend.service.workspace import Workspace
+from backend.store import made
 from backend.store import presets as kept
 from backend.store.database import Store, StoreUnavailable
 from backend.store.tables import PresetRow, now
@@ -70,17 +72,12 @@ class Applied(NamedTuple):
 
 
 def sync(store: Store) -> None:
-    """Bring the bundled presets of the store up to the file, where their content hashes differ."""
-    wanted = bundled.load()
-    with store.read() as session:
-        present = kept.hashes(session, "bundled")
-    if present == {name: preset.hash for name, preset in wanted.items()}:
-        return
-    with store.session() as session:
-        kept.remove(session, [name for name in present if name not in wanted])
-        for rank, preset in enumerate(wanted.values(), 1):
-            if present.get(preset.id) != preset.hash:
-                kept.put(session, _row(preset, "bundled", rank))
+    """Bring the bundled presets of the store up to the file."""
+    made.keep(store, "presets", bundled.digest(), lambda: partial(kept.replace_bundled, rows=_bundled()))
+
+
+def _bundled() -> list[PresetRow]:
+    return [_row(preset, "bundled", rank) for rank, preset in enumerate(bundled.load().values(), 1)]
 
 
 def _row(preset: Preset, origin: Origin, rank: int = 0) -> PresetRow:

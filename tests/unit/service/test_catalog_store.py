@@ -30,6 +30,7 @@ from backend.service.models import catalog, catalog_sync, models
 from backend.service.studio import demo_export
 from backend.settings import CHECKOUT
 from backend.store import catalog as table
+from backend.store import made
 from backend.store.database import StoreUnavailable
 from tests import studio
 from tests.homes import open_home
@@ -52,7 +53,7 @@ def ids(workspace: Workspace, **asked: object) -> list[str]:
 
 def state(workspace: Workspace) -> str | None:
     with workspace.store.read() as session:
-        return table.state(session, "bundled")
+        return made.state(session, "bundled")
 
 
 def test_the_published_columns_are_the_matrix_cell_by_cell(home: Workspace) -> None:
@@ -350,7 +351,7 @@ def test_other_rules_make_the_fits_anew(home: Workspace) -> None:
     """The very same, so that the home of all tests is what it was."""
     before = ids(home, target=G5, techniques=("awq",))
     with home.store.session() as session:
-        table.set_state(session, "planner", "an earlier version's")
+        made.set_state(session, "planner", "an earlier version's")
     with home.store.session() as session:
         table.forget_fits(session)
     assert ids(home, target=G5, techniques=("awq",)) == before != []
@@ -360,7 +361,7 @@ def test_a_locked_database_is_told_where_the_catalog_was_never_filled(tmp_path: 
     opened = open_home(tmp_path)
     other = service.open_workspace(opened.settings, patience_s=0.1)
     with opened.store.session() as session:
-        table.set_state(session, "planner", "held")
+        made.set_state(session, "planner", "held")
         session.flush()  # from here on nobody else may write
         assert "locked" in (catalog.refresh(other) or "") and catalog.count(other, CatalogFilter()) == 0
         with pytest.raises(StoreUnavailable):

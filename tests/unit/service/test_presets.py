@@ -19,6 +19,7 @@ from backend.service.plans import cases
 from backend.service.presets import preset_figures, presets
 from backend.service.presets.presets import Filter
 from backend.service.studio import demo_export
+from backend.store import made
 from tests import simulated, studio
 from tests.homes import open_home
 from tests.measured import probed
@@ -136,6 +137,7 @@ def test_the_store_follows_the_file_by_content_hash(tmp_path: Path) -> None:
     with opened.store.session() as session:
         for preset in (changed, gone):
             presets.kept.put(session, presets._row(preset, "bundled", 1))
+        made.set_state(session, "presets", "an earlier version's")
     presets.take(opened, [own()])
     after = presets.listing(opened, limit=1000)
     assert [known.preset for known in after] == [own(), *PRESETS]

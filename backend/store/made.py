@@ -1,0 +1,44 @@
+"""Rows that are made of something else, such as a file of the checkout: which version of it they were made of, and when to make
+them anew.
+
+A look costs one row while nothing has changed. Two processes may look at once: what has to be made is made outside of the
+transaction, and kept by the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+from sqlmodel import Session
+
+from backend.store.database import Store
+from backend.store.tables import CatalogStateRow
+
+Made = Literal["bundled", "planner", "presets"]
+Write = Callable[[Session], None]
+
+
+def keep(store: Store, what: Made, version: str, make: Callable[[], Write]) -> None:
+    """Where `what` was made of another version, `make` it anew; what that answers writes the rows, within one transaction.
+
+    Raises what `make` does, and then nothing is written; StoreUnavailable.
+    """
+    with store.read() as session:
+        if state(session, what) == version:
+            return
+    write = make()
+    with store.upkeep() as session:
+        if state(session, what) != version:  # no other process was faster
+            write(session)
+            set_state(session, what, version)
+
+
+def state(session: Session, what: Made) -> str | None:
+    """The version, None before the first."""
+    found = session.get(CatalogStateRow, what)
+    return found.value if found else None
+
+
+def set_state(session: Session, what: Made, version: str) -> None:
+    session.merge(CatalogStateRow(name=what, value=version))
