@@ -207,6 +207,7 @@ class VariantResult(Frozen):
     """Scores of lm-eval tasks on the served variant; none where none were asked for."""
     ready_seconds: float | None = None
     peak_rss_bytes: int | None = None
+    """Of its server with all processes, shared pages counted once (a job's own is of the worker and all it started)."""
     speculates: bool | None = None
     """Whether its server guesses tokens ahead. None where that is not known: a server that was not started here and tells no
     counters of it."""

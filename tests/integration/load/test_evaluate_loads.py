@@ -65,7 +65,7 @@ def test_rates_are_compared_rate_by_rate_on_a_kept_copy_of_the_workload(home: Wo
     assert [json.loads(line)["prompt"] for line in kept.read_text().splitlines()] == [f"question {n}" for n in range(9)]
     assert document.workload.name == "mine"
     rows = pyarrow.parquet.read_table(folder / "records.parquet").to_pylist()
-    assert {row["rate"] for row in rows} == {20.0, 60.0}
+    assert {row["load"] for row in rows} == {"rate-20", "rate-60"}
     assert {row["clock"] for row in rows} == {"intended"}
 
 
