@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 
-import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.browser.accessibility import violations
 from tests.browser.places import SCREENSHOTS
 from tests.browser.running import Studio
-from tests.browser.visit import Theme, visiting
+from tests.browser.visit import visiting
 
 GPTQ = "huggingface-llm-mistral-7b-openorca-gptq"
 
@@ -37,10 +36,10 @@ def test_from_a_filter_to_the_reason_why_a_technique_is_greyed(chromium: Browser
         expect(visit.field("Folder, hub id or S3 prefix")).to_have_value("TheBloke/Mistral-7B-OpenOrca-GPTQ")
 
 
-@pytest.mark.parametrize(("theme", "width"), [("light", 1280), ("dark", 390)])
-def test_a_published_model_can_be_read_everywhere(chromium: Browser, empty_studio: Studio, theme: Theme, width: int) -> None:
-    with visiting(chromium, empty_studio.url, theme, width) as visit:
+def test_a_published_model_can_be_read_everywhere(chromium: Browser, empty_studio: Studio) -> None:
+    with visiting(chromium, empty_studio.url) as visit:
         visit.open(f"/model?id={GPTQ}&on=ml.g5.12xlarge")
-        visit.photograph(SCREENSHOTS, f"model-published-{theme}-{width}.png")
-        expect(visit.main.get_by_role("figure", name=re.compile("on each kind of instance, estimated"))).to_be_attached()
-        assert visit.overflow() == 0 and violations(visit.page) == []
+        for look in visit.looks():
+            visit.photograph(SCREENSHOTS, f"model-published-{look}.png")
+            expect(visit.main.get_by_role("figure", name=re.compile("on each kind of instance, estimated"))).to_be_attached()
+            assert visit.overflow() == 0 and violations(visit.page) == []

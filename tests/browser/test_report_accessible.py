@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -12,25 +13,25 @@ from backend.service.evaluations.evaluations import EvaluationView
 from tests.browser.accessibility import violations
 from tests.browser.places import SCREENSHOTS
 from tests.browser.running import Studio
-from tests.browser.visit import HEIGHT, LOOKS, Theme
+from tests.browser.visit import HEIGHT, OTHER, WIDTHS, resize
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 
 
-@pytest.mark.parametrize(("theme", "width"), LOOKS)
-def test_the_report_is_accessible(
-    chromium: Browser, studio: Studio, measured: EvaluationView, tmp_path: Path, theme: Theme, width: int
-) -> None:
+def test_the_report_is_accessible(chromium: Browser, studio: Studio, measured: EvaluationView, tmp_path: Path) -> None:
     file = tmp_path / "report.html"
     file.write_bytes(evaluations.report(studio.workspace, measured.id))
-    context = chromium.new_context(viewport={"width": width, "height": HEIGHT}, color_scheme=theme, offline=True)
+    context = chromium.new_context(viewport={"width": WIDTHS[0], "height": HEIGHT}, offline=True)
     page = context.new_page()
     page.goto(file.as_uri())
     plots = page.locator(".plot")
     expect(plots.first.locator(".main-svg").first).to_be_visible()
     expect(plots.filter(has_not=page.locator(".main-svg"))).to_have_count(0)
     (SCREENSHOTS / "whole").mkdir(parents=True, exist_ok=True)
-    page.screenshot(path=SCREENSHOTS / f"report-{theme}-{width}.png")
-    page.screenshot(path=SCREENSHOTS / "whole" / f"report-{theme}-{width}.png", full_page=True)
-    assert violations(page) == []
+    for theme, width in product(OTHER, WIDTHS):
+        page.emulate_media(color_scheme=theme)
+        resize(page, width, ".plot")
+        page.screenshot(path=SCREENSHOTS / f"report-{theme}-{width}.png")
+        page.screenshot(path=SCREENSHOTS / "whole" / f"report-{theme}-{width}.png", full_page=True)
+        assert violations(page) == []
     context.close()

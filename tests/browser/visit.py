@@ -11,10 +11,28 @@ from typing import Literal
 from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, expect
 
 Theme = Literal["light", "dark"]
-LOOKS: list[tuple[Theme, int]] = [("light", 1280), ("light", 390), ("dark", 1280), ("dark", 390)]
-"""Theme, and width of the window in pixels."""
+WIDTHS = (1280, 390)
+"""Of the window, in pixels."""
+OTHER: dict[Theme, Theme] = {"light": "dark", "dark": "light"}
+GROUNDS = {"light": "rgb(255, 255, 255)", "dark": "rgb(18, 22, 26)"}
+"""backgroundColor of .streamlit/config.toml."""
 HEIGHT = 800
 TALLEST = 6000
+
+COUNT_RUNS = """app => {
+    window.endedRuns = 0
+    const ended = () => { if (app.dataset.testScriptState === "notRunning") window.endedRuns += 1 }
+    new MutationObserver(ended).observe(app, {attributeFilter: ["data-test-script-state"]})
+}"""
+STILL = """charts => {
+    const fits = [...document.querySelectorAll(charts)].every(chart => {
+        const drawn = chart.querySelector(".main-svg")
+        return drawn && Math.abs(drawn.clientWidth - chart.clientWidth) < 2
+    })
+    const moves = document.getAnimations().some(each => each.playState === "running")
+    window.still = fits && !moves ? (window.still || 0) + 1 : 0
+    return window.still > 2
+}"""
 
 PROBED = re.compile(r"^http://localhost:\d+/[a-z_]+/_stcore/(health|host-config)$")
 """Where a page is opened by its own address, Streamlit's client first asks for its server below that address, is told 404 by
@@ -25,8 +43,8 @@ index.html could tell it where the server is."""
 class Visit:
     """One window. `complaints` are console errors and uncaught exceptions, of all pages that it went to."""
 
-    def __init__(self, page: Page, url: str) -> None:
-        self.page, self.url = page, url
+    def __init__(self, page: Page, url: str, theme: Theme = "light") -> None:
+        self.page, self.url, self.theme = page, url, theme
         self.complaints: list[str] = []
         page.on("console", self._heard)
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
@@ -59,6 +77,27 @@ class Visit:
         charts = self.main.get_by_test_id("stPlotlyChart")
         expect(charts.locator(".main-svg").first if charts.count() else self.main).to_be_visible()
         expect(charts.filter(has_not=self.page.locator(".main-svg"))).to_have_count(0)
+
+    def looks(self) -> Iterator[str]:
+        """Brings the open page into each look in turn, beginning with the one that the window has: their names."""
+        for theme in (self.theme, OTHER[self.theme]):
+            self._become(theme)
+            width = _width(self.page)
+            for each in (width, *(other for other in WIDTHS if other != width)):
+                resize(self.page, each, "[data-testid=stPlotlyChart]")
+                yield f"{theme}-{each}"
+
+    def _become(self, theme: Theme) -> None:
+        """The page's colours follow the system at once, its charts with the next run of the script."""
+        app = self.page.get_by_test_id("stApp")
+        if theme != self.theme:
+            self.theme = theme
+            self.page.emulate_media(color_scheme=theme)
+            app.evaluate(COUNT_RUNS)
+            self.page.keyboard.press("r")
+            self.page.wait_for_function("window.endedRuns > 0")
+            self.drawn()
+        expect(app).to_have_css("background-color", GROUNDS[theme])
 
     @property
     def main(self) -> Locator:
@@ -107,13 +146,24 @@ class Visit:
         self.page.set_viewport_size(size)
 
 
+def _width(page: Page) -> int:
+    assert page.viewport_size is not None
+    return page.viewport_size["width"]
+
+
+def resize(page: Page, width: int, charts: str) -> None:
+    """Make the window so wide, and wait until the elements that `charts` selects are filled again and nothing slides any more."""
+    page.set_viewport_size({"width": width, "height": HEIGHT})
+    page.wait_for_function(STILL, arg=charts, polling=50)
+
+
 @contextmanager
 def visiting(browser: Browser, url: str, theme: Theme = "light", width: int = 1280) -> Iterator[Visit]:
     """A person of their own: nothing is shared with another window. No complaint may be left at the end."""
     viewport = {"width": width, "height": HEIGHT}
     context = browser.new_context(viewport=viewport, color_scheme=theme, accept_downloads=True)  # type: ignore[arg-type]
     try:
-        visit = Visit(context.new_page(), url)
+        visit = Visit(context.new_page(), url, theme)
         yield visit
         assert visit.heard() == []
     finally:

@@ -91,7 +91,7 @@ def test_another_request_or_damaged_hidden_states_begin_anew(model: Path, tmp_pa
 
 
 def test_a_job_killed_in_layer_3_of_8_resumes_to_the_weights_of_an_uninterrupted_one(home: Workspace, tmp_path: Path) -> None:
-    model = str(tiny_llama(tmp_path / "model", hidden=256, layers=8, intermediate=512))
+    model = str(tiny_llama(tmp_path / "model", layers=8))
 
     def submitted() -> str:
         return optimize.submit(home, homes.prepare(home, model, AWQ)).id

@@ -14,6 +14,7 @@ from tests.tiny import tiny_llama
 
 
 @pytest.mark.vllm
+@pytest.mark.timeout(600)
 def test_vllm_reads_the_tokens_of_its_model_and_no_others(vllm_server: VllmServer, starter_target: Path, tmp_path: Path) -> None:
     assert unfit(vllm_server.url, vllm_server.served_name, starter_target) is None
     other = tiny_llama(tmp_path / "other")
