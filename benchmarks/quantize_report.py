@@ -10,9 +10,9 @@ from typing import Any
 
 from backend.cli.output import table
 from backend.domain.figures import counted
+from backend.domain.maths.intervals import mean_ci95
 from backend.domain.recipe import libraries
 from backend.domain.recipe.techniques import capability
-from backend.evaluate.quality.quality import t_interval
 
 Row = dict[str, Any]
 LOSS = 0.02
@@ -114,7 +114,7 @@ def _first(found: Sequence[Row], name: str) -> float:
 
 
 def _paired(kl: Sequence[float], base: Sequence[float]) -> str:
-    ends = t_interval([a - b for a, b in zip(kl, base, strict=False)])  # over the windows that both were scored on
+    ends = mean_ci95([a - b for a, b in zip(kl, base, strict=False)])  # over the windows that both were scored on
     return f"{ends[0]:+.2g} to {ends[1]:+.2g}" if ends else ""
 
 
@@ -127,7 +127,7 @@ def _verdict(by_engine: dict[str, list[Row]]) -> str:
     pairs = list(zip(ours, _kl(best), strict=False))
     ours, theirs_kl = [a for a, _ in pairs], [b for _, b in pairs]
     allowed = (1 + LOSS) * statistics.fmean(theirs_kl)
-    ends = t_interval([a - (1 + LOSS) * b for a, b in pairs])
+    ends = mean_ci95([a - (1 + LOSS) * b for a, b in pairs])
     if ends is None:
         return "Quality rule: one window gives no interval.\n"
     held = "held" if ends[1] <= 0 else "not held"

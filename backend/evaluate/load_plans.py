@@ -57,9 +57,9 @@ def plan(
 
 
 def search(
-    options: EvaluateOptions, measure: Callable[[Load, int, int], tuple[Records, Audit]], told: Callable[[Found], None]
+    options: EvaluateOptions, measure: Callable[[Load, int, int], tuple[Records, Audit]], report: Callable[[Found], None]
 ) -> None:
-    """Sweep for the highest level that keeps the objectives; `told` of each level as soon as it is measured.
+    """Sweep for the highest level that keeps the objectives; `report` gets each level as soon as it is measured.
 
     `measure(load, requests, look)` runs one level once. An undecided level is measured up to LOOKS times and judged over all its
     requests; what then is still undecided counts as not kept. Ends early where the client held the level back.
@@ -77,7 +77,7 @@ def search(
         while verdict.verdict == "undecided" and len(runs) < LOOKS:
             runs.append(measure(load, options.requests or max(needed, _least(load)), len(runs)))
             verdict = objective.check(objectives, [record for records, _ in runs for record in records])
-        told(Found(load, runs, verdict))
+        report(Found(load, runs, verdict))
         kept[level] = verdict.verdict == "kept"
         if any(audit.client_limited for _, audit in runs):
             return

@@ -46,8 +46,8 @@ class Family(NamedTuple):
     """`layers` is the module path of the list of decoder layers, `norm` of what stands between the last one and the output head,
     `head` what checkpoints call that head."""
 
-    layers: str
     groups: tuple[Group, ...]
+    layers: str = "model.layers"
     norm: str = "model.norm"
     head: str = "lm_head"
     norm_offset: float = 0.0
@@ -109,17 +109,11 @@ def values_of_each_group(config: Any) -> torch.Tensor:
     return _rows(lambda head: (head // queries * (queries + 2) + queries + 1) * head_dim, config)
 
 
-def each(config: Any) -> torch.Tensor:
-    """Row by row: the intermediate features of a gated feed-forward."""
+def intermediate(config: Any) -> torch.Tensor:
+    """Row by row: the intermediate features of a feed-forward, or of one expert."""
     import torch
 
     return torch.arange(getattr(config, "moe_intermediate_size", None) or config.intermediate_size)
-
-
-def intermediate(config: Any) -> torch.Tensor:
-    import torch
-
-    return torch.arange(config.intermediate_size)
 
 
 def after_gates(config: Any) -> torch.Tensor:
@@ -134,37 +128,23 @@ _OUTPUT = Group(("self_attn.o_proj",), "self_attn.v_proj", values)
 _GATED = ("mlp.gate_proj", "mlp.up_proj")
 _DOWN = Group(("mlp.down_proj",), "mlp.up_proj", intermediate)
 
-_LLAMA = Family(
-    layers="model.layers",
-    groups=(Group(_QKV, "input_layernorm"), _OUTPUT, Group(_GATED, "post_attention_layernorm"), _DOWN),
-)
+_LLAMA = Family((Group(_QKV, "input_layernorm"), _OUTPUT, Group(_GATED, "post_attention_layernorm"), _DOWN))
 _GEMMA = _LLAMA._replace(norm_offset=1.0)
 _GEMMA_2 = _GEMMA._replace(groups=(Group(_QKV, "input_layernorm"), _OUTPUT, Group(_GATED, "pre_feedforward_layernorm"), _DOWN))
 _COHERE = _LLAMA._replace(groups=(Group((*_QKV, *_GATED), "input_layernorm"), _OUTPUT, _DOWN))
-_MIXTRAL = Family(
-    layers="model.layers",
-    groups=(
-        Group(_QKV, "input_layernorm"),
-        _OUTPUT,
-        Group(("mlp.experts.*.w1", "mlp.experts.*.w3"), "post_attention_layernorm", others=("mlp.gate",)),
-        Group(("mlp.experts.*.w2",), "mlp.experts.*.w3", intermediate),
-    ),
-    stored=(("block_sparse_moe.", "mlp."),),
-    experts=Experts("mlp.experts", gate="w1", up="w3", down="w2"),
-)
-_QWEN_MOE = Family(
-    layers="model.layers",
-    groups=(
-        Group(_QKV, "input_layernorm"),
-        _OUTPUT,
-        Group(("mlp.experts.*.gate_proj", "mlp.experts.*.up_proj"), "post_attention_layernorm", others=("mlp.gate",)),
-        Group(("mlp.experts.*.down_proj",), "mlp.experts.*.up_proj", each),
-    ),
-    experts=Experts("mlp.experts", gate="gate_proj", up="up_proj", down="down_proj"),
-    when={"mlp_only_layers": [], "decoder_sparse_step": 1},
-)
+
+
+def _experts(gate: str, up: str, down: str) -> Family:
+    """Llama's attention, and experts of these linears behind a router."""
+    every = "mlp.experts.*."
+    fed = Group((every + gate, every + up), "post_attention_layernorm", others=("mlp.gate",))
+    groups = (Group(_QKV, "input_layernorm"), _OUTPUT, fed, Group((every + down,), every + up, intermediate))
+    return Family(groups, experts=Experts("mlp.experts", gate, up, down))
+
+
+_MIXTRAL = _experts("w1", "w3", "w2")._replace(stored=(("block_sparse_moe.", "mlp."),))
+_QWEN_MOE = _experts("gate_proj", "up_proj", "down_proj")._replace(when={"mlp_only_layers": [], "decoder_sparse_step": 1})
 _PHI = Family(
-    layers="model.layers",
     norm="model.final_layernorm",
     groups=(
         Group((*_QKV, "mlp.fc1"), "input_layernorm"),
@@ -173,7 +153,6 @@ _PHI = Family(
     ),
 )
 _PHI_3 = Family(
-    layers="model.layers",
     groups=(
         Group(("self_attn.qkv_proj",), "input_layernorm"),
         Group(("self_attn.o_proj",), "self_attn.qkv_proj", values_after_queries_and_keys),
@@ -207,35 +186,26 @@ _NEOX = Family(
 )
 
 
+_BLOCKS = Family((), "transformer.h", "transformer.ln_f", attention="self_attention")
+
+
 def _blocks(before_attention: str | None, before_mlp: str | None, layout: Layout) -> Family:
     """BLOOM and Falcon: one fused projection and a plain feed-forward; None where the norm's output is the residual too."""
-    return Family(
-        layers="transformer.h",
-        norm="transformer.ln_f",
-        attention="self_attention",
-        groups=(
-            Group(("self_attention.query_key_value",), before_attention),
-            Group(("self_attention.dense",), "self_attention.query_key_value", layout),
-            Group(("mlp.dense_h_to_4h",), before_mlp),
-            Group(("mlp.dense_4h_to_h",)),
-        ),
-    )
+    attention = Group(("self_attention.query_key_value",), before_attention)
+    return _BLOCKS._replace(groups=(attention, _fused_output(layout), Group(("mlp.dense_h_to_4h",), before_mlp), _BLOCK_DOWN))
 
 
 def _parallel(layout: Layout) -> Family:
     """Falcon with one norm before attention and feed-forward at once."""
-    return Family(
-        layers="transformer.h",
-        norm="transformer.ln_f",
-        attention="self_attention",
-        groups=(
-            Group(("self_attention.query_key_value", "mlp.dense_h_to_4h"), "input_layernorm"),
-            Group(("self_attention.dense",), "self_attention.query_key_value", layout),
-            Group(("mlp.dense_4h_to_h",)),
-        ),
-    )
+    both = Group(("self_attention.query_key_value", "mlp.dense_h_to_4h"), "input_layernorm")
+    return _BLOCKS._replace(groups=(both, _fused_output(layout), _BLOCK_DOWN))
 
 
+def _fused_output(layout: Layout) -> Group:
+    return Group(("self_attention.dense",), "self_attention.query_key_value", layout)
+
+
+_BLOCK_DOWN = Group(("mlp.dense_4h_to_h",))
 _NORMS = ("input_layernorm", "post_attention_layernorm")
 _BLOOM = (
     _blocks(None, None, values_of_each_head)._replace(when={"apply_residual_connection_post_layernorm": True}),

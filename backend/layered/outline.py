@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from backend.domain.errors import ModelDamaged, WorkError
 from backend.layered import attention
 from backend.layered.cache import recorder
-from backend.layered.families import Family, family_of
+from backend.layered.families import Experts, Family, family_of
 from backend.layered.source import Source
 
 if TYPE_CHECKING:
@@ -80,11 +80,9 @@ class Outline:
         from torch import nn
         from transformers.pytorch_utils import Conv1D
 
-        from backend.layered.experts import split
-
         names = self.family.experts
         if names is not None:
-            layer.set_submodule(names.path, split(layer.get_submodule(names.path), names))
+            layer.set_submodule(names.path, split_experts(layer.get_submodule(names.path), names))
         for path, module in list(layer.named_modules()):
             if isinstance(module, Conv1D):
                 layer.set_submodule(path, nn.Linear(module.nx, module.nf, device="meta"))
@@ -286,3 +284,37 @@ def moved(value: Any, device: str) -> Any:
     if isinstance(value, list | tuple):
         return type(value)(moved(each, device) for each in value)
     return value
+
+
+def split_experts(fused: Any, names: Experts) -> Any:
+    """A drop-in for a module with fused `gate_up_proj` [experts, 2 x intermediate, hidden]; its children are numbered."""
+    from torch import nn
+
+    hidden, width, device = fused.hidden_dim, fused.intermediate_dim, fused.down_proj.device
+    activation = (fused.act_fn,)  # in a tuple, so that it is no child: those are the experts
+
+    class Split(nn.ModuleList):
+        def forward(self, hidden: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+            return combined_experts(list(self), names, activation[0], hidden, chosen, weights)
+
+    def linears() -> dict[str, nn.Module]:
+        shapes = {names.gate: (hidden, width), names.up: (hidden, width), names.down: (width, hidden)}
+        return {name: nn.Linear(*shape, bias=False, device=device) for name, shape in shapes.items()}
+
+    return Split([nn.ModuleDict(linears()) for _ in range(fused.num_experts)])
+
+
+def combined_experts(
+    experts: list[Any], names: Experts, activation: Any, hidden: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor
+) -> torch.Tensor:
+    """The weighted sum of the chosen experts [tokens, hidden]; `chosen` and `weights` are [tokens, experts a token]."""
+    import torch
+
+    result = torch.zeros_like(hidden)
+    for number, expert in enumerate(experts):
+        token, place = torch.where(chosen == number)
+        if len(token):
+            seen = hidden[token]
+            inner = activation(expert[names.gate](seen)) * expert[names.up](seen)
+            result.index_add_(0, token, (expert[names.down](inner) * weights[token, place, None]).to(result))
+    return result

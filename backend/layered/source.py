@@ -24,6 +24,13 @@ def weight_files(folder: Path) -> list[Path]:
     return [folder / "model.safetensors"]
 
 
+def tokenizer(folder: Path) -> Any:
+    """The model's own, from its files alone."""
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+
+
 class Source:
     """A checkpoint's tensors by name, read one at a time; only headers are read at first, no file stays open.
 

@@ -17,7 +17,6 @@ import pytest
 from backend.domain.jobs.progress import Silent
 from backend.engines.base import Pruning, QuantizeRequest
 from backend.engines.native import quantize
-from backend.evaluate.quality import autoawq
 from backend.evaluate.quality import reference as quality_reference
 from backend.settings import CHECKOUT
 from tests.families import KINDS, logits, tiny
@@ -95,8 +94,8 @@ def reference(out: Path) -> Any:
     import torch
     from transformers import AutoModelForCausalLM
 
-    if autoawq.is_gemm(out):
-        packed = autoawq.Gemm(out)
+    if quality_reference.is_gemm(out):
+        packed = quality_reference.Gemm(out)
         return quality_reference.whole(out, dict(packed.read(packed.plain())))
     if json.loads((out / "config.json").read_text()).get("quantization_config"):
         return quality_reference.load(out)

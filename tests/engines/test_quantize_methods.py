@@ -12,8 +12,8 @@ from backend.domain.jobs.progress import Silent
 from backend.engines.base import Pruning, QuantizeRequest, QuantizeResult
 from backend.engines.native import quantize
 from backend.engines.native.methods import pipelines
-from backend.evaluate.quality.autoawq import dequantized
 from backend.evaluate.quality.quality import score
+from backend.evaluate.quality.reference import dequantized
 from tests.tiny import TEXT, tiny_llama
 
 GROUPS: dict[str, Any] = {"bits": 4, "group_size": 32, "symmetric": False}
@@ -168,7 +168,7 @@ def test_the_rounding_of_an_fp8_cache_is_scored(model: Path, tmp_path: Path) -> 
     """E4M3 has three bits of mantissa: half a step is a sixteenth; beyond the largest number values stay there."""
     import torch
 
-    from backend.evaluate.quality import cache as quality_cache
+    from backend.evaluate.quality import reference as quality_cache
 
     run(model, tmp_path / "out", method="kv_cache")
     assert kl(model, tmp_path / "out") > 1e-6

@@ -112,11 +112,11 @@ def need(model: ModelFacts, recipe: Recipe, draft: ModelFacts | None = None) -> 
     busy = job_memory.needed(model, recipe, original) if recipe.step("quantize") or recipe.step("prune") else original
     recovering = recovery.memory_bytes(model, recipe)
     disk += 2 * original_bytes(model) if recovering else 0
-    formulas = {name: _told(recipe)[name] for name in ("weights", "disk", "memory")}
+    formulas = {name: _need_formulas(recipe)[name] for name in ("weights", "disk", "memory")}
     return Need(weights_bytes=weights, disk_bytes=disk, memory_bytes=max(busy, recovering), formulas=formulas)
 
 
-def _told(recipe: Recipe) -> dict[str, str]:
+def _need_formulas(recipe: Recipe) -> dict[str, str]:
     """FORMULAS as far as they depend on the recipe."""
     if recovery.asked(recipe) is None:
         return FORMULAS
@@ -228,14 +228,14 @@ def _cost(context: Context, job: Range | None) -> Range | None:
 def _formulas(facts: Facts, recipe: Recipe) -> dict[str, str]:
     """FORMULAS with the efficiencies that were taken."""
     if facts.device is None:
-        return _told(recipe)
+        return _need_formulas(recipe)
     shares = roofline.efficiency(facts.device)
     of = "of what was measured here" if facts.device.measured else "of the nominal peak, assumed"
     rates = {
         "arithmetic": f"{shares.arithmetic[1]:g} to {shares.arithmetic[0]:g} {of}",
         "bandwidth": f"{shares.bandwidth[1]:g} to {shares.bandwidth[0]:g} {of}",
     }
-    return _told(recipe) | rates
+    return _need_formulas(recipe) | rates
 
 
 def _price(per_hour: float | None, rate: Range | None) -> Range | None:

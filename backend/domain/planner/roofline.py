@@ -16,7 +16,7 @@ from backend.domain.frozen import Frozen
 from backend.domain.machine.device import Device
 from backend.domain.model.facts import ModelFacts
 from backend.domain.model.shapes import sizes
-from backend.domain.needs.serving import Format, format_of, kv_bytes, serving_of, weights
+from backend.domain.needs.serving import format_of, kv_bytes, serving_of, weights
 from backend.domain.recipe.recipe import Recipe, Speculate
 
 End = Literal[0, 1]
@@ -95,12 +95,8 @@ def served(model: ModelFacts, recipe: Recipe, tensor_parallel: int = 1) -> Serve
         layers=model.layers, hidden=model.hidden_size, traffic=read - of_experts, expert_traffic=of_experts,
         experts=(model.experts, model.experts_per_token) if model.experts and model.experts_per_token else None,
         token_flops=2.0 * (parts.active_linears + head), kv_bytes=kv_bytes(model, serving_of(recipe), tensor_parallel),
-        eight_bit=_eight_bit(chosen), bits=chosen.bits if chosen else 16,
+        eight_bit=chosen is not None and chosen.activations, bits=chosen.bits if chosen else 16,
     )  # fmt: skip
-
-
-def _eight_bit(chosen: Format | None) -> bool:
-    return chosen is not None and chosen.activations
 
 
 def _expert_bytes(model: ModelFacts, linears: float) -> float:

@@ -75,7 +75,7 @@ def names(first_line: str) -> list[str]:
 
 def from_table(rows: Iterable[Mapping[str, Any]], columns: Mapping[str, str]) -> bytes:
     """Rows of a table, numbered from 1 without the row of names. Raises InvalidWorkload."""
-    numbered: list[Row] = [(f"Row {n}", {k: v for k, v in row.items() if v is not None and v != ""}) for n, row in _each(rows)]
+    numbered: list[Row] = [(f"Row {n}", {k: v for k, v in row.items() if v not in (None, "")}) for n, row in enumerate(rows, 1)]
     return lines(numbered, columns or _guess({name for _, row in numbered for name in row}))
 
 
@@ -97,7 +97,7 @@ def _rows(content: bytes) -> list[Row]:
     except (ValueError, RecursionError) as error:
         where = f" (line {error.lineno}: {error.msg})" if isinstance(error, json.JSONDecodeError) else ""
         raise InvalidWorkload(f"The workload is not JSON{where}: give a list of objects, or one object a line.") from None
-    return [(f"Entry {number}", row) for number, row in _each(listed)]
+    return [(f"Entry {number}", row) for number, row in enumerate(listed, 1)]
 
 
 def _is_list(content: bytes) -> bool:
@@ -112,8 +112,8 @@ def _own(where: str, row: Any, columns: Mapping[str, str]) -> dict[str, Any]:
     if not isinstance(row, dict):
         raise InvalidWorkload(f"{where} of the workload is not a JSON object: each is an object with its prompt.")
     body = row["body"] if isinstance(row.get("body"), dict) else row
-    said = next((body[name] for name in ("messages", "conversations", "conversation") if body.get(name)), None)
-    own = _spoken(where, said) if said is not None and "prompt" not in columns else _single(where, body, columns)
+    messages = next((body[name] for name in ("messages", "conversations", "conversation") if body.get(name)), None)
+    own = _spoken(where, messages) if messages is not None and "prompt" not in columns else _single(where, body, columns)
     own |= _numbers(where, body, columns)
     return own
 
@@ -133,9 +133,9 @@ def _spoken(where: str, messages: Any) -> dict[str, Any]:
     """The user's turns and the system's words of a conversation."""
     if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
         raise InvalidWorkload(f"{where} of the workload has a conversation that is not a list of messages: correct it.")
-    said = [(str(m.get("role") or m.get("from") or ""), _text(where, m.get("content", m.get("value")))) for m in messages]
-    turns = [text for who, text in said if SPEAKERS.get(who) == "user" and text]
-    system = "\n".join(text for who, text in said if who in {"system", "developer"})
+    spoken = [(str(m.get("role") or m.get("from") or ""), _text(where, m.get("content", m.get("value")))) for m in messages]
+    turns = [text for who, text in spoken if SPEAKERS.get(who) == "user" and text]
+    system = "\n".join(text for who, text in spoken if who in {"system", "developer"})
     if not turns:
         raise InvalidWorkload(f"{where} of the workload has a conversation in which no user speaks: take it out.")
     if len(turns) == 1 and not system:
@@ -195,7 +195,3 @@ def _guess(names: set[str]) -> dict[str, str]:
             f"None of the columns ({shown}) is known as the prompt: name it with {{}}, as prompt=COLUMN.", "columns"
         )
     return {"prompt": found} if found else {}
-
-
-def _each(rows: Iterable[Any]) -> list[tuple[int, Any]]:
-    return list(enumerate(rows, 1))

@@ -109,7 +109,7 @@ def _fitted(name: str, kind: Kind, context: int | None) -> Kind:
 
 def _questions(kind: Kind, chance: random.Random, count: Count) -> list[dict[str, Any]]:
     events = [passages.event(chance) for _ in range(kind.prompts)]
-    heads = [f"Read the passage and answer the question.\n\n{told}" for told, _ in events]
+    heads = [f"Read the passage and answer the question.\n\n{sentence}" for sentence, _ in events]
     tails = [f"\n\nQuestion: {asked}\nAnswer:" for _, asked in events]
     return _rows(kind, _fill(heads, tails, lengths(kind, chance), chance, count))
 

@@ -45,9 +45,9 @@ def name(chance: random.Random) -> str:
 def event(chance: random.Random) -> tuple[str, str]:
     """A sentence that tells an invented event, and a question it answers."""
     place, body, act, thing = name(chance), chance.choice(_BODIES), chance.choice(_ACTS), chance.choice(_THINGS)
-    told = f"In {chance.randint(1850, 2020)} the {body} of {place} {act} {thing} {chance.choice(_REASONS)}."
-    asked = f"In which year did the {body} of {place} deal with {thing}, and what is said about the circumstances?"
-    return told, asked
+    sentence = f"In {chance.randint(1850, 2020)} the {body} of {place} {act} {thing} {chance.choice(_REASONS)}."
+    question = f"In which year did the {body} of {place} deal with {thing}, and what is said about the circumstances?"
+    return sentence, question
 
 
 def sentences(chance: random.Random) -> Iterator[str]:
@@ -59,9 +59,9 @@ def sentences(chance: random.Random) -> Iterator[str]:
 
 
 def _remark(chance: random.Random) -> str:
-    who, said = chance.choice(_PEOPLE), f"{chance.choice(_VERBS)} {chance.choice(_CLAIMS)}"
+    who, claim = chance.choice(_PEOPLE), f"{chance.choice(_VERBS)} {chance.choice(_CLAIMS)}"
     more = f", and {chance.choice(_PEOPLE)} {chance.choice(_VERBS)} {chance.choice(_CLAIMS)}" if chance.random() < 0.5 else ""
-    return f"{who.capitalize()} of {name(chance)} {said}{more}."
+    return f"{who.capitalize()} of {name(chance)} {claim}{more}."
 
 
 def functions(chance: random.Random) -> Iterator[str]:

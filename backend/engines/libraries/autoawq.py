@@ -13,6 +13,7 @@ from backend.domain.errors import ImpossibleStack
 from backend.domain.jobs.progress import Progress
 from backend.engines.base import QuantizeRequest, QuantizeResult
 from backend.engines.libraries import common
+from backend.layered import source
 
 if TYPE_CHECKING:
     import torch
@@ -38,7 +39,6 @@ def quantize(request: QuantizeRequest, progress: Progress) -> QuantizeResult:
 
 def _load(request: QuantizeRequest) -> tuple[Any, Any]:
     import torch
-    from transformers import AutoTokenizer
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # its author's farewell, which the builder tells in words
@@ -50,7 +50,7 @@ def _load(request: QuantizeRequest) -> tuple[Any, Any]:
     except TypeError as error:
         raise ImpossibleStack(f"AutoAWQ does not know this family ({error}): use the native engine or llm-compressor.") from None
     common.check_finite(wrapped.model)
-    return wrapped, AutoTokenizer.from_pretrained(request.model_dir, local_files_only=True, trust_remote_code=False)
+    return wrapped, source.tokenizer(request.model_dir)
 
 
 def _quantize(wrapped: Any, tokenizer: Any, request: QuantizeRequest, tokens: torch.Tensor, progress: Progress) -> None:

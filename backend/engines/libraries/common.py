@@ -6,8 +6,6 @@ Knows no library but torch and transformers, and no algorithm.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +14,12 @@ from backend.domain.jobs.progress import Progress
 from backend.engines.base import QuantizeRequest, QuantizeResult
 from backend.engines.native import calibration
 from backend.engines.native.files import checkpoint
+from backend.engines.native.files.resume import versions
 from backend.layered.source import weight_files
 
 if TYPE_CHECKING:
     import torch
 
-VERSIONS = ("torch", "transformers", "compressed-tensors", "safetensors")
 PROBED = 512
 """Tokens of the first calibration sequence on which layers are compared."""
 
@@ -33,14 +31,8 @@ def begin(request: QuantizeRequest, progress: Progress) -> torch.Tensor:
     """
     if request.pruning is not None and request.method is not None:
         raise ImpossibleStack("The library engines prune or quantize, not both: use the native engine, or one of the steps.")
-    config = json.loads((request.model_dir / "config.json").read_bytes())
-    if config.get("quantization_config"):
-        raise ImpossibleStack("The model is already quantized: start from its 16-bit original.")
-    tokens = calibration.sample_tokens(
-        request.model_dir, request.calibration_texts, request.samples, request.length, request.seed
-    )
-    if len(tokens) < request.samples:
-        progress.warn(f"The calibration text gives {len(tokens)} sequences, fewer than {request.samples}.")
+    checkpoint.check_plain(request.model_dir)
+    tokens = calibration.drawn(request, request.samples, progress)
     checkpoint.fresh(request.out_dir)
     progress.phase("load", "Loading the model", weight=0.2)
     return tokens
@@ -72,19 +64,17 @@ class LayerErrors:
     """
 
     def __init__(self, model: Any, tokens: torch.Tensor) -> None:
+        import torch
+
         self.seen: list[tuple[str, tuple[Any, ...], dict[str, Any], Any]] = []
         hooks = [layer.register_forward_hook(self._keep(name), with_kwargs=True) for name, layer in decoder_layers(model)]
+        first = tokens[:1, :PROBED].to(next(model.parameters()).device)
         try:
-            self._run(model, tokens[:1, :PROBED])
+            with torch.inference_mode():
+                model.base_model(first, use_cache=False)
         finally:
             for hook in hooks:
                 hook.remove()
-
-    def _run(self, model: Any, tokens: torch.Tensor) -> None:
-        import torch
-
-        with torch.inference_mode():
-            model.base_model(tokens.to(next(model.parameters()).device), use_cache=False)
 
     def _keep(self, name: str) -> Any:
         def hook(_module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
@@ -94,17 +84,16 @@ class LayerErrors:
 
     def rows(self, model: Any) -> list[dict[str, Any]]:
         """The result's `layers`: `name` of the decoder layer and its `relative_error`."""
-        return list(self._rows(dict(decoder_layers(model))))
-
-    def _rows(self, layers: dict[str, Any]) -> Iterator[dict[str, Any]]:
         import torch
 
+        layers, rows = dict(decoder_layers(model)), []
         for name, args, kwargs, before in self.seen:
             with torch.inference_mode():
                 after = _first(layers[name](*args, **kwargs))
             entered = args[0] if args else kwargs["hidden_states"]
             added = float((before.float() - entered.float()).norm())
-            yield {"name": name, "relative_error": float((after.float() - before.float()).norm()) / max(added, 1e-30)}
+            rows.append({"name": name, "relative_error": float((after.float() - before.float()).norm()) / max(added, 1e-30)})
+        return rows
 
 
 def _first(output: Any) -> Any:
@@ -121,7 +110,7 @@ def finish(
         layers=layers,
         kept_16bit=[{"name": name, "why": "the library leaves it out: it decides every token"} for name in kept],
         calibration=calibration.describe(tokens),
-        versions={name: version(name) for name in (*VERSIONS, *libraries)},
+        versions=versions(*libraries),
         bytes_before=sum(path.stat().st_size for path in weight_files(request.model_dir)),
         bytes_after=sum(path.stat().st_size for path in request.out_dir.glob("*.safetensors")),
     )

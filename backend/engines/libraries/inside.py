@@ -24,7 +24,7 @@ ENGINES = {"llm-compressor": "llm_compressor", "autoawq": "autoawq"}
 """Name in a recipe -> module beside this one."""
 
 
-class Told:
+class LineProgress:
     """A Progress whose every call is a line."""
 
     def __init__(self, sink: IO[str]) -> None:
@@ -55,19 +55,19 @@ class Told:
 
 def main(engine: str) -> int:
     """Exit 0 with a result, 1 with an error's sentence."""
-    told = Told(os.fdopen(os.dup(1), "w"))
+    progress = LineProgress(os.fdopen(os.dup(1), "w"))
     os.dup2(2, 1)
     request = QuantizeRequest.model_validate_json(sys.stdin.readline())
     threading.Thread(target=_outlive_nobody, daemon=True).start()
     try:
         module = importlib.import_module(f"backend.engines.libraries.{ENGINES[engine]}")
-        told.say({"result": module.quantize(request, told).model_dump(mode="json")})
+        progress.say({"result": module.quantize(request, progress).model_dump(mode="json")})
         return 0
     except WhetstoneError as error:
-        told.say({"error": type(error).__name__, "message": str(error)})
+        progress.say({"error": type(error).__name__, "message": str(error)})
     except Exception as error:  # noqa: BLE001 - a library may raise anything; it must become a sentence
         traceback.print_exc()
-        told.say(_sentence(engine, error))
+        progress.say(_sentence(engine, error))
     return 1
 
 

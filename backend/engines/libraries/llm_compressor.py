@@ -12,6 +12,7 @@ from backend.domain.errors import ImpossibleStack
 from backend.domain.jobs.progress import Progress
 from backend.engines.base import Pruning, QuantizeRequest, QuantizeResult
 from backend.engines.libraries import common
+from backend.layered import source
 
 if TYPE_CHECKING:
     import torch
@@ -54,13 +55,13 @@ def _check(request: QuantizeRequest) -> None:
 
 
 def _load(request: QuantizeRequest) -> tuple[Any, Any]:
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(
         request.model_dir, dtype="auto", local_files_only=True, trust_remote_code=False, use_safetensors=True
     ).eval()
     common.check_finite(model)
-    return model, AutoTokenizer.from_pretrained(request.model_dir, local_files_only=True, trust_remote_code=False)
+    return model, source.tokenizer(request.model_dir)
 
 
 def _oneshot(model: Any, tokenizer: Any, request: QuantizeRequest, tokens: torch.Tensor, progress: Progress) -> None:
@@ -129,11 +130,11 @@ class _Watch:
     def over(self, modifier: type[Any]) -> type[Any]:
         passed = self.passed
 
-        def told(self: Any, state: Any, event: Any, modules: Any, **kwargs: Any) -> None:
+        def counting(self: Any, state: Any, event: Any, modules: Any, **kwargs: Any) -> None:
             modifier.on_sequential_epoch_end(self, state, event, modules=modules, **kwargs)
             passed(modules)
 
-        return type(modifier.__name__, (modifier,), {"on_sequential_epoch_end": told, "__module__": __name__})
+        return type(modifier.__name__, (modifier,), {"on_sequential_epoch_end": counting, "__module__": __name__})
 
     def passed(self, modules: Any) -> None:
         """`modules` are those of the part that is done: each layer, or all at once where no data is needed."""

@@ -64,13 +64,13 @@ def _ask(sink: IO[str], request: QuantizeRequest) -> None:
 def _listen(lines: Iterable[str], progress: Progress) -> dict[str, Any] | None:
     """The result's document; None where the lines end without one. Raises the child's error."""
     for line in lines:
-        said = json.loads(line)
-        if "result" in said:
-            result: dict[str, Any] = said["result"]
+        answer = json.loads(line)
+        if "result" in answer:
+            result: dict[str, Any] = answer["result"]
             return result
-        if "error" in said:
-            raise _error(said["error"], said["message"])
-        getattr(progress, said["call"])(*said["args"], **said["data"])
+        if "error" in answer:
+            raise _error(answer["error"], answer["message"])
+        getattr(progress, answer["call"])(*answer["args"], **answer["data"])
     return None
 
 

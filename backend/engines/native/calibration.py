@@ -9,7 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backend.domain.errors import InvalidWorkload
+from backend.domain.jobs.progress import Progress
 from backend.domain.recipe import calibration_text
+from backend.engines.base import QuantizeRequest
+from backend.layered import source
 
 if TYPE_CHECKING:
     import torch
@@ -24,6 +27,14 @@ def sample_tokens(model_dir: Path, texts: Iterable[str], samples: int, length: i
     return windows[order[:samples].sort().values]
 
 
+def drawn(request: QuantizeRequest, samples: int, progress: Progress) -> torch.Tensor:
+    """`sample_tokens` of a request, with a warning where the text gives fewer."""
+    tokens = sample_tokens(request.model_dir, request.calibration_texts, samples, request.length, request.seed)
+    if len(tokens) < samples:
+        progress.warn(f"The calibration text gives {len(tokens)} sequences, fewer than {samples}.")
+    return tokens
+
+
 def spare_tokens(model_dir: Path, texts: Iterable[str], samples: int, length: int, seed: int) -> torch.Tensor:
     """The windows [rest, length] that `sample_tokens` leaves, in random order; possibly none. Raises as it does."""
     windows, order = _shuffled(model_dir, texts, length, seed)
@@ -33,9 +44,8 @@ def spare_tokens(model_dir: Path, texts: Iterable[str], samples: int, length: in
 def _shuffled(model_dir: Path, texts: Iterable[str], length: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
     """All windows [windows, length] of the text, and their numbers in random order [windows]."""
     import torch
-    from transformers import AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(model_dir, local_files_only=True, trust_remote_code=False)
+    tokenizer = source.tokenizer(model_dir)
     end = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
     stream = torch.tensor([token for text in texts for token in [*_encoded(tokenizer, text), *end]], dtype=torch.long)
     windows = len(stream) // length

@@ -6,14 +6,12 @@ serving.
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
-from backend.domain.errors import ImpossibleStack
 from backend.domain.jobs.progress import Progress
 from backend.engines.base import QuantizeRequest, QuantizeResult
 from backend.engines.native import calibration
-from backend.engines.native.files import checkpoint, shards
+from backend.engines.native.files import checkpoint
 from backend.engines.native.files.checkpoint import storage_dtype
 from backend.engines.native.files.resume import State, Work, key_of, versions
 from backend.engines.native.layerwork import LayerWork, planned
@@ -38,9 +36,7 @@ def quantize(request: QuantizeRequest, progress: Progress) -> QuantizeResult:
     ModelDamaged (a shard is missing), InvalidWorkload (text too short), RequestError (`out_dir` not empty); later ModelDamaged
     (a tensor is missing), WorkError (weights or activations that are not finite, the tensor named; memory ran out) and DiskFull.
     """
-    config = json.loads((request.model_dir / "config.json").read_bytes())
-    if config.get("quantization_config"):
-        raise ImpossibleStack("The model is already quantized: start from its 16-bit original.")
+    checkpoint.check_plain(request.model_dir)
     progress.phase("load", "Reading the model's outline", weight=0.1)
     with fast_products(), kept_memory():
         run = _Run(request, progress)
@@ -63,10 +59,7 @@ class _Run:
         self.mix = Mix(request, self.outline, self.plan, self.dtype)
         self.sequential = self.pipeline.sequential or self.mix.sequential
         wanted = min(request.samples, self.pipeline.samples or request.samples)
-        texts, length, seed = request.calibration_texts, request.length, request.seed
-        self.tokens = calibration.sample_tokens(request.model_dir, texts, wanted, length, seed)
-        if len(self.tokens) < wanted:
-            progress.warn(f"The calibration text gives {len(self.tokens)} sequences, fewer than {wanted}.")
+        self.tokens = calibration.drawn(request, wanted, progress)
         self.passes = Passes(self.outline, self.tokens, request.devices, progress.warn, half=True)
 
     def run(self, work: Work) -> QuantizeResult:
@@ -90,17 +83,12 @@ class _Run:
         described = {**self.request.model_dump(exclude={"out_dir", "work_dir"}), "versions": versions()}
         key = key_of({**described, **calibration.describe(self.tokens)}, weight_files(self.request.model_dir))
         shape = (*self.tokens.shape, self.outline.config.get_text_config().hidden_size)
-        state = work.load(key)
-        if state is not None:
-            hidden = Hidden(shape, work.folder, state.done, self.request.spill_bytes)
-            if state.done == self.outline.count or hidden.restore(state.checksum):
-                return state, hidden
-        work.clear()
-        hidden = Hidden(shape, work.folder, 0, self.request.spill_bytes)
-        self.passes.embed(hidden)
-        outside = self.source.read(self.outline.outside_names())
-        shards.write_part(work.part(0), {name: self._as_stored(tensor) for name, tensor in outside}, flush=work.kept)
-        return State(key=key), hidden
+        state, hidden = work.begin(key, shape, self.request.spill_bytes, count=self.outline.count)
+        if not state.done:
+            self.passes.embed(hidden)
+            outside = self.source.read(self.outline.outside_names())
+            checkpoint.write_part(work.part(0), {name: self._as_stored(tensor) for name, tensor in outside}, flush=work.kept)
+        return state, hidden
 
     def _as_stored(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor.to(self.dtype) if tensor.is_floating_point() else tensor
@@ -114,9 +102,9 @@ class _Run:
         tallies = self.passes.through(number, hidden, self._taps, not sequential and not last, self._tick(number, 0.0, share))
         stats = {path: tally.stats(outline.stored_name(number, path)) for path, tally in tallies.items()}
         work_on = LayerWork(outline, number, self.plan, self.pipeline, stats, self.dtype, self.mix.of_layer(number))
-        reports = self.mix.told(number, work_on.run())
+        reports = self.mix.with_precisions(number, work_on.run())
         outline.cache.recording = False
-        shards.write_part(work.part(number + 1), dict(work_on.tensors()), flush=work.kept)
+        checkpoint.write_part(work.part(number + 1), dict(work_on.tensors()), flush=work.kept)
         if sequential and not last:
             work_on.apply()
             self.passes.through(number, hidden, None, True, self._tick(number, 0.75, 0.25))
@@ -147,7 +135,7 @@ class _Run:
     def _finish(self, state: State, work: Work) -> QuantizeResult:
         self.progress.phase("write", "Writing the checkpoint", weight=0.2)
         source, folder = self.request.model_dir, self.request.out_dir
-        after = shards.join(work.parts(self.outline.count), folder)
+        after = checkpoint.join(work.parts(self.outline.count), folder)
         checkpoint.write_companions(source, folder)
         kept = self._kept()
         dtype = str(self.dtype).removeprefix("torch.")

@@ -90,13 +90,13 @@ def _clockwork(run: Run, records: Sequence[RequestRecord], window: tuple[float, 
     if not run.send_lags_s:
         return {}
     lags = sorted(run.send_lags_s)
-    told = {"send_lag_ms_p50": percentile(lags, 50) * 1000, "send_lag_ms_p99": percentile(lags, 99) * 1000}
+    figures = {"send_lag_ms_p50": percentile(lags, 50) * 1000, "send_lag_ms_p99": percentile(lags, 99) * 1000}
     if window is not None:
         length = window[1] - window[0]
         due = sum(window[0] < r.intended <= window[1] and not r.turn for r in records)
         done = sum(window[0] < r.end <= window[1] and r.ok and not r.turn for r in records)
-        told |= {"offered_per_s": due / length, "completed_per_s": done / length}
-    return {**told, "waited": run.waited}
+        figures |= {"offered_per_s": due / length, "completed_per_s": done / length}
+    return {**figures, "waited": run.waited}
 
 
 def _underloaded(

@@ -1,11 +1,13 @@
-"""HTTP/1.1 framing (RFC 9112): tells when a response has ended, and what its body is. Knows nothing of sockets or SSE.
+"""HTTP/1.1 framing (RFC 9112) and server-sent events (WHATWG HTML, section 9.2.6): when a response ends, and what its body is.
 
-`Framing` runs inside the measurement, so it only counts bytes; `body_segments` reads the kept bytes afterwards.
+`Framing` runs inside the measurement, so it only counts bytes; `body_segments` and `events` read the kept bytes afterwards. Knows
+nothing of sockets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 HEAD_LIMIT = 65536
@@ -168,3 +170,26 @@ def _short(pending: bytes) -> bytes:
     if len(pending) > HEAD_LIMIT:
         raise Malformed("a chunk-size line or trailer never ends")
     return pending
+
+
+_LINE = re.compile(rb"\r\n|\n|\r")
+
+
+def events(body: bytes) -> Iterator[tuple[bytes, int]]:
+    """(data, end) of each complete event that has data; `end` is the offset in `body` after its closing blank line.
+
+    Comments and other fields are passed over. An event that the body ends in the middle of is not given, as the standard
+    says, but for a final `data:` line that lacks only its blank line.
+    """
+    data: list[bytes] = []
+    start = 0
+    for line_end in _LINE.finditer(body):
+        line = body[start : line_end.start()]
+        start = line_end.end()
+        if line.startswith(b"data:"):
+            data.append(line[6:] if line[5:6] == b" " else line[5:])
+        elif not line and data:
+            yield b"\n".join(data), start
+            data = []
+    if data:
+        yield b"\n".join(data), len(body)

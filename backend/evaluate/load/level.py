@@ -19,10 +19,9 @@ from time import perf_counter
 from backend import files
 from backend.domain.errors import WorkError
 from backend.domain.load.records import LoadPlan
-from backend.evaluate.load.payload import Payloads
+from backend.evaluate.load.payload import Payloads, Talk
 from backend.evaluate.load.reader import Reader
 from backend.evaluate.load.stream import Exchange, Peer, Stream
-from backend.evaluate.load.talk import Talk
 
 TICK_S = 0.02
 LIVE_S = 1.0

@@ -14,8 +14,7 @@ from itertools import accumulate
 from typing import Any
 
 from backend.domain.load.records import RequestRecord, UsageRung
-from backend.evaluate.load import sse
-from backend.evaluate.load.framing import Head, Malformed, body_segments, read_head
+from backend.evaluate.load.framing import Head, Malformed, body_segments, events, read_head
 from backend.evaluate.load.stream import Exchange
 
 ERROR_LENGTH = 300
@@ -106,7 +105,7 @@ def _read(exchange: Exchange, answer: _Answer) -> None:
 
 
 def _take_events(wire: Wire, answer: _Answer) -> None:
-    for data, end in sse.events(wire.body):
+    for data, end in events(wire.body):
         if data.strip() == b"[DONE]":
             answer.done = True
             return

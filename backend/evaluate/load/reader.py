@@ -69,13 +69,13 @@ def words(raw: bytes) -> str:
 def main() -> None:
     with suppress(OSError, AttributeError):
         os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))  # the loop's own priority is for the loop alone
-    asked, told = sys.stdin.buffer, sys.stdout.buffer
-    told.write(READY)
-    told.flush()
-    while len(size := asked.read(SIZE)) == SIZE:
-        answer = json.dumps(words(asked.read(int.from_bytes(size)))).encode()
-        told.write(len(answer).to_bytes(SIZE) + answer)
-        told.flush()
+    source, sink = sys.stdin.buffer, sys.stdout.buffer
+    sink.write(READY)
+    sink.flush()
+    while len(size := source.read(SIZE)) == SIZE:
+        answer = json.dumps(words(source.read(int.from_bytes(size)))).encode()
+        sink.write(len(answer).to_bytes(SIZE) + answer)
+        sink.flush()
 
 
 if __name__ == "__main__":

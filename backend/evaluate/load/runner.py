@@ -95,15 +95,15 @@ def _run(folder: Path, python: str, on_live: OnLive | None) -> int:
 
 
 def _follow(process: subprocess.Popen[bytes], live: Path, on_live: OnLive | None) -> int:
-    told: dict[str, Any] | None = None
+    latest: dict[str, Any] | None = None
     while True:
         try:
             code = process.wait(POLL_S)
         except subprocess.TimeoutExpired:
             code = None
         counts = _counts(live) if on_live else None
-        if on_live and counts is not None and counts != told:
-            told = counts
+        if on_live and counts is not None and counts != latest:
+            latest = counts
             on_live(counts)
         if code is not None:
             return code

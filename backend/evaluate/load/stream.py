@@ -14,7 +14,7 @@ from typing import Protocol, cast
 
 from backend.endpoint import reason
 from backend.evaluate.load.framing import Framing, Head, Malformed
-from backend.evaluate.load.talk import Talk
+from backend.evaluate.load.payload import Talk
 
 PAUSE_S = 0.05
 """After a failed request, so that a dead server is not hammered in a tight loop. Outside every latency."""

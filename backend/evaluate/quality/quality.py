@@ -11,12 +11,14 @@ import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backend.domain.errors import InvalidModel, InvalidWorkload, WorkError
 from backend.domain.jobs.progress import Progress
-from backend.domain.maths.student_t import quantile
+from backend.domain.maths.intervals import mean_ci95
 from backend.evaluate.quality.states import HERE, Model, Place, method, opened
+from backend.layered import source
 from backend.layered.passes import memory_errors
 from backend.layered.products import fast_products
 
@@ -81,21 +83,15 @@ def window_tokens(model_dir: Path, text: str, length: int, count: int | None) ->
 
 def tokenize(model_dir: Path, texts: Sequence[str]) -> list[list[int]]:
     """Token ids of each text by the model's own tokenizer, without special tokens."""
-    from transformers import AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(model_dir, local_files_only=True, trust_remote_code=False)
+    tokenizer = source.tokenizer(model_dir)
     return [list(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]) for text in texts]
 
 
+@memory_errors()
 def window_rows(
     original_dir: Path, candidate_dir: Path, tokens: torch.Tensor, progress: Progress, place: Place = HERE
 ) -> list[Row]:
     """Of each window of `tokens` [windows, length]. Raises what `score` raises."""
-    with memory_errors():
-        return _window_rows(original_dir, candidate_dir, tokens, progress, place)
-
-
-def _window_rows(original_dir: Path, candidate_dir: Path, tokens: torch.Tensor, progress: Progress, place: Place) -> list[Row]:
     original = opened(original_dir, place, progress.warn)
     same = candidate_dir.resolve() == original_dir.resolve()
     candidate = original if same else opened(candidate_dir, place, progress.warn)
@@ -157,29 +153,15 @@ def _summary(rows: list[Row], tokens: torch.Tensor, scored: str) -> dict[str, An
     if not all(math.isfinite(value) for row in rows for value in row) or max(*before, *after) > MAX_LOSS:
         raise WorkError("The model's output is not finite on the held-out text: the weights are damaged, make it again.")
     return {
-        "perplexity_original": math.exp(_mean(before)),
-        "perplexity": math.exp(_mean(after)),
-        "kl_mean": _mean(kl),
-        "kl_ci95": t_interval(kl),
-        "greedy_match": _mean(match),
+        "perplexity_original": math.exp(fmean(before)),
+        "perplexity": math.exp(fmean(after)),
+        "kl_mean": fmean(kl),
+        "kl_ci95": mean_ci95(kl),
+        "greedy_match": fmean(match),
         "scored": scored,
         "windows": len(rows),
         "tokens": tokens.numel(),
     }
-
-
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)
-
-
-def t_interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """95 % confidence interval of the mean by Student's t; None for fewer than two values."""
-    if len(values) < 2:
-        return None
-    mean = _mean(values)
-    variance = math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
-    half = quantile(0.975, len(values) - 1) * math.sqrt(variance / len(values))
-    return mean - half, mean + half
 
 
 def greedy_match(baseline: Sequence[Sequence[Any]], variant: Sequence[Sequence[Any]]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from backend.domain.errors import ImpossibleStack, ModelDamaged
-from backend.evaluate.quality import autoawq, cache, reference
+from backend.evaluate.quality import reference
 from backend.layered.hidden import SPILL_BYTES, Hidden
 from backend.layered.outline import Outline
 from backend.layered.passes import Passes, out_of_memory
@@ -92,8 +92,8 @@ def _source(folder: Path) -> Source | None:
     """The checkpoint by the names of a plain one; None for a format that only transformers reads."""
     if method(folder) == reference.METHOD:
         return reference.Dequantized(folder)
-    if autoawq.is_gemm(folder):
-        return autoawq.Gemm(folder)
+    if reference.is_gemm(folder):
+        return reference.Gemm(folder)
     return Source(folder) if method(folder) is None else None
 
 
@@ -101,7 +101,7 @@ class Streamed:
     """One layer at a time; the hidden states between two layers are in memory, or on disk where they are large."""
 
     def __init__(self, source: Source, place: Place, warn: Callable[[str], None]) -> None:
-        self.cache = cache.rounding_cache()
+        self.cache = reference.rounding_cache()
         self.outline = Outline(source, self.cache)
         self.source, self.place, self.warn = source, place, warn
         self.layers = self.outline.count + 1
@@ -160,8 +160,8 @@ class Whole:
         logging.disable_progress_bar()
         if method(folder) == reference.METHOD:
             self.model = reference.load(folder)
-        elif autoawq.is_gemm(folder):
-            source = autoawq.Gemm(folder)
+        elif reference.is_gemm(folder):
+            source = reference.Gemm(folder)
             self.model = reference.whole(folder, dict(source.read(source.plain())))
         else:
             self.model = AutoModelForCausalLM.from_pretrained(

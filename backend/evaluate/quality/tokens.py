@@ -10,6 +10,7 @@ from typing import Any
 
 from backend.domain.errors import EndpointUnreachable
 from backend.endpoint import completion
+from backend.layered import source
 
 PROBE = "def f(x):\n\treturn x ** 2  # Café, naïve; 3,141.59 Ελληνικά 東京 🙂"
 """Code, digits and several scripts: a vocabulary that gives all of it back under the same ids is the same in use."""
@@ -31,9 +32,7 @@ def unfit(url: str, model: str, tokenizer: Path, bearer_env: str | None = None) 
 
 def _tokens(tokenizer: Path) -> tuple[list[int], str]:
     """The probe's ids, and the text that they are."""
-    from transformers import AutoTokenizer
-
-    loaded = AutoTokenizer.from_pretrained(tokenizer, local_files_only=True, trust_remote_code=False)
+    loaded = source.tokenizer(tokenizer)
     ids = list(loaded(PROBE, add_special_tokens=False, verbose=False)["input_ids"])
     return ids, str(loaded.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False))
 
@@ -42,11 +41,11 @@ def _differs(answer: dict[str, Any], count: int, text: str) -> str | None:
     """`count` tokens were sent, and one was to be added."""
     try:
         (choice,) = answer["choices"]
-        echoed, told = str(choice["text"]), list(choice["logprobs"]["token_logprobs"])
+        echoed, scored = str(choice["text"]), list(choice["logprobs"]["token_logprobs"])
     except (KeyError, TypeError, ValueError):
         return "it does not echo the log-probabilities of a prompt, which scoring reads."
     if not echoed.startswith(text):
         return "it reads token ids as another text than the tokenizers that are here."
-    if not count <= len(told) <= count + 1:
-        return f"it echoes {len(told)} log-probabilities where {count} tokens were sent."
+    if not count <= len(scored) <= count + 1:
+        return f"it echoes {len(scored)} log-probabilities where {count} tokens were sent."
     return None

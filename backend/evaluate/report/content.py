@@ -1,40 +1,74 @@
-"""What the report says, as plain data for its template: verdicts, charts, tables, facts, downloads. No HTML, no files."""
+"""What the report says, as plain data for its template: verdicts, charts, tables, facts, downloads. No HTML, no files.
+
+A figure is embedded once, in the colours of the light theme; the script turns them into those of the dark one by `palette`, which
+halves the file.
+"""
 
 from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from backend.domain.evaluation import energy
-from backend.domain.evaluation.document import Evaluation
-from backend.domain.imported.result import definition_rows, figure_rows
+from backend.domain.evaluation.document import Comparison, Evaluation, VariantResult
+from backend.domain.figures import factor_and_bounds, figure
+from backend.domain.imported.result import NO_TEST, TITLES, ImportedResult, definition_rows, figure_rows
+from backend.domain.load.load import Load
 from backend.domain.machine.lines import hardware_line
+from backend.domain.maths.intervals import wilson
 from backend.domain.what_if.costs import as_asked
-from backend.evaluate.report import more, tables
-from backend.evaluate.report.draw import Draw, Plot, one, palette, table
+from backend.evaluate.report import tables
 from backend.evaluate.report.facts import facts, moment, variant_facts
-from backend.evaluate.report.verdicts import cards, headline
+from backend.evaluate.report.tables import table
 from backend.present.charts import evaluation as charts
-from backend.present.report import Extras
+from backend.present.charts import imported as charts_imported
+from backend.present.charts import requests, spread
+from backend.present.charts.parts import provenance
+from backend.present.charts.theme import COLOURS, Figure, Theme, pale
+from backend.present.report import Changed, Extras, Requests, Run, Within
 from backend.present.tables import tasks
+from backend.present.tables.evaluation import Row
 from backend.present.words import costs as cost_words
 from backend.present.words import search
+from backend.present.words.differences import differences
+from backend.present.words.measured import quality_cost, throughput
+from backend.present.words.verdicts import verdicts
 
 REPORT_PERCENTILES = ("p50", "p90", "p99")
 THROUGHPUTS = ("output_tokens_per_s", "output_tokens_per_s_per_request")
 PRICES = ("per_million_input", "per_million_output")
+BASELINE_TILE = {"kind": "plain", "mark": "", "factor": "", "detail": ""}
+MARKS = {"better": ("better", "▲"), "worse": ("worse", "▼"), "same": ("even", "="), "undecided": ("none", "")}
+NO_REQUESTS = "Single requests were not kept with this report: the studio's page of the evaluation has them where they are."
+Draw = Callable[[Theme], Figure]
+
+
+class Plot(NamedTuple):
+    """`choices`: what a reader can choose (a percentile, a load, or `any` alone) -> words and figure."""
+
+    title: str
+    choices: dict[str, dict[str, Any]]
+
+
+PROVENANCE = "\x1f"
+"""At the end of a hover text stands for the provenance of the whole chart, which the script puts there."""
 
 
 def content(evaluation: Evaluation, extras: Extras) -> dict[str, Any]:
     """Everything that the template names, at the price of the what-if. The document as JSON stays the stored one."""
-    told = _encoded(evaluation.model_dump_json())
+    document = _encoded(evaluation.model_dump_json())
     price_basis = cost_words.hour_words(evaluation, extras.what_if)
     evaluation = as_asked(evaluation, extras.what_if)
-    shown, at_load, beside = _charts(evaluation), _requests(evaluation, extras), more.imported_plots(evaluation, extras.imported)
-    rows = tables.found(evaluation)
-    costs, goodput = more.costs(evaluation, extras), more.goodput(evaluation, extras)
+    shown, at_load, beside = (
+        _charts(evaluation),
+        request_plots(evaluation, extras.requests),
+        imported_plots(evaluation, extras.imported),
+    )
+    rows = tables.rows_by_table(evaluation)
+    costed, within = costs(evaluation, extras), goodput(evaluation, extras)
     return {
         "title": headline(evaluation),
         "measured_at": moment(evaluation.measured_at),
@@ -47,13 +81,13 @@ def content(evaluation: Evaluation, extras: Extras) -> dict[str, Any]:
         "sections": _sections(shown),
         "request_plots": _listed(at_load),
         "loads": [load.words for load in extras.requests.loads] if extras.requests else [],
-        "no_requests": more.NO_REQUESTS,
-        "answers": more.answers(extras.requests),
-        "costs": costs,
-        "goodput": goodput,
-        "imported": more.imported(extras.imported),
+        "no_requests": NO_REQUESTS,
+        "answers": answers(extras.requests),
+        "costs": costed,
+        "goodput": within,
+        "imported": imported(extras.imported),
         "imported_plots": _listed(beside),
-        "charts": {name: plot.embedded() for name, plot in {**shown, **at_load, **beside}.items()},
+        "charts": {name: plot._asdict() for name, plot in {**shown, **at_load, **beside}.items()},
         "palette": palette(),
         "tables": {name: table(listed) for name, listed in rows.items()},
         "tasks": tasks.basis(evaluation),
@@ -63,22 +97,22 @@ def content(evaluation: Evaluation, extras: Extras) -> dict[str, Any]:
         "options": evaluation.options,
         "facts": facts(evaluation),
         "variants": [variant_facts(result) for result in evaluation.variants],
-        "json_data": told,
+        "json_data": document,
         "csv_data": _encoded(charts.csv(evaluation)),
-        "figures_data": _encoded(_figures(extras, {"costs": costs["rows"], "goodput": goodput["rows"]})),
+        "figures_data": _encoded(_figures(extras, {"costs": costed["rows"], "goodput": within["rows"]})),
     }
 
 
 def _figures(extras: Extras, rows: dict[str, Any]) -> str:
     """What the report shows that is not in the evaluation document: the what-if, changed answers, other tools."""
     answers = extras.requests.changed if extras.requests else {}
-    told = {
+    document = {
         "what_if": extras.what_if.model_dump(mode="json"),
         **rows,
         "answers": {name: each.model_dump(mode="json") for name, each in answers.items()},
         "imported": {"figures": figure_rows(extras.imported), "definitions": definition_rows(extras.imported)},
     }
-    return json.dumps(told)
+    return json.dumps(document)
 
 
 def _encoded(document: str) -> str:
@@ -94,10 +128,6 @@ def _charts(evaluation: Evaluation) -> dict[str, Plot]:
     found["pareto"] = _single(partial(charts.pareto, evaluation))
     found["quality_speed"] = _single(partial(charts.quality_speed, evaluation, None))
     return found
-
-
-def _requests(evaluation: Evaluation, extras: Extras) -> dict[str, Plot]:
-    return more.request_plots(evaluation, extras.requests)
 
 
 def _latency(evaluation: Evaluation, metric: str) -> Plot:
@@ -126,3 +156,193 @@ def _section(anchor: str, title: str, names: tuple[str, ...], drawn: dict[str, P
 def _listed(plots: dict[str, Plot]) -> list[dict[str, str]]:
     """Name, title and words of each, as the page has them before its script runs."""
     return [{"name": name, "title": plot.title, "alt": next(iter(plot.choices.values()))["alt"]} for name, plot in plots.items()]
+
+
+def costs(evaluation: Evaluation, extras: Extras) -> dict[str, Any]:
+    """The what-if: a row a variant, and the sentences that it rests on."""
+    rows = cost_words.rows(evaluation, extras.what_if)
+    return {"rows": rows, "table": table(rows), "basis": cost_words.basis(evaluation, extras.what_if)}
+
+
+def goodput(evaluation: Evaluation, extras: Extras) -> dict[str, Any]:
+    """Requests a second of which every latency was within the limits, a row a variant and level; empty without limits."""
+    durations = {(r.name, level.load): level.duration_s for r in evaluation.variants for level in r.levels}
+    rows = [_goodput(each, durations[each.variant, each.load]) for each in extras.goodput if each.of]
+    named = (("ttft_ms", "time to first token"), ("tpot_ms", "inter-token latency"), ("client_latency_ms", "client latency"))
+    limits = extras.what_if.request_limits
+    words = [f"{name} at most {figure(limits[metric])} ms" for metric, name in named if metric in limits]
+    return {"rows": rows, "table": table(rows), "limits": " and ".join(words)}
+
+
+def _goodput(found: Within, duration_s: float) -> Row:
+    low, high = wilson(found.within, found.of)
+    return {
+        "Variant": found.variant,
+        "Concurrency": found.load.cell,
+        "Goodput (requests/s)": found.within / duration_s if duration_s > 0 else None,
+        "All requests/s": found.of / duration_s if duration_s > 0 else None,
+        "Within the limits": f"{found.within / found.of:.1%}",
+        "95% interval": f"{low:.1%} to {high:.1%}",
+    }
+
+
+def request_plots(evaluation: Evaluation, found: Requests | None) -> dict[str, Plot]:
+    """Distributions with a choice of load, then a run on the clock a variant."""
+    if found is None:
+        return {}
+    where = provenance(evaluation)
+    plots: dict[str, Plot] = {}
+    for metric, title in spread.TITLES.items():
+        choices = {
+            load.words: one(partial(spread.distribution, metric, load.words, load.spreads.get(metric, {}), where))
+            for load in found.loads
+        }
+        plots[f"spread_{metric}"] = Plot(f"{title} of every request (ms)", choices)
+    for number, (name, run) in enumerate(found.runs.items()):
+        draw: Draw = partial(_timeline, name, found.at, run, where)
+        plots[f"run_{number}"] = Plot(f"{name} at {found.at}: {_shown(run)}", {"any": one(draw)})
+    return plots
+
+
+def _shown(run: Run) -> str:
+    """Which of its requests are drawn."""
+    drawn = len(run.records)
+    if drawn == run.requests:
+        return f"all {drawn} requests of the first repeat"
+    of_streams = f" on {run.shown_streams} of {run.streams} streams" if run.shown_streams < run.streams else ""
+    return f"a sample, {drawn} of {run.requests:,} requests of the first repeat{of_streams}"
+
+
+def _timeline(name: str, at: str, run: Run, where: str, theme: Theme) -> Figure:
+    """The steady window is that of all requests, also where some are drawn."""
+    drawn = requests.timeline(name, at, run.records, where, theme)
+    sent = [record.sent for record in run.records if record.sent is not None]
+    if not drawn["data"] or run.window is None or len(run.records) == run.requests:
+        return drawn
+    line = {"type": "line", "yref": "paper", "y0": 0, "y1": 1, "line": {"color": COLOURS[theme].muted, "dash": "dot", "width": 1}}
+    shapes = [{**line, "x0": moment - min(sent), "x1": moment - min(sent)} for moment in run.window]
+    return {**drawn, "layout": {**drawn["layout"], "shapes": shapes}}
+
+
+def answers(found: Requests | None) -> list[dict[str, Any]]:
+    """A variant, how many of its answers have the baseline's words, and the most different ones side by side."""
+    return [_changed(name, each) for name, each in found.changed.items()] if found else []
+
+
+def _changed(name: str, found: Changed) -> dict[str, Any]:
+    pairs = []
+    for pair in found.most:
+        if pair.token_f1 < 1:
+            sides = differences(pair.baseline, pair.variant)
+            where = {"prompt": pair.prompt, "repeat": pair.block + 1, "f1": figure(pair.token_f1)}
+            pairs.append({**where, "sides": [[(piece.text, piece.differs) for piece in side] for side in sides]})
+    return {"name": name, "said": f"{found.same} of {found.compared} answers have the same words.", "pairs": pairs}
+
+
+def imported(results: Sequence[ImportedResult]) -> dict[str, Any] | None:
+    """Provenance, figures and definitions of other tools' results; None without any."""
+    if not results:
+        return None
+    return {
+        "lines": [f"{each.name}: {each.provenance}, {each.measured_at or 'moment not recorded'}." for each in results],
+        "notes": [NO_TEST, "What a file does not hold is left empty.", *(note for each in results for note in each.notes)],
+        "figures": table(figure_rows(results), "Result"),
+        "definitions": table(definition_rows(results), "Tool"),
+    }
+
+
+def imported_plots(evaluation: Evaluation, results: Sequence[ImportedResult]) -> dict[str, Plot]:
+    """Ours and theirs on one chart a metric."""
+    if not results:
+        return {}
+    return {
+        f"imported_{metric}": Plot(
+            TITLES[metric] + (" p50 (ms)" if metric.endswith("_ms") else ", all streams"),
+            {"any": one(partial(charts_imported.beside, evaluation, results, metric))},
+        )
+        for metric in charts_imported.SHOWN
+    }
+
+
+def one(draw: Draw) -> dict[str, Any]:
+    """One choice of a chart."""
+    light = draw("light")
+    return {"alt": charts.alt(light), "figure": _short(light)}
+
+
+def _short(drawn: Figure) -> Figure:
+    """Without the same provenance at every mark; it stands once in the layout."""
+    end = f"<br>{drawn['layout'].get('meta', {}).get('provenance', '')}"
+    return {**drawn, "data": [_shortened(trace, end) for trace in drawn["data"]]}
+
+
+def _shortened(trace: dict[str, Any], end: str) -> dict[str, Any]:
+    hover = trace.get("hovertext")
+    if not isinstance(hover, list):
+        return trace
+    return {**trace, "hovertext": [text.removesuffix(end) + PROVENANCE * text.endswith(end) for text in hover]}
+
+
+def palette() -> dict[str, str]:
+    """Colour of the light theme -> that of the dark one, for every colour that a chart uses."""
+    light, dark = COLOURS["light"], COLOURS["dark"]
+    pairs = [(light.ink, dark.ink), (light.muted, dark.muted), (light.grid, dark.grid), (light.panel, dark.panel)]
+    series = list(zip(light.series, dark.series, strict=True))
+    return dict([*pairs, *series, *((pale(a), pale(b)) for a, b in [*pairs, *series])])
+
+
+def headline(evaluation: Evaluation) -> str:
+    """The page's title: who was measured against whom."""
+    names = [result.name for result in evaluation.variants]
+    if len(names) < 2:
+        return f"{names[0]}, measured" if names else "An empty evaluation"
+    *most, last = names[1:]
+    return f"{', '.join(most)} and {last} against {names[0]}" if most else f"{last} against {names[0]}"
+
+
+def cards(evaluation: Evaluation) -> list[dict[str, Any]]:
+    """One a variant, the baseline first with its own figures."""
+    sentences: dict[str, list[str]] = {}
+    for verdict in verdicts(evaluation):
+        sentences.setdefault(verdict.variant, []).append(verdict.text)
+    rows: dict[str, dict[Load, Comparison]] = {}
+    for row in evaluation.comparison:
+        if row.metric.startswith("output_tokens_per_s"):
+            rows.setdefault(row.variant, {})[row.load] = row
+    return [
+        _card(index, result, rows.get(result.name, {}), sentences.get(result.name, []))
+        for index, result in enumerate(evaluation.variants)
+    ]
+
+
+def _card(index: int, result: VariantResult, rows: dict[Load, Comparison], sentences: list[str]) -> dict[str, Any]:
+    tiles = [
+        {
+            "level": level.load.words,
+            "throughput": throughput(level),
+            **(_tile(rows[level.load]) if level.load in rows else BASELINE_TILE),
+        }
+        for level in result.levels
+    ]
+    return {
+        "name": result.name,
+        "index": index,
+        "is_baseline": index == 0,
+        "quality": quality_cost(result.quality),
+        "tiles": tiles,
+        "sentences": sentences,
+    }
+
+
+def _tile(row: Comparison) -> dict[str, str]:
+    """`mark` says in a shape what the colour says: up, down, no difference, or no verdict."""
+    if row.ratio is None or row.outcome == "not_comparable":
+        return {"kind": "none", "mark": "", "factor": "–", "detail": "not comparable" if row.ratio else "no verdict"}
+    factor, bounds = factor_and_bounds(row.ratio, row.ci95)
+    detail = f"95% {bounds}" if bounds else ""
+    if row.outcome == "same":
+        detail = f"no significant difference, {detail}"
+    elif row.why is not None:
+        detail = f"no verdict, {detail}".removesuffix(", ")
+    kind, mark = MARKS[row.outcome]
+    return {"kind": kind, "mark": mark, "factor": factor.replace("x", "×"), "detail": detail}

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from backend.domain.evaluation import energy
 from backend.domain.evaluation.document import Evaluation, Level, Quality, VariantResult
 from backend.domain.evaluation.soundness import reasons, valid
-from backend.domain.figures import factor_and_bounds, share, times
-from backend.evaluate.report.draw import table
+from backend.domain.figures import factor_and_bounds, figure, share, times
 from backend.present.tables import tasks
 from backend.present.tables.evaluation import (
     MORE_COLUMNS,
     MORE_PRICE_COLUMNS,
     PRICE_COLUMNS,
     THROUGHPUT_COLUMNS,
+    Cell,
     Columns,
     Row,
     distribution_table,
@@ -30,7 +31,7 @@ TOKEN_TIMES = {"continuous": "server", "final": "spread", "none": "none"}
 AGREED = {"Greedy match": "greedy match", "Answers with the same words": "exact match", "Token F1 of answers": "token F1"}
 
 
-def found(evaluation: Evaluation) -> dict[str, list[Row]]:
+def rows_by_table(evaluation: Evaluation) -> dict[str, list[Row]]:
     """Name -> rows with figures as figures."""
     return {
         "latency": rows(evaluation, latency_columns()),
@@ -44,11 +45,6 @@ def found(evaluation: Evaluation) -> dict[str, list[Row]]:
         "energy": [*energy.rows(evaluation)],
         "validity": [_validity(result, level) for result in evaluation.variants for level in result.levels],
     }
-
-
-def tables(evaluation: Evaluation) -> dict[str, dict[str, Any]]:
-    """Name -> {columns, rows}: columns of {text, number}, rows of {starts, cells}; `starts` where another variant begins."""
-    return {name: table(listed) for name, listed in found(evaluation).items()}
 
 
 def _more(evaluation: Evaluation) -> Columns:
@@ -119,3 +115,25 @@ def _validity(result: VariantResult, level: Level) -> Row:
 
 def _share(value: float | None, decimals: int = 1) -> str | None:
     return None if value is None else f"{value:.{decimals}%}"
+
+
+def table(found: Sequence[Mapping[str, Cell]], first: str = "Variant") -> dict[str, Any]:
+    """{columns, rows}: columns of {text, number}, rows of {starts, cells}; `starts` where the cell under `first` is a new one."""
+    names = list(dict.fromkeys(name for row in found for name in row))
+    columns = [{"text": name, "number": all(_is_figure(row.get(name)) for row in found)} for name in names]
+    leads = [None, *(row.get(first) for row in found)]
+    cells = [[written(row.get(name)) for name in names] for row in found]
+    starts = [before != row.get(first) for before, row in zip(leads, found, strict=False)]
+    return {"columns": columns, "rows": [{"starts": start, "cells": row} for start, row in zip(starts, cells, strict=True)]}
+
+
+def _is_figure(value: Cell) -> bool:
+    return not isinstance(value, str) or (value[:1].isdigit() and value.endswith("%"))
+
+
+def written(value: Cell) -> str:
+    if value is None or value == "":
+        return "–"
+    if isinstance(value, float):
+        return min(figure(value, 4), f"{value:,.15g}", key=len)
+    return f"{value:,}" if isinstance(value, int) else value

@@ -14,7 +14,8 @@ from backend.domain.jobs.progress import Silent
 from backend.domain.recipe.precision import Precision
 from backend.engines.base import Pruning, QuantizeRequest
 from backend.engines.native import quantize
-from backend.evaluate.quality import cache, states
+from backend.evaluate.quality import reference as quality_reference
+from backend.evaluate.quality import states
 from backend.settings import CHECKOUT
 from tests.tiny import TEXT, tiny_llama
 
@@ -147,7 +148,7 @@ def with_cache(folder: Path, tokens: list[int], work: Path, *, nearest: bool) ->
 
     model = states.opened(folder, states.HERE, print)
     assert isinstance(model, states.Streamed)
-    model.cache = model.outline.cache = cache.rounding_cache(nearest=nearest)
+    model.cache = model.outline.cache = quality_reference.rounding_cache(nearest=nearest)
     work.mkdir()
     left = model.run(torch.tensor([tokens]), work, lambda _: None)
     with model.head() as head:

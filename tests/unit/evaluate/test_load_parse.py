@@ -15,7 +15,7 @@ from backend.domain.errors import EndpointUnreachable, InvalidWorkload, RequestE
 from backend.domain.load.load import Load
 from backend.domain.load.records import LoadPlan
 from backend.endpoint import address, bearer, check_endpoint, reason
-from backend.evaluate.load import sse
+from backend.evaluate.load import framing as sse
 from backend.evaluate.load.audit import audit
 from backend.evaluate.load.level import Run
 from backend.evaluate.load.parse import record

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from backend.domain.load.load import Load
 from backend.domain.load.records import LoadPlan
 from backend.endpoint import address
-from backend.evaluate.load.payload import Payloads
+from backend.evaluate.load.payload import Payloads, Talk, encoded
 from backend.evaluate.load.reader import words
-from backend.evaluate.load.talk import Talk, encoded
 
 TURNS = st.lists(st.text(min_size=1), min_size=1, max_size=4)
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from backend.domain.errors import InvalidModel, InvalidWorkload, JobCancelled, ModelDamaged, WorkError
 from backend.domain.jobs.progress import Silent
-from backend.evaluate.quality.quality import greedy_match, score, t_interval, tokenize, window_tokens
+from backend.domain.maths.intervals import mean_ci95
+from backend.evaluate.quality.quality import greedy_match, score, tokenize, window_tokens
 from backend.evaluate.quality.states import Place
 from tests.tiny import TEXT, tiny_llama
 
@@ -72,7 +73,7 @@ def test_the_mean_is_over_windows_and_lies_in_its_interval(models: tuple[Path, P
     kls = [by_hand(models, window)[0] for window in windows]
     assert result["windows"] == len(windows)
     assert result["kl_mean"] == pytest.approx(sum(kls) / len(kls), rel=1e-5)
-    assert result["kl_ci95"] == pytest.approx(t_interval(kls), rel=1e-4)
+    assert result["kl_ci95"] == pytest.approx(mean_ci95(kls), rel=1e-4)
     assert result["kl_ci95"][0] < result["kl_mean"] < result["kl_ci95"][1]
 
 
@@ -125,7 +126,7 @@ def test_the_interval_agrees_with_scipy() -> None:
 
     values = [0.1, 0.4, 0.2, 0.35, 0.9]
     expected = stats.t.interval(0.95, 4, loc=sum(values) / 5, scale=stats.sem(values))
-    assert t_interval(values) == pytest.approx(expected, rel=1e-9)
+    assert mean_ci95(values) == pytest.approx(expected, rel=1e-9)
 
 
 def test_text_shorter_than_a_window_is_refused(models: tuple[Path, Path]) -> None:

@@ -17,8 +17,7 @@ from backend.domain.load.load import Load
 from backend.domain.load.records import RequestRecord
 from backend.domain.what_if.costs import ApiPrice, WhatIf, within
 from backend.domain.workload.workload import parse
-from backend.evaluate.report.content import content
-from backend.evaluate.report.draw import palette
+from backend.evaluate.report.content import content, palette
 from backend.evaluate.report.report import render
 from backend.present.report import (
     MOST_POINTS,

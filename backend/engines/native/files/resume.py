@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from backend import files
 from backend.domain.errors import DiskFull
+from backend.layered.hidden import Hidden
 
 STATE = "state.json"
 VERSIONS = ("torch", "transformers", "compressed-tensors", "safetensors")
@@ -61,6 +62,22 @@ class Work:
         whole = not parts or all(self.part(number).is_file() for number in range(state.done + 1))
         return state if state.key == key and whole else None
 
+    def begin(
+        self, key: str, shape: tuple[int, int, int], spill_bytes: int, *, count: int | None = None, parts: bool = True
+    ) -> tuple[State, Hidden]:
+        """An earlier attempt's state with its hidden states [sequences, length, features], else new ones, with no layer done.
+
+        After `count` layers the hidden states are not needed. `parts`: as for `load`.
+        """
+        state = self.load(key, parts=parts)
+        if state is not None:
+            hidden = Hidden(shape, self.folder, state.done, spill_bytes)
+            if state.done == count or hidden.restore(state.checksum):
+                return state, hidden
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir(parents=True)
+        return State(key=key), Hidden(shape, self.folder, 0, spill_bytes)
+
     def save(self, state: State) -> None:
         """Raises DiskFull or WorkError."""
         files.write(self.folder / STATE, state.model_dump_json())
@@ -76,10 +93,6 @@ class Work:
         if kind is None or not self.kept or issubclass(kind, DiskFull):
             shutil.rmtree(self.folder, ignore_errors=True)
 
-    def clear(self) -> None:
-        shutil.rmtree(self.folder, ignore_errors=True)
-        self.folder.mkdir(parents=True)
-
 
 def key_of(described: dict[str, Any], files: list[Path]) -> str:
     """Of the request, the calibration data and versions as `described`, and the checkpoint's files by size and time."""
@@ -88,11 +101,6 @@ def key_of(described: dict[str, Any], files: list[Path]) -> str:
 
 
 @cache
-def _version(name: str) -> str:
-    """Reading what is installed takes milliseconds a package."""
-    return version(name)
-
-
-def versions() -> dict[str, str]:
-    """Of the libraries that the bytes depend on."""
-    return {name: _version(name) for name in VERSIONS}
+def versions(*more: str) -> dict[str, str]:
+    """Of the libraries that the bytes depend on, and of `more`. Reading what is installed takes milliseconds a package."""
+    return {name: version(name) for name in (*VERSIONS, *more)}

@@ -65,8 +65,9 @@ def quantization_config(
     Each has a config group and a format of its own, which vLLM prefers to the common one (compressed_tensors.py,
     get_scheme_dict). Without any the weights stay 16-bit and only the cache has scales.
     """
-    from compressed_tensors.quantization import QuantizationConfig, QuantizationStatus
+    from compressed_tensors.quantization import QuantizationArgs, QuantizationConfig, QuantizationStatus
 
+    cache = QuantizationArgs(num_bits=8, type="float", symmetric=True, strategy="tensor", dynamic=False)
     every = [(each, names) for each, names in [(rounding, ["Linear"]), *others] if each is not None]
     groups = {
         f"group_{number}": each.scheme.model_copy(update={"format": each.format, "targets": names})
@@ -78,13 +79,7 @@ def quantization_config(
         format="mixed-precision" if len(formats) > 1 else min(formats, default="dense"),
         quantization_status=QuantizationStatus.COMPRESSED,
         ignore=ignored,
-        kv_cache_scheme=_cache_scheme() if kv_cache else None,
+        kv_cache_scheme=cache if kv_cache else None,
     )
     document: dict[str, Any] = config.model_dump(mode="json", exclude_none=True)
     return document
-
-
-def _cache_scheme() -> Any:
-    from compressed_tensors.quantization import QuantizationArgs
-
-    return QuantizationArgs(num_bits=8, type="float", symmetric=True, strategy="tensor", dynamic=False)

@@ -60,8 +60,8 @@ class Mix:
             found[number][local] = precision
         return found
 
-    def told(self, number: int, reports: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """What the result says of a layer's linears, the precision of those that got another one with it."""
+    def with_precisions(self, number: int, reports: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """A layer's reports, with the precision of each linear that got another one than the request's own."""
         names = {
             self.outline.stored_name(number, linear): precision.name
             for unit in self.plan

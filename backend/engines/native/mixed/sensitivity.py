@@ -21,7 +21,7 @@ from backend.engines.base import QuantizeRequest
 from backend.engines.native import calibration
 from backend.engines.native.files import checkpoint
 from backend.engines.native.files.checkpoint import storage_dtype
-from backend.engines.native.files.resume import State, Work, key_of, versions
+from backend.engines.native.files.resume import Work, key_of, versions
 from backend.engines.native.group import Linear, Stats, Stored
 from backend.engines.native.layerwork import LayerWork, planned
 from backend.engines.native.methods import pipelines
@@ -112,7 +112,9 @@ class _Probe:
         count, windows = self.outline.count, len(self.tokens)
         self.progress.phase("sensitivity", "Measuring what each group of linears costs", total=count, unit="layers", weight=2.0)
         shape = ((1 + len(self.slots)) * windows, *self.tokens.shape[1:], self.outline.config.get_text_config().hidden_size)
-        state, hidden = self._begin(work, shape)
+        state, hidden = work.begin(self.key, shape, self.request.spill_bytes, parts=False)
+        if not state.done:
+            self.passes.embed(hidden)
         for number in range(state.done, count):
             self._layer(number, hidden)
             hidden.advance()
@@ -122,17 +124,6 @@ class _Probe:
                 work.save(state)
             self.progress.advance(state.done)
         return self._found(self._losses(hidden))
-
-    def _begin(self, work: Work, shape: Any) -> tuple[State, Hidden]:
-        state = work.load(self.key, parts=False)
-        if state is not None:
-            hidden = Hidden(shape, work.folder, state.done, self.request.spill_bytes)
-            if hidden.restore(state.checksum):
-                return state, hidden
-        work.clear()
-        hidden = Hidden(shape, work.folder, 0, self.request.spill_bytes)
-        self.passes.embed(hidden)
-        return State(key=self.key), hidden
 
     def _layer(self, number: int, hidden: Hidden) -> None:
         """The copies under way through the layer as it is, then a new one for each group and candidate."""

@@ -13,21 +13,19 @@ import shutil
 import time
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pydantic import Field
 
-from backend.domain.errors import WorkError
+from backend.domain.errors import InvalidWorkload, WorkError
 from backend.domain.frozen import Frozen
 from backend.domain.jobs.progress import Progress
-from backend.domain.recipe.recovery import VALIDATIONS, WIDE_RATE, Recover
+from backend.domain.recipe.recovery import MOST_VALIDATION, SPARE_SEQUENCES, VALIDATIONS, WIDE_RATE, Recover
 from backend.engines.native import calibration
 from backend.engines.native.files import checkpoint
 from backend.engines.native.files.resume import key_of
-from backend.engines.native.recovery import data as recovery_data
 from backend.engines.native.recovery import state as recovery_state
-from backend.engines.native.recovery.adapters import Adapters
-from backend.engines.native.recovery.model import load, write
+from backend.engines.native.recovery.model import Adapters, load, write
 from backend.engines.native.recovery.state import Point, State
 from backend.layered.passes import out_of_memory
 from backend.layered.source import weight_files
@@ -93,7 +91,7 @@ def recover(request: RecoverRequest, progress: Progress) -> RecoverResult:
     """
     options = request.options
     spare = calibration.spare_tokens(request.original_dir, request.texts, request.samples, request.length, request.seed)
-    split = recovery_data.split(spare)
+    split = split_data(spare)
     checkpoint.fresh(request.out_dir)
     progress.phase("recover", "Recovering by a short fine-tune", total=options.steps, unit="steps", weight=8.0)
     try:
@@ -107,7 +105,7 @@ def recover(request: RecoverRequest, progress: Progress) -> RecoverResult:
 class _Run:
     """One run: the pruned model with adapters, its teacher, and how far it is."""
 
-    def __init__(self, request: RecoverRequest, split: recovery_data.Split, progress: Progress) -> None:
+    def __init__(self, request: RecoverRequest, split: Split, progress: Progress) -> None:
         import torch
 
         self.request, self.split, self.progress, self.options = request, split, progress, request.options
@@ -123,7 +121,7 @@ class _Run:
 
     def _begin(self) -> tuple[State, dict[str, torch.Tensor]]:
         """What an earlier attempt left, or the pruned model."""
-        described = {**self.request.model_dump(mode="json", exclude={"out_dir", "work_dir"}), **self._told()}
+        described = {**self.request.model_dump(mode="json", exclude={"out_dir", "work_dir"}), **self._described()}
         files = [*weight_files(self.request.pruned_dir), *weight_files(self.request.original_dir)]
         key = key_of(described, files)
         found = recovery_state.load(self.request.work_dir, key)
@@ -153,10 +151,10 @@ class _Run:
         return RecoverResult(
             improved=improved, best_step=self.state.best_step, steps=self.state.step, stopped=self.state.stopped,
             loss_before=self.state.curve[0].validation, loss_after=self.state.best.validation, curve=self.state.curve,
-            **self._told(),
+            **self._described(),
         )  # fmt: skip
 
-    def _told(self) -> dict[str, Any]:
+    def _described(self) -> dict[str, Any]:
         data = {name: calibration.describe(tokens) for name, tokens in self.split._asdict().items()}
         versions = {name: version(name) for name in VERSIONS}
         return {"data": data, "versions": versions, "learning_rate": self.highest}
@@ -168,7 +166,7 @@ class _Run:
         state = self.state
         for group in self.optimizer.param_groups:
             group["lr"] = self.highest * rate(state.step, self.options.steps)
-        loss = self._loss(recovery_data.batch(self.split.training, state.step, self.options.batch, self.request.seed))
+        loss = self._loss(batch(self.split.training, state.step, self.options.batch, self.request.seed))
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(self.adapters.parameters(), MOST_GRADIENT)
@@ -246,3 +244,40 @@ def rate(step: int, steps: int) -> float:
     """The share of the learning rate at `step` (from 0): rising linearly over the warm-up, then falling linearly to zero."""
     warm = max(1, round(WARM_UP * steps))
     return (step + 1) / warm if step < warm else (steps - step) / max(1, steps - warm)
+
+
+VALIDATION_SHARE = 6
+"""One sequence of so many validates."""
+
+
+class Split(NamedTuple):
+    """[sequences, length] each, none in both."""
+
+    training: torch.Tensor
+    validation: torch.Tensor
+
+
+def split_data(spare: torch.Tensor) -> Split:
+    """`spare` [sequences, length] in random order, parted. Raises InvalidWorkload where it is too little."""
+    if len(spare) < SPARE_SEQUENCES:
+        raise InvalidWorkload(
+            f"The calibration text leaves {len(spare)} sequences of {spare.shape[1]} tokens to recover with, fewer than "
+            f"{SPARE_SEQUENCES}: give more text, or fewer `samples` or a smaller `length` in the quantize step."
+        )
+    held = min(MOST_VALIDATION, len(spare) // VALIDATION_SHARE)
+    return Split(spare[held:], spare[:held])
+
+
+def batch(tokens: torch.Tensor, step: int, size: int, seed: int) -> torch.Tensor:
+    """The sequences [size, length] of step `step` (from 0): epoch after epoch, each in an order of its own."""
+    import torch
+
+    places = range(step * size, (step + 1) * size)
+    orders = {epoch: _order(len(tokens), seed, epoch) for epoch in {place // len(tokens) for place in places}}
+    return tokens[torch.stack([orders[place // len(tokens)][place % len(tokens)] for place in places])]
+
+
+def _order(count: int, seed: int, epoch: int) -> torch.Tensor:
+    import torch
+
+    return torch.randperm(count, generator=torch.Generator().manual_seed((seed * 1_000_003 + epoch) % 2**63))

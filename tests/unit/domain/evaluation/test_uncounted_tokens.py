@@ -24,7 +24,7 @@ from backend.domain.load import sweep
 from backend.domain.load.load import Load
 from backend.domain.what_if import costs
 from backend.domain.what_if.costs import ApiPrice, WhatIf
-from backend.evaluate.report.verdicts import cards
+from backend.evaluate.report.content import cards
 from backend.present.charts import alt
 from backend.present.charts import evaluation as charts
 from backend.present.presets import measurement

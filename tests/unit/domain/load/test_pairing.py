@@ -16,9 +16,8 @@ from backend.domain.load.records import TURN_SEEDS, LoadPlan, RequestRecord
 from backend.endpoint import address
 from backend.evaluate.load.level import ClosedLevel
 from backend.evaluate.load.parse import record
-from backend.evaluate.load.payload import Payloads
+from backend.evaluate.load.payload import Payloads, encoded
 from backend.evaluate.load.stream import Exchange
-from backend.evaluate.load.talk import encoded
 
 SEED = 100
 TALKS = [

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from backend.domain.errors import ModelDamaged, RequestError
-from backend.engines.native.files import checkpoint, shards
+from backend.engines.native.files import checkpoint
 from backend.layered.source import INDEX, Source
 from tests.tiny import edit_json, tiny_llama
 
@@ -23,7 +23,7 @@ def some_tensors() -> dict[str, Any]:
 def parts_of(folder: Path) -> list[Path]:
     parts = [folder / f"part-{name}" for name in some_tensors()]
     for path, (name, tensor) in zip(parts, some_tensors().items(), strict=True):
-        shards.write_part(path, {name: tensor})
+        checkpoint.write_part(path, {name: tensor})
     return parts
 
 
@@ -32,7 +32,7 @@ def test_small_parts_become_one_file_that_reads_back(tmp_path: Path) -> None:
     from safetensors.torch import load_file
 
     (tmp_path / "out").mkdir()
-    size = shards.join(parts_of(tmp_path), tmp_path / "out")
+    size = checkpoint.join(parts_of(tmp_path), tmp_path / "out")
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["model.safetensors"]
     assert size == (tmp_path / "out" / "model.safetensors").stat().st_size
     read = load_file(tmp_path / "out" / "model.safetensors")
@@ -45,7 +45,7 @@ def test_parts_above_the_limit_are_sharded_with_an_index(tmp_path: Path) -> None
     parts = parts_of(tmp_path)
     out = tmp_path / "out"
     out.mkdir()
-    size = shards.join(parts, out, shard_bytes=2 * parts[0].stat().st_size)
+    size = checkpoint.join(parts, out, shard_bytes=2 * parts[0].stat().st_size)
     names = [f"model-{number:05d}-of-00003.safetensors" for number in (1, 2, 3)]
     assert sorted(path.name for path in out.glob("*.safetensors")) == names
     index = json.loads((out / INDEX).read_text())
@@ -58,7 +58,7 @@ def test_parts_above_the_limit_are_sharded_with_an_index(tmp_path: Path) -> None
 
 def test_a_shard_or_a_tensor_that_is_missing_is_named_before_anything_is_read(tmp_path: Path) -> None:
     parts = parts_of(tmp_path)
-    shards.join(parts, tmp_path, shard_bytes=2 * parts[0].stat().st_size)
+    checkpoint.join(parts, tmp_path, shard_bytes=2 * parts[0].stat().st_size)
     index = json.loads((tmp_path / INDEX).read_text())
     edit_json(tmp_path / INDEX, weight_map={**index["weight_map"], "f": "model-00001-of-00003.safetensors"})
     with pytest.raises(ModelDamaged, match=r"^f stands in"):

@@ -14,7 +14,7 @@ from backend.domain.jobs.progress import Silent
 from backend.domain.recipe.recovery import SPARE_SEQUENCES, Recover
 from backend.engines.base import Pruning, QuantizeRequest
 from backend.engines.native import quantize
-from backend.engines.native.recovery import data as recovery_data
+from backend.engines.native.recovery import recovery as recovery_data
 from backend.engines.native.recovery.recovery import RecoverRequest, RecoverResult, rate, recover
 from tests import families
 from tests.tiny import TEXT, tiny_llama
@@ -167,8 +167,7 @@ def test_where_nothing_was_better_the_pruned_weights_are_kept(case: Case, tmp_pa
 def test_only_the_factors_have_gradients_and_at_first_they_change_nothing(case: Case) -> None:
     import torch
 
-    from backend.engines.native.recovery.adapters import Adapters
-    from backend.engines.native.recovery.model import load
+    from backend.engines.native.recovery.model import Adapters, load
 
     model, paths = load(case.pruned, "cpu", case.linears)
     tokens = torch.arange(32)[None]
@@ -197,7 +196,7 @@ def test_too_little_text_and_experts_are_refused(case: Case, tmp_path: Path) -> 
 def test_batches_are_epochs_in_random_order_and_validation_is_apart() -> None:
     import torch
 
-    split = recovery_data.split(torch.arange(40)[:, None].expand(40, 8))
+    split = recovery_data.split_data(torch.arange(40)[:, None].expand(40, 8))
     assert set(split.training[:, 0].tolist()) | set(split.validation[:, 0].tolist()) == set(range(40))
     assert (len(split.training), len(split.validation)) == (34, 6)
     rows = [row for step in range(17) for row in recovery_data.batch(split.training, step, 4, seed=3)[:, 0].tolist()]
