@@ -18,9 +18,8 @@ from backend.domain.evaluation.document import SCHEMA, Evaluation, Quality, Vari
 from backend.domain.jobs.jobs import EvaluateSpec
 from backend.domain.workload.workload import parse
 from backend.hardware import engines, probe
-from backend.worker.measuring.answers import compare_answers
 from backend.worker.measuring.measurement import Measurement
-from backend.worker.measuring.quality import measure
+from backend.worker.measuring.quality import compare_answers, measure
 from backend.worker.measuring.records import write_records
 from backend.worker.measuring.servers import ServerPool
 from backend.worker.measuring.tasks import Tasks

@@ -19,7 +19,7 @@ from backend.evaluate.load_plans import Found
 from backend.hardware import energy
 from backend.worker.measuring import disturbance as neighbours
 from backend.worker.measuring import runs
-from backend.worker.measuring.answers import GREEDY_PROMPTS, Answers
+from backend.worker.measuring.quality import GREEDY_PROMPTS, Answers
 from backend.worker.measuring.records import Measured
 from backend.worker.measuring.runs import Run
 from backend.worker.measuring.servers import Endpoint, ServerPool

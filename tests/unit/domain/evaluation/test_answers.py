@@ -12,7 +12,7 @@ from backend.domain.evaluation.answers import agreement, answered, exact, mean_i
 from backend.domain.evaluation.document import Quality, Variant
 from backend.domain.maths.intervals import wilson
 from backend.settings import ASSETS
-from backend.worker.measuring.answers import compare_answers
+from backend.worker.measuring.quality import compare_answers
 
 WORDS = st.lists(st.sampled_from(["a", "b", "c", "def", "x=1"]), max_size=8).map(" ".join)
 
