@@ -96,7 +96,7 @@ def test_the_document_reads_back_and_an_old_one_has_no_tasks(scored: Evaluation)
 def test_tables_report_and_csv_have_the_scores(scored: Evaluation) -> None:
     rows = tasks.rows(scored)
     assert [(row["Variant"], row["Score"]) for row in rows] == [(scored.variants[0].name, 0.6), (scored.variants[1].name, 0.3)]
-    assert tables.found(scored)["tasks"] == rows
+    assert tables.rows_by_table(scored)["tasks"] == rows
     assert "lm-eval 0.4.13" in str(content(scored, Extras())["tasks"])
     lines = list(csv.DictReader(io.StringIO(evaluation.csv(scored))))
     by_variant = {line["Variant"]: line["Task sums acc"] for line in lines}
