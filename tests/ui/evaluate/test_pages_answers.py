@@ -127,6 +127,6 @@ def test_agreement_stands_on_the_page_with_its_number_and_intervals(home: Worksp
 def test_the_command_and_the_report_tell_them_too() -> None:
     (row,) = [line for line in summary(agreed(AGREED)).splitlines() if "10 of 12" in line]
     assert "95.0% (95% 60.0 to 99.5)  70.0% (95% 39.7 to 89.2)  87.5% (95% 75.0 to 100.0)  10 of 12" in row
-    baseline, variant = tables.found(agreed(AGREED))["quality"]
+    baseline, variant = tables.rows_by_table(agreed(AGREED))["quality"]
     assert (variant["Answers compared"], variant["Greedy match"]) == (10, "95.0% (95% 60.0 to 99.5)")
     assert (baseline["Answers compared"], baseline["Greedy match"]) == (None, "100.0%")
