@@ -19,7 +19,7 @@ from backend.domain.recipe.recovery import gained
 from backend.service import Workspace
 from backend.service.jobs import supervisors
 from backend.service.jobs.jobs import JobView
-from backend.service.models import models
+from backend.service.models import models, variants
 from backend.service.plans import cases, optimize
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output and nothing else there.")]
@@ -75,7 +75,7 @@ def command(
         queued(workspace, submit(), as_json=json)
         return
     document = outcome(submit_and_finish(workspace, submit))
-    emit(document, as_json=json, text=_text(model, document))
+    emit(document, as_json=json, text=_text(model, document, variants.unserved(workspace, str(document["artifact"]))))
 
 
 def queued(workspace: Workspace, job: JobView, *, as_json: bool) -> None:
@@ -93,7 +93,7 @@ def outcome(job: JobView) -> dict[str, Any]:
     return {"job": job.id, "state": str(job.state), **{name: result.get(name) for name in names}}
 
 
-def _text(model: str, document: dict[str, Any]) -> str:
+def _text(model: str, document: dict[str, Any], unserved: str | None) -> str:
     quality = document["quality"] or {}
     before, after = document["bytes_before"] / 1e6, document["bytes_after"] / 1e6
     lines = [
@@ -109,4 +109,5 @@ def _text(model: str, document: dict[str, Any]) -> str:
         lines.append(f"  perplexity {change}, mean KL divergence {quality['kl_mean']:.5f}{same}")
     if document["recovery"]:
         lines.append(f"  {gained(document['recovery']['quality'])}")
-    return "\n".join([*lines, next_command("evaluate", model, document["artifact"])])
+    way_on = f"It cannot be served here: {unserved}." if unserved else next_command("evaluate", model, document["artifact"])
+    return "\n".join([*lines, way_on])

@@ -53,15 +53,18 @@ def _endpoint(source: str) -> Variant:
 
 def check_served(workspace: Workspace, found: list[Variant]) -> None:
     """Raises ImpossibleStack for an artifact that this machine's server cannot read: one made here for a GPU elsewhere."""
-    hardware = "cuda" if probe.has_nvidia() else "cpu"
     for variant in found:
-        if variant.kind != "artifact":
-            continue
-        manifest = artifacts.show(workspace, variant.source).manifest
-        model, step = manifest.parent, manifest.recipe.step("quantize")
-        why = methods.unserved(step, hardware, model_type=model.model_type, experts=bool(model.experts))
-        if why is not None:
-            raise ImpossibleStack(f"{variant.name} cannot be served here: {why[0]}.")
+        if variant.kind == "artifact" and (why := unserved(workspace, variant.source)):
+            raise ImpossibleStack(f"{variant.name} cannot be served here: {why}.")
+
+
+def unserved(workspace: Workspace, artifact_id: str) -> str | None:
+    """Why this machine's server cannot read an artifact; None where it can."""
+    manifest = artifacts.show(workspace, artifact_id).manifest
+    model, step = manifest.parent, manifest.recipe.step("quantize")
+    hardware = "cuda" if probe.has_nvidia() else "cpu"
+    why = methods.unserved(step, hardware, model_type=model.model_type, experts=bool(model.experts))
+    return why[0] if why else None
 
 
 def distinct_names(variants: list[Variant]) -> list[Variant]:

@@ -121,6 +121,14 @@ def test_what_comes_next_names_what_was_optimized_and_can_be_pasted(tmp_path: Pa
     assert shlex.split(last) == ["Next:", "whetstone", "evaluate", str(model), ready.split()[0]]
 
 
+def test_what_cannot_be_served_here_is_not_offered_to_be_evaluated(tmp_path: Path) -> None:
+    text = "name: for a GPU\nsteps:\n  - quantize: {method: int8, samples: 1, length: 8}\n"
+    model = tiny_llama(tmp_path / "model")
+    done = process(tmp_path / "home", "optimize", str(model), "--recipe", recipe(tmp_path, text), "--wait")
+    assert done.returncode == 0, done.stderr
+    assert "cannot be served here: vLLM on a processor" in done.stdout.splitlines()[-1] and "Next:" not in done.stdout
+
+
 def test_recipe_check_answers_with_reasons_and_a_suggestion(tmp_path: Path) -> None:
     text = "name: r\nsteps:\n  - quantize: {method: llm-int8}\n  - compile: {}\n"
     done = whetstone(tmp_path / "home", "recipe", "check", recipe(tmp_path, text), "--model", "starter", "--json")
