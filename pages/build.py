@@ -51,3 +51,4 @@ with right:
     verdict.estimated(opened, judgement)
 with action:
     verdict.submit_button(opened, draft.recipe, judgement)
+form.settled()

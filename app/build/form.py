@@ -5,6 +5,7 @@ So it survives a refresh, a walk to another page and a shared link; every change
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -28,6 +29,10 @@ from backend.service.plans.cases import Addition, Case
 
 EMPTY = "name: my recipe\nsteps: []\n"
 TEXT, UNDO, REVISION, ERROR = "build_text", "build_undo", "build_revision", "build_error"
+LEFT = "build_left"
+"""The address that the browser still has until a run that wrote another one has ended, and when that began (monotonic)."""
+LATE_S = 5.0
+"""A click that is under way longer than this brings an address that was asked for."""
 UNREAD = "build_unread"
 """Why the pasted YAML was not taken."""
 
@@ -43,8 +48,10 @@ class Draft(NamedTuple):
 def current() -> Draft:
     """The URL's recipe (YAML or a bundled name), else this session's, else an empty one."""
     text = st.session_state.get(TEXT) or EMPTY
+    address = st.query_params.get("recipe", "")
     try:
-        text = addresses.read_recipe(st.query_params.get("recipe", "")) or text
+        # A click that comes while a change is being taken brings the address from before it: that is no wish to go back.
+        text = text if _is_late(address) else addresses.read_recipe(address) or text
         bundled = text in recipes.bundled_names()
         recipe = recipes.read_file(Path(text)) if bundled else recipes.read_text(text)
     except WhetstoneError as error:
@@ -72,10 +79,22 @@ def put(recipe: Recipe, *, redraw: bool = True) -> None:
 def _keep(text: str) -> None:
     st.session_state[TEXT] = text
     address = addresses.write_recipe(text)
+    if st.query_params.get("recipe", "") != (address or ""):
+        st.session_state.setdefault(LEFT, (st.query_params.get("recipe", ""), time.monotonic()))
     if address and st.query_params.get("recipe") != address:
         st.query_params["recipe"] = address
     elif not address:  # too long for an address even when packed: this session alone has it
         st.query_params.pop("recipe", None)
+
+
+def _is_late(address: str) -> bool:
+    left, since = st.session_state.get(LEFT, (None, 0.0))
+    return address == left and time.monotonic() - since < LATE_S
+
+
+def settled() -> None:
+    """The page is drawn whole, so the browser has its address: an earlier one that comes now was asked for."""
+    st.session_state.pop(LEFT, None)
 
 
 def _redraw() -> None:

@@ -219,7 +219,7 @@ def round_cache(model: Any, scales: dict[str, Scales]) -> None:
     """From now on the attention modules named in `scales` compute with keys and values as an FP8 cache returns them."""
     for name, module in model.named_modules():
         if name in scales:
-            module.register_forward_pre_with_cache(_with_cache(_RoundedCache(scales[name])), with_kwargs=True)
+            module.register_forward_pre_hook(_with_cache(_RoundedCache(scales[name])), with_kwargs=True)
 
 
 def _with_cache(cache: _RoundedCache) -> Any:

@@ -165,7 +165,7 @@ def test_a_flipped_byte_is_found(home: Workspace) -> None:
 def test_a_quality_floor_fails_the_job_and_registers_nothing(home: Workspace, tmp_path: Path) -> None:
     step = {"quantize": {"method": "awq", "group_size": 32}}
     floor = recipe.read({"name": "strict", "steps": [step], "limits": {"max_kl": 1e-9}})
-    job = optimize.submit(home, optimize.prepare(home, str(tiny_llama(tmp_path / "model")), floor))
+    job = optimize.submit(home, homes.prepare(home, str(tiny_llama(tmp_path / "model")), floor))
     supervisors.ensure(home)
     ended = until_ended(home, job.id)
     assert ended.state is JobState.FAILED and "max_kl" in (ended.error or "")

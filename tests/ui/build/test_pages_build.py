@@ -418,3 +418,30 @@ def test_a_rerun_decides_once_whether_the_recipe_is_valid(
     at.run()
     studio.check(at)
     assert decided.count(recipes.read_text(text).steps) == times and len(decided) > times
+
+
+def test_a_click_while_a_change_is_taken_does_not_take_it_back(home: Workspace) -> None:
+    def script() -> None:
+        import streamlit as st
+
+        from app.build import form
+        from backend.service.plans import recipes
+
+        if "change" in st.query_params:
+            form.put(recipes.read_text("name: mine\nsteps:\n- speculate: {method: ngram, tokens: 2}\n"))
+            st.stop()  # as where the next click interrupts the run
+        st.text(form.current().text)
+        form.settled()
+
+    at = AppTest.from_function(script)
+    at.query_params["recipe"] = "ngram"
+    shown = at.run().text[0].value
+    assert "tokens: 2" not in shown
+    before = param(at, "recipe")
+    at.query_params["change"] = "1"
+    at.run()
+    del at.query_params["change"]
+    at.query_params["recipe"] = before  # what the browser had when the click was made
+    assert "tokens: 2" in at.run().text[0].value
+    at.query_params["recipe"] = before  # and later: Back
+    assert at.run().text[0].value == shown

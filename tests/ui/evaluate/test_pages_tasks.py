@@ -38,7 +38,7 @@ def test_without_the_environment_it_is_said_how_to_get_it(
 
 def test_a_task_of_the_field_goes_into_the_job_by_a_copy(installed: Workspace) -> None:
     at = studio.open_page("evaluate", variants="starter", tasks="next-line", task_limit="30")
-    assert "whetstone evaluate starter --task-limit 30 --tasks next-line" in " ".join(code.value for code in at.code)
+    assert "whetstone evaluate starter --tasks next-line --task-limit 30" in " ".join(code.value for code in at.code)
     at.button(key="evaluate").click().run()
     studio.check(at)
     (job,) = jobs.listing(installed)
