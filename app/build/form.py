@@ -89,7 +89,7 @@ def _keep(text: str) -> None:
 
 def _is_late(address: str) -> bool:
     left, since = st.session_state.get(LEFT, (None, 0.0))
-    return address == left and time.monotonic() - since < LATE_S
+    return bool(address == left and time.monotonic() - since < LATE_S)
 
 
 def settled() -> None:
