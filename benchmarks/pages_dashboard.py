@@ -120,7 +120,7 @@ def seed(home: Path, size: Size) -> None:
         for variant in range(size.variants)
         for level in levels
     }
-    measured = (Measured(variant, level, None, each) for (variant, level), each in runs.items())
+    measured = (Measured(variant, Load("closed", level), each) for (variant, level), each in runs.items())
     write_records(folder / "records.parquet", names, measured)
     document = _document(names, levels, runs, size)
     with opened.store.session() as session:
