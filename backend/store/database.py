@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
@@ -20,6 +21,8 @@ HEAD = "0008"
 """Newest migration; a test holds it equal to Alembic's own head."""
 
 MIGRATIONS = Path(__file__).parent / "migrations"
+_ALEMBIC = threading.Lock()
+"""Alembic keeps what it migrates in one place a process, whatever the database."""
 PATIENCE_S = 15.0
 """How long a write waits for another's to end before it gives up. A supervisor would rather wait than leave an event unsaid."""
 
@@ -101,7 +104,7 @@ def _begin_immediate(connection: Any) -> None:
 @contextmanager
 def _migration_lock(home: Path) -> Iterator[None]:
     """Two processes that open a new home at once must not both migrate it."""
-    with (home / "migrate.lock").open("w") as lock:
+    with _ALEMBIC, (home / "migrate.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from hypothesis import given
 from hypothesis import strategies as st
+from sqlalchemy import text
 
 from backend.domain.errors import NotFound, NotNow
 from backend.domain.jobs.jobs import TERMINAL, TRANSITIONS, Event, JobState
@@ -116,3 +118,14 @@ def test_events_bring_the_summary_up_to_date_and_keep_their_order(store: Store) 
 def test_an_unknown_job_is_told_by_its_id(store: Store) -> None:
     with store.read() as session, pytest.raises(NotFound, match="j-nothing"):
         queue.get(session, "j-nothing")
+
+
+def test_two_threads_may_migrate_two_homes_at_once(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        opened = list(pool.map(lambda number: open_store(Settings(home=tmp_path / str(number))), range(8)))
+    assert [version(store) for store in opened] == [HEAD] * 8
+
+
+def version(store: Store) -> str:
+    with store.read() as session:
+        return str(session.execute(text("SELECT version_num FROM alembic_version")).scalar())
