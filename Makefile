@@ -22,7 +22,7 @@ setup: ## Make .venv from assets/locks/studio.txt
 serve: setup ## Install the environment that serves models, from its lock
 	@$(BIN)/python .ci/serve.py
 
-check: lint ## Lint, types and the unit tests that start no process: at most two minutes
+check: lint ## Lint, types and the unit tests that start no process: the inner loop
 	$(BESIDE) -q -m "not process and not campaign and not gpu" tests/unit
 
 test: ## Set up what the tests need and run all but the long ones

@@ -43,7 +43,7 @@ def open_home(folder: Path, **settings: Any) -> Workspace:
 
 @cache
 def _migrated() -> Path:
-    """An empty home, migrated once in this process: eight migrations take longer than most tests do."""
+    """An empty home, migrated once in this process: a migration takes longer than many tests do."""
     folder = Path(tempfile.mkdtemp(prefix="whetstone-migrated-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     service.open_workspace(Settings(home=folder)).store.engine.dispose()  # the last connection closed, all is in the one file
