@@ -12,6 +12,7 @@ import streamlit as st
 from backend.domain.figures import figure as number
 from backend.domain.figures import streams
 from backend.present.charts import alt
+from backend.present.charts.parts import looks
 from backend.present.charts.theme import Figure, Theme, concurrency_axis, empty, layout, legend_at, style, text
 
 TITLE = "Output tokens/s so far (approximate)"
@@ -54,7 +55,8 @@ def live(points: Sequence[dict[str, Any]], variants: Sequence[str], theme: Theme
     if not groups:
         return empty(TITLE, "The first points arrive when the servers are up.", theme)
     names = [*variants, *sorted({name for name, _ in groups} - set(variants))]
-    traces = [_trace(name, index, groups, theme) for index, name in enumerate(names) if any(name == key[0] for key in groups)]
+    own = dict(zip(names, looks(["", *names[1:]]), strict=True))
+    traces = [_trace(name, own[name], groups, theme) for name in names if any(name == key[0] for key in groups)]
     levels = sorted({concurrency for _, concurrency in groups})
     y = {"label": "Output tokens/s", "rangemode": "tozero"}
     meta = {"better": "higher", "provenance": "approximate, counted while the evaluation was running"}
@@ -70,9 +72,9 @@ def _groups(points: Sequence[dict[str, Any]]) -> dict[tuple[str, int], list[floa
     return found
 
 
-def _trace(name: str, index: int, groups: dict[tuple[str, int], list[float]], theme: Theme) -> dict[str, Any]:
+def _trace(name: str, place: int, groups: dict[tuple[str, int], list[float]], theme: Theme) -> dict[str, Any]:
     own = sorted((concurrency, rates) for (variant, concurrency), rates in groups.items() if variant == name)
-    look = style(index, theme)
+    look = style(place, theme)
     return {
         "type": "scatter",
         "mode": "lines+markers",

@@ -74,7 +74,7 @@ def show(views: Sequence[PresetView], evaluations: Sequence[EvaluationView] = ()
     theme, drawn = charts.theme(), series(views, evaluations)
     charts.show(charts_presets.pareto(drawn, theme), "presets-pareto")
     st.caption(
-        "Up and to the right is better. The number at a mark is how many requests run at once; open marks with whiskers are "
+        "Up and to the right is better. The number at a mark is how many requests run at once; open marks on broad bars are "
         "estimated ranges, filled ones measured; each kind has a front of its own."
     )
     left, right = st.columns(2)

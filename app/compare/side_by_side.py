@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from backend.domain.evaluation.document import Evaluation, VariantResult
+from backend.domain.evaluation.document import Comparison, Evaluation
 from backend.domain.evaluation.soundness import is_sound
 from backend.domain.figures import figure
 from backend.domain.machine.lines import hardware_line
@@ -54,7 +54,7 @@ def merged(views: Sequence[EvaluationView], documents: Sequence[Evaluation]) -> 
     if len(documents) == 1:
         return first
     variants = [
-        _named(result, f"{result.name} · {view.id}")
+        result.model_copy(update={"name": _name(result.name, view.id)})
         for view, document in zip(views, documents, strict=True)
         for result in document.variants
     ]
@@ -62,7 +62,9 @@ def merged(views: Sequence[EvaluationView], documents: Sequence[Evaluation]) -> 
     return first.model_copy(
         update={
             "variants": variants,
-            "comparison": [],
+            "comparison": [
+                _renamed(row, view.id) for view, document in zip(views, documents, strict=True) for row in document.comparison
+            ],
             "options": priced,
             "hardware": {"cpu": "; ".join(dict.fromkeys(hardware_line(document.hardware) for document in documents))},
             "measured_at": "; ".join(dict.fromkeys(document.measured_at for document in documents)),
@@ -71,8 +73,12 @@ def merged(views: Sequence[EvaluationView], documents: Sequence[Evaluation]) -> 
     )
 
 
-def _named(result: VariantResult, name: str) -> VariantResult:
-    return result.model_copy(update={"name": name})
+def _name(variant: str, evaluation: str) -> str:
+    return f"{variant} · {evaluation}"
+
+
+def _renamed(row: Comparison, evaluation: str) -> Comparison:
+    return row.model_copy(update={"variant": _name(row.variant, evaluation), "baseline": _name(row.baseline, evaluation)})
 
 
 def _shared_versions(documents: Sequence[Evaluation]) -> dict[str, str]:

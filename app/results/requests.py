@@ -16,7 +16,7 @@ from backend.domain.figures import figure
 from backend.domain.load.load import Load
 from backend.domain.load.records import RequestRecord
 from backend.present.charts import requests as charts_requests
-from backend.present.charts.parts import provenance
+from backend.present.charts.parts import places, provenance
 from backend.service.evaluations import latencies, requests
 from backend.service.evaluations.evaluations import EvaluationView
 from backend.service.evaluations.requests import Pair
@@ -106,7 +106,7 @@ def _runs(view: EvaluationView, load: Load, shown: Sequence[str]) -> None:
         bind="query-params",
     ) or "ttft_ms"  # fmt: skip
     spread = {own: latencies.spread(view, own, load, metric) for own in shown}
-    charts.show(charts_requests.distribution(metric, load.words, spread, where, theme), "ecdf")
+    charts.show(charts_requests.distribution(metric, load.words, spread, places(document), where, theme), "ecdf")
     repeats = [str(number + 1) for number in range(document.options.repeats)]
     first, second = st.columns(2)
     name = first.selectbox("Run of", names, key="requests_run", bind="query-params")

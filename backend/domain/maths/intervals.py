@@ -34,6 +34,15 @@ def mean_ci95(means: Sequence[float]) -> tuple[float, float] | None:
     return (centre - half, centre + half)
 
 
+def factor_ci95(values: Sequence[float]) -> float | None:
+    """By which factor the 95% t interval of a geometric mean reaches above and below it; None for fewer than three values, or
+    where one is not above 0."""
+    if len(values) < 3 or min(values) <= 0:
+        return None
+    logs = [math.log(value) for value in values]
+    return math.exp(min(700.0, quantile(0.975, len(logs) - 1) * stdev(logs) / math.sqrt(len(logs))))
+
+
 def wilson(within: float, of: float) -> tuple[float, float]:
     """The 95% score interval of a share; (0, 1) of nothing. Counts need not be whole where draws weigh unlike."""
     if of == 0:

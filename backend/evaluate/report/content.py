@@ -26,7 +26,7 @@ from backend.evaluate.report.tables import table
 from backend.present.charts import evaluation as charts
 from backend.present.charts import imported as charts_imported
 from backend.present.charts import requests, spread
-from backend.present.charts.parts import provenance
+from backend.present.charts.parts import places, provenance
 from backend.present.charts.theme import COLOURS, Figure, Theme, pale
 from backend.present.report import Changed, Extras, Requests, Run, Within
 from backend.present.tables import tasks
@@ -96,6 +96,7 @@ def content(evaluation: Evaluation, extras: Extras) -> dict[str, Any]:
         "price_given": evaluation.options.price_per_hour is not None,
         "options": evaluation.options,
         "facts": facts(evaluation),
+        "looks": places(evaluation),
         "variants": [variant_facts(result) for result in evaluation.variants],
         "json_data": document,
         "csv_data": _encoded(charts.csv(evaluation)),
@@ -190,11 +191,11 @@ def request_plots(evaluation: Evaluation, found: Requests | None) -> dict[str, P
     """Distributions with a choice of load, then a run on the clock a variant."""
     if found is None:
         return {}
-    where = provenance(evaluation)
+    where, looks = provenance(evaluation), places(evaluation)
     plots: dict[str, Plot] = {}
     for metric, title in spread.TITLES.items():
         choices = {
-            load.words: one(partial(spread.distribution, metric, load.words, load.spreads.get(metric, {}), where))
+            load.words: one(partial(spread.distribution, metric, load.words, load.spreads.get(metric, {}), looks, where))
             for load in found.loads
         }
         plots[f"spread_{metric}"] = Plot(f"{title} of every request (ms)", choices)
@@ -326,7 +327,6 @@ def _card(index: int, result: VariantResult, rows: dict[Load, Comparison], sente
     ]
     return {
         "name": result.name,
-        "index": index,
         "is_baseline": index == 0,
         "quality": quality_cost(result.quality),
         "tiles": tiles,

@@ -1,7 +1,7 @@
 """Evaluations as charts: pure data for plotly, with no plotly here. The app and the report draw the same figures.
 
-Every mark's hover text names where, when and with what it was measured. Whiskers reach over the repeats of a level. Each
-chart has its words too: `alt` says what it shows to whoever cannot see it.
+Every mark's hover text names where, when and with what it was measured. Whiskers are 95% intervals on every chart, here of the
+figure over the repeats of a level. Each chart has its words too: `alt` says what it shows to whoever cannot see it.
 """
 
 from __future__ import annotations
@@ -11,8 +11,21 @@ from typing import Any, NamedTuple
 
 from backend.domain.evaluation.document import Evaluation, Level, Summary
 from backend.domain.figures import figure, finite
+from backend.domain.maths.intervals import factor_ci95
 from backend.present.charts.alt import alt
-from backend.present.charts.parts import at, flags, legend_name, levels, marker, note, provenance, uncounted_variants
+from backend.present.charts.parts import (
+    at,
+    flags,
+    folded,
+    legend_name,
+    levels,
+    marker,
+    note,
+    places,
+    provenance,
+    uncounted_variants,
+    whisker_key,
+)
 from backend.present.charts.theme import Figure, Theme, concurrency_axis, empty, layout, style, text
 from backend.present.charts.tradeoffs import pareto, quality_speed
 from backend.present.tables.evaluation import csv, table
@@ -118,18 +131,21 @@ def _line_chart(evaluation: Evaluation, line: _Line, theme: Theme, missing: str)
     if not drawn:
         return empty(line.heading, f"{silent[0]}." if silent else missing, theme)
     y = {"label": line.axis, "rangemode": "tozero"}
-    meta = {"better": line.better, "interval": ["lowest repeat", "highest repeat"], "provenance": provenance(evaluation)}
+    meta = {"better": line.better, "interval": ["95% from", "95% to"], "provenance": provenance(evaluation)}
     around = layout(line.heading, concurrency_axis(levels(evaluation)), y, theme, **meta)
-    return {"data": drawn, "layout": {**around, "annotations": [note(words, theme) for words in silent]}}
+    key = [whisker_key(theme)] if any(any(trace["error_y"].get("array", ())) for trace in drawn) else []
+    return {"data": [*drawn, *key], "layout": {**around, "annotations": [note(words, theme) for words in silent]}}
 
 
 def _trace(evaluation: Evaluation, index: int, line: _Line, theme: Theme) -> dict[str, Any]:
     result = evaluation.variants[index]
     points = [(level, value) for level in result.levels if (value := finite(line.value(level))) is not None]
-    look = style(index, theme)
+    place = places(evaluation)[result.name]
+    look = style(place, theme)
     where = provenance(evaluation)
     said = [
-        f"{at(result, level)}<br>{line.title}: {figure(value)} {line.unit}{flags(level)}<br>{where}" for level, value in points
+        f"{at(result, level)}<br>{folded(f'{line.title}: {figure(value)} {line.unit}')}{flags(level)}<br>{where}"
+        for level, value in points
     ]
     return {
         "type": "scatter",
@@ -141,21 +157,21 @@ def _trace(evaluation: Evaluation, index: int, line: _Line, theme: Theme) -> dic
         "hovertext": said,
         "hoverinfo": "text",
         "line": {"color": look.colour, "dash": look.dash, "width": 2},
-        "marker": marker(index, theme, [level for level, _ in points]),
+        "marker": marker(place, theme, [level for level, _ in points]),
         "error_y": _whiskers(points, line.block, look.colour),
     }
 
 
 def _whiskers(points: Sequence[tuple[Level, float]], block: str | None, colour: str) -> dict[str, Any]:
-    """From the lowest to the highest repeat; nothing where the repeats did not keep this figure."""
-    if block is None:
+    """The 95% t interval over repeats, of log figures as the verdicts take them; nothing where there are too few repeats."""
+    factors = [factor_ci95([b[block] for b in level.blocks if block in b]) or 1.0 if block else 1.0 for level, _ in points]
+    if all(factor == 1 for factor in factors):
         return {"visible": False}
-    spans = [[b[block] for b in level.blocks if block in b] or [value] for level, value in points]
     return {
         "type": "data",
         "symmetric": False,
-        "array": [max(0.0, max(span) - value) for span, (_, value) in zip(spans, points, strict=True)],
-        "arrayminus": [max(0.0, value - min(span)) for span, (_, value) in zip(spans, points, strict=True)],
+        "array": [value * (factor - 1) for factor, (_, value) in zip(factors, points, strict=True)],
+        "arrayminus": [value * (1 - 1 / factor) for factor, (_, value) in zip(factors, points, strict=True)],
         "color": colour,
         "thickness": 1,
         "width": 3,

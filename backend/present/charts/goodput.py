@@ -8,7 +8,7 @@ from typing import Any
 from backend.domain.evaluation.document import Evaluation, VariantResult
 from backend.domain.figures import figure
 from backend.domain.limits.goodput import Counted, Key, goodputs
-from backend.present.charts.parts import at, flags, legend_name, levels, marker, provenance
+from backend.present.charts.parts import at, flags, legend_name, levels, marker, places, provenance, whisker_key
 from backend.present.charts.theme import Figure, Theme, concurrency_axis, empty, layout, style, text
 
 TITLE = "Goodput: requests/s within the limits"
@@ -16,19 +16,17 @@ TITLE = "Goodput: requests/s within the limits"
 
 def goodput(evaluation: Evaluation, counts: Mapping[Key, Counted], theme: Theme = "light") -> Figure:
     """Requests a second within the limits against concurrency, with the 95% Wilson interval of their share."""
-    traces = [_trace(evaluation, index, result, counts, theme) for index, result in enumerate(evaluation.variants)]
+    traces = [_trace(evaluation, result, counts, theme) for result in evaluation.variants]
     drawn = [trace for trace in traces if trace["x"]]
     if not drawn:
         return empty(TITLE, "No request was kept.", theme)
     y = {"label": "Requests/s within the limits", "rangemode": "tozero"}
     meta = {"better": "higher", "interval": ["95% from", "95% to"], "provenance": provenance(evaluation)}
-    return {"data": drawn, "layout": layout(TITLE, concurrency_axis(levels(evaluation)), y, theme, **meta)}
+    return {"data": [*drawn, whisker_key(theme)], "layout": layout(TITLE, concurrency_axis(levels(evaluation)), y, theme, **meta)}
 
 
-def _trace(
-    evaluation: Evaluation, index: int, result: VariantResult, counts: Mapping[Key, Counted], theme: Theme
-) -> dict[str, Any]:
-    found, look, where = goodputs(result, counts), style(index, theme), provenance(evaluation)
+def _trace(evaluation: Evaluation, result: VariantResult, counts: Mapping[Key, Counted], theme: Theme) -> dict[str, Any]:
+    found, look, where = goodputs(result, counts), style(places(evaluation)[result.name], theme), provenance(evaluation)
     return {
         "type": "scatter",
         "mode": "lines+markers",
@@ -37,13 +35,13 @@ def _trace(
         "x": [each.level.concurrency for each in found],
         "y": [each.requests_per_s for each in found],
         "hovertext": [
-            f"{at(result, each.level)}<br>{figure(each.requests_per_s)} requests/s, {each.share:.1%} of them within the limits"
+            f"{at(result, each.level)}<br>{figure(each.requests_per_s)} requests/s,<br>{each.share:.1%} of them within the limits"
             f"{flags(each.level)}<br>{where}"
             for each in found
         ],
         "hoverinfo": "text",
         "line": {"color": look.colour, "dash": look.dash, "width": 2},
-        "marker": marker(index, theme, [each.level for each in found]),
+        "marker": marker(places(evaluation)[result.name], theme, [each.level for each in found]),
         "error_y": {
             "type": "data",
             "symmetric": False,

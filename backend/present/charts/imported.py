@@ -30,7 +30,7 @@ def beside(
     title = f"{TITLES[metric]}, {percentile} (ms)" if metric.endswith("_ms") else f"{TITLES[metric]}, all streams"
     if not theirs:
         return empty(title, NOTHING, theme)
-    ticks = sorted({x for trace in [*drawn, *theirs] for x in trace["x"]})
+    ticks = sorted({x for trace in [*drawn, *theirs] for x in trace["x"] if x is not None})
     sources = "; ".join(dict.fromkeys(text(one.provenance) for one in results))
     where = ours["layout"]["meta"]["provenance"] if drawn else ""
     meta = {"provenance": f"{where}{'<br>' if where else ''}open marks: {sources}"}

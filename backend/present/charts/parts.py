@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Sequence
 from html import unescape
+from textwrap import wrap
 from typing import Any
 
 from backend.domain.evaluation.document import Evaluation, Level, VariantResult
@@ -14,6 +16,11 @@ from backend.present.charts.theme import COLOURS, Theme, style, text
 
 LEGEND_WIDTH, NOTE_WIDTH = 24, 50
 """Characters."""
+HOVER_WIDTH = 44
+"""Characters of a line of hover text: a chart of half a page has room for them beside any mark."""
+USUAL = ("w8a8", "awq", "draft", "w8a8-draft", "gptq", "ngram")
+"""Variants that often stand beside each other: each has a colour of its own."""
+WHISKERS = "whiskers: 95% interval"
 
 
 def levels(evaluation: Evaluation) -> list[int]:
@@ -23,8 +30,44 @@ def levels(evaluation: Evaluation) -> list[int]:
 
 def provenance(evaluation: Evaluation) -> str:
     """Where, when and with what, as hover text."""
-    hardware, versions = text(hardware_line(evaluation.hardware)), text(versions_line(evaluation.versions))
-    return f"measured {text(evaluation.measured_at)}<br>on {hardware}<br>with {versions}"
+    hardware, versions = hardware_line(evaluation.hardware), versions_line(evaluation.versions)
+    return "<br>".join(folded(words) for words in (f"measured {evaluation.measured_at}", f"on {hardware}", f"with {versions}"))
+
+
+def folded(words: str) -> str:
+    """Inert text on lines short enough for a hover: plotly breaks none itself, and cuts what leaves the chart."""
+    return "<br>".join(map(text, wrap(words, HOVER_WIDTH)))
+
+
+def places(evaluation: Evaluation) -> dict[str, int]:
+    """The look (`theme.style`) of each variant by its name: 0 and its cycle, the colour of the original, are the baselines'."""
+    baselines = {row.baseline for row in evaluation.comparison} or {result.name for result in evaluation.variants[:1]}
+    originals = {result.variant.name for result in evaluation.variants if result.name in baselines}
+    own = ["" if result.variant.name in originals else result.variant.name for result in evaluation.variants]
+    return dict(zip((result.name for result in evaluation.variants), looks(own), strict=True))
+
+
+def looks(names: Sequence[str]) -> list[int]:
+    """One a name, the original's being empty. A colour follows from the name alone, so that a variant has it on every page; where
+    two names fall on one colour, the later takes the next that is free. Equal names share the colour and differ in shape."""
+    cycle = len(COLOURS["light"].series)
+    colours, found = {"": 0}, list[int]()
+    for name in names:
+        order = [(_preferred(name, cycle) - 1 + step) % (cycle - 1) + 1 for step in range(cycle - 1)]
+        colour = colours.setdefault(name, next((each for each in order if each not in colours.values()), order[0]))
+        found.append(next(place for place in range(colour, colour + cycle * (len(names) + 1), cycle) if place not in found))
+    return found
+
+
+def _preferred(name: str, cycle: int) -> int:
+    name = name.replace(" + ", "-")
+    return USUAL.index(name) + 1 if name in USUAL else zlib.crc32(name.encode()) % (cycle - 1) + 1
+
+
+def whisker_key(theme: Theme) -> dict[str, Any]:
+    """An entry of the legend that says what whiskers are."""
+    line = {"color": COLOURS[theme].muted, "width": 1}
+    return {"type": "scatter", "mode": "lines", "name": WHISKERS, "x": [None], "y": [None], "hoverinfo": "skip", "line": line}
 
 
 def legend_name(name: str) -> str:
@@ -38,7 +81,7 @@ def inert(words: str) -> str:
 
 
 def at(result: VariantResult, level: Level) -> str:
-    return f"<b>{text(result.name)}</b> at {level.load.words}"
+    return f"<b>{folded(result.name)}</b> at {level.load.words}"
 
 
 def flags(level: Level) -> str:
@@ -65,8 +108,8 @@ def uncounted_variants(evaluation: Evaluation, value: Callable[[Level], float | 
     return [f"Tokens not counted: {', '.join(found)}"] if found else []
 
 
-def marker(index: int, theme: Theme, levels: Sequence[Level]) -> dict[str, Any]:
+def marker(place: int, theme: Theme, levels: Sequence[Level]) -> dict[str, Any]:
     """Hollow where a level is not sound: such a point is not the server's figure."""
-    look = style(index, theme)
+    look = style(place, theme)
     symbols = [look.symbol if is_sound(level) else f"{look.symbol}-open" for level in levels]
     return {"color": look.colour, "symbol": symbols, "size": 9, "line": {"color": look.colour, "width": 2}}

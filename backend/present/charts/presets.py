@@ -1,7 +1,8 @@
 """Presets side by side as charts: estimated and measured never look alike. Pure data for plotly, like `charts`.
 
-Estimated series are open marks with the range as whiskers and dashed lines, measured ones are filled marks and solid lines; the
-legend says the word too. Published figures state no concurrency that a chart could use and stand in tables.
+Estimated series are open marks on a broad bar, their range, and dashed lines; measured ones are filled marks and solid lines; the
+legend says the word too. Whiskers are 95% intervals on every other chart, so an estimate has none. Published figures state no
+concurrency that a chart could use and stand in tables.
 """
 
 from __future__ import annotations
@@ -192,7 +193,7 @@ def _series(one: Series, theme: Theme, x: list[Any], y: list[float]) -> dict[str
 def _bars(ends: Sequence[Ends | None], colour: str) -> dict[str, Any]:
     known = [each for each in ends if each]
     return {
-        "type": "data", "symmetric": False, "color": colour, "thickness": 1, "width": 3,
+        "type": "data", "symmetric": False, "color": colour, "thickness": 7, "width": 0,
         "array": [most - middle((least, most)) for least, most in known],
         "arrayminus": [middle((least, most)) - least for least, most in known],
     }  # fmt: skip

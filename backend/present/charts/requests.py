@@ -107,20 +107,22 @@ def _window(records: Records, start: float, colour: str) -> list[dict[str, Any]]
 
 
 def distribution(
-    metric: str, at: str, latencies: Mapping[str, Sequence[float]], provenance: str, theme: Theme = "light"
+    metric: str,
+    at: str,
+    latencies: Mapping[str, Sequence[float]],
+    looks: Mapping[str, int],
+    provenance: str,
+    theme: Theme = "light",
 ) -> Figure:
     """Empirical distribution of a latency, one step line a variant: the share of requests that took at most so long.
 
-    `latencies`: milliseconds of each good request by variant, rising. Of many variants each has fewer points.
+    `latencies`: milliseconds of each good request by variant, rising; `looks`: the variants'
+    (`parts.places`). Of many variants each has fewer points.
     """
     name = LATENCIES[metric]
     title = f"{name} at {at}"
     most = max(LEAST_POINTS, MOST_POINTS // max(1, len(latencies)))
-    traces = [
-        _steps(variant, index, values, most, provenance, theme)
-        for index, (variant, values) in enumerate(latencies.items())
-        if values
-    ]
+    traces = [_steps(variant, looks[variant], values, most, provenance, theme) for variant, values in latencies.items() if values]
     if not traces:
         return empty(title, "No request gave this latency.", theme)
     x = {"label": f"{name} (ms)", "rangemode": "tozero"}
@@ -128,9 +130,9 @@ def distribution(
     return {"data": traces, "layout": layout(title, x, y, theme, provenance=provenance)}
 
 
-def _steps(name: str, index: int, values: Sequence[float], most: int, provenance: str, theme: Theme) -> dict[str, Any]:
+def _steps(name: str, place: int, values: Sequence[float], most: int, provenance: str, theme: Theme) -> dict[str, Any]:
     points = [(values[place], (place + 1) / len(values)) for place in _places(len(values), most)]
-    look = style(index, theme)
+    look = style(place, theme)
     said = f"<b>{inert(text(name))}</b><br>%{{y:.1%}} took at most %{{x:.4~g}} ms<br>{inert(provenance)}"
     return {
         "type": "scatter",

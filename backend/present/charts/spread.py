@@ -13,10 +13,12 @@ from backend.present.report import Spread
 TITLES = {"ttft_ms": "Time to first token", "tpot_ms": "Inter-token latency", "client_latency_ms": "Client latency"}
 
 
-def distribution(metric: str, at: str, spreads: Mapping[str, Spread], provenance: str, theme: Theme = "light") -> Figure:
-    """One step line a variant: the share of its requests that took at most so many milliseconds."""
+def distribution(
+    metric: str, at: str, spreads: Mapping[str, Spread], looks: Mapping[str, int], provenance: str, theme: Theme = "light"
+) -> Figure:
+    """One step line a variant, in its look (`parts.places`): the share of its requests that took at most so many milliseconds."""
     title = f"{TITLES[metric]} of every request at {at}"
-    traces = [_steps(name, index, found, theme) for index, (name, found) in enumerate(spreads.items()) if found.values]
+    traces = [_steps(name, looks[name], found, theme) for name, found in spreads.items() if found.values]
     if not traces:
         return empty(title, "No request gave this latency.", theme)
     x = {"label": f"{TITLES[metric]} (ms)", "rangemode": "tozero"}
@@ -24,9 +26,9 @@ def distribution(metric: str, at: str, spreads: Mapping[str, Spread], provenance
     return {"data": traces, "layout": layout(title, x, y, theme, provenance=provenance)}
 
 
-def _steps(name: str, index: int, found: Spread, theme: Theme) -> dict[str, Any]:
+def _steps(name: str, place: int, found: Spread, theme: Theme) -> dict[str, Any]:
     """A sampled value stands for its place among all of them: value k of n is at k / n, the ends exactly."""
-    look, drawn = style(index, theme), len(found.values)
+    look, drawn = style(place, theme), len(found.values)
     places = [round(step * (found.count - 1) / max(1, drawn - 1)) for step in range(drawn)]
     shares = [round((place + 1) / found.count, 5) for place in places]
     return {

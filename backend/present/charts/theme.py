@@ -29,14 +29,14 @@ COLOURS: dict[str, Colours] = {
         "#5b6675",
         "#e3e7ec",
         "#ffffff",
-        ("#4d4d4d", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"),
+        ("#111111", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"),
     ),
     "dark": Colours(
         "#e8ecf1",
         "#a3adba",
         "#2c343f",
         "#171c23",
-        ("#d0d0d0", "#56b4e9", "#e69f00", "#009e73", "#cc79a7", "#f0e442", "#d55e00"),
+        ("#f5f5f5", "#56b4e9", "#e69f00", "#009e73", "#cc79a7", "#f0e442", "#d55e00"),
     ),
 }
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "star", "hexagon", "triangle-down")
@@ -59,7 +59,7 @@ class Style(NamedTuple):
 
 
 def style(index: int, theme: Theme) -> Style:
-    """The look of variant `index`; 0, the baseline, is grey."""
+    """The look of number `index`; 0, the original's, is black, on the dark theme's ground white."""
     series = COLOURS[theme].series
     return Style(series[index % len(series)], SYMBOLS[index % len(SYMBOLS)], DASHES[index % len(DASHES)])
 

@@ -6,11 +6,22 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from backend.domain.evaluation.document import Evaluation, Level, Quality, VariantResult
-from backend.domain.evaluation.select import ParetoPoint, pareto_points
+from backend.domain.evaluation.select import ParetoPoint, only, pareto_points
 from backend.domain.evaluation.soundness import is_sound
 from backend.domain.figures import figure, finite
 from backend.domain.load.load import Load
-from backend.present.charts.parts import at, flags, legend_name, marker, note, provenance, uncounted_variants
+from backend.present.charts.parts import (
+    at,
+    flags,
+    folded,
+    legend_name,
+    marker,
+    note,
+    places,
+    provenance,
+    uncounted_variants,
+    whisker_key,
+)
 from backend.present.charts.theme import COLOURS, Figure, Theme, empty, layout, pale, style, text
 
 PARETO = "Speed per user against total throughput"
@@ -34,11 +45,11 @@ def pareto(evaluation: Evaluation, theme: Theme = "light", shown: Sequence[str] 
     edge |= {"x": [p.total for p in front], "y": [p.per_user for p in front]}
     names = [result.name for result in evaluation.variants]
     own = [names.index(name) for name in shown if name in names] if shown is not None else list(range(len(names)))
+    looks = places(only(evaluation, [names[index] for index in own]))
     few = sum(p.variant in own for p in points) <= MOST_LABELS
     marks = [_others(evaluation, [p for p in points if p.variant not in own], theme)]
     marks += [
-        _pareto_trace(evaluation, number, [p for p in points if p.variant == index], theme, few)
-        for number, index in enumerate(own)
+        _pareto_trace(evaluation, looks[names[index]], [p for p in points if p.variant == index], theme, few) for index in own
     ]
     axes = (
         {"label": "Output tokens/s, all streams", "rangemode": "tozero"},
@@ -52,9 +63,9 @@ def pareto(evaluation: Evaluation, theme: Theme = "light", shown: Sequence[str] 
     }
 
 
-def _pareto_trace(evaluation: Evaluation, number: int, points: list[ParetoPoint], theme: Theme, few: bool) -> dict[str, Any]:
-    """One variant in the look of `number`. Every mark of a few has its label, of many those on the front."""
-    look = style(number, theme).colour
+def _pareto_trace(evaluation: Evaluation, place: int, points: list[ParetoPoint], theme: Theme, few: bool) -> dict[str, Any]:
+    """One variant in the look of `place`. Every mark of a few has its label, of many those on the front."""
+    look = style(place, theme).colour
     # The legend takes the colour of the first mark: a variant with a level on the front is not pale there.
     own = sorted(points, key=lambda point: not point.on_front)
     name = evaluation.variants[own[0].variant].name if own else ""
@@ -67,7 +78,7 @@ def _pareto_trace(evaluation: Evaluation, number: int, points: list[ParetoPoint]
         "textposition": "top center",
         "textfont": {"color": ink if few else [ink if point.on_front else UNSEEN for point in own], "size": 11},
         "marker": {
-            **marker(number, theme, [point.level for point in own]),
+            **marker(place, theme, [point.level for point in own]),
             "size": 11,
             "color": colours,
             "line": {"color": colours, "width": 2},
@@ -98,7 +109,7 @@ def _marks(evaluation: Evaluation, points: list[ParetoPoint]) -> dict[str, Any]:
         "y": [point.per_user for point in points],
         "text": [str(point.level.concurrency) for point in points],
         "hovertext": [
-            f"{at(evaluation.variants[point.variant], point.level)}<br>{figure(point.per_user)} tokens/s per user, "
+            f"{at(evaluation.variants[point.variant], point.level)}<br>{figure(point.per_user)} tokens/s per user,<br>"
             f"{figure(point.total)} in all{flags(point.level)}<br>{where}"
             for point in points
         ],
@@ -127,7 +138,8 @@ def quality_speed(evaluation: Evaluation, load: Load | None = None, theme: Theme
     meta = {"interval": ["95% from", "95% to"], "label": label, "provenance": provenance(evaluation)}
     around = layout(title, x, {"label": "Output tokens/s", "rangemode": "tozero"}, theme, **meta)
     left_out = _left_out(evaluation, found)
-    return {"data": marks, "layout": {**around, "annotations": [note(left_out, theme)] if left_out else []}}
+    key = [whisker_key(theme)] if any(any(trace["error_x"]["array"]) for trace in marks) else []
+    return {"data": [*marks, *key], "layout": {**around, "annotations": [note(left_out, theme)] if left_out else []}}
 
 
 def _places(evaluation: Evaluation, load: Load | None) -> dict[int, Level]:
@@ -178,10 +190,11 @@ def _quality_trace(evaluation: Evaluation, index: int, level: Level, shared: boo
     result = evaluation.variants[index]
     kl = _divergence(result.quality) or 0.0
     interval = (result.quality and result.quality.kl_ci95) or (kl, kl)
-    said = f"{at(result, level)}<br>KL {figure(kl)} nats a token, {figure(level.output_tokens_per_s)} tokens/s{flags(level)}"
+    place = places(evaluation)[result.name]
+    said = f"{at(result, level)}<br>KL {figure(kl)} nats a token,<br>{figure(level.output_tokens_per_s)} tokens/s{flags(level)}"
     price = finite(level.price.per_million_output) if level.price else None
     if price is not None:
-        said = f"{said}<br>{PRICE}: {figure(price)}"
+        said = f"{said}<br>{folded(f'{PRICE}: {figure(price)}')}"
     label = ", ".join([*([] if shared else [level.load.words]), *([] if price is None else [figure(price)])])
     return {
         "type": "scatter",
@@ -194,8 +207,8 @@ def _quality_trace(evaluation: Evaluation, index: int, level: Level, shared: boo
         "y": [level.output_tokens_per_s],
         "hovertext": [f"{said}<br>{provenance(evaluation)}"],
         "hoverinfo": "text",
-        "marker": {**marker(index, theme, [level]), "size": 13},
-        "error_x": _bar(max(0.0, interval[1] - kl), max(0.0, kl - interval[0]), style(index, theme).colour),
+        "marker": {**marker(place, theme, [level]), "size": 13},
+        "error_x": _bar(max(0.0, interval[1] - kl), max(0.0, kl - interval[0]), style(place, theme).colour),
     }
 
 

@@ -113,11 +113,11 @@ def test_warm_up_and_failures_are_no_pairs_but_stand_on_the_clock(home: Workspac
 
 def test_the_distribution_ends_at_one_and_keeps_its_ends(home: Workspace) -> None:
     many = {"a": [100 + number / 10 for number in range(10_000)]}
-    (trace,) = charts_requests.distribution("client_latency_ms", "1 stream", many, "here")["data"]
+    (trace,) = charts_requests.distribution("client_latency_ms", "1 stream", many, {"a": 0}, "here")["data"]
     assert len(trace["x"]) <= charts_requests.MOST_POINTS
     assert trace["x"][0] == pytest.approx(100.0) and trace["x"][-1] == pytest.approx(1099.9) and trace["y"][-1] == 1
     assert trace["y"] == sorted(trace["y"])
-    assert charts_requests.distribution("ttft_ms", "1 stream", {"a": []}, "here")["data"] == []
+    assert charts_requests.distribution("ttft_ms", "1 stream", {"a": []}, {"a": 0}, "here")["data"] == []
     assert charts_requests.timeline("a", "1 stream", [], "here")["data"] == []
 
 

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from html import unescape
 from itertools import pairwise
+from statistics import fmean, stdev
 from typing import Any
 
 import plotly.graph_objects as graph
@@ -21,9 +22,11 @@ from app import charts as screen
 from backend.domain.evaluation.document import Evaluation
 from backend.domain.evaluation.select import MOST, foremost, only, pareto_points
 from backend.domain.figures import figure as number
+from backend.domain.maths import student_t
 from backend.present.charts import alt
 from backend.present.charts import evaluation as charts
 from backend.present.charts.layers import layer_errors
+from backend.present.charts.parts import looks, places
 from backend.present.charts.theme import COLOURS, Figure, concurrency_axis, layout, style, text
 from backend.present.tables.evaluation import distribution_table
 from tests.simulated import evaluation, level, result
@@ -80,12 +83,48 @@ def test_throughput_and_price_charts_draw_the_levels_figures(measured: Evaluatio
         assert _marked(charts.price(measured, metric))[2]["y"] == [getattr(x.price, metric) for x in measured.variants[2].levels]
 
 
-def test_whiskers_span_the_repeats(measured: Evaluation) -> None:
+def test_whiskers_are_95_percent_intervals_on_every_chart_and_the_legend_says_so(measured: Evaluation) -> None:
     trace = _marked(charts.throughput(measured))[0]
-    first = measured.variants[0].levels[0]
-    values = [block["output_tokens_per_s"] for block in first.blocks]
-    assert trace["y"][0] + trace["error_y"]["array"][0] == pytest.approx(max(values))
-    assert trace["y"][0] - trace["error_y"]["arrayminus"][0] == pytest.approx(min(values))
+    logs = [math.log(block["output_tokens_per_s"]) for block in measured.variants[0].levels[0].blocks]
+    factor = math.exp(student_t.quantile(0.975, len(logs) - 1) * stdev(logs) / math.sqrt(len(logs)))
+    assert trace["error_y"]["array"][0] == pytest.approx(trace["y"][0] * (factor - 1))
+    assert trace["error_y"]["arrayminus"][0] == pytest.approx(trace["y"][0] * (1 - 1 / factor))
+    for figure in (charts.throughput(measured), charts.latency(measured), charts.quality_speed(measured)):
+        assert figure["data"][-1]["name"] == "whiskers: 95% interval"
+        assert figure["layout"]["meta"]["interval"] == ["95% from", "95% to"]
+    few = measured.model_copy(update={"variants": [result("original", [level(1, repeats=2), level(4, repeats=2)])]})
+    assert _marked(charts.throughput(few))[0]["error_y"] == {"visible": False}
+    assert charts.throughput(few)["data"] == _marked(charts.throughput(few))
+
+
+def test_a_variant_has_its_colour_whatever_stands_beside_it_and_the_original_is_black(measured: Evaluation) -> None:
+    original, w8a8, draft, both = measured.variants
+    whole = places(measured)
+    alone = measured.model_copy(update={"variants": [original, both, w8a8], "comparison": []})
+    assert whole["original"] == 0
+    assert places(alone) == {name: whole[name] for name in ("original", both.name, "w8a8")}
+    assert (style(0, "light").colour, style(0, "dark").colour) == ("#111111", "#f5f5f5")
+    for figure in (charts.throughput(alone), charts.pareto(alone)):
+        drawn = {trace["customdata"][0]: trace["marker"]["symbol"][0] for trace in _marked(figure)}
+        assert drawn == {name: style(whole[name], "light").symbol for name in drawn}
+    assert whole["draft"] not in places(alone).values() and draft.name == "draft"
+
+
+def test_equal_names_share_a_colour_and_differ_in_shape() -> None:
+    found = [style(place, "light") for place in looks(["", "w8a8", "", "w8a8", "mine", "mine too"])]
+    assert found[0].colour == found[2].colour and found[0].symbol != found[2].symbol
+    assert found[1].colour == found[3].colour and found[1].symbol != found[3].symbol
+    assert len({look.colour for look in found}) == 4
+
+
+@pytest.mark.parametrize("draw", DRAW.values(), ids=DRAW)
+def test_no_line_of_a_hover_is_wider_than_half_a_page_has_room_for(measured: Evaluation, draw: Any) -> None:
+    many = {f"library-{number}": "1.2.3+cpu" for number in range(9)}
+    document = measured.model_copy(
+        update={"versions": many, "variants": [result("long name " * 20, measured.variants[1].levels)]}
+    )
+    for trace in _marked(draw(document)):
+        assert max(len(line) for said in trace["hovertext"] for line in re.sub("</?b>", "", said).split("<br>")) <= 60
 
 
 @pytest.mark.parametrize("draw", DRAW.values(), ids=DRAW)
@@ -148,7 +187,7 @@ def test_a_point_that_the_client_held_back_is_hollow_said_and_never_on_the_front
     fast = result("fast", [level(4, 9.0, client_limited=True)])
     document = evaluation().model_copy(update={"variants": [result("original", [level(4)]), fast]})
     trace = _marked(charts.throughput(document))[1]
-    assert trace["marker"]["symbol"] == ["square-open"]
+    assert trace["marker"]["symbol"][0].endswith("-open")
     assert "held back by the load generator" in trace["hovertext"][0]
     assert [point.on_front for point in pareto_points(document)] == [True, False]
 
@@ -158,7 +197,7 @@ def test_a_level_with_many_errors_is_hollow_never_on_the_front_and_its_mark_says
     document = evaluation().model_copy(update={"variants": [result("original", [level(4)]), result("failing", [failing])]})
     assert [point.on_front for point in pareto_points(document)] == [True, False]
     trace = _marked(charts.pareto(document))[1]
-    assert trace["marker"]["symbol"] == ["square-open"]
+    assert trace["marker"]["symbol"][0].endswith("-open")
     assert "2 of 100 requests failed" in trace["hovertext"][0]
 
 
@@ -209,8 +248,7 @@ def test_the_rows_of_a_chart_are_its_points_with_interval_validity_and_provenanc
     title = "Output tokens/s, all streams"
     kept = [block["output_tokens_per_s"] for block in slow.blocks]
     assert rows[2][title] == slow.output_tokens_per_s
-    assert rows[2][f"{title}, lowest repeat"] == pytest.approx(min(kept))
-    assert rows[2][f"{title}, highest repeat"] == pytest.approx(max(kept))
+    assert rows[2][f"{title}, 95% from"] < fmean(kept) < rows[2][f"{title}, 95% to"]
     assert str(rows[2]["Provenance"]).startswith(
         "measured 2026-01-02T03:04:05+00:00 on Simulated CPU, 2 cores with whetstone 0.1.0"
     )

@@ -165,7 +165,14 @@ def test_the_dark_charts_are_the_light_ones_in_other_colours(extras: Extras) -> 
         lambda theme: charts.pareto(document, theme),
         lambda theme: charts.quality_speed(document, None, theme),
         lambda theme: charts.quality_speed(evaluation(with_quality=False), None, theme),
-        lambda theme: spread.distribution("ttft_ms", "1 stream", found.loads[0].spreads["ttft_ms"], "here", theme),
+        lambda theme: spread.distribution(
+            "ttft_ms",
+            "1 stream",
+            found.loads[0].spreads["ttft_ms"],
+            dict.fromkeys(found.loads[0].spreads["ttft_ms"], 0),
+            "here",
+            theme,
+        ),
         lambda theme: charts_requests.timeline("a", "1 stream", found.runs["original"].records, "here", theme),
         lambda theme: charts_imported.beside(document, [imported(CONCURRENT)], "ttft_ms", theme),
     ]
