@@ -9,6 +9,7 @@ from typing import Any
 import plotly.graph_objects as graph
 import streamlit as st
 
+from app.navigation import own
 from backend.domain.figures import figure as number
 from backend.domain.figures import streams
 from backend.present.charts import alt
@@ -29,11 +30,11 @@ def show(figure: Figure, key: str, words: str | None = None) -> None:
     """Draw it, with its words (`words`, or its own) for who cannot see it and its points as a file."""
     name = alt.file_name(figure)
     config = {**CONFIG, "toImageButtonOptions": {"format": "png", "scale": 2, "filename": name}}
-    st.plotly_chart(trusted(figure), key=key, theme=None, config=config, alt=words or alt.alt(figure))
+    st.plotly_chart(trusted(figure), key=own(key), theme=None, config=config, alt=words or alt.alt(figure))
     if figure["data"]:
         st.download_button(
             "CSV", lambda: alt.csv(figure), f"{name}.csv", "text/csv", type="tertiary", icon=":material/download:",
-            on_click="ignore", key=f"{key}-csv", help="The points of this chart. The camera above it saves a PNG.",
+            on_click="ignore", key=own(f"{key}-csv"), help="The points of this chart. The camera above it saves a PNG.",
         )  # fmt: skip
 
 

@@ -30,7 +30,7 @@ def notice(opened: Workspace) -> str | None:
     found = first_run.status(opened)
     if found is None or found.state in {"done", "stopped"} or (found.state == "failed" and _was_left(opened, found)):
         return None
-    with st.container(border=True, key="starter-demo"):
+    with st.container(border=True, key="home_starter-demo"):
         if found.state == "failed":
             _failed(found)
         else:
@@ -70,9 +70,9 @@ def _current(found: FirstRun) -> int:
 
 
 def _stop_button(opened: Workspace) -> None:
-    with st.popover("Stop the demo", icon=":material/cancel:", key="ask-stop-demo"):
+    with st.popover("Stop the demo", icon=":material/cancel:", key="home_ask-stop-demo"):
         st.markdown("Stop it here? What it made stays, and nothing more of it is started. Resume its job later to carry it on.")
-        st.button("Yes, stop it", key="stop-demo", on_click=_stop, args=(opened,))
+        st.button("Yes, stop it", key="home_stop-demo", on_click=_stop, args=(opened,))
 
 
 def _stop(opened: Workspace) -> None:

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import streamlit as st
 
-HERE = "page"
+HERE = "shell_page"
+"""Which page of the session is open, in its state."""
 PAGES = Path(__file__).resolve().parent.parent / "pages"
 
 
@@ -40,6 +41,11 @@ SECTIONS: dict[str, tuple[Entry, ...]] = {
     "Ship": (Entry("presets", "Presets", ":material/bookmarks:"),),
     "System": (Entry("hardware", "Hardware", ":material/memory:"),),
 }
+
+
+def own(name: str) -> str:
+    """The key of a widget or a value that several pages have, named by the page that is open: what stands in it stays there."""
+    return f"{st.session_state[HERE]}_{name}"
 
 
 def file(name: str) -> Path:
@@ -93,7 +99,7 @@ def link(name: str, label: str, icon: str | None = None, **params: str) -> None:
 def _here(label: str, icon: str | None, params: dict[str, str]) -> None:
     """A step within the page one is on. Streamlit's link would leave the browser's address as it was (1.67), and the next field
     that is typed in, or a refresh, would bring back what was shown before."""
-    if st.button(label, icon=icon, type="tertiary", key=f"here-{label}-{several(*params.values())}"):
+    if st.button(label, icon=icon, type="tertiary", key=own(f"here-{label}-{several(*params.values())}")):
         st.query_params.from_dict(params)
         st.rerun()
 

@@ -12,12 +12,14 @@ from typing import Any
 
 import streamlit as st
 
+from app.navigation import own
+
 DOUBLE_CLICK_S = 5.0
 
 
 def key(purpose: str, fingerprint: str = "", *, for_s: float | None = None) -> str:
     """The submission key of this session for what is built now; with `for_s`, clicks within so many seconds share it."""
-    held: dict[str, Any] = st.session_state.setdefault(f"once-{purpose}", {})
+    held: dict[str, Any] = st.session_state.setdefault(own(f"once-{purpose}"), {})
     now = time.monotonic()
     late = for_s is not None and now - held.get("at", now) > for_s
     if held.get("fingerprint") != fingerprint or late:
@@ -28,16 +30,16 @@ def key(purpose: str, fingerprint: str = "", *, for_s: float | None = None) -> s
 
 def remember(purpose: str, job_id: str) -> None:
     """The key's job was made."""
-    st.session_state[f"once-{purpose}"]["job"] = job_id
+    st.session_state[own(f"once-{purpose}")]["job"] = job_id
 
 
 def made(purpose: str, fingerprint: str) -> str | None:
     """The job that this session made of just this, or None."""
     key(purpose, fingerprint)
-    held: dict[str, Any] = st.session_state[f"once-{purpose}"]
+    held: dict[str, Any] = st.session_state[own(f"once-{purpose}")]
     return held.get("job")
 
 
 def renew(purpose: str) -> None:
     """Another run of the same, on purpose."""
-    st.session_state.pop(f"once-{purpose}", None)
+    st.session_state.pop(own(f"once-{purpose}"), None)

@@ -57,7 +57,7 @@ def live(name: str, body: Callable[[], Hashable], *, active: bool, every: str = 
     """Draw `body`, and while `active` again every two seconds; the whole page follows when what it answers has changed."""
     seen: list[Hashable] = []
 
-    @st.fragment(run_every=every if active else None, key=f"live-{name}")  # type: ignore[untyped-decorator]
+    @st.fragment(run_every=every if active else None, key=navigation.own(f"live-{name}"))  # type: ignore[untyped-decorator]
     def panel() -> None:
         with told():
             mark = body()

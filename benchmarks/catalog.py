@@ -38,16 +38,16 @@ BAR_MS = 300.0
 MODELS, SHAPES = 5_000, 200
 WARM_ROUNDS = 3
 INSTANCE = "ml.g5.12xlarge"
-AWQ = f"technique=INT4+(AWQ)&instance={INSTANCE}"
+AWQ = f"catalog_technique=INT4+(AWQ)&catalog_instance={INSTANCE}"
 PAGES = {
     "catalog": "",
-    "catalog, words": "words=model+017",
-    "catalog, published": "origin=published",
-    "catalog, most parameters first": "sort=Most+parameters",
-    "catalog, page 125": "page=125",
+    "catalog, words": "catalog_words=model+017",
+    "catalog, published": "catalog_origin=published",
+    "catalog, most parameters first": "catalog_sort=Most+parameters",
+    "catalog, page 125": "catalog_page=125",
     "catalog, AWQ on ml.g5.12xlarge": AWQ,
-    "catalog, all filters": f"words=model&{AWQ}&family=LLaMA&min_parameters=1&sort=Longest+context",
-    "catalog, with why not": "why=true",
+    "catalog, all filters": f"catalog_words=model&{AWQ}&catalog_family=LLaMA&catalog_min_parameters=1&catalog_sort=Longest+context",
+    "catalog, with why not": "catalog_why=true",
     "model, published": "",
 }  # fmt: skip
 MODEL = "id=meta-textgeneration-llama-3-70b"

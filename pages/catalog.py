@@ -29,21 +29,21 @@ if not total:
 pages = ceil(total / catalog.PER_PAGE)
 with st.container(horizontal=True, vertical_alignment="center"):
     chosen = filters.order(chosen)
-    number = st.pagination(pages, key="page", bind="query-params") if pages > 1 else 1
+    number = st.pagination(pages, key="catalog_page", bind="query-params") if pages > 1 else 1
     lines = catalog.page(opened, chosen, number)
     first = (number - 1) * catalog.PER_PAGE
     st.caption(f"{first + 1} to {first + len(lines)} of {total}. Choose a row to open the model.")
 picked = st.dataframe(
     [table.row(line) for line in lines],
     hide_index=True,
-    key=f"models-{first}",
+    key=f"catalog_models-{first}",
     on_select="rerun",
     selection_mode="single-row",
     column_config=table.columns(),
     alt="The models, with what is published of each technique and whether it works where you chose",
 )
 # Not by the name of the filter: Streamlit lets nobody set a parameter that a widget of the page is bound to.
-place = {"on": chosen.target} if chosen.target not in {None, "local"} else {}
+place = {"model_on": chosen.target} if chosen.target not in {None, "local"} else {}
 if picked.selection.rows:
     navigation.go("model", id=lines[picked.selection.rows[0]].entry.source, **place)
 st.caption(table.legend(chosen.target))
@@ -51,7 +51,7 @@ with st.container(horizontal=True):
     for line in lines:
         navigation.link("model", plain(table.title(line.entry)), ":material/deployed_code:", id=line.entry.source, **place)
 
-if st.toggle("Say why not", key="why", bind="query-params"):
+if st.toggle("Say why not", key="catalog_why", bind="query-params"):
     rows = table.why_not(lines)
     if rows:
         st.dataframe(rows, hide_index=True, alt="Every technique that does not work, with the reason and its source")

@@ -58,7 +58,7 @@ with right:
 if sentence := side_by_side.cheapest(whole):
     st.markdown(sentence)
 
-only = st.toggle("Differences only", True, key="differences", bind="query-params")
+only = st.toggle("Differences only", True, key="compare_differences", bind="query-params")
 rows = side_by_side.differences(views, only=only)
 st.subheader("Under what they were measured")
 if rows:

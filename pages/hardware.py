@@ -51,7 +51,7 @@ else:
     st.caption("Memory bandwidth was not measured yet. The first estimate for this machine measures it too.")
 told = {"help": "Reads memory and multiplies for six seconds. Estimates use the figures; other work lowers them."}
 label = "Measure again" if here.speed else "Measure it"
-if st.button(label, key="measure", icon=":material/speed:", **told | frozen(opened)):
+if st.button(label, key="hardware_measure", icon=":material/speed:", **told | frozen(opened)):
     with st.spinner("Measuring memory bandwidth and matrix products"):
         try:
             machine.measure(opened)

@@ -23,7 +23,7 @@ opened = workspace()
 def running() -> tuple[tuple[str, str], ...]:
     found, demo = jobs.active(opened), first_run.notice(opened)
     if found:
-        active_cards(opened, found, "home")
+        active_cards(opened, found)
     elif demo is None:
         st.caption("Nothing is running.")
     return (*mark(found), ("demo", str(demo)))
@@ -59,7 +59,7 @@ def way_catalog() -> None:
 
 def way_folder() -> None:
     st.markdown("#### :material/folder_open: Your own folder")
-    folder = st.text_input("Folder with config.json and safetensors", placeholder="/path/to/model", key="folder")
+    folder = st.text_input("Folder with config.json and safetensors", placeholder="/path/to/model", key="home_folder")
     if st.button("Look at it", icon=":material/search:") and folder.strip():
         with shell.told():
             card = models.resolve(opened, folder.strip())
@@ -84,7 +84,7 @@ shell.live("home", running, active=bool(jobs.active(opened)) or first_run.moves(
 st.subheader("Latest verdicts")
 latest = evaluations.listing(opened, limit=LATEST)
 for view in latest:
-    with st.container(border=True, key=f"verdict-{view.id}"):
+    with st.container(border=True, key=f"home_verdict-{view.id}"):
         with st.container(horizontal=True, vertical_alignment="center"):
             st.markdown(f"**{plain(view.title)}**", width="stretch")
             navigation.link("evaluate", "Open", ":material/open_in_full:", id=view.id)

@@ -16,7 +16,7 @@ st.markdown(
     "tokenizer and safetensors weights. A folder is not copied, and no code of a model is run."
 )
 source = st.text_input(
-    "Folder, hub id or S3 prefix", key="folder", bind="query-params", placeholder="/path/to/model, org/name or s3://bucket/prefix",
+    "Folder, hub id or S3 prefix", key="import_folder", bind="query-params", placeholder="/path/to/model, org/name or s3://bucket/prefix",
     help="Read as soon as you press Enter: the card only, no weights.",
 ).strip()  # fmt: skip
 st.caption("The token of a hub is taken from HF_TOKEN and AWS credentials as by the AWS tools, where the studio was started.")

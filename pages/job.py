@@ -36,7 +36,7 @@ if job.error:
 st.caption(f"{status(job)} · `{job.id}` · {job.kind} · by {plain(job.owner)} · submitted {when(job.created_at)}")
 with st.container(horizontal=True, vertical_alignment="center"):
     if not job.ended:
-        cancel_button(opened, job, "job")
+        cancel_button(opened, job)
     job_view.other_verbs(opened, job)
     job_view.change(opened, job, specification)
     if job.parent:

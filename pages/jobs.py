@@ -16,13 +16,13 @@ opened = workspace()
 
 
 def first_page() -> None:
-    st.session_state["page"] = 1
+    st.session_state["jobs_page"] = 1
 
 
 def active() -> tuple[tuple[str, str], ...]:
     found = jobs.active(opened)
     if found:
-        active_cards(opened, found, "jobs")
+        active_cards(opened, found)
     else:
         st.info("Nothing is running. What you start will stand here, with its progress.", icon=":material/info:")
     return mark(found)
@@ -37,18 +37,29 @@ shell.live("jobs", active, active=bool(jobs.active(opened)))
 st.subheader("Ended")
 with st.container(horizontal=True, vertical_alignment="bottom"):
     words = st.text_input(
-        "Words in the title or id", key="words", type="search", max_chars=80, bind="query-params", on_change=first_page, width=320
+        "Words in the title or id",
+        key="jobs_words",
+        type="search",
+        max_chars=80,
+        bind="query-params",
+        on_change=first_page,
+        width=320,
     )
-    states = st.pills("Ended as", ENDINGS, selection_mode="multi", key="state", bind="query-params", on_change=first_page)
+    states = st.pills("Ended as", ENDINGS, selection_mode="multi", key="jobs_state", bind="query-params", on_change=first_page)
     kinds = st.pills(
-        "Kind", [str(kind) for kind in JobKind], selection_mode="multi", key="kind", bind="query-params", on_change=first_page
+        "Kind",
+        [str(kind) for kind in JobKind],
+        selection_mode="multi",
+        key="jobs_kind",
+        bind="query-params",
+        on_change=first_page,
     )
 chosen = {"states": states or ENDINGS, "kinds": kinds, "words": words or ""}
 total = jobs.count(opened, **chosen)
 pages = max(1, ceil(total / PER_PAGE))
-page = st.session_state.get("page", 1)
+page = st.session_state.get("jobs_page", 1)
 if total:
-    page = st.pagination(pages, key="page", bind="query-params") if pages > 1 else 1
+    page = st.pagination(pages, key="jobs_page", bind="query-params") if pages > 1 else 1
     first = (page - 1) * PER_PAGE
     ended = jobs.listing(opened, **chosen, limit=PER_PAGE, offset=first)
     st.caption(f"{first + 1} to {first + len(ended)} of {total:,}, newest first")

@@ -30,7 +30,7 @@ with st.container(horizontal=True, vertical_alignment="bottom"):
     st.title(plain(table.title(entry)), width="stretch")
     if isinstance(model, PublishedModel):
         if st.button("Import", icon=":material/download:", shortcut="Alt+I"):
-            navigation.go("import", folder=model.hf_repo)
+            navigation.go("import", import_folder=model.hf_repo)
         if st.button("Plan a recipe", type="primary", icon=":material/construction:", shortcut="Alt+O"):
             navigation.go("build", model=entry.source)
     elif st.button("Optimize", type="primary", icon=":material/construction:", shortcut="Alt+O"):

@@ -19,7 +19,7 @@ opened = workspace()
 
 
 def first_page() -> None:
-    st.session_state["page"] = 1
+    st.session_state["presets_page"] = 1
 
 
 head = st.container(horizontal=True, vertical_alignment="bottom")
@@ -31,25 +31,33 @@ selected = shown.chosen(opened)
 ids = [known.preset.id for known in selected]
 with action:
     if st.button(
-        f"Compare {len(ids)}" if len(ids) > 1 else "Compare", type="primary", icon=":material/compare_arrows:", key="compare",
+        f"Compare {len(ids)}" if len(ids) > 1 else "Compare", type="primary", icon=":material/compare_arrows:",
+        key="presets_compare",
         disabled=len(ids) < 2, help="On the Compare page, beside evaluations. Tick at least two.", shortcut="Alt+P",
     ):  # fmt: skip
         navigation.go("compare", presets=",".join(ids))
 
 with st.container(horizontal=True, vertical_alignment="bottom"):
     goal = st.pills(
-        "Goal", list(GOALS), format_func=lambda goal: GOALS[goal].title, key="for_goal", bind="query-params", on_change=first_page
+        "Goal",
+        list(GOALS),
+        format_func=lambda goal: GOALS[goal].title,
+        key="presets_for_goal",
+        bind="query-params",
+        on_change=first_page,
     )
     model = st.selectbox(
-        "Model", presets.with_presets(opened), index=None, key="of_model", bind="query-params", on_change=first_page,
+        "Model", presets.with_presets(opened), index=None, key="presets_of_model", bind="query-params", on_change=first_page,
         placeholder="Every model", width=230,
     )  # fmt: skip
-    words = st.text_input("Words", key="words", type="search", max_chars=80, bind="query-params", on_change=first_page, width=140)
+    words = st.text_input(
+        "Words", key="presets_words", type="search", max_chars=80, bind="query-params", on_change=first_page, width=140
+    )
 chosen = Filter(model=model, goal=goal, words=words or "")
 total = presets.count(opened, chosen)
 if total:
     pages = ceil(total / PER_PAGE)
-    page = st.pagination(pages, key="page", bind="query-params") if pages > 1 else 1
+    page = st.pagination(pages, key="presets_page", bind="query-params") if pages > 1 else 1
     listed = presets.views(opened, presets.listing(opened, chosen, limit=PER_PAGE, offset=(page - 1) * PER_PAGE))
     st.caption(rows.legend())
     shown.table(listed, ids, f"{goal}-{model}-{words}-{page}")
@@ -59,7 +67,7 @@ else:
 if ids:
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown(f"Chosen: {', '.join(plain(preset_id) for preset_id in ids)}")
-        st.button("Choose none", key="none", type="tertiary", on_click=shown.choose, args=([],))
+        st.button("Choose none", key="presets_none", type="tertiary", on_click=shown.choose, args=([],))
 views = presets.views(opened, selected[: compare_presets.MOST])
 if len(views) == 1:
     left, right = st.columns([2, 1], gap="medium")

@@ -13,7 +13,7 @@ from backend.domain.errors import WhetstoneError
 from backend.service import Workspace
 from backend.service.plans import calibration
 
-REFUSED = "calibration_refused"
+REFUSED = "build_calibration_refused"
 
 
 def upload(opened: Workspace, key: str, put: Callable[[str], None]) -> None:

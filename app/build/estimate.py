@@ -82,7 +82,7 @@ def _measure(opened: Workspace) -> None:
     """This machine's speed is measured on request: it takes seconds and all cores."""
     st.caption("How fast it will be is unknown until this machine's memory and arithmetic were measured once.")
     clicked = st.button(
-        "Measure this machine", key="measure-here", icon=":material/speed:", disabled=opened.read_only,
+        "Measure this machine", key="build_measure-here", icon=":material/speed:", disabled=opened.read_only,
         help="Takes some seconds. Then speed and job duration can be estimated.",
     )  # fmt: skip
     if not clicked:

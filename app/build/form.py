@@ -129,9 +129,9 @@ def goals(opened: Workspace, model: ModelFacts, target: str) -> None:
     st.markdown("**What is it for?** A start can be changed step by step below.")
     with st.container(horizontal=True):
         for name, goal in options.GOALS.items():
-            st.button(goal.title, key=f"goal-{name}", help=goal.help, on_click=_start, args=(opened, model, target, goal.starts))
-        st.button("By hand", key="goal-hand", help="Start with no steps.", on_click=_by_hand)
-        st.button("Undo", key="undo", icon=":material/undo:", disabled=not st.session_state.get(UNDO), on_click=undo)
+            st.button(goal.title, key=f"build_goal-{name}", help=goal.help, on_click=_start, args=(opened, model, target, goal.starts))
+        st.button("By hand", key="build_goal-hand", help="Start with no steps.", on_click=_by_hand)
+        st.button("Undo", key="build_take-back", icon=":material/undo:", disabled=not st.session_state.get(UNDO), on_click=undo)
     names = recipes.bundled_names()
     st.selectbox(
         "Or start from a bundled recipe", names, index=None, placeholder="Choose one", key=widget_key("bundled"),
@@ -205,7 +205,7 @@ def add(opened: Workspace, model: ModelFacts, recipe: Recipe, case: Case | None)
             act = {"on_click": _edit, "args": (lambda built, step=choice.step: options.with_step(built, step),)}
             help_ = message(choice.reason or options.explained(choice.step))
             name, greyed = options.title(choice.step), choice.reason is not None
-            st.button(name, key=f"add-{index}", icon=":material/add:", help=help_, disabled=greyed, **act)
+            st.button(name, key=f"build_add-{index}", icon=":material/add:", help=help_, disabled=greyed, **act)
     _refused([choice for choice in choices if choice.reason])
 
 
@@ -218,7 +218,7 @@ def _refused(choices: list[Addition]) -> None:
             st.markdown(f"**{options.title(choice.step)}**: {message(choice.reason)}")
             if choice.instead is not None:
                 label = f"Use {plain(options.stack(choice.instead))} instead"
-                st.button(label, key=f"instead-{index}", icon=":material/swap_horiz:", on_click=put, args=(choice.instead,))
+                st.button(label, key=f"build_instead-{index}", icon=":material/swap_horiz:", on_click=put, args=(choice.instead,))
 
 
 def serving(recipe: Recipe) -> None:

@@ -91,11 +91,11 @@ def expected(target: str) -> Asked:
 def _load() -> ExpectedLoad:
     prompt, answer, streams = st.columns(3)
     with prompt:
-        tokens_in = _whole("Prompt tokens", "prompt", 512, MOST_TOKENS)
+        tokens_in = _whole("Prompt tokens", "build_prompt", 512, MOST_TOKENS)
     with answer:
-        tokens_out = _whole("Answer tokens", "answer", 128, MOST_TOKENS)
+        tokens_out = _whole("Answer tokens", "build_answer", 128, MOST_TOKENS)
     with streams:
-        at_once = _whole("Requests at once", "streams", 1, MOST_STREAMS)
+        at_once = _whole("Requests at once", "build_streams", 1, MOST_STREAMS)
     return ExpectedLoad(input_tokens=tokens_in, output_tokens=tokens_out, concurrency=at_once)
 
 
@@ -105,7 +105,7 @@ def _whole(label: str, key: str, default: int, most: int) -> int:
 
 def _price() -> float | None:
     found: float | None = st.number_input(
-        "Price per hour (USD)", 0.0, None, None, key="price", bind="query-params", placeholder="none published",
+        "Price per hour (USD)", 0.0, None, None, key="build_price", bind="query-params", placeholder="none published",
         help="What an hour of this machine costs you; the price per token follows from it.",
     )  # fmt: skip
     return found
@@ -113,11 +113,11 @@ def _price() -> float | None:
 
 def _goal() -> Goal:
     meant = "; ".join(f"{name}: {words}" for name, words in GOALS.items())
-    wanted = st.selectbox("What is wanted", list(GOALS), key="goal", bind="query-params", help=f"{meant}.")
+    wanted = st.selectbox("What is wanted", list(GOALS), key="build_goal", bind="query-params", help=f"{meant}.")
     limits: dict[str, Any] = {}
     left, right = st.columns(2)
     for number, (name, label) in enumerate(LIMITS.items()):
         with (left, right)[number % 2]:
-            value = st.number_input(label, 1, None, None, key=name, bind="query-params", placeholder="no limit")
+            value = st.number_input(label, 1, None, None, key=f"build_{name}", bind="query-params", placeholder="no limit")
             limits[name] = value or None
     return Goal.model_validate({"wanted": wanted, **limits})

@@ -77,7 +77,7 @@ def summary(model: ModelFacts, judgement: Judgement) -> None:
     if case is None or need is None:
         st.error(message(judgement.obstacle or ""), icon=":material/block:")
         if judgement.unknown_target:
-            st.button("Plan for this machine", key="target-local", on_click=recipe_target.put, args=("local",))
+            st.button("Plan for this machine", key="build_target-local", on_click=recipe_target.put, args=("local",))
         return
     if not case.works:
         _refused(case)
@@ -124,7 +124,7 @@ def _estimated(judgement: Judgement) -> str:
 
 def _import(model: PublishedModel, judgement: Judgement) -> None:
     st.info(message(judgement.obstacle), icon=":material/download:")
-    navigation.link("import", f"Import {plain(model.hf_repo)}", ":material/download:", folder=model.hf_repo)
+    navigation.link("import", f"Import {plain(model.hf_repo)}", ":material/download:", import_folder=model.hf_repo)
 
 
 def validity(case: Case | None) -> None:
@@ -142,7 +142,7 @@ def validity(case: Case | None) -> None:
         on = f" on {plain(elsewhere)}" if elsewhere else ""
         st.markdown(f"Nearest valid recipe: **{plain(options.stack(nearest))}**{on}")
         st.button(
-            "Use the nearest valid recipe", key="nearest", icon=":material/build:", on_click=_use, args=(nearest, elsewhere)
+            "Use the nearest valid recipe", key="build_nearest", icon=":material/build:", on_click=_use, args=(nearest, elsewhere)
         )  # fmt: skip
 
 
@@ -178,10 +178,10 @@ def submit_button(opened: Workspace, recipe: Recipe | None, judgement: Judgement
     job_id = once.made(PURPOSE, fingerprint) if fingerprint else None
     if job_id:
         navigation.link("job", "Open the job", ":material/monitoring:", id=job_id)
-        st.button("Run it once more", key="again", on_click=once.renew, args=(PURPOSE,))
+        st.button("Run it once more", key="build_again", on_click=once.renew, args=(PURPOSE,))
         return
     clicked = st.button(
-        "Optimize", key="optimize", type="primary", icon=":material/play_arrow:", shortcut="Ctrl+Enter",
+        "Optimize", key="build_optimize", type="primary", icon=":material/play_arrow:", shortcut="Ctrl+Enter",
         disabled=judgement.prepared is None,
         help=None if judgement.prepared else _why_not(judgement),
     )  # fmt: skip

@@ -23,7 +23,7 @@ def view(draft: Draft) -> None:
         # Checked by the browser: a paste of megabytes would hold up the page for minutes before the service could refuse it.
         st.caption(f"At most {MAX_BYTES // 1000} kB: a longer text is not taken into the field.")
         with st.container(horizontal=True):
-            st.button("Read this YAML", key="read-yaml", on_click=_read, args=(key,))
+            st.button("Read this YAML", key="build_read-yaml", on_click=_read, args=(key,))
             st.download_button("Download", draft.text, "recipe.yaml", "application/yaml", on_click="ignore")
 
 

@@ -83,7 +83,7 @@ def show(views: Sequence[PresetView], evaluations: Sequence[EvaluationView] = ()
     with right:
         charts.show(charts_presets.price(drawn, theme), "presets-price")
     st.caption(preset_rows.legend())
-    only = st.toggle("Differences only", True, key="preset_differences", bind="query-params")
+    only = st.toggle("Differences only", True, key="compare_preset_differences", bind="query-params")
     rows = preset_rows.differences(views, labels([view.preset for view in views]), only=only)
     if rows:
         words = "What differs between the presets: estimated, published and measured apart"
@@ -107,12 +107,12 @@ def _claims(views: Sequence[PresetView]) -> None:
 def _downloads(views: Sequence[PresetView]) -> None:
     with st.container(horizontal=True):
         st.download_button(
-            "Figures as CSV", lambda: figures_csv(views), "presets.csv", "text/csv", on_click="ignore", key="presets-csv",
+            "Figures as CSV", lambda: figures_csv(views), "presets.csv", "text/csv", on_click="ignore", key="compare_presets-csv",
             icon=":material/download:",
         )  # fmt: skip
         st.download_button(
             "All as JSON", lambda: json.dumps([view.model_dump(mode="json") for view in views], indent=1), "presets.json",
-            "application/json", on_click="ignore", key="presets-json", icon=":material/download:",
+            "application/json", on_click="ignore", key="compare_presets-json", icon=":material/download:",
         )  # fmt: skip
         for view in views:
             navigation.link("presets", f"Apply {plain(view.preset.id)}", ":material/bookmark:", selected=view.preset.id)

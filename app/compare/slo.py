@@ -56,7 +56,7 @@ def _slider(column: Any, name: str, label: str, highest: float) -> float | None:
         top,
         asked,
         step,
-        key=address.key(f"slo_{name}_{top:g}"),
+        key=address.key(f"compare_slo_{name}_{top:g}"),
         help="All the way to the right is no limit.",
     )
     if value >= top:

@@ -18,7 +18,7 @@ def bearer(sources: Sequence[str]) -> dict[str, Any]:
     if not any(source.startswith(("http://", "https://")) for source in sources):
         return {}
     written = st.text_input(
-        LABELS["bearer_env"], key="bearer_env", placeholder="none", max_chars=80,
+        LABELS["bearer_env"], key="evaluate_bearer_env", placeholder="none", max_chars=80,
         help="Its name, such as OPENAI_API_KEY. It is read when the evaluation runs, from the environment that whetstone up "
         "was started in, and kept nowhere. A model other than the endpoint's first is named after its address: URL#MODEL.",
     ).strip()  # fmt: skip

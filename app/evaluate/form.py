@@ -66,7 +66,7 @@ def variants(opened: Workspace) -> list[str]:
 def again(document: Evaluation) -> dict[str, str]:
     """The address's parameters for the same variants, the check included."""
     sources = [result.variant.source for result in document.variants]
-    return {"variants": navigation.several(*sources)} | ({"twice": "true"} if sources[1:2] == sources[:1] else {})
+    return {"variants": navigation.several(*sources)} | ({"evaluate_twice": "true"} if sources[1:2] == sources[:1] else {})
 
 
 def _write_variants() -> None:
@@ -84,26 +84,33 @@ def load() -> dict[str, Any]:
     left, middle, right = st.columns(3)
     if found["way"] != SEARCH:
         found["repeats"] = left.number_input(
-            LABELS["repeats"], 1, 100, 5, key="repeats", help="Times each level runs; a verdict takes five or more.", **url
+            LABELS["repeats"],
+            1,
+            100,
+            5,
+            key="evaluate_repeats",
+            help="Times each level runs; a verdict takes five or more.",
+            **url,
         )
-    found["max_tokens"] = middle.number_input(LABELS["max_tokens"], 1, 32768, 64, key="max_tokens", **url)
+    found["max_tokens"] = middle.number_input(LABELS["max_tokens"], 1, 32768, 64, key="evaluate_max_tokens", **url)
     if found["way"] != RAMP:
         found["requests"] = right.number_input(
-            LABELS["requests"], 1, value=None, key="requests", placeholder=_usual(found["way"]), **url,
+            LABELS["requests"], 1, value=None, key="evaluate_requests", placeholder=_usual(found["way"]), **url,
             help="Without the warm-up; empty is what stands here, at least eight, or as many as the seconds allow.",
         )  # fmt: skip
     left, middle, _ = st.columns(3)  # a second row: one below the other on a telephone, in this order
     found["price_per_hour"] = left.number_input(
-        LABELS["price_per_hour"], 0.0, value=None, format="%.4f", key="price", placeholder="none", **url,
+        LABELS["price_per_hour"], 0.0, value=None, format="%.4f", key="evaluate_price", placeholder="none", **url,
         help="What an hour of the machine costs, in your currency; empty leaves prices out.",
     )  # fmt: skip
     found["discount"] = (
-        middle.number_input(LABELS["discount"], 0.0, 99.0, 0.0, key="discount", help="Off the hourly price.", **url) / 100
+        middle.number_input(LABELS["discount"], 0.0, 99.0, 0.0, key="evaluate_discount", help="Off the hourly price.", **url)
+        / 100
     )
-    quality = st.checkbox(LABELS["quality"], True, key="quality", help="Perplexity, KL divergence, greedy match.", **url)
+    quality = st.checkbox(LABELS["quality"], True, key="evaluate_quality", help="Perplexity, KL divergence, greedy match.", **url)
     if found["way"] != SEARCH:
         found["twice"] = st.checkbox(
-            "Measure the baseline twice, as a check", False, key="twice", **url,
+            "Measure the baseline twice, as a check", False, key="evaluate_twice", **url,
             help="Once more under a second name. It should show no significant difference to itself: if it does, this machine "
             "was too restless to trust small differences.",
         )  # fmt: skip
@@ -129,39 +136,39 @@ def _more(url: dict[str, Any], way: str) -> dict[str, Any]:
     left, middle, right = st.columns(3)
     found: dict[str, Any] = {
         "timeout_s": left.number_input(
-            LABELS["timeout_s"], 1.0, 3600.0, default.timeout_s, step=1.0, key="timeout", **url,
+            LABELS["timeout_s"], 1.0, 3600.0, default.timeout_s, step=1.0, key="evaluate_timeout", **url,
             help="An answer that takes longer counts as an error.",
         ),
         "temperature": middle.number_input(
-            LABELS["temperature"], 0.0, 2.0, default.temperature, 0.1, key="temperature", **url,
+            LABELS["temperature"], 0.0, 2.0, default.temperature, 0.1, key="evaluate_temperature", **url,
             help="0 is greedy: the same answer each time.",
         ),
         "input_output_ratio": right.number_input(
-            LABELS["input_output_ratio"], 0.01, 1000.0, default.input_output_ratio, key="ratio", **url,
+            LABELS["input_output_ratio"], 0.01, 1000.0, default.input_output_ratio, key="evaluate_ratio", **url,
             help="For the blended price.",
         ),
         "endpoint": left.selectbox(
-            LABELS["endpoint"], ("completions", "chat"), key="endpoint", **url,
+            LABELS["endpoint"], ("completions", "chat"), key="evaluate_endpoint", **url,
             help="chat: the model's own template is put around each turn.",
         ),
         "interleave": middle.selectbox(
-            LABELS["interleave"], INTERLEAVE, key="interleave", **url,
+            LABELS["interleave"], INTERLEAVE, key="evaluate_interleave", **url,
             help="resident: all servers up, one loaded at a time. restart: one after another. auto: resident if they fit.",
         ),
     }  # fmt: skip
     found |= _warmup(right, url, way)
     if way in {STREAMS, RATE, SEARCH}:
         found["seconds"] = left.number_input(
-            LABELS["seconds"], 1.0, 3600.0, value=None, step=1.0, key="seconds", placeholder="no limit", **url,
+            LABELS["seconds"], 1.0, 3600.0, value=None, step=1.0, key="evaluate_seconds", placeholder="no limit", **url,
             help="A run ends after so much steady load, or after its requests, whichever comes first.",
         )  # fmt: skip
     if way != STREAMS:
         found["connections"] = middle.number_input(
-            LABELS["connections"], 1, 4096, default.connections, key="connections", **url,
+            LABELS["connections"], 1, 4096, default.connections, key="evaluate_connections", **url,
             help="By the clock only: requests beyond it wait, which is counted.",
         )  # fmt: skip
     found["stream"] = st.checkbox(
-        LABELS["stream"], True, key="stream", **url,
+        LABELS["stream"], True, key="evaluate_stream", **url,
         help="Without it only whole answers have a time: no TTFT, no inter-token latency.",
     )  # fmt: skip
     return found
@@ -176,7 +183,7 @@ def _warmup(place: DeltaGenerator, url: dict[str, Any], way: str) -> dict[str, A
                 0.0,
                 600.0,
                 default.warmup_seconds,
-                key="warmup_seconds",
+                key="evaluate_warmup_seconds",
                 **url,
                 help="At the start; not counted.",
             )
@@ -189,7 +196,7 @@ def _warmup(place: DeltaGenerator, url: dict[str, Any], way: str) -> dict[str, A
             0,
             100,
             default.warmup_requests,
-            key="warmup",
+            key="evaluate_warmup",
             help="Before each run; not counted.",
             **url,
         )
@@ -260,7 +267,8 @@ def submit_button(opened: Workspace, asked: Asked) -> None:
     """One job for one question, however often it is clicked."""
     mark = fingerprint(asked.spec) if asked.spec else ""
     clicked = st.button(
-        "Evaluate", type="primary", key="evaluate", icon=":material/speed:", shortcut="Ctrl+Enter", disabled=asked.spec is None,
+        "Evaluate", type="primary",
+        key="evaluate_submit", icon=":material/speed:", shortcut="Ctrl+Enter", disabled=asked.spec is None,
         help=message(asked.obstacle) if asked.obstacle else None,
     )  # fmt: skip
     if clicked and asked.spec:  # no callback, which would be given what stood here before the field typed in last was read

@@ -40,12 +40,12 @@ def _panel(opened: Workspace, job_id: str, names: list[str]) -> str:
     st.markdown(headline(job))
     if job.ended:
         st.error(message(job.error or f"The evaluation is {job.state}: there is no result."), icon=":material/error:")
-        if st.button("Measure again", type="primary", key="measure-again", icon=":material/refresh:"):
+        if st.button("Measure again", type="primary", key="evaluate_measure-again", icon=":material/refresh:"):
             _again(opened, job_id)
     else:
         st.progress(job.progress or 0.0, text=progress_text(job))
         st.button(
-            "Cancel", key="cancel-evaluation", icon=":material/cancel:", disabled=not can_cancel(job),
+            "Cancel", key="evaluate_cancel-evaluation", icon=":material/cancel:", disabled=not can_cancel(job),
             on_click=_cancel, args=(opened, job_id),
         )  # fmt: skip
     navigation.link("job", "Phases, log and resources", ":material/work:", id=job_id)

@@ -37,7 +37,7 @@ LIMITS = {"ttft": "Time to first token", "tpot": "Inter-token latency", "latency
 
 def choose() -> dict[str, Any]:
     """Draw the way and its fields: `way` and what was typed, not yet checked."""
-    chosen = st.radio("Load", list(WAYS), horizontal=True, key="load", **URL)
+    chosen = st.radio("Load", list(WAYS), horizontal=True, key="evaluate_load", **URL)
     way = chosen or STREAMS
     st.caption(WAYS[way])
     draw = {STREAMS: _streams, RATE: _rate, RAMP: _ramp, SEARCH: _search, TRACE: dict}
@@ -46,50 +46,52 @@ def choose() -> dict[str, Any]:
 
 def _streams() -> dict[str, Any]:
     return {
-        "concurrency": st.text_input(LABELS["concurrency"], "1, 4", key="concurrency", help="Levels, such as 1, 4, 16.", **URL)
+        "concurrency": st.text_input(
+            LABELS["concurrency"], "1, 4", key="evaluate_concurrency", help="Levels, such as 1, 4, 16.", **URL
+        )
     }
 
 
 def _rate() -> dict[str, Any]:
     left, right = st.columns(2)
     return {
-        "rate": left.text_input(LABELS["rate"], "2, 8", key="rate", help="Levels, such as 2, 8.", **URL),
+        "rate": left.text_input(LABELS["rate"], "2, 8", key="evaluate_rate", help="Levels, such as 2, 8.", **URL),
         "arrivals": _arrivals(right),
     }
 
 
 def _arrivals(place: Any) -> str:
     help_ = "At random moments (a Poisson process): as of many people who know nothing of each other."
-    return str(place.selectbox(LABELS["process"], list(ARRIVALS), key="arrivals", help=help_, **URL))
+    return str(place.selectbox(LABELS["process"], list(ARRIVALS), key="evaluate_arrivals", help=help_, **URL))
 
 
 def _ramp() -> dict[str, Any]:
     first, second, third, fourth = st.columns(4, vertical_alignment="bottom")
     return {
-        "ramp_from": first.number_input("From (requests a second)", 0.0, 100_000.0, 1.0, key="ramp_from", **URL),
-        "ramp_to": second.number_input("To (requests a second)", 0.01, 100_000.0, 20.0, key="ramp_to", **URL),
-        "ramp_seconds": third.number_input("Over (seconds)", 1.0, 3600.0, 30.0, key="ramp_seconds", **URL),
+        "ramp_from": first.number_input("From (requests a second)", 0.0, 100_000.0, 1.0, key="evaluate_ramp_from", **URL),
+        "ramp_to": second.number_input("To (requests a second)", 0.01, 100_000.0, 20.0, key="evaluate_ramp_to", **URL),
+        "ramp_seconds": third.number_input("Over (seconds)", 1.0, 3600.0, 30.0, key="evaluate_ramp_seconds", **URL),
         "arrivals": _arrivals(fourth),
     }
 
 
 def _search() -> dict[str, Any]:
     first, second, third, fourth = st.columns(4, vertical_alignment="bottom")
-    over = first.selectbox("Search over", OVER, key="search_over", **URL)
+    over = first.selectbox("Search over", OVER, key="evaluate_search_over", **URL)
     found: dict[str, Any] = {
         "search_over": over,
-        "search_from": second.number_input("From", 0.01, 100_000.0, 1.0, key="search_from", **URL),
+        "search_from": second.number_input("From", 0.01, 100_000.0, 1.0, key="evaluate_search_from", **URL),
         "search_to": third.number_input(
-            LABELS["sweep_to"], 0.01, 100_000.0, value=None, key="search_to", placeholder="256 times", **URL,
+            LABELS["sweep_to"], 0.01, 100_000.0, value=None, key="evaluate_search_to", placeholder="256 times", **URL,
             help="The highest load tried.",
         ),
         "search_share": fourth.selectbox(
-            "Kept by (% of requests)", SHARES, 1, key="search_share", help="A failed request keeps no limit.", **URL
+            "Kept by (% of requests)", SHARES, 1, key="evaluate_search_share", help="A failed request keeps no limit.", **URL
         ),
     }  # fmt: skip
     for column, (name, label) in zip(st.columns(3, vertical_alignment="bottom"), LIMITS.items(), strict=True):
         found[f"search_{name}"] = column.number_input(
-            f"{label}, at most (ms)", 0.1, 600_000.0, value=None, key=f"search_{name}", placeholder="no limit", **URL
+            f"{label}, at most (ms)", 0.1, 600_000.0, value=None, key=f"evaluate_search_{name}", placeholder="no limit", **URL
         )
     return found
 

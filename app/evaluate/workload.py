@@ -47,14 +47,14 @@ def choose(opened: Workspace, tokenizer_of: str | None) -> Chosen:
         help="The prompts that the load is made of. Your own traffic gives the verdict that counts for you.",
     )  # fmt: skip
     seed = right.number_input(
-        LABELS["seed"], 0, 2**31 - 1, 0, key="seed", bind="query-params",
+        LABELS["seed"], 0, 2**31 - 1, 0, key="evaluate_seed", bind="query-params",
         help="Of a generated workload, of random arrivals and of sampling; the same for every variant.",
     )  # fmt: skip
     chosen = st.session_state[f"evaluate_workload_{asked}"]
     source = str(uploaded.get(chosen, chosen))
     with st.expander("Upload a workload"):
         _upload(opened)
-    if st.toggle("Preview the workload", key="preview", bind="query-params"):
+    if st.toggle("Preview the workload", key="evaluate_preview", bind="query-params"):
         _preview(opened, source, tokenizer_of, seed)
     return Chosen(source, seed)
 

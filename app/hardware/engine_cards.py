@@ -25,12 +25,12 @@ PURPOSE = "engine"
 def card(opened: Workspace, engine: EngineStatus, last: JobView | None) -> None:
     """`last` is the newest job that installed or removed it."""
     busy = last if last is not None and not last.ended else None
-    with st.container(border=True, key=f"engine-{engine.name}"):
+    with st.container(border=True, key=f"hardware_engine-{engine.name}"):
         with st.container(horizontal=True, vertical_alignment="center"):
             st.markdown(f"**{plain(engine.name)}** · {engine_line(engine)}", width="stretch")
             if busy:
                 navigation.link("job", "Log", ":material/work:", id=busy.id)
-                cancel_button(opened, busy, f"engine-{engine.name}")
+                cancel_button(opened, busy)
             else:
                 _buttons(opened, engine, last)
         if busy:
@@ -55,14 +55,15 @@ def _buttons(opened: Workspace, engine: EngineStatus, last: JobView | None) -> N
     verb = offered(engine)
     if verb:
         st.button(
-            verb, key=f"install-{engine.name}", icon=":material/download:", type="secondary" if engine.installed else "primary",
+            verb, key=f"hardware_install-{engine.name}", icon=":material/download:",
+            type="secondary" if engine.installed else "primary",
             on_click=_do, args=(opened, engines.install, engine.name, after), **frozen(opened),
         )  # fmt: skip
     if engine.installed and removable(engine.name) and not opened.read_only:
-        with st.popover("Remove", icon=":material/delete:", key=f"ask-remove-{engine.name}"):
+        with st.popover("Remove", icon=":material/delete:", key=f"hardware_ask-remove-{engine.name}"):
             st.markdown("Delete this environment? It can be installed again, which downloads it again.")
             st.button(
-                "Yes, remove it", key=f"remove-{engine.name}",
+                "Yes, remove it", key=f"hardware_remove-{engine.name}",
                 on_click=_do, args=(opened, engines.remove, engine.name, after), **frozen(opened),
             )  # fmt: skip
 

@@ -35,7 +35,7 @@ def draw(opened: Workspace) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         st.download_button(
             "CSV", instances.as_csv(found, discount), "instances.csv", "text/csv", icon=":material/download:",
-            on_click="ignore", key="prices-csv",
+            on_click="ignore", key="hardware_prices-csv",
         )  # fmt: skip
         st.caption(
             "Memory and bandwidth are nominal, of all accelerators of the instance together. Prices are USD an hour for hosting, "
@@ -47,15 +47,15 @@ def _filtered(opened: Workspace) -> tuple[list[PricedInstance], int, float]:
     """The rows that match, of how many, at which discount; everything that is asked stands in the address."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
         percent = st.slider(
-            "Discount (%)", 0, MOST_DISCOUNT, 0, key="discount", bind="query-params", width=160,
+            "Discount (%)", 0, MOST_DISCOUNT, 0, key="hardware_discount", bind="query-params", width=160,
             help="Off the on-demand price, as a savings plan or an agreement of your own gives.",
         )  # fmt: skip
         rows = prices.listing(opened, discount=percent / 100)
         families, cards = (list(dict.fromkeys(getattr(row, name) for row in rows)) for name in ("family", "accelerator"))
-        words = st.text_input("Words", key="words", type="search", max_chars=80, bind="query-params", width=130)
-        family = st.multiselect("Family", families, key="family", bind="query-params", width=160)
-        accelerator = st.multiselect("Accelerator", cards, key="accelerator", bind="query-params", width=150)
-        sort = st.selectbox("Sort by", list(SORTS), key="sort", bind="query-params", width=140)
+        words = st.text_input("Words", key="hardware_words", type="search", max_chars=80, bind="query-params", width=130)
+        family = st.multiselect("Family", families, key="hardware_family", bind="query-params", width=160)
+        accelerator = st.multiselect("Accelerator", cards, key="hardware_accelerator", bind="query-params", width=150)
+        sort = st.selectbox("Sort by", list(SORTS), key="hardware_sort", bind="query-params", width=140)
     found = instances.chosen(rows, words=words or "", families=family, accelerators=accelerator, sort=sort)
     return found, len(rows), percent / 100
 
@@ -66,12 +66,14 @@ def _refresh(opened: Workspace) -> None:
         with st.popover("Refresh prices", icon=":material/sync:"):
             st.markdown(message(f"Today's prices come from the AWS Pricing API, which needs credentials: {lacking}."))
         return
-    with st.popover("Refresh prices", icon=":material/sync:", key="refresh-prices"):
+    with st.popover("Refresh prices", icon=":material/sync:", key="hardware_refresh-prices"):
         st.markdown(
             "Ask the AWS Pricing API for today's on-demand prices of hosting in one region. They are kept until asked again."
         )
-        region = st.text_input("AWS region", key="region", placeholder="as the environment says, else us-east-1", max_chars=40)
-        if st.button("Ask AWS", key="ask-aws", type="primary", **frozen(opened)):
+        region = st.text_input(
+            "AWS region", key="hardware_region", placeholder="as the environment says, else us-east-1", max_chars=40
+        )
+        if st.button("Ask AWS", key="hardware_ask-aws", type="primary", **frozen(opened)):
             _ask(opened, (region or "").strip() or None)
 
 

@@ -57,31 +57,33 @@ def act(opened: Workspace, verb: str, job_id: str) -> JobView | None:
     return after
 
 
-def cancel_button(opened: Workspace, job: JobView, place: str) -> None:
+def cancel_button(opened: Workspace, job: JobView) -> None:
     """Cancelling is asked once more, since it cannot be taken back."""
     asked = not can_cancel(job)
-    with st.popover("Cancelling" if asked else "Cancel", icon=ICONS["Cancel"], disabled=asked, key=f"{place}-ask-{job.id}"):
+    with st.popover(
+        "Cancelling" if asked else "Cancel", icon=ICONS["Cancel"], disabled=asked, key=navigation.own(f"ask-{job.id}")
+    ):
         st.markdown("Stop this job? Nothing half-written is kept; it can be resumed or retried later.")
-        st.button("Yes, cancel it", key=f"{place}-cancel-{job.id}", on_click=act, args=(opened, "Cancel", job.id))
+        st.button("Yes, cancel it", key=navigation.own(f"cancel-{job.id}"), on_click=act, args=(opened, "Cancel", job.id))
 
 
-def verb_buttons(opened: Workspace, job: JobView, place: str) -> None:
+def verb_buttons(opened: Workspace, job: JobView) -> None:
     for verb in verbs(job):
-        key = f"{place}-{verb.lower().replace(' ', '-')}-{job.id}"
+        key = navigation.own(f"{verb.lower().replace(' ', '-')}-{job.id}")
         st.button(verb, key=key, icon=ICONS[verb], on_click=act, args=(opened, verb, job.id), **frozen(opened))
 
 
-def active_cards(opened: Workspace, found: Sequence[JobView], place: str) -> None:
+def active_cards(opened: Workspace, found: Sequence[JobView]) -> None:
     """Running jobs, then the queue in its order, each with its bar."""
     queue = places(found)
     for job in found[:SHOWN]:
-        with st.container(border=True, key=f"{place}-card-{job.id}"):
+        with st.container(border=True, key=navigation.own(f"card-{job.id}")):
             with st.container(horizontal=True, vertical_alignment="center"):
                 st.markdown(headline(job), width="stretch")
                 navigation.link("job", "Open", ":material/open_in_full:", id=job.id)
                 if queue.get(job.id, 1) > 1:
-                    verb_buttons(opened, job, place)
-                cancel_button(opened, job, place)
+                    verb_buttons(opened, job)
+                cancel_button(opened, job)
             st.progress(min(1.0, job.progress or 0.0), text=progress_text(job, queue.get(job.id)))
     if len(found) > SHOWN:
         st.caption(f"And {len(found) - SHOWN} more in the queue.")
@@ -89,10 +91,10 @@ def active_cards(opened: Workspace, found: Sequence[JobView], place: str) -> Non
 
 def ended_card(opened: Workspace, job: JobView) -> None:
     """One line of the history with what can be done to it."""
-    with st.container(border=True, horizontal=True, vertical_alignment="center", key=f"ended-{job.id}"):
+    with st.container(border=True, horizontal=True, vertical_alignment="center", key=f"jobs_ended-{job.id}"):
         st.markdown(f"{headline(job)}  \n:small[{summary(job)}]", width="stretch")
         navigation.link("job", "Open", ":material/open_in_full:", id=job.id)
-        key = f"do-{job.id}"
+        key = f"jobs_do-{job.id}"
         st.menu_button("Run again", verbs(job), key=key, on_click=_chosen, args=(opened, key, job.id), **frozen(opened))
 
 

@@ -80,7 +80,7 @@ def next_step(opened: Workspace, job: JobView, specification: dict[str, Any]) ->
     options = {"help": HELPS.get(verb or ""), **frozen(opened)}
     if verb and st.button(verb, type="primary", key=f"job-{verb}", icon=ICONS[verb], shortcut="Alt+E", **options):
         _do(opened, verb, job)
-    if step and st.button(step.label, type="primary", icon=step.icon, key="next-step", shortcut="Alt+E"):
+    if step and st.button(step.label, type="primary", icon=step.icon, key="job_next-step", shortcut="Alt+E"):
         navigation.go(step.page, **step.params)
 
 
@@ -116,7 +116,7 @@ def kept(opened: Workspace, job: JobView) -> None:
     held = jobs.kept_bytes(opened, job.id) if job.ended else 0
     if not held:
         return
-    with st.container(horizontal=True, vertical_alignment="center", key="kept"):
+    with st.container(horizontal=True, vertical_alignment="center", key="job_kept"):
         st.caption(f"It keeps {size(held)} of finished work, from which `Resume` goes on.")
         options = {"help": "Resumed after that, the job begins anew. Its record and its log stay.", **frozen(opened)}
         st.button(f"Drop {size(held)}", key="job-drop", icon=ICONS["Drop"], on_click=_drop, args=(opened, job.id), **options)
@@ -156,7 +156,7 @@ def log(opened: Workspace, job_id: str) -> str:
     """The tail of the log, searched and downloaded."""
     text = jobs.logs(opened, job_id, tail_bytes=LOG_TAIL)
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        words = st.text_input("Search the log", key="log-words", type="search", max_chars=80, width=320)
+        words = st.text_input("Search the log", key="job_log-words", type="search", max_chars=80, width=320)
         st.download_button(
             "Download", lambda: jobs.logs(opened, job_id), f"{job_id}.log", "text/plain", on_click="ignore", disabled=not text
         )
@@ -174,7 +174,7 @@ def asked(job_id: str, specification: dict[str, Any]) -> None:
     """The specification, to read, copy and keep."""
     text = json.dumps(specification, indent=2, ensure_ascii=False)
     with st.expander("The specification, frozen when it was submitted", icon=":material/lock:"):
-        st.download_button("Download", text, f"{job_id}.json", "application/json", on_click="ignore", key="spec-download")
+        st.download_button("Download", text, f"{job_id}.json", "application/json", on_click="ignore", key="job_spec-download")
         st.code(text, language="json", wrap_lines=True, height=320)
 
 

@@ -32,7 +32,7 @@ BILLION = 1e9
 
 def first_page() -> None:
     """What is narrowed otherwise begins at its first page."""
-    st.session_state["page"] = 1
+    st.session_state["catalog_page"] = 1
 
 
 def choose(opened: Workspace) -> CatalogFilter:
@@ -40,15 +40,15 @@ def choose(opened: Workspace) -> CatalogFilter:
     titles = {**{title: kind for kind, title in techniques.kinds().items()}, **{CELLS[name]: name for name in PUBLISHED}}
     with st.container(horizontal=True, vertical_alignment="bottom"):
         words = st.text_input(
-            "Words", key="words", type="search", max_chars=80, bind="query-params", on_change=first_page, width=190,
+            "Words", key="catalog_words", type="search", max_chars=80, bind="query-params", on_change=first_page, width=190,
             help="All of them must stand in the name, family, provider, hub id or folder.",
         )  # fmt: skip
         wanted = st.multiselect(
-            "Technique that works", list(titles), key="technique", bind="query-params", on_change=first_page, width=225,
+            "Technique that works", list(titles), key="catalog_technique", bind="query-params", on_change=first_page, width=225,
             placeholder="Any", help="As published by the documentation page, or as checked where you choose beside this.",
         )  # fmt: skip
         target = st.selectbox(
-            "Must fit on", [HERE, *catalog.instances(opened)], index=None, key="instance", bind="query-params",
+            "Must fit on", [HERE, *catalog.instances(opened)], index=None, key="catalog_instance", bind="query-params",
             on_change=first_page, width=215, placeholder="Any",
             help="An instance with our engines, or `sagemaker:` with the managed toolkit's rules. Techniques are checked there; "
             "without a choice, on this machine.",
@@ -64,7 +64,8 @@ def choose(opened: Workspace) -> CatalogFilter:
 def order(chosen: CatalogFilter) -> CatalogFilter:
     """The filter in the order that is asked for."""
     title = st.selectbox(
-        "Order", list(ORDERS), key="sort", bind="query-params", on_change=first_page, width=180, label_visibility="collapsed"
+        "Order", list(ORDERS),
+        key="catalog_sort", bind="query-params", on_change=first_page, width=180, label_visibility="collapsed"
     )  # fmt: skip
     sort, descending = ORDERS[title]
     return chosen.model_copy(update={"sort": sort, "descending": descending})
@@ -76,13 +77,14 @@ def _beside(opened: Workspace) -> CatalogFilter:
         st.markdown("**Narrow down**")
         names = {title: name for name, title in ORIGINS.items() if name in LISTED}
         origins = st.multiselect(
-            "Origin", list(names), key="origin", bind="query-params", on_change=first_page, placeholder="Any"
+            "Origin", list(names), key="catalog_origin", bind="query-params", on_change=first_page, placeholder="Any"
         )  # fmt: skip
         families = st.multiselect(
-            "Family", catalog.families(opened), key="family", bind="query-params", on_change=first_page, placeholder="Any"
+            "Family", catalog.families(opened), key="catalog_family", bind="query-params", on_change=first_page, placeholder="Any"
         )  # fmt: skip
         licences = st.multiselect(
-            "Licence", catalog.licences(opened), key="licence", bind="query-params", on_change=first_page, placeholder="Any"
+            "Licence", catalog.licences(opened),
+            key="catalog_licence", bind="query-params", on_change=first_page, placeholder="Any"
         )  # fmt: skip
         least, most = _bounds("parameters", 0.1)
         shortest, longest = _bounds("context", 1.0)
@@ -98,7 +100,8 @@ def _bounds(name: str, step: float) -> tuple[float | None, float | None]:
     with st.container(horizontal=True):
         low, high = (
             st.number_input(
-                LABELS[f"{end}_{name}"], min_value=0.0, max_value=1e9, value=None, step=step, key=f"{end}_{name}", format="%g",
+                LABELS[f"{end}_{name}"], min_value=0.0, max_value=1e9, value=None, step=step,
+                key=f"catalog_{end}_{name}", format="%g",
                 bind="query-params", on_change=first_page, placeholder="Any",
             )
             for end in ("min", "max")

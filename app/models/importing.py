@@ -37,7 +37,7 @@ def buttons(opened: Workspace, card: ModelCard | None) -> None:
         state = {"disabled": card is None, "help": None if card else "Give a folder that holds a model first."}
         st.button(
             "Import", type="primary", icon=":material/download_done:", shortcut="Alt+I",
-            on_click=_remember, args=(opened, card.path if card else ""), key="import", **{**state, **frozen(opened)},
+            on_click=_remember, args=(opened, card.path if card else ""), key="import_submit", **{**state, **frozen(opened)},
         )  # fmt: skip
     if refused := st.session_state.pop(REFUSED, None):
         st.error(message(refused), icon=":material/error:")
@@ -84,13 +84,13 @@ def listed(opened: Workspace) -> None:
     if not found:
         st.caption("Models that you import will stand here and in the catalog.")
     for known in found:
-        with st.container(border=True, horizontal=True, vertical_alignment="center", key=f"imported-{known.card.path}"):
+        with st.container(border=True, horizontal=True, vertical_alignment="center", key=f"import_imported-{known.card.path}"):
             gone = "" if known.present else " · :material/folder_off: the folder is gone"
             st.markdown(f"**{plain(known.card.id)}**{gone}  \n:small[{plain(known.card.path)}]", width="stretch")
             if known.present:
                 navigation.link("model", "Open", ":material/open_in_full:", id=known.card.path)
-            with st.popover("Forget", icon=":material/playlist_remove:", key=f"ask-forget-{known.card.path}"):
+            with st.popover("Forget", icon=":material/playlist_remove:", key=f"import_ask-forget-{known.card.path}"):
                 st.markdown("Take it out of the catalog? The folder and what was made from it stay.")
                 st.button(
-                    "Yes, forget it", key=f"forget-{known.card.path}", on_click=_forget, args=(opened, known.card.path)
+                    "Yes, forget it", key=f"import_forget-{known.card.path}", on_click=_forget, args=(opened, known.card.path)
                 )  # fmt: skip

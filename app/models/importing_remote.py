@@ -44,7 +44,9 @@ def describe(found: Inspection) -> bool:
     st.markdown(f"**Licence** {licence}{', and gated by its owner' if found.gated else ''}.{where}")
     if not found.must_accept:
         return True
-    return bool(st.checkbox(LABELS["accept_licence"], key=f"accept-{found.source}-{found.revision}", help="Kept with the job."))
+    return bool(
+        st.checkbox(LABELS["accept_licence"], key=f"import_accept-{found.source}-{found.revision}", help="Kept with the job.")
+    )
 
 
 def button(opened: Workspace, found: Inspection | None, accepted: bool) -> None:
@@ -53,7 +55,7 @@ def button(opened: Workspace, found: Inspection | None, accepted: bool) -> None:
     if found and not accepted:
         reason = "Its licence must be accepted first."
     options = {"help": reason, "disabled": reason is not None, **frozen(opened)}
-    clicked = st.button("Import", type="primary", icon=":material/download:", shortcut="Alt+I", key="import", **options)
+    clicked = st.button("Import", type="primary", icon=":material/download:", shortcut="Alt+I", key="import_submit", **options)
     if clicked and found:
         with shell.told():
             prepared = imports.prepare(opened, found.source, revision=found.revision, accept_licence=accepted)

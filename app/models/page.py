@@ -45,7 +45,7 @@ def published(model: PublishedModel) -> None:
 def cells(opened: Workspace, entry: Entry) -> None:
     """The published cells as they are, beside our own checks with their reasons."""
     target = st.selectbox(
-        "Check for", [HERE, *catalog.instances(opened)], key="on", bind="query-params", width=260,
+        "Check for", [HERE, *catalog.instances(opened)], key="model_on", bind="query-params", width=260,
         help="An instance with our engines, or `sagemaker:` with the managed toolkit's rules.",
     )  # fmt: skip
     checks = techniques.checks(opened, entry.model, "local" if target == HERE else target)
@@ -88,7 +88,7 @@ def memory(opened: Workspace, entry: Entry) -> None:
     title = ORIGINAL
     if len(kinds) > 1:
         title = st.segmented_control(
-            "Weights", list(kinds), default=ORIGINAL, required=True, key="weights", bind="query-params"
+            "Weights", list(kinds), default=ORIGINAL, required=True, key="model_weights", bind="query-params"
         )  # fmt: skip
     found = catalog.memory(opened, entry.model, kinds[title or ORIGINAL])
     cheapest = catalog.cheapest(opened, entry.model, kinds[title or ORIGINAL])
@@ -99,7 +99,7 @@ def memory(opened: Workspace, entry: Entry) -> None:
         st.markdown("No instance with a published price will do with our engines.")
     drawn = charts_memory.memory(found, charts.theme())
     st.plotly_chart(
-        charts.trusted(drawn), key="memory", theme=None, config=charts.CONFIG, alt=charts_memory.alt(found)
+        charts.trusted(drawn), key="model_memory", theme=None, config=charts.CONFIG, alt=charts_memory.alt(found)
     )  # fmt: skip
     with st.expander("The same as a table", icon=":material/table_rows:"):
         st.dataframe(charts_memory.rows(found), hide_index=True, alt="Memory on each kind of hardware")
@@ -136,7 +136,7 @@ def tried(opened: Workspace, card: ModelCard, own: str) -> None:
     st.subheader("Evaluations against it")
     measured = evaluations.listing(opened, baseline=card.id, limit=EVALUATIONS)
     for evaluation in measured:
-        with st.container(border=True, key=f"evaluation-{evaluation.id}"):
+        with st.container(border=True, key=f"model_evaluation-{evaluation.id}"):
             st.markdown(f"**{plain(evaluation.title)}**")
             for sentence in verdicts(evaluation.document):
                 st.markdown(f"- {sentence}")

@@ -57,13 +57,15 @@ def history() -> list[Turn]:
 
 def form(*, able: bool, alone: bool) -> Question | None:
     """The prompt and how it is answered; the question when it was asked just now."""
-    st.session_state.setdefault("prompt", EXAMPLES[FIRST])
+    st.session_state.setdefault("playground_prompt", EXAMPLES[FIRST])
     with st.container(horizontal=True, vertical_alignment="center"):
         st.caption("Examples")
         for label, text in EXAMPLES.items():
-            st.button(label, key=f"example-{label}", type="tertiary", icon=":material/code:", on_click=_take, args=(text,))
+            st.button(
+                label, key=f"playground_example-{label}", type="tertiary", icon=":material/code:", on_click=_take, args=(text,)
+            )
     prompt = st.text_area(
-        "Prompt", height=140, key="prompt", persist_state="session",
+        "Prompt", height=140, key="playground_prompt", persist_state="session",
         help="The models continue this text. The starter model writes Python.",
     )  # fmt: skip
     with st.container(horizontal=True, vertical_alignment="bottom"):
@@ -74,14 +76,14 @@ def form(*, able: bool, alone: bool) -> Question | None:
         )  # fmt: skip
         seed = st.number_input("Seed", 0, 2**31 - 1, 0, key="playground_seed", width=160, help="For temperatures above 0.")
         asked = st.button(
-            "Ask" if alone else "Ask both", type="primary" if able else "secondary", icon=":material/send:", key="ask",
+            "Ask" if alone else "Ask both", type="primary" if able else "secondary", icon=":material/send:", key="playground_ask",
             shortcut="Ctrl+Enter", disabled=not able or not prompt,
         )  # fmt: skip
     return Question(prompt or "", int(max_tokens), float(temperature), int(seed)) if asked else None
 
 
 def _take(text: str) -> None:
-    st.session_state["prompt"] = text
+    st.session_state["playground_prompt"] = text
 
 
 def ask(served: Sequence[Served], names: Sequence[str], question: Question) -> None:
@@ -143,7 +145,9 @@ def turns(sources: Sequence[str]) -> None:
         if sources:
             navigation.link("evaluate", "Measure speed and quality", ":material/speed:", variants=",".join(sources))
         if len(asked) > 1:
-            st.button("Forget these prompts", icon=":material/delete:", key="forget", type="tertiary", on_click=asked.clear)
+            st.button(
+                "Forget these prompts", icon=":material/delete:", key="playground_forget", type="tertiary", on_click=asked.clear
+            )
     if len(asked) > 1:
         st.subheader("Asked before")
         for turn in asked[1:]:

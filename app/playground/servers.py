@@ -53,7 +53,7 @@ def _to_start(opened: Workspace, pair: Pair, last: JobView | None) -> None:
     label = "Start both" if len(wanted) > 1 else "Start it"
     with st.container(horizontal=True, vertical_alignment="center"):
         st.button(
-            label if last is None else f"{label} again", type="primary", icon=":material/play_arrow:", key="start",
+            label if last is None else f"{label} again", type="primary", icon=":material/play_arrow:", key="playground_start",
             shortcut="Alt+S", on_click=_start, args=(opened, pair, mark), **frozen(opened),
         )  # fmt: skip
         st.caption(f"{_took(opened, wanted)} They run on this machine only, and {_by_themselves(serve.IDLE_MINUTES)}.")
@@ -110,7 +110,7 @@ def _loading(opened: Workspace, job: JobView) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown(headline(job), width="stretch")
         navigation.link("job", "Phases and log", ":material/work:", id=job.id)
-        cancel_button(opened, job, "playground")
+        cancel_button(opened, job)
     st.progress(min(1.0, job.progress or 0.0), text=progress_text(job))
     if job.state is not JobState.QUEUED:
         st.caption(_took(opened, serve.served(opened, job.id)))
@@ -138,7 +138,7 @@ def _by_themselves(minutes: float) -> str:
 
 
 def _stop_button(opened: Workspace, job: JobView, label: str) -> None:
-    st.button(label, icon=":material/stop_circle:", key=f"stop-{job.id}", on_click=_stop, args=(opened, job.id))
+    st.button(label, icon=":material/stop_circle:", key=f"playground_stop-{job.id}", on_click=_stop, args=(opened, job.id))
 
 
 def _stop(opened: Workspace, job_id: str) -> None:

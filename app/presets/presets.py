@@ -111,7 +111,7 @@ def _head(kind: str) -> None:
 
 
 def _estimated(view: PresetView) -> None:
-    with st.container(border=True, key="box-estimated"):
+    with st.container(border=True, key="presets_box-estimated"):
         _head("estimated")
         levels = view.estimated.levels
         if not levels:
@@ -133,7 +133,7 @@ def _estimated(view: PresetView) -> None:
 
 
 def _published(view: PresetView) -> None:
-    with st.container(border=True, key="box-published"):
+    with st.container(border=True, key="presets_box-published"):
         _head("published")
         if not view.preset.published:
             st.caption("Nothing is published of this preset.")
@@ -143,7 +143,7 @@ def _published(view: PresetView) -> None:
 
 
 def _measured(view: PresetView) -> None:
-    with st.container(border=True, key="box-measured"):
+    with st.container(border=True, key="presets_box-measured"):
         _head("measured")
         if not view.measured:
             st.caption("Not measured yet: optimize a model with this recipe and evaluate it, and its figures will stand here.")
@@ -167,11 +167,11 @@ def apply(opened: Workspace, view: PresetView) -> None:
     known = [model.source for model in models.known(opened) if model.present]
     options = list(dict.fromkeys([preset.model, *known]))
     model = st.selectbox(
-        "To model", options, key=f"apply-model-{preset.id}", accept_new_options=True,
+        "To model", options, key=f"presets_apply-model-{preset.id}", accept_new_options=True,
         help="A model of the catalog, or the path of a folder.",
     )  # fmt: skip
     places = list(dict.fromkeys([preset.target, "local", "auto", *targets_named(opened)]))
-    target = st.selectbox("On target", places, key=f"apply-target-{preset.id}", accept_new_options=True)
+    target = st.selectbox("On target", places, key=f"presets_apply-target-{preset.id}", accept_new_options=True)
     try:
         applied = presets.apply(opened, preset.id, model=model, target=target)
     except WhetstoneError as error:
@@ -212,7 +212,7 @@ def _to_build(label: str, model: str, recipe: Recipe, target: str) -> None:
     if address is None:
         st.caption("The recipe is too long for an address: download it with the export below and read it in Build.")
     else:  # a link and not a button: Back then leads to this preset
-        with st.container(border=True, width="content", key="to-build"):
+        with st.container(border=True, width="content", key="presets_to-build"):
             navigation.link("build", label, ":material/construction:", model=model, recipe=address, target=target)
 
 
@@ -222,11 +222,11 @@ def files(opened: Workspace, ids: Sequence[str]) -> None:
         if ids:
             st.download_button(
                 f"Export {len(ids)} presets", lambda: presets.export(opened, ids), "presets.yaml", "application/yaml",
-                on_click="ignore", icon=":material/download:", key="export",
+                on_click="ignore", icon=":material/download:", key="presets_export",
             )  # fmt: skip
-        file = st.file_uploader("A file of presets", type=["yaml", "yml"], max_upload_size=1, key="presets-file")
-        replace = st.checkbox(LABELS["replace"], key="presets-replace")
-        if st.button("Import", key="import", disabled=file is None or opened.read_only, help=frozen(opened).get("help")):
+        file = st.file_uploader("A file of presets", type=["yaml", "yml"], max_upload_size=1, key="presets_file")
+        replace = st.checkbox(LABELS["replace"], key="presets_replace")
+        if st.button("Import", key="presets_import", disabled=file is None or opened.read_only, help=frozen(opened).get("help")):
             try:
                 taken = presets.take(opened, presets.read(file.getvalue()), replace=replace)
             except WhetstoneError as error:
@@ -237,14 +237,14 @@ def files(opened: Workspace, ids: Sequence[str]) -> None:
 
 def save(opened: Workspace) -> None:
     """Keep a recipe of one's own as a preset."""
-    with st.expander("Save a recipe as a preset", icon=":material/bookmark_add:"), st.form("save-preset", border=False):
+    with st.expander("Save a recipe as a preset", icon=":material/bookmark_add:"), st.form("presets_save-preset", border=False):
         name = st.text_input("Id", placeholder="my-model/fast", max_chars=121, help="Two words with a slash between.")
         model = st.selectbox("Model", [known.source for known in models.known(opened)], accept_new_options=True)
         goal = st.selectbox("Goal", list(GOALS), format_func=lambda goal: GOALS[goal].title)
         target = st.text_input("Target", "local", max_chars=80)
         summary = st.text_input("What it is good for", max_chars=200)
         text = st.text_area("Recipe in YAML", "name: my recipe\nsteps:\n  - quantize: {method: w8a8}\n", max_chars=100_000)
-        if st.form_submit_button("Save", key="save", **frozen(opened)):
+        if st.form_submit_button("Save", key="presets_save", **frozen(opened)):
             try:
                 recipe = recipes.read_text(text)
                 known = presets.save(opened, name, model=model, goal=goal, recipe=recipe, target=target, summary=summary)

@@ -9,6 +9,7 @@ from typing import Any
 import streamlit as st
 
 from app import charts
+from app.navigation import own
 from app.words import plain
 from backend.domain.evaluation import select
 from backend.domain.evaluation.document import Evaluation
@@ -51,7 +52,7 @@ def show(opened: Workspace, document: Evaluation, names: Collection[str]) -> tup
 def draw_price(document: Evaluation) -> None:
     """One price against concurrency, with what that price is."""
     metric = st.selectbox(
-        "Price", list(drawn.PRICES), 1, format_func=drawn.PRICES.__getitem__, key="evaluation_price", bind="query-params"
+        "Price", list(drawn.PRICES), 1, format_func=drawn.PRICES.__getitem__, key=own("price_shown"), bind="query-params"
     )
     charts.show(drawn.price(document, metric, charts.theme()), "evaluation-price")
     st.caption(costs.price_words(document, metric))
@@ -62,18 +63,20 @@ def ask(opened: Workspace, document: Evaluation) -> WhatIf:
     stored = document.options
     first, second, third, fourth = st.columns(4, vertical_alignment="bottom")
     hour, source = _hour(opened, first, second, stored.price_per_hour)
-    percent = third.number_input("Discount (%)", 0.0, 99.0, stored.discount * 100, key="cost_discount", **URL)
+    percent = third.number_input("Discount (%)", 0.0, 99.0, stored.discount * 100, key=own("cost_discount"), **URL)
     ratio = fourth.number_input(
-        "Input tokens an output token", 0.01, 1000.0, stored.input_output_ratio, key="cost_ratio", help="For the blended prices.",
+        "Input tokens an output token", 0.01, 1000.0, stored.input_output_ratio,
+        key=own("cost_ratio"), help="For the blended prices.",
         **URL,
     )  # fmt: skip
     first, second, third, fourth, fifth = st.columns(5, vertical_alignment="bottom")
-    ttft = first.number_input("TTFT p95, at most (ms)", key="cost_ttft", placeholder="no limit", **UNSET)
-    tpot = second.number_input("TPOT p95, at most (ms)", key="cost_tpot", placeholder="no limit", **UNSET)
+    ttft = first.number_input("TTFT p95, at most (ms)", key=own("cost_ttft"), placeholder="no limit", **UNSET)
+    tpot = second.number_input("TPOT p95, at most (ms)", key=own("cost_tpot"), placeholder="no limit", **UNSET)
     api = _api(third)
-    requests = fourth.number_input("Requests a month", key="cost_requests", step=1000.0, placeholder="none", **UNSET)
+    requests = fourth.number_input("Requests a month", key=own("cost_requests"), step=1000.0, placeholder="none", **UNSET)
     peak = fifth.number_input(
-        "Peak over mean load", 1.0, 100.0, 2.0, key="cost_peak", help="The busiest moment decides how many machines it takes.",
+        "Peak over mean load", 1.0, 100.0, 2.0,
+        key=own("cost_peak"), help="The busiest moment decides how many machines it takes.",
         **URL,
     )  # fmt: skip
     return WhatIf(
@@ -92,8 +95,8 @@ def _finite(value: float | None) -> float | None:
 def _api(place: Any) -> ApiPrice | None:
     with place.popover("Hosted API", icon=":material/cloud:", width="stretch"):
         st.caption("What an API asks for a million tokens, in the currency of the hourly price.")
-        inside = _finite(st.number_input("Input tokens", key="cost_api_in", placeholder="none", format="%.3f", **UNSET))
-        outside = _finite(st.number_input("Output tokens", key="cost_api_out", placeholder="none", format="%.3f", **UNSET))
+        inside = _finite(st.number_input("Input tokens", key=own("cost_api_in"), placeholder="none", format="%.3f", **UNSET))
+        outside = _finite(st.number_input("Output tokens", key=own("cost_api_out"), placeholder="none", format="%.3f", **UNSET))
     known = inside is not None or outside is not None
     return ApiPrice(per_million_input=inside or 0.0, per_million_output=outside or 0.0) if known else None
 
@@ -101,13 +104,13 @@ def _api(place: Any) -> ApiPrice | None:
 def _hour(opened: Workspace, left: Any, right: Any, stored: float | None) -> tuple[float | None, str | None]:
     """Per hour and where that price is from: an instance of the list, or what is typed in; an emptied field is as stored."""
     listed = {row.instance: row for row in prices.listing(opened) if row.usd_per_hour is not None}
-    chosen = left.selectbox("Price of", [AS_GIVEN, *listed], key="cost_instance", bind="query-params")
+    chosen = left.selectbox("Price of", [AS_GIVEN, *listed], key=own("cost_instance"), bind="query-params")
     if chosen in listed:
         row = listed[chosen]
-        right.text_input("Price per hour (USD)", f"{row.usd_per_hour:.4f}", disabled=True, key=f"cost_hour_of_{chosen}")
+        right.text_input("Price per hour (USD)", f"{row.usd_per_hour:.4f}", disabled=True, key=own(f"cost_hour_of_{chosen}"))
         return row.usd_per_hour, f"USD, {row.instance} in {row.region}, on demand, as of {row.as_of}; {row.source_text}"
     typed = right.number_input(
-        "Price per hour", 0.0, HIGHEST, stored, format="%.4f", key="cost_hour", bind="query-params",
+        "Price per hour", 0.0, HIGHEST, stored, format="%.4f", key=own("cost_hour"), bind="query-params",
         placeholder="none" if stored is None else f"{stored:g}, as given",
     )  # fmt: skip
     return _finite(typed), None

@@ -7,6 +7,7 @@ from typing import Any
 import streamlit as st
 
 from app import charts
+from app.navigation import own
 from app.results import chart_grid, costs, energy, goodput, report_download, requests, shown_variants, tables, tasks
 from app.words import message, plain
 from backend.domain.evaluation.document import Evaluation, Level, VariantResult
@@ -78,7 +79,7 @@ def draw_speed(document: Evaluation, key: str) -> None:
         metric = _pick("Latency", drawn.LATENCIES, f"{key}_latency")
     with right:
         percentile = st.segmented_control(
-            "Percentile", drawn.PERCENTILES, default="p50", required=True, key=f"{key}_percentile", bind="query-params"
+            "Percentile", drawn.PERCENTILES, default="p50", required=True, key=own(f"{key}_percentile"), bind="query-params"
         )
     charts.show(drawn.latency(document, metric, percentile or "p50", theme), f"{key}-latency")
     metric = _pick("Throughput", drawn.THROUGHPUTS, f"{key}_throughput")
@@ -86,7 +87,7 @@ def draw_speed(document: Evaluation, key: str) -> None:
 
 
 def _pick(label: str, choices: dict[str, str], key: str) -> str:
-    chosen: str = st.selectbox(label, list(choices), format_func=choices.__getitem__, key=key, bind="query-params")
+    chosen: str = st.selectbox(label, list(choices), format_func=choices.__getitem__, key=own(key), bind="query-params")
     return chosen
 
 
@@ -181,14 +182,14 @@ def downloads(opened: Workspace, view: EvaluationView, asked: WhatIf = AS_STORED
     with st.container(horizontal=True):
         st.download_button(
             "Report (HTML)", report_download.page(opened, view, asked), f"{view.id}.html", "text/html",
-            icon=":material/description:", on_click="ignore", key=f"html-{view.id}",
+            icon=":material/description:", on_click="ignore", key=own(f"html-{view.id}"),
         )  # fmt: skip
         st.download_button(
             "Figures (JSON)", lambda: view.document.model_dump_json(indent=2), f"{view.id}.json", "application/json",
-            on_click="ignore", key=f"json-{view.id}",
+            on_click="ignore", key=own(f"json-{view.id}"),
         )  # fmt: skip
         st.download_button(
-            "Table (CSV)", lambda: drawn.csv(table), f"{view.id}.csv", "text/csv", on_click="ignore", key=f"csv-{view.id}"
+            "Table (CSV)", lambda: drawn.csv(table), f"{view.id}.csv", "text/csv", on_click="ignore", key=own(f"csv-{view.id}")
         )
 
 
@@ -219,7 +220,7 @@ def show(opened: Workspace, view: EvaluationView) -> None:
             say_sentences(shown)
     say_warnings(document)
     say_provenance(document)
-    draw_speed(shown, "evaluation")
+    draw_speed(shown, "speed")
     st.subheader("What would it cost?")
     asked, priced = costs.show(opened, document, names)
     st.subheader("Figures")

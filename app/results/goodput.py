@@ -10,6 +10,7 @@ import streamlit as st
 from app import charts
 from app.compare import slo
 from app.labels import sentence
+from app.navigation import own
 from app.words import plain
 from backend.domain.errors import NotFound
 from backend.domain.evaluation.document import Evaluation
@@ -51,7 +52,7 @@ def choose(document: Evaluation) -> Limits:
             column.caption(f"{label}: not measured")
             continue
         top, step = slo.scale(highest)
-        value = column.slider(label, 0.0, top, top, step, key=key, bind="query-params")
+        value = column.slider(label, 0.0, top, top, step, key=own(key), bind="query-params")
         found[metric] = value if value < top else None
     return Limits(**found)
 

@@ -6,6 +6,7 @@ import streamlit as st
 
 from app import charts
 from app.labels import sentence
+from app.navigation import own
 from app.session import frozen
 from app.words import message, plain
 from backend.domain.errors import WhetstoneError
@@ -15,7 +16,6 @@ from backend.present.charts import imported as charts_imported
 from backend.service import Workspace
 from backend.service.evaluations import imported
 
-KEY, UPLOADED, REFUSED = "imported", "imported_uploaded", "imported_refused"
 ADDRESS = "imported"
 
 
@@ -36,13 +36,13 @@ def chosen_ids() -> list[str]:
 
 def _upload(opened: Workspace) -> None:
     files = st.file_uploader(
-        "Result of another tool", type=["json", "jsonl"], accept_multiple_files=True, key=UPLOADED,
+        "Result of another tool", type=["json", "jsonl"], accept_multiple_files=True, key=own("imported_uploaded"),
         **{"help": "vLLM's bench writes a file a level: give those of one run together.", **frozen(opened)},
     )  # fmt: skip
     if not files:
         return
     mark = " ".join(file.file_id for file in files)
-    told = st.session_state.get(REFUSED, ("", ""))
+    told = st.session_state.get(own("imported_refused"), ("", ""))
     if told[0] != mark:
         try:
             result = imported.add(opened, [(file.name, file.getvalue()) for file in files])
@@ -51,7 +51,7 @@ def _upload(opened: Workspace) -> None:
         else:
             told = (mark, "")
             _write([*dict.fromkeys([*chosen_ids(), result.id])])
-        st.session_state[REFUSED] = told
+        st.session_state[own("imported_refused")] = told
     if told[1]:
         st.error(message(told[1]), icon=":material/error:")
 
@@ -65,14 +65,15 @@ def _choose(opened: Workspace) -> list[ImportedResult]:
     if not known:
         return []
     asked = [each for each in chosen_ids() if each in known]
-    if st.session_state.get(KEY) != asked:  # the address was changed by a link, by Back or by an upload
-        st.session_state[KEY] = asked
+    key = own("imported")
+    if st.session_state.get(key) != asked:  # the address was changed by a link, by Back or by an upload
+        st.session_state[key] = asked
     st.multiselect(
-        "Imported results", list(known), key=KEY, placeholder="Choose one or more",
+        "Imported results", list(known), key=key, placeholder="Choose one or more",
         format_func=lambda each: f"{known[each].name}, {known[each].measured_at or 'moment not recorded'} ({each})",
-        on_change=lambda: _write(list(st.session_state[KEY])),
+        on_change=lambda: _write(list(st.session_state[key])),
     )  # fmt: skip
-    return [known[each] for each in st.session_state[KEY]]
+    return [known[each] for each in st.session_state[key]]
 
 
 def _write(ids: list[str]) -> None:
@@ -89,7 +90,11 @@ def draw(results: list[ImportedResult], document: Evaluation | None) -> None:
         for note in result.notes:
             st.caption(f":material/warning: {plain(note)}")
     metric = st.selectbox(
-        "Beside ours", charts_imported.SHOWN, format_func=lambda name: TITLES[name], key="imported_metric", bind="query-params"
+        "Beside ours",
+        charts_imported.SHOWN,
+        format_func=lambda name: TITLES[name],
+        key=own("imported_metric"),
+        bind="query-params",
     )
     charts.show(charts_imported.beside(document, results, metric, charts.theme()), "imported-chart")
     st.dataframe(

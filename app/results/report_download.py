@@ -8,6 +8,7 @@ from typing import Any
 import streamlit as st
 
 from app.compare import slo
+from app.navigation import own
 from app.results import goodput
 from app.results import imported as imported_view
 from backend.domain.evaluation.document import Evaluation
@@ -51,4 +52,5 @@ def _number(key: str) -> float | None:
 
 def _field(key: str) -> Any:
     """As it was left; before the fields are drawn for the first time, as the address has it."""
-    return st.session_state[key] if key in st.session_state else st.query_params.get(key)
+    held = st.session_state.get(own(key), st.query_params.get(own(key)))
+    return st.query_params.get(key) if held is None else held

@@ -10,6 +10,7 @@ import streamlit as st
 from app import charts
 from app.differences import differences, markup
 from app.labels import sentence
+from app.navigation import own as named
 from app.words import plain, short
 from backend.domain.errors import NotFound
 from backend.domain.figures import figure
@@ -27,13 +28,13 @@ SHOWN = 25
 
 def show(view: EvaluationView, shown: Sequence[str]) -> None:
     """Drawn only when asked for: it reads the records of a level. `shown`: the variants on the charts."""
-    if not st.toggle("Show single requests and answers", key="requests", bind="query-params"):
+    if not st.toggle("Show single requests and answers", key=named("requests_shown"), bind="query-params"):
         st.caption("A run on the clock with every request, how latencies are spread, and the answers that changed most.")
         return
     try:
         asked = {load.words: load for load in requests.loads(view)}
         at = st.segmented_control(
-            "At", list(asked), default=next(iter(asked)), required=True, key="requests_at", bind="query-params"
+            "At", list(asked), default=next(iter(asked)), required=True, key=named("requests_at"), bind="query-params"
         )
         chosen = asked[at or next(iter(asked))]
         _answers(view, chosen)
@@ -47,7 +48,7 @@ def _answers(view: EvaluationView, load: Load) -> None:
     if not others:
         return
     st.markdown("**Answers that changed most**")
-    variant = st.selectbox("Against the baseline", others, key="requests_variant", bind="query-params")
+    variant = st.selectbox("Against the baseline", others, key=named("requests_variant"), bind="query-params")
     found = requests.pairs(view, variant, load)
     if not found:
         st.caption("No request was answered by both.")
@@ -57,7 +58,7 @@ def _answers(view: EvaluationView, load: Load) -> None:
     chance = " The temperature is above 0, so answers differ by chance too." if view.document.options.temperature > 0 else ""
     own = " From its second turn on, a conversation goes on from the variant's own answers." if any(p.turn for p in found) else ""
     st.caption(f"{said}{chance}{own} The most different ones come first; choose a row to read both.")
-    key = f"pairs-{load.key}-{variant}"
+    key = named(f"pairs-{load.key}-{variant}")
     picked = st.dataframe(
         rows(found[:SHOWN]), hide_index=True, on_select="rerun", selection_mode="single-row", key=key,
         alt="Prompts whose answers differ most",
@@ -102,15 +103,16 @@ def _runs(view: EvaluationView, load: Load, shown: Sequence[str]) -> None:
     where = provenance(document)
     known = charts_requests.LATENCIES
     metric = st.segmented_control(
-        "Spread of", list(known), default="ttft_ms", required=True, format_func=lambda name: known[name], key="requests_spread",
+        "Spread of", list(known), default="ttft_ms", required=True, format_func=lambda name: known[name],
+        key=named("requests_spread"),
         bind="query-params",
     ) or "ttft_ms"  # fmt: skip
     spread = {own: latencies.spread(view, own, load, metric) for own in shown}
     charts.show(charts_requests.distribution(metric, load.words, spread, places(document), where, theme), "ecdf")
     repeats = [str(number + 1) for number in range(document.options.repeats)]
     first, second = st.columns(2)
-    name = first.selectbox("Run of", names, key="requests_run", bind="query-params")
-    block = second.selectbox("Repeat", repeats, key="requests_block", bind="query-params")
+    name = first.selectbox("Run of", names, key=named("requests_run"), bind="query-params")
+    block = second.selectbox("Repeat", repeats, key=named("requests_block"), bind="query-params")
     run = requests.times(view, load, name, int(block) - 1)
     charts.show(charts_requests.timeline(name, load.words, run, where, theme), "timeline", words(name, run))
     st.caption("A bar is a request; between the dotted lines every stream is past its warm-up and none is done.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
+from app.navigation import own
 from backend.domain.evaluation.document import Evaluation
 from backend.domain.evaluation.select import MANY, MOST, foremost, only
 
@@ -14,7 +15,7 @@ def choose(document: Evaluation, key: str) -> Evaluation:
     if len(names) <= MANY:
         return document
     chosen = st.multiselect(
-        f"Variants on the charts (of {len(names)})", names, default=foremost(document), key=key, max_selections=2 * MOST,
+        f"Variants on the charts (of {len(names)})", names, default=foremost(document), key=own(key), max_selections=2 * MOST,
         bind="query-params", placeholder="The foremost",
         help="At first the baseline and those with most levels on the Pareto front. Tables have all of them.",
     )  # fmt: skip

@@ -6,6 +6,7 @@ from typing import Any
 
 import streamlit as st
 
+from app.navigation import own
 from app.words import seconds, size
 from backend.domain.evaluation.document import Evaluation, Level, VariantResult
 from backend.domain.figures import figure
@@ -20,15 +21,15 @@ def show(document: Evaluation, key: str) -> None:
     st.dataframe(
         drawn.table(document),
         hide_index=True,
-        key=f"{key}-table",
+        key=own(f"{key}-table"),
         placeholder="not measured",
         alt="Every metric, one row a variant and concurrency",
     )
-    if st.toggle("Show every percentile", key="percentiles", bind="query-params"):
+    if st.toggle("Show every percentile", key=own("percentiles"), bind="query-params"):
         st.dataframe(
             distribution_table(document),
             hide_index=True,
-            key=f"{key}-percentiles",
+            key=own(f"{key}-percentiles"),
             placeholder="not measured",
             alt="Mean and percentiles of each latency, one row a variant, concurrency and latency",
         )

@@ -21,7 +21,7 @@ def test_from_a_filter_to_the_reason_why_a_technique_is_greyed(chromium: Browser
         visit.page.get_by_role("option", name="ml.g5.12xlarge", exact=True).click()
         visit.fill("Words", "openorca gptq")
         expect(visit.main.get_by_text("1 to 1 of 1")).to_be_visible()
-        assert "instance=ml.g5.12xlarge" in visit.page.url and "words=openorca+gptq" in visit.page.url
+        assert "catalog_instance=ml.g5.12xlarge" in visit.page.url and "catalog_words=openorca+gptq" in visit.page.url
         visit.reload()
         expect(visit.main.get_by_text("1 to 1 of 1")).to_be_visible()
         table = visit.main.get_by_test_id("stDataFrame")
@@ -38,7 +38,7 @@ def test_from_a_filter_to_the_reason_why_a_technique_is_greyed(chromium: Browser
 
 def test_a_published_model_can_be_read_everywhere(chromium: Browser, empty_studio: Studio) -> None:
     with visiting(chromium, empty_studio.url) as visit:
-        visit.open(f"/model?id={GPTQ}&on=ml.g5.12xlarge")
+        visit.open(f"/model?id={GPTQ}&model_on=ml.g5.12xlarge")
         for look in visit.looks():
             visit.photograph(SCREENSHOTS, f"model-published-{look}.png")
             expect(visit.main.get_by_role("figure", name=re.compile("on each kind of instance, estimated"))).to_be_attached()

@@ -75,7 +75,7 @@ def verdicts(place: Locator) -> list[str]:
 def move_the_limit(visit: Visit) -> None:
     """The slider all the way to the left: nothing is within, and the address says so."""
     visit.main.get_by_role("slider", name="Whole answer, at most (ms)").press("Home")
-    visit.page.wait_for_url(re.compile(r"[?&]slo_latency=0"))
+    visit.page.wait_for_url(re.compile(r"[?&]evaluate_slo_latency=0"))
     expect(
         visit.main.get_by_role("figure", name=re.compile("^Goodput: .* to 0 at concurrency 2|^Goodput: .*: 0 at"))
     ).to_be_visible()
@@ -83,7 +83,7 @@ def move_the_limit(visit: Visit) -> None:
 
 def choose_an_instance(visit: Visit) -> None:
     pick(visit, "Price of", "ml.g5.xlarge")
-    visit.page.wait_for_url(re.compile(r"[?&]cost_instance=ml\.g5\.xlarge"))
+    visit.page.wait_for_url(re.compile(r"[?&]evaluate_cost_instance=ml\.g5\.xlarge"))
     expect(visit.main.get_by_text(re.compile("on demand, as of 20"))).to_be_visible()
 
 
@@ -102,7 +102,7 @@ def again(visit: Visit, sources: list[str]) -> None:
     """A person who types as soon as the form is there keeps the variants that the step before chose."""
     visit.button("Measure again").click()
     visit.fill("Concurrency (streams)", "1, 2")
-    visit.page.wait_for_url(re.compile(r"[?&]concurrency=1"))
+    visit.page.wait_for_url(re.compile(r"[?&]evaluate_concurrency=1"))
     expect(visit.main.get_by_text("3 variants x 2 levels x 5 repeats = 30 runs")).to_be_visible()
     assert asked(visit, "variants") == ",".join(sources)
     visit.reload()

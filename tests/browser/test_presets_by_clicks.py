@@ -39,7 +39,7 @@ def test_a_preset_is_applied_and_build_has_its_recipe(chromium: Browser, studio:
 
 def test_rows_that_are_ticked_are_in_the_address_and_compare_opens_with_them(chromium: Browser, studio: Studio) -> None:
     with visiting(chromium, studio.url) as visit:
-        visit.open("/presets?words=llama-3-70b-instruct")
+        visit.open("/presets?presets_words=llama-3-70b-instruct")
         table = visit.main.get_by_test_id("stDataFrame").first
         box = table.bounding_box()
         assert box is not None

@@ -75,7 +75,7 @@ def test_a_bundled_recipe_of_the_url_is_shown_with_its_needs(home: Workspace) ->
     assert "1. Quantize to 8 bits (w8a8)" in said
     assert "Disk" in said and "optimized weights + draft" in said
     assert built(at) == recipes.read_file(Path("w8a8"))
-    assert not at.button(key="optimize").disabled
+    assert not at.button(key="build_optimize").disabled
     assert [element.value for element in at.success]
 
 
@@ -137,10 +137,10 @@ def test_an_impossible_stack_has_its_reasons_and_the_nearest_recipe(home: Worksp
     twice = "name: twice\nsteps:\n- quantize: {method: w8a8}\n- quantize: {method: awq}\n"
     at = studio.open_page("build", recipe=twice)
     assert any("2 times" in error.value for error in at.error)
-    assert at.button(key="optimize").disabled
+    assert at.button(key="build_optimize").disabled
     click(at, "nearest")
     assert len(built(at).steps) == 1
-    assert not at.button(key="optimize").disabled
+    assert not at.button(key="build_optimize").disabled
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_a_broken_recipe_in_the_url_can_be_mended_in_place(home: Workspace) -> N
     at = studio.open_page("build", recipe="name: x\nsteps: 7\n")
     assert "Correct it below" in at.error[0].value
     assert at.text_area[0].value == "name: x\nsteps: 7\n"
-    assert at.button(key="optimize").disabled
+    assert at.button(key="build_optimize").disabled
     assert built(paste(at, W8A8)).name == "mine"
 
 
@@ -242,7 +242,7 @@ def test_a_long_recipe_is_packed_into_the_address(home: Workspace) -> None:
 def test_a_damaged_packed_address_is_one_sentence(home: Workspace, address: str) -> None:
     at = studio.open_page("build", recipe=address)
     assert len(at.error) == 1 and "in the address" in at.error[0].value
-    assert at.button(key="optimize").disabled
+    assert at.button(key="build_optimize").disabled
 
 
 def test_a_greyed_choice_is_swapped_in(home: Workspace) -> None:
@@ -250,7 +250,7 @@ def test_a_greyed_choice_is_swapped_in(home: Workspace) -> None:
     assert "quantizes the weights 2 times" in studio.says(at)
     labelled(at, "Use quantize awq instead")
     assert [getattr(step, "method", None) for step in built(at).steps] == ["awq"]
-    assert not at.button(key="optimize").disabled
+    assert not at.button(key="build_optimize").disabled
 
 
 def test_what_can_be_had_instead_keeps_the_other_steps(home: Workspace) -> None:
@@ -282,7 +282,7 @@ def test_an_earlier_job_like_it_says_how_long(home: Workspace) -> None:
 
 def test_a_double_click_is_one_job_and_leads_to_it(home: Workspace) -> None:
     at = studio.open_page("build", model="starter", recipe="w8a8")
-    button = at.button(key="optimize")
+    button = at.button(key="build_optimize")
     button.click().run()
     button.click().run()
     made = jobs.listing(home)
@@ -302,7 +302,7 @@ def test_the_same_key_is_one_job_whoever_clicks(home: Workspace) -> None:
 def test_a_missing_engine_is_told_before_the_start(home: Workspace) -> None:
     at = studio.open_page("build", model="starter", recipe="w8a8-compiled")
     assert any("install" in error.value for error in at.error)
-    assert at.button(key="optimize").disabled
+    assert at.button(key="build_optimize").disabled
 
 
 def test_every_option_of_every_step_has_words_and_a_value() -> None:

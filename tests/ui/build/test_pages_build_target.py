@@ -39,7 +39,7 @@ def test_a_model_without_weights_is_planned_and_its_import_is_one_click_away(hom
     at = studio.open_page("build", model=LLAMA, target="ml.g5.12xlarge", recipe=AWQ)
     said = studio.says(at)
     assert "no weights here" in said and "Import meta-llama/Meta-Llama-3-70B" in studio.links(at)
-    assert at.button(key="optimize").disabled and "whetstone models import" in at.button(key="optimize").help
+    assert at.button(key="build_optimize").disabled and "whetstone models import" in at.button(key="build_optimize").help
     assert "39.8 GB (original 141 GB)" in said and "320 KiB" in said and "2 (at least 2)" in said
     for row in ("Time to first token", "Time per output token", "Output tokens/s", "USD per million output", "Longest context"):
         assert f"| {row} |" in said
@@ -61,38 +61,38 @@ def test_every_kind_of_target_has_its_estimate(home: Workspace, target: str) -> 
 )
 def test_an_unknown_target_of_the_address_is_one_sentence_and_a_way_back(home: Workspace, target: str) -> None:
     at = studio.open_page("build", model="starter", target=target, recipe=AWQ)
-    assert len(at.error) == 1 and at.button(key="optimize").disabled and len(at.error[0].value) < 400
+    assert len(at.error) == 1 and at.button(key="build_optimize").disabled and len(at.error[0].value) < 400
     assert param(at, "recipe") == AWQ, "nothing that was built is lost"
-    at.button(key="target-local").click().run()
+    at.button(key="build_target-local").click().run()
     studio.check(at)
-    assert param(at, "target") == "local" and not at.error and not at.button(key="optimize").disabled
+    assert param(at, "target") == "local" and not at.error and not at.button(key="build_optimize").disabled
 
 
 def test_auto_says_what_is_chosen_and_why_the_others_lost(home: Workspace) -> None:
     at = studio.open_page("build", model=LLAMA, target="auto", recipe=AWQ)
     cheapest = cases.resolve(home, known(LLAMA), recipes.read_text(AWQ), "auto").target.name
     assert f"**{cheapest} is chosen." in studio.says(at) and len(at.dataframe[0].value) == 44
-    quick = studio.open_page("build", model=LLAMA, target="auto", goal="latency", recipe=AWQ)
+    quick = studio.open_page("build", model=LLAMA, target="auto", build_goal="latency", recipe=AWQ)
     assert "ml.p5.48xlarge is chosen" in studio.says(quick) and cheapest != "ml.p5.48xlarge"
-    assert quick.selectbox(key="goal").value == "latency"
+    assert quick.selectbox(key="build_goal").value == "latency"
 
 
 def test_auto_where_nothing_will_do_says_so_and_shows_the_nearest(home: Workspace) -> None:
-    at = studio.open_page("build", model=LLAMA, target="auto", max_tpot_ms="1", recipe=AWQ)
-    assert "No instance fits the model and meets the goal" in at.error[0].value and at.button(key="optimize").disabled
+    at = studio.open_page("build", model=LLAMA, target="auto", build_max_tpot_ms="1", recipe=AWQ)
+    assert "No instance fits the model and meets the goal" in at.error[0].value and at.button(key="build_optimize").disabled
     assert "Time per output token is" in at.dataframe[0].value["Why it lost"][0]
     twice = "name: t\nsteps:\n- quantize: {method: awq}\n- quantize: {method: w8a8}\n"
     at = studio.open_page("build", model=LLAMA, target="auto", recipe=twice)
     assert "quantizes the weights 2 times" in at.error[0].value
-    at.button(key="nearest").click().run()
+    at.button(key="build_nearest").click().run()
     studio.check(at)
     assert "is chosen" in studio.says(at) and not at.error
 
 
 def test_a_wrong_load_in_the_address_is_as_if_it_were_not_there(home: Workspace) -> None:
-    at = studio.open_page("build", model=LLAMA, target="ml.g5.12xlarge", recipe=AWQ, prompt="many", streams="-3", answer="9" * 30)
+    at = studio.open_page("build", model=LLAMA, target="ml.g5.12xlarge", recipe=AWQ, build_prompt="many", build_streams="-3", build_answer="9" * 30)
     assert "512 tokens in, 128 out, 1 stream" in studio.says(at)
-    at = studio.open_page("build", model=LLAMA, target="ml.g5.12xlarge", recipe=AWQ, prompt="100000", streams="8")
+    at = studio.open_page("build", model=LLAMA, target="ml.g5.12xlarge", recipe=AWQ, build_prompt="100000", build_streams="8")
     assert "100,000 tokens in, 128 out, 8 streams" in studio.says(at)
     assert "longer than the" in at.warning[0].value
 
@@ -100,11 +100,11 @@ def test_a_wrong_load_in_the_address_is_as_if_it_were_not_there(home: Workspace)
 def test_what_cannot_be_had_there_can_be_had_elsewhere_by_one_click(home: Workspace) -> None:
     at = studio.open_page("build", model="starter", target="ml.inf2.48xlarge", recipe=AWQ)
     assert "no engine" in at.error[0].value and "Rule no-engine" in studio.says(at)
-    at.button(key="nearest").click().run()
+    at.button(key="build_nearest").click().run()
     studio.check(at)
     assert param(at, "target") == "sagemaker:ml.inf2.48xlarge" and not at.error
     assert recipes.read_text(param(at, "recipe")).steps[0].technique == "compile"
-    assert at.button(key="optimize").disabled and "starts nothing on AWS" in at.button(key="optimize").help
+    assert at.button(key="build_optimize").disabled and "starts nothing on AWS" in at.button(key="build_optimize").help
 
 
 def test_an_order_that_was_put_right_is_a_note(home: Workspace) -> None:
@@ -116,7 +116,7 @@ def test_an_order_that_was_put_right_is_a_note(home: Workspace) -> None:
 def test_the_job_runs_here_and_keeps_where_its_result_is_to_be_served(home: Workspace) -> None:
     at = studio.open_page("build", model="starter", target="auto", recipe=AWQ)
     assert "The job runs on this machine" in studio.says(at)
-    at.button(key="optimize").click().run()
+    at.button(key="build_optimize").click().run()
     studio.check(at)
     (made,) = jobs.listing(home)
     spec = OptimizeSpec.model_validate(jobs.specification(home, made.id))
@@ -128,7 +128,7 @@ def test_this_machine_is_not_measured_while_a_job_runs_and_speed_is_known_after(
     running = studio.optimize_job(home, JobState.RUNNING)
     at = studio.open_page("build", model="starter", recipe=AWQ)
     assert "unknown until this machine's memory" in studio.says(at)
-    at.button(key="measure-here").click().run()
+    at.button(key="build_measure-here").click().run()
     studio.check(at)
     assert running.title in at.error[0].value and "is running" in at.error[0].value
     measured.probed(home)
@@ -139,7 +139,7 @@ def test_this_machine_is_not_measured_while_a_job_runs_and_speed_is_known_after(
 def test_an_evaluation_of_the_same_recipe_here_corrects_it_with_its_error(home: Workspace) -> None:
     measured.probed(home)
     measured.store(home)
-    at = studio.open_page("build", model="starter", recipe="w8a8", streams="4")
+    at = studio.open_page("build", model="starter", recipe="w8a8", build_streams="4")
     said = studio.says(at)
     assert "Calibrated by a measurement of 2026-11-21 04:02 UTC" in said and "at 4 streams" in said
     assert "Evaluation e-measured" in studio.links(at)

@@ -12,18 +12,18 @@ URL = "http://127.0.0.1:1"
 
 def test_the_check_measures_the_baseline_under_two_names(home: Workspace) -> None:
     at = studio.open_page("evaluate", variants=f"{URL},http://127.0.0.1:2")
-    at.checkbox(key="twice").check().run()
+    at.checkbox(key="evaluate_twice").check().run()
     assert "3 variants x 2 levels" in studio.says(at)
     assert f"whetstone evaluate {URL} {URL} http://127.0.0.1:2" in studio.says(at)
-    at.button(key="evaluate").click().run()
+    at.button(key="evaluate_submit").click().run()
     studio.check(at)
     (job,) = jobs.listing(home)
     assert [v["name"] for v in jobs.specification(home, job.id)["variants"]] == [URL, f"{URL} (2)", "http://127.0.0.1:2"]
 
 
 def test_a_search_has_no_such_check_since_it_gives_no_verdict(home: Workspace) -> None:
-    at = studio.open_page("evaluate", variants=URL, load="Search")
-    assert "twice" not in [box.key for box in at.checkbox]
+    at = studio.open_page("evaluate", variants=URL, evaluate_load="Search")
+    assert "evaluate_twice" not in [box.key for box in at.checkbox]
 
 
 def test_without_a_variant_there_is_nothing_to_measure_twice() -> None:
@@ -35,6 +35,6 @@ def test_measuring_again_asks_for_the_check_again() -> None:
     once = simulated.evaluation()
     first = once.variants[0]
     twice = once.model_copy(update={"variants": [first, first, *once.variants[1:]]})
-    assert "twice" not in form.again(once)
-    assert form.again(twice)["twice"] == "true"
+    assert "evaluate_twice" not in form.again(once)
+    assert form.again(twice)["evaluate_twice"] == "true"
     assert form.names_in([form.again(twice)["variants"]])[:1] == [first.variant.source]

@@ -88,7 +88,7 @@ def test_conversations_are_paired_by_turn_whichever_was_answered_first(
 
 def test_the_page_says_whose_answers_a_conversation_goes_on_from(home: Workspace, document: Evaluation, tmp_path: Path) -> None:
     identity = keep(home, document, tmp_path)
-    said = studio.says(studio.open_page("evaluate", id=identity, requests="true"))
+    said = studio.says(studio.open_page("evaluate", id=identity, evaluate_requests_shown="true"))
     assert "From its second turn on, a conversation goes on from the variant's own answers." in said
     view = evaluations.show(home, identity)
     pair = requests.pairs(view, "w8a8", requests.loads(view)[0])[0]

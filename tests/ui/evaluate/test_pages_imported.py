@@ -18,7 +18,7 @@ def test_an_upload_stands_beside_our_figures_with_its_definitions(home: Workspac
     studio.evaluation(home, simulated.evaluation())
     at = studio.open_page("compare", ids="e-1")
     ours = at.dataframe[0].value
-    at.file_uploader(key="imported_uploaded").set_value([(CONCURRENT, content(CONCURRENT), "application/json")]).run()
+    at.file_uploader(key="compare_imported_uploaded").set_value([(CONCURRENT, content(CONCURRENT), "application/json")]).run()
     studio.check(at)
     assert "imported from GuideLLM 0.8.1" in studio.says(at)
     assert "nothing is tested" in studio.says(at)
@@ -33,12 +33,12 @@ def test_the_address_opens_it_without_any_evaluation_and_a_gone_one_is_left_out(
     result = imported.add_files(home, [RECORDED / name for name in BENCH])
     at = studio.open_page("compare", imported=f"{result.id},b-gone")
     assert "imported from vLLM bench" in studio.says(at)
-    assert at.multiselect(key="imported").value == [result.id]
+    assert at.multiselect(key="compare_imported").value == [result.id]
 
 
 def test_a_file_of_something_else_is_one_sentence_and_nothing_is_kept(home: Workspace) -> None:
     at = studio.open_page("compare")
-    at.file_uploader(key="imported_uploaded").set_value([("mine.json", b'{"a": 1}', "application/json")]).run()
+    at.file_uploader(key="compare_imported_uploaded").set_value([("mine.json", b'{"a": 1}', "application/json")]).run()
     studio.check(at)
     assert "no result of a load generator that is known here" in at.error[0].value.replace("\\", "")
     assert imported.listing(home) == []

@@ -26,17 +26,24 @@ URL = "http://127.0.0.1:1"
 TRACE = b'{"prompt": "a", "timestamp": 0.5}\n{"prompt": "b", "timestamp": 1}\n'
 ASKED = {
     "streams": {
-        "concurrency": "1, 8", "repeats": "3", "warmup": "1", "temperature": "0.7", "price": "1.2345", "discount": "20.0",
+        "evaluate_concurrency": "1, 8", "evaluate_repeats": "3", "evaluate_warmup": "1", "evaluate_temperature": "0.7",
+        "evaluate_price": "1.2345", "evaluate_discount": "20.0",
     },
-    "rate": {"load": "Rate", "rate": "2, 0.125", "arrivals": "at random moments", "warmup_seconds": "1.5", "connections": "64"},
-    "ramp": {"load": "Ramp", "ramp_from": "0.0", "ramp_to": "12.5", "ramp_seconds": "20.0", "arrivals": "at random moments"},
-    "search": {"load": "Search", "search_from": "2.0", "search_to": "64.0", "search_ttft": "300.0", "search_latency": "1500.0"},
+    "rate": {"evaluate_load": "Rate", "evaluate_rate": "2, 0.125", "evaluate_arrivals": "at random moments",
+        "evaluate_warmup_seconds": "1.5", "evaluate_connections": "64"},
+    "ramp": {"evaluate_load": "Ramp", "evaluate_ramp_from": "0.0", "evaluate_ramp_to": "12.5", "evaluate_ramp_seconds": "20.0",
+        "evaluate_arrivals": "at random moments"},
+    "search": {"evaluate_load": "Search", "evaluate_search_from": "2.0", "evaluate_search_to": "64.0",
+        "evaluate_search_ttft": "300.0", "evaluate_search_latency": "1500.0"},
     "search, rate": {
-        "load": "Search", "search_over": "requests a second", "search_from": "0.5", "search_share": "99", "search_tpot": "80.5",
+        "evaluate_load": "Search", "evaluate_search_over": "requests a second", "evaluate_search_from": "0.5",
+        "evaluate_search_share": "99", "evaluate_search_tpot": "80.5",
     },
-    "trace": {"load": "Trace", "workload": "trace"},
-    "chat": {"workload": "chat", "seed": "7", "endpoint": "chat", "stream": "false", "quality": "false", "seconds": "30.0",
-             "timeout": "60.0", "ratio": "4.0", "interleave": "restart", "max_tokens": "100", "requests": "40"},
+    "trace": {"evaluate_load": "Trace", "workload": "trace"},
+    "chat": {"workload": "chat", "evaluate_seed": "7", "evaluate_endpoint": "chat", "evaluate_stream": "false",
+        "evaluate_quality": "false", "evaluate_seconds": "30.0",
+             "evaluate_timeout": "60.0", "evaluate_ratio": "4.0", "evaluate_interleave": "restart",
+             "evaluate_max_tokens": "100", "evaluate_requests": "40"},
 }  # fmt: skip
 
 
@@ -55,9 +62,9 @@ def opened(home: Workspace, query: dict[str, str]) -> AppTest:
 def test_the_command_beside_the_form_asks_the_very_same(home: Workspace, query: dict[str, str]) -> None:
     at = opened(home, query)
     assert not at.error, [error.value for error in at.error]
-    assert at.radio(key="load").value == query.get("load", "Streams")
+    assert at.radio(key="evaluate_load").value == query.get("evaluate_load", "Streams")
     (command,) = [code.value for code in at.code if code.value.startswith("whetstone evaluate")]
-    at.button(key="evaluate").click().run()
+    at.button(key="evaluate_submit").click().run()
     clicked = spec_of_the_newest(home)
     ran = CliRunner().invoke(app, [*shlex.split(command)[1:], "--detach"], catch_exceptions=False)
     assert ran.exit_code == 0, ran.output
@@ -68,17 +75,28 @@ def test_the_command_beside_the_form_asks_the_very_same(home: Workspace, query: 
 @pytest.mark.parametrize(
     ("query", "says"),
     [
-        ({"load": "Search"}, "A search needs a limit to keep"),
-        ({"load": "Search", "search_ttft": "300.0", "search_from": "1.5"}, "search from 2 instead of 1.5"),
-        ({"load": "Search", "search_ttft": "300.0", "search_from": "9.0", "search_to": "4.0"}, "Up to is wrong: 4 is below"),
+        ({"evaluate_load": "Search"}, "A search needs a limit to keep"),
         (
-            {"load": "Search", "search_ttft": "300.0", "stream": "false"},
+            {"evaluate_load": "Search", "evaluate_search_ttft": "300.0", "evaluate_search_from": "1.5"},
+            "search from 2 instead of 1.5",
+        ),
+        (
+            {
+                "evaluate_load": "Search",
+                "evaluate_search_ttft": "300.0",
+                "evaluate_search_from": "9.0",
+                "evaluate_search_to": "4.0",
+            },
+            "Up to is wrong: 4 is below",
+        ),
+        (
+            {"evaluate_load": "Search", "evaluate_search_ttft": "300.0", "evaluate_stream": "false"},
             "needs streamed answers: stream them",
         ),
-        ({"load": "Rate", "rate": "2, 2"}, "Requests a second is wrong: a rate stands there twice"),
-        ({"load": "Rate", "rate": "1e9"}, "is wrong"),
-        ({"load": "Rate", "rate": "nan"}, "is wrong"),
-        ({"load": "Trace", "workload": "starter-code"}, 'Line 1 of the trace has no "timestamp"'),
+        ({"evaluate_load": "Rate", "evaluate_rate": "2, 2"}, "Requests a second is wrong: a rate stands there twice"),
+        ({"evaluate_load": "Rate", "evaluate_rate": "1e9"}, "is wrong"),
+        ({"evaluate_load": "Rate", "evaluate_rate": "nan"}, "is wrong"),
+        ({"evaluate_load": "Trace", "workload": "starter-code"}, 'Line 1 of the trace has no "timestamp"'),
     ],
 )
 def test_what_does_not_go_together_is_one_sentence_before_any_work(home: Workspace, query: dict[str, str], says: str) -> None:
@@ -86,24 +104,24 @@ def test_what_does_not_go_together_is_one_sentence_before_any_work(home: Workspa
     (error,) = at.error
     assert says.lower() in error.value.replace("\\", "").lower()
     assert "--" not in error.value
-    assert at.button(key="evaluate").disabled and jobs.count(home) == 0
+    assert at.button(key="evaluate_submit").disabled and jobs.count(home) == 0
 
 
 def test_each_way_says_when_to_use_it(home: Workspace) -> None:
     at = opened(home, {})
     for name, use in load.WAYS.items():
-        at.radio(key="load").set_value(name).run()
+        at.radio(key="evaluate_load").set_value(name).run()
         studio.check(at)
         assert use in studio.says(at)
 
 
 def test_conversations_and_traces_are_told_in_the_preview_with_lengths_as_bars(home: Workspace) -> None:
-    at = studio.open_page("evaluate", variants="starter", workload="chat", preview="true", seed="3")
+    at = studio.open_page("evaluate", variants="starter", workload="chat", evaluate_preview="true", evaluate_seed="3")
     assert "128 of 128 are conversations" in studio.says(at)
     (chart,) = at.get("plotly_chart")
     bars = json.loads(chart.proto.spec)["data"][0]
     assert sum(bars["y"]) == 128
-    assert "Every line has a time" in studio.says(opened(home, {"workload": "trace", "preview": "true"}))
+    assert "Every line has a time" in studio.says(opened(home, {"workload": "trace", "evaluate_preview": "true"}))
 
 
 def test_fields_of_unknown_lines_are_shown_and_mapped(home: Workspace) -> None:

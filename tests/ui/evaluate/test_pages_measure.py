@@ -54,14 +54,21 @@ def headings(at: AppTest) -> list[str]:
 def test_an_empty_form_says_what_will_stand_there(home: Workspace) -> None:
     at = studio.open_page("evaluate")
     assert "The verdict, the charts and the table will stand here" in studio.says(at)
-    assert at.button(key="evaluate").disabled
+    assert at.button(key="evaluate_submit").disabled
 
 
 def test_variants_and_load_of_the_url_are_one_job(home: Workspace) -> None:
-    at = studio.open_page("evaluate", variants=f"{URL_A},{URL_B}", concurrency="1, 8", repeats="3", discount="20.0", price="2.5")
+    at = studio.open_page(
+        "evaluate",
+        variants=f"{URL_A},{URL_B}",
+        evaluate_concurrency="1, 8",
+        evaluate_repeats="3",
+        evaluate_discount="20.0",
+        evaluate_price="2.5",
+    )
     assert "2 variants x 2 levels x 3 repeats = 12 runs" in studio.says(at)
     assert "no verdict" in studio.says(at)
-    at.button(key="evaluate").click().run()
+    at.button(key="evaluate_submit").click().run()
     studio.check(at)
     (job,) = jobs.listing(home)
     spec = jobs.specification(home, job.id)
@@ -73,19 +80,19 @@ def test_variants_and_load_of_the_url_are_one_job(home: Workspace) -> None:
 
 def test_a_double_click_is_one_job_and_later_the_same_question_is_another(home: Workspace) -> None:
     at = studio.open_page("evaluate", variants=URL_A)
-    button = at.button(key="evaluate")
+    button = at.button(key="evaluate_submit")
     button.click().run()
     at.query_params.clear()
     at.query_params["variants"] = URL_A
     at.run()
-    at.button(key="evaluate").click().run()
+    at.button(key="evaluate_submit").click().run()
     studio.check(at)
     (job,) = jobs.listing(home)
     jobs.cancel(home, job.id)
     at.query_params.clear()
     at.query_params["variants"] = URL_A
     at.run()
-    at.button(key="evaluate").click().run()
+    at.button(key="evaluate_submit").click().run()
     studio.check(at)
     assert len(jobs.listing(home)) == 2
 
@@ -104,15 +111,15 @@ def test_the_rest_of_the_load_is_kept_in_the_url_and_asked_for(home: Workspace) 
     at = studio.open_page(
         "evaluate",
         variants=URL_A,
-        seconds="12.0",
-        temperature="0.5",
-        interleave="restart",
-        seed="7",
-        warmup="3",
-        ratio="2.0",
-        timeout="9.0",
+        evaluate_seconds="12.0",
+        evaluate_temperature="0.5",
+        evaluate_interleave="restart",
+        evaluate_seed="7",
+        evaluate_warmup="3",
+        evaluate_ratio="2.0",
+        evaluate_timeout="9.0",
     )
-    at.button(key="evaluate").click().run()
+    at.button(key="evaluate_submit").click().run()
     studio.check(at)
     options = jobs.specification(home, jobs.listing(home)[0].id)["options"]
     asked = {name: options[name] for name in ("seconds", "temperature", "interleave", "seed", "warmup_requests", "timeout_s")}
@@ -137,14 +144,16 @@ def test_earlier_evaluations_say_how_long(home: Workspace) -> None:
 @pytest.mark.parametrize(
     "query",
     [
-        {"repeats": "x"}, {"repeats": "-3"}, {"seconds": "nan"}, {"interleave": "<b>"}, {"discount": "400"}, {"seed": "1e99"},
-        {"workload": "../../etc/passwd"}, {"workload": "x" * 5000}, {"concurrency": "9" * 5000}, {"price": "free"},
+        {"evaluate_repeats": "x"}, {"evaluate_repeats": "-3"}, {"evaluate_seconds": "nan"}, {"evaluate_interleave": "<b>"},
+        {"evaluate_discount": "400"}, {"evaluate_seed": "1e99"},
+        {"workload": "../../etc/passwd"}, {"workload": "x" * 5000}, {"evaluate_concurrency": "9" * 5000},
+        {"evaluate_price": "free"},
     ],
 )  # fmt: skip
 def test_nonsense_in_the_url_is_left_out_or_told(home: Workspace, query: dict[str, str]) -> None:
     at = studio.open_page("evaluate", variants=URL_A, **query)
     assert all(len(element.value) < 1000 for element in [*at.error, *at.warning])
-    assert len(at.error) == (1 if "concurrency" in query else 0)
+    assert len(at.error) == (1 if "evaluate_concurrency" in query else 0)
 
 
 @pytest.mark.parametrize(
@@ -158,11 +167,11 @@ def test_variants_that_cannot_be_are_one_sentence(home: Workspace, source: str) 
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"concurrency": "one"}, "is not a list such as"),
-        ({"concurrency": "4,4"}, "stands there twice"),
-        ({"concurrency": "0"}, "at least 1"),
-        ({"concurrency": "9999"}, "at most 4096"),
-        ({"concurrency": " "}, "at least 1"),
+        ({"evaluate_concurrency": "one"}, "is not a list such as"),
+        ({"evaluate_concurrency": "4,4"}, "stands there twice"),
+        ({"evaluate_concurrency": "0"}, "at least 1"),
+        ({"evaluate_concurrency": "9999"}, "at most 4096"),
+        ({"evaluate_concurrency": " "}, "at least 1"),
         ({"variants": "a-gone"}, "no artifact a-gone"),
         ({"variants": "nowhere"}, "There is no model"),
         ({"variants": "<img src=x onerror=alert(1)>"}, "There is no model"),
@@ -173,12 +182,12 @@ def test_what_cannot_be_measured_is_one_sentence(home: Workspace, changes: dict[
     at = studio.open_page("evaluate", **{"variants": URL_A, **changes})
     assert any(says in error.value for error in at.error), studio.says(at)
     assert not any(error.value.startswith("--") for error in at.error)
-    assert at.button(key="evaluate").disabled
+    assert at.button(key="evaluate_submit").disabled
 
 
 def test_a_workload_is_previewed_with_its_lengths(home: Workspace) -> None:
     at = studio.open_page("evaluate", variants=URL_A)
-    at.toggle(key="preview").set_value(True).run()
+    at.toggle(key="evaluate_preview").set_value(True).run()
     studio.check(at)
     assert "Prompts" in studio.says(at)
     assert "Characters" in at.dataframe[0].value.columns
@@ -195,7 +204,7 @@ def test_an_uploaded_workload_is_kept_and_chosen_by_its_name(home: Workspace) ->
 
 
 def test_token_lengths_are_those_of_the_first_variants_tokenizer(home: Workspace) -> None:
-    at = studio.open_page("evaluate", variants=f"starter,{URL_A}", preview="true")
+    at = studio.open_page("evaluate", variants=f"starter,{URL_A}", evaluate_preview="true")
     said = studio.says(at)
     assert "tokens" in said and "by the tokenizer of starter" in said
     assert all(
@@ -268,7 +277,7 @@ def test_a_running_evaluation_draws_its_points_as_approximate(home: Workspace) -
     at = studio.open_page("evaluate", job=job.id)
     assert headings(at) == [charts.TITLE]
     assert "4 runs so far. Approximate" in studio.says(at)
-    at.button(key="cancel-evaluation").click().run()
+    at.button(key="evaluate_cancel-evaluation").click().run()
     studio.check(at)
     assert jobs.show(home, job.id).cancel_requested
 
@@ -283,7 +292,7 @@ def test_a_failed_evaluation_says_why_and_can_be_measured_again(home: Workspace)
     job = evaluate_job(home, JobState.FAILED, error="Nothing answers at http://127.0.0.1:1.")
     at = studio.open_page("evaluate", job=job.id)
     assert "Nothing answers" in studio.says(at)
-    at.button(key="measure-again").click().run()
+    at.button(key="evaluate_measure-again").click().run()
     studio.check(at)
     assert jobs.listing(home)[0].parent == job.id
     assert param(at, "job") == jobs.listing(home)[0].id
@@ -396,7 +405,7 @@ def test_evaluations_of_the_url_stand_side_by_side_pareto_first(home: Workspace)
     assert "Hardware" in list(conditions["Condition"])
     assert "Workload" not in list(conditions["Condition"])
     assert "nothing is tested between them" in studio.says(at)
-    at.toggle(key="differences").set_value(False).run()
+    at.toggle(key="compare_differences").set_value(False).run()
     studio.check(at)
     assert "Workload" in list(at.dataframe[1].value["Condition"])
 
@@ -549,17 +558,17 @@ def test_a_table_is_uploaded_with_its_columns_named(home: Workspace) -> None:
 
 
 def test_a_built_in_workload_is_previewed_by_the_first_variants_tokenizer(home: Workspace) -> None:
-    at = studio.open_page("evaluate", variants="starter", workload="question-answering", preview="true")
+    at = studio.open_page("evaluate", variants="starter", workload="question-answering", evaluate_preview="true")
     studio.check(at)
     tokens = at.dataframe[0].value["Tokens"]
     assert tokens.min() >= 500 and tokens.max() <= 1000
 
 
 def test_requests_by_the_clock_ask_for_a_rate_instead_of_streams(home: Workspace) -> None:
-    at = studio.open_page("evaluate", variants=URL_A, load="Rate", arrivals="at random moments")
+    at = studio.open_page("evaluate", variants=URL_A, evaluate_load="Rate", evaluate_arrivals="at random moments")
     studio.check(at)
-    assert [field.key for field in at.text_input if field.key in {"rate", "concurrency"}] == ["rate"]
-    at.text_input(key="rate").set_value("fast").run()
+    assert [field.key for field in at.text_input if field.key in {"evaluate_rate", "evaluate_concurrency"}] == ["evaluate_rate"]
+    at.text_input(key="evaluate_rate").set_value("fast").run()
     assert "Requests a second is wrong" in studio.says(at)
-    at.text_input(key="rate").set_value("2, 8, 32").run()
+    at.text_input(key="evaluate_rate").set_value("2, 8, 32").run()
     assert "3 levels" in studio.says(at)

@@ -41,10 +41,12 @@ def test_the_fields_of_the_page_are_what_the_report_is_asked(home: Workspace, st
     def script() -> None:
         import streamlit as st
 
+        from app import navigation
         from app.results import costs, goodput, report_download
         from app.session import workspace
         from backend.service.evaluations import evaluations
 
+        st.session_state[navigation.HERE] = "evaluate"
         opened = workspace()
         view = evaluations.show(opened, "e-1")
         asked, _ = costs.show(opened, view.document, ["original", "w8a8"])
@@ -55,19 +57,19 @@ def test_the_fields_of_the_page_are_what_the_report_is_asked(home: Workspace, st
     at = AppTest.from_function(script, default_timeout=studio.TIMEOUT_S).run()
     at.run()
     assert at.text[0].value == "as stored"
-    at.slider(key="slo_tpot").set_value(at.slider(key="slo_tpot").max / 2)
-    at.number_input(key="cost_hour").set_value(2.5)
-    at.number_input(key="cost_ttft").set_value(250.0)
-    at.number_input(key="cost_ratio").set_value(1.5)
-    at.number_input(key="cost_requests").set_value(1_000_000.0)
+    at.slider(key="evaluate_slo_tpot").set_value(at.slider(key="evaluate_slo_tpot").max / 2)
+    at.number_input(key="evaluate_cost_hour").set_value(2.5)
+    at.number_input(key="evaluate_cost_ttft").set_value(250.0)
+    at.number_input(key="evaluate_cost_ratio").set_value(1.5)
+    at.number_input(key="evaluate_cost_requests").set_value(1_000_000.0)
     at.run()
     asked = WhatIf.model_validate_json(at.text[0].value)
     assert (asked.per_hour, asked.limits, asked.requests_a_month) == (2.5, Slo(ttft_p95_ms=250.0), 1e6)
     assert (asked.input_output_ratio, asked.discount) == (1.5, None)
     assert list(asked.request_limits) == ["tpot_ms"]
     addressed = AppTest.from_function(script, default_timeout=studio.TIMEOUT_S)
-    addressed.query_params["cost_hour"] = "3"
-    addressed.query_params["cost_peak"] = "nonsense"
+    addressed.query_params["evaluate_cost_hour"] = "3"
+    addressed.query_params["evaluate_cost_peak"] = "nonsense"
     addressed.run()
     assert WhatIf.model_validate_json(addressed.text[0].value).per_hour == 3.0
 
@@ -110,10 +112,10 @@ def test_the_command_says_what_is_wrong(
 
 def test_an_endpoint_asks_for_the_name_of_the_tokens_variable_and_never_for_the_token(home: Workspace) -> None:
     at = studio.open_page("evaluate", variants="http://127.0.0.1:9/v1#model")
-    at.text_input(key="bearer_env").set_value("sk-live-123").run()
+    at.text_input(key="evaluate_bearer_env").set_value("sk-live-123").run()
     studio.check(at)
     assert "never the token itself" in at.error[0].value
-    at.text_input(key="bearer_env").set_value("MY_TOKEN").run()
+    at.text_input(key="evaluate_bearer_env").set_value("MY_TOKEN").run()
     assert "--bearer-env MY_TOKEN" in studio.says(at)
     with pytest.raises(InvalidOptions, match="Bearer env is wrong: it must be a variable's name") as refused:
         evaluations.options(bearer_env="sk-live-123")

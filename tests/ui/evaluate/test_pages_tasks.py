@@ -37,9 +37,9 @@ def test_without_the_environment_it_is_said_how_to_get_it(
 
 
 def test_a_task_of_the_field_goes_into_the_job_by_a_copy(installed: Workspace) -> None:
-    at = studio.open_page("evaluate", variants="starter", tasks="next-line", task_limit="30")
+    at = studio.open_page("evaluate", variants="starter", evaluate_tasks="next-line", evaluate_task_limit="30")
     assert "whetstone evaluate starter --tasks next-line --task-limit 30" in " ".join(code.value for code in at.code)
-    at.button(key="evaluate").click().run()
+    at.button(key="evaluate_submit").click().run()
     studio.check(at)
     (job,) = jobs.listing(installed)
     options = jobs.specification(installed, job.id)["options"]
@@ -53,8 +53,8 @@ def test_a_task_of_the_field_goes_into_the_job_by_a_copy(installed: Workspace) -
     [("starter", "nowhere.yaml", "There is no task"), (URL, "next-line", "Tasks need a model's tokenizer")],
 )
 def test_what_cannot_be_scored_is_said_before_the_start(installed: Workspace, variants: str, tasks: str, said: str) -> None:
-    at = studio.open_page("evaluate", variants=variants, tasks=tasks)
-    assert said in studio.says(at) and at.button(key="evaluate").disabled
+    at = studio.open_page("evaluate", variants=variants, evaluate_tasks=tasks)
+    assert said in studio.says(at) and at.button(key="evaluate_submit").disabled
 
 
 def scored(document: Evaluation) -> Evaluation:

@@ -46,7 +46,7 @@ def test_home_says_what_the_demo_is_and_stops_it(home: Workspace) -> None:
     said = studio.says(at)
     assert "Starter demo, step 1 of 4" in said and "because this is a first run" in said and "Your own jobs go first" in said
     assert "Starter demo: optimize starter with w8a8" in said
-    at.button(key="stop-demo").click().run()
+    at.button(key="home_stop-demo").click().run()
     studio.check(at)
     assert jobs.show(home, job.id).state is JobState.CANCELLED
     assert "because this is a first run" not in studio.says(studio.open_page("home"))
@@ -55,7 +55,7 @@ def test_home_says_what_the_demo_is_and_stops_it(home: Workspace) -> None:
 def test_cancelling_its_card_stops_it_too(home: Workspace) -> None:
     job = begun(home)
     at = studio.open_page("home")
-    at.button(key=f"home-cancel-{job.id}").click().run()
+    at.button(key=f"home_cancel-{job.id}").click().run()
     studio.check(at)
     assert first_run.advance(home) is None and "Nothing is running." in studio.says(studio.open_page("home"))
 
@@ -64,7 +64,7 @@ def test_behind_ones_own_job_it_can_be_made_ones_own(home: Workspace) -> None:
     job, own = begun(home), studio.install_job(home)
     at = studio.open_page("home")
     assert "number 2 in the queue" in studio.says(at)
-    at.button(key=f"home-move-to-front-{job.id}").click().run()
+    at.button(key=f"home_move-to-front-{job.id}").click().run()
     studio.check(at)
     assert [found.id for found in jobs.active(home)] == [job.id, own.id] and not jobs.show(home, job.id).yields
 
@@ -181,9 +181,9 @@ def test_an_upload_is_refused_in_one_sentence(shown: Workspace) -> None:
 def test_a_folder_cannot_be_imported_and_the_button_says_why(shown: Workspace, starter_draft: Path, tmp_path: Path) -> None:
     folder = tmp_path / "mine"
     shutil.copytree(starter_draft, folder)
-    at = studio.open_page("import", folder=str(folder))
+    at = studio.open_page("import", import_folder=str(folder))
     studio.check(at)
-    assert at.button(key="import").disabled and SENTENCE in at.button(key="import").help
+    assert at.button(key="import_submit").disabled and SENTENCE in at.button(key="import_submit").help
     with pytest.raises(ReadOnly, match=SENTENCE):
         models.remember(shown, str(folder))
     assert not models.remembered(shown)
@@ -193,7 +193,7 @@ def test_the_forms_say_why_nothing_can_be_submitted(shown: Workspace) -> None:
     for page in ("build", "evaluate"):
         at = studio.open_page(page, **pages(shown)[page])
         assert any(SENTENCE in error.value for error in at.error), page
-        assert at.button(key={"build": "optimize", "evaluate": "evaluate"}[page]).disabled
+        assert at.button(key={"build": "build_optimize", "evaluate": "evaluate_submit"}[page]).disabled
 
 
 def test_an_artifact_says_that_its_files_are_not_there(shown: Workspace) -> None:

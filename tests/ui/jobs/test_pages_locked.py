@@ -64,10 +64,10 @@ def test_pages_are_read_while_another_writes(home: Workspace, page: str) -> None
 def test_a_click_that_cannot_be_written_is_told_and_can_be_done_again(home: Workspace) -> None:
     at = studio.open_page("hardware")
     with held(home.settings.home, "NORMAL"):
-        at.button(key="install-serve").click().run()
+        at.button(key="hardware_install-serve").click().run()
         assert len(told(at)) == 1 and "locked by another program" in told(at)[0]
         assert jobs.active(home) == []
-    at.button(key="install-serve").click().run()
+    at.button(key="hardware_install-serve").click().run()
     assert len(at.error) == 0 and [job.kind for job in jobs.active(home)] == ["install"]
 
 

@@ -81,7 +81,7 @@ def test_a_double_click_on_the_starter_is_one_job(home: Workspace) -> None:
 
 def test_a_folder_that_is_no_model_is_told_in_a_sentence(home: Workspace, tmp_path: Path) -> None:
     at = studio.open_page("home")
-    at.text_input(key="folder").set_value(str(tmp_path / "nothing")).run()
+    at.text_input(key="home_folder").set_value(str(tmp_path / "nothing")).run()
     next(button for button in at.button if button.label == "Look at it").click().run()
     studio.check(at)
     assert "There is no folder" in at.error[0].value
@@ -96,7 +96,7 @@ def test_the_queue_stands_in_its_order_and_moves_to_the_front(home: Workspace) -
     first, second = studio.install_job(home).id, studio.install_job(home, title="The second").id
     at = studio.open_page("jobs")
     assert "number 1 in the queue" in studio.says(at) and "number 2 in the queue" in studio.says(at)
-    at.button(key=f"jobs-move-to-front-{second}").click().run()
+    at.button(key=f"jobs_move-to-front-{second}").click().run()
     studio.check(at)
     assert [job.id for job in jobs.active(home)] == [second, first]
 
@@ -105,7 +105,7 @@ def test_cancelling_asks_once_more(home: Workspace) -> None:
     job = studio.install_job(home).id
     at = studio.open_page("jobs")
     assert "Stop this job?" in studio.says(at)
-    at.button(key=f"jobs-cancel-{job}").click().run()
+    at.button(key=f"jobs_cancel-{job}").click().run()
     studio.check(at)
     assert jobs.show(home, job).state is JobState.CANCELLED
 
@@ -133,21 +133,21 @@ def many(home: Workspace) -> Workspace:
 
 def test_pages_and_filters_come_from_the_url(many: Workspace) -> None:
     assert "1 to 20 of 45" in studio.says(studio.open_page("jobs"))
-    assert "41 to 45 of 45" in studio.says(studio.open_page("jobs", page="3"))
-    failed = studio.says(studio.open_page("jobs", state=["failed"]))
+    assert "41 to 45 of 45" in studio.says(studio.open_page("jobs", jobs_page="3"))
+    failed = studio.says(studio.open_page("jobs", jobs_state=["failed"]))
     assert "1 to 5 of 5" in failed and "succeeded" not in failed
-    assert "Job number 17" in studio.says(studio.open_page("jobs", words="NUMBER 17"))
-    assert "No ended job matches" in studio.says(studio.open_page("jobs", words="100%_"))
+    assert "Job number 17" in studio.says(studio.open_page("jobs", jobs_words="NUMBER 17"))
+    assert "No ended job matches" in studio.says(studio.open_page("jobs", jobs_words="100%_"))
 
 
-@pytest.mark.parametrize("query", [{"page": "999"}, {"page": "x"}, {"state": "<b>"}, {"kind": "nothing"}])
+@pytest.mark.parametrize("query", [{"jobs_page": "999"}, {"jobs_page": "x"}, {"jobs_state": "<b>"}, {"jobs_kind": "nothing"}])
 def test_a_url_with_nonsense_shows_the_jobs(many: Workspace, query: dict[str, str]) -> None:
     assert "of 45, newest first" in studio.says(studio.open_page("jobs", **query))
 
 
 def test_a_filter_goes_back_to_the_first_page(many: Workspace) -> None:
-    at = studio.open_page("jobs", page="3")
-    at.text_input(key="words").set_value("number").run()
+    at = studio.open_page("jobs", jobs_page="3")
+    at.text_input(key="jobs_words").set_value("number").run()
     studio.check(at)
     assert "1 to 20 of 45" in studio.says(at)
 
@@ -187,7 +187,7 @@ def test_a_failed_job_tells_its_error_before_all_else(home: Workspace) -> None:
     at = studio.open_page("job", id=job)
     assert "It broke" in at.error[0].value and "\\<script\\>" in at.error[0].value
     assert "boom: no space" in at.code[0].value
-    at.text_input(key="log-words").set_value("BOOM").run()
+    at.text_input(key="job_log-words").set_value("BOOM").run()
     assert at.code[0].value == "boom: no space"
     next(button for button in at.button if button.label == "Retry").click().run()
     studio.check(at)

@@ -45,16 +45,18 @@ def test_the_catalog_shows_what_is_published_beside_what_is_checked(home: Worksp
 
 
 def test_a_blank_cell_of_the_page_stays_blank(home: Workspace) -> None:
-    table = shown(studio.open_page("catalog", words="phi-2"))
+    table = shown(studio.open_page("catalog", catalog_words="phi-2"))
     assert list(table["Published: quantization"][0]) == ["Yes"] and list(table["Published: speculative decoding"][0]) == []
 
 
 def test_all_filters_stand_in_the_address(home: Workspace) -> None:
     asked = {
-        "words": "llama", "technique": ["INT4 (AWQ)", "Published: provided draft"], "instance": "ml.g5.12xlarge",
-        "family": "LLaMA",
-        "licence": "llama2", "origin": "published", "min_parameters": "6", "max_parameters": "20", "min_context": "4096",
-        "max_context": "4096", "sort": "Most parameters",
+        "catalog_words": "llama", "catalog_technique": ["INT4 (AWQ)", "Published: provided draft"],
+        "catalog_instance": "ml.g5.12xlarge",
+        "catalog_family": "LLaMA",
+        "catalog_licence": "llama2", "catalog_origin": "published", "catalog_min_parameters": "6",
+        "catalog_max_parameters": "20", "catalog_min_context": "4096",
+        "catalog_max_context": "4096", "catalog_sort": "Most parameters",
     }  # fmt: skip
     at = studio.open_page("catalog", **asked)  # type: ignore[arg-type]
     found = shown(at)
@@ -66,21 +68,27 @@ def test_all_filters_stand_in_the_address(home: Workspace) -> None:
 
 def test_the_filter_on_an_instance_answers_with_those_that_fit(home: Workspace) -> None:
     at = studio.open_page(
-        "catalog", technique="INT4 (AWQ)", instance="ml.g5.12xlarge", origin="published", sort="Most parameters"
+        "catalog",
+        catalog_technique="INT4 (AWQ)",
+        catalog_instance="ml.g5.12xlarge",
+        catalog_origin="published",
+        catalog_sort="Most parameters",
     )
     expected = CatalogFilter(techniques=("awq",), target="ml.g5.12xlarge", origins=("published",))
     assert f"of {catalog.count(home, expected)}." in studio.says(at) and "on ml.g5.12xlarge" in studio.says(at)
     assert "Llama 3 70B" in list(shown(at)["Model"])
-    assert "No model matches" in studio.says(studio.open_page("catalog", technique="INT8 (W8A8)", instance="ml.inf2.48xlarge"))
+    assert "No model matches" in studio.says(
+        studio.open_page("catalog", catalog_technique="INT8 (W8A8)", catalog_instance="ml.inf2.48xlarge")
+    )
 
 
 def test_why_not_is_said_with_reason_and_source(home: Workspace) -> None:
-    at = studio.open_page("catalog", why="true", origin="comes with Whetstone")
+    at = studio.open_page("catalog", catalog_why="true", catalog_origin="comes with Whetstone")
     assert "no provided draft" in " ".join(at.dataframe[1].value["Why not"]) and set(at.dataframe[1].value["Source"])
 
 
 def test_nothing_found_offers_a_way_on(home: Workspace) -> None:
-    assert "No model matches" in studio.says(studio.open_page("catalog", words="nothing like it"))
+    assert "No model matches" in studio.says(studio.open_page("catalog", catalog_words="nothing like it"))
 
 
 def test_a_folder_used_before_stands_in_the_catalog_even_when_it_is_gone(home: Workspace) -> None:
@@ -91,14 +99,14 @@ def test_a_folder_used_before_stands_in_the_catalog_even_when_it_is_gone(home: W
 
 
 def test_the_catalog_pages_what_is_long_and_filters_before_it_pages(home: Workspace) -> None:
-    last = studio.open_page("catalog", page="4")
+    last = studio.open_page("catalog", catalog_page="4")
     assert "61 to 75 of 75" in studio.says(last) and list(shown(last)["Id"])[-1] == "huggingface-llm-phi-2"
-    assert list(shown(studio.open_page("catalog", words="PHI-2"))["Model"]) == ["Phi-2"]
+    assert list(shown(studio.open_page("catalog", catalog_words="PHI-2"))["Model"]) == ["Phi-2"]
 
 
 @pytest.mark.parametrize("wanted", ["99", "-1", "x", "<b>", "9" * 400])
 def test_a_page_that_is_none_shows_one_that_is(home: Workspace, wanted: str) -> None:
-    assert "of 75" in studio.says(studio.open_page("catalog", page=wanted))
+    assert "of 75" in studio.says(studio.open_page("catalog", catalog_page=wanted))
 
 
 @pytest.mark.parametrize("wanted", ["<img src=x onerror=y>", "é" * 5000, "%", "a\0b", "no such technique"])
@@ -111,7 +119,7 @@ def test_odd_filters_in_the_address_leave_a_page_and_no_markup(home: Workspace, 
 
 
 def test_bounds_the_wrong_way_round_are_one_sentence(home: Workspace) -> None:
-    at = studio.open_page("catalog", min_parameters="70", max_parameters="7")
+    at = studio.open_page("catalog", catalog_min_parameters="70", catalog_max_parameters="7")
     assert len(at.error) == 1 and "exchange them" in at.error[0].value
 
 
@@ -135,7 +143,7 @@ def test_every_column_that_is_configured_is_one_of_the_table(home: Workspace) ->
 
 
 def test_a_published_model_shows_its_cells_beside_our_checks_and_why_one_is_greyed(home: Workspace) -> None:
-    at = studio.open_page("model", id=GPTQ, on="ml.g5.12xlarge")
+    at = studio.open_page("model", id=GPTQ, model_on="ml.g5.12xlarge")
     said = studio.says(at)
     assert "Mistral 7B OpenOrca GPTQ" in said and "Its weights are not here" in said and "apache-2.0" in said
     assert "As published" in said and "As checked for ml.g5.12xlarge" in said
@@ -157,7 +165,7 @@ def test_a_draft_that_is_published_but_not_known_is_said(home: Workspace) -> Non
 
 
 def test_memory_is_shown_by_weights_and_as_a_table(home: Workspace) -> None:
-    at = studio.open_page("model", id=LLAMA, weights="INT4 (AWQ)")
+    at = studio.open_page("model", id=LLAMA, model_weights="INT4 (AWQ)")
     rows = next(table.value for table in at.dataframe if "Accelerators used" in table.value)
     fits = dict(zip(rows["Hardware"], rows["Fits"], strict=True))
     assert fits["4 x A10G (g5)"] == "yes" and fits["1 x A10G (g5)"] == "no"

@@ -38,18 +38,18 @@ def test_an_empty_page_says_what_it_takes_and_what_will_stand_there(home: Worksp
     said = studio.says(at)
     assert "what fits it will stand here" in said and "id of a model on a hub" in said
     assert "Models that you import will stand here" in said
-    assert at.button(key="import").disabled
+    assert at.button(key="import_submit").disabled
 
 
 def test_a_folder_is_read_before_it_is_imported_and_then_stands_in_the_catalog(home: Workspace, tmp_path: Path) -> None:
     path = folder(tmp_path)
     (path / "README.md").write_text("---\nlicense: apache-2.0\n---\n# Mine\n")
-    at = studio.open_page("import", folder=str(path))
+    at = studio.open_page("import", import_folder=str(path))
     said = studio.says(at)
     assert "mine" in said and "Licence apache-2.0 (README.md)" in said.replace("*", "") and "Parameters" in said
     assert "Technique" in at.dataframe[0].value.columns
     assert models.remembered(home) == []
-    at.button(key="import").click().run()
+    at.button(key="import_submit").click().run()
     studio.check(at)
     assert "is in the catalog" in at.success[0].value
     assert [known.card.path for known in models.remembered(home)] == [str(path)]
@@ -63,7 +63,7 @@ def test_imported_twice_it_is_listed_once_and_forgotten_it_is_gone(home: Workspa
         models.remember(home, source)
     assert len([known for known in models.known(home) if known.card.path == str(path)]) == 1
     at = studio.open_page("import")
-    at.button(key=f"forget-{path}").click().run()
+    at.button(key=f"import_forget-{path}").click().run()
     studio.check(at)
     assert models.remembered(home) == []
     with pytest.raises(NotFound, match="was not imported"):
@@ -79,7 +79,7 @@ def test_a_folder_that_went_away_is_said(home: Workspace, tmp_path: Path) -> Non
 
 
 def test_a_bundled_model_is_there_already(home: Workspace) -> None:
-    at = studio.open_page("import", folder="starter")
+    at = studio.open_page("import", import_folder="starter")
     assert "comes with Whetstone" in at.success[0].value
     assert models.remember(home, "starter").card.origin == "starter"
     assert models.remembered(home) == []
@@ -126,16 +126,16 @@ def break_tokenizer(path: Path) -> None:
 def test_what_is_no_model_is_one_sentence(home: Workspace, tmp_path: Path, breaks: object, says: str) -> None:
     path = folder(tmp_path)
     breaks(path)  # type: ignore[operator]
-    at = studio.open_page("import", folder=str(path))
+    at = studio.open_page("import", import_folder=str(path))
     assert len(at.error) == 1 and says in at.error[0].value.replace("\\", "")
-    assert at.button(key="import").disabled
+    assert at.button(key="import_submit").disabled
 
 
 @pytest.mark.parametrize(
     "asked", ["<b>x</b>", "../../../etc", "~nobody/x", "x" * 5000, "a\nb", "/dev/null", "\\\\host\\share", "   "]
 )
 def test_nonsense_in_the_address_is_at_most_one_sentence(home: Workspace, asked: str) -> None:
-    at = studio.open_page("import", folder=asked)
+    at = studio.open_page("import", import_folder=asked)
     assert len(at.error) == (0 if asked.isspace() else 1)
     assert all(len(error.value) < 2000 for error in at.error)
 

@@ -42,21 +42,21 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]
 
 
 def test_a_hub_id_shows_its_card_and_imports_as_one_job(home: Workspace, hub: FakeHub) -> None:
-    at = studio.open_page("import", folder=ID)
+    at = studio.open_page("import", import_folder=ID)
     said = studio.says(at)
     assert "Download" in said and "apache-2.0" in said
-    assert not at.button(key="import").disabled
-    at.button(key="import").click().run()
+    assert not at.button(key="import_submit").disabled
+    at.button(key="import_submit").click().run()
     assert [job.kind for job in jobs.active(home)] == [JobKind.IMPORT]
 
 
 def test_a_licence_with_conditions_must_be_accepted_first(home: Workspace, hub: FakeHub) -> None:
     hub.settings(ID, licence="llama3", gated=False)
-    at = studio.open_page("import", folder=ID)
-    assert at.button(key="import").disabled
+    at = studio.open_page("import", import_folder=ID)
+    assert at.button(key="import_submit").disabled
     at.checkbox[0].check().run()
     studio.check(at)
-    at.button(key="import").click().run()
+    at.button(key="import_submit").click().run()
     (job,) = jobs.active(home)
     assert jobs.specification(home, job.id)["accepted"]
 
@@ -66,6 +66,6 @@ def test_a_model_that_is_not_there_is_one_sentence(
     home: Workspace, hub: FakeHub, source: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    at = studio.open_page("import", folder=source)
+    at = studio.open_page("import", import_folder=source)
     assert len(at.error) == 1
     assert jobs.active(home) == []

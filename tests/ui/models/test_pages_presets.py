@@ -51,13 +51,13 @@ def test_the_list_keeps_the_three_kinds_in_columns_of_their_own(home: Workspace)
     assert " to " in rows[COST][f"≈ Estimated tokens/s at {AT}"]
     said = studio.says(at)
     assert all(word in said for word in ("Estimated", "Published", "Measured"))
-    assert at.button(key="compare").disabled
+    assert at.button(key="presets_compare").disabled
 
 
 def test_filters_of_the_address_narrow_it_and_nothing_found_says_so(home: Workspace) -> None:
-    at = studio.open_page("presets", for_goal="Balanced", words="mistral")
+    at = studio.open_page("presets", presets_for_goal="Balanced", presets_words="mistral")
     assert list(at.dataframe[0].value["Preset"]) == ["mistral-7b/balanced", "mistral-7b-instruct/balanced"]
-    at = studio.open_page("presets", words="nothing of that name")
+    at = studio.open_page("presets", presets_words="nothing of that name")
     assert "No preset matches these filters" in studio.says(at)
 
 
@@ -95,8 +95,8 @@ def test_apply_leads_to_build_with_the_recipe_and_target_in_the_address(home: Wo
 
 def test_applied_to_a_model_it_does_not_fit_it_says_why_and_offers_the_nearest(home: Workspace) -> None:
     at = studio.open_page("presets", selected=BALANCED)
-    at.selectbox(key=f"apply-model-{BALANCED}").set_value("starter").run()
-    at.selectbox(key=f"apply-target-{BALANCED}").set_value("local").run()
+    at.selectbox(key=f"presets_apply-model-{BALANCED}").set_value("starter").run()
+    at.selectbox(key=f"presets_apply-target-{BALANCED}").set_value("local").run()
     studio.check(at)
     label, query = to_build(at)
     assert "Why:" in studio.says(at) and label.startswith("Use the nearest valid recipe")
@@ -117,12 +117,12 @@ def test_several_presets_are_compared_charts_first_then_differences_only(home: W
     differing = at.dataframe[1].value
     assert list(differing.columns) == ["", "Lower cost", "Lower latency"]
     assert "Model" not in list(differing[""]) and "Target" in list(differing[""])
-    at.toggle(key="preset_differences").set_value(False).run()
+    at.toggle(key="compare_preset_differences").set_value(False).run()
     studio.check(at)
     assert "Model" in list(at.dataframe[1].value[""])
-    click(at, "compare")
+    click(at, "presets_compare")
     assert param(at, "presets") == f"{COST},{LATENCY}"
-    click(studio.open_page("presets", selected=f"{COST},{LATENCY}"), "none")
+    click(studio.open_page("presets", selected=f"{COST},{LATENCY}"), "presets_none")
 
 
 def test_three_presets_are_compared_by_address_alone(home: Workspace) -> None:
@@ -155,8 +155,8 @@ def test_an_id_of_the_address_that_is_not_here_is_told_and_the_others_are_shown(
 def test_a_file_of_presets_is_imported_and_listed_first(home: Workspace) -> None:
     text = presets.export(home, [COST]).replace(COST, "team/cheap")
     at = studio.open_page("presets")
-    at.file_uploader(key="presets-file").upload("team.yaml", text.encode(), "application/yaml").run()
-    click(at, "import")
+    at.file_uploader(key="presets_file").upload("team.yaml", text.encode(), "application/yaml").run()
+    click(at, "presets_import")
     assert "team/cheap: new" in studio.says(at)
     assert next(iter(at.dataframe[0].value["Preset"])) == "team/cheap"
     assert presets.find(home, "team/cheap").origin == "imported"
@@ -164,8 +164,8 @@ def test_a_file_of_presets_is_imported_and_listed_first(home: Workspace) -> None
 
 def test_a_wrong_file_is_one_sentence_and_nothing_is_written(home: Workspace) -> None:
     at = studio.open_page("presets")
-    at.file_uploader(key="presets-file").upload("bad.yaml", b"presets:\n\t- a\n", "application/yaml").run()
-    click(at, "import")
+    at.file_uploader(key="presets_file").upload("bad.yaml", b"presets:\n\t- a\n", "application/yaml").run()
+    click(at, "presets_import")
     assert "indent with spaces" in studio.says(at)
     assert presets.count(home, Filter(origin="imported")) == 0
 
@@ -173,7 +173,7 @@ def test_a_wrong_file_is_one_sentence_and_nothing_is_written(home: Workspace) ->
 def test_an_own_recipe_is_saved_as_a_preset(home: Workspace) -> None:
     at = studio.open_page("presets")
     next(field for field in at.text_input if field.label == "Id").set_value("mine/fast")
-    click(at, "save")
+    click(at, "presets_save")
     assert "mine/fast is kept" in studio.says(at)
     known = presets.find(home, "mine/fast")
     assert known.origin == "own" and known.preset.recipe.steps == W8A8.steps

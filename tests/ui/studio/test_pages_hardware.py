@@ -57,8 +57,8 @@ def test_without_an_engine_it_is_offered_and_the_others_say_why_not(bare: Worksp
     assert "Could do here: serve, speculate draft" in said
     assert "Not available: this version has no Neuron engine" in said
     assert (
-        keys(at) == ["install-serve", "install-compress", "install-quality", "measure"]
-        and at.button(key="install-serve").label == "Install"
+        keys(at) == ["hardware_install-serve", "hardware_install-compress", "hardware_install-quality", "hardware_measure"]
+        and at.button(key="hardware_install-serve").label == "Install"
     )
 
 
@@ -71,11 +71,11 @@ def test_the_machine_is_told_with_what_its_instruction_sets_are_for(bare: Worksp
 
 def test_an_installation_is_started_by_a_click_and_watched_in_place(bare: Workspace) -> None:
     at = studio.open_page("hardware")
-    at.button(key="install-serve").click().run()
+    at.button(key="hardware_install-serve").click().run()
     studio.check(at)
     (job,) = jobs.active(bare)
     assert job.title == "Install the engine serve"
-    assert "install-serve" not in keys(at)
+    assert "hardware_install-serve" not in keys(at)
     assert "Install the engine serve: Waiting" in studio.says(at) and "Log" in studio.links(at)
 
 
@@ -84,7 +84,7 @@ def test_a_running_installation_shows_its_bar_and_can_be_cancelled(bare: Workspa
     job = studio.install_job(bare, JobState.RUNNING, events=[event])
     at = studio.open_page("hardware")
     assert "Installing 180 packages · 25%" in studio.says(at)
-    at.button(key=f"engine-serve-cancel-{job.id}").click().run()
+    at.button(key=f"hardware_cancel-{job.id}").click().run()
     studio.check(at)
     assert jobs.show(bare, job.id).cancel_requested
 
@@ -93,8 +93,8 @@ def test_a_failed_installation_is_its_sentence_with_the_log_and_another_try(bare
     studio.install_job(bare, JobState.FAILED, error="It failed while installing serve-cpu.txt: no <b>network</b>.")
     at = studio.open_page("hardware")
     assert len(at.error) == 1 and "no \\<b\\>network" in at.error[0].value
-    assert "See the log" in studio.links(at) and "install-serve" in keys(at)
-    at.button(key="install-serve").click().run()
+    assert "See the log" in studio.links(at) and "hardware_install-serve" in keys(at)
+    at.button(key="hardware_install-serve").click().run()
     assert len(jobs.active(bare)) == 1 and not at.error
 
 
@@ -103,12 +103,12 @@ def test_a_failure_is_forgotten_once_the_engine_is_there(equipped: Workspace) ->
     at = studio.open_page("hardware")
     assert not at.error
     assert "**serve** · :material/check_circle: installed, 0.32.0" in studio.says(at)
-    assert at.button(key="install-serve").label == "Reinstall"
+    assert at.button(key="hardware_install-serve").label == "Reinstall"
 
 
 def test_removing_is_asked_and_then_a_job(equipped: Workspace) -> None:
     at = studio.open_page("hardware")
-    at.button(key="remove-serve").click().run()
+    at.button(key="hardware_remove-serve").click().run()
     studio.check(at)
     (job,) = jobs.active(equipped)
     assert jobs.specification(equipped, job.id) == InstallSpec(engine="serve", action="remove").model_dump()
@@ -121,7 +121,7 @@ def test_an_engine_in_use_is_not_removed(equipped: Workspace) -> None:
     with pytest.raises(NotNow, match="in use by “Serve starter”"):
         engines.remove(equipped, "serve")
     at = studio.open_page("hardware")
-    at.button(key="remove-serve").click().run()
+    at.button(key="hardware_remove-serve").click().run()
     studio.check(at)
     assert "in use" in at.toast[0].value
     assert [job.kind for job in jobs.active(equipped)] == ["serve"]

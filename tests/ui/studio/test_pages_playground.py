@@ -53,7 +53,7 @@ def test_without_artifacts_one_model_is_asked_alone_and_the_way_to_a_second_is_s
     at = studio.open_page("playground")
     assert at.selectbox(key="playground_original").value == "starter"
     assert at.selectbox(key="playground_optimized").value == addresses.NOTHING
-    assert at.button(key="start").label == "Start it" and at.button(key="ask").disabled
+    assert at.button(key="playground_start").label == "Start it" and at.button(key="playground_ask").disabled
     assert "Optimize it" in studio.links(at)
     assert "Start the servers first" in studio.says(at)
 
@@ -63,7 +63,7 @@ def test_the_newest_artifact_stands_beside_its_original(home: Workspace) -> None
     at = studio.open_page("playground")
     assert at.selectbox(key="playground_original").value == "starter"
     assert at.selectbox(key="playground_optimized").value == artifact
-    assert at.button(key="start").label == "Start both"
+    assert at.button(key="playground_start").label == "Start both"
     labels = " ".join(at.selectbox(key="playground_optimized").options)
     assert "w8a8 of starter · 13 MB" in labels
 
@@ -90,9 +90,9 @@ def test_a_url_is_typed_where_it_is_chosen(home: Workspace) -> None:
     at = studio.open_page("playground", original="url", optimized="nothing")
     at.text_input(key="playground_url_original").set_value("localhost:80").run()
     studio.check(at)
-    assert "not an address" in at.error[0].value and at.button(key="ask").disabled
+    assert "not an address" in at.error[0].value and at.button(key="playground_ask").disabled
     at.text_input(key="playground_url_original").set_value("http://127.0.0.1:1").run()
-    assert not at.error and not at.button(key="ask").disabled
+    assert not at.error and not at.button(key="playground_ask").disabled
     assert at.query_params["original"] == "http://127.0.0.1:1"
 
 
@@ -121,7 +121,7 @@ def test_the_suggestion_is_the_newest_artifact_whose_model_is_there() -> None:
 
 def test_one_job_is_started_and_every_session_sees_it(home: Workspace, serve_python: Path) -> None:
     at = studio.open_page("playground")
-    at.button(key="start").click().run()
+    at.button(key="playground_start").click().run()
     studio.check(at)
     (job,) = jobs.listing(home, kinds=[JobKind.SERVE])
     assert job.title == "Serve starter for the playground"
@@ -134,7 +134,7 @@ def test_one_job_is_started_and_every_session_sees_it(home: Workspace, serve_pyt
 def test_what_cannot_be_started_is_one_sentence(home: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     artifact = made(home)
     at = studio.open_page("playground")
-    at.button(key="start").click().run()
+    at.button(key="playground_start").click().run()
     studio.check(at)
     assert len(at.error) == 1 and f"The files of {artifact} are no longer" in at.error[0].value.replace("\\", "")
     assert jobs.count(home, kinds=[JobKind.SERVE]) == 0
@@ -145,7 +145,7 @@ def test_a_queued_job_says_what_it_waits_for_and_can_stop_other_servers(home: Wo
     serve_job(home, "starter", state=JobState.QUEUED)
     at = studio.open_page("playground")
     assert "It waits for **Serve starter-draft for the playground**" in studio.says(at)
-    at.button(key=f"stop-{other.id}").click().run()
+    at.button(key=f"playground_stop-{other.id}").click().run()
     studio.check(at)
     assert jobs.show(home, other.id).cancel_requested
 
@@ -157,8 +157,8 @@ def test_loading_shows_the_bar_and_how_long_it_took_before(home: Workspace) -> N
     at = studio.open_page("playground")
     said = studio.says(at)
     assert "Loading starter (1 of 1) · 0%" in said and "Loading took 42 s the last time" in said
-    assert at.button(key="ask").disabled and "Phases and log" in studio.links(at)
-    at.button(key=f"playground-cancel-{job.id}").click().run()
+    assert at.button(key="playground_ask").disabled and "Phases and log" in studio.links(at)
+    at.button(key=f"playground_cancel-{job.id}").click().run()
     assert jobs.show(home, job.id).cancel_requested
     assert "Stopping the servers" in studio.says(studio.open_page("playground"))
 
@@ -169,17 +169,17 @@ def test_servers_that_are_up_say_who_waits_and_stop_at_a_click(home: Workspace) 
     studio.optimize_job(home)
     at = studio.open_page("playground")
     assert "**1 job waits for them to stop.** They stop by themselves when nobody asks for 15 minutes" in studio.says(at)
-    assert not at.button(key="ask").disabled
-    at.button(key=f"stop-{job.id}").click().run()
+    assert not at.button(key="playground_ask").disabled
+    at.button(key=f"playground_stop-{job.id}").click().run()
     assert jobs.show(home, job.id).cancel_requested
-    assert at.button(key="ask").disabled
+    assert at.button(key="playground_ask").disabled
 
 
 def test_stopped_servers_are_no_failure_and_can_be_started_again(home: Workspace) -> None:
     serve_job(home, "starter", state=JobState.SUCCEEDED, result='{"summary": "Stopped on request. 7 tokens were generated."}')
     at = studio.open_page("playground")
     assert "Stopped on request. 7 tokens were generated." in studio.says(at) and not at.error
-    assert at.button(key="start").label == "Start it again"
+    assert at.button(key="playground_start").label == "Start it again"
 
 
 def test_a_failed_start_is_its_sentence_and_the_way_to_the_log(home: Workspace) -> None:
@@ -203,7 +203,7 @@ def test_the_page_of_a_serve_job_tells_its_end_and_leads_back(home: Workspace) -
 
 def both(at: AppTest, tokens: int = 5) -> AppTest:
     at.number_input(key="playground_tokens").set_value(tokens)
-    at.button(key="ask").click().run()
+    at.button(key="playground_ask").click().run()
     studio.check(at)
     return at
 
@@ -242,12 +242,12 @@ def test_the_servers_of_a_job_are_asked(home: Workspace) -> None:
 def test_prompts_are_kept_and_can_be_forgotten(home: Workspace) -> None:
     with running("plain_server.py") as url:
         at = both(studio.open_page("playground", original=url, optimized="nothing"))
-        at.button(key="example-A class").click().run()
-        assert at.text_area(key="prompt").value.startswith("class Stack")
+        at.button(key="playground_example-A class").click().run()
+        assert at.text_area(key="playground_prompt").value.startswith("class Stack")
         both(at, tokens=3)
     assert at.expander[0].label.startswith("def read")
     assert len(answers(at)) == 2 and "w4" not in answers(at)[0] and "w4" in answers(at)[1]
-    at.button(key="forget").click().run()
+    at.button(key="playground_forget").click().run()
     assert answers(at) == []
 
 

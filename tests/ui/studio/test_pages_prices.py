@@ -53,18 +53,29 @@ def test_every_instance_is_shown_with_its_price_and_where_that_holds(home: Works
 
 
 def test_filters_order_and_discount_come_from_the_address(home: Workspace) -> None:
-    at = studio.open_page("hardware", family=["g5", "g6"], words="12XLARGE g", sort="Price per GiB", discount="20")
+    at = studio.open_page(
+        "hardware",
+        hardware_family=["g5", "g6"],
+        hardware_words="12XLARGE g",
+        hardware_sort="Price per GiB",
+        hardware_discount="20",
+    )
     shown = table(at)
     assert set(shown["Instance"]) == {"ml.g5.12xlarge", "ml.g6.12xlarge"}
     assert list(shown["Per GiB"]) == sorted(shown["Per GiB"])
     assert all(row["After discount"] == pytest.approx(0.8 * row["On demand"]) for _, row in shown.iterrows())
-    assert set(table(studio.open_page("hardware", accelerator="T4"))["Accelerators"]) == {"1 x T4", "4 x T4"}
-    assert "No instance matches" in studio.says(studio.open_page("hardware", words="nothing like it"))
+    assert set(table(studio.open_page("hardware", hardware_accelerator="T4"))["Accelerators"]) == {"1 x T4", "4 x T4"}
+    assert "No instance matches" in studio.says(studio.open_page("hardware", hardware_words="nothing like it"))
 
 
 @pytest.mark.parametrize("wanted", ["<img src=x onerror=y>", "-1", "1e9", "é" * 500])
 def test_odd_words_in_the_address_leave_a_page(home: Workspace, wanted: str) -> None:
-    at = studio.open_page("hardware", **dict.fromkeys(("discount", "sort", "family", "accelerator", "words"), wanted))
+    at = studio.open_page(
+        "hardware",
+        **dict.fromkeys(
+            ("hardware_discount", "hardware_sort", "hardware_family", "hardware_accelerator", "hardware_words"), wanted
+        ),
+    )
     assert at.title[0].value == "Hardware" and "<img" not in "".join(str(one.value) for one in (*at.markdown, *at.caption))
 
 
@@ -80,14 +91,14 @@ def test_prices_are_refreshed_by_a_click(home: Workspace, address: str, monkeypa
     credentials(monkeypatch, tmp_path, address)
     put(address, "products", [product("ml.g5.12xlarge", "8.0", region="eu-west-1")])
     at = studio.open_page("hardware")
-    at.text_input(key="region").set_value("eu-west-1")
-    at.button(key="ask-aws").click().run()
+    at.text_input(key="hardware_region").set_value("eu-west-1")
+    at.button(key="hardware_ask-aws").click().run()
     studio.check(at)
     row = table(at).set_index("Instance").loc["ml.g5.12xlarge"]
     assert (row["On demand"], row["Region"], row["Price is"]) == (8.0, "eu-west-1", "refreshed from AWS")
     assert "1 prices of eu-west-1" in studio.says(at) and "44 instances have none there" in studio.says(at)
     put(address, "fault", {"code": "AccessDeniedException", "status": 400, "times": 1})
-    at.button(key="ask-aws").click().run()
+    at.button(key="hardware_ask-aws").click().run()
     studio.check(at)
     assert "GetProducts" in at.error[0].value
     assert table(at).set_index("Instance").loc["ml.g5.12xlarge"]["On demand"] == 8.0, "what there was stays"
@@ -96,18 +107,18 @@ def test_prices_are_refreshed_by_a_click(home: Workspace, address: str, monkeypa
 def test_the_processor_is_measured_by_a_click_and_says_when(home: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(speed, "RUNS", 1)  # how long it takes is not what is tested
     at = studio.open_page("hardware")
-    assert "was not measured yet" in studio.says(at) and at.button(key="measure").label == "Measure it"
-    at.button(key="measure").click().run()
+    assert "was not measured yet" in studio.says(at) and at.button(key="hardware_measure").label == "Measure it"
+    at.button(key="hardware_measure").click().run()
     studio.check(at)
     said = studio.says(at)
     assert "Memory bandwidth" in said and "GB/s" in said and "measured here on 20" in said and "best of 3" in said
-    assert at.button(key="measure").label == "Measure again"
+    assert at.button(key="hardware_measure").label == "Measure again"
 
 
 def test_nothing_is_measured_while_a_job_runs(home: Workspace) -> None:
     studio.install_job(home, JobState.RUNNING)
     at = studio.open_page("hardware")
-    at.button(key="measure").click().run()
+    at.button(key="hardware_measure").click().run()
     studio.check(at)
     assert "would disturb both" in at.error[0].value and machine.show(home).speed is None
 
@@ -119,7 +130,7 @@ def test_a_demonstration_measures_and_asks_nothing(
     mark = Demonstration(hardware={"cpu": "c", "cores": 2}, versions={}, measured_at="2026-11-21T00:00:00Z")
     (home.settings.home / MARK).write_text(mark.model_dump_json())
     at = studio.open_page("hardware")
-    assert at.button(key="measure").disabled and at.button(key="ask-aws").disabled and len(table(at)) == 45
+    assert at.button(key="hardware_measure").disabled and at.button(key="hardware_ask-aws").disabled and len(table(at)) == 45
 
 
 def test_what_an_earlier_version_measured_otherwise_is_not_shown(home: Workspace) -> None:
