@@ -44,7 +44,7 @@ def levels(home: Path, *arguments: object) -> list[dict[str, Any]]:
         (["--sweep", "ttft_p95<=1s", "--ramp", "1:2", "--seconds", "1"], "--sweep searches"),
         (["--sweep-to", "4"], "--sweep-to needs --sweep"),
         (["--trace", "nowhere.jsonl"], "There is no workload `nowhere.jsonl`"),
-        (["--workload", "nowhere"], "one of starter-code, question-answering"),
+        (["--workload", "nowhere"], "one of assistant, starter-code, question-answering"),
         (["--column", "prompt"], "--column is wrong"),
         (["--tokenizer", "nosuch"], "nosuch"),
         (["--seconds", "inf"], "--seconds is wrong"),
