@@ -154,12 +154,13 @@ def evaluation(
     per_hour: float | None = 1.2,
     with_quality: bool = True,
     levels: Sequence[int] = LEVELS,
+    noise: float = 0.02,
 ) -> Evaluation:
     """A whole document with every field filled, its figures drawn from `truth`."""
     kls = (0.0, 0.0004, 0.0, 0.0004)
     results = []
     for index, (name, speed) in enumerate(zip(names, speeds, strict=True)):
-        made = [level(c, speed, repeats, seed=index) for c in levels]
+        made = [level(c, speed, repeats, noise, seed=index) for c in levels]
         if "draft" in name:
             made = [
                 row.model_copy(update={"acceptance_rate": 0.61, "tokens_per_chunk": 2.9, "looping_outputs": 1}) for row in made

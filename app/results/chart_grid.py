@@ -21,6 +21,7 @@ SIGNS = {
     "better": ":green[:material/arrow_upward:] ",
     "worse": ":orange[:material/arrow_downward:] ",
     "even": ":material/equal: ",
+    "noisy": ":gray[:material/graphic_eq:] ",
     "none": ":gray[:material/help:] ",
 }
 

@@ -13,6 +13,7 @@ from backend.cli.output import emit
 from backend.cli.run import finish
 from backend.cli.verbs.evaluate import summary
 from backend.cli.verbs.optimize import Json
+from backend.present.words import headline
 from backend.service.jobs import supervisors
 from backend.service.studio import demo as loop
 from backend.service.studio import studio
@@ -63,4 +64,4 @@ def demo(
         shown = loop.run(workspace, lambda job: finish(workspace, job), repeats=repeats, price_per_hour=price_per_hour)
     report = loop.report_path(shown)
     print(f"Report: {report}", file=sys.stderr)
-    emit(shown.document, as_json=json, text=f"{summary(shown.document)}\n\nReport: {report}")
+    emit(shown.document, as_json=json, text=f"{summary(shown.document)}\n\n{headline.line(shown.document)}\n\nReport: {report}")

@@ -5,6 +5,7 @@ What came of a comparison is decided in `domain.evaluation`; here it is only sai
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
@@ -17,6 +18,9 @@ from backend.domain.load.load import Load
 from backend.present.words.measured import quality_cost, throughput
 
 NO_DIFFERENCE = "no significant difference"
+TOO_NOISY = "too noisy to tell"
+SAME_WITHIN = 0.1
+"""An interval that stays this near to 1 either way is called the same; a wider one that holds 1 is too noisy to tell."""
 TITLES = {
     "ttft_ms": "TTFT",
     "tpot_ms": "inter-token latency",
@@ -42,7 +46,7 @@ TASK_OBSTACLES: dict[Cause, str] = {
     "no_spread": "no verdict: there is no spread to test against",
 }
 
-Kind = Literal["baseline", "better", "worse", "even", "none"]
+Kind = Literal["baseline", "better", "worse", "even", "noisy", "none"]
 KINDS: dict[Outcome, Kind] = {"better": "better", "worse": "worse", "same": "even", "undecided": "none", "not_comparable": "none"}
 IN_SHORT: dict[Cause, str] = {
     "client_limited": "not comparable", "failed_requests": "not comparable", "few_repeats": "too few repeats",
@@ -73,6 +77,14 @@ def upright(row: Comparison) -> tuple[float, tuple[float, float] | None]:
     if ratio >= 1:
         return ratio, row.ci95
     return 1 / ratio, (1 / row.ci95[1], 1 / row.ci95[0]) if row.ci95 else None
+
+
+def same_within(row: Comparison) -> float | None:
+    """Of a test that named no difference: how far from 1 its interval reaches, as a share, where that is near enough to call the
+    two the same; None where the interval is too wide to tell."""
+    low, high = row.ci95 or (0.0, math.inf)
+    apart = max(high, 1 / low if low else math.inf) - 1
+    return apart if apart <= SAME_WITHIN else None
 
 
 def obstacle(why: Obstacle) -> str:
@@ -202,14 +214,21 @@ def _cell(rows: list[Comparison]) -> GridCell:
     others = [row for row in rows if row is not first and row.significant and row.outcome != first.outcome]
     said = [f"{title(row.metric)} {_in_short(row)[0]}" for row in others]
     words, interval = _in_short(first)
-    return GridCell(KINDS[first.outcome], words, interval, f"but {', '.join(said)}" if said else "")
+    kind: Kind = "noisy" if words == TOO_NOISY else KINDS[first.outcome]
+    return GridCell(kind, words, interval, f"but {', '.join(said)}" if said else "")
+
+
+def plain_sameness(row: Comparison) -> str:
+    """`the same within 4%`, or that it is too noisy to tell."""
+    apart = same_within(row)
+    return TOO_NOISY if apart is None else f"the same within {math.ceil(apart * 100 - 1e-9)}%"
 
 
 def _in_short(row: Comparison) -> tuple[str, str]:
-    """`1.80x faster` and `(1.70 to 1.90)`, `no significant difference` and its interval, or why there is no test."""
+    """`1.80x faster` and `(1.70 to 1.90)`, `too noisy to tell` and its interval, or why there is no test."""
     if row.why is not None:
         return IN_SHORT.get(row.why.cause, "no verdict"), ""
     if row.outcome == "same":
-        return NO_DIFFERENCE, f"({factor_and_bounds(row.ratio or 1.0, row.ci95)[1]})"
+        return plain_sameness(row), f"({factor_and_bounds(row.ratio or 1.0, row.ci95)[1]})"
     factor, bounds = factor_and_bounds(*upright(row))
     return f"{factor} {FASTER[row.outcome]}", f"({bounds})"

@@ -1,0 +1,202 @@
+"""An evaluation in plain words: what came of each variant and load in one, the whole of it in one line, and four figures before
+and after. For the top of a page and the end of a demo; the full verdicts are `verdicts`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+from backend.domain.evaluation.comparison import higher_is_better
+from backend.domain.evaluation.document import Comparison, Evaluation, Level, Quality, VariantResult
+from backend.domain.evaluation.prices import per_million
+from backend.domain.figures import counted, factor_and_bounds, figure, small
+from backend.domain.load.load import Load
+from backend.domain.what_if.costs import WhatIf, pricing_of
+from backend.present.words.measured import typical
+from backend.present.words.verdicts import IN_SHORT, SAME_WITHIN, TOO_NOISY, obstacle, plain_sameness, same_within, upright
+
+MOST_BLOCKS = 60
+"""More blocks than this are not worth asking for: the machine is too busy."""
+TRY = "Try another technique, more streams, or a larger model: on a small one most of a step is overhead."
+Kind = Literal["faster", "slower", "same", "noisy", "none"]
+
+
+class Call(NamedTuple):
+    """What is said of one variant's throughput at one load. `more` blocks may decide it; None where that is not what it lacks."""
+
+    variant: str
+    load: Load
+    kind: Kind
+    words: str
+    bounds: str = ""
+    more: int | None = None
+
+    @property
+    def text(self) -> str:
+        """`1.9x faster (1.8 to 2.0)`."""
+        return f"{self.words} ({self.bounds})" if self.bounds else self.words
+
+
+def calls(evaluation: Evaluation) -> list[Call]:
+    """One a variant and load that was compared, in the order of the comparison."""
+    repeats = evaluation.options.repeats
+    return [call(row, repeats) for row in evaluation.comparison if higher_is_better(row.metric)]
+
+
+def call(row: Comparison, repeats: int) -> Call:
+    """Of a throughput."""
+    if row.why is not None:
+        few = max(2, (row.why.of or 0) - (row.why.count or 0)) if row.why.cause == "few_repeats" else None
+        return Call(row.variant, row.load, "none", IN_SHORT.get(row.why.cause, "no verdict"), more=few)
+    if row.significant:
+        kind: Kind = "faster" if row.outcome == "better" else "slower"
+        factor, bounds = short_factor(*upright(row))
+        return Call(row.variant, row.load, kind, f"{factor} {kind}", bounds)
+    bounds = factor_and_bounds(row.ratio or 1.0, row.ci95)[1]
+    if same_within(row) is not None:
+        return Call(row.variant, row.load, "same", plain_sameness(row), bounds)
+    return Call(row.variant, row.load, "noisy", TOO_NOISY, bounds, blocks_to_decide(row, repeats))
+
+
+def blocks_to_decide(row: Comparison, repeats: int) -> int | None:
+    """How many more blocks would bring the interval off 1, if the ratio is what it seems, or to the same within SAME_WITHIN: its
+    width shrinks with the root of the blocks. Even, as an order and its reverse take turns; None beyond MOST_BLOCKS."""
+    if row.ratio is None or row.ci95 is None or min(row.ratio, *row.ci95) <= 0:
+        return None
+    half = math.log(row.ci95[1] / row.ci95[0]) / 2
+    goal = max(abs(math.log(row.ratio)), math.log(1 + SAME_WITHIN))
+    more = math.ceil(repeats * ((half / goal) ** 2 - 1))
+    return None if more > MOST_BLOCKS else max(2, more + more % 2)
+
+
+def short_factor(ratio: float, interval: tuple[float, float] | None) -> tuple[str, str]:
+    """`1.9x` and `1.8 to 2.0`; more digits where one would round onto 1."""
+    if interval is None or not all(1.05 < end < 1000 for end in (ratio, *interval)):
+        return factor_and_bounds(ratio, interval)
+    return f"{ratio:.1f}x", f"{interval[0]:.1f} to {interval[1]:.1f}"
+
+
+class Win(NamedTuple):
+    """A variant that a test names faster than the baseline at a load: the comparison, both results, their levels there."""
+
+    row: Comparison
+    before: VariantResult
+    after: VariantResult
+    levels: tuple[Level, Level]
+
+
+def win(evaluation: Evaluation) -> Win | None:
+    """The one that is surely the most times faster: by the lower end of its interval, over all variants and loads."""
+    faster = [row for row in evaluation.comparison if higher_is_better(row.metric) and row.outcome == "better" and row.ci95]
+    results = {result.name: result for result in evaluation.variants}
+    for row in sorted(faster, key=lambda row: row.ci95[0] if row.ci95 else 0.0, reverse=True):
+        before, after = results.get(row.baseline), results.get(row.variant)
+        if before is None or after is None:
+            continue
+        levels = [next((level for level in each.levels if level.load == row.load), None) for each in (before, after)]
+        if levels[0] is not None and levels[1] is not None:
+            return Win(row, before, after, (levels[0], levels[1]))
+    return None
+
+
+def line(evaluation: Evaluation) -> str:
+    """The hero line, from measured fields: `w8a8 is 1.9x faster at 1 stream (1.8 to 2.0), 47% smaller, KL 0.03: keeps 93% of the
+    words; costs 0.52 of the original a token.` Where nothing wins, why, and what to try."""
+    found = win(evaluation)
+    if found is None:
+        return why_none(evaluation)
+    factor, bounds = short_factor(found.row.ratio or 1.0, found.row.ci95)
+    parts = [f"`{found.after.name}` is {factor} faster at {found.row.load.words} ({bounds})"]
+    parts += [size] if (size := smaller(found)) else []
+    parts += [quality_in_short(found.after.quality)]
+    return f"{', '.join(parts)}; costs {cost_share(found)} of the original a token."
+
+
+def smaller(found: Win) -> str:
+    """`47% smaller` on disk; empty where it is the same or not known."""
+    before, after = found.before.variant.bytes_on_disk, found.after.variant.bytes_on_disk
+    if not before or not after or abs(after / before - 1) < 0.005:
+        return ""
+    return f"{abs(after / before - 1):.0%} {'smaller' if after < before else 'larger'}"
+
+
+def quality_in_short(quality: Quality | None) -> str:
+    """`KL 0.03: keeps 93% of the words`."""
+    if quality is None or (quality.kl_mean is None and quality.token_f1 is None):
+        return "quality not measured"
+    divergence = "KL not measured" if quality.kl_mean is None else f"KL {small(quality.kl_mean)}"
+    return divergence if quality.token_f1 is None else f"{divergence}: keeps {quality.token_f1:.0%} of the words"
+
+
+def cost_share(found: Win) -> str:
+    """What a token costs of what it did: the same hour gives so many times the tokens."""
+    return f"{1 / (found.row.ratio or 1.0):.2f}"
+
+
+def why_none(evaluation: Evaluation) -> str:
+    """Why no variant is called faster, and what to try, in one line."""
+    said = calls(evaluation)
+    if not said:
+        return "One variant was measured, so there is nothing to compare: measure it beside another."
+    baseline = f"`{evaluation.variants[0].name}`"
+    noisy = [each for each in said if each.kind == "noisy"]
+    if noisy:
+        return f"Nothing is shown to be faster than {baseline}: {_some(noisy)}. {advice(noisy)}"
+    if all(each.kind == "none" for each in said):
+        why = next((row.why for row in evaluation.comparison if row.why is not None), None)
+        reason = f": {obstacle(why)}" if why else ""
+        return f"There is no verdict against {baseline}{reason}."
+    return f"Nothing is faster than {baseline} here: {_some([each for each in said if each.kind != 'none'])}. {TRY}"
+
+
+def _some(said: Sequence[Call]) -> str:
+    """One a variant, at its highest load."""
+    last = {each.variant: each for each in sorted(said, key=lambda each: each.load)}
+    return ", ".join(f"`{name}` is {each.text} at {each.load.words}" for name, each in last.items())
+
+
+def advice(noisy: Sequence[Call]) -> str:
+    """How many more blocks would tell, or that it takes a quieter machine."""
+    more = more_blocks(noisy)
+    if more is None:
+        return "More blocks would take too long: measure again while the machine is quiet."
+    return f"Measure {counted(more, 'more block')}, if the machine is quiet."
+
+
+def more_blocks(said: Sequence[Call]) -> int | None:
+    """What decides each one that can be decided; None where none can, or none needs it."""
+    wanted = [each.more for each in said if each.more is not None]
+    return max(wanted, default=None)
+
+
+class Tile(NamedTuple):
+    """One figure: what it came to, and before and after."""
+
+    label: str
+    value: str
+    detail: str
+
+
+def tiles(evaluation: Evaluation, found: Win, size: Sequence[str]) -> list[Tile]:
+    """Speed, size, price and quality. `size`: both weights on disk in words."""
+    factor, bounds = short_factor(found.row.ratio or 1.0, found.row.ci95)
+    before, after = (typical(level) for level in found.levels)
+    quality, more = quality_in_short(found.after.quality).partition(": ")[::2]
+    return [
+        Tile(
+            f"Speed, {found.row.load.words}", f"{factor} faster", f"{figure(before)} to {figure(after)} tokens/s; 95% {bounds}"
+        ),
+        Tile("Size", smaller(found) or "the same", f"{size[0]} to {size[1]}"),
+        Tile("Price a token", f"{cost_share(found)} of it", _prices(evaluation, (before, after))),
+        Tile("Quality", quality, more or "against the original, over the whole vocabulary"),
+    ]  # fmt: skip
+
+
+def _prices(evaluation: Evaluation, tokens_per_s: tuple[float | None, float | None]) -> str:
+    pricing = pricing_of(evaluation, WhatIf())
+    if pricing is None:
+        return "at the same price an hour"
+    before, after = (figure(per_million(pricing.hour, each)) for each in tokens_per_s)
+    return f"{before} to {after} a million, at {pricing.per_hour:g} an hour"

@@ -1,0 +1,118 @@
+"""The top of an evaluation: one line and a word a level, never more than the test said, its figures agreeing with each other."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import pytest
+
+from backend.domain.evaluation.document import Comparison, Evaluation, Quality
+from backend.domain.load.load import Load
+from backend.present.words import headline
+from backend.present.words.measured import throughput, typical
+from backend.present.words.verdicts import grid
+from tests import simulated
+
+
+def row(ratio: float, low: float, high: float, outcome: str = "same") -> Comparison:
+    return Comparison.model_validate(
+        {
+            "load": Load("closed", 1), "metric": "output_tokens_per_s", "baseline": "original", "variant": "v",
+            "outcome": outcome, "why": None, "ratio": ratio, "ci95": (low, high), "p_value": 0.5,
+        }
+    )  # fmt: skip
+
+
+def sized(document: Evaluation, quality: Quality | None = None, after: int = 143) -> Evaluation:
+    first, second = document.variants[:2]
+    before = first.model_copy(update={"variant": first.variant.model_copy(update={"bytes_on_disk": 270})})
+    changed = {"variant": second.variant.model_copy(update={"bytes_on_disk": after}), "quality": quality or second.quality}
+    return document.model_copy(update={"variants": [before, second.model_copy(update=changed), *document.variants[2:]]})
+
+
+def test_the_line_of_a_win_says_speed_size_quality_and_price_from_the_document() -> None:
+    quality = Quality(kl_mean=0.03, token_f1=0.93)
+    document = sized(simulated.evaluation(names=("original", "w8a8"), speeds=(1.0, 1.9), levels=(1,)), quality)
+    found = headline.win(document)
+    assert found is not None and found.row.ratio is not None
+    said = headline.line(document)
+    assert re.fullmatch(
+        r"`w8a8` is 1\.\dx faster at 1 stream \(1\.\d to 1\.\d\), 47% smaller, KL 0\.0300: keeps 93% of the words; "
+        rf"costs {1 / found.row.ratio:.2f} of the original a token\.",
+        said,
+    )  # fmt: skip
+
+
+def test_the_win_is_the_surest_and_never_one_that_no_test_named() -> None:
+    document = simulated.evaluation(names=("original", "sure", "wild"), speeds=(1.0, 1.5, 1.6), levels=(1,))
+    wild = [
+        each.model_copy(update={"ci95": (1.01, 2.5)}) if each.variant == "wild" else each for each in document.comparison
+    ]  # fmt: skip
+    found = headline.win(document.model_copy(update={"comparison": wild}))
+    assert found is not None and found.after.name == "sure"
+    undecided = [each.model_copy(update={"outcome": "same"}) for each in document.comparison]
+    assert headline.win(document.model_copy(update={"comparison": undecided})) is None
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "said"),
+    [
+        (0.97, 1.04, "the same within 4%"), (0.952381, 1.01, "the same within 5%"), (0.23, 7.98, "too noisy to tell"),
+        (0.9, 1.2, "too noisy to tell"),
+    ],
+)  # fmt: skip
+def test_a_difference_that_is_not_shown_is_the_same_within_so_much_or_too_noisy(low: float, high: float, said: str) -> None:
+    call = headline.call(row(1.0, low, high), 5)
+    assert call.words == said
+    assert call.kind == ("same" if said.startswith("the same") else "noisy")
+    assert (call.more is None) or call.kind == "noisy"
+
+
+def test_the_blocks_to_decide_shrink_the_interval_off_one_or_to_the_same() -> None:
+    for ratio, low, high in ((1.5, 0.9, 2.5), (1.0, 0.9, 1.111), (1.02, 0.8, 1.3)):
+        more = headline.blocks_to_decide(row(ratio, low, high), 5)
+        assert more is not None and more % 2 == 0
+        half = math.log(high / low) / 2 * math.sqrt(5 / (5 + more))
+        assert half <= max(abs(math.log(ratio)), math.log(1.1)) + 1e-9
+    assert headline.blocks_to_decide(row(1.0, 0.23, 7.98), 5) is None
+
+
+def test_where_nothing_wins_one_line_says_why_and_what_to_try() -> None:
+    noisy = simulated.evaluation(names=("original", "a"), speeds=(1.0, 1.05), levels=(1,), noise=0.3)
+    said = headline.line(noisy)
+    assert said.startswith("Nothing is shown to be faster than `original`: `a` is too noisy to tell (")
+    assert re.search(r"Measure \d+ more blocks, if the machine is quiet\.|again while the machine is quiet\.", said)
+    same = simulated.evaluation(names=("original", "a", "b"), speeds=(1.0, 1.0, 0.5), levels=(1,))
+    assert re.match(r"Nothing is faster than `original` here: `a` is the same within \d%", headline.line(same))
+    assert headline.TRY in headline.line(same) and "`b` is 2.0x slower" in headline.line(same).replace("1.9x", "2.0x")
+    few = simulated.evaluation(names=("original", "a"), speeds=(1.0, 2.0), levels=(1,), repeats=3)
+    assert headline.line(few) == ("There is no verdict against `original`: too few repeats for a verdict (3, it takes 5).")
+    assert "nothing to compare" in headline.line(simulated.evaluation(["only"], [1.0]))
+    for document in (noisy, same, few):
+        assert "\n" not in headline.line(document)
+
+
+def test_the_figures_beside_a_ratio_give_that_ratio() -> None:
+    document = simulated.evaluation(names=("original", "a"), speeds=(1.0, 1.3), levels=(1, 4), noise=0.5)
+    for each in document.comparison:
+        if each.metric != "output_tokens_per_s":
+            continue
+        before, after = (
+            typical(level) for result in document.variants for level in result.levels if level.load == each.load
+        )  # fmt: skip
+        assert before and after and each.ratio == pytest.approx(after / before)
+    level = document.variants[0].levels[0]
+    first = grid(document)[0].cells[level.load]
+    assert first.words == throughput(level) == f"{typical(level):.3g} tokens/s"
+
+
+def test_the_four_tiles_say_before_and_after() -> None:
+    document = sized(simulated.evaluation(names=("original", "w8a8"), speeds=(1.0, 2.0), levels=(1,)))
+    found = headline.win(document)
+    assert found is not None
+    speed, size, price, quality = headline.tiles(document, found, ("270 MB", "143 MB"))
+    assert speed.value.endswith("x faster") and " to " in speed.detail
+    assert (size.value, size.detail) == ("47% smaller", "270 MB to 143 MB")
+    before, after = (float(words) for words in re.findall(r"[\d.]+", price.detail)[:2])
+    assert price.value == f"{after / before:.2f} of it" and "KL 0.0004" in quality.value
