@@ -46,7 +46,8 @@ PAGES = {
     "catalog, most parameters first": "catalog_sort=Most+parameters",
     "catalog, page 125": "catalog_page=125",
     "catalog, AWQ on ml.g5.12xlarge": AWQ,
-    "catalog, all filters": f"catalog_words=model&{AWQ}&catalog_family=LLaMA&catalog_min_parameters=1&catalog_sort=Longest+context",
+    "catalog, all filters": f"catalog_words=model&{AWQ}&catalog_family=LLaMA&catalog_min_parameters=1"
+    "&catalog_sort=Longest+context",
     "catalog, with why not": "catalog_why=true",
     "model, published": "",
 }  # fmt: skip

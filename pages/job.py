@@ -49,6 +49,10 @@ if job.state is JobState.SUCCEEDED and job.kind == JobKind.OPTIMIZE:
     recovery.panel(opened, job, specification)
 elif job.state is JobState.SUCCEEDED and job.kind == JobKind.EVALUATE:
     job_view.measured(opened, job)
+elif job.state is JobState.SUCCEEDED and job.kind == JobKind.IMPORT:
+    job_view.imported(opened, job)
+elif job.kind == JobKind.SERVE and not job.ended:
+    shell.live("serves", lambda: job_view.serves(opened, job.id), active=True)
 elif job.state is JobState.SUCCEEDED and job.kind == JobKind.SERVE:
     st.info(plain(str(job.result.get("summary"))), icon=":material/stop_circle:")
 shell.live("job", lambda: job_view.watch(opened, job.id), active=not job.ended)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import streamlit as st
 
-from app import addresses, charts, navigation, shell
+from app import addresses, charts, navigation, next_steps, shell
 from app.jobs import bits
 from app.jobs.cards import HELPS, ICONS, act
 from app.jobs.rows import (
@@ -188,9 +188,7 @@ def optimized(opened: Workspace, job: JobView) -> None:
         return
     where = "its files are not part of this demonstration" if opened.read_only else f"in {plain(artifact.path)}"
     st.caption(f"Artifact `{artifact.id}`, {where}; quality measured on held-out text while it was made.")
-    if not opened.read_only:
-        pair = addresses.playground([source(artifact.manifest.parent), artifact.id])
-        navigation.link("playground", "Talk to it beside the original", ":material/chat:", **pair)
+    next_steps.show(opened, [artifact.id], baseline=source(artifact.manifest.parent))
     bits.show(artifact.manifest.bits)
     if artifact.manifest.layers:
         _layers(artifact.manifest)
@@ -215,3 +213,17 @@ def measured(opened: Workspace, job: JobView) -> None:
         st.markdown(f"- {sentence}")
     st.caption(plain(provenance(view)))
     navigation.link("compare", "Compare", ":material/compare_arrows:", ids=view.id)
+    if ours := list(dict.fromkeys(each.variant.source for each in view.document.variants if each.variant.kind != "url")):
+        next_steps.show(opened, ours, baseline=ours[0], evaluation=view.id)
+
+
+def imported(opened: Workspace, job: JobView) -> None:
+    """What to do with the model that is here now."""
+    next_steps.show(opened, [str(job.result.get("path"))])
+
+
+def serves(opened: Workspace, job_id: str) -> str:
+    """How to ask the servers of a serve job, from when they answer; answers with how many do."""
+    found = serve.endpoints(opened, job_id)
+    next_steps.served(opened, found)
+    return str(len(found))

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from backend.domain.errors import InvalidModel
-from backend.domain.evaluation.document import Speculation, Variant
-from backend.domain.recipe.recipe import Serving
+from backend.domain.evaluation import vllm_flags
+from backend.domain.evaluation.document import Variant
 
 TARGET_LINK = "target-model"
 DRAFT_LINK = "draft-model"
@@ -31,12 +31,6 @@ NAMES = {
 """What the families call a size in config.json, as catalog/config.py reads it."""
 ASSUMED_CONTEXT = 2048
 """vLLM's own where a config states none."""
-PROMPT_LOOKUP = {"prompt_lookup_max": 4, "prompt_lookup_min": 2}
-"""n-gram lengths, in tokens (Saxena 2023, prompt lookup decoding; vLLM's documentation uses 4 and 2)."""
-SAMPLED = {"draft_sample_method": "probabilistic"}
-"""Above temperature 0 the draft samples, and is accepted by the ratio of probabilities (Leviathan et al. 2023, section 2.3);
-vLLM's default, an argmax taken for certain, is accepted less often. At temperature 0 both are the same."""
-
 PLUGIN = Path(__file__).with_name("vllm_plugin")
 """A vLLM plugin that every process of the server loads; its docstring says what it mends."""
 
@@ -61,27 +55,10 @@ def options(variant: Variant, *, port: int, served_name: str, kv_cache_bytes: in
     return [
         *("--model", TARGET_LINK, "--served-model-name", served_name),
         *("--host", "127.0.0.1", "--port", str(port), "--disable-uvicorn-access-log"),
-        *_serving(variant.serving),
+        *vllm_flags.serving(variant.serving),
         *(("--kv-cache-memory-bytes", str(kv_cache_bytes)) if kv_cache_bytes else ()),
-        *(("--speculative-config", json.dumps(speculative(variant.speculation))) if variant.speculation else ()),
+        *vllm_flags.speculating(variant.speculation, DRAFT_LINK),
     ]
-
-
-def _serving(serving: Serving) -> list[str]:
-    chosen: list[str] = ["--dtype", serving.dtype, "--kv-cache-dtype", serving.kv_cache_dtype]
-    chosen += ["--tensor-parallel-size", str(serving.tensor_parallel)]
-    for name, value in (("max-model-len", serving.max_model_len), ("max-num-seqs", serving.max_num_seqs)):
-        chosen += [f"--{name}", str(value)] if value is not None else []
-    for name, flag in (("prefix-caching", serving.prefix_caching), ("chunked-prefill", serving.chunked_prefill)):
-        chosen += [f"--enable-{name}" if flag else f"--no-enable-{name}"] if flag is not None else []
-    return chosen + (["--enforce-eager"] if serving.enforce_eager else [])
-
-
-def speculative(speculation: Speculation) -> dict[str, Any]:
-    """vLLM's --speculative-config."""
-    if speculation.method == "ngram":
-        return {"method": "ngram", "num_speculative_tokens": speculation.tokens, **PROMPT_LOOKUP}
-    return {"method": "draft_model", "model": DRAFT_LINK, "num_speculative_tokens": speculation.tokens, **SAMPLED}
 
 
 def kv_cache_bytes(variant: Variant) -> int:

@@ -8,13 +8,14 @@ import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from backend import endpoint
 from backend.domain.errors import EndpointUnreachable, RequestError
 from backend.endpoint import Address, models
 
-__all__ = ["PromptTooLong", "Question", "Timing", "models", "stream"]
+__all__ = ["PromptTooLong", "Question", "Timing", "chats", "models", "stream"]
 
 TIMEOUT_S = 60.0
 LONGEST_LINE = 1_000_000
@@ -59,6 +60,19 @@ class Timing:
         if self.tokens is None or self.first_s is None or self.total_s is None or self.total_s <= self.first_s:
             return None
         return (self.tokens - 1) / (self.total_s - self.first_s) if self.tokens > 1 else None
+
+
+def chats(folder: str | Path | None) -> bool | None:
+    """Whether the tokenizer in that folder brings a chat template; None where there is no folder to look into."""
+    if folder is None or not Path(folder).is_dir():
+        return None
+    if any((Path(folder) / name).is_file() for name in ("chat_template.jinja", "chat_template.json")):
+        return True
+    try:
+        said = json.loads((Path(folder) / "tokenizer_config.json").read_bytes())
+    except (OSError, ValueError):
+        return False
+    return bool(isinstance(said, dict) and said.get("chat_template"))
 
 
 def stream(url: str, model: str, question: Question, timing: Timing) -> Iterator[str]:

@@ -12,7 +12,7 @@ import pytest
 
 from backend.domain.jobs.jobs import Event, JobState
 from backend.service import Workspace
-from backend.service.jobs import jobs
+from backend.service.jobs import artifacts, jobs
 from backend.store import history, queue
 from tests import simulated, studio
 
@@ -206,6 +206,21 @@ def test_a_succeeded_job_shows_its_result_and_the_next_step(home: Workspace) -> 
     )
     assert made in said and len(at.get("plotly_chart")) == 1
     assert "Evaluate against the original" in [button.label for button in at.button]
+
+
+def test_a_succeeded_job_says_what_to_do_with_its_result(home: Workspace) -> None:
+    job, made = succeeded(home)
+    folder = Path(artifacts.show(home, made).path) / "model"
+    folder.mkdir(parents=True)
+    (folder / "tokenizer_config.json").write_text('{"chat_template": "{{ messages }}"}')
+    at = studio.open_page("job", id=job)
+    assert "Serve it" in [button.label for button in at.button] and "Chat with it" in studio.links(at)
+    assert "Download (13 MB)" in [each.proto.label for each in at.get("download_button")]
+    copied = "\n".join(block.value for block in at.code)
+    assert f"vllm serve {folder}" in copied and "/v1/chat/completions" in copied and "client.chat.completions.create" in copied
+    at.button(key="job_next_serve").click().run()
+    studio.check(at)
+    assert "are no longer at" in at.error[0].value and not jobs.active(home)
 
 
 def test_a_result_that_was_deleted_is_said(home: Workspace) -> None:

@@ -1,0 +1,125 @@
+"""What one does next with something that was made or measured: serve it, talk to it, ask it from a program, keep it,
+measure it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from app import addresses, navigation, once
+from app.navigation import own
+from app.session import frozen
+from app.words import message, plain, size
+from backend.domain.errors import WhetstoneError
+from backend.domain.evaluation.document import Variant
+from backend.present import serve_command
+from backend.service import Workspace
+from backend.service.evaluations import reports
+from backend.service.jobs import artifacts
+from backend.service.models import variants
+from backend.service.serving import playground, serve
+from backend.service.serving.serve import Served
+
+MOST_BYTES = 500_000_000
+"""Of an artifact that the browser downloads: it is packed in memory."""
+
+
+def show(opened: Workspace, sources: Sequence[str], *, baseline: str | None = None, evaluation: str | None = None) -> None:
+    """The steps for one of `sources` (models, artifacts, folders), the last one at first.
+
+    `baseline` is what it is talked to beside and measured against; `evaluation` is the id of the one whose report is offered.
+    """
+    st.subheader("What next?")
+    with st.container(horizontal=True, vertical_alignment="center"):
+        source = _chosen(sources)
+        try:
+            variant = variants.resolve(opened, source)
+        except WhetstoneError as error:
+            st.caption(message(error))
+            return
+        _here(opened, variant, baseline)
+        _keep(opened, variant, evaluation)
+    if variant.kind == "artifact" and (why := variants.unserved(opened, source)):
+        st.caption(plain(f"It cannot be served here: {why}."))
+    if variant.model_path is not None:
+        _elsewhere(variant)
+
+
+def _chosen(sources: Sequence[str]) -> str:
+    if len(sources) == 1:
+        return sources[0]
+    chosen: str = st.selectbox("With", sources, len(sources) - 1, key=own("next_with"), label_visibility="collapsed", width=260)
+    return chosen
+
+
+def _here(opened: Workspace, variant: Variant, baseline: str | None) -> None:
+    """On this machine: a server of its own, a talk, a measurement."""
+    source = variant.source
+    able = variant.kind != "artifact" or not variants.unserved(opened, source)
+    pair = [each for each in dict.fromkeys([baseline, source]) if each]
+    options = {"help": "Starts vLLM with it on this machine and opens the job.", **frozen(opened)}
+    clicked = st.button("Serve it", icon=":material/dns:", key=own("next_serve"), **{"disabled": not able, **options})
+    if clicked:
+        _serve(opened, source)
+    if able and not opened.read_only:
+        navigation.link("playground", "Chat with it", ":material/chat:", **addresses.playground(pair))
+    if able:
+        label = "Evaluate against the original" if len(pair) > 1 else "Evaluate it"
+        navigation.link("evaluate", label, ":material/speed:", variants=navigation.several(*pair))
+
+
+def _serve(opened: Workspace, source: str) -> None:
+    try:
+        job = serve.start(opened, [source], submission=once.key("serve", source, for_s=once.DOUBLE_CLICK_S))
+    except WhetstoneError as error:
+        st.error(message(error), icon=":material/error:")
+    else:
+        navigation.go("job", id=job.id)
+
+
+def _keep(opened: Workspace, variant: Variant, evaluation: str | None) -> None:
+    """Files to take away."""
+    if evaluation is not None:
+        st.download_button(
+            "Report", lambda: reports.page(opened, evaluation), f"{evaluation}.html", "text/html", on_click="ignore",
+            key=own("next_report"), icon=":material/description:", help="One HTML file that needs no network.",
+        )  # fmt: skip
+    if variant.kind == "artifact" and (variant.bytes_on_disk or 0) <= MOST_BYTES and not opened.read_only:
+        st.download_button(
+            f"Download ({size(variant.bytes_on_disk)})", lambda: artifacts.archive(opened, variant.source),
+            f"{variant.source}.tar", "application/x-tar", on_click="ignore", key=own("next_download"), icon=":material/download:",
+        )  # fmt: skip
+
+
+def _elsewhere(variant: Variant) -> None:
+    """The commands, to copy."""
+    command, curl, python, files = st.tabs(["vLLM", "curl", "Python", "Files"])
+    with command:
+        st.code(serve_command.command(variant), language="bash", wrap_lines=True)
+    snippets((curl, python), variant.name, chat=bool(playground.chats(variant.model_path)))
+    with files:
+        st.code(variant.model_path, language=None, wrap_lines=True)
+        st.caption("The folder on the machine that runs the studio: config.json, tokenizer and safetensors, as vLLM reads them.")
+
+
+def served(opened: Workspace, found: Sequence[Served]) -> None:
+    """How to ask each server that is up."""
+    for server in found:
+        chats = playground.chats(variants.resolve(opened, server.source).model_path)
+        st.markdown(f"**{plain(server.name)}** answers at `{server.url}`")
+        curl, python = st.tabs(["curl", "Python"])
+        snippets((curl, python), server.served_name or server.name, chat=bool(chats), url=server.url)
+
+
+def snippets(
+    places: Sequence[st.delta_generator.DeltaGenerator], name: str, *, chat: bool, url: str = serve_command.ADDRESS
+) -> None:
+    """A client's first question in curl and in Python."""
+    for place, text, language in zip(
+        places,
+        (serve_command.curl(name, chat=chat, url=url), serve_command.python(name, chat=chat, url=url)),
+        ("bash", "python"),
+        strict=True,
+    ):
+        place.code(text, language=language, wrap_lines=True)
