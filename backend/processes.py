@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import NamedTuple
 
 import psutil
@@ -64,6 +65,19 @@ def usage(pid: int) -> Usage:
             shared = max(shared, memory.shared)
             cpu_s += times.user + times.system + times.children_user + times.children_system
     return Usage(private + shared, cpu_s)
+
+
+def proportional(pid: int) -> int:
+    """Bytes that the process and its descendants hold, each shared page divided by the processes that map it (proc_pid_smaps(5)).
+
+    Walks page tables, some ten milliseconds a gigabyte: for moments in which nothing is measured.
+    """
+    held = 0
+    for process in tree(pid):
+        with suppress(*GONE, OSError):
+            rows = Path(f"/proc/{process.pid}/smaps_rollup").read_text().splitlines()
+            held += sum(int(row.split()[1]) << 10 for row in rows if row.startswith("Pss:"))
+    return held
 
 
 def marked(name: str, value: str) -> list[psutil.Process]:

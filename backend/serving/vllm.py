@@ -13,17 +13,21 @@ import time
 from pathlib import Path
 from types import TracebackType
 
-from backend import files
+from backend import files, processes
 from backend.domain.errors import RequestError, ServerFailed
 from backend.domain.evaluation.document import Variant
+from backend.domain.evaluation.startup import Startup
 from backend.domain.jobs.progress import Progress, Silent
 from backend.serving import compile_key, failures, vllm_options
 from backend.serving.base import check_port, free_port, is_cpu_build, openmp_library
 from backend.serving.process import ServerProcess
+from backend.serving.startup import StartLog
+from backend.serving.vllm_options import AS_IT_COMES, Tuning
 
 READY_SECONDS = 900.0
 PORT_ATTEMPTS = 3
 POLL_SECONDS = 0.1
+FIRST_ANSWER_SECONDS = 120.0
 CPU_NICENESS = 5
 """On CPU the server's threads spin on every core; whoever measures it must be let in between, or reads its answers late."""
 
@@ -43,7 +47,8 @@ _SAMPLE = re.compile(r"^(\S+?)(?:\{[^}]*\})? (\S+)$")
 class VllmServer:
     """One server. `start` and `stop`, or a context manager; `stop` may be called twice.
 
-    `kv_cache_gib` overrides the size that `vllm_options.kv_cache_bytes` works out (CPU only; a GPU takes vLLM's own share).
+    `held_tokens` is what the load has under way at once, where that is known; `kv_cache_gib` overrides the size that
+    `vllm_options.kv_cache_bytes` makes of it (CPU only; a GPU takes vLLM's own share).
     `port` None takes a free one. A compile cache of the variant is copied under `cache_root`, as artifacts do not change.
     """
 
@@ -56,7 +61,8 @@ class VllmServer:
         cache_root: Path,
         threads: str | None = None,
         kv_cache_gib: float | None = None,
-        extra_env: dict[str, str] | None = None,
+        held_tokens: int | None = None,
+        tuning: Tuning = AS_IT_COMES,
         progress: Progress | None = None,
         port: int | None = None,
         ready_s: float = READY_SECONDS,
@@ -69,7 +75,8 @@ class VllmServer:
         self._cache_root = cache_root
         self._threads = threads
         self._kv_cache_gib = kv_cache_gib
-        self._extra_env = extra_env or {}
+        self._held_tokens = held_tokens
+        self._tuning = tuning
         self._progress = progress or Silent()
         self._asked_port = port
         self._ready_s = ready_s
@@ -78,6 +85,8 @@ class VllmServer:
         self._peak = 0
         self.started_seconds = 0.0
         """What the last start took."""
+        self.startup: Startup | None = None
+        """Its phases; None before the first start."""
 
     def __enter__(self) -> VllmServer:
         self.start()
@@ -95,9 +104,20 @@ class VllmServer:
         return self._variant.served_name or self._variant.name
 
     @property
+    def pid(self) -> int:
+        """Of the process that all others of the server descend from. Raises RuntimeError where it is not started."""
+        if self._process is None:
+            raise RuntimeError("the server was not started")
+        return self._process.pid
+
+    @property
     def peak_rss_bytes(self) -> int:
         """Of all the server's processes together, sampled every second."""
         return max(self._peak, self._process.peak_rss_bytes if self._process else 0)
+
+    def held_bytes(self) -> int:
+        """Memory that it holds now, what it shares with other processes in part: see `processes.proportional`."""
+        return processes.proportional(self.pid)
 
     def start(self) -> float:
         """Start and wait until the server answers; returns the seconds that took.
@@ -113,15 +133,18 @@ class VllmServer:
                 break
         self.started_seconds = time.monotonic() - began
         self._progress.note(f"{self._variant.name} answers after {self.started_seconds:.1f} s.")
+        if self.startup is not None and self.startup.compiled_again:
+            self._progress.warn(f"{self._variant.name} was compiled again at start: {self.startup.compiled_again}.")
         return self.started_seconds
 
     def _attempt(self, *, last: bool) -> bool:
         """False where another process took the port in between and it is worth another try."""
         already = self.log.stat().st_size if self.log.exists() else 0
         self._process = ServerProcess(self._command(), log=self.log, environment=self._environment(), links=self._links())
+        began = StartLog(self.log, already, shipped=self._variant.compile_cache is not None)
         try:
             self._process.start()
-            self._wait()
+            self._wait(began)
         except ServerFailed:
             self.stop()
             if last or not failures.port_was_taken(self.log, already):
@@ -132,14 +155,17 @@ class VllmServer:
             raise
         return True
 
-    def _wait(self) -> None:
+    def _wait(self, began: StartLog) -> None:
         assert self._process is not None
         deadline = time.monotonic() + self._ready_s
         while time.monotonic() < deadline:
             code = self._process.wait(POLL_SECONDS)
             if code is not None:
                 raise ServerFailed(failures.sentence(self.log, code))
+            began.read()
             if self._answers():
+                began.read()
+                self.startup = began.startup()
                 return
         raise ServerFailed(failures.sentence(self.log, None))
 
@@ -152,6 +178,21 @@ class VllmServer:
             return status == 200 and self.served_name in [row["id"] for row in json.loads(body)["data"]]
         except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError):
             return False
+
+    def first_answer(self) -> float:
+        """Ask for one token, which is the first that the server gives where nobody asked before; seconds. Raises ServerFailed."""
+        began = time.monotonic()
+        body = json.dumps({"model": self.served_name, "prompt": "a", "max_tokens": 1, "temperature": 0})
+        try:
+            status, answer = self._ask("POST", "/v1/completions", body, FIRST_ANSWER_SECONDS)
+        except (OSError, http.client.HTTPException):
+            raise ServerFailed(failures.died(self.log, self._process.poll() if self._process else None)) from None
+        if status != 200:
+            raise ServerFailed(f"{self._variant.name} refused its first request: {answer[:200].decode(errors='replace')}")
+        seconds = time.monotonic() - began
+        if self.startup is not None:
+            self.startup = self.startup.model_copy(update={"first_answer_s": round(seconds, 2)})
+        return seconds
 
     def metrics(self) -> dict[str, float]:
         """Counters since the start, under the names in COUNTERS; those of speculation only where it is on.
@@ -172,9 +213,12 @@ class VllmServer:
             self._process = None
 
     def _get(self, path: str) -> tuple[int, bytes]:
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=5)
+        return self._ask("GET", path)
+
+    def _ask(self, method: str, path: str, body: str | None = None, timeout_s: float = 5.0) -> tuple[int, bytes]:
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=timeout_s)
         try:
-            connection.request("GET", path)
+            connection.request(method, path, body, {"Content-Type": "application/json"} if body else {})
             answer = connection.getresponse()
             return answer.status, answer.read()
         finally:
@@ -183,16 +227,18 @@ class VllmServer:
     def _command(self) -> list[str]:
         kv = None
         if is_cpu_build(self._python):
-            kv = int(self._kv_cache_gib * 2**30) if self._kv_cache_gib else vllm_options.kv_cache_bytes(self._variant)
+            needed = vllm_options.kv_cache_bytes(self._variant, self._held_tokens)
+            kv = int(self._kv_cache_gib * 2**30) if self._kv_cache_gib else needed
         chosen = vllm_options.options(self._variant, port=self._port, served_name=self.served_name, kv_cache_bytes=kv)
         yielding = ["/usr/bin/nice", "-n", str(CPU_NICENESS)] if kv is not None else []
-        return [*yielding, str(self._python), "-m", "vllm.entrypoints.openai.api_server", *chosen]
+        tuned = self._tuning.arguments if kv is not None else ()
+        return [*yielding, str(self._python), "-m", "vllm.entrypoints.openai.api_server", *chosen, *tuned]
 
     def _environment(self) -> dict[str, str]:
         cpu = is_cpu_build(self._python)
         openmp = openmp_library(self._python)
         chosen = vllm_options.environment(self._cache(), cpu=cpu, threads=self._threads, openmp=openmp)
-        return {**chosen, **self._extra_env}
+        return {**chosen, **(self._tuning.environment if cpu else {})}
 
     def _links(self) -> dict[str, Path]:
         links = {vllm_options.TARGET_LINK: Path(self._variant.model_path or "").resolve()}

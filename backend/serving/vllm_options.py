@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from backend.domain.errors import InvalidModel
 from backend.domain.evaluation import vllm_flags
@@ -50,6 +51,16 @@ KEPT = (
 """What the server inherits: no tokens, no PYTHONPATH, no other VLLM_ variable that would change what is measured."""
 
 
+class Tuning(NamedTuple):
+    """How vLLM runs on a processor, whatever it serves: what stands here changes no answer, only its time."""
+
+    environment: Mapping[str, str]
+    arguments: tuple[str, ...] = ()
+
+
+AS_IT_COMES = Tuning({})
+
+
 def options(variant: Variant, *, port: int, served_name: str, kv_cache_bytes: int | None) -> list[str]:
     """Arguments after `python -m vllm.entrypoints.openai.api_server`."""
     return [
@@ -61,8 +72,11 @@ def options(variant: Variant, *, port: int, served_name: str, kv_cache_bytes: in
     ]
 
 
-def kv_cache_bytes(variant: Variant) -> int:
-    """Bytes of cache for `max_num_seqs` sequences of `max_model_len` tokens, at most MAX_KV_BYTES but at least for one.
+def kv_cache_bytes(variant: Variant, held_tokens: int | None = None) -> int:
+    """Bytes of cache for `max_num_seqs` sequences of `max_model_len` tokens, at most MAX_KV_BYTES but at least for two.
+
+    Where the load is known, `held_tokens` of all its streams together, it is what those need, and at least one such sequence,
+    which vLLM insists on.
 
     Per token and layer: 2 x KV heads x head size x bytes of an element; a draft's layers count as much as the target's,
     since vLLM pads all layers to one page size.
@@ -77,7 +91,8 @@ def kv_cache_bytes(variant: Variant) -> int:
     token = 2 * layers * int(config.get("num_key_value_heads") or heads) * head_size * width
     length = variant.serving.max_model_len or _size(config, "context", ASSUMED_CONTEXT)
     sequence = token * BLOCK * (-(-length // BLOCK) + 1)
-    return max(2 * sequence, min(sequence * min(variant.serving.max_num_seqs or SEQUENCES, SEQUENCES), MAX_KV_BYTES))
+    most = max(2 * sequence, min(sequence * min(variant.serving.max_num_seqs or SEQUENCES, SEQUENCES), MAX_KV_BYTES))
+    return most if held_tokens is None else min(most, max(sequence, token * (held_tokens + BLOCK)))
 
 
 def _config(path: str | None) -> dict[str, Any]:
@@ -99,7 +114,7 @@ def _size(config: dict[str, Any], what: str, default: int | None = None) -> int:
 
 
 def environment(cache_root: Path, *, cpu: bool, threads: str | None, openmp: Path | None) -> dict[str, str]:
-    """The server's whole environment, `extra_env` of the caller left out.
+    """The server's whole environment, a `Tuning` left out.
 
     On CPU all cores are bound (vLLM leaves one out otherwise) and Intel's OpenMP is preloaded as vLLM's installation guide
     asks: without it speculative decoding is several times slower. The plugin is what PYTHONPATH is for.

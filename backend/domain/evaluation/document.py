@@ -12,6 +12,7 @@ from pydantic import ConfigDict, Field, ValidationError
 
 from backend.domain.errors import UnreadableEvaluation
 from backend.domain.evaluation.energy import Energy
+from backend.domain.evaluation.startup import Startup
 from backend.domain.evaluation.tasks import TaskScore
 from backend.domain.evaluation.verdict import Obstacle, Outcome
 from backend.domain.frozen import Frozen
@@ -206,6 +207,9 @@ class VariantResult(Frozen):
     tasks: list[TaskScore] = Field(default_factory=list)
     """Scores of lm-eval tasks on the served variant; none where none were asked for."""
     ready_seconds: float | None = None
+    """Until its server answered, in the fastest of its starts."""
+    starts: list[Startup] = Field(default_factory=list)
+    """Every start of its server, phase by phase; the first may compile what the others load."""
     peak_rss_bytes: int | None = None
     """Of its server with all processes, shared pages counted once (a job's own is of the worker and all it started)."""
     speculates: bool | None = None

@@ -9,7 +9,7 @@ from typing import Any
 
 from backend.domain.evaluation.document import EvaluateOptions, Evaluation, VariantResult
 from backend.domain.figures import figure
-from backend.present.words.measured import INTERLEAVE, load_asked, scored
+from backend.present.words.measured import INTERLEAVE, load_asked, readiness, scored
 
 Facts = list[tuple[str, str]]
 _HASH = re.compile(r"^([0-9a-f]{16})[0-9a-f]{16,}$")
@@ -79,7 +79,7 @@ def variant_facts(result: VariantResult) -> dict[str, Any]:
         ("Serving", ", ".join(f"{name} {_value(value)}" for name, value in serving.items())),
         ("Speculation", f"{speculation.method}, {speculation.tokens} tokens" if speculation else "none"),
         ("Compile cache", "built ahead of time" if variant.compile_cache else "none"),
-        ("Ready after", f"{figure(result.ready_seconds)} s" if result.ready_seconds is not None else "not measured"),
+        ("Ready after", readiness(result)),
         ("Peak memory", _bytes(result.peak_rss_bytes)),
         ("KL and perplexity scored on", scored(result)),
     ]

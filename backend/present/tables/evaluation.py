@@ -155,6 +155,9 @@ VARIANT_COLUMNS: dict[str, Callable[[VariantResult], Cell]] = {
     "Token F1 of answers": _quality("token_f1"),
     "Answers compared": _quality("answers"),
     "Ready after (s)": lambda result: result.ready_seconds,
+    "Ready after compiling (s)": lambda result: min(
+        (each.ready_s for each in result.starts if each.kind == "cold"), default=None
+    ),
     "Peak memory (bytes)": lambda result: result.peak_rss_bytes,
 }
 """The same for every level of a variant."""

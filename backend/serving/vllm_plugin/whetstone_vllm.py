@@ -1,4 +1,7 @@
-"""A vLLM plugin, loaded by every process of a CPU server: mends speculative decoding above temperature 0.
+"""A vLLM plugin, loaded by every process of a CPU server: mends the compile cache, and speculation above temperature 0.
+
+vLLM 0.32 saves what it compiled on CPU, and asks what it loads again for `finalize_loading`, which only its own GPU backend's
+functions have: Inductor's plain function has not, so every start compiled again.
 
 vLLM 0.32's CPU stand-in for `expand_kernel` hands its C++ code an int64 copy of the output and never copies it back, so that a
 float tensor, the temperatures of the batch, stays uninitialised: the target's probabilities become noise, nearly every draft
@@ -7,6 +10,7 @@ token is refused and the answers are gibberish. Runs under the serve environment
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -34,12 +38,30 @@ def expand(
     output.copy_(torch.repeat_interleave(replaced, counts))
 
 
+def finalizable(load: Callable[..., Any]) -> Callable[..., Any]:
+    """torch's `load_compiled_function`, its answer with a `finalize_loading` that does nothing where it has none."""
+
+    def loading(*arguments: Any, **options: Any) -> Any:
+        loaded = load(*arguments, **options)
+        compiled = loaded._artifacts.compiled_fn
+        if not hasattr(compiled, "finalize_loading"):
+            compiled.finalize_loading = lambda config: None
+        return loaded
+
+    loading.finalizable = True  # type: ignore[attr-defined]
+    return loading
+
+
 def register() -> None:
     """Entry point of the group `vllm.general_plugins`; may be called more than once. Does nothing but on CPU."""
     from vllm.platforms import current_platform
 
     if not current_platform.is_cpu():
         return
+    import torch
+
+    if not hasattr(torch.compiler.load_compiled_function, "finalizable"):
+        torch.compiler.load_compiled_function = finalizable(torch.compiler.load_compiled_function)
     from vllm.triton_utils.dispatcher import register_kernels
     from vllm.utils import cpu_triton_utils
 

@@ -16,6 +16,7 @@ from backend.channel import JobChannel
 from backend.domain.evaluation.comparison import compare
 from backend.domain.evaluation.document import SCHEMA, Evaluation, Quality, VariantResult
 from backend.domain.jobs.jobs import EvaluateSpec
+from backend.domain.needs.held import tokens as cache_tokens
 from backend.domain.workload.workload import parse
 from backend.hardware import engines, probe
 from backend.worker.measuring.measurement import Measurement
@@ -40,7 +41,8 @@ def run(spec: EvaluateSpec, channel: JobChannel, memory: PeakMemory) -> dict[str
     tasks = Tasks(spec, settings, channel.work, progress)
     tasks.check()
     measurement = Measurement(spec, channel, workload, progress)
-    pool = ServerPool(spec.variants, options, python, channel.side_log, settings.cache / "vllm", progress)
+    held = None if options.tasks else cache_tokens(workload.prompts, options, options.max_tokens)
+    pool = ServerPool(spec.variants, options, python, channel.side_log, settings.cache / "vllm", progress, held)
     with pool:
         progress.phase("start", "Starting servers", weight=2.0)
         pool.settle()
@@ -63,7 +65,7 @@ def _document(measurement: Measurement, pool: ServerPool, qualities: dict[int, Q
     spec, options, scores = measurement.spec, measurement.spec.options, tasks.scores()
     results = []
     for index, variant in enumerate(spec.variants):
-        ready = pool.ready_seconds.get(index)
+        starts = pool.startups.get(index, [])
         results.append(
             VariantResult(
                 name=variant.name,
@@ -71,7 +73,8 @@ def _document(measurement: Measurement, pool: ServerPool, qualities: dict[int, Q
                 levels=measurement.levels(index),
                 quality=qualities.get(index),
                 tasks=scores.get(index, []),
-                ready_seconds=min(ready) if ready else None,
+                ready_seconds=min((start.ready_s for start in starts), default=None),
+                starts=starts,
                 peak_rss_bytes=pool.peak_rss.get(index),
                 speculates=pool.speculates(index),
                 lost=measurement.lost.get(index),
@@ -89,6 +92,8 @@ def _document(measurement: Measurement, pool: ServerPool, qualities: dict[int, Q
 def _warnings(measurement: Measurement, results: Sequence[VariantResult]) -> list[str]:
     options, variants = measurement.spec.options, measurement.spec.variants
     found = [f"{result.name} {_lost(result)} {result.lost}" for result in results if result.lost]
+    again = {result.name: start.compiled_again for result in results for start in result.starts if start.compiled_again}
+    found += [f"{name} was compiled again at start: {why}." for name, why in again.items()]
     if options.sweep:
         found.append("Each variant was searched by itself, so its levels are its own and there is no verdict between variants.")
     elif options.repeats < 5:

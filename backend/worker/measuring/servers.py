@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 
 from backend.domain.evaluation.document import EvaluateOptions, Variant
+from backend.domain.evaluation.startup import Startup
 from backend.domain.jobs.progress import Progress
 from backend.hardware import probe
 from backend.serving.vllm import VllmServer
@@ -53,12 +54,15 @@ class ServerPool:
         log: Callable[[str], Path],
         cache: Path,
         progress: Progress,
+        held_tokens: int | None = None,
     ) -> None:
         self.variants, self.options = list(variants), options
         self._python, self._log, self._cache, self._progress = python, log, cache, progress
+        self._held_tokens = held_tokens
         self._up: dict[int, VllmServer] = {}
         self.mode = options.interleave
-        self.ready_seconds: dict[int, list[float]] = {}
+        self.startups: dict[int, list[Startup]] = {}
+        """Variant -> each start of its server."""
         self.peak_rss: dict[int, int] = {}
         self._public = {
             index: PublicCounters(variant.url, options.bearer_env)
@@ -98,7 +102,7 @@ class ServerPool:
                 self._stop(other)
             self._start(index)
         server = self._up[index]
-        return Endpoint(server.url, server.served_name, server, starts=len(self.ready_seconds[index]))
+        return Endpoint(server.url, server.served_name, server, starts=len(self.startups[index]))
 
     def speculates(self, index: int) -> bool | None:
         """Whether the variant's server guesses tokens ahead; None where it is not ours and has not told."""
@@ -106,16 +110,24 @@ class ServerPool:
         return self.variants[index].speculation is not None if found is None else found.speculates
 
     def _fits(self, ours: list[int]) -> bool:
-        one = self._up[ours[0]].peak_rss_bytes * HEADROOM
-        return one * (len(ours) - 1) < probe.free_memory()
+        """By what the first server holds now; the most that it held while it started only one other will need at a time."""
+        server = self._up[ours[0]]
+        held = server.held_bytes()
+        starting = max(0, server.peak_rss_bytes - held)
+        return HEADROOM * held * (len(ours) - 1) + starting < probe.free_memory()
 
     def _start(self, index: int) -> None:
         variant = self.variants[index]
         log = self._log(f"server-{index}")
         self._progress.note(f"Starting vLLM for {variant.name}.")
-        server = VllmServer(variant, python=self._python, log=log, cache_root=self._cache, progress=self._progress)
-        self.ready_seconds.setdefault(index, []).append(server.start())
+        server = VllmServer(
+            variant, python=self._python, log=log, cache_root=self._cache, progress=self._progress, held_tokens=self._held_tokens
+        )
+        server.start()
         self._up[index] = server
+        server.first_answer()
+        assert server.startup is not None
+        self.startups.setdefault(index, []).append(server.startup)
 
     def _stop(self, index: int) -> None:
         server = self._up.pop(index)

@@ -106,7 +106,7 @@ def test_a_failed_start_is_one_sentence_and_leaves_no_process(
 def test_a_compile_cache_is_used_after_the_cache_and_the_model_have_moved(
     starter_target: Path, serve_python: Path, tmp_path: Path
 ) -> None:
-    """Used: the second start adds no compiled kernel to the copy of the cache that it was given."""
+    """Used: the second start loads what the first compiled, answers with the same tokens, and adds no kernel to its copy."""
     first = tmp_path / "staging" / "model"
     shutil.copytree(starter_target, first)
     compiled = Variant(name="c", source="c", kind="artifact", model_path=str(first))
@@ -119,7 +119,11 @@ def test_a_compile_cache_is_used_after_the_cache_and_the_model_have_moved(
     with VllmServer(
         moved, python=serve_python, log=tmp_path / "log", cache_root=tmp_path / "root", kv_cache_gib=0.0625
     ) as server:
+        assert server.startup is not None
+        assert (server.startup.kind, server.startup.compiled_again) == ("cached", None)
+        assert server.startup.ready_s == pytest.approx(server.started_seconds, rel=0.1)
         assert complete(server, "def main():", 4)["usage"]["completion_tokens"] == 4
+        assert server.first_answer() == pytest.approx(server.startup.first_answer_s, abs=0.01)
         used = tmp_path / "root" / f"compiled-{compile_key.digest(final / 'cache')}"
         assert before and kernels(used) == before
     assert kernels(final / "cache") == before, "the artifact's own cache must not change"

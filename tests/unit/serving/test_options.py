@@ -93,6 +93,13 @@ def test_the_cache_holds_32_full_sequences_of_the_starter(tmp_path: Path) -> Non
     assert vllm_options.kv_cache_bytes(variant(tmp_path / "m")) == 32 * (2048 + 128) * token
 
 
+def test_a_known_load_takes_no_more_cache_than_it_needs_and_vllm_insists_on(tmp_path: Path) -> None:
+    token, model = 2 * 3 * 2 * 64 * 2, variant(tmp_path / "m")
+    assert vllm_options.kv_cache_bytes(model, 10 * 128) == (2048 + 128) * token, "one sequence of the model's context"
+    assert vllm_options.kv_cache_bytes(model, 40 * 128) == 41 * 128 * token
+    assert vllm_options.kv_cache_bytes(model, 10**9) == vllm_options.kv_cache_bytes(model)
+
+
 @pytest.mark.parametrize(
     ("config", "layers", "width", "context"),
     [

@@ -1,0 +1,33 @@
+"""How many tokens a load has under way at once: what a server's key-value cache must hold. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from backend.domain.load.options import LevelOptions
+from backend.domain.workload.workload import Prompt
+
+BLOCK = 128
+"""Tokens in a block of vLLM's cache on a processor; each sequence wastes part of one, and looks ahead into another."""
+TEMPLATE_TOKENS = 64
+"""Room for what a chat template puts around one turn."""
+MARGIN = 1.25
+
+
+def tokens(prompts: Sequence[Prompt], levels: LevelOptions, longest_answer: int) -> int | None:
+    """Most tokens of all streams together, answers counted; None of an open loop or a search, whose streams are not known.
+
+    A byte-level vocabulary has no token of less than a byte, so the bytes of a prompt bound its tokens from above, loosely.
+    """
+    if levels.rate or levels.ramp is not None or levels.trace or levels.sweep:
+        return None
+    longest = sorted((_blocks(prompt, longest_answer) for prompt in prompts), reverse=True)
+    streams = max(levels.concurrency)
+    most = longest[:streams] + longest[:1] * (streams - len(longest))
+    return int(MARGIN * BLOCK * sum(most))
+
+
+def _blocks(prompt: Prompt, answer: int) -> int:
+    turns = len(prompt.turns or (prompt.prompt,))
+    words = sum(len(text.encode()) for text in prompt.texts())
+    return -(-(words + turns * ((prompt.max_tokens or answer) + TEMPLATE_TOKENS)) // BLOCK) + 1
