@@ -1,0 +1,148 @@
+"""What settings of vLLM alone give on this processor: threads, binding, processes, OpenMP's waiting, memory allocator.
+
+    python -m benchmarks.serving_settings MODEL [SETTING...] [--streams 1,8] [--rounds 6] [--out FILE]
+
+All servers are up side by side; each round loads every one at every level, forwards then backwards (A B B A), with prompts
+that none has seen. Beside the latency stand the processor seconds of the server a token, which what else runs here moves less.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from backend import processes, settings
+from backend.domain.evaluation.document import Variant
+from backend.domain.load.load import Load
+from backend.domain.load.records import LoadPlan
+from backend.domain.recipe.recipe import Serving
+from backend.evaluate.load import run_level
+from backend.hardware import engines, probe, speed
+from backend.serving.vllm import VllmServer
+from backend.serving.vllm_options import AS_IT_COMES, Tuning
+
+CORES = os.cpu_count() or 1
+ONE_PROCESS = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "OMP_NUM_THREADS": str(CORES), "KMP_TPAUSE": "0"}
+UNI = ("--distributed-executor-backend", "uni")
+TCMALLOC = "/usr/lib/x86_64-linux-gnu/libtcmalloc_minimal.so.4"
+SETTINGS = {
+    "as-is": AS_IT_COMES,
+    "one-thread": Tuning({"VLLM_CPU_OMP_THREADS_BIND": str(CORES - 1)}),
+    "unbound": Tuning({"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": str(CORES), "KMP_BLOCKTIME": "5"}),
+    "unbound-asleep": Tuning({"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": str(CORES), "KMP_BLOCKTIME": "0"}),
+    "one-process": Tuning({**ONE_PROCESS, "KMP_BLOCKTIME": "5"}, UNI),
+    "one-process-asleep": Tuning({**ONE_PROCESS, "KMP_BLOCKTIME": "0"}, UNI),
+    "one-process-one-thread": Tuning({**ONE_PROCESS, "OMP_NUM_THREADS": "1"}, UNI),
+    "no-log-stats": Tuning({}, ("--disable-log-stats",)),
+    "block-32": Tuning({}, ("--block-size", "32")),
+    "eager": Tuning({}, ("--enforce-eager",)),
+}
+ANSWER = 64
+"""Tokens, however the answer would end."""
+PROMPT = (
+    "Write line {number} of a long list of small facts about the city of Ravenna, one short sentence each, no repeats."
+)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", type=Path)
+    parser.add_argument("names", nargs="*", choices=[*SETTINGS, []], metavar="SETTING")
+    parser.add_argument("--streams", default="1,8")
+    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--out", type=Path)
+    arguments = parser.parse_args()
+    names = arguments.names or list(SETTINGS)
+    streams = [int(part) for part in arguments.streams.split(",")]
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        servers = {name: start(name, arguments.model, Path(folder), stack) for name in names}
+        rows = measure(servers, streams, arguments.rounds, Path(folder))
+        starts = {name: facts(server) for name, server in servers.items()}
+    show(names, streams, rows)
+    document = {"model": str(arguments.model), "hardware": probe.probe(), "starts": starts, "rows": rows}
+    if arguments.out:
+        arguments.out.write_text(json.dumps(document, indent=1) + "\n")
+
+
+def start(name: str, model: Path, folder: Path, stack: ExitStack) -> VllmServer:
+    """A server with that setting, its compile cache kept with the studio's."""
+    configured = settings.load()
+    variant = Variant(name=name, source=str(model), kind="model", model_path=str(model), serving=Serving(prefix_caching=False))
+    server = VllmServer(
+        variant, python=engines.engine_python(configured, "serve"), log=folder / f"{name}.log",
+        cache_root=configured.cache / "vllm", held_tokens=4096, tuning=SETTINGS[name],
+    )  # fmt: skip
+    stack.enter_context(server)
+    server.first_answer()
+    print(f"{name}: {facts(server)}", flush=True)
+    return server
+
+
+def facts(server: VllmServer) -> dict[str, Any]:
+    return {"startup": server.startup.model_dump() if server.startup else None, "held_gb": round(server.held_bytes() / 1e9, 2)}
+
+
+def measure(servers: dict[str, VllmServer], streams: Sequence[int], rounds: int, folder: Path) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    for turn in range(-1, rounds):
+        order = list(servers) if turn % 2 else list(servers)[::-1]
+        for level in streams:
+            for name in order:
+                row = level_of(name, servers[name], level, folder / f"{turn}-{level}-{name}", 1000 * (turn + 2) + 100 * level)
+                rows += [{"round": turn, **row}] if turn >= 0 else []
+    return rows
+
+
+def level_of(name: str, server: VllmServer, streams: int, work: Path, first: int) -> dict[str, Any]:
+    """One level: median time a token (ms), tokens a second, and the server's processor seconds a token."""
+    prompts = work.with_suffix(".jsonl")
+    prompts.write_text("".join(json.dumps({"prompt": PROMPT.format(number=first + i)}) + "\n" for i in range(4 * streams)))
+    plan = LoadPlan(
+        url=server.url, model=server.served_name, load=Load("closed", streams), requests=2 * streams, warmup_requests=0,
+        max_tokens=ANSWER, prompts=str(prompts), temperature=0.0, ignore_eos=True,
+    )  # fmt: skip
+    before, began = used(server), time.monotonic()
+    records, _ = run_level(plan, work)
+    seconds, spent = time.monotonic() - began, used(server) - before
+    tokens = sum(record.output_tokens or 0 for record in records)
+    times = [(r.last_content - r.first_content) / (ANSWER - 1) * 1e3 for r in records if r.first_content and r.last_content]
+    return {
+        "setting": name, "streams": streams, "tpot_ms": statistics.median(times), "tokens_per_s": tokens / seconds,
+        "cpu_ms_per_token": 1e3 * spent / tokens,
+    }  # fmt: skip
+
+
+def used(server: VllmServer) -> float:
+    return processes.usage(server.pid).cpu_s
+
+
+def show(names: Sequence[str], streams: Sequence[int], rows: Sequence[dict[str, Any]]) -> None:
+    """A line a setting and level: medians, and the geometric mean of its ratios to the first setting, round by round."""
+    for level in streams:
+        first = [row["tpot_ms"] for row in rows if (row["setting"], row["streams"]) == (names[0], level)]
+        for name in names:
+            mine = [row for row in rows if (row["setting"], row["streams"]) == (name, level)]
+            times = [row["tpot_ms"] for row in mine]
+            logs = [math.log(time / base) for time, base in zip(times, first, strict=True)]
+            half = 2 * statistics.stdev(logs) / math.sqrt(len(logs)) if len(logs) > 1 else math.nan
+            ratio, cpu = statistics.mean(logs), statistics.median(row["cpu_ms_per_token"] for row in mine)
+            print(
+                f"{level:3} streams  {name:24} {statistics.median(times):7.1f} ms a token  {math.exp(ratio):5.2f} "
+                f"({math.exp(ratio - half):.2f} to {math.exp(ratio + half):.2f})  {cpu:7.1f} ms of processor a token"
+            )
+    known = speed.known(settings.load().cache)
+    if known:
+        print(f"The processor reads {known.speed.bandwidth / 1e9:.1f} GB/s, weights at {known.speed.weights / 1e9:.1f} GB/s.")
+
+
+if __name__ == "__main__":
+    main()
