@@ -220,6 +220,25 @@ def speed(
     return Speed((best.first, worst.last), (best.token, worst.token + worst.interrupted), (worst.rate, best.rate))
 
 
+def replicated(
+    model: ModelFacts, recipe: Recipe, device: Device, degree: int, load: ExpectedLoad, draft: ModelFacts | None = None,
+    acceptance: float | None = None, held: tuple[int, int] | None = None, replicas: int = 1,
+) -> Speed | None:  # fmt: skip
+    """`speed` of `replicas` that share the streams evenly: those with one more are the slowest, and all their tokens count."""
+    fewest, longer = divmod(load.concurrency, replicas)
+    shares = [(fewest + 1, longer), (fewest, replicas - longer)]
+    found = []
+    for streams, many in shares:
+        part = load.model_copy(update={"concurrency": streams}) if streams and many else None
+        made = speed(model, recipe, device, degree, part, draft, acceptance, held) if part else None
+        found += [(many, made)] if made else []
+    if not found:
+        return None
+    slowest, quickest = found[0][1], found[-1][1]
+    rates = [sum(many * made.output_tokens_per_s[end] for many, made in found) for end in (0, 1)]
+    return Speed((quickest.ttft[0], slowest.ttft[1]), (quickest.tpot[0], slowest.tpot[1]), (rates[0], rates[1]))
+
+
 class _Round(NamedTuple):
     """Seconds until the first and the last stream's first token, seconds a token, what the prompts of all other streams add to
     each token where they fall into its answer, and tokens/s."""

@@ -40,7 +40,7 @@ def test_a_model_without_weights_is_planned_and_its_import_is_one_click_away(hom
     said = studio.says(at)
     assert "no weights here" in said and "Import meta-llama/Meta-Llama-3-70B" in studio.links(at)
     assert at.button(key="build_optimize").disabled and "whetstone models import" in at.button(key="build_optimize").help
-    assert "39.8 GB (original 141 GB)" in said and "320 KiB" in said and "2 (at least 2)" in said
+    assert "39.8 GB (original 141 GB)" in said and "320 KiB" in said and "4 (at least 2)" in said
     for row in ("Time to first token", "Time per output token", "Output tokens/s", "USD per million output", "Longest context"):
         assert f"| {row} |" in said
     assert "36–73 ms" in said and "7.09 USD an hour" in said and "leviathan" in said.lower()
