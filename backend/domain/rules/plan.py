@@ -157,8 +157,9 @@ def _capability_notes(model: ModelFacts, recipe: Recipe, facts: Facts) -> list[s
     step, notes = recipe.step("quantize"), []
     if capability < (8, 0) and recipe.serving.dtype == "auto" and model.dtype == "bfloat16":
         notes.append("Served as float16: this GPU has no bfloat16.")
-    if isinstance(step, Quantize) and step.method == "fp8" and capability < KERNELS["fp8"].lowest:
-        notes.append("FP8 weights only: this GPU has no FP8 arithmetic.")
+    if _weights_only(step, facts):
+        has = f"{facts.where} has compute capability {capability[0]}.{capability[1]} and no FP8 arithmetic"
+        notes.append(f"FP8 weights only (Marlin): {has}, so it saves memory and traffic, not operations.")
     return notes
 
 
@@ -167,8 +168,15 @@ def _planned(step: Any, facts: Facts) -> PlannedStep:
     if facts.place == "managed":
         return found.model_copy(update={"engine": "sagemaker"})
     if facts.hardware == "cuda" and isinstance(step, Quantize) and step.method in KERNELS:
-        return found.model_copy(update={"kernel": KERNELS[step.method].title})
+        title = "weight-only FP8 (Marlin)" if _weights_only(step, facts) else KERNELS[step.method].title
+        return found.model_copy(update={"kernel": title})
     return found
+
+
+def _weights_only(step: Any, facts: Facts) -> bool:
+    """Whether the GPU takes the weights of a method that rounds inputs too, and leaves the inputs alone."""
+    kernel = KERNELS.get(step.method) if isinstance(step, Quantize) else None
+    return kernel is not None and facts.device is not None and not kernel.whole(facts.device.capability)
 
 
 def _mixed(step: PlannedStep, recipe: Recipe, facts: Facts) -> PlannedStep:

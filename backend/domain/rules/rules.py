@@ -261,6 +261,17 @@ def _instance(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reaso
         yield Reason(rule="sagemaker-instance", message=message, source=sagemaker_toolkit.SDK)
 
 
+def _neuron_family(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+    known = sagemaker_toolkit.NEURON_FAMILIES
+    if facts.hardware == "neuron" and model.model_type not in known:
+        yield Reason(
+            rule="neuron-family",
+            message=f"Neuron's libraries name no support for models of type {model.model_type}, so nothing says that "
+            f"{facts.where} can compile {model.id}: choose a GPU instance. They name {', '.join(sorted(known))}.",
+            source=sagemaker_toolkit.NEURON_SOURCE,
+        )
+
+
 def _published(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
     cells = model.published if isinstance(model, PublishedModel) else None
     if cells is None:
@@ -283,5 +294,5 @@ _OURS: tuple[Rule, ...] = (
 RULES: dict[str, tuple[Rule, ...]] = {
     "local": (*_OURS, _memory),
     "planned": (*_OURS, _memory),
-    "managed": (*_COMMON, _stacking, _instance, _published, _memory),
+    "managed": (*_COMMON, _stacking, _instance, _neuron_family, _published, _memory),
 }
