@@ -85,6 +85,14 @@ def choose_an_instance(visit: Visit) -> None:
     expect(visit.main.get_by_text(re.compile("on demand, as of 20"))).to_be_visible()
 
 
+def tab(visit: Visit, name: str) -> None:
+    """Of the evaluation; the address says which is open."""
+    visit.main.get_by_role("tab", name=name).click()
+    if name != "Speed":
+        visit.page.wait_for_url(re.compile(f"[?&]evaluate_view={name}"))
+    visit.drawn()
+
+
 def read_offline(browser: Browser, report: Path) -> list[str]:
     """The verdicts of the report on the disk, with the network off."""
     context = browser.new_context(offline=True)
@@ -118,7 +126,10 @@ def by_clicks(chromium: Browser, studio: Studio, sources: list[str], report: Pat
         read = verdicts(visit.main)
         assert len(read) == 2
         move_the_limit(visit)
+        tab(visit, "Price")
         choose_an_instance(visit)
+        tab(visit, "Speed")
+        visit.main.get_by_text("Full verdicts, with every latency").click()
         assert verdicts(visit.main) == read
         with visit.page.expect_download() as saving:
             visit.button("Report (HTML)").click()
