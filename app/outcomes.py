@@ -55,8 +55,8 @@ def figures(result: dict[str, Any]) -> list[tuple[str, str, str | None]]:
     if quality.get("kl_mean") is not None:
         low, high = quality.get("kl_ci95") or (None, None)
         found.append(("Mean KL divergence", figure(quality["kl_mean"]), f"95% {figure(low)} to {figure(high)}" if low else None))
-    if quality.get("greedy_match") is not None:
-        found.append(("Greedy match", f"{quality['greedy_match']:.1%}", "of held-out positions have the original's first choice"))
+    if quality.get("same_top") is not None:
+        found.append(("Same top token", f"{quality['same_top']:.1%}", "of held-out positions have the original's first choice"))
     if result.get("peak_rss_bytes"):
         found.append(("Peak memory", size(result["peak_rss_bytes"]), None))
     if result.get("seconds") is not None:

@@ -47,6 +47,11 @@ class Settings(BaseModel):
     def cache(self) -> Path:
         return self.home / "cache"
 
+    @property
+    def kept_scoring(self) -> Path:
+        """What originals came to on held-out text, for the next scoring."""
+        return self.cache / "scoring"
+
 
 def load() -> Settings:
     """Read the environment: WHETSTONE_HOME (default ~/.whetstone), DATABASE_URL, WHETSTONE_ENGINES, WHETSTONE_NO_DEMO."""

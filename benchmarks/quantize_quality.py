@@ -26,9 +26,9 @@ def window_kls(original: Path, candidate: Path, windows: int = WINDOWS) -> tuple
 
     The same windows for every engine, so that differences can be paired: those of the bundled held-out text first.
     """
-    rows = quality.window_rows(original, candidate, held_out(original, windows), Silent())
-    before, after, kl, _ = zip(*rows, strict=True)
-    return list(kl), math.exp(math.fsum(after) / len(after)), math.exp(math.fsum(before) / len(before))
+    found = quality.positions(original, candidate, held_out(original, windows), Silent())
+    before, after, kl, _ = found.mean(1).T.tolist()
+    return kl, math.exp(math.fsum(after) / len(after)), math.exp(math.fsum(before) / len(before))
 
 
 def held_out(model_dir: Path, windows: int) -> torch.Tensor:

@@ -156,6 +156,11 @@ def _more(url: dict[str, Any], way: str) -> dict[str, Any]:
             help="resident: all servers up, one loaded at a time. restart: one after another. auto: resident if they fit.",
         ),
     }  # fmt: skip
+    found["quality_text"] = middle.selectbox(
+        LABELS["quality_text"], evaluations.TEXTS, index=None, key="evaluate_text", placeholder="what suits the model",
+        accept_new_options=True, **url,
+        help="What perplexity and KL divergence are measured on: a bundled text, or the path of your own text or JSONL file.",
+    )  # fmt: skip
     found |= _warmup(right, url, way)
     if way in {STREAMS, RATE, SEARCH}:
         found["seconds"] = left.number_input(

@@ -27,8 +27,10 @@ SHOWN = 25
 
 
 def show(view: EvaluationView, shown: Sequence[str]) -> None:
-    """A run on the clock with every request, how latencies are spread, and the answers that changed most: it reads the records of
-    a level. `shown`: the variants on the charts."""
+    """Drawn only when asked for: it reads the records of a level. `shown`: the variants on the charts."""
+    if not st.toggle("Show single requests and answers", key=named("requests_shown"), bind="query-params"):
+        st.caption("A run on the clock with every request, how latencies are spread, and the answers that changed most.")
+        return
     try:
         asked = {load.words: load for load in requests.loads(view)}
         at = st.segmented_control(

@@ -144,7 +144,7 @@ class Outline:
         for name, tensor in self.source.read(wanted):
             path = wanted[name]
             loaded = tensor.to(device=device, dtype=torch.float32)
-            if not bool(loaded.isfinite().all()):
+            if not bool(loaded.sum().isfinite()) and not bool(loaded.isfinite().all()):  # a sum is a tenth of the work
                 raise WorkError(f"{name} holds values that are not finite: the model's weights are damaged.")
             turned = turn and path in linears
             state[path] = loaded.T.contiguous() if turned else loaded

@@ -14,6 +14,7 @@ from backend.cli.text.levels import levels_table
 from backend.cli.verbs.optimize import Json, queued
 from backend.domain.evaluation.document import Comparison, EvaluateOptions, Evaluation, Level, VariantResult
 from backend.domain.figures import share
+from backend.present.words import loss
 from backend.present.words.measured import agreed_shares
 from backend.present.words.verdicts import task_verdict, verdict
 from backend.service.evaluations import evaluations
@@ -82,15 +83,18 @@ def _level(result: VariantResult, level: Level) -> dict[str, Any]:
 
 
 def _quality(document: Evaluation) -> list[str]:
-    """The baseline agrees with itself, which is no figure."""
+    """The baseline's agreement is with itself, asked a second time: the noise in the others'."""
     rows = []
-    for number, result in enumerate(document.variants):
+    for result in document.variants:
         q = result.quality
-        shares = agreed_shares(q) if q and number else {}
+        shares = agreed_shares(q) if q else {}
         agreed = [share(*shares[name]) if name in shares else None for name in AGREED]
         answers = f"{q.answers} of {q.answers_asked}" if q and q.answers is not None else None
-        rows.append((result.name, q and q.perplexity, q and q.kl_mean, *agreed, answers, result.ready_seconds))
-    return [table(("variant", "perplexity", "mean KL", *AGREED, "answers", "ready s"), rows)]
+        top = q.same_top if q else None
+        scores = (q and q.perplexity, q and q.kl_mean, None if top is None else f"{top:.1%}")
+        rows.append((result.name, *scores, *agreed, answers, result.ready_seconds))
+    said = [f"{each.name}: {found}" for each in document.variants[1:] if (found := loss.words(each.quality))]
+    return [table(("variant", "perplexity", "mean KL", "same top", *AGREED, "answers", "ready s"), rows), *said]
 
 
 def _tasks(document: Evaluation) -> list[str]:

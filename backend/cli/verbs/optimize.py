@@ -16,6 +16,7 @@ from backend.cli.run import submit_and_finish
 from backend.cli.text.estimates import preview_text
 from backend.domain.planner.roofline import ExpectedLoad
 from backend.domain.recipe.recovery import gained
+from backend.present.words import loss
 from backend.service import Workspace
 from backend.service.jobs import supervisors
 from backend.service.jobs.jobs import JobView
@@ -104,9 +105,10 @@ def _text(model: str, document: dict[str, Any], unserved: str | None) -> str:
         lines.append(f"  {document['average_bits']:.2f} bits a weight of the quantized linears, scales counted")
     if quality.get("kl_mean") is not None:
         change = f"{quality['perplexity_before']:.2f} -> {quality['perplexity_after']:.2f}"
-        match = quality.get("greedy_match")
-        same = "" if match is None else f", the same most probable token at {match:.1%} of positions"
+        match = quality.get("same_top")
+        same = "" if match is None else f", the same top token at {match:.1%} of positions"
         lines.append(f"  perplexity {change}, mean KL divergence {quality['kl_mean']:.5f}{same}")
+        lines.append(f"  {loss.of_manifest(quality)}, scored on the held-out text `{quality.get('text')}`")
     if document["recovery"]:
         lines.append(f"  {gained(document['recovery']['quality'])}")
     way_on = f"It cannot be served here: {unserved}." if unserved else next_command("evaluate", model, document["artifact"])

@@ -63,6 +63,9 @@ class EvaluateOptions(RequestOptions, LevelOptions):
     """Of the sampling, of random arrivals and of built-in workloads."""
     quality: bool = True
     """Perplexity, KL divergence and greedy match beside the speed."""
+    quality_text: str | None = None
+    """What perplexity and KL divergence are measured on: code, prose, chat, "chat and prose", or a text, JSONL or Parquet file
+    that the model was neither trained nor calibrated on."""
     tasks: tuple[str, ...] = ()
     """Score lm-eval tasks from local files on what is served: a YAML file, a folder of them, or next-line; repeatable. Needs
     `whetstone engines install quality`."""
@@ -179,8 +182,20 @@ class Quality(Frozen):
     perplexity_original: float | None = None
     kl_mean: float | None = None
     kl_ci95: tuple[float, float] | None = None
+    kl_median: float | None = None
+    kl_p99: float | None = None
+    kl_p999: float | None = None
+    """Over positions of the held-out text; the mean's interval is over its windows."""
+    same_top: float | None = None
+    """Share of positions of the held-out text whose most probable token is the original's, the text itself as context."""
+    same_top_ci95: tuple[float, float] | None = None
+    text: str | None = None
+    """The held-out text that all of these are of: a bundled one's name, or a file's."""
     greedy_match: float | None = None
-    """Share of identical tokens in greedy answers of the served variants to the same prompts, up to the shorter one."""
+    """Share of identical tokens in greedy answers of the served variants to the same prompts, up to the shorter one. Of the
+    baseline: in its own answers when it is asked a second time, the noise that the others' figure has in it."""
+    greedy_self: float | None = None
+    """The baseline's own `greedy_match`, beside a variant's."""
     first_divergence_share: float | None = None
     """First divergences / generated tokens."""
     exact_match: float | None = None

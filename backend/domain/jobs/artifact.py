@@ -17,6 +17,12 @@ from backend.domain.frozen import Frozen
 from backend.domain.model.facts import ModelCard
 from backend.domain.recipe.recipe import Recipe
 
+SCORES = (
+    "perplexity", "perplexity_original", "kl_mean", "kl_ci95", "kl_median", "kl_p99", "kl_p999", "same_top", "same_top_ci95",
+)  # fmt: skip
+"""What a scoring gives, by the names of an evaluation's `Quality`; a manifest calls the first two `perplexity_after` and
+`perplexity_before`, and says besides `text`, `text_sha256`, `windows` and `tokens`."""
+
 
 class ArtifactFile(Frozen):
     path: str

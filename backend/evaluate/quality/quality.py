@@ -10,13 +10,17 @@ import math
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from backend.domain.errors import InvalidModel, InvalidWorkload, WorkError
+from backend.domain.evaluation.answers import mean_interval
 from backend.domain.jobs.progress import Progress
 from backend.domain.maths.intervals import mean_ci95
+from backend.evaluate.quality import kept
+from backend.evaluate.quality.divergence import Comparer, Position
 from backend.evaluate.quality.states import HERE, Model, Place, method, opened
 from backend.layered import source
 from backend.layered.passes import memory_errors
@@ -25,73 +29,78 @@ from backend.layered.products import fast_products
 if TYPE_CHECKING:
     import torch
 
-ROWS = (16, 128)
-"""Fewest and most positions whose distributions over the vocabulary are held in double precision at a time, and their numbers:"""
-NUMBERS = 1 << 23
-
-
+LOGITS = 1 << 22
+"""Numbers of the logits that are made at a time, some positions over the whole vocabulary: 16 MB a model."""
+ROWS = (16, 512)
+"""Fewest and most positions at a time, whatever the vocabulary: of fewer the head would be read from memory too often."""
+Document = str | tuple[str, str]
+"""A text, or a prompt and its answer."""
 MAX_LOSS = 700.0
 """Nats a token; e to this still is a number."""
 
 
-class Row(NamedTuple):
-    """The means over the positions of one window of text."""
-
-    before: float
-    """Negative log-likelihood under the original, nats a token."""
-    after: float
-    """Under the candidate."""
-    kl: float
-    """KL(original || candidate), nats a token."""
-    match: float
-    """Share of positions whose most probable token is the original's, the text itself as context."""
-
-
 def score(
-    original_dir: Path, candidate_dir: Path, text: str, *, length: int = 512, windows: int | None = None, progress: Progress,
-    place: Place = HERE,
+    original_dir: Path, candidate_dir: Path, text: str | Sequence[Document], *, length: int = 512, windows: int | None = None,
+    progress: Progress, place: Place = HERE,
 ) -> dict[str, Any]:  # fmt: skip
-    """Score the checkpoint in `candidate_dir` against the one in `original_dir` on held-out `text`.
+    """Score the checkpoint in `candidate_dir` against the one in `original_dir` on held-out `text`, one or several documents, a
+    prompt with its answer among them in the model's chat template.
 
-    The text is cut into windows of `length` tokens that do not overlap; `windows` of them, evenly spread, or all are used.
+    The text is cut into windows of `length` tokens that do not overlap, each begun as the tokenizer begins a text; `windows` of
+    them, evenly spread, or all are used.
     One decoder layer of one model is in memory at a time; `place` says where, and where hidden states lie.
-    Returns `perplexity`, `perplexity_original`, `kl_mean` (nats a token, KL(original || candidate) over the full vocabulary),
-    `kl_ci95` (paired t-interval over windows; None for one window), `greedy_match` (share of positions whose most probable
-    token is the original's), `scored`, `windows`, `tokens`.
+    Returns `perplexity`, `perplexity_original`; `kl_mean` (nats a token, KL(original || candidate) over the full vocabulary) with
+    `kl_ci95` (paired t-interval over windows; None for one window), `kl_median`, `kl_p99` and `kl_p999` over positions;
+    `same_top` (share of positions whose most probable token is the original's, the text itself as context) with `same_top_ci95`;
+    `scored`, `windows`, `tokens`.
     Raises InvalidWorkload (text too short), InvalidModel (other vocabulary), ModelDamaged (a checkpoint cannot be loaded),
     WorkError (weights or output not finite, memory ran out), DiskFull.
     """
     tokens = window_tokens(original_dir, text, length, windows)
-    rows = window_rows(original_dir, candidate_dir, tokens, progress, place)
-    return _summary(rows, tokens, "dequantized" if method(candidate_dir) is not None else "original")
+    found = positions(original_dir, candidate_dir, tokens, progress, place)
+    return _summary(found, tokens, "dequantized" if method(candidate_dir) is not None else "original")
 
 
-def window_tokens(model_dir: Path, text: str, length: int, count: int | None) -> torch.Tensor:
+def window_tokens(model_dir: Path, text: str | Sequence[Document], length: int, count: int | None) -> torch.Tensor:
     """Token ids [windows, length] of `count` windows of the text, evenly spread, or of all. Raises InvalidWorkload."""
     import torch
 
-    stream = tokenize(model_dir, [text])[0]
+    loaded = source.tokenizer(model_dir)
+    texts = (
+        [text] if isinstance(text, str) else [each if isinstance(each, str) else source.written(loaded, *each) for each in text]
+    )
+    begin = torch.tensor(source.begins_with(loaded), dtype=torch.long)
+    whole, length = length, length - len(begin)
+    stream = [token for each in texts for token in _ids(loaded, each)]
     available = len(stream) // length
     if available == 0:
         raise InvalidWorkload(
-            f"The held-out text is only {len(stream)} tokens, shorter than one window of {length}: give more text."
+            f"The held-out text is only {len(stream)} tokens, shorter than one window of {whole}: give more text."
         )
-    kept = min(count or available, available)
-    starts = [number * available // kept for number in range(kept)]
-    return torch.tensor(stream[: available * length]).view(available, length)[starts]
+    chosen = min(count or available, available)
+    starts = [number * available // chosen for number in range(chosen)]
+    found = torch.tensor(stream[: available * length]).view(available, length)[starts]
+    return torch.cat([begin.expand(chosen, -1), found], 1)
 
 
 def tokenize(model_dir: Path, texts: Sequence[str]) -> list[list[int]]:
     """Token ids of each text by the model's own tokenizer, without special tokens."""
-    tokenizer = source.tokenizer(model_dir)
-    return [list(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]) for text in texts]
+    loaded = source.tokenizer(model_dir)
+    return [_ids(loaded, text) for text in texts]
+
+
+def _ids(loaded: Any, text: str) -> list[int]:
+    return list(loaded(text, add_special_tokens=False, verbose=False)["input_ids"])
 
 
 @memory_errors()
-def window_rows(
+def positions(
     original_dir: Path, candidate_dir: Path, tokens: torch.Tensor, progress: Progress, place: Place = HERE
-) -> list[Row]:
-    """Of each window of `tokens` [windows, length]. Raises what `score` raises."""
+) -> torch.Tensor:
+    """Of each position of `tokens` [windows, length] what `divergence.Position` says [windows, length - 1, 4], double.
+
+    Raises what `score` raises.
+    """
     original = opened(original_dir, place, progress.warn)
     same = candidate_dir.resolve() == original_dir.resolve()
     candidate = original if same else opened(candidate_dir, place, progress.warn)
@@ -108,7 +117,9 @@ def window_rows(
         for number, model in enumerate(models):
             work = Path(folder) / str(number)
             work.mkdir()
-            left.append(model.run(tokens, work, lambda share, done=done: progress.advance(round(done + share, 2))))  # type: ignore[misc]
+            run = partial(model.run, tokens, work, lambda share, done=done: progress.advance(round(done + share, 2)))  # type: ignore[misc]
+            keeps = number == 0 and model.streams
+            left.append(kept.states(place.kept if keeps else None, original_dir, tokens, run))
             done += model.layers - 1
         heads = len(models)
         return _compared(models, left, tokens, lambda share: progress.advance(round(done + heads * share, 2)))
@@ -116,50 +127,45 @@ def window_rows(
 
 def _compared(
     models: Sequence[Model], left: Sequence[torch.Tensor], tokens: torch.Tensor, tick: Callable[[float], None]
-) -> list[Row]:
+) -> torch.Tensor:
     """The logits of the first model and of the last at the same positions, some at a time."""
     import torch
 
+    count = tokens.shape[1] - 1
+    found = torch.empty(len(tokens), count, len(Position._fields), dtype=torch.float64)
     with ExitStack() as held:
         head = held.enter_context(models[0].head())
         other = head if models[-1].shares_head(models[0]) else held.enter_context(models[-1].head())
-        found = []
-        rows = max(ROWS[0], min(ROWS[1], NUMBERS // models[0].vocabulary))
+        rows = max(ROWS[0], min(ROWS[1], LOGITS // models[0].vocabulary))
+        comparer = None
         for number, window in enumerate(tokens):
-            totals, count = torch.zeros(len(Row._fields), dtype=torch.float64), len(window) - 1
             for start in range(0, count, rows):
                 part = slice(start, min(start + rows, count))
                 reference = head(left[0], number, part)
                 logits = other(left[-1], number, part) if len(models) > 1 else reference
-                totals += _sums(reference, logits, window[1:][part].to(reference.device)).cpu()
+                comparer = comparer or Comparer(reference.shape[-1], reference.device)
+                found[number, part] = comparer.positions(reference, logits, window[1:][part].to(reference.device)).cpu()
                 tick((number + part.stop / count) / len(tokens))
-            found.append(Row(*(totals / count).tolist()))
     return found
 
 
-def _sums(reference: torch.Tensor, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Sums over positions of what a `Row` holds, in double precision [4]."""
-    import torch
-
-    log_p, log_q = reference.double().log_softmax(-1), logits.double().log_softmax(-1)
-    picked = targets[:, None]
-    kl = (log_p.exp() * (log_p - log_q)).sum()
-    same = (log_p.argmax(-1) == log_q.argmax(-1)).sum()
-    return torch.stack([-log_p.gather(1, picked).sum(), -log_q.gather(1, picked).sum(), kl, same])
-
-
-def _summary(rows: list[Row], tokens: torch.Tensor, scored: str) -> dict[str, Any]:
-    before, after, kl, match = (list(column) for column in zip(*rows, strict=True))
-    if not all(math.isfinite(value) for row in rows for value in row) or max(*before, *after) > MAX_LOSS:
+def _summary(found: torch.Tensor, tokens: torch.Tensor, scored: str) -> dict[str, Any]:
+    before, after, kl, same = found.mean(1).T.tolist()
+    if not bool(found.isfinite().all()) or max(*before, *after) > MAX_LOSS:
         raise WorkError("The model's output is not finite on the held-out text: the weights are damaged, make it again.")
+    median, p99, p999 = (float(found[..., 2].flatten().quantile(share)) for share in (0.5, 0.99, 0.999))
     return {
         "perplexity_original": math.exp(fmean(before)),
         "perplexity": math.exp(fmean(after)),
         "kl_mean": fmean(kl),
         "kl_ci95": mean_ci95(kl),
-        "greedy_match": fmean(match),
+        "kl_median": median,
+        "kl_p99": p99,
+        "kl_p999": p999,
+        "same_top": fmean(same),
+        "same_top_ci95": mean_interval(same),
         "scored": scored,
-        "windows": len(rows),
+        "windows": len(tokens),
         "tokens": tokens.numel(),
     }
 

@@ -28,19 +28,22 @@ Head = Callable[["torch.Tensor", int, slice], "torch.Tensor"]
 
 class Place(NamedTuple):
     """Where a model runs: `devices` as torch names them; hidden states of more than `spill_bytes` lie in files in `folder` (None:
-    where the system keeps temporary files)."""
+    where the system keeps temporary files). What an original came to is kept in `kept` for the next scoring (None: nowhere)."""
 
     devices: tuple[str, ...] = ("cpu",)
     folder: Path | None = None
     spill_bytes: int = SPILL_BYTES
+    kept: Path | None = None
 
 
 HERE = Place()
 
 
 class Model(Protocol):
-    """`layers` is how much there is to do, the output head counted as one; `vocabulary` the length of a row of logits."""
+    """`layers` is how much there is to do, the output head counted as one; `vocabulary` the length of a row of logits; `streams`
+    whether `run` computes something, else the head does all."""
 
+    streams: bool
     layers: int
     vocabulary: int
 
@@ -100,6 +103,8 @@ def _source(folder: Path) -> Source | None:
 class Streamed:
     """One layer at a time; the hidden states between two layers are in memory, or on disk where they are large."""
 
+    streams = True
+
     def __init__(self, source: Source, place: Place, warn: Callable[[str], None]) -> None:
         self.cache = reference.rounding_cache()
         self.outline = Outline(source, self.cache)
@@ -150,6 +155,7 @@ class Streamed:
 class Whole:
     """As transformers loads it, all in memory: for families without an outline and formats that only transformers reads."""
 
+    streams = False
     layers = 1
 
     def __init__(self, folder: Path) -> None:

@@ -23,6 +23,7 @@ from backend.present.tables.evaluation import (
     rows,
 )
 from backend.present.words import search
+from backend.present.words.loss import words
 from backend.present.words.measured import agreed_shares, scored
 from backend.present.words.verdicts import title, verdict
 
@@ -85,6 +86,12 @@ def _quality(result: VariantResult) -> Row:
         "Mean KL (nats a token)": quality.kl_mean,
         "KL, 95% from": low,
         "KL, 95% to": high,
+        "Median KL": quality.kl_median,
+        "KL, 99th percentile": quality.kl_p99,
+        "KL, 99.9th percentile": quality.kl_p999,
+        "Same top token": _share(quality.same_top, 1),
+        "Text": quality.text,
+        "In words": words(quality),
         "Answers compared": quality.answers,
         **{title: share(*shares[name]) if name in shares else None for title, name in AGREED.items()},
         "First divergences / tokens": _share(quality.first_divergence_share, 2),

@@ -76,12 +76,15 @@ def answers_agreement(quality: Quality, *, intervals: bool = True) -> str:
     if quality.answers == 0:
         return f"none of {quality.answers_asked} answers could be compared"
     of = "" if quality.answers is None else f" over {_compared(quality.answers, quality.answers_asked)}"
-    return ", ".join(f"{name} {share(*each, intervals=intervals)}" for name, each in agreed_shares(quality).items()) + of
+    said = [f"{name} {share(*each, intervals=intervals)}" for name, each in agreed_shares(quality).items()]
+    if quality.greedy_self is not None and said:
+        said[0] += f" (the original with itself {share(quality.greedy_self, None)})"
+    return ", ".join(said) + of
 
 
 def agreed_shares(quality: Quality) -> dict[str, tuple[float, tuple[float, float] | None]]:
     """(share, 95% interval) by name, those that were measured."""
-    known = {
+    known = {  # the greedy match first: `answers_agreement`
         "greedy match": (quality.greedy_match, quality.greedy_ci95),
         "exact match": (quality.exact_match, quality.exact_ci95),
         "token F1": (quality.token_f1, quality.token_f1_ci95),

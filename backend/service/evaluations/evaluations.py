@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from datetime import datetime
 from functools import lru_cache
@@ -10,7 +11,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from backend.domain.errors import GateFailed, InvalidOptions, NotFound
+from backend import files
+from backend.catalog.text import held_out
+from backend.domain.errors import GateFailed, InvalidOptions, InvalidWorkload, NotFound
 from backend.domain.evaluation.document import EvaluateOptions, Evaluation, Variant, read_evaluation
 from backend.domain.frozen import Frozen
 from backend.domain.jobs.jobs import EvaluateSpec
@@ -19,6 +22,7 @@ from backend.domain.limits.gates import Gate
 from backend.domain.limits.options import check as check_together
 from backend.domain.validation import first_flaw
 from backend.hardware import engines
+from backend.service import paths
 from backend.service.evaluations import tasks, workloads
 from backend.service.jobs import jobs
 from backend.service.jobs.jobs import JobView
@@ -27,6 +31,8 @@ from backend.service.workspace import Workspace
 from backend.store import history
 from backend.store.tables import EvaluationRow
 
+TEXTS = tuple(held_out.BUNDLED)
+"""Held-out texts that are bundled."""
 DOCUMENTS_KEPT = 16
 """As many as a comparison shows, and some. One of fifty variants at twenty levels takes about 50 MB."""
 
@@ -77,6 +83,7 @@ def of_variants(workspace: Workspace, resolved: list[Variant], chosen: EvaluateO
     workspace.check_writable()
     workloads.check(chosen, resolved)
     tasks.check(workspace, chosen, resolved)
+    held_out.check(_text(chosen))
     if any(variant.kind != "url" for variant in resolved):
         engines.engine_python(workspace.settings, "serve")
     return EvaluateSpec(variants=tuple(resolved), options=chosen)
@@ -108,8 +115,38 @@ def frozen(workspace: Workspace, spec: EvaluateSpec) -> EvaluateSpec:
     """With a copy of the workload by its hash, and of the tasks. Raises InvalidWorkload where its file is gone since."""
     kept = str(workloads.kept(workspace, spec.options, spec.variants))
     found = tasks.kept(workspace, tasks.check(workspace, spec.options, spec.variants))
-    changed = {"workload": kept, "columns": {}, "tasks": found}
+    changed: dict[str, Any] = {
+        "workload": kept,
+        "columns": {},
+        "tasks": found,
+        "quality_text": _kept_text(workspace, spec.options),
+    }
     return spec.model_copy(update={"options": spec.options.model_copy(update=changed)})
+
+
+def _text(chosen: EvaluateOptions) -> str | None:
+    """The held-out text as asked: a bundled one's name, or a path. Raises InvalidWorkload where there is no such file."""
+    named = chosen.quality_text
+    if named is None or named in held_out.BUNDLED:
+        return named
+    path = paths.file(named)
+    if path is None:
+        names = ", ".join(held_out.BUNDLED)
+        raise InvalidWorkload(f"There is no held-out text `{named[:120]}`: give a text or JSONL file, or one of {names}.")
+    return str(path)
+
+
+def _kept_text(workspace: Workspace, chosen: EvaluateOptions) -> str | None:
+    """A copy of the file by its hash: it may change before the job reads it."""
+    found = _text(chosen)
+    if found is None or found in held_out.BUNDLED:
+        return found
+    content = Path(found).read_bytes()
+    kept = workspace.settings.home / "texts" / hashlib.sha256(content).hexdigest()[:16] / Path(found).name
+    if not kept.is_file():
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        files.write(kept, content)
+    return str(kept)
 
 
 def _view(row: EvaluationRow) -> EvaluationView:
@@ -133,12 +170,6 @@ def listing(workspace: Workspace, *, baseline: str | None = None, limit: int = 1
     """Newest first; `baseline` keeps those measured against the variant of that name."""
     with workspace.store.read() as session:
         return [_view(row) for row in history.evaluations(session, baseline=baseline, limit=limit, offset=offset)]
-
-
-def count(workspace: Workspace) -> int:
-    """How many there are."""
-    with workspace.store.read() as session:
-        return history.evaluation_count(session)
 
 
 def report(workspace: Workspace, evaluation_id: str) -> bytes:

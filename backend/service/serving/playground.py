@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from backend import endpoint
+from backend.catalog.text import held_out
 from backend.domain.errors import EndpointUnreachable, RequestError
 from backend.endpoint import Address, models
 
@@ -66,13 +67,7 @@ def chats(folder: str | Path | None) -> bool | None:
     """Whether the tokenizer in that folder brings a chat template; None where there is no folder to look into."""
     if folder is None or not Path(folder).is_dir():
         return None
-    if any((Path(folder) / name).is_file() for name in ("chat_template.jinja", "chat_template.json")):
-        return True
-    try:
-        said = json.loads((Path(folder) / "tokenizer_config.json").read_bytes())
-    except (OSError, ValueError):
-        return False
-    return bool(isinstance(said, dict) and said.get("chat_template"))
+    return held_out.has_template(Path(folder))
 
 
 def stream(url: str, model: str, question: Question, timing: Timing) -> Iterator[str]:

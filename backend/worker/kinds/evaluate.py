@@ -15,7 +15,6 @@ from backend import settings as configuration
 from backend.channel import JobChannel
 from backend.domain.evaluation.comparison import compare
 from backend.domain.evaluation.document import SCHEMA, Evaluation, Quality, VariantResult
-from backend.domain.evaluation.soundness import SHARED
 from backend.domain.jobs.jobs import EvaluateSpec
 from backend.domain.needs.held import tokens as cache_tokens
 from backend.domain.workload.workload import parse
@@ -57,8 +56,9 @@ def run(spec: EvaluateSpec, channel: JobChannel, memory: PeakMemory) -> dict[str
 
 
 def _qualities(spec: EvaluateSpec, measurement: Measurement, progress: ChannelProgress, folder: Path) -> dict[int, Quality]:
-    scores = measure(spec.variants, progress, folder)
-    matches = compare_answers(spec.variants[0], measurement.answers)
+    kept, text = configuration.load().kept_scoring, spec.options.quality_text
+    scores = measure(spec.variants, progress, folder, kept=kept, text=text)
+    matches = compare_answers(spec.variants[0], measurement.answers, measurement.again)
     return {index: score.model_copy(update=matches.get(index, {})) for index, score in scores.items()}
 
 
@@ -105,7 +105,7 @@ def _warnings(measurement: Measurement, results: Sequence[VariantResult]) -> lis
     if looping:
         found.append(f"{looping} of {total} answers end in a loop, which flatters speculative decoding.")
     if not any(variant.kind == "url" for variant in variants):
-        found.append(SHARED)
+        found.append("Load generator and server share this machine's processors.")
     if disturbed := measurement.disturbed():
         found.append(disturbed)
     return found

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from backend import settings as configuration
 from backend.artifacts import folders
-from backend.catalog.text import calibration_text
+from backend.catalog.text import calibration_text, held_out
 from backend.channel import JobChannel
 from backend.domain.errors import QualityFloorMissed
 from backend.domain.evaluation.document import Speculation, Variant
-from backend.domain.jobs.artifact import Manifest
+from backend.domain.jobs.artifact import SCORES, Manifest
 from backend.domain.jobs.jobs import OptimizeSpec
 from backend.domain.jobs.progress import Progress
 from backend.domain.recipe import fallback, libraries
@@ -154,20 +154,20 @@ class Optimization:
         from backend.evaluate.quality.states import Place
         from backend.layered.passes import devices
 
-        text, windows = calibration_text.HELD_OUT.read_text(), quality_windows(self.spec.model.parameters)
-        original, place = Path(self.spec.model.path), Place(devices(), self.channel.work)
-        return quality.score(original, folder, text, windows=windows, progress=self.progress, place=place)
+        windows = quality_windows(self.spec.model.parameters)
+        settings = configuration.load()
+        original, place = Path(self.spec.model.path), Place(devices(), self.channel.work, kept=settings.kept_scoring)
+        text = held_out.read(None, original)
+        found = quality.score(original, folder, text.documents, windows=windows, progress=self.progress, place=place)
+        return {**found, "text": text.name, "text_sha256": text.sha256}
 
     def _score(self) -> dict[str, Any]:
         scored = self._scored(self.model)
-        self.facts["quality"] = {
-            "perplexity_before": scored["perplexity_original"],
-            "perplexity_after": scored["perplexity"],
-            "kl_mean": scored["kl_mean"],
-            "kl_ci95": scored["kl_ci95"],
-            "greedy_match": scored["greedy_match"],
-        }
-        found: dict[str, Any] = self.facts["quality"]
+        found: dict[str, Any] = {
+            "perplexity_before": scored["perplexity_original"], "perplexity_after": scored["perplexity"],
+            **{name: scored[name] for name in (*SCORES[2:], "text", "text_sha256", "windows", "tokens")},
+        }  # fmt: skip
+        self.facts["quality"] = found
         return found
 
     def _measure_quality(self) -> None:

@@ -19,7 +19,7 @@ from backend.evaluate.load_plans import Found
 from backend.hardware import energy
 from backend.worker.measuring import disturbance as neighbours
 from backend.worker.measuring import runs
-from backend.worker.measuring.quality import GREEDY_PROMPTS, Answers
+from backend.worker.measuring.quality import GREEDY_PROMPTS, GREEDY_STREAMS, Answers
 from backend.worker.measuring.records import Measured
 from backend.worker.measuring.runs import Run
 from backend.worker.measuring.servers import Endpoint, ServerPool
@@ -39,6 +39,8 @@ class Measurement:
         self.runs: dict[Key, list[Run]] = {}
         self.answers: dict[int, Answers] = {}
         """Variant -> its greedy answers."""
+        self.again: Answers | None = None
+        """The baseline's, asked a second time."""
         self.loads = spec.options.loads
         self.swept: dict[int, list[Found]] = {}
         self.lost: dict[int, str] = {}
@@ -82,6 +84,8 @@ class Measurement:
         self._warm(variant, endpoint)
         if self.spec.options.quality and variant not in self.answers:
             self.answers[variant] = self._answer(variant, endpoint)
+            if variant == 0:
+                self.again = self._answer(variant, endpoint)
         return endpoint
 
     def _sweep_all(self, pool: ServerPool) -> None:
@@ -188,9 +192,9 @@ class Measurement:
         )  # fmt: skip
 
     def _answer(self, variant: int, endpoint: Endpoint) -> Answers:
-        """Greedy answers one at a time, so that batching cannot tip a tie. None for a request that failed."""
+        """Greedy answers, None for a request that failed."""
         asked = min(GREEDY_PROMPTS, len(self.workload.prompts))
-        plan = self._plan(endpoint, Load("closed", 1), self._plain_prompts()).model_copy(
+        plan = self._plan(endpoint, Load("closed", GREEDY_STREAMS), self._plain_prompts()).model_copy(
             update={"requests": asked, "seconds": None, "temperature": 0.0, "warmup_requests": 1}
         )
         records, _ = self._load(endpoint, plan)

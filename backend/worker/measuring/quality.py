@@ -7,52 +7,88 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from backend.artifacts import folders
+from backend.catalog.text import held_out
+from backend.catalog.text.held_out import HeldOut
+from backend.domain.errors import ArtifactCorrupt
 from backend.domain.evaluation.answers import agreement, answered, pooled_interval
 from backend.domain.evaluation.document import Quality, Variant
+from backend.domain.jobs.artifact import SCORES
 from backend.domain.jobs.progress import Progress
-from backend.settings import ASSETS
 
-HELD_OUT = ASSETS / "text" / "held_out.txt"
 WINDOWS = 24
-GREEDY_PROMPTS = 12
-"""At the most; of a workload of fewer lines each is asked once, for a second time would say nothing new."""
-
-FIGURES = frozenset({"exact_match", "token_f1", "greedy_match", "first_divergence_share"})
+GREEDY_PROMPTS, GREEDY_STREAMS = 32, 4
+"""At the most; of a workload of fewer lines each is asked once, for a second time would say nothing new. So many, since an
+interval takes them; a few at a time, for how far batches tip a tie is measured with the baseline against itself."""
 Answers = Sequence[str | None]
 """By prompt. None where the request failed, which is not the same as an answer without words."""
+Scores = dict[str, Any]
+"""What `quality.score` gives, as the manifest of an artifact keeps it."""
 
 
-def measure(variants: Sequence[Variant], progress: Progress, folder: Path) -> dict[int, Quality]:
-    """Quality by variant index. A URL's weights cannot be scored: `scored` says unavailable. `folder` takes large hidden states.
+def measure(
+    variants: Sequence[Variant], progress: Progress, folder: Path, *, kept: Path | None = None, text: str | None = None
+) -> dict[int, Quality]:
+    """Quality by variant index, on the bundled text of that name or a file (None: what suits the original). A URL's weights
+    cannot be scored: `scored` says unavailable. `folder` takes large hidden states, `kept` those of originals from one scoring to
+    the next.
 
-    Speculative decoding and compilation keep the weights, so such a variant has its weights' score; what serving changed
-    shows in the greedy match.
+    What the manifest of an artifact holds of the same text is not scored again. Speculative decoding and compilation keep the
+    weights, so such a variant has its weights' score; what serving changed shows in the greedy match.
     """
-    unread = Quality(scored="unavailable", note="The weights behind a URL cannot be read.")
-    if all(variant.model_path is None or variant.original_path is None for variant in variants):
-        return dict.fromkeys(range(len(variants)), unread)  # before seconds go into loading what would score them
-    from backend.evaluate.quality import quality
-    from backend.evaluate.quality.states import Place
-    from backend.layered.passes import devices
-
-    known: dict[tuple[str, str], dict[str, Any]] = {}
-    found, place = {}, Place(devices(), folder)
-    text = HELD_OUT.read_text()
-    for index, variant in enumerate(variants):
-        if variant.model_path is None or variant.original_path is None:
-            found[index] = unread
-            continue
-        key = (_identity(variant.original_path), _identity(variant.model_path))
-        if key not in known:
-            paths = Path(variant.original_path), Path(variant.model_path)
-            known[key] = quality.score(*paths, text, windows=WINDOWS, progress=progress, place=place)
-        found[index] = _quality(known[key], same=key[0] == key[1])
+    found = {
+        index: Quality(scored="unavailable", note="The weights behind a URL cannot be read.") for index in range(len(variants))
+    }
+    scorer = _Scorer(progress, folder, kept)
+    # Those that are known first: what an artifact was scored against, its original came to.
+    for index, variant in sorted(enumerate(variants), key=lambda each: each[1].kind != "artifact"):
+        if variant.model_path is not None and variant.original_path is not None:
+            chosen = held_out.read(text, Path(variant.original_path))
+            found[index] = scorer.quality(variant.original_path, variant.model_path, chosen)
     return found
 
 
-def _quality(scored: dict[str, Any], *, same: bool) -> Quality:
-    fields = {name: scored[name] for name in ("perplexity", "perplexity_original", "kl_mean", "kl_ci95")}
-    return Quality(**fields, scored="original" if same else "dequantized")
+class _Scorer:
+    """Scores each pair of weights once."""
+
+    def __init__(self, progress: Progress, folder: Path, kept: Path | None) -> None:
+        self.progress, self.folder, self.kept = progress, folder, kept
+        self.known: dict[tuple[str, str, str], Scores] = {}
+
+    def quality(self, original: str, model: str, text: HeldOut) -> Quality:
+        first, second = _identity(original), _identity(model)
+        key = first, second, text.sha256
+        if key not in self.known:
+            self.known[key] = self._recorded(model, text) or self._scored(original, model, text)
+            self.known.setdefault((first, first, text.sha256), _with_itself(self.known[key]))
+        fields = {name: self.known[key].get(name) for name in SCORES}
+        return Quality(**fields, text=text.name, scored="original" if first == second else "dequantized")
+
+    def _recorded(self, model: str, text: HeldOut) -> Scores | None:
+        """What the job that made it measured, on the same text."""
+        try:
+            quality = folders.read_manifest(Path(model).parent).quality or {}
+        except ArtifactCorrupt:  # no artifact
+            return None
+        if quality.get("text_sha256") != text.sha256:
+            return None
+        return {**quality, "perplexity": quality["perplexity_after"], "perplexity_original": quality["perplexity_before"]}
+
+    def _scored(self, original: str, model: str, text: HeldOut) -> Scores:
+        from backend.evaluate.quality import quality
+        from backend.evaluate.quality.states import Place
+        from backend.layered.passes import devices
+
+        place = Place(devices(), self.folder, kept=self.kept)
+        paths = Path(original), Path(model)
+        return quality.score(*paths, text.documents, windows=WINDOWS, progress=self.progress, place=place)
+
+
+def _with_itself(scores: Scores) -> Scores:
+    """What the original of these scores comes to: nothing is lost."""
+    none = {"kl_mean": 0.0, "kl_ci95": (0.0, 0.0), "kl_median": 0.0, "kl_p99": 0.0, "kl_p999": 0.0, "same_top": 1.0}
+    before = scores["perplexity_original"]
+    return {**none, "same_top_ci95": None, "perplexity": before, "perplexity_original": before}
 
 
 def _identity(folder: str) -> str:
@@ -64,17 +100,19 @@ def _identity(folder: str) -> str:
     return "|".join(parts)
 
 
-def compare_answers(baseline: Variant, answers: dict[int, Answers]) -> dict[int, dict[str, Any]]:
+def compare_answers(baseline: Variant, answers: dict[int, Answers], again: Answers | None) -> dict[int, dict[str, Any]]:
     """The agreement figures of `Quality` by variant index; those over tokens only where the baseline's tokenizer is at hand.
 
-    Without a pair that both answered there are no figures, only that none of so many were compared. The baseline agrees with
-    itself: a figure for gates and charts, but nothing was compared, so it has neither a number of answers nor intervals.
+    Without a pair that both answered there are no figures, only that none of so many were compared. The baseline's own are of
+    what it answered when it was asked `again`: no variant can be expected to agree more.
     """
     if 0 not in answers:
         return {}
     tokenizer = Path(baseline.model_path) if baseline.model_path else None
-    found = {index: _against(answers[0], texts, tokenizer) for index, texts in answers.items()}
-    return found | {0: {name: value for name, value in found[0].items() if name in FIGURES}}
+    others = {index: texts for index, texts in answers.items() if index} | ({} if again is None else {0: again})
+    found = {index: _against(answers[0], texts, tokenizer) for index, texts in others.items()}
+    itself = found.get(0, {}).get("greedy_match")
+    return {index: {**each, "greedy_self": itself} if index else each for index, each in found.items()}
 
 
 def _against(baseline: Answers, texts: Answers, tokenizer: Path | None) -> dict[str, Any]:

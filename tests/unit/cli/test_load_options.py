@@ -20,6 +20,7 @@ NOT_DEFAULT: dict[str, Any] = {
     "sweep_to": 64.0, "workload": "chat", "columns": {"prompt": "question"}, "requests": 7, "seconds": 3.5, "repeats": 2,
     "max_tokens": 9, "temperature": 0.25, "endpoint": "chat", "stream": False, "connections": 3, "warmup_requests": 1,
     "warmup_seconds": 0.5, "timeout_s": 1.5, "seed": 6, "quality": False, "tasks": ("next-line", "b c"), "task_limit": 2,
+    "quality_text": "prose",
     "price_per_hour": 1.25, "discount": 0.1, "input_output_ratio": 4.0, "bearer_env": "KEY", "interleave": "restart",
 }  # fmt: skip
 LOADS: tuple[dict[str, Any], ...] = (

@@ -48,7 +48,7 @@ def test_the_original_against_itself_has_a_divergence_of_exactly_zero(models: tu
     result = score(models[0], models[0], TEXT, length=32, progress=Silent())
     assert result["kl_mean"] == 0
     assert result["kl_ci95"] == (0, 0)
-    assert result["greedy_match"] == 1
+    assert result["same_top"] == 1
     assert result["perplexity"] == result["perplexity_original"]
     assert result["scored"] == "original"
 
@@ -63,7 +63,7 @@ def test_divergence_and_perplexity_are_what_arithmetic_by_hand_gives(models: tup
     assert (result["windows"], result["tokens"]) == (1, length)
     ids = tokenize(models[0], [TEXT])[0][:length]
     first, second = (logits(folder, ids)[:-1].argmax(-1) for folder in models)
-    assert result["greedy_match"] == pytest.approx(float((first == second).float().mean())) and 0 < result["greedy_match"] < 1
+    assert result["same_top"] == pytest.approx(float((first == second).float().mean())) and 0 < result["same_top"] < 1
 
 
 def test_the_mean_is_over_windows_and_lies_in_its_interval(models: tuple[Path, Path]) -> None:

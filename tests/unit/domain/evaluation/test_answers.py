@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from backend.domain.evaluation.answers import agreement, answered, exact, mean_interval, pooled_interval, token_f1
 from backend.domain.evaluation.document import Quality, Variant
 from backend.domain.maths.intervals import wilson
+from backend.present.words.measured import answers_agreement
 from backend.settings import ASSETS
 from backend.worker.measuring.quality import compare_answers
 
@@ -85,25 +86,32 @@ SERVED = Variant(name="a", source="http://a", kind="url", url="http://a")
 
 
 def test_only_what_both_answered_is_compared_and_counted() -> None:
-    found = compare_answers(SERVED, {0: ["a b", None, "c", "d"], 1: ["a b", "x", None, "e"], 2: [None] * 4})
+    said = {0: ["a b", None, "c", "d"], 1: ["a b", "x", None, "e"], 2: [None] * 4}
+    found = compare_answers(SERVED, said, ["a b", "z", "c", "other"])
     assert found[1] == {
-        "answers": 2, "answers_asked": 4, "exact_match": 0.5, "token_f1": 0.5,
+        "answers": 2, "answers_asked": 4, "greedy_self": None, "exact_match": 0.5, "token_f1": 0.5,
         "exact_ci95": wilson(1, 2), "token_f1_ci95": (0.0, 1.0),
     }  # fmt: skip
-    assert found[2] == {"answers": 0, "answers_asked": 4}, "failures on either side are no agreement"
-    assert found[0] == {"exact_match": 1.0, "token_f1": 1.0}, "the baseline was compared with nothing"
+    assert found[2] == {"answers": 0, "answers_asked": 4, "greedy_self": None}, "failures on either side are no agreement"
+    assert (found[0]["answers"], found[0]["exact_match"]) == (3, 2 / 3), "the baseline against its own second answers"
     assert all(Quality().model_copy(update=each).model_dump() for each in found.values())
 
 
 def test_tokens_are_compared_where_the_baseline_has_a_tokenizer() -> None:
     """Each answer is one draw, so of two, one of which parts at its first token, little is known."""
     model = SERVED.model_copy(update={"kind": "model", "url": None, "model_path": str(ASSETS / "starter" / "target")})
-    found = compare_answers(model, {0: ["def add", "x", "a"], 1: ["def add", "y", None]})
+    found = compare_answers(model, {0: ["def add", "x", "a"], 1: ["def add", "y", None]}, ["def add", "x", "b"])
     share, (low, high) = found[1]["greedy_match"], found[1]["greedy_ci95"]
     assert 0 < share < 1 and 0 < low < share < high < 1 and high - low > 0.5
-    assert found[0]["greedy_match"] == 1 and "greedy_ci95" not in found[0]
+    itself = found[0]["greedy_match"]
+    assert 0 < itself < 1 and found[0]["greedy_ci95"][0] < itself, "it is no better than what it gives twice"
+    assert found[1]["greedy_self"] == itself and "greedy_self" not in found[0]
+    words = answers_agreement(Quality(**found[1]))
+    assert f"(the original with itself {itself:.1%})" in words
 
 
 def test_a_baseline_that_answers_nothing_gives_no_figures() -> None:
-    assert compare_answers(SERVED, {0: [None, None], 1: ["a", "b"]}) == {0: {}, 1: {"answers": 0, "answers_asked": 2}}
-    assert compare_answers(SERVED, {1: ["a"]}) == {}
+    none = {"answers": 0, "answers_asked": 2}
+    silent = compare_answers(SERVED, {0: [None, None], 1: ["a", "b"]}, [None, None])
+    assert silent == {0: none, 1: {**none, "greedy_self": None}}
+    assert compare_answers(SERVED, {1: ["a"]}, None) == {}

@@ -1,0 +1,43 @@
+"""What a loss of quality is called, and from where on it is a ruin."""
+
+from __future__ import annotations
+
+import pytest
+
+from backend.domain.evaluation.document import Quality
+from backend.domain.limits.loss import below_floor, grade, nats
+from backend.present.words.loss import changes, of_manifest, words
+
+RUINED = {"perplexity_before": 7.6, "perplexity_after": 39.0, "kl_mean": 1.66, "same_top": 0.42}
+
+
+def test_the_larger_of_divergence_and_lost_likelihood_counts() -> None:
+    assert nats(0.1, 10.0, 10.0) == 0.1
+    assert nats(0.1, 10.0, 20.0) == pytest.approx(0.693, abs=1e-3)
+    assert nats(None, None, 3.0) is None
+
+
+@pytest.mark.parametrize(
+    ("kl", "name"), [(0.0, "none"), (0.0014, "hardly"), (0.026, "hardly"), (0.084, "small"), (0.284, "clear"), (1.66, "ruined")]
+)
+def test_a_loss_has_a_grade(kl: float, name: str) -> None:
+    assert grade(kl) == name
+
+
+def test_quality_gets_a_word_beside_its_figure() -> None:
+    w8a8 = Quality(perplexity=7.79, perplexity_original=7.58, kl_mean=0.026, same_top=0.93)
+    assert words(w8a8) == "answers change in 1 of 14 places; loss hardly measurable"
+    assert words(Quality(scored="original", perplexity=7.58)) == "the original's weights"
+    assert words(Quality(scored="unavailable")) is None and words(None) is None
+    assert (changes(1.0), changes(0.42)) == ("answers change nowhere", "answers change in 58% of places")
+    assert of_manifest(RUINED) == "answers change in 58% of places; ruined: its answers are no longer the original's"
+
+
+def test_a_ruined_artifact_is_below_the_floor_and_says_so() -> None:
+    assert below_floor(RUINED, 0.4) == (
+        "The result is ruined: perplexity goes from 7.6 to 39.0, mean KL divergence is 1.66 nats a token, and the quality floor "
+        "is 0.4. Use more bits, less sparsity or `recover`."
+    )
+    assert below_floor(RUINED, 0) is None, "0 is no floor"
+    assert below_floor({**RUINED, "perplexity_after": 8.0, "kl_mean": 0.3}, 0.4) is None
+    assert below_floor({}, 0.4) is None, "what keeps the weights has no scores"

@@ -1,0 +1,115 @@
+"""The scores of an evaluation: on which text, begun as the model expects it, and not computed where the artifact has them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backend.artifacts import folders
+from backend.catalog.cards.card import read_card
+from backend.catalog.text import held_out
+from backend.domain.errors import InvalidWorkload
+from backend.domain.evaluation.document import Variant
+from backend.domain.jobs.artifact import Manifest
+from backend.domain.jobs.progress import Silent
+from backend.domain.recipe.recipe import Recipe
+from backend.evaluate.quality.quality import window_tokens
+from backend.layered import source
+from backend.worker.measuring import quality
+from tests.tiny import TEXT, tiny_llama
+
+SHAPE: dict[str, Any] = {"hidden": 32, "heads": 2, "kv_heads": 1, "intermediate": 64}
+TEMPLATE = "{% for message in messages %}<{{ message.role }}>{{ message.content }}\n{% endfor %}"
+
+
+class Phases(Silent):
+    def __init__(self) -> None:
+        self.seen = list[str]()
+
+    def phase(self, name: str, message: str, **_: Any) -> None:
+        self.seen.append(name)
+
+
+def variant(model: Path, original: Path) -> Variant:
+    kind: Any = "model" if model == original else "artifact"
+    return Variant(name=kind, source=kind, kind=kind, model_path=str(model), original_path=str(original))
+
+
+def test_what_the_manifest_says_is_not_scored_again(tmp_path: Path) -> None:
+    original = tiny_llama(tmp_path / "original", **SHAPE)
+    made = tiny_llama(tmp_path / "a" / "model", seed=1, **SHAPE)
+    text = held_out.read("code", original)
+    scores = {
+        "perplexity_before": 40.0, "perplexity_after": 41.0, "kl_mean": 0.02, "kl_ci95": (0.01, 0.03), "kl_median": 0.01,
+        "kl_p99": 0.1, "kl_p999": 0.2, "same_top": 0.95, "same_top_ci95": (0.94, 0.96), "text": "code",
+        "text_sha256": text.sha256,
+    }  # fmt: skip
+    recipe = Recipe(name="made", steps=())
+    manifest = Manifest(
+        job="j-1", parent=read_card(original), recipe=recipe, recipe_hash=recipe.hash, files=[], bytes_before=1, bytes_after=1,
+        quality=scores,
+    )  # fmt: skip
+    folders.write_manifest(made.parent, manifest)
+    progress = Phases()
+    found = quality.measure([variant(original, original), variant(made, original)], progress, tmp_path)
+    assert progress.seen == [], "neither of the two is computed"
+    assert (found[1].perplexity, found[1].kl_p999, found[1].same_top, found[1].text) == (41.0, 0.2, 0.95, "code")
+    assert (found[0].perplexity, found[0].kl_mean, found[0].scored) == (40.0, 0.0, "original")
+    mine = tmp_path / "mine.txt"
+    mine.write_text(TEXT * 40)
+    other = quality.measure([variant(original, original), variant(made, original)], progress, tmp_path, text=str(mine))
+    assert progress.seen and other[1].text == "mine.txt" and other[1].perplexity != 41.0
+
+
+def test_a_chat_model_is_scored_on_chat_in_its_template_and_on_prose(tmp_path: Path) -> None:
+    model = tiny_llama(tmp_path / "model", **SHAPE)
+    assert held_out.read(None, model).name == "code"
+    (model / "chat_template.jinja").write_text(TEMPLATE)
+    found = held_out.read(None, model)
+    assert found.name == "chat and prose" and found.sha256 != held_out.read("code", model).sha256
+    written = source.written(source.tokenizer(model), "How?", "So.")
+    assert written == "<user>How?\n<assistant>So.\n"
+    asked = found.documents[0]
+    assert isinstance(asked, held_out.Answered)
+    tokens = window_tokens(model, [asked], 16, None).flatten().tolist()
+    assert source.tokenizer(model).decode(tokens).startswith(f"<user>{asked.prompt[:40]}")
+
+
+def test_every_window_begins_as_the_tokenizer_begins_a_text(tmp_path: Path) -> None:
+    """Gemma's and Llama 3's put a token first, without which what they say is poor."""
+    model = tiny_llama(tmp_path / "model", **SHAPE)
+    plain = window_tokens(model, TEXT, 16, None)
+    path = model / "tokenizer.json"
+    document = json.loads(path.read_bytes())
+    document["post_processor"] = {
+        "type": "TemplateProcessing",
+        "single": [{"SpecialToken": {"id": "<|endoftext|>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+        "special_tokens": {"<|endoftext|>": {"id": "<|endoftext|>", "ids": [0], "tokens": ["<|endoftext|>"]}},
+    }  # fmt: skip
+    path.write_text(json.dumps(document))
+    settings = json.loads((model / "tokenizer_config.json").read_text())
+    (model / "tokenizer_config.json").write_text(json.dumps({**settings, "bos_token": "<|endoftext|>"}))
+    found = window_tokens(model, TEXT, 16, None)
+    assert found.shape[1] == 16 and found[:, 0].tolist() == [0] * len(found)
+    assert found[0, 1:].tolist() == plain[0, :15].tolist()
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [('{"prompt": "a"}\n{"prompt": " ", "answer": 3}', "Line 2 of mine.jsonl is empty"), ("[]", "not an object")],
+)
+def test_a_held_out_file_that_will_not_do_is_refused(tmp_path: Path, content: str, why: str) -> None:
+    path = tmp_path / "mine.jsonl"
+    path.write_text(content)
+    with pytest.raises(InvalidWorkload, match=why):
+        held_out.check(str(path))
+    held_out.check("prose")
+
+
+def test_no_bundled_text_stands_in_what_calibrates() -> None:
+    assert {name for named in held_out.BUNDLED.values() for name in named} <= {path.name for path in held_out.FOLDER.iterdir()}
+    assert all("calibration" not in name for named in held_out.BUNDLED.values() for name in named)
