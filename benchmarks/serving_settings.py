@@ -48,9 +48,7 @@ SETTINGS = {
 }
 ANSWER = 64
 """Tokens, however the answer would end."""
-PROMPT = (
-    "Write line {number} of a long list of small facts about the city of Ravenna, one short sentence each, no repeats."
-)
+PROMPT = "Write line {number} of a long list of small facts about the city of Ravenna, one short sentence each, no repeats."
 
 
 def main() -> None:

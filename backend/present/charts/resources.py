@@ -1,14 +1,21 @@
-"""What a job's processes used over time, as a chart: memory above, processor below. Pure data for plotly."""
+"""What a machine's time and memory went into: a job's processes over time, each start of a server. Pure data for plotly."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+from backend.domain.evaluation.document import Evaluation
+from backend.domain.evaluation.startup import KINDS, PHASES, Startup
 from backend.domain.figures import figure
-from backend.present.charts.theme import COLOURS, Figure, Theme, empty, layout, style
+from backend.present.charts.parts import legend_name, provenance
+from backend.present.charts.theme import COLOURS, Figure, Theme, empty, layout, style, text
 
 TITLE = "Memory and processor of this job"
+READY = "Time to ready"
+PATTERNS = ("", "/", ".", "x", "-", "|")
+BAR = 26
+"""Pixels."""
 MEASURED = "resident memory and processor time of the worker and all it started, read from /proc"
 
 
@@ -54,3 +61,46 @@ def _trace(
         "line": {"color": look.colour, "width": 2},
         "marker": {"color": look.colour, "symbol": look.symbol, "size": 8},
     }
+
+
+def startups(evaluation: Evaluation, theme: Theme = "light") -> Figure:
+    """One bar a variant and kind of start (compiled, loaded, eager), its fastest, cut into phases. Seconds."""
+    found = fastest_starts(evaluation)
+    if not found:
+        return empty(READY, "No server was started here.", theme)
+    names = [label for label, _ in found]
+    traces = [
+        {
+            "type": "bar", "orientation": "h", "name": phase, "y": names, "x": [getattr(start, field) or 0 for _, start in found],
+            "hovertext": [_start_hover(label, start, evaluation) for label, start in found], "hoverinfo": "text",
+            "marker": {"color": style(number + 1, theme).colour, "pattern": {"shape": PATTERNS[number], "solidity": 0.2}},
+        }
+        for number, (field, phase) in enumerate(PHASES.items())
+    ]  # fmt: skip
+    y = {"type": "category", "autorange": "reversed", "categoryorder": "array", "categoryarray": names}
+    drawn = layout(READY, {"label": "Seconds", "rangemode": "tozero"}, y, theme, provenance=provenance(evaluation))
+    height = 170 + BAR * len(found)
+    legend = {**drawn["legend"], "y": -70 / height, "traceorder": "normal"}
+    return {"data": traces, "layout": {**drawn, "barmode": "stack", "bargap": 0.3, "height": height, "legend": legend}}
+
+
+def fastest_starts(evaluation: Evaluation) -> list[tuple[str, Startup]]:
+    """(`AWQ, compile cache loaded`, start): the fastest start of each kind, variant by variant."""
+    found = []
+    for result in evaluation.variants:
+        starts = sorted(result.starts, key=lambda start: -start.ready_s)
+        found += [(f"{legend_name(result.name)}, {KINDS[kind]}", start) for kind, start in {s.kind: s for s in starts}.items()]
+    return found
+
+
+def _start_hover(label: str, start: Startup, evaluation: Evaluation) -> str:
+    spent = [(name, getattr(start, field)) for field, name in PHASES.items()]
+    parts = "<br>".join(f"{name}: {figure(value)} s" for name, value in spent if value is not None)
+    again = f"<br>{text(start.compiled_again)}" if start.compiled_again else ""
+    return f"<b>{label}</b>: ready after {figure(start.ready_s)} s<br>{parts}{again}<br>{provenance(evaluation)}"
+
+
+def startups_alt(evaluation: Evaluation) -> str:
+    """The chart in words."""
+    said = [f"{label} {figure(start.ready_s)} s" for label, start in fastest_starts(evaluation)]
+    return f"{READY}: {'; '.join(said) or 'no server was started here'}."

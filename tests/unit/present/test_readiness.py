@@ -1,8 +1,11 @@
-"""Time to ready in words: each kind of start by its fastest."""
+"""Time to ready in words and as bars: each kind of start by its fastest."""
 
 from __future__ import annotations
 
+import plotly.graph_objects
+
 from backend.domain.evaluation.startup import Startup
+from backend.present.charts import resources
 from backend.present.words.measured import readiness
 from tests import simulated
 
@@ -21,3 +24,18 @@ def test_the_fastest_start_of_each_kind_stands_with_its_phases() -> None:
 
 def test_without_phases_the_whole_stands_alone() -> None:
     assert readiness(simulated.result("m", [])) == "24.0 s"
+
+
+def test_each_kind_of_start_is_a_bar_of_its_phases() -> None:
+    made = simulated.evaluation()
+    first, *others = made.variants
+    found = made.model_copy(update={"variants": [first.model_copy(update={"starts": [COLD, CACHED]}), *others]})
+    figure = resources.startups(found)
+    plotly.graph_objects.Figure(figure)
+    assert [sum(trace["x"][bar] for trace in figure["data"]) for bar in (0, 1)] == [44.5, 17.5]
+    assert figure["data"][0]["y"] == [f"{first.name}, compiled at start", f"{first.name}, compile cache loaded"]
+    assert resources.startups_alt(found).startswith(f"Time to ready: {first.name}, compiled at start 44.0 s; ")
+
+
+def test_nothing_started_here_is_said() -> None:
+    assert resources.startups(simulated.evaluation())["layout"]["annotations"][0]["text"] == "No server was started here."
