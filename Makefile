@@ -5,9 +5,11 @@ SHELL := /bin/bash
 .PHONY: help run setup serve check test lint screenshots campaign test-gpu clean
 
 BIN := .venv/bin
-# Two tests at a time, each on one thread, but what measures time or serves a model has the machine to itself.
-BESIDE := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
-ALONE := vllm or alone
+# Tests run beside each other, each on one thread, but what measures time has the machine to itself. Three processes on two
+# cores, since much of a test with servers is waiting; which tests share one process says tests/sharing.py.
+BESIDE := OMP_NUM_THREADS=1 $(BIN)/pytest -n 3 --dist loadgroup --no-loadscope-reorder
+# Processes that start by the hundred read compiled modules, whatever the shell that runs make says.
+export PYTHONDONTWRITEBYTECODE :=
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s $$'\t'
@@ -23,17 +25,16 @@ serve: setup ## Install the environment that serves models, from its lock
 	@$(BIN)/python .ci/serve.py
 
 check: lint ## Lint, types and the unit tests that start no process: the inner loop
-	$(BESIDE) -q -m "not process and not campaign and not gpu" tests/unit
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -q -m "not process and not campaign and not gpu" tests/unit
 
 test: ## Set up what the tests need and run all but the long ones
 	@.ci/system
 	@.ci/setup test
-	@$(BIN)/python .ci/serve.py
 	@.ci/browser
-	@$(MAKE) --no-print-directory lint
+	@$(MAKE) --no-print-directory -j 2 lint serve
 	@rm -rf build/screenshots
-	$(BESIDE) -m "not ($(ALONE)) and not campaign and not gpu"
-	$(BIN)/pytest -m "($(ALONE)) and not campaign and not gpu"
+	$(BESIDE) -m "not alone and not campaign and not gpu"
+	$(BIN)/pytest -m "alone and not campaign and not gpu"
 
 lint: ## Style, format and types
 	@.ci/setup test
@@ -54,8 +55,8 @@ campaign: ## The long tests: kills, families, A/A, and every property with all i
 	@.ci/system
 	@.ci/setup test
 	@$(BIN)/python .ci/serve.py serve compress quality
-	$(BESIDE) -m "(campaign or hypothesis) and not ($(ALONE)) and not gpu" --hypothesis-profile full --timeout 3600
-	$(BIN)/pytest -m "campaign and ($(ALONE)) and not gpu" --timeout 3600
+	$(BESIDE) -m "(campaign or hypothesis) and not alone and not gpu" --hypothesis-profile full --timeout 3600
+	$(BIN)/pytest -m "campaign and alone and not gpu" --timeout 3600
 
 test-gpu: ## The tests that need an NVIDIA GPU
 	@.ci/system

@@ -1,11 +1,13 @@
 """Installs engine environments, or finds that they are installed: what `make run` and `make test` call before they start.
 
-serve.py [NAME...]      serve, where none is named
+serve.py [NAME...]      serve, where none is named; several beside each other
 """
 
 from __future__ import annotations
 
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 from backend import settings
 from backend.domain.errors import WhetstoneError
@@ -23,17 +25,22 @@ class Spoken(Silent):
         print(message, flush=True)
 
 
+def install(name: str, engines: Path) -> int:
+    """The exit code; why it is not 0 stands on standard error."""
+    if not (engines / name / environments.MARKER).exists():
+        print(f"The {name} environment is installed once; that takes some minutes.", flush=True)
+    try:
+        environments.install(name, engines, Spoken())
+    except WhetstoneError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
 def main(names: list[str]) -> int:
     engines = settings.load().engines
-    for name in names or ["serve"]:
-        if not (engines / name / environments.MARKER).exists():
-            print(f"The {name} environment is installed once; that takes some minutes.", flush=True)
-        try:
-            environments.install(name, engines, Spoken())
-        except WhetstoneError as error:
-            print(error, file=sys.stderr)
-            return error.exit_code
-    return 0
+    with ThreadPoolExecutor() as pool:
+        return max(pool.map(lambda name: install(name, engines), names or ["serve"]))
 
 
 if __name__ == "__main__":

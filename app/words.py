@@ -38,6 +38,12 @@ def message(words: object) -> str:
     return "".join(_code(part) if index % 2 else _part(part) for index, part in enumerate(_CODE.split(text)))
 
 
+def strong(words: str) -> str:
+    """A sentence of ours, what stands in backticks strong and no code: on a coloured box code could not be read."""
+    parts = _CODE.split(" ".join(words.split()))
+    return "".join(f"**{plain(part)}**" if index % 2 else _part(part) for index, part in enumerate(parts))
+
+
 def _part(words: str) -> str:
     """`plain` within a line: the spaces at both ends are kept."""
     left, right = words[: len(words) - len(words.lstrip())], words[len(words.rstrip()) :]

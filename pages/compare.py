@@ -6,7 +6,7 @@ from app import charts, navigation
 from app.compare import address, form, side_by_side
 from app.compare import presets as compare_presets
 from app.compare import slo as compare_slo
-from app.results import evaluation, imported, shown_variants
+from app.results import conditions, evaluation, imported, shown_variants, tables, verdict
 from app.session import workspace
 from app.words import plain
 from backend.domain.evaluation import select
@@ -66,7 +66,9 @@ if rows:
 else:
     st.caption("Everything recorded about the conditions is the same.")
 st.subheader("Figures")
-st.dataframe(side_by_side.table(whole, only=only), hide_index=True, alt="Every metric, one row a variant and concurrency")
+st.dataframe(
+    tables.readable(side_by_side.table(whole, only=only)), hide_index=True, alt="Every metric, one row a variant and concurrency"
+)
 if len(views) > 1:
     st.caption("Evaluations were measured apart, so nothing is tested between them: a verdict holds within one.")
 
@@ -75,8 +77,8 @@ imported.show(opened, whole)
 st.subheader("Verdicts")
 for view, (wanted, document) in zip(views, asked, strict=True):
     st.markdown(f"**{plain(view.title)}**")
-    evaluation.say_verdicts(select.only(view.document, select.foremost(view.document)))
-    evaluation.say_provenance(view.document)
+    verdict.say_verdicts(select.only(view.document, select.foremost(view.document)))
+    conditions.say_provenance(view.document)
     navigation.link("evaluate", "Open the evaluation", ":material/open_in_new:", id=view.id)
     evaluation.downloads(opened, view, wanted, document)
 st.caption("This page's address holds the selection, the limits and the prices: share it as it is.")

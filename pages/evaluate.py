@@ -5,7 +5,7 @@ import streamlit as st
 from app import navigation, shell
 from app.evaluate import endpoint_form, form, live, tasks_field
 from app.evaluate import workload as workload_form
-from app.results import evaluation, imported
+from app.results import evaluation, past
 from app.session import workspace
 from app.words import plain, short
 from backend.domain.errors import NotFound
@@ -28,10 +28,10 @@ if wanted:
         )
     st.subheader(plain(view.title), help=view.id)
     with action:
+        navigation.link("evaluate", "All evaluations", ":material/history:")
         navigation.link("compare", "Compare", ":material/compare_arrows:", ids=view.id)
         navigation.link("evaluate", "Measure again", ":material/refresh:", **form.again(view.document))
     evaluation.show(opened, view)
-    imported.show(opened, view.document)
 elif job_id:
     live.show(opened, job_id)
 else:
@@ -46,3 +46,4 @@ else:
     with action:
         form.submit_button(opened, asked)
     form.command(asked, sources)
+    past.show(opened)

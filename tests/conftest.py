@@ -31,6 +31,19 @@ PATIENCE_MS = 30_000
 register_profiles()
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config) -> object:
+    """`--dist loadgroup` is ours: see tests/sharing.py."""
+    from tests.sharing import Sharing
+
+    return Sharing(config) if config.getvalue("dist") == "loadgroup" else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Those first that wait for a vLLM, so that the others fill that time."""
+    items.sort(key=lambda item: item.get_closest_marker("vllm") is None)
+
+
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Workspace]:
     """Empty, for real supervisors and workers, of which nothing may be left."""

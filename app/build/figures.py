@@ -64,6 +64,8 @@ def memory(found: Estimate) -> list[Figure]:
         Figure("Weights", f"{size(found.weights_bytes)}{changed}", "weights"),
         Figure("Cache a token", f"{found.kv_bytes_per_token / 1024:,.4g} KiB", "kv_cache"),
         Figure("Tensor parallel", f"{found.tensor_parallel} (at least {least})", "cache"),
+        *([Figure("Replicas", str(found.replicas), "output_tokens_per_s")] if found.replicas > 1 else []),
+        *([Figure("Idle accelerators", f"{found.idle} of {found.devices}", "price")] if found.idle else []),
         Figure("Left for the cache, a device", sizes(found.cache_bytes), "cache"),
         Figure("Tokens in the cache", span(found.tokens_in_cache), "cache"),
         Figure("Longest context", _tokens(found.max_context, "tokens"), "cache"),

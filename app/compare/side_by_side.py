@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from backend.domain.evaluation.comparison import higher_is_better
 from backend.domain.evaluation.document import Comparison, Evaluation
 from backend.domain.evaluation.soundness import is_sound
 from backend.domain.figures import figure
+from backend.domain.load.load import Load
 from backend.domain.machine.lines import hardware_line
 from backend.present.charts import evaluation
 from backend.present.words.measured import load_asked
@@ -133,12 +135,26 @@ def table(document: Evaluation, *, only: bool) -> list[dict[str, Any]]:
 def cheapest(document: Evaluation) -> str | None:
     """The lowest price for a million output tokens among the sound levels, in words; None without prices."""
     priced = [
-        (level.price.per_million_output, result.name, level.concurrency)
+        (level.price.per_million_output, result.name, level.load)
         for result in document.variants
         for level in result.levels
         if level.price and level.price.per_million_output is not None and is_sound(level)
     ]
     if not priced:
         return None
-    lowest, name, concurrency = min(priced)
-    return f"`{name}` at concurrency {concurrency} is the cheapest here: {figure(lowest)} for a million output tokens."
+    lowest, name, load = min(priced)
+    price = f"{figure(lowest)} for a million output tokens"
+    if len(document.variants) == 1 or _is_decided(document, name, load):
+        return f"`{name}` at {load.words} is the cheapest here: {price}."
+    return f"No variant is shown to be the cheapest here: the lowest figure is {price}, of `{name}` at {load.words}."
+
+
+def _is_decided(document: Evaluation, name: str, load: Load) -> bool:
+    """At one price an hour the price is the throughput turned over, so the test of that one decides; all of one evaluation."""
+    speeds = [row for row in document.comparison if higher_is_better(row.metric)]
+    tested = [
+        row.outcome == ("better" if row.variant == name else "worse")
+        for row in speeds
+        if name in (row.variant, row.baseline) and row.load == load
+    ]
+    return len({row.baseline for row in speeds}) == 1 and bool(tested) and all(tested)

@@ -133,7 +133,7 @@ def _estimated(view: PresetView) -> dict[str, str]:
     found = {
         "≈ Price an hour (USD, on demand)": NONE if hour is None else figure(hour, 4),
         "≈ Weights": size(first.weights_bytes),
-        "≈ Accelerators used": str(first.tensor_parallel),
+        "≈ Accelerators used": str(first.tensor_parallel * first.replicas),
         "≈ Longest context (tokens)": NONE if first.max_context is None else f"{first.max_context:,}",
     }
     for level in view.estimated.levels:

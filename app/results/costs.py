@@ -31,9 +31,9 @@ URL: dict[str, Any] = {"bind": "query-params"}
 UNSET: dict[str, Any] = {"min_value": 0.0, "max_value": HIGHEST, "value": None, **URL}
 
 
-def show(opened: Workspace, document: Evaluation, names: Collection[str]) -> tuple[WhatIf, Evaluation]:
+def show(opened: Workspace, document: Evaluation, names: Collection[str], *, in_sight: bool = True) -> tuple[WhatIf, Evaluation]:
     """The fields, the price curves of the variants called `names`, a row a variant; what was asked, and the document at that
-    price."""
+    price. Out of sight the fields are all there is of it."""
     st.caption(
         "A what-if on these measurements: nothing is run again. The instance gives its price only; the speed stays that of the "
         "machine that was measured. Every price on this page and in the report follows."
@@ -42,6 +42,8 @@ def show(opened: Workspace, document: Evaluation, names: Collection[str]) -> tup
     hour = costs.hour_words(document, asked)
     st.caption(plain(hour))
     priced = as_asked(document, asked)
+    if not in_sight:
+        return asked, priced
     draw_price(select.only(priced, names))
     found = costs.within_limits(priced, asked)
     st.dataframe(rows(priced, asked, found), hide_index=True, placeholder="–", alt="Cost of each variant within the limits")

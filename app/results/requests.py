@@ -27,10 +27,8 @@ SHOWN = 25
 
 
 def show(view: EvaluationView, shown: Sequence[str]) -> None:
-    """Drawn only when asked for: it reads the records of a level. `shown`: the variants on the charts."""
-    if not st.toggle("Show single requests and answers", key=named("requests_shown"), bind="query-params"):
-        st.caption("A run on the clock with every request, how latencies are spread, and the answers that changed most.")
-        return
+    """A run on the clock with every request, how latencies are spread, and the answers that changed most: it reads the records of
+    a level. `shown`: the variants on the charts."""
     try:
         asked = {load.words: load for load in requests.loads(view)}
         at = st.segmented_control(

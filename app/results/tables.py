@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import streamlit as st
@@ -9,7 +10,7 @@ import streamlit as st
 from app.navigation import own
 from app.words import seconds, size
 from backend.domain.evaluation.document import Evaluation, Level, VariantResult
-from backend.domain.figures import figure
+from backend.domain.figures import figure, rounded
 from backend.present.charts import evaluation as drawn
 from backend.present.tables.evaluation import distribution_table
 from backend.present.words import search
@@ -19,7 +20,7 @@ def show(document: Evaluation, key: str) -> None:
     """The metrics under the page's own names; percentiles only when asked for, since they are five rows a level."""
     show_search(document)
     st.dataframe(
-        drawn.table(document),
+        readable(drawn.table(document)),
         hide_index=True,
         key=own(f"{key}-table"),
         placeholder="not measured",
@@ -27,7 +28,7 @@ def show(document: Evaluation, key: str) -> None:
     )
     if st.toggle("Show every percentile", key=own("percentiles"), bind="query-params"):
         st.dataframe(
-            distribution_table(document),
+            readable(distribution_table(document)),
             hide_index=True,
             key=own(f"{key}-percentiles"),
             placeholder="not measured",
@@ -39,6 +40,11 @@ def show(document: Evaluation, key: str) -> None:
         "Memory is the peak of the server with all its processes. Acceptance is the share of guessed tokens that the model kept, "
         "by the server's own counters; lowest and highest level."
     )
+
+
+def readable(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Fractions to three significant digits, still numbers that a column sorts by; the files keep every digit."""
+    return [{name: rounded(cell) if isinstance(cell, float) else cell for name, cell in row.items()} for row in rows]
 
 
 def show_search(document: Evaluation) -> None:

@@ -15,6 +15,13 @@ def figure(value: float | None, digits: int = 3) -> str:
     return f"{value:,.{min(decimals, 8)}f}"
 
 
+def rounded(value: float, digits: int = 3) -> float:
+    """The number that `figure` writes, for a table that sorts by it: 10.4 of 10.3872, 1,235 of 1,234.5."""
+    if value == 0 or not math.isfinite(value):
+        return value
+    return round(value, max(0, digits - 1 - math.floor(math.log10(abs(value)))))
+
+
 def times(ratio: float, interval: tuple[float, float] | None = None) -> str:
     """`1.31x (95% 1.25 to 1.38)`."""
     factor, bounds = factor_and_bounds(ratio, interval)

@@ -151,6 +151,10 @@ def evaluations(session: Session, *, baseline: str | None = None, limit: int = 1
     return list(session.exec(statement.offset(offset).limit(limit)))
 
 
+def evaluation_count(session: Session) -> int:
+    return session.exec(select(func.count()).select_from(EvaluationRow)).one()
+
+
 def evaluation_ids(session: Session, *, baseline: str, limit: int) -> list[str]:
     """Newest first, without reading the documents."""
     statement = select(EvaluationRow.id).where(EvaluationRow.baseline == baseline)

@@ -7,16 +7,18 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from backend import processes
 from backend.domain.jobs.jobs import JobState
 from backend.service import Workspace
 from backend.service.evaluations import evaluations
 from backend.service.jobs import artifacts, jobs, supervisors
 from tests.homes import eventually, kill_supervisor, processes_of, until_ended, until_phase, worker_pid
 
-pytestmark = [pytest.mark.campaign, pytest.mark.alone]
+pytestmark = [pytest.mark.campaign, pytest.mark.vllm]
 
 
 @pytest.fixture
@@ -61,12 +63,14 @@ def test_kill_9_of_a_worker_takes_its_servers_with_it(home: Workspace) -> None:
     job = evaluations.submit(home, evaluations.prepare(home, ["starter"], options))
     supervisors.ensure(home)
     until_phase(home, job.id, "measure")
-    servers = [process for process in processes_of(home) if "vllm" in " ".join(process.cmdline()).lower()]
-    assert servers
+    inside = [Path(process.cwd()) for process in processes.tree(worker_pid(home))]
+    folders = [folder for folder in inside if folder.name.startswith("whetstone-")]
+    assert len(folders) >= 4, "keeper, API server, engine core and worker of vLLM"
     os.kill(worker_pid(home), signal.SIGKILL)
     ended = until_ended(home, job.id)
     assert ended.state is JobState.FAILED and "signal 9" in (ended.error or "")
     eventually("no process left", lambda: processes_of(home) == [])
+    assert not any(folder.exists() for folder in folders)
     assert evaluations.listing(home) == []
 
 

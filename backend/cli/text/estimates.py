@@ -24,6 +24,7 @@ def estimate_text(found: Estimate) -> str:
         ("weights", f"{found.weights_bytes / gb:,.3g} GB (the original's {found.weights_bytes_original / gb:,.3g} GB)"),
         ("cache a token", f"{found.kv_bytes_per_token / 1024:,.5g} KiB"),
         ("tensor parallel", f"{found.tensor_parallel} (at least {found.min_tensor_parallel or 'unknown'})"),
+        ("replicas", f"{found.replicas}{f', {found.idle} of {found.devices} accelerators idle' if found.idle else ''}"),
         ("left for the cache", _ends(found.cache_bytes, 1 / gb, "GB a device")),
         ("tokens in the cache", _ends(found.tokens_in_cache, 1, "tokens")),
         ("longest context", _one(found.max_context, "tokens")),
@@ -75,7 +76,8 @@ def _deployment(found: Deployment | None) -> list[str]:
     if found is None:
         return []
     price = f", {found.price_per_hour:,.4g} USD an hour" if found.price_per_hour is not None else ""
-    lines = [f"\nTo be served on {found.target}{price}, tensor parallel {found.tensor_parallel}. {found.why}"]
+    replicas = f", {found.replicas} replicas" if found.replicas > 1 else ""
+    lines = [f"\nTo be served on {found.target}{price}, tensor parallel {found.tensor_parallel}{replicas}. {found.why}"]
     if found.job:
         took = f"{_ends(found.job.seconds, 1, 's')}, {_ends(found.job.cost, 1, 'USD')}"
         lines.append(f"The job itself would cost least on {found.job.target}: {took} (estimated).")

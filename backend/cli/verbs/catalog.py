@@ -140,7 +140,7 @@ def _memory(each: Footprint) -> dict[str, Any]:
     room = each.room
     return {
         "instances": each.names, "fits": each.fits, "device": each.device.name, "devices": each.device.units,
-        "memory_bytes_per_device": each.device.memory_bytes, "tensor_parallel": room.tensor_parallel,
+        "memory_bytes_per_device": each.device.memory_bytes, "tensor_parallel": room.tensor_parallel, "replicas": each.replicas,
         "weights_bytes_per_device": room.weights_per_device, "tokens_in_cache": room.tokens if each.fits else (0, 0),
     }  # fmt: skip
 

@@ -10,6 +10,10 @@ Valid = Literal["yes", "in part", "no"]
 """`in part`: its latencies are the server's, and its throughput in tokens is not known."""
 
 
+SHARED = "Load generator and server share this machine's processors."
+"""Holds of every server that is started on the machine of the load generator: a condition rather than a warning."""
+
+
 def valid(level: Level) -> Valid:
     """What a table of validity says of it."""
     if not is_sound(level):

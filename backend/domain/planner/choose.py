@@ -67,6 +67,7 @@ class Deployment(Frozen):
     target: str
     why: str
     tensor_parallel: int
+    replicas: int = 1
     price_per_hour: float | None = None
     goal: Goal | None = None
     job: JobPlace | None = None

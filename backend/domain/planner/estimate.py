@@ -34,7 +34,7 @@ FORMULAS = {
     "tpot": "(weights + cache read) / bandwidth, or arithmetic where that is longer, + all-reduces + the step's own time; "
     "at most the other streams' prompts too",
     "speculation": "(pass over k + 1 tokens + k draft steps) / ((1 - a^(k+1)) / (1 - a)), a = acceptance",
-    "output_tokens_per_s": "streams x output tokens / (streams x prefill + output tokens x step)",
+    "output_tokens_per_s": "streams x output tokens / (streams x prefill + output tokens x step), summed over the replicas",
     "price": "hourly price / (output tokens/s x 3600 / 10^6)",
     "job": "operations of calibration, search and scoring / the processor's rate + bytes / disk rate + start",
 }
@@ -58,6 +58,8 @@ class Estimate(Frozen):
     kv_bytes_per_token: int
     min_tensor_parallel: int | None
     tensor_parallel: int
+    replicas: int
+    """Of the model, each cut over `tensor_parallel` devices; caches, batch and throughput are of all together."""
     max_tokens_in_cache: int | None
     tokens_in_cache: tuple[int, int] | None
     max_context: int | None
@@ -88,6 +90,11 @@ class Estimate(Frozen):
     unknown: tuple[str, ...]
     formulas: dict[str, str]
     calibration: Calibration | None
+
+    @property
+    def idle(self) -> int:
+        """Devices that are paid for and not used."""
+        return max(0, (self.devices or 0) - self.replicas * self.tensor_parallel)
 
 
 def optimized_weights(model: ModelFacts, recipe: Recipe) -> int:
@@ -138,27 +145,30 @@ class Context(Frozen):
     calibration: Calibration | None = None
 
 
-def estimate(model: ModelFacts, recipe: Recipe, context: Context, degree: int) -> Estimate:
-    """The estimate for a recipe that is valid there, cut over `degree` devices."""
+def estimate(model: ModelFacts, recipe: Recipe, context: Context, degree: int, replicas: int = 1) -> Estimate:
+    """The estimate for a recipe that is valid there, in that many replicas, each cut over `degree` devices."""
     facts, wanted = context.facts, need(model, recipe, context.facts.draft)
     draft = facts.serving_draft(recipe)
     unknown: list[str] = []
     room = serving.room(model, recipe, facts.device, degree, draft) if facts.device else None
     least = serving.least_room(model, recipe, facts.device, draft) if facts.device else None
-    speed = _speed(model, recipe, context, degree, room, unknown)
+    speed = _speed(model, recipe, context, degree, replicas, room, unknown)
     job = _job(model, recipe, context, wanted, unknown)
     rate = speed.output_tokens_per_s if speed else None
     if context.price_per_hour is None:
         unknown.append(f"price: none is published for {facts.where}")
-    tokens = room.tokens if room and model.generates else None
+    one = room.tokens if room and model.generates else None
+    tokens = (one[0] * replicas, one[1] * replicas) if one else None
+    length = context.load.input_tokens + context.load.output_tokens
     return Estimate(
         target=context.target, weights_bytes=wanted.weights_bytes, weights_bytes_original=original_bytes(model),
         kv_bytes_per_token=serving.kv_bytes(model, serving.serving_of(recipe)),
         min_tensor_parallel=least.tensor_parallel if least else None,
-        tensor_parallel=degree, max_tokens_in_cache=tokens[1] if tokens else None, tokens_in_cache=tokens,
-        max_context=min(tokens[0], model.max_positions) if tokens else None,
-        max_batch=tokens[0] // (context.load.input_tokens + context.load.output_tokens) if tokens else None,
-        cache_bytes=room.cache if room else None, activation_bytes=room.activations if room else None,
+        tensor_parallel=degree, replicas=replicas, max_tokens_in_cache=tokens[1] if tokens else None, tokens_in_cache=tokens,
+        max_context=min(one[0], model.max_positions) if one else None,
+        max_batch=replicas * (one[0] // length) if one else None,
+        cache_bytes=(max(0, room.cache[0]), max(0, room.cache[1])) if room else None,
+        activation_bytes=room.activations if room else None,
         runtime_bytes=room.runtime if room else None, weights_per_device=room.weights_per_device if room else None,
         device_bytes=facts.device.memory_bytes if facts.device else None,
         usable_bytes=serving.usable(facts.device) if facts.device else None,
@@ -173,8 +183,9 @@ def estimate(model: ModelFacts, recipe: Recipe, context: Context, degree: int) -
 
 
 def _speed(
-    model: ModelFacts, recipe: Recipe, context: Context, degree: int, room: serving.Room | None, unknown: list[str]
-) -> roofline.Speed | None:
+    model: ModelFacts, recipe: Recipe, context: Context, degree: int, replicas: int, room: serving.Room | None,
+    unknown: list[str],
+) -> roofline.Speed | None:  # fmt: skip
     facts, step = context.facts, recipe.step("speculate")
     if isinstance(step, Speculate) and context.acceptance is None:
         best, worst = roofline.acceptance_range(step, None)
@@ -183,7 +194,7 @@ def _speed(
     if facts.device is not None and room is not None:
         draft, load = facts.serving_draft(recipe), context.load
         held = serving.sequences(room, recipe, load.input_tokens + load.output_tokens)
-        found = roofline.speed(model, recipe, facts.device, degree, context.load, draft, context.acceptance, held)
+        found = roofline.replicated(model, recipe, facts.device, degree, load, draft, context.acceptance, held, replicas)
     if found is None:
         unknown.append(f"speed: {_why(model, recipe, facts)}")
     return context.calibration.applied(found) if found and context.calibration else found

@@ -9,19 +9,20 @@ from typing import NamedTuple
 
 from backend.domain.machine.device import Device
 from backend.domain.model.facts import ModelFacts
-from backend.domain.needs import serving
+from backend.domain.needs import layout, serving
 from backend.domain.needs.serving import Room
 from backend.domain.recipe.recipe import Recipe
 
 
 class Footprint(NamedTuple):
-    """`names` are the targets with this very hardware. `room` is of one device: at the lowest tensor parallel degree that fits,
-    or, where none does, at the highest that divides the model."""
+    """`names` are the targets with this very hardware. `room` is of one device, all of them used as the planner's default has it;
+    where nothing fits, at the highest degree that divides the model. `replicas` of the model, each cut over `room`'s degree."""
 
     names: tuple[str, ...]
     device: Device
     fits: bool
     room: Room
+    replicas: int = 1
 
     @property
     def used_bytes(self) -> int:
@@ -31,9 +32,9 @@ class Footprint(NamedTuple):
 
 def footprint(model: ModelFacts, recipe: Recipe, device: Device, name: str) -> Footprint:
     """Fits where the weights and a cache of `serving.cache_tokens` do, as the planner's memory rule has it."""
-    found = serving.least_room(model, recipe, device, tokens=serving.cache_tokens(model, recipe))
+    found = layout.default(model, recipe, device, tokens=serving.cache_tokens(model, recipe))
     if found is not None:
-        return Footprint((name,), device, True, found)
+        return Footprint((name,), device, True, found.room, found.replicas)
     degree = max(serving.degrees(model, recipe, device), default=1)
     return Footprint((name,), device, False, serving.room(model, recipe, device, degree))
 

@@ -17,7 +17,9 @@ from backend.domain.machine.device import Device
 from backend.domain.model.facts import ModelFacts
 from backend.domain.model.shapes import sizes
 from backend.domain.needs.serving import format_of, kv_bytes, serving_of, weights
-from backend.domain.recipe.recipe import Recipe, Speculate
+from backend.domain.recipe import methods
+from backend.domain.recipe.methods import Kernel
+from backend.domain.recipe.recipe import Quantize, Recipe, Speculate
 
 End = Literal[0, 1]
 BEST: End = 0
@@ -82,6 +84,8 @@ class Served(NamedTuple):
     """Of one token, on one device."""
     eight_bit: bool
     bits: int
+    kernel: Kernel | None = None
+    """Which GPUs multiply in those bits."""
 
 
 def served(model: ModelFacts, recipe: Recipe, tensor_parallel: int = 1) -> Served:
@@ -95,8 +99,13 @@ def served(model: ModelFacts, recipe: Recipe, tensor_parallel: int = 1) -> Serve
         layers=model.layers, hidden=model.hidden_size, traffic=read - of_experts, expert_traffic=of_experts,
         experts=(model.experts, model.experts_per_token) if model.experts and model.experts_per_token else None,
         token_flops=2.0 * (parts.active_linears + head), kv_bytes=kv_bytes(model, serving_of(recipe), tensor_parallel),
-        eight_bit=chosen is not None and chosen.activations, bits=chosen.bits if chosen else 16,
+        eight_bit=chosen is not None and chosen.activations, bits=chosen.bits if chosen else 16, kernel=_kernel(recipe),
     )  # fmt: skip
+
+
+def _kernel(recipe: Recipe) -> Kernel | None:
+    step = recipe.step("quantize")
+    return methods.of(step).kernel if isinstance(step, Quantize) else None
 
 
 def _expert_bytes(model: ModelFacts, linears: float) -> float:
@@ -139,7 +148,8 @@ def _dequantize(what: Served, device: Device, end: End) -> float:
 
 def _rate(what: Served, device: Device) -> float:
     assert device.flops
-    return device.int8_ops or device.flops if what.eight_bit else device.flops
+    rounded = what.eight_bit and (what.kernel is None or what.kernel.whole(device.capability))
+    return device.int8_ops or device.flops if rounded else device.flops
 
 
 def _all_reduces(what: Served, device: Device, degree: int, tokens: int, end: End) -> float:
@@ -218,6 +228,25 @@ def speed(
     sequences = (held[1], held[0]) if held else (load.concurrency, load.concurrency)
     best, worst = (_round(what, device, degree, load, end, chosen, small, acceptance, sequences[end]) for end in (BEST, WORST))
     return Speed((best.first, worst.last), (best.token, worst.token + worst.interrupted), (worst.rate, best.rate))
+
+
+def replicated(
+    model: ModelFacts, recipe: Recipe, device: Device, degree: int, load: ExpectedLoad, draft: ModelFacts | None = None,
+    acceptance: float | None = None, held: tuple[int, int] | None = None, replicas: int = 1,
+) -> Speed | None:  # fmt: skip
+    """`speed` of `replicas` that share the streams evenly: those with one more are the slowest, and all their tokens count."""
+    fewest, longer = divmod(load.concurrency, replicas)
+    shares = [(fewest + 1, longer), (fewest, replicas - longer)]
+    found = []
+    for streams, many in shares:
+        part = load.model_copy(update={"concurrency": streams}) if streams and many else None
+        made = speed(model, recipe, device, degree, part, draft, acceptance, held) if part else None
+        found += [(many, made)] if made else []
+    if not found:
+        return None
+    slowest, quickest = found[0][1], found[-1][1]
+    rates = [sum(many * made.output_tokens_per_s[end] for many, made in found) for end in (0, 1)]
+    return Speed((quickest.ttft[0], slowest.ttft[1]), (quickest.tpot[0], slowest.tpot[1]), (rates[0], rates[1]))
 
 
 class _Round(NamedTuple):

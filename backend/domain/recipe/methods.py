@@ -22,6 +22,12 @@ class Kernel(NamedTuple):
     source: str
     below: tuple[int, int] | None = None
     below_source: str = ""
+    full: tuple[int, int] | None = None
+    """From here on inputs are 8-bit too; below it vLLM takes the weights alone, and multiplies in 16 bit."""
+
+    def whole(self, capability: tuple[int, int] | None) -> bool:
+        """Whether a GPU of that compute capability also rounds the inputs; of an unknown one it is assumed."""
+        return self.full is None or capability is None or capability >= self.full
 
     def serves(self, capability: tuple[int, int]) -> bool:
         return self.lowest <= capability and not (self.below and capability >= self.below)
@@ -63,7 +69,10 @@ _INT8 = Kernel(
     "vLLM issue 54311: its INT8 kernel is not built for compute capability 10.0 and above",
 )  # fmt: skip
 _WEIGHT_ONLY = Kernel("weight-only INT4 (Marlin)", (7, 5), f"{_SCHEMES}/compressed_tensors_wNa16.py, get_min_capability")
-_FP8 = Kernel("FP8 W8A8", (8, 9), f"{_SCHEMES}/compressed_tensors_w8a8_fp8.py, get_min_capability")
+_FP8 = Kernel(
+    "FP8 W8A8", (7, 5), f"{_SCHEMES}/compressed_tensors_w8a16_fp8.py, get_min_capability, which it falls back to below 8.9",
+    full=(8, 9),
+)  # fmt: skip
 
 QUANTIZE: dict[str, Method] = {
     "rtn": Method(

@@ -13,6 +13,10 @@ Place = Literal["local", "planned", "managed"]
 """`local`: this machine. `planned`: our engines on hardware that is not here. `managed`: the SageMaker toolkit."""
 
 
+MEMORY = "memory"
+"""The rule by which something is too large: what fails by nothing else does not fit, and is not wrong."""
+
+
 class Reason(Frozen):
     """Why a recipe is refused. `source`: the formula or the document (with its version or section) that says so."""
 

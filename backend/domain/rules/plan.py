@@ -5,18 +5,19 @@ Knows nothing of the rules (`rules`) and of suggestions (`suggest`).
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
 from backend.domain.frozen import Frozen
 from backend.domain.machine.device import Hardware
 from backend.domain.model.facts import ModelFacts
-from backend.domain.needs import job, recovery, serving
+from backend.domain.needs import job, layout, recovery, serving
+from backend.domain.needs.layout import Layout
 from backend.domain.recipe import methods, sagemaker_toolkit
 from backend.domain.recipe.recipe import TECHNIQUES, Compile, Prune, Quantize, Recipe, Speculate
 from backend.domain.recipe.techniques import KERNELS
-from backend.domain.rules.facts import Facts, Reason
+from backend.domain.rules.facts import MEMORY, Facts, Reason
 
 CUT_CACHE = (
     "vLLM 0.32 on processors cuts off what an FP8 cache cannot hold, where GPUs round to the nearest number: the rounding is "
@@ -40,6 +41,11 @@ class Plan(Frozen):
     steps: tuple[PlannedStep, ...]
     notes: tuple[str, ...] = ()
     tensor_parallel: int = 1
+    replicas: int = 1
+    """Copies of the model, each over `tensor_parallel` accelerators."""
+
+
+Outcome = Literal["valid", "does-not-fit", "refused"]
 
 
 class Verdict(Frozen):
@@ -57,43 +63,48 @@ class Verdict(Frozen):
     def valid(self) -> bool:
         return self.plan is not None
 
+    @property
+    def outcome(self) -> Outcome:
+        """`does-not-fit` where memory alone speaks against it: another target would do, or fewer bits."""
+        if self.valid:
+            return "valid"
+        return "does-not-fit" if self.reasons and all(reason.rule == MEMORY for reason in self.reasons) else "refused"
+
 
 def plan(model: ModelFacts, recipe: Recipe, facts: Facts) -> Plan:
     """The steps in the order in which they run, for a recipe that no rule refuses."""
     ordered = sorted(recipe.steps, key=lambda step: TECHNIQUES.index(step.technique))
     moved = [a.technique for a, b in zip(ordered, recipe.steps, strict=True) if a is not b]
     notes = [f"Steps run in the order {', '.join(step.technique for step in ordered)}."] if moved else []
-    degree = tensor_parallel(model, recipe, facts)
-    notes += _notes(model, recipe, facts, degree)
+    shared = layout_of(model, recipe, facts)
+    notes += _notes(model, recipe, facts, shared)
     steps = tuple(_mixed(_planned(step, facts), recipe, facts) for step in ordered)
-    return Plan(hardware=facts.hardware, steps=steps, notes=tuple(notes), tensor_parallel=degree)
+    degree, replicas = (shared.degree, shared.replicas) if shared else (recipe.serving.tensor_parallel, 1)
+    return Plan(hardware=facts.hardware, steps=steps, notes=tuple(notes), tensor_parallel=degree, replicas=replicas)
 
 
-def tensor_parallel(model: ModelFacts, recipe: Recipe, facts: Facts) -> int:
-    """The recipe's degree; on hardware that is not here raised to the lowest at which the model fits."""
-    asked = recipe.serving.tensor_parallel
-    if facts.place == "local" or facts.device is None:
-        return asked
-    draft, tokens = facts.serving_draft(recipe), serving.cache_tokens(model, recipe)
-    found = serving.room(model, recipe, facts.device, asked, draft)
-    if found.cache[0] >= tokens * found.kv_bytes_per_token:
-        return asked
-    least = serving.least_room(model, recipe, facts.device, draft, tokens=tokens)
-    return least.tensor_parallel if least else asked
+def layout_of(model: ModelFacts, recipe: Recipe, facts: Facts) -> Layout | None:
+    """As the recipe has it on this machine and where nothing fits, elsewhere what uses all accelerators; None where no size is
+    known."""
+    device, draft, asked = facts.device, facts.serving_draft(recipe), recipe.serving.tensor_parallel
+    if device is None:
+        return None
+    tokens = serving.cache_tokens(model, recipe)
+    found = layout.default(model, recipe, device, draft, tokens=tokens) if facts.place != "local" else None
+    return found or Layout(serving.room(model, recipe, device, asked, draft), 1, device.units)
 
 
-def _notes(model: ModelFacts, recipe: Recipe, facts: Facts, degree: int) -> list[str]:
+def _notes(model: ModelFacts, recipe: Recipe, facts: Facts, shared: Layout | None) -> list[str]:
     notes = []
-    if degree != recipe.serving.tensor_parallel:
-        notes.append(f"Tensor parallel degree {degree}: the model does not fit on fewer.")
+    if shared is not None and recipe.serving.tensor_parallel not in {1, shared.degree}:
+        notes.append(f"Tensor parallel degree {shared.degree}: the model does not fit on fewer.")
     if facts.place == "managed":
         row, _ = sagemaker_toolkit.find(recipe, facts.hardware)
         notes += [row.note] if row and row.note else []
     if facts.place == "planned":
         notes.append(f"For planning: our engines on {facts.where}, which is not this machine.")
-        notes += _unused(model, recipe, facts, degree)
-    notes += _serving_notes(model, recipe, facts)
-    notes += _context_note(model, recipe, facts, degree) + _capability_notes(model, recipe, facts)
+    notes += _shared(model, recipe, facts, shared) + _serving_notes(model, recipe, facts)
+    notes += _context_note(model, recipe, facts, shared) + _capability_notes(model, recipe, facts)
     needed = job.needed(model, recipe, serving.weights(model, Recipe()).total)
     if facts.place == "planned" and facts.ram_bytes and recipe.step("quantize") and needed > facts.ram_bytes:
         notes.append(
@@ -119,20 +130,19 @@ def _serving_notes(model: ModelFacts, recipe: Recipe, facts: Facts) -> list[str]
     return notes
 
 
-def _unused(model: ModelFacts, recipe: Recipe, facts: Facts, degree: int) -> list[str]:
-    """What of the hardware the degree leaves idle; nothing where no higher one divides the model."""
-    if facts.device is None or degree >= facts.device.units:
+def _shared(model: ModelFacts, recipe: Recipe, facts: Facts, shared: Layout | None) -> list[str]:
+    """How the accelerators share the model, and what is left idle."""
+    if facts.device is None or shared is None or shared.units == 1:
         return []
-    most = max(serving.degrees(model, recipe, facts.device), default=degree)
-    used = f"{degree} of {facts.device.units} accelerators are used"
-    more = f"`serving.tensor_parallel: {most}` would use {most}" if most > degree else "no more divide the model"
-    return [f"{used}: {more}."]
+    most = max(serving.degrees(model, recipe, facts.device), default=shared.degree)
+    more = f": `serving.tensor_parallel: {most}` would use {most}" if shared.idle and most > shared.degree else ""
+    return [f"{shared.units} accelerators: {shared.words}{more}."]
 
 
-def _context_note(model: ModelFacts, recipe: Recipe, facts: Facts, degree: int) -> list[str]:
-    if facts.place == "local" or facts.device is None or recipe.serving.max_model_len or not model.generates:
+def _context_note(model: ModelFacts, recipe: Recipe, facts: Facts, shared: Layout | None) -> list[str]:
+    if facts.place == "local" or shared is None or recipe.serving.max_model_len or not model.generates:
         return []
-    tokens, _ = serving.room(model, recipe, facts.device, degree, facts.serving_draft(recipe)).tokens
+    tokens, _ = shared.room.tokens
     if tokens >= model.max_positions:
         return []
     return [
@@ -147,8 +157,9 @@ def _capability_notes(model: ModelFacts, recipe: Recipe, facts: Facts) -> list[s
     step, notes = recipe.step("quantize"), []
     if capability < (8, 0) and recipe.serving.dtype == "auto" and model.dtype == "bfloat16":
         notes.append("Served as float16: this GPU has no bfloat16.")
-    if isinstance(step, Quantize) and step.method == "fp8" and capability < KERNELS["fp8"].lowest:
-        notes.append("FP8 weights only: this GPU has no FP8 arithmetic.")
+    if _weights_only(step, facts):
+        has = f"{facts.where} has compute capability {capability[0]}.{capability[1]} and no FP8 arithmetic"
+        notes.append(f"FP8 weights only (Marlin): {has}, so it saves memory and traffic, not operations.")
     return notes
 
 
@@ -157,8 +168,15 @@ def _planned(step: Any, facts: Facts) -> PlannedStep:
     if facts.place == "managed":
         return found.model_copy(update={"engine": "sagemaker"})
     if facts.hardware == "cuda" and isinstance(step, Quantize) and step.method in KERNELS:
-        return found.model_copy(update={"kernel": KERNELS[step.method].title})
+        title = "weight-only FP8 (Marlin)" if _weights_only(step, facts) else KERNELS[step.method].title
+        return found.model_copy(update={"kernel": title})
     return found
+
+
+def _weights_only(step: Any, facts: Facts) -> bool:
+    """Whether the GPU takes the weights of a method that rounds inputs too, and leaves the inputs alone."""
+    kernel = KERNELS.get(step.method) if isinstance(step, Quantize) else None
+    return kernel is not None and facts.device is not None and not kernel.whole(facts.device.capability)
 
 
 def _mixed(step: PlannedStep, recipe: Recipe, facts: Facts) -> PlannedStep:

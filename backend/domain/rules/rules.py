@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from backend.domain.machine.device import Device
 from backend.domain.model.facts import ModelFacts, PublishedModel
 from backend.domain.model.shapes import linears
-from backend.domain.needs import serving
+from backend.domain.needs import layout, serving
 from backend.domain.recipe import methods, sagemaker_toolkit
 from backend.domain.recipe.recipe import Prune, Quantize, Recipe, Speculate
 from backend.domain.recipe.techniques import BFLOAT16, FP8_CACHE, GROUP_SIZE, KERNELS, NATIVE_FAMILIES, capability
 from backend.domain.rules import method_rules
-from backend.domain.rules.facts import Facts, Reason
+from backend.domain.rules.facts import MEMORY, Facts, Reason
 
 Rule = Callable[[ModelFacts, Recipe, Facts], Iterator[Reason]]
 PAGE = "AWS documentation, models that support inference optimization"
@@ -218,18 +219,27 @@ def _tensor_parallel(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterato
 
 
 def _memory(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
-    if facts.device is None or recipe.serving.tensor_parallel > facts.device.units:
+    """Weights and a cache must fit where the result is served; on this machine at the recipe's own degree."""
+    device, asked = facts.device, recipe.serving.tensor_parallel
+    if device is None or not device.memory_bytes or asked > device.units:
         return
     draft, tokens = facts.serving_draft(recipe), serving.cache_tokens(model, recipe)
-    device, asked = facts.device, recipe.serving.tensor_parallel
-    found = serving.room(model, recipe, device, asked, draft)
-    if found.cache[0] >= tokens * found.kv_bytes_per_token:
+    if layout.holds(serving.room(model, recipe, device, asked, draft), tokens):
         return
-    if serving.least_room(model, recipe, device, draft, tokens=tokens) is None:
-        size, has = serving.weights(model, recipe).total / 1e9, device.units * device.memory_bytes / 1e9
-        message = f"{model.id} does not fit on {facts.where}: {size:.1f} GB of weights and a cache of {tokens} tokens against "
-        message += f"{device.units} x {device.memory_bytes / 1e9:.0f} GB ({has:.0f} GB), cut so that the heads divide"
-        yield Reason(rule="memory", message=f"{message}: use fewer bits or a larger instance.", source=serving.FORMULA)
+    least = serving.least_room(model, recipe, device, draft, tokens=tokens)
+    if least is not None and facts.place != "local":
+        return
+    wants = f"{serving.weights(model, recipe).total / 1e9:.1f} GB of weights and a cache of {tokens:,} tokens"
+    mend = "use fewer bits or a larger instance" if least is None else f"set `serving.tensor_parallel: {least.tensor_parallel}`"
+    message = f"{model.id} does not fit on {facts.where}: {wants} against {_has(device)}: {mend}."
+    yield Reason(rule=MEMORY, message=message, source=serving.FORMULA)
+
+
+def _has(device: Device) -> str:
+    each = device.memory_bytes / 1e9
+    if device.units == 1:
+        return f"{each:.0f} GB"
+    return f"{device.units} x {each:.0f} GB ({device.units * each:.0f} GB), cut so that the heads divide"
 
 
 def _stacking(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
@@ -249,6 +259,17 @@ def _instance(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reaso
         known = ", ".join(family for families in sagemaker_toolkit.FAMILIES.values() for family in families)
         message = f"The SageMaker toolkit optimizes for the families {known}, and {facts.where} is none of them: choose one."
         yield Reason(rule="sagemaker-instance", message=message, source=sagemaker_toolkit.SDK)
+
+
+def _neuron_family(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+    known = sagemaker_toolkit.NEURON_FAMILIES
+    if facts.hardware == "neuron" and model.model_type not in known:
+        yield Reason(
+            rule="neuron-family",
+            message=f"Neuron's libraries name no support for models of type {model.model_type}, so nothing says that "
+            f"{facts.where} can compile {model.id}: choose a GPU instance. They name {', '.join(sorted(known))}.",
+            source=sagemaker_toolkit.NEURON_SOURCE,
+        )
 
 
 def _published(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
@@ -271,7 +292,7 @@ _OURS: tuple[Rule, ...] = (
     _no_engine, *_COMMON, _capabilities, _family, *method_rules.LIBRARY, _kernel, _compiler,
 )  # fmt: skip
 RULES: dict[str, tuple[Rule, ...]] = {
-    "local": _OURS,
+    "local": (*_OURS, _memory),
     "planned": (*_OURS, _memory),
-    "managed": (*_COMMON, _stacking, _instance, _published, _memory),
+    "managed": (*_COMMON, _stacking, _instance, _neuron_family, _published, _memory),
 }

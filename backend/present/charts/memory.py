@@ -81,11 +81,18 @@ def _over(found: Sequence[Footprint], theme: Theme) -> dict[str, Any]:
 
 def _hover(each: Footprint) -> str:
     room, gb = each.room, 1e9
-    over = f"cut over {room.tensor_parallel} of {each.device.units}" if each.device.units > 1 else "on one"
+    over = _over_which(each)
     least, most = room.tokens
     cache = f"{least:,} to {most:,} tokens in the cache" if each.fits else "no room for a cache"
     held = f"{room.weights_per_device / gb:,.3g} GB of weights of {each.device.memory_bytes / gb:,.3g} GB each, {over}"
     return f"<b>{text(label(each))}</b><br>{held}<br>{cache}<br>{text(', '.join(each.names))}<br>{ESTIMATED}"
+
+
+def _over_which(each: Footprint) -> str:
+    if each.device.units == 1:
+        return "on one"
+    cut = f"cut over {each.room.tensor_parallel} of {each.device.units}" if each.room.tensor_parallel > 1 else "whole on each"
+    return f"{each.replicas} replicas, {cut}" if each.replicas > 1 else cut
 
 
 def alt(found: Sequence[Footprint]) -> str:
@@ -103,7 +110,8 @@ def rows(found: Sequence[Footprint]) -> list[dict[str, Any]]:
     """The same as a table; GB are 10^9 bytes, of one accelerator."""
     return [
         {
-            "Hardware": label(each), "Fits": "yes" if each.fits else "no", "Accelerators used": each.room.tensor_parallel,
+            "Hardware": label(each), "Fits": "yes" if each.fits else "no",
+            "Accelerators used": each.replicas * each.room.tensor_parallel,
             "Weights (GB)": round(each.room.weights_per_device / 1e9, 2),
             "Activations and runtime (GB)": round((each.room.activations + each.room.runtime[1]) / 1e9, 2),
             "Memory (GB)": round(each.device.memory_bytes / 1e9, 1),

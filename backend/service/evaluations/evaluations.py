@@ -172,6 +172,12 @@ def listing(workspace: Workspace, *, baseline: str | None = None, limit: int = 1
         return [_view(row) for row in history.evaluations(session, baseline=baseline, limit=limit, offset=offset)]
 
 
+def count(workspace: Workspace) -> int:
+    """How many there are."""
+    with workspace.store.read() as session:
+        return history.evaluation_count(session)
+
+
 def report(workspace: Workspace, evaluation_id: str) -> bytes:
     """The report, one HTML file that needs no network. Raises NotFound, also where its file is gone."""
     file = Path(show(workspace, evaluation_id).path) / "report.html"

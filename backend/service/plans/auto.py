@@ -6,9 +6,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
+from backend.domain.frozen import Frozen
 from backend.domain.machine.targets import Hardwares, Target
 from backend.domain.model.facts import ModelFacts
-from backend.domain.needs import serving
+from backend.domain.needs import layout, serving
 from backend.domain.planner import estimate
 from backend.domain.planner.choose import Candidate, Choice, Goal, best, choose
 from backend.domain.planner.estimate import Context
@@ -59,11 +60,35 @@ def _candidate(
     verdict = check.check(model, recipe, facts, suggest=False)
     if verdict.plan is None:
         return Candidate(target=where.name, verdict=verdict, estimate=None)
-    about, degrees = context(where, facts, load), [verdict.plan.tensor_parallel]
+    about, shared = context(where, facts, load), [(verdict.plan.tensor_parallel, verdict.plan.replicas)]
     if goal and recipe.serving.tensor_parallel == 1:
-        degrees = [n for n in serving.degrees(model, recipe, where.device) if n >= degrees[0]] or degrees
-    made = [estimate.estimate(model, recipe, about, degree) for degree in degrees]
+        tokens = serving.cache_tokens(model, recipe)
+        found = layout.layouts(model, recipe, where.device, facts.serving_draft(recipe), tokens=tokens)
+        shared = [(each.degree, each.replicas) for each in found] or shared
+    made = [estimate.estimate(model, recipe, about, degree, replicas) for degree, replicas in shared]
     return Candidate(target=where.name, verdict=verdict, estimate=best(made, goal) if goal else made[0])
+
+
+class Fitting(Frozen):
+    """An instance on which a recipe is valid and fits. `price_per_hour` in USD, None where nobody publishes it."""
+
+    target: str
+    price_per_hour: float | None
+    tensor_parallel: int
+    replicas: int
+
+
+def fitting(workspace: Workspace, model: ModelFacts, recipe: Recipe, most: int = 3) -> list[Fitting]:
+    """The cheapest instances on which our engines serve that recipe, those without a price last."""
+    draft, found = models.draft_of(workspace, model, recipe), []
+    for where in targets.hardwares(workspace).targets():
+        made = check.check(model, recipe, targets.facts(where, model, draft), suggest=False).plan
+        if made is not None:
+            found.append(Fitting(
+                target=where.name, price_per_hour=where.price_per_hour, tensor_parallel=made.tensor_parallel,
+                replicas=made.replicas,
+            ))  # fmt: skip
+    return sorted(found, key=lambda each: (each.price_per_hour is None, each.price_per_hour or 0.0, each.target))[:most]
 
 
 class _Question:

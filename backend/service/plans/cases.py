@@ -68,7 +68,10 @@ def resolve(
         where = targets.find(workspace, target, measured="now" if probe else "before")
     served = served_over(recipe, choice.winner.tensor_parallel) if choice and choice.winner else recipe
     facts = targets.facts(where, model, draft)
-    return Case(model, recipe, target, where, facts, techniques.decide(workspace, model, served, facts), goal, choice)
+    verdict = techniques.decide(workspace, model, served, facts)
+    if verdict.plan is not None and choice is not None and choice.winner is not None:
+        verdict = verdict.model_copy(update={"plan": verdict.plan.model_copy(update={"replicas": choice.winner.replicas})})
+    return Case(model, recipe, target, where, facts, verdict, goal, choice)
 
 
 def served_over(recipe: Recipe, degree: int) -> Recipe:

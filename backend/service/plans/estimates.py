@@ -53,7 +53,8 @@ def of(
     if found := _correction(workspace, case, asked.concurrency):
         measured = found[1] if acceptance is None else acceptance
         context = context.model_copy(update={"calibration": found[0], "acceptance": measured})
-    return estimate.estimate(case.model, case.recipe, context, case.verdict.plan.tensor_parallel)
+    plan = case.verdict.plan
+    return estimate.estimate(case.model, case.recipe, context, plan.tensor_parallel, plan.replicas)
 
 
 def find(workspace: Workspace, model: ModelCard, recipe: Recipe) -> Measured | None:

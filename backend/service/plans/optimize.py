@@ -11,6 +11,7 @@ from backend.domain.planner.choose import Deployment, Goal
 from backend.domain.planner.estimate import Need
 from backend.domain.recipe import libraries
 from backend.domain.recipe.recipe import Recipe
+from backend.domain.rules import plan as rules_plan
 from backend.domain.rules.plan import Plan, Verdict
 from backend.hardware import engines, probe
 from backend.service.jobs import jobs
@@ -70,8 +71,8 @@ def deployment(case: Case) -> Deployment | None:
     if case.verdict.plan is None or not case.works:
         raise ImpossibleStack(_why_not(case))
     made = Deployment(
-        target=case.target.name, tensor_parallel=case.verdict.plan.tensor_parallel, price_per_hour=case.target.price_per_hour,
-        why="As asked.",
+        target=case.target.name, tensor_parallel=case.verdict.plan.tensor_parallel,
+        replicas=case.verdict.plan.replicas, price_per_hour=case.target.price_per_hour, why="As asked.",
     )  # fmt: skip
     choice = case.choice
     if choice is None:
@@ -113,18 +114,21 @@ def prepare(workspace: Workspace, case: Case, *, seed: int = 0) -> Prepared:
     model, recipe = _with_weights(case.model), case.recipe
     placed = deployment(case)
     here = case if placed is None else cases.resolve(workspace, model, recipe)
-    if here.verdict.plan is None:
+    planned = here.verdict.plan
+    if planned is None and placed is not None and here.verdict.outcome == "does-not-fit":
+        planned = rules_plan.plan(model, recipe, here.facts)  # what is served elsewhere need not fit here
+    if planned is None:
         raise ImpossibleStack(f"{'The job would run on this machine. ' if placed else ''}{_sentence(here.verdict)}")
     if recipe.step("compile"):
         engines.engine_python(workspace.settings, "serve")
-    for environment in {libraries.environment(step.engine) for step in here.verdict.plan.steps} - {None}:
+    for environment in {libraries.environment(step.engine) for step in planned.steps} - {None}:
         engines.engine_python(workspace.settings, str(environment))
     need = estimate.need(model, recipe, here.draft)
     _check_disk(workspace, need)
     spec = OptimizeSpec(
         model=model,
         recipe=recipe,
-        plan=here.verdict.plan,
+        plan=planned,
         target=here.asked,
         deployment=placed,
         draft=here.draft if isinstance(here.draft, ModelCard) else None,

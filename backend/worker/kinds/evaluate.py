@@ -15,6 +15,7 @@ from backend import settings as configuration
 from backend.channel import JobChannel
 from backend.domain.evaluation.comparison import compare
 from backend.domain.evaluation.document import SCHEMA, Evaluation, Quality, VariantResult
+from backend.domain.evaluation.soundness import SHARED
 from backend.domain.jobs.jobs import EvaluateSpec
 from backend.domain.needs.held import tokens as cache_tokens
 from backend.domain.workload.workload import parse
@@ -105,7 +106,7 @@ def _warnings(measurement: Measurement, results: Sequence[VariantResult]) -> lis
     if looping:
         found.append(f"{looping} of {total} answers end in a loop, which flatters speculative decoding.")
     if not any(variant.kind == "url" for variant in variants):
-        found.append("Load generator and server share this machine's processors.")
+        found.append(SHARED)
     if disturbed := measurement.disturbed():
         found.append(disturbed)
     return found

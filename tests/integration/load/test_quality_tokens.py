@@ -8,20 +8,8 @@ from pathlib import Path
 import pytest
 
 from backend.evaluate.quality.tokens import unfit
-from backend.serving.vllm import VllmServer
 from tests.fakes.running import running
 from tests.tiny import tiny_llama
-
-
-@pytest.mark.vllm
-@pytest.mark.timeout(600)
-def test_vllm_reads_the_tokens_of_its_model_and_no_others(vllm_server: VllmServer, starter_target: Path, tmp_path: Path) -> None:
-    assert unfit(vllm_server.url, vllm_server.served_name, starter_target) is None
-    other = tiny_llama(tmp_path / "other")
-    why = unfit(vllm_server.url, vllm_server.served_name, other)
-    assert why is not None and ("as another text" in why or "HTTP 400" in why)
-    missing = unfit(vllm_server.url, "no-such-model", starter_target)
-    assert missing is not None and "HTTP 404" in missing
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,6 @@ from backend.worker.measuring.servers import Endpoint, ServerPool
 from backend.worker.progress import ChannelProgress
 from tests.fakes.running import running, write_prompts
 
-pytestmark = pytest.mark.alone
-
 
 class Counting(Endpoint):
     """Between two readings of its counters 40 tokens are drafted and 10 of them accepted."""

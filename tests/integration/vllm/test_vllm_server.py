@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
-import subprocess
-import sys
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -15,7 +11,6 @@ from typing import Any
 import psutil
 import pytest
 
-from backend import processes
 from backend.domain.errors import ServerFailed
 from backend.domain.evaluation.document import Variant
 from backend.domain.jobs.progress import Silent
@@ -23,9 +18,11 @@ from backend.domain.load.load import Load
 from backend.domain.load.records import LoadPlan
 from backend.domain.recipe.recipe import Serving
 from backend.evaluate.load import run_level
+from backend.evaluate.quality.tokens import unfit
 from backend.serving import compile_cache, compile_key
 from backend.serving.vllm import VllmServer
-from backend.settings import ASSETS, CHECKOUT
+from backend.settings import ASSETS
+from tests.tiny import tiny_llama
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(600)]
 
@@ -64,6 +61,15 @@ def test_it_listens_on_loopback_only(vllm_server: VllmServer) -> None:
     }
     assert ("127.0.0.1", port) in listening
     assert {address.ip for address in listening} == {"127.0.0.1"}
+
+
+def test_vllm_reads_the_tokens_of_its_model_and_no_others(vllm_server: VllmServer, starter_target: Path, tmp_path: Path) -> None:
+    assert unfit(vllm_server.url, vllm_server.served_name, starter_target) is None
+    other = tiny_llama(tmp_path / "other")
+    why = unfit(vllm_server.url, vllm_server.served_name, other)
+    assert why is not None and ("as another text" in why or "HTTP 400" in why)
+    missing = unfit(vllm_server.url, "no-such-model", starter_target)
+    assert missing is not None and "HTTP 404" in missing
 
 
 def test_a_draft_of_another_shape_drafts_and_changes_no_greedy_token(vllm_server: VllmServer, drafted_server: VllmServer) -> None:
@@ -132,33 +138,3 @@ def test_a_compile_cache_is_used_after_the_cache_and_the_model_have_moved(
 def kernels(folder: Path) -> set[str]:
     """Names of the compiled objects: the hash of their source."""
     return {path.name for path in folder.rglob("*.so")}
-
-
-def test_kill_9_of_the_worker_leaves_no_vllm_process(
-    starter_target: Path, serve_python: Path, vllm_cache: Path, tmp_path: Path
-) -> None:
-    worker = f"""
-import time
-from pathlib import Path
-from backend.domain.evaluation.document import Variant
-from backend.domain.recipe.recipe import Serving
-from backend.serving.vllm import VllmServer
-serving = Serving(enforce_eager=True)
-variant = Variant(name="v", source="v", kind="model", model_path={str(starter_target)!r}, serving=serving)
-paths = dict(python=Path({str(serve_python)!r}), log=Path("log"), cache_root=Path({str(vllm_cache)!r}))
-VllmServer(variant, **paths, kv_cache_gib=0.0625).start()
-print("ready", flush=True)
-time.sleep(600)
-"""
-    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
-    command = [sys.executable, "-c", worker]
-    with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-        tree = processes.tree(process.pid)
-        assert len(tree) >= 5, "worker, keeper, API server, engine core and worker of vLLM"
-        folder = Path(tree[1].cwd())
-        process.send_signal(signal.SIGKILL)
-    _, alive = psutil.wait_procs(tree, timeout=30)
-    assert not alive
-    assert folder.name.startswith("whetstone-") and not folder.exists()

@@ -88,7 +88,7 @@ def test_conversations_are_paired_by_turn_whichever_was_answered_first(
 
 def test_the_page_says_whose_answers_a_conversation_goes_on_from(home: Workspace, document: Evaluation, tmp_path: Path) -> None:
     identity = keep(home, document, tmp_path)
-    said = studio.says(studio.open_page("evaluate", id=identity, evaluate_requests_shown="true"))
+    said = studio.says(studio.open_page("evaluate", id=identity, evaluate_view="Requests"))
     assert "From its second turn on, a conversation goes on from the variant's own answers." in said
     view = evaluations.show(home, identity)
     pair = requests.pairs(view, "w8a8", requests.loads(view)[0])[0]
@@ -115,7 +115,7 @@ def agreed(quality: Quality) -> Evaluation:
 
 
 def test_agreement_stands_on_the_page_with_its_number_and_intervals(home: Workspace) -> None:
-    at = studio.open_page("evaluate", id=studio.evaluation(home, agreed(SCORED)))
+    at = studio.open_page("evaluate", id=studio.evaluation(home, agreed(SCORED)), evaluate_view="Quality")
     (table,) = [found.value for found in at.table if "Answers" in found.value.columns]
     assert list(table["Answers"]) == ["the baseline's own", SURELY]
     assert table["Quality"].iloc[1] == "KL 0.0004, perplexity 61.90 against 61.88"

@@ -67,7 +67,7 @@ def scored(document: Evaluation) -> Evaluation:
 
 def test_scores_stand_under_quality_with_what_measured_them(home: Workspace) -> None:
     identity = studio.evaluation(home, scored(simulated.evaluation()))
-    at = studio.open_page("evaluate", id=identity)
+    at = studio.open_page("evaluate", id=identity, evaluate_view="Quality")
     (table,) = [table.value for table in at.table if "Task" in table.value.columns]
     assert list(table["Score"]) == ["0.620\u00a0±\u00a00.050", "0.500\u00a0±\u00a00.050"]
     assert [cell.replace("\\", "") for cell in table["Task"]] == ["sums, acc (100)", "sums, acc (100)"]
@@ -77,5 +77,5 @@ def test_scores_stand_under_quality_with_what_measured_them(home: Workspace) -> 
 
 
 def test_without_tasks_nothing_is_said_of_them(home: Workspace) -> None:
-    at = studio.open_page("evaluate", id=studio.evaluation(home, simulated.evaluation()))
+    at = studio.open_page("evaluate", id=studio.evaluation(home, simulated.evaluation()), evaluate_view="Quality")
     assert not [table for table in at.table if "Task" in table.value.columns]

@@ -13,6 +13,7 @@ from backend.catalog.bundled import instances, published
 from backend.domain.errors import InvalidRecipe
 from backend.domain.machine.targets import Target
 from backend.domain.model.facts import ModelFacts
+from backend.domain.planner import roofline
 from backend.domain.recipe import recipe, sagemaker_toolkit
 from backend.domain.recipe.recipe import Recipe
 from backend.domain.rules import check as compat
@@ -115,6 +116,21 @@ def test_sharding_needs_a_degree_and_the_suggestion_has_one() -> None:
     assert verdict.suggestion.step("shard") and verdict.suggestion.serving.tensor_parallel > 1
 
 
+@pytest.mark.parametrize(
+    ("model", "works"),
+    [
+        (LLAMA, True), ("huggingface-llm-mistral-7b", True), ("huggingface-textgeneration-bloom-560m", True),
+        ("huggingface-llm-gemma-2b", False), ("huggingface-llm-falcon-7b-bf16", False),
+    ],
+)  # fmt: skip
+def test_neuron_compiles_what_its_libraries_name(model: str, works: bool) -> None:
+    """found.md E5: it "worked" for every architecture, unasked."""
+    verdict = check("sagemaker:ml.inf2.48xlarge", [COMPILE], model)
+    assert ("neuron-family" not in rules(verdict)) == works == verdict.valid
+    assert works or "AWS Neuron SDK" in next(reason.source for reason in verdict.reasons if reason.rule == "neuron-family")
+    assert "neuron-family" not in rules(check("sagemaker:ml.g5.12xlarge", [COMPILE], model))
+
+
 def test_the_page_says_which_models_may_not_be_quantized() -> None:
     assert "sagemaker-model" in rules(check("sagemaker:ml.p4de.24xlarge", [FP8], "huggingface-llm-falcon-180b-bf16"))
     assert "sagemaker-model" in rules(check(GPU, [{"speculate": {"method": "eagle3"}}], "huggingface-textgeneration-gpt2"))
@@ -138,7 +154,8 @@ def test_speculation_alone_needs_no_job_there_and_the_plan_says_so() -> None:
         ("ml.p6-b200.48xlarge", {"quantize": {"method": "awq", "target_bits": 5, "eight_bits": "w8a8"}}, "compute-capability"),
         ("ml.g5.12xlarge", {"quantize": {"method": "awq", "target_bits": 5, "eight_bits": "w8a8"}}, None),
         ("ml.g4dn.12xlarge", AWQ, None),
-        ("ml.g5.12xlarge", FP8, "compute-capability"),
+        ("ml.g5.12xlarge", FP8, None),
+        ("ml.g4dn.12xlarge", FP8, None),
         ("ml.g6.xlarge", FP8, None),
         ("ml.inf2.48xlarge", AWQ, "no-engine"),
     ],
@@ -146,6 +163,33 @@ def test_speculation_alone_needs_no_job_there_and_the_plan_says_so() -> None:
 def test_our_engines_go_by_compute_capability(where: str, step: Any, rule: str | None) -> None:
     assert rule is None or rule in rules(check(where, [step]))
     assert check(where, [step]).valid == (rule is None)
+
+
+@pytest.mark.parametrize(
+    ("where", "kernel", "noted"),
+    [
+        ("ml.g4dn.12xlarge", "weight-only FP8 (Marlin)", True),
+        ("ml.g5.12xlarge", "weight-only FP8 (Marlin)", True),
+        ("ml.p4d.24xlarge", "weight-only FP8 (Marlin)", True),
+        ("ml.g6.xlarge", "FP8 W8A8", False),
+    ],
+)
+def test_fp8_is_served_below_8_9_by_its_weights_alone(where: str, kernel: str, noted: bool) -> None:
+    """found.md E5: vLLM 0.32, compressed_tensors.py, _get_scheme_from_parts: CompressedTensorsW8A16Fp8, from 7.5."""
+    made = check(where, [FP8]).plan
+    assert made is not None and made.steps[0].kernel == kernel
+    assert any("weights only (Marlin)" in note and "not operations" in note for note in made.notes) == noted
+
+
+def test_fp8_weights_alone_are_multiplied_at_the_16_bit_rate() -> None:
+    first = {}
+    for where in ("ml.g5.xlarge", "ml.g6.xlarge"):
+        device = target(where).device
+        for name, step in {"fp8": FP8, "int8": {"quantize": {"method": "int8"}}}.items():
+            what = roofline.served(known(LLAMA), recipe.read({"steps": [step]}))
+            first[where, name] = roofline.prefill_seconds(what, device, 1, 4096, 0)
+    assert first["ml.g5.xlarge", "fp8"] == pytest.approx(first["ml.g5.xlarge", "int8"], rel=0.01)
+    assert first["ml.g6.xlarge", "fp8"] < 0.7 * first["ml.g6.xlarge", "int8"]
 
 
 @pytest.mark.parametrize(
@@ -172,7 +216,7 @@ def test_what_does_not_fit_is_refused_with_a_recipe_that_does() -> None:
     assert rules(verdict) == {"memory"} and verdict.suggestion is not None
     assert [step.technique for step in verdict.suggestion.steps] == ["quantize"]
     plan = check("ml.g5.12xlarge", [AWQ], "meta-textgeneration-llama-3-70b").plan
-    assert plan is not None and plan.tensor_parallel == 2 and any("does not fit on fewer" in note for note in plan.notes)
+    assert plan is not None and plan.tensor_parallel == 4 and "4 accelerators: tensor parallel 4." in plan.notes
     assert plan.steps[0].kernel.startswith("weight-only INT4")
 
 

@@ -1,0 +1,81 @@
+"""Under what an evaluation was measured, on a screen: machine, versions, workload, and which levels are the server's figures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import streamlit as st
+
+from app.words import message, plain
+from backend.domain.evaluation.document import Evaluation, Level, VariantResult
+from backend.domain.evaluation.fingerprint import configuration_hash
+from backend.domain.evaluation.soundness import SHARED, reasons, valid
+from backend.domain.figures import counted, figure
+from backend.domain.machine.lines import hardware_line, versions_line
+from backend.present.words.measured import INTERLEAVE
+
+
+def show(document: Evaluation) -> None:
+    """Whether the load generator kept up, level by level; where and with what stands under the verdict."""
+    if SHARED in document.warnings:
+        st.caption(f":material/info: {message(SHARED)}")
+    say_validity(document)
+
+
+def say_provenance(document: Evaluation) -> None:
+    where = f"Measured {document.measured_at} on {hardware_line(document.hardware)} with {versions_line(document.versions)}"
+    repeats = counted(document.options.repeats, "repeat")
+    st.caption(plain(f"{where}. Workload {document.workload.name}, {repeats}, servers {document.interleave}."))
+
+
+def validity(document: Evaluation) -> list[dict[str, Any]]:
+    """One row a variant and level: whether its figures are the server's, and why not."""
+    return [_audited(result, level) for result in document.variants for level in result.levels]
+
+
+def _audited(result: VariantResult, level: Level) -> dict[str, Any]:
+    audit = level.audit
+    return {
+        "Variant": result.name,
+        "Valid": valid(level),
+        "Requested concurrency": level.load.cell,
+        "Achieved concurrency": figure(audit.achieved_concurrency),
+        "Client headroom": headroom(level),
+        "Errors": ", ".join(f"{kind} {count}" for kind, count in level.errors.items()) or str(level.invocation_errors),
+        "Repeats kept": f"{len(level.blocks)} of {level.repeats}",
+        "Looping answers": level.looping_outputs,
+        "Loop lag p99 (ms)": figure(audit.loop_lag_ms_p99),
+        "Other programs (cores)": figure(audit.others),
+        "Why not": "; ".join(reasons(level)),
+    }
+
+
+def headroom(level: Level) -> str:
+    """How much of one core the load generator had left while the level ran."""
+    left = level.audit.headroom
+    return "not measured" if left is None else f"{left:.0%}"
+
+
+def doubts(document: Evaluation) -> list[str]:
+    """How many levels are not the server's figures, or only in part; none where all are."""
+    found = [valid(level) for result in document.variants for level in result.levels]
+    wrong, in_part = found.count("no"), found.count("in part")
+    hollow = f"{wrong} of {len(found)} levels are not the server's figures: they are hollow on the charts and get no verdict."
+    silent = f"{in_part} of {len(found)} levels have no tokens/s and no prices: answers came without a token count."
+    return [hollow] * bool(wrong) + [silent] * bool(in_part)
+
+
+def say_validity(document: Evaluation) -> None:
+    for doubt in doubts(document):
+        st.warning(doubt, icon=":material/warning:")
+    rows = validity(document)
+    if all(row["Valid"] != "no" for row in rows):
+        words = "The load generator kept up at every level and at most one request in a hundred failed."
+        st.success(words, icon=":material/check:")
+    st.dataframe(rows, hide_index=True, alt="Validity of each level")
+    st.caption(
+        f"Configuration SHA-256 `{configuration_hash(document)[:16]}…`: load, variants and workload. "
+        f"Workload SHA-256 `{document.workload.sha256[:16]}…`. "
+        f"{counted(document.options.repeats, 'repeat')}. "
+        f"Order: {plain(INTERLEAVE.get(document.interleave, document.interleave))}."
+    )

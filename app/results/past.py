@@ -1,0 +1,47 @@
+"""Past evaluations as a list: what came of each in one line, and the way back to it."""
+
+from __future__ import annotations
+
+from math import ceil
+
+import streamlit as st
+
+from app.navigation import own
+from app.words import when
+from backend.present.words import headline, search
+from backend.service import Workspace
+from backend.service.evaluations import evaluations
+from backend.service.evaluations.evaluations import EvaluationView
+
+PER_PAGE = 10
+
+
+def show(opened: Workspace) -> None:
+    """Newest first, a page at a time; a row opens it."""
+    total = evaluations.count(opened)
+    st.subheader("Past evaluations")
+    if not total:
+        st.caption("What you measure will stand here, with its verdict in one line.")
+        return
+    pages = ceil(total / PER_PAGE)
+    number = st.pagination(pages, key=own("past_page"), bind="query-params") if pages > 1 else 1
+    views = evaluations.listing(opened, limit=PER_PAGE, offset=(number - 1) * PER_PAGE)
+    picked = st.dataframe(
+        [row(view) for view in views], hide_index=True, key=own(f"past_{number}_{views[0].id}"), on_select="rerun",
+        selection_mode="single-cell", alt="Past evaluations, newest first, with what came of each",
+        column_config={"Evaluation": st.column_config.TextColumn(width=190), "Verdict": st.column_config.TextColumn(width=460)},
+    )  # fmt: skip
+    st.caption("Choose a row to open it.")
+    if picked.selection.cells:
+        st.query_params.from_dict({"id": views[picked.selection.cells[0][0]].id})
+        st.rerun()
+
+
+def row(view: EvaluationView) -> dict[str, str]:
+    """Names between backticks in the words of the verdict are left bare: a cell shows no code."""
+    said = " ".join(search.sentences(view.document)) if search.is_search(view.document) else headline.line(view.document)
+    return {
+        "Evaluation": view.title.removeprefix("Evaluate "),
+        "Verdict": said.replace("`", ""),
+        "Measured": when(view.created_at),
+    }

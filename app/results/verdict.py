@@ -1,0 +1,92 @@
+"""The verdict of an evaluation on a screen: one line, a word a variant and load, what to mind, and what would tell more."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from app import navigation
+from app.evaluate import form
+from app.results import chart_grid, conditions
+from app.words import message, plain, strong
+from backend.domain.evaluation.document import Evaluation
+from backend.domain.evaluation.soundness import SHARED
+from backend.domain.figures import counted
+from backend.present.words import headline, search
+from backend.present.words.verdicts import Verdict, verdicts
+
+
+def show(document: Evaluation, shown: Evaluation) -> None:
+    """The line, what to mind, the grid of the variants that are `shown`; of a search, what it found."""
+    if search.is_search(document):
+        say_search(document)
+        say_warnings(document)
+        conditions.say_provenance(document)
+        return
+    say_line(document)
+    say_warnings(document)
+    chart_grid.show(shown)
+    if len(document.variants) > 1:
+        st.caption(
+            f"Output tokens/s against {plain(document.variants[0].name)}: geometric means over repeats, so their quotient is the "
+            "factor; in brackets its 95% interval. Latencies are in the full verdicts below."
+        )
+    conditions.say_provenance(document)
+
+
+def say_line(document: Evaluation) -> None:
+    """Green where something wins, amber where it is too noisy to tell, else plain."""
+    words, said = strong(headline.line(document)), headline.calls(document)
+    if headline.win(document) is not None:
+        st.success(words, icon=":material/trophy:")
+    elif any(call.kind == "noisy" for call in said):
+        st.warning(words, icon=":material/graphic_eq:")
+    else:
+        st.info(words, icon=":material/balance:")
+
+
+def say_warnings(document: Evaluation) -> None:
+    """In one box beside the verdict, but for what holds of every evaluation on one machine."""
+    found = [*conditions.doubts(document)]
+    found += [message(warning) for warning in document.warnings if warning != SHARED]
+    if found:
+        st.warning("\n\n".join(found), icon=":material/warning:")
+
+
+def more_button(document: Evaluation) -> None:
+    """One click to what would decide it; nothing where more blocks would not."""
+    more = None if search.is_search(document) else headline.more_blocks(headline.calls(document))
+    if more is not None:
+        asked = form.again(document) | {"evaluate_repeats": str(document.options.repeats + more)}
+        navigation.link("evaluate", f"Measure {counted(more, 'more block')}", ":material/add_chart:", **asked)
+
+
+def verdict_icon(verdict: Verdict) -> str:
+    """A sign for the words that follow, never instead of them."""
+    if any(row.why for row in verdict.rows):
+        return ":material/help:"
+    return ":material/equal:" if verdict.throughput == "same" else ":material/balance:"
+
+
+def say_verdicts(document: Evaluation) -> None:
+    """One sentence a variant and level, and what to mind."""
+    say_sentences(document)
+    say_warnings(document)
+
+
+def say_search(document: Evaluation) -> None:
+    """One sentence a variant: the highest load that keeps the limits, the knee, and what stood in the way of more."""
+    said = (f":material/search: {message(sentence)}" for sentence in search.sentences(document))
+    st.markdown("\n\n".join(said))
+    st.caption(search.MEANING)
+
+
+def say_sentences(document: Evaluation) -> None:
+    """With every latency."""
+    if search.is_search(document):
+        say_search(document)
+        return
+    found: list[Verdict] = verdicts(document)
+    if not found:
+        st.info("One variant was measured, so there is nothing to compare: add another for a verdict.", icon=":material/info:")
+    if found:  # one element: a browser is slow with hundreds
+        st.markdown("\n\n".join(f"{verdict_icon(verdict)} {verdict.text}" for verdict in found))

@@ -1,0 +1,69 @@
+"""How the accelerators of a target share a model: cut over some of them (tensor parallel), copied to the others (replicas).
+
+Pure arithmetic over `serving`. vLLM: --tensor-parallel-size and --data-parallel-size. Knows nothing of time and of prices.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from backend.domain.machine.device import Device
+from backend.domain.model.facts import ModelFacts
+from backend.domain.needs import serving
+from backend.domain.needs.serving import Room
+from backend.domain.recipe.recipe import Recipe
+
+
+class Layout(NamedTuple):
+    """`replicas` of the model, each cut over `room.tensor_parallel` of the `units`. `room` is of one accelerator."""
+
+    room: Room
+    replicas: int
+    units: int
+
+    @property
+    def degree(self) -> int:
+        return self.room.tensor_parallel
+
+    @property
+    def idle(self) -> int:
+        """Accelerators that are paid for and do nothing."""
+        return self.units - self.replicas * self.degree
+
+    @property
+    def words(self) -> str:
+        """`tensor parallel 4`, `2 replicas at tensor parallel 2`, `4 replicas, one on each accelerator`, with what is idle."""
+        if self.replicas > 1:
+            each = f" at tensor parallel {self.degree}" if self.degree > 1 else ", one on each accelerator"
+            used = f"{self.replicas} replicas{each}"
+        else:
+            used = f"tensor parallel {self.degree}"
+        return f"{used}, {self.idle} of {self.units} accelerators idle" if self.idle else used
+
+
+def layouts(
+    model: ModelFacts, recipe: Recipe, device: Device, draft: ModelFacts | None = None, *, tokens: int = 1
+) -> list[Layout]:
+    """Every degree at which the model and `tokens` of cache fit, lowest first, with as many replicas as there is room for."""
+    rooms = (serving.room(model, recipe, device, degree, draft) for degree in serving.degrees(model, recipe, device))
+    return [Layout(found, device.units // found.tensor_parallel, device.units) for found in rooms if holds(found, tokens)]
+
+
+def holds(found: Room, tokens: int) -> bool:
+    """Whether that many tokens of cache surely are left."""
+    return found.cache[0] >= max(0, tokens * found.kv_bytes_per_token)
+
+
+def default(
+    model: ModelFacts, recipe: Recipe, device: Device, draft: ModelFacts | None = None, *, tokens: int = 1
+) -> Layout | None:
+    """What uses all accelerators: a replica on each where one holds the model, else the model cut over as many as divide it.
+
+    The recipe's own degree where it states one (above 1) at which the model fits, and then one replica. None where nothing fits.
+    """
+    found = layouts(model, recipe, device, draft, tokens=tokens)
+    asked = recipe.serving.tensor_parallel
+    stated = next((each for each in found if each.degree == asked > 1), None)
+    if stated is not None:
+        return stated._replace(replicas=1)
+    return found[0] if found and found[0].degree == 1 else max(found, key=lambda each: each.degree, default=None)

@@ -1,0 +1,87 @@
+"""The evaluation's page: the verdict and what to mind first, one step to what would tell more, then tabs; past ones in a list."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.compare import side_by_side
+from app.results import evaluation, past, tables
+from backend.domain.evaluation.document import Evaluation
+from backend.domain.evaluation.soundness import SHARED
+from backend.service import Workspace
+from backend.service.evaluations import evaluations
+from tests import simulated, studio
+
+BUSY = "The machine was not quiet in 2 of 2 levels: small differences may be chance."
+
+
+def noisy() -> Evaluation:
+    made = simulated.evaluation(names=("original", "a"), speeds=(1.0, 1.05), levels=(1,), noise=0.1)
+    return made.model_copy(update={"warnings": [BUSY, SHARED]})
+
+
+def test_what_is_too_noisy_says_so_beside_its_warning_and_one_step_measures_more(home: Workspace) -> None:
+    at = studio.open_page("evaluate", id=studio.evaluation(home, noisy()))
+    first, second = (warning.value.replace("\\", "") for warning in at.warning)
+    assert first.startswith("Nothing is shown to be faster than **original**: **a** is too noisy to tell (")
+    assert second == BUSY, "in a box beside the verdict, without what holds of every evaluation on one machine"
+    assert not at.success and not at.info[0:0]
+    (more,) = [button for button in at.button if "more block" in button.label]
+    assert more.label.split()[1] in first
+    more.click().run()
+    studio.check(at)
+    assert at.number_input(key="evaluate_repeats").value == 5 + int(more.label.split()[1])
+    assert at.multiselect(key="evaluate_variants").value == ["original", "a"]
+
+
+def test_a_verdict_that_is_decided_offers_no_more_blocks(home: Workspace) -> None:
+    at = studio.open_page("evaluate", id=studio.evaluation(home, simulated.evaluation()))
+    assert not [button for button in at.button if "more block" in button.label]
+
+
+@pytest.mark.parametrize(
+    ("tab", "there", "elsewhere"),
+    [
+        ("Speed", "What keeps your limits?", "Configuration SHA-256"),
+        ("Price", "Only levels that were measured are read", "What keeps your limits?"),
+        ("Quality", "Answers: greedy ones", "Only levels that were measured are read"),
+        ("Requests", "are no longer at", "Answers: greedy ones"),
+        ("Conditions", "kept up at every level", "are no longer at"),
+    ],
+)  # fmt: skip
+def test_each_tab_is_drawn_alone_and_stands_in_the_address(home: Workspace, tab: str, there: str, elsewhere: str) -> None:
+    identity = studio.evaluation(home, simulated.evaluation())
+    at = studio.open_page("evaluate", id=identity, evaluate_view=tab)
+    said = studio.says(at)
+    assert there in said and elsewhere not in said
+    assert at.success[0].value.startswith("**w8a8-draft** is"), "the verdict stands over every tab"
+    assert tuple(each.label for each in at.tabs) == evaluation.TABS
+
+
+def test_a_limit_that_was_set_in_one_tab_is_in_the_report_of_another(home: Workspace) -> None:
+    identity = studio.evaluation(home, simulated.evaluation())
+    at = studio.open_page("evaluate", id=identity, evaluate_view="Speed", evaluate_cost_hour="3.5")
+    assert at.number_input(key="evaluate_cost_hour").value == 3.5
+
+
+def test_tables_have_digits_that_a_person_reads_and_still_sort() -> None:
+    (row,) = tables.readable([{"Variant": "a", "TTFT": 10.3872, "TPOT": 0.012345, "Rate": 1234.5, "Repeats": 5, "None": None}])
+    assert row == {"Variant": "a", "TTFT": 10.4, "TPOT": 0.0123, "Rate": 1234.0, "Repeats": 5, "None": None}
+
+
+def test_past_evaluations_are_listed_with_their_line(home: Workspace) -> None:
+    assert "What you measure will stand here" in studio.says(studio.open_page("evaluate"))
+    studio.evaluation(home, simulated.evaluation(), "e-1")
+    studio.evaluation(home, noisy(), "e-2")
+    at = studio.open_page("evaluate")
+    (listed,) = [frame.value for frame in at.dataframe if "Verdict" in frame.value.columns]
+    assert len(listed) == 2 and set(listed["Evaluation"]) == {"starter, w8a8"}
+    assert any(words.startswith("w8a8-draft is ") for words in listed["Verdict"])
+    assert past.row(evaluations.show(home, "e-2"))["Verdict"].startswith("Nothing is shown to be faster than original")
+
+
+def test_the_cheapest_is_named_only_where_a_test_named_it_faster() -> None:
+    named = side_by_side.cheapest(simulated.evaluation(names=("original", "a"), speeds=(1.0, 2.0)))
+    assert named is not None and named.startswith("`a` at 16 streams is the cheapest here: ")
+    chance = side_by_side.cheapest(noisy())
+    assert chance is not None and chance.startswith("No variant is shown to be the cheapest here: the lowest figure is ")
