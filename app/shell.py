@@ -17,15 +17,36 @@ READABLE = """<style>
 [data-testid='stBaseButton-primary'] kbd { opacity: 1 }
 [data-testid='stSliderThumbValue'] { color: inherit }
 [data-testid='stMainBlockContainer'] { padding-top: 3.75rem }
+[data-testid='stElementContainer']:has(> [data-testid='stHtml'] script) { display: none }
 </style>"""
 """Streamlit pales the shortcut on a button and draws a slider's value in the accent colour: neither could be read. And it leaves
 a sixth of a laptop's screen free above the title."""
+
+
+STEPS = """<script>(() => {
+    if (window.whetstoneSteps) return
+    window.whetstoneSteps = true
+    const push = history.pushState.bind(history)
+    let acted = false
+    for (const kind of ["pointerdown", "keydown"]) window.addEventListener(kind, () => { acted = true }, true)
+    history.pushState = (state, title, url) => {
+        const moved = new URL(url, location.href).pathname !== location.pathname
+        if (acted) push(state, title, url)
+        else history.replaceState(state, title, url)
+        acted = false
+        if (moved) document.querySelector("[data-testid=stMain]")?.scrollTo(0, 0)
+    }
+})()</script>"""
+"""One action of a person is one step of the browser's history. Streamlit makes each parameter that a page writes as it opens a
+step, and the first of them under the address of the page before: Back would lead to a page with parameters of another. And a
+page that is opened begins at its top."""
 
 
 def run() -> None:
     """One run of the studio: the page that the URL means, inside the shell."""
     page = navigation.menu()
     st.html(READABLE)
+    st.html(STEPS, unsafe_allow_javascript=True)
     opened = workspace()
     try:
         with told():

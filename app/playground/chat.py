@@ -23,13 +23,21 @@ KEPT = 20
 SHOWN = 80
 """Characters of a prompt in one line."""
 EVERY_S = 0.05
-EXAMPLES = {
+CHAT, CONTINUE = "Chat", "Continue the text"
+CHATS = {
+    "Explain": "Explain to a new colleague in three sentences what a key-value cache is and why it grows with the context.",
+    "Summarize": "Summarize in one sentence: The night train was cancelled because of ice on the line. Passengers were taken by "
+    "bus to the next city, where hotel rooms had been booked, and go on at nine in the morning.",
+    "Extract": 'Give as JSON with "name", "city" and "date": Maria Rossi moved from Turin to Lyon on 3 May 2021.',
+    "Write code": "Write a Python function that returns the n-th Fibonacci number without recursion.",
+}
+CODE = {
     "A function": 'def read_lines(path):\n    """Return the lines of a file, without their line ends."""\n',
     "A class": "class Stack:\n    def __init__(self):\n        self.items = []\n\n    def push(self, item):\n",
     "A loop": "import os\n\nfor name in sorted(os.listdir('.')):\n    if name.endswith('.py'):\n",
     "A test": "import unittest\n\nclass StringTest(unittest.TestCase):\n    def test_split(self):\n",
 }
-FIRST = "A function"
+EXAMPLES = {CHAT: CHATS, CONTINUE: CODE}
 
 
 @dataclass
@@ -55,18 +63,32 @@ def history() -> list[Turn]:
     return found
 
 
-def form(*, able: bool, alone: bool) -> Question | None:
-    """The prompt and how it is answered; the question when it was asked just now."""
-    st.session_state.setdefault("playground_prompt", EXAMPLES[FIRST])
+def _mode(talks: bool) -> str:
+    """How the prompt is meant. An example of the other way that nobody changed gives way to one of this."""
+    ways = list(EXAMPLES)
+    chosen = st.segmented_control(
+        "Ask as", ways, default=ways[not talks], required=True, key=f"playground_mode-{talks}", label_visibility="collapsed",
+        help="Chat puts the model's own template around the prompt; without one the model continues the text.",
+    )  # fmt: skip
+    mode = chosen or ways[not talks]
+    other = EXAMPLES[ways[mode == CHAT]]
+    if st.session_state.get("playground_prompt") in {None, *other.values()}:
+        st.session_state["playground_prompt"] = next(iter(EXAMPLES[mode].values()))
+    return mode
+
+
+def form(*, able: bool, alone: bool, talks: bool) -> Question | None:
+    """The prompt and how it is answered; the question when it was asked just now. `talks`: the models have a chat template."""
     with st.container(horizontal=True, vertical_alignment="center"):
+        mode = _mode(talks)
         st.caption("Examples")
-        for label, text in EXAMPLES.items():
+        for label, text in EXAMPLES[mode].items():
             st.button(
                 label, key=f"playground_example-{label}", type="tertiary", icon=":material/code:", on_click=_take, args=(text,)
             )
     prompt = st.text_area(
         "Prompt", height=140, key="playground_prompt", persist_state="session",
-        help="The models continue this text. The starter model writes Python.",
+        help="The models answer this in a talk." if mode == CHAT else "The models continue this text. The starter writes Python.",
     )  # fmt: skip
     with st.container(horizontal=True, vertical_alignment="bottom"):
         max_tokens = st.number_input("Longest answer (tokens)", 1, 32768, 128, key="playground_tokens", width=190)
@@ -79,7 +101,7 @@ def form(*, able: bool, alone: bool) -> Question | None:
             "Ask" if alone else "Ask both", type="primary" if able else "secondary", icon=":material/send:", key="playground_ask",
             shortcut="Ctrl+Enter", disabled=not able or not prompt,
         )  # fmt: skip
-    return Question(prompt or "", int(max_tokens), float(temperature), int(seed)) if asked else None
+    return Question(prompt or "", int(max_tokens), float(temperature), int(seed), mode == CHAT) if asked else None
 
 
 def _take(text: str) -> None:
@@ -89,11 +111,27 @@ def _take(text: str) -> None:
 def ask(served: Sequence[Served], names: Sequence[str], question: Question) -> None:
     """Stream the answers one after the other, so that neither slows the other, and keep them."""
     turn = Turn(question, [Reply(name) for name in names])
+    talks = [before(history(), number, names) for number in range(len(names))]
     history().insert(0, turn)
     del history()[KEPT:]
-    for reply, server, place in zip(turn.replies, served, _places(turn), strict=True):
-        _stream(reply, server, question, place)
+    st.button("Stop", icon=":material/stop_circle:", key="playground_stop", help="Keeps what has been answered so far.")
+    for reply, server, place, talk in zip(turn.replies, served, _places(turn), talks, strict=True):
+        _stream(reply, server, question, place, talk)
     st.rerun()
+
+
+def before(turns: Sequence[Turn], number: int, names: Sequence[str]) -> list[tuple[str, str]]:
+    """What the `number`-th of these was asked and answered in the talk that goes on, oldest first.
+
+    A talk is what was last asked as a chat of the same ones without a break.
+    """
+    found: list[tuple[str, str]] = []
+    for turn in turns:
+        if not turn.question.chat or [reply.name for reply in turn.replies] != list(names):
+            break
+        if turn.replies[number].text:
+            found.insert(0, (turn.question.prompt, turn.replies[number].text))
+    return found
 
 
 def _places(turn: Turn) -> list[Callable[[Reply], None]]:
@@ -117,12 +155,14 @@ def _painter(line: st.delta_generator.DeltaGenerator, text: st.delta_generator.D
     return paint
 
 
-def _stream(reply: Reply, server: Served, question: Question, paint: Callable[[Reply], None]) -> None:
+def _stream(
+    reply: Reply, server: Served, question: Question, paint: Callable[[Reply], None], talk: Sequence[tuple[str, str]]
+) -> None:
     """Fill the reply; painted some twenty times a second at most."""
     painted = 0.0
     try:
         model = server.served_name or playground.models(server.url)[0]
-        for piece in playground.stream(server.url, model, question, reply.timing):
+        for piece in playground.stream(server.url, model, question, reply.timing, talk):
             reply.text += piece
             if time.monotonic() - painted > EVERY_S:
                 paint(reply)
@@ -144,9 +184,14 @@ def turns(sources: Sequence[str]) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         if sources:
             navigation.link("evaluate", "Measure speed and quality", ":material/speed:", variants=",".join(sources))
-        if len(asked) > 1:
+        if asked:
             st.button(
-                "Forget these prompts", icon=":material/delete:", key="playground_forget", type="tertiary", on_click=asked.clear
+                "New talk",
+                icon=":material/add_comment:",
+                key="playground_forget",
+                type="tertiary",
+                on_click=asked.clear,
+                help="Forgets what was asked; the next question is the first.",
             )
     if len(asked) > 1:
         st.subheader("Asked before")
@@ -188,6 +233,6 @@ def _reply(reply: Reply, pieces: Sequence[Piece]) -> None:
     if reply.error:
         st.error(plain(reply.error), icon=":material/error:")
     elif not reply.complete:
-        st.warning("It was interrupted: ask again for the rest.", icon=":material/pause_circle:")
+        st.caption(":material/stop_circle: Stopped before its end.")
     elif not reply.text:
         st.info("The answer is empty: the model ended at once.", icon=":material/info:")

@@ -18,7 +18,8 @@ from backend.domain.jobs.jobs import JobKind, JobState
 from backend.service import Workspace
 from backend.service.jobs import jobs
 from backend.service.jobs.jobs import JobView
-from backend.service.serving import serve
+from backend.service.models import variants
+from backend.service.serving import playground, serve
 from backend.service.serving.serve import Served
 
 PURPOSE = "playground"
@@ -38,6 +39,19 @@ def ready(opened: Workspace, pair: Pair) -> list[Served] | None:
     if job.state is not JobState.RUNNING or job.cancel_requested or not found:
         return None
     return [found.get(source) or _somebody_elses(source) for _, source in pair]
+
+
+def talk(opened: Workspace, pair: Pair) -> bool:
+    """Whether none of them is known to have no chat template; of a server that somebody else runs that shows when it is asked."""
+    folders = [_folder(opened, source) for _, source in pair]
+    return bool(pair) and all(playground.chats(folder) is not False for folder in folders)
+
+
+def _folder(opened: Workspace, source: str) -> str | None:
+    try:
+        return variants.resolve(opened, source).model_path
+    except WhetstoneError:
+        return None
 
 
 def _somebody_elses(url: str) -> Served:

@@ -11,7 +11,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-OPTIONS = argparse.Namespace(word="w", ttft_ms=0.0, refuse=None)
+OPTIONS = argparse.Namespace(word="w", ttft_ms=0.0, refuse=None, no_chat=None)
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -31,8 +31,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        if OPTIONS.refuse:
-            self.whole(400, {"error": {"message": OPTIONS.refuse}})
+        if words := OPTIONS.refuse or ("/chat/" in self.path and OPTIONS.no_chat):
+            self.whole(400, {"error": {"message": words}})
             return
         self.send_response(200)
         self.end_headers()
@@ -52,6 +52,7 @@ def main() -> None:
     parser.add_argument("--word", default="w")
     parser.add_argument("--ttft-ms", type=float, default=10.0)
     parser.add_argument("--refuse", help="answer every question with HTTP 400 and these words")
+    parser.add_argument("--no-chat", help="answer chats so")
     parser.parse_args(namespace=OPTIONS)
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     print(server.server_address[1], flush=True)

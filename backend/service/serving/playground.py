@@ -6,7 +6,7 @@ import http.client
 import json
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,18 +33,26 @@ USAGE: tuple[dict[str, bool] | None, ...] = (
 """Counts of tokens as the answer grows, else at its end, else none: the first that the server does not refuse."""
 
 
+NO_CHAT = (404, 405, 501)
+"""How a server says that it has no such path; one whose model has no template says so in words."""
+
+
 class PromptTooLong(RequestError):
     """The prompt and the answer do not fit into the model's context: shorten the prompt, or ask for fewer tokens."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """What both are asked. Greedy at temperature 0; `seed` makes sampling repeatable where the server honours it."""
+    """What both are asked. Greedy at temperature 0; `seed` makes sampling repeatable where the server honours it.
+
+    `chat` puts the model's own template around it, where the server has one; else the text is continued.
+    """
 
     prompt: str
     max_tokens: int = 128
     temperature: float = 0.0
     seed: int | None = None
+    chat: bool = False
 
 
 @dataclass
@@ -70,21 +78,27 @@ def chats(folder: str | Path | None) -> bool | None:
     return held_out.has_template(Path(folder))
 
 
-def stream(url: str, model: str, question: Question, timing: Timing) -> Iterator[str]:
-    """The answer's pieces as they arrive; `timing` is filled meanwhile.
+def stream(url: str, model: str, question: Question, timing: Timing, before: Sequence[tuple[str, str]] = ()) -> Iterator[str]:
+    """The answer's pieces as they arrive; `timing` is filled meanwhile. `before` are the questions and answers of this talk so
+    far. A server without chat, or a model without a template, is given the prompt to continue.
 
     Raises RequestError, PromptTooLong, EndpointUnreachable; also after some pieces, where the answer broke off.
     """
     began = time.monotonic()
-    for document in _documents(url, _request(model, question)):
+    for document in _documents(url, _request(model, question), before if question.chat else None):
         timing.total_s = time.monotonic() - began
         usage, choices = document.get("usage"), document.get("choices") or ()
         if isinstance(usage, dict) and isinstance(usage.get("completion_tokens"), int):
             timing.tokens = usage["completion_tokens"]
-        piece = str(choices[0].get("text") or "") if choices else ""
+        piece = _text(choices[0]) if choices else ""
         if piece:
             timing.first_s = timing.first_s if timing.first_s is not None else timing.total_s
             yield piece
+
+
+def _text(choice: dict[str, Any]) -> str:
+    """Of a piece of a chat or of a continuation."""
+    return str((choice.get("delta") or {}).get("content") or choice.get("text") or "")
 
 
 def _request(model: str, question: Question) -> dict[str, Any]:
@@ -93,16 +107,28 @@ def _request(model: str, question: Question) -> dict[str, Any]:
     return {"model": model, **asked, **seed, "stream": True}
 
 
-def _documents(url: str, request: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The events of the answer, asked with the first stream options that the server takes."""
+def _talk(request: dict[str, Any], before: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """The request with its prompt as the last message of the talk."""
+    said = [{"role": role, "content": text} for turn in before for role, text in zip(("user", "assistant"), turn, strict=True)]
+    asked = {name: value for name, value in request.items() if name != "prompt"}
+    return {**asked, "messages": [*said, {"role": "user", "content": request["prompt"]}]}
+
+
+def _documents(url: str, request: dict[str, Any], before: Sequence[tuple[str, str]] | None) -> Iterator[dict[str, Any]]:
+    """The events of the answer, asked with the first stream options that the server takes; `before` is None where nothing is
+    to be put around the prompt."""
     place = endpoint.address(url)
     for options in USAGE:
-        body = {**request, **({"stream_options": options} if options else {})}
-        with endpoint.ask(place, "POST", place.path("completions"), body=body, limit_s=TIMEOUT_S) as answer:
+        more = {"stream_options": options} if options else {}
+        path, body = ("completions", request) if before is None else ("chat", _talk(request, before))
+        with endpoint.ask(place, "POST", place.path(path), body={**body, **more}, limit_s=TIMEOUT_S) as answer:
             if answer.status == http.client.OK:
                 yield from _events(place, answer)
                 return
             said = endpoint.words(answer)
+        if before is not None and (answer.status in NO_CHAT or "chat template" in said.lower()):
+            yield from _documents(url, request, None)
+            return
         if answer.status == 400 and (found := TOO_LONG.search(said)):
             context = next(group for group in found.groups() if group)
             raise PromptTooLong(

@@ -43,7 +43,7 @@ def serve_job(home: Workspace, *sources: str, state: JobState = JobState.RUNNING
 
 
 def answers(at: AppTest) -> list[str]:
-    return [element.proto.body for element in at.get("html") if not element.proto.body.startswith("<style>")]
+    return [element.proto.body for element in at.get("html") if not element.proto.body.startswith(("<style>", "<script>"))]
 
 
 # Choosing
@@ -242,13 +242,38 @@ def test_the_servers_of_a_job_are_asked(home: Workspace) -> None:
 def test_prompts_are_kept_and_can_be_forgotten(home: Workspace) -> None:
     with running("plain_server.py") as url:
         at = both(studio.open_page("playground", original=url, optimized="nothing"))
+        at.segmented_control[0].set_value(chat.CONTINUE).run()
         at.button(key="playground_example-A class").click().run()
         assert at.text_area(key="playground_prompt").value.startswith("class Stack")
         both(at, tokens=3)
-    assert at.expander[0].label.startswith("def read")
+    assert at.expander[0].label.startswith("Explain")
     assert len(answers(at)) == 2 and "w4" not in answers(at)[0] and "w4" in answers(at)[1]
     at.button(key="playground_forget").click().run()
     assert answers(at) == []
+
+
+def test_an_instruct_model_is_asked_in_a_talk_of_several_turns(home: Workspace) -> None:
+    with running("exact_server.py", "--rate", 500, "--ttft-ms", 5) as url:
+        at = studio.open_page("playground", original=url, optimized="nothing")
+        assert at.segmented_control[0].value == chat.CHAT and at.text_area[0].value.startswith("Explain")
+        both(at, tokens=3)
+        at.text_area(key="playground_prompt").set_value("And why?")
+        both(at, tokens=3)
+    (first, later) = at.session_state[chat.TURNS]
+    assert first.question.prompt == "And why?" and later.replies[0].text
+    assert chat.before(at.session_state[chat.TURNS], 0, [url]) == [
+        (turn.question.prompt, turn.replies[0].text) for turn in (later, first)
+    ]
+    assert chat.before(at.session_state[chat.TURNS], 0, ["another"]) == []
+    next(each for each in at.button if each.label == "New talk").click().run()
+    assert at.session_state[chat.TURNS] == []
+
+
+def test_the_starter_which_has_no_template_continues_code(home: Workspace) -> None:
+    at = studio.open_page("playground", original="starter", optimized="nothing")
+    assert at.segmented_control[0].value == chat.CONTINUE and at.text_area[0].value.startswith("def read_lines")
+    at.segmented_control[0].set_value(chat.CHAT).run()
+    assert at.text_area[0].value.startswith("Explain"), "an example that nobody changed gives way"
 
 
 def test_an_endpoint_that_does_not_answer_is_one_sentence_beside_the_other_answer(home: Workspace) -> None:
@@ -271,7 +296,7 @@ def test_an_answer_that_was_interrupted_is_kept_and_said_to_be(home: Workspace) 
     at.run()
     studio.check(at)
     assert ">as far as</pre>" in answers(at)[0]
-    assert [warning.value for warning in at.warning] == ["It was interrupted: ask again for the rest."] * 2
+    assert studio.says(at).count("Stopped before its end.") == 2 and not at.warning
 
 
 # The stream itself
@@ -305,6 +330,25 @@ def test_the_question_is_sent_as_asked() -> None:
     assert {name: seen[name] for name in ("prompt", "max_tokens", "temperature", "seed")} == {
         "prompt": "p", "max_tokens": 8, "temperature": 0.5, "seed": 7,
     }  # fmt: skip
+
+
+def test_a_chat_is_asked_with_what_was_said_before() -> None:
+    timing = Timing()
+    question = Question("and then?", chat=True)
+    with running("broken_server.py") as url:
+        text = "".join(playground.stream(url, "ok", question, timing, [("who?", "me")]))
+        (seen,) = ask(f"{url}/seen")
+    assert text.startswith("the quick") and "prompt" not in seen and timing.tokens
+    assert [(each["role"], each["content"]) for each in seen["messages"]] == [
+        ("user", "who?"), ("assistant", "me"), ("user", "and then?"),
+    ]  # fmt: skip
+
+
+def test_a_model_without_a_template_continues_the_text_instead() -> None:
+    refused = "default chat template is no longer allowed, so you must provide a chat template"
+    with running("plain_server.py", "--no-chat", refused) as url:
+        text, _ = streamed(url, chat=True)
+    assert text.count("w") == 8
 
 
 @pytest.mark.parametrize("model", ["no_continuous", "no_stream_options", "no_usage", "until_close", "four_tokens"])

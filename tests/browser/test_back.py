@@ -1,0 +1,66 @@
+"""Back returns to what was there: seven walks that a person takes, with one step of the history each; and a page opens at its top."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from backend.domain.jobs.jobs import JobState
+from backend.store import queue
+from tests import simulated, studio
+from tests.browser.running import Studio, running_studio
+from tests.browser.visit import Visit, visiting
+
+
+class Walk(NamedTuple):
+    """From an address, by a step, to the page of that title."""
+
+    start: str
+    step: Callable[[Visit], None]
+    title: str
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Studio, str]]:
+    """A studio with one job that made an artifact, and one evaluation; nothing of it was run. And the job's id."""
+    with running_studio(tmp_path_factory.mktemp("back")) as running:
+        workspace = running.workspace
+        job = studio.optimize_job(workspace, JobState.SUCCEEDED)
+        artifact = studio.artifact(workspace, job, studio.optimize_spec(workspace).model)
+        with workspace.store.session() as session:
+            queue.get(session, job.id).result = json.dumps({"artifact": artifact})
+        studio.evaluation(workspace, simulated.evaluation(), "e-1")
+        yield running, job.id
+
+
+def walks(job: str) -> dict[str, Walk]:
+    return {
+        "job to Build": Walk(f"/job?id={job}", lambda visit: visit.link("Change the recipe"), "Build"),
+        "evaluation to Build": Walk("/evaluate?id=e-1", lambda visit: visit.menu("Build"), "Build"),
+        "Compare to Presets": Walk("/compare?ids=e-1", lambda visit: visit.menu("Presets"), "Presets"),
+        "filtered catalog to model": Walk("/catalog?catalog_words=phi-2", lambda visit: visit.link("Phi-2"), "Phi-2"),
+        "model to Build": Walk("/model?id=starter", lambda visit: visit.button("Optimize").click(), "Build"),
+        "filtered jobs to job": Walk("/jobs?jobs_words=w8a8", lambda visit: visit.link("Open"), "Optimize starter with w8a8"),
+        "evaluation to Compare": Walk("/evaluate?id=e-1", lambda visit: visit.link("Compare"), "Compare"),
+    }
+
+
+def test_back_returns_to_what_was_there(chromium: Browser, made: tuple[Studio, str]) -> None:
+    running, job = made
+    with visiting(chromium, running.url) as visit:
+        for name, walk in walks(job).items():
+            visit.open(walk.start)
+            top, address = visit.main.get_by_role("heading", level=1).inner_text(), visit.page.url
+            visit.main.evaluate("main => main.scrollTo(0, 600)")
+            walk.step(visit)
+            visit.heading(walk.title)
+            visit.drawn()
+            assert visit.main.evaluate("main => main.scrollTop") == 0, name
+            visit.page.go_back()
+            visit.heading(top)
+            visit.drawn()
+            expect(visit.page).to_have_url(address)
