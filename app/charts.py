@@ -26,12 +26,12 @@ def theme() -> Theme:
     return "dark" if st.context.theme.type == "dark" else "light"
 
 
-def show(figure: Figure, key: str, words: str | None = None) -> None:
-    """Draw it, with its words (`words`, or its own) for who cannot see it and its points as a file."""
+def show(figure: Figure, key: str, words: str | None = None, *, file: bool = True) -> None:
+    """Draw it, with its words (`words`, or its own) for who cannot see it and its points as a file, unless that is elsewhere."""
     name = alt.file_name(figure)
     config = {**CONFIG, "toImageButtonOptions": {"format": "png", "scale": 2, "filename": name}}
     st.plotly_chart(trusted(figure), key=own(key), theme=None, config=config, alt=words or alt.alt(figure))
-    if figure["data"]:
+    if figure["data"] and file:
         st.download_button(
             "CSV", lambda: alt.csv(figure), f"{name}.csv", "text/csv", type="tertiary", icon=":material/download:",
             on_click="ignore", key=own(f"{key}-csv"), help="The points of this chart. The camera above it saves a PNG.",

@@ -18,9 +18,10 @@ READABLE = """<style>
 [data-testid='stSliderThumbValue'] { color: inherit }
 [data-testid='stMainBlockContainer'] { padding-top: 3.75rem }
 [data-testid='stElementContainer']:has(> [data-testid='stHtml'] script) { display: none }
+@media (min-width: 800px) { [data-testid='stMainBlockContainer'] { padding-inline: 3rem } }
 </style>"""
 """Streamlit pales the shortcut on a button and draws a slider's value in the accent colour: neither could be read. And it leaves
-a sixth of a laptop's screen free above the title."""
+a sixth of a laptop's screen free above the title, and as much beside the page."""
 
 
 STEPS = """<script>(() => {

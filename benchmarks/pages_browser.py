@@ -105,7 +105,7 @@ def first_paint(server: Server, times: int) -> list[Paint]:
                 page = context.new_page()
                 begun = time.time()
                 page.goto(server.url, wait_until="commit")
-                content = page.evaluate(SEEN, "Latest verdicts") - begun
+                content = page.evaluate(SEEN, "All evaluations") - begun
                 painted = page.evaluate(PAINT)
                 context.close()
             found.append(Paint(painted / 1000, content))

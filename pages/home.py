@@ -5,7 +5,7 @@ import streamlit as st
 from app import first_run, navigation, once, shell
 from app.jobs.cards import active_cards, mark
 from app.labels import sentence
-from app.outcomes import provenance, verdicts
+from app.results import hero
 from app.session import frozen, workspace
 from app.words import count, plain, size
 from backend.domain.errors import WhetstoneError
@@ -16,7 +16,8 @@ from backend.service.plans import optimize
 from backend.service.studio import demo
 
 STARTER_RECIPE = "w8a8"
-LATEST = 3
+LATEST = 10
+"""Evaluations that are searched for a win."""
 opened = workspace()
 
 
@@ -76,26 +77,15 @@ def ways() -> None:
 st.title("Whetstone")
 st.markdown("Sharpen a language model for serving: choose a model, stack techniques into a recipe, measure against the original.")
 first_visit = jobs.count(opened) == 0
-if first_visit:
+latest = evaluations.listing(opened, limit=LATEST)
+if latest:
+    hero.show(latest)
+if first_visit and not opened.read_only:
     ways()
 st.subheader("Running")
 shell.live("home", running, active=bool(jobs.active(opened)) or first_run.moves(opened))
-
-st.subheader("Latest verdicts")
-latest = evaluations.listing(opened, limit=LATEST)
-for view in latest:
-    with st.container(border=True, key=f"home_verdict-{view.id}"):
-        with st.container(horizontal=True, vertical_alignment="center"):
-            st.markdown(f"**{plain(view.title)}**", width="stretch")
-            navigation.link("evaluate", "Open", ":material/open_in_full:", id=view.id)
-            navigation.link("compare", "Compare", ":material/compare_arrows:", ids=view.id)
-        for sentence in verdicts(view.document):
-            st.markdown(f"- {sentence}")
-        if len(view.document.variants) == 1:
-            st.markdown("One variant was measured: there is nothing to compare it with.")
-        st.caption(plain(provenance(view)))
 if not latest:
     st.caption("When an optimized model has been measured against its original, the verdict will stand here.")
     navigation.link("evaluate", "Evaluate a model", ":material/speed:")
-if not first_visit:
+if not first_visit or opened.read_only:
     ways()

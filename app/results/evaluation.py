@@ -30,7 +30,7 @@ from backend.service import Workspace
 from backend.service.evaluations.evaluations import EvaluationView
 
 AS_STORED = WhatIf()
-FIRST, HALF = 320, 320
+FIRST, HALF = 320, 420
 """Pixels of the first chart, and of those that share a row."""
 TABS = ("Speed", "Price", "Quality", "Requests", "Conditions")
 
@@ -47,7 +47,7 @@ def show(opened: Workspace, view: EvaluationView) -> None:
     with price:
         asked, priced = costs.show(opened, document, names, in_sight=bool(price.open))
     with steps:
-        verdict.more_button(document)
+        verdict.more_link(document)
         downloads(opened, view, asked, priced)
     if speed.open:
         with speed:

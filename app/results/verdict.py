@@ -52,7 +52,7 @@ def say_warnings(document: Evaluation) -> None:
         st.warning("\n\n".join(found), icon=":material/warning:")
 
 
-def more_button(document: Evaluation) -> None:
+def more_link(document: Evaluation) -> None:
     """One click to what would decide it; nothing where more blocks would not."""
     more = None if search.is_search(document) else headline.more_blocks(headline.calls(document))
     if more is not None:

@@ -43,7 +43,7 @@ def _axes(traces: list[dict[str, Any]], drawn: dict[str, Any]) -> str:
     along = [x for trace in traces for x in trace["x"]]
     if not along:
         return ""
-    ends = f"{_along(min(along))} to {_along(max(along))}"
+    ends = ", ".join(dict.fromkeys(along)) if isinstance(along[0], str) else f"{_along(min(along))} to {_along(max(along))}"
     return f"Across: {drawn['xaxis']['title']['text']}, {ends}. Up: {drawn['yaxis']['title']['text']}"
 
 
@@ -65,9 +65,9 @@ def _point(trace: dict[str, Any], place: int, drawn: dict[str, Any]) -> str:
     return f"{number(trace['y'][place])} at {_unitless(where[0])} {where[1]}"
 
 
-def _along(value: float) -> str:
-    """Whole numbers, as streams and layers are, stay whole."""
-    return str(value) if isinstance(value, int) else number(value)
+def _along(value: float | str) -> str:
+    """Whole numbers, as streams and layers are, stay whole; the name of a bar is what it is."""
+    return str(value) if isinstance(value, int | str) else number(value)
 
 
 def _unitless(title: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from backend.domain.evaluation.document import Evaluation, Level, Summary
+from backend.domain.evaluation.document import Evaluation, Level, Summary, VariantResult
 from backend.domain.figures import figure, finite
 from backend.domain.maths.intervals import factor_ci95
 from backend.present.charts.alt import alt
@@ -26,9 +26,10 @@ from backend.present.charts.parts import (
     uncounted_variants,
     whisker_key,
 )
-from backend.present.charts.theme import Figure, Theme, concurrency_axis, empty, layout, style, text
+from backend.present.charts.theme import COLOURS, Figure, Theme, concurrency_axis, empty, layout, style, text
 from backend.present.charts.tradeoffs import pareto, quality_speed
 from backend.present.tables.evaluation import csv, table
+from backend.present.words.measured import typical
 
 __all__ = [
     "LATENCIES",
@@ -105,6 +106,27 @@ def price(evaluation: Evaluation, metric: str = "per_million_output", theme: The
     """Price against concurrency, in the currency of the hourly price. `metric`: one of PRICES."""
     missing = NO_PRICE if evaluation.options.price_per_hour is None else "This price could not be computed."
     return _line_chart(evaluation, _price_line(metric), theme, missing)
+
+
+def before_after(evaluation: Evaluation, before: str, after: str, theme: Theme = "light") -> Figure:
+    """Output tokens/s of two variants at each load as bars, the geometric means of `typical` with 95% intervals."""
+    looks, results = places(evaluation), {result.name: result for result in evaluation.variants}
+    traces = [_bars(results[name], looks[name], theme) for name in (before, after)]
+    meta = {"interval": ["95% from", "95% to"], "provenance": provenance(evaluation)}
+    x, y = {"label": "Load", "type": "category"}, {"label": "Output tokens/s", "rangemode": "tozero"}
+    around = layout("Before and after", x, y, theme, **meta)
+    return {"data": [*traces, whisker_key(theme)], "layout": {**around, "barmode": "group", "bargap": 0.35}}
+
+
+def _bars(result: VariantResult, place: int, theme: Theme) -> dict[str, Any]:
+    points = [(level, value) for level in result.levels if (value := finite(typical(level))) is not None]
+    look = style(place, theme)
+    return {
+        "type": "bar", "name": legend_name(result.name), "customdata": [text(result.name)] * len(points),
+        "x": [level.load.words for level, _ in points], "y": [value for _, value in points], "hoverinfo": "text",
+        "hovertext": [f"{at(result, level)}<br>{figure(value)} tokens/s{flags(level)}" for level, value in points],
+        "marker": {"color": look.colour}, "error_y": _whiskers(points, "output_tokens_per_s", COLOURS[theme].muted),
+    }  # fmt: skip
 
 
 def _latency_line(metric: str, percentile: str) -> _Line:

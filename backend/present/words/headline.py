@@ -152,9 +152,20 @@ def why_none(evaluation: Evaluation) -> str:
 
 
 def _some(said: Sequence[Call]) -> str:
-    """One a variant, at its highest load."""
+    """What is said of each variant at its highest load, alike ones together: ``a` and `b` are too noisy to tell at 4 streams`."""
     last = {each.variant: each for each in sorted(said, key=lambda each: each.load)}
-    return ", ".join(f"`{name}` is {each.text} at {each.load.words}" for name, each in last.items())
+    alike: dict[tuple[str, Load], list[str]] = {}
+    for name, each in last.items():
+        alike.setdefault((each.words, each.load), []).append(f"`{name}`")
+    return ", ".join(
+        f"{listed(names)} {'is' if len(names) == 1 else 'are'} {words} at {load.words}" for (words, load), names in alike.items()
+    )
+
+
+def listed(names: Sequence[str]) -> str:
+    """`a, b and c`."""
+    *most, last = names
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def advice(noisy: Sequence[Call]) -> str:

@@ -23,7 +23,7 @@ def noisy() -> Evaluation:
 def test_what_is_too_noisy_says_so_beside_its_warning_and_one_step_measures_more(home: Workspace) -> None:
     at = studio.open_page("evaluate", id=studio.evaluation(home, noisy()))
     first, second = (warning.value.replace("\\", "") for warning in at.warning)
-    assert first.startswith("Nothing is shown to be faster than **original**: **a** is too noisy to tell (")
+    assert first.startswith("Nothing is shown to be faster than **original**: **a** is too noisy to tell at 1 stream. Measure ")
     assert second == BUSY, "in a box beside the verdict, without what holds of every evaluation on one machine"
     assert not at.success and not at.info[0:0]
     (more,) = [button for button in at.button if "more block" in button.label]

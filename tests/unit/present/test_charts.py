@@ -31,6 +31,11 @@ from backend.present.charts.theme import COLOURS, Figure, concurrency_axis, layo
 from backend.present.tables.evaluation import distribution_table
 from tests.simulated import evaluation, level, result
 
+
+def before_after(document: Evaluation, theme: Any = "light") -> Figure:
+    return charts.before_after(document, *[result.name for result in document.variants[:2]], theme)
+
+
 DRAW: dict[str, Callable[..., Figure]] = {
     "latency": charts.latency,
     "throughput": charts.throughput,
@@ -175,6 +180,16 @@ def test_a_figure_without_figures_says_why(draw: Any) -> None:
         figure = draw(document)
         assert figure["data"] == []
         assert re.search(r"No price was given|not measured|No request|No throughput", charts.alt(figure))
+
+
+def test_the_bars_before_and_after_are_said_load_by_load(measured: Evaluation) -> None:
+    figure = before_after(measured)
+    said = charts.alt(figure)
+    assert "Across: Load, 1 stream, 4 streams, 16 streams. Up: Output tokens/s." in said
+    assert _sent(graph.Figure(figure)) == _sent(screen.trusted(figure))
+    ratios = [after / before for before, after in zip(*(trace["y"] for trace in _marked(figure)), strict=True)]
+    compared = [row.ratio for row in measured.comparison if row.variant == "w8a8" and row.metric == "output_tokens_per_s"]
+    assert ratios == pytest.approx(compared)
 
 
 def test_series_differ_in_more_than_colour() -> None:

@@ -81,7 +81,7 @@ def test_the_blocks_to_decide_shrink_the_interval_off_one_or_to_the_same() -> No
 def test_where_nothing_wins_one_line_says_why_and_what_to_try() -> None:
     noisy = simulated.evaluation(names=("original", "a"), speeds=(1.0, 1.05), levels=(1,), noise=0.3)
     said = headline.line(noisy)
-    assert said.startswith("Nothing is shown to be faster than `original`: `a` is too noisy to tell (")
+    assert said.startswith("Nothing is shown to be faster than `original`: `a` is too noisy to tell at 1 stream. ")
     assert re.search(r"Measure \d+ more blocks, if the machine is quiet\.|again while the machine is quiet\.", said)
     same = simulated.evaluation(names=("original", "a", "b"), speeds=(1.0, 1.0, 0.5), levels=(1,))
     assert re.match(r"Nothing is faster than `original` here: `a` is the same within \d%", headline.line(same))

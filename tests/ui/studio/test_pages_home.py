@@ -1,0 +1,38 @@
+"""Home: the latest win as a hero, in one line and four figures; where nothing wins one line with the reason; no wall of words."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from backend.present.charts.theme import COLOURS
+from backend.service import Workspace
+from tests import simulated, studio
+from tests.ui.evaluate.test_pages_verdict import noisy
+
+
+def test_the_latest_win_is_a_line_four_tiles_and_one_chart(home: Workspace) -> None:
+    studio.evaluation(home, simulated.evaluation(), "e-won")
+    studio.evaluation(home, noisy(), "e-noisy")
+    at = studio.open_page("home")
+    (line,) = [head.value for head in at.subheader if "faster" in head.value]
+    assert re.match(r"\*\*w8a8-draft\*\* is 2\.\dx faster at 1 stream", line)
+    assert [metric.label.partition(",")[0] for metric in at.metric] == ["Speed", "Size", "Price a token", "Quality"]
+    (chart,) = at.get("plotly_chart")
+    drawn = json.loads(chart.proto.spec)["data"]
+    assert [trace["name"] for trace in drawn] == ["original", "w8a8-draft", "whiskers: 95% interval"]
+    assert drawn[0]["marker"]["color"] == COLOURS["light"].series[0] and drawn[0]["type"] == "bar"
+    assert studio.says(at).count("streams") < 8, "no sentence a variant and level"
+
+
+def test_where_nothing_wins_one_line_says_why_and_what_to_try(home: Workspace) -> None:
+    studio.evaluation(home, noisy())
+    at = studio.open_page("home")
+    assert "too noisy to tell" in at.warning[-1].value and "more blocks" in at.warning[-1].value
+    assert not at.metric and not at.get("plotly_chart")
+    assert any("more block" in label for label in studio.links(at))
+
+
+def test_an_empty_home_says_what_will_stand_there(home: Workspace) -> None:
+    said = studio.says(studio.open_page("home"))
+    assert "the verdict will stand here" in said and "Three ways to start" in said
