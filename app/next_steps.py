@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from app import addresses, navigation, once
+from app import addresses, floor, navigation, once
 from app.navigation import own
 from app.session import frozen
 from app.words import message, plain, size
@@ -59,9 +59,11 @@ def _here(opened: Workspace, variant: Variant, baseline: str | None) -> None:
     able = variant.kind != "artifact" or not variants.unserved(opened, source)
     pair = [each for each in dict.fromkeys([baseline, source]) if each]
     options = {"help": "Starts vLLM with it on this machine and opens the job.", **frozen(opened)}
-    clicked = st.button("Serve it", icon=":material/dns:", key=own("next_serve"), **{"disabled": not able, **options})
+    anyway = floor.accepted(opened, [source], "next", say=False)
+    able_now = able and anyway
+    clicked = st.button("Serve it", icon=":material/dns:", key=own("next_serve"), **{"disabled": not able_now, **options})
     if clicked:
-        _serve(opened, source)
+        _serve(opened, source, anyway)
     if able and not opened.read_only:
         navigation.link("playground", "Chat with it", ":material/chat:", **addresses.playground(pair))
     if able:
@@ -69,9 +71,10 @@ def _here(opened: Workspace, variant: Variant, baseline: str | None) -> None:
         navigation.link("evaluate", label, ":material/speed:", variants=navigation.several(*pair))
 
 
-def _serve(opened: Workspace, source: str) -> None:
+def _serve(opened: Workspace, source: str, anyway: bool) -> None:
     try:
-        job = serve.start(opened, [source], submission=once.key("serve", source, for_s=once.DOUBLE_CLICK_S))
+        mark = once.key("serve", source, for_s=once.DOUBLE_CLICK_S)
+        job = serve.start(opened, [source], submission=mark, anyway=anyway)
     except WhetstoneError as error:
         st.error(message(error), icon=":material/error:")
     else:

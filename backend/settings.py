@@ -22,6 +22,8 @@ class Settings(BaseModel):
     engines: Path = CHECKOUT / ".engines"
     no_demo: bool = False
     owner: str = "local"
+    quality_floor: float | None = None
+    """Nats a token that an artifact may lose before it is called ruined; 0 is no floor, None `domain.limits.loss.FLOOR`."""
 
     @cached_property
     def url(self) -> str:
@@ -54,7 +56,8 @@ class Settings(BaseModel):
 
 
 def load() -> Settings:
-    """Read the environment: WHETSTONE_HOME (default ~/.whetstone), DATABASE_URL, WHETSTONE_ENGINES, WHETSTONE_NO_DEMO."""
+    """Read the environment: WHETSTONE_HOME (default ~/.whetstone), DATABASE_URL, WHETSTONE_ENGINES, WHETSTONE_NO_DEMO,
+    WHETSTONE_QUALITY_FLOOR."""
     environment = os.environ
     home = Path(environment.get("WHETSTONE_HOME") or "~/.whetstone").expanduser().resolve()
     return Settings(
@@ -63,4 +66,14 @@ def load() -> Settings:
         engines=Path(environment.get("WHETSTONE_ENGINES") or CHECKOUT / ".engines").expanduser().resolve(),
         no_demo=environment.get("WHETSTONE_NO_DEMO", "") not in {"", "0"},
         owner=environment.get("USER") or "local",
+        quality_floor=_floor(environment.get("WHETSTONE_QUALITY_FLOOR")),
     )
+
+
+def _floor(written: str | None) -> float | None:
+    """None where nothing that is a number from 0 on is written."""
+    try:
+        found = float(written or "none")
+    except ValueError:
+        return None
+    return found if found >= 0 else None

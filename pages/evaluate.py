@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from app import navigation, shell
+from app import floor, navigation, shell
 from app.evaluate import endpoint_form, form, live, tasks_field
 from app.evaluate import workload as workload_form
 from app.results import evaluation, past
@@ -10,6 +10,7 @@ from app.session import workspace
 from app.words import plain, short
 from backend.domain.errors import NotFound
 from backend.service.evaluations import evaluations
+from backend.service.models import variants
 
 opened = workspace()
 head = st.container(horizontal=True, vertical_alignment="bottom")
@@ -39,11 +40,12 @@ else:
     sources = form.variants(opened)
     workload = workload_form.choose(opened, sources[0] if sources else None)
     fields = form.load() | tasks_field.choose(opened) | endpoint_form.bearer(sources)
+    fields["anyway"] = floor.accepted(opened, sources, "evaluate")
     sources = form.measured(sources, fields)
     asked = form.ask(opened, sources, workload, fields)
     with outlook:
         form.outlook(opened, asked, sources)
     with action:
         form.submit_button(opened, asked)
-    form.command(asked, sources)
+    form.command(asked, sources, ruined=bool(variants.below_floor(opened, sources)))
     past.show(opened)

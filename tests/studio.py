@@ -135,7 +135,7 @@ def serving(*answering: tuple[str, str]) -> Event:
     return Event(kind="phase", phase="serve", message="Serving", progress=1.0, data={"endpoints": rows})
 
 
-def artifact(workspace: Workspace, job: JobView, parent: ModelCard) -> str:
+def artifact(workspace: Workspace, job: JobView, parent: ModelCard, quality: dict[str, Any] | None = None) -> str:
     """A registered artifact with made-up layers; its files are not there."""
     layers = [
         {"name": f"model.layers.{number}.{linear}", "relative_error": 0.01 * (number + 1)}
@@ -144,7 +144,7 @@ def artifact(workspace: Workspace, job: JobView, parent: ModelCard) -> str:
     ]
     manifest = Manifest(
         job=job.id, parent=parent, recipe=W8A8, recipe_hash=W8A8.hash, files=[], bytes_before=22_000_000, bytes_after=13_000_000,
-        quality={"kl_mean": 0.0004}, layers=layers,
+        quality=quality or {"kl_mean": 0.0004}, layers=layers,
     )  # fmt: skip
     row = ArtifactRow(
         id=manifest.id, job_id=job.id, model=parent.id, recipe="w8a8", recipe_hash=W8A8.hash,

@@ -218,7 +218,7 @@ def ask(opened: Workspace, sources: list[str], workload: Chosen, fields: dict[st
         asked = {name: value for name, value in fields.items() if name in EvaluateOptions.model_fields and name not in TYPED}
         asked |= evaluate_load.options_of(fields)
         chosen = evaluations.options(**asked, workload=workload.source, seed=workload.seed)
-        return Asked(spec=evaluations.prepare(opened, sources, chosen))
+        return Asked(spec=evaluations.prepare(opened, sources, chosen, anyway=bool(fields.get("anyway"))))
     except WhetstoneError as error:
         return Asked(obstacle=sentence(error))
 
@@ -247,11 +247,12 @@ def extent(spec: EvaluateSpec) -> str:
     return f"{parts} = {counted(runs, 'run')}. It runs alone on the machine."
 
 
-def command(asked: Asked, sources: list[str]) -> None:
+def command(asked: Asked, sources: list[str], *, ruined: bool) -> None:
     """The same for a terminal."""
     if asked.spec:
+        said = evaluate_command.command(sources, asked.spec.options)
         with st.expander("The same as a command", icon=":material/terminal:"):
-            st.code(evaluate_command.command(sources, asked.spec.options), language="bash", wrap_lines=True)
+            st.code(f"{said} --anyway" if ruined else said, language="bash", wrap_lines=True)
 
 
 def duration(spec: EvaluateSpec, took: Range | None) -> str:

@@ -32,7 +32,7 @@ from backend.domain.jobs.jobs import JobKind, JobState
 from backend.domain.model.facts import ModelCard
 from backend.domain.recipe.recipe import Recipe
 from backend.present.charts.layers import layer_errors
-from backend.present.words import layers
+from backend.present.words import layers, loss
 from backend.service import Workspace
 from backend.service.evaluations import evaluations
 from backend.service.jobs import artifacts, jobs, watching
@@ -180,7 +180,12 @@ def asked(job_id: str, specification: dict[str, Any]) -> None:
 
 def optimized(opened: Workspace, job: JobView) -> None:
     """Size, quality and the error of each linear."""
+    quality = job.result.get("quality") or {}
+    if ruined := quality.get("below_floor"):
+        st.error(plain(ruined), icon=":material/warning:")
     shell.figures(figures(job.result))
+    if said := loss.of_manifest(quality):
+        st.caption(f"{said[:1].upper()}{said[1:]}. Scored on the held-out text “{plain(quality.get('text') or 'code')}”.")
     try:
         artifact = artifacts.show(opened, str(job.result.get("artifact")))
     except NotFound:

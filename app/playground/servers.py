@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from app import navigation, once, shell
+from app import floor, navigation, once, shell
 from app.jobs.cards import cancel_button
 from app.jobs.rows import elapsed, headline, progress_text
 from app.labels import sentence
@@ -65,10 +65,11 @@ def _to_start(opened: Workspace, pair: Pair, last: JobView | None) -> None:
     wanted = sorted(source for _, source in pair if not serve.is_address(source))
     mark = f"{','.join(wanted)} after {last.id if last else 'none'}"
     label = "Start both" if len(wanted) > 1 else "Start it"
+    anyway = floor.accepted(opened, wanted, "start")
     with st.container(horizontal=True, vertical_alignment="center"):
         st.button(
             label if last is None else f"{label} again", type="primary", icon=":material/play_arrow:", key="playground_start",
-            shortcut="Alt+S", on_click=_start, args=(opened, pair, mark), **frozen(opened),
+            shortcut="Alt+S", on_click=_start, args=(opened, pair, mark, anyway), **frozen(opened),
         )  # fmt: skip
         st.caption(f"{_took(opened, wanted)} They run on this machine only, and {_by_themselves(serve.IDLE_MINUTES)}.")
     if refused := st.session_state.pop("playground_refused", None):
@@ -96,10 +97,10 @@ def _ended(last: JobView) -> None:
         )
 
 
-def _start(opened: Workspace, pair: Pair, mark: str) -> None:
+def _start(opened: Workspace, pair: Pair, mark: str, anyway: bool) -> None:
     share(pair)
     try:
-        job = serve.start(opened, [source for _, source in pair], submission=once.key(PURPOSE, mark))
+        job = serve.start(opened, [source for _, source in pair], submission=once.key(PURPOSE, mark), anyway=anyway)
     except WhetstoneError as error:
         st.session_state["playground_refused"] = sentence(error)
     else:

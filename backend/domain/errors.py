@@ -47,6 +47,10 @@ class RequestError(WhetstoneError):
     exit_code = 2
 
 
+class BelowFloor(RequestError):
+    """The artifact's quality is below the floor; it is used only where that was said to be meant."""
+
+
 class UnknownModel(RequestError):
     """No such model: give a folder, or an id that `whetstone catalog list` shows."""
 

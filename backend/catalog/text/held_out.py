@@ -1,4 +1,4 @@
-"""Held-out text that quality is measured on: bundled ones by name, or a user's file.
+"""Held-out text that quality is measured on, bundled ones by name or a user's file; and what calibrates, apart from it.
 
 Chat is scored in the model's own template, so a document may be a prompt with its answer. What is bundled is apart from what
 calibrates (assets/text/README.md).
@@ -23,6 +23,11 @@ BUNDLED = {
     "chat and prose": ("chat_held_out.jsonl", "prose_held_out.txt"),
 }
 """What each name holds."""
+
+
+CHAT_CALIBRATION = FOLDER / "chat_calibration.jsonl"
+CODE_CHARACTERS = 100_000
+"""Of the calibration text beside the chat: with the 9,400 tokens of that a little more than 64 sequences of 512 tokens."""
 
 
 class Answered(NamedTuple):
@@ -69,6 +74,14 @@ def read(named: str | None, model_dir: Path) -> HeldOut:
     found = tuple(document for path in paths for document in documents(path))
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()
     return HeldOut(name if name in BUNDLED else Path(name).name, digest, found)
+
+
+def calibration(path: str | None, model_dir: Path) -> list[Document]:
+    """What calibrates: the documents of a file; None is the bundled text, for a model with a chat template chat beside code."""
+    if path is not None:
+        return documents(Path(path))
+    code = calibration_text.texts(None)
+    return [*documents(CHAT_CALIBRATION), *(text[:CODE_CHARACTERS] for text in code)] if has_template(model_dir) else [*code]
 
 
 def check(named: str | None) -> None:

@@ -34,13 +34,14 @@ def evaluate(
         list[str] | None,
         typer.Option(help="Exit 1 where this holds, such as `ttft_p95 > 300ms at 4` (streams; of a rate `at 4/s`); repeatable."),
     ] = None,
+    anyway: Annotated[bool, typer.Option("--anyway", help="Also an artifact whose quality is below the floor.")] = False,
     wait: Annotated[bool, typer.Option("--wait/--detach", help="Wait for the end, or leave it to the supervisor.")] = True,
     json: Json = False,
 ) -> None:
     """Measure variants against the first one: latency, throughput, price and quality, with a verdict a level."""
     workspace = service.open_workspace()
     conditions = evaluations.conditions(fail_if or [], chosen, waits=wait)
-    prepared = evaluations.prepare(workspace, variants, chosen)
+    prepared = evaluations.prepare(workspace, variants, chosen, anyway=anyway)
     if not wait:
         queued(workspace, evaluations.submit(workspace, prepared), as_json=json)
         return

@@ -109,6 +109,8 @@ def _text(model: str, document: dict[str, Any], unserved: str | None) -> str:
         same = "" if match is None else f", the same top token at {match:.1%} of positions"
         lines.append(f"  perplexity {change}, mean KL divergence {quality['kl_mean']:.5f}{same}")
         lines.append(f"  {loss.of_manifest(quality)}, scored on the held-out text `{quality.get('text')}`")
+    if ruined := quality.get("below_floor"):
+        lines.append(f"  WARNING: {ruined}")
     if document["recovery"]:
         lines.append(f"  {gained(document['recovery']['quality'])}")
     way_on = f"It cannot be served here: {unserved}." if unserved else next_command("evaluate", model, document["artifact"])

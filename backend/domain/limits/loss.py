@@ -34,8 +34,10 @@ def grade(lost: float, floor: float = FLOOR) -> Grade:
     return next((name for most, name in GRADES if lost <= most), "clear")
 
 
-def below_floor(quality: Mapping[str, Any], floor: float) -> str | None:
-    """One sentence where an artifact's scores (`perplexity_before`, `perplexity_after`, `kl_mean`) miss the floor; 0 is none."""
+def below_floor(quality: Mapping[str, Any], floor: float | None) -> str | None:
+    """One sentence where an artifact's scores (`perplexity_before`, `perplexity_after`, `kl_mean`) miss the floor: 0 is none,
+    None the default."""
+    floor = FLOOR if floor is None else floor
     before, after, kl = (quality.get(name) for name in ("perplexity_before", "perplexity_after", "kl_mean"))
     lost = nats(kl, before, after)
     if not floor or lost is None or lost <= floor:

@@ -68,13 +68,14 @@ def options(**fields: object) -> EvaluateOptions:
     return chosen
 
 
-def prepare(workspace: Workspace, sources: list[str], chosen: EvaluateOptions) -> EvaluateSpec:
-    """Resolve every variant and read the workload.
+def prepare(workspace: Workspace, sources: list[str], chosen: EvaluateOptions, *, anyway: bool = False) -> EvaluateSpec:
+    """Resolve every variant and read the workload. `anyway`: also one whose quality is below the floor.
 
-    Raises UnknownModel, InvalidModel, NotFound, InvalidWorkload, InvalidTask, EngineMissing, ImpossibleStack.
+    Raises BelowFloor, UnknownModel, InvalidModel, NotFound, InvalidWorkload, InvalidTask, EngineMissing, ImpossibleStack.
     """
     resolved = variants.distinct_names([variants.resolve(workspace, source) for source in sources])
     variants.check_served(workspace, resolved)
+    variants.check_floor(workspace, resolved, anyway=anyway)
     return of_variants(workspace, resolved, chosen)
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from backend.domain.errors import ImpossibleStack, RequestError
+from backend.domain.errors import BelowFloor, ImpossibleStack, NotFound, RequestError
 from backend.domain.evaluation.document import Speculation, Variant
 from backend.domain.jobs.artifact import Manifest
 from backend.domain.recipe import methods
@@ -56,6 +57,26 @@ def check_served(workspace: Workspace, found: list[Variant]) -> None:
     for variant in found:
         if variant.kind == "artifact" and (why := unserved(workspace, variant.source)):
             raise ImpossibleStack(f"{variant.name} cannot be served here: {why}.")
+
+
+def check_floor(workspace: Workspace, found: list[Variant], *, anyway: bool) -> None:
+    """Raises BelowFloor where one was ruined when it was made, unless `anyway`."""
+    said = [] if anyway else below_floor(workspace, [variant.source for variant in found if variant.kind == "artifact"])
+    if said:
+        raise BelowFloor(f"{' '.join(said)} To use it all the same, give {{}}.", "anyway")
+
+
+def below_floor(workspace: Workspace, sources: Iterable[str]) -> list[str]:
+    """A sentence for each artifact among them whose quality is below the floor; what is not there says nothing."""
+    said = []
+    for source in dict.fromkeys(sources):
+        try:
+            made = artifacts.show(workspace, source).manifest if source.startswith("a-") else None
+        except NotFound:
+            continue
+        if made is not None and (why := (made.quality or {}).get("below_floor")):
+            said.append(f"{made.recipe.name} ({source}): {why}")
+    return said
 
 
 def unserved(workspace: Workspace, artifact_id: str) -> str | None:

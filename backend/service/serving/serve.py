@@ -39,11 +39,13 @@ def is_address(source: str) -> bool:
     return source.startswith(("http://", "https://"))
 
 
-def prepare(workspace: Workspace, sources: Iterable[str], *, idle_minutes: float = IDLE_MINUTES) -> ServeSpec:
-    """The specification over the sources that are not addresses, each once.
+def prepare(
+    workspace: Workspace, sources: Iterable[str], *, idle_minutes: float = IDLE_MINUTES, anyway: bool = False
+) -> ServeSpec:
+    """The specification over the sources that are not addresses, each once. `anyway`: also one whose quality is below the floor.
 
-    Raises UnknownModel, InvalidModel, NotFound, EngineMissing, ImpossibleStack, NotEnoughMemory, and RequestError where nothing
-    is to start; ReadOnly in a demonstration.
+    Raises BelowFloor, UnknownModel, InvalidModel, NotFound, EngineMissing, ImpossibleStack, NotEnoughMemory, and RequestError
+    where nothing is to start; ReadOnly in a demonstration.
     """
     workspace.check_writable()
     wanted = [source for source in dict.fromkeys(sources) if not is_address(source)]
@@ -53,19 +55,20 @@ def prepare(workspace: Workspace, sources: Iterable[str], *, idle_minutes: float
     for variant in resolved:
         _check_files(variant)
     variants.check_served(workspace, resolved)
+    variants.check_floor(workspace, resolved, anyway=anyway)
     engines.engine_python(workspace.settings, "serve")
     if not holding(workspace):  # else it starts when that has ended and given its memory back
         _check_memory(workspace, resolved)
     return ServeSpec(variants=tuple(resolved), idle_minutes=idle_minutes)
 
 
-def start(workspace: Workspace, sources: Iterable[str], *, submission: str | None = None) -> JobView:
+def start(workspace: Workspace, sources: Iterable[str], *, submission: str | None = None, anyway: bool = False) -> JobView:
     """The job that serves these sources: the active one where there is one, else a new one. Raises as `prepare`."""
     wanted = list(sources)
     found = active(workspace, wanted)
     if found is not None:
         return found
-    spec = prepare(workspace, wanted)
+    spec = prepare(workspace, wanted, anyway=anyway)
     names = " and ".join(variant.name for variant in spec.variants)
     return jobs.submit(workspace, spec, f"Serve {names} for the playground", submission=submission)
 

@@ -17,6 +17,7 @@ from backend.domain.evaluation.comparison import compare
 from backend.domain.evaluation.document import SCHEMA, Evaluation, Quality, VariantResult
 from backend.domain.evaluation.soundness import SHARED
 from backend.domain.jobs.jobs import EvaluateSpec
+from backend.domain.limits.loss import below_floor
 from backend.domain.needs.held import tokens as cache_tokens
 from backend.domain.workload.workload import parse
 from backend.hardware import engines, probe
@@ -96,6 +97,7 @@ def _warnings(measurement: Measurement, results: Sequence[VariantResult]) -> lis
     found = [f"{result.name} {_lost(result)} {result.lost}" for result in results if result.lost]
     again = {result.name: start.compiled_again for result in results for start in result.starts if start.compiled_again}
     found += [f"{name} was compiled again at start: {why}." for name, why in again.items()]
+    found += [f"`{result.name}`: {ruined}" for result in results if (ruined := _ruined(result.quality))]
     if options.sweep:
         found.append("Each variant was searched by itself, so its levels are its own and there is no verdict between variants.")
     elif options.repeats < 5:
@@ -110,6 +112,17 @@ def _warnings(measurement: Measurement, results: Sequence[VariantResult]) -> lis
     if disturbed := measurement.disturbed():
         found.append(disturbed)
     return found
+
+
+def _ruined(quality: Quality | None) -> str | None:
+    if quality is None:
+        return None
+    scores = {
+        "perplexity_before": quality.perplexity_original,
+        "perplexity_after": quality.perplexity,
+        "kl_mean": quality.kl_mean,
+    }
+    return below_floor(scores, configuration.load().quality_floor)
 
 
 def _lost(result: VariantResult) -> str:

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from backend import settings as configuration
 from backend.artifacts import folders
-from backend.catalog.text import calibration_text, held_out
+from backend.catalog.text import held_out
 from backend.channel import JobChannel
 from backend.domain.errors import QualityFloorMissed
 from backend.domain.evaluation.document import Speculation, Variant
 from backend.domain.jobs.artifact import SCORES, Manifest
 from backend.domain.jobs.jobs import OptimizeSpec
 from backend.domain.jobs.progress import Progress
+from backend.domain.limits.loss import below_floor
 from backend.domain.recipe import fallback, libraries
 from backend.domain.recipe.methods import TUNED
 from backend.domain.recipe.recipe import Limits
@@ -93,7 +94,7 @@ class Optimization:
             model_dir=Path(self.spec.model.path), out_dir=self.model, **named, seed=self.spec.seed,
             tuning={name: value for name, value in options.items() if name in TUNING},
             pruning=Pruning(**dropped) if dropped else None,
-            calibration_texts=calibration_text.texts(self.spec.calibration_path), devices=devices(),
+            calibration_texts=calibration_texts(self.spec.calibration_path, Path(self.spec.model.path)), devices=devices(),
             work_dir=self.channel.resume(),
         )  # fmt: skip
         make = partial(self._changed, engine, options)
@@ -179,6 +180,9 @@ class Optimization:
             self.facts["recovery"]["quality"] = found
             self.progress.note(gained(found))
         check_limits(self.spec.recipe.limits, self.facts["quality"])
+        if ruined := below_floor(self.facts["quality"], configuration.load().quality_floor):
+            self.facts["quality"]["below_floor"] = ruined
+            self.progress.warn(ruined)
 
 
 def run(spec: OptimizeSpec, channel: JobChannel, memory: PeakMemory) -> dict[str, Any]:
@@ -201,6 +205,17 @@ def _made(work: Optimization, spec: OptimizeSpec, channel: JobChannel, memory: P
     folders.write_manifest(channel.output, manifest)
     document = manifest.model_dump(mode="json", include=RESULT)
     return {**document, "artifact": manifest.id, "average_bits": (manifest.bits or {}).get("average_bits")}
+
+
+def calibration_texts(path: str | None, model: Path) -> list[str]:
+    """Of a file, or bundled; answered prompts in the model's chat template."""
+    from backend.layered import source
+
+    found = held_out.calibration(path, model)
+    if all(isinstance(document, str) for document in found):
+        return [str(document) for document in found]
+    loaded = source.tokenizer(model)
+    return [document if isinstance(document, str) else source.written(loaded, *document) for document in found]
 
 
 def run_engine(engine: str, request: QuantizeRequest, progress: Progress) -> QuantizeResult:

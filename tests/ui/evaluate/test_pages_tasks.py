@@ -8,6 +8,7 @@ import pytest
 
 from backend.domain.evaluation.document import Evaluation
 from backend.domain.evaluation.tasks import TaskScore
+from backend.domain.jobs.jobs import JobState
 from backend.service import Workspace
 from backend.service.jobs import jobs
 from tests import simulated, studio
@@ -38,7 +39,7 @@ def test_without_the_environment_it_is_said_how_to_get_it(
 
 def test_a_task_of_the_field_goes_into_the_job_by_a_copy(installed: Workspace) -> None:
     at = studio.open_page("evaluate", variants="starter", evaluate_tasks="next-line", evaluate_task_limit="30")
-    assert "whetstone evaluate starter --tasks next-line --task-limit 30" in " ".join(code.value for code in at.code)
+    assert "--tasks next-line --task-limit 30" in " ".join(code.value for code in at.code)
     at.button(key="evaluate_submit").click().run()
     studio.check(at)
     (job,) = jobs.listing(installed)
@@ -79,3 +80,18 @@ def test_scores_stand_under_quality_with_what_measured_them(home: Workspace) -> 
 def test_without_tasks_nothing_is_said_of_them(home: Workspace) -> None:
     at = studio.open_page("evaluate", id=studio.evaluation(home, simulated.evaluation()), evaluate_view="Quality")
     assert not [table for table in at.table if "Task" in table.value.columns]
+
+
+def test_a_ruined_artifact_is_measured_only_after_a_tick(installed: Workspace) -> None:
+    """And the held-out text that was chosen goes into the job."""
+    ruined = {"kl_mean": 1.66, "below_floor": "The result is ruined."}
+    job = studio.optimize_job(installed, JobState.SUCCEEDED)
+    made = studio.artifact(installed, job, studio.optimize_spec(installed).model, ruined)
+    at = studio.open_page("evaluate", variants=f"starter,{made}", evaluate_text="prose")
+    assert "The result is ruined." in at.error[0].value or "The result is ruined." in at.error[-1].value
+    assert at.button(key="evaluate_submit").disabled
+    at.checkbox(key="evaluate_anyway_evaluate").check().run()
+    (command,) = [code.value for code in at.code if code.value.startswith("whetstone evaluate")]
+    assert command.endswith("--anyway") and "--quality-text prose" in command
+    at.button(key="evaluate_submit").click().run()
+    assert jobs.specification(installed, jobs.listing(installed)[0].id)["options"]["quality_text"] == "prose"

@@ -7,13 +7,15 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from backend.domain.errors import EngineMissing, NotEnoughMemory, NotFound, RequestError
-from backend.domain.evaluation.document import Variant
+from backend.domain.errors import BelowFloor, EngineMissing, NotEnoughMemory, NotFound, RequestError
+from backend.domain.evaluation.document import EvaluateOptions, Variant
 from backend.domain.jobs.jobs import JobKind, JobState, ServeSpec
 from backend.domain.recipe.recipe import Serving
 from backend.hardware import probe
 from backend.service import Workspace
-from backend.service.jobs import jobs
+from backend.service.evaluations import evaluations
+from backend.service.jobs import artifacts, jobs
+from backend.service.models import variants
 from backend.service.serving import serve
 from backend.worker.kinds.serve import Attention
 from tests import studio
@@ -59,6 +61,22 @@ def test_files_that_are_gone_are_told_before_the_start(home: Workspace) -> None:
     made = studio.artifact(home, studio.optimize_job(home, JobState.SUCCEEDED), studio.optimize_spec(home).model)
     with pytest.raises(NotFound, match=f"{made} are no longer"):
         serve.start(home, ["starter", made])
+
+
+def test_a_ruined_artifact_is_asked_for_before_it_is_served_or_measured(home: Workspace) -> None:
+    ruined = {"kl_mean": 1.66, "below_floor": "The result is ruined."}
+    job = studio.optimize_job(home, JobState.SUCCEEDED)
+    made = studio.artifact(home, job, studio.optimize_spec(home).model, ruined)
+    assert variants.below_floor(home, ["starter", made, made, "a-0123"]) == [f"w8a8 ({made}): The result is ruined."]
+    with pytest.raises(BelowFloor, match=r"The result is ruined\. To use it all the same, give anyway"):
+        evaluations.prepare(home, ["starter", made], EvaluateOptions())
+    folder = Path(artifacts.show(home, made).path) / "model"
+    folder.mkdir(parents=True)
+    (folder / "config.json").touch()
+    with pytest.raises(BelowFloor):
+        serve.start(home, [made])
+    assert [each.source for each in serve.prepare(home, [made], anyway=True).variants] == [made]
+    assert evaluations.prepare(home, ["starter", made], EvaluateOptions(), anyway=True).variants[1].source == made
 
 
 def test_more_servers_than_memory_are_refused_with_figures(home: Workspace, tmp_path: Path, starter_draft: Path) -> None:

@@ -18,6 +18,7 @@ from backend.domain.jobs.progress import Silent
 from backend.domain.recipe.recipe import Recipe
 from backend.evaluate.quality.quality import window_tokens
 from backend.layered import source
+from backend.worker.kinds.optimize import calibration_texts
 from backend.worker.measuring import quality
 from tests.tiny import TEXT, tiny_llama
 
@@ -76,6 +77,17 @@ def test_a_chat_model_is_scored_on_chat_in_its_template_and_on_prose(tmp_path: P
     assert isinstance(asked, held_out.Answered)
     tokens = window_tokens(model, [asked], 16, None).flatten().tolist()
     assert source.tokenizer(model).decode(tokens).startswith(f"<user>{asked.prompt[:40]}")
+
+
+def test_a_chat_model_is_calibrated_on_chat_in_its_template(tmp_path: Path) -> None:
+    model = tiny_llama(tmp_path / "model", **SHAPE)
+    assert not any("<user>" in text for text in calibration_texts(None, model))
+    (model / "chat_template.jinja").write_text(TEMPLATE)
+    found = calibration_texts(None, model)
+    assert sum(text.startswith("<user>") for text in found) == 64 and "<assistant>" in found[0]
+    mine = tmp_path / "mine.jsonl"
+    mine.write_text('{"prompt": "How?", "answer": "So."}\n{"text": "plain"}\n')
+    assert calibration_texts(str(mine), model) == ["<user>How?\n<assistant>So.\n", "plain"]
 
 
 def test_every_window_begins_as_the_tokenizer_begins_a_text(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def test_quality_gets_a_word_beside_its_figure() -> None:
 
 
 def test_a_ruined_artifact_is_below_the_floor_and_says_so() -> None:
-    assert below_floor(RUINED, 0.4) == (
+    assert below_floor(RUINED, None) == (
         "The result is ruined: perplexity goes from 7.6 to 39.0, mean KL divergence is 1.66 nats a token, and the quality floor "
         "is 0.4. Use more bits, less sparsity or `recover`."
     )

