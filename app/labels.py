@@ -10,6 +10,7 @@ LABELS = {
     "trace": "A trace", "sweep": "The search", "sweep_to": "Up to", "requests": "Requests a run", "seconds": "Seconds a run",
     "repeats": "Repeats", "max_tokens": "Longest answer (tokens)", "temperature": "Temperature", "endpoint": "Endpoint",
     "stream": "Stream the answers", "connections": "Most connections at once", "interleave": "Servers",
+    "prefix_cache": "Prefix cache", "ignore_eos": "Length of answers",
     "warmup_requests": "Warm-up requests a stream", "warmup_seconds": "Warm-up (seconds)",
     "timeout_s": "Longest wait for an answer (s)", "workload": "Workload", "columns": "Column of the prompts", "seed": "Seed",
     "tasks": "Tasks", "task_limit": "Samples a task", "quality": "Measure quality too",

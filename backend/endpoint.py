@@ -149,10 +149,13 @@ def metrics(url: str, bearer_env: str | None = None) -> str | None:
         return None
 
 
-def completion(url: str, body: dict[str, Any], bearer_env: str | None = None) -> dict[str, Any]:
-    """The answer to one completion, not streamed. Raises EndpointUnreachable where none comes, RequestError as `metrics`."""
+def completion(url: str, body: dict[str, Any], bearer_env: str | None = None, kind: str = "completions") -> dict[str, Any]:
+    """The answer to one request of a `kind` of PATHS, not streamed.
+
+    Raises EndpointUnreachable where none comes, RequestError as `metrics`.
+    """
     place, token = address(url), bearer(bearer_env)
-    with ask(place, "POST", place.path("completions"), body=body, token=token, limit_s=ANSWER_S) as answer:
+    with ask(place, "POST", place.path(kind), body=body, token=token, limit_s=ANSWER_S) as answer:
         if answer.status != http.client.OK:
             raise refused(place, answer.status, words(answer))
         try:

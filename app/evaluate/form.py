@@ -30,6 +30,8 @@ PURPOSE = "evaluate"
 BLOCKS_FOR_VERDICT = 5
 MOST_VARIANTS = 16
 INTERLEAVE = ("auto", "resident", "restart")
+PREFIX_CACHES = ("recipe", "on", "off", "per-run")
+LENGTHS = {"as a rule": None, "as asked": True, "the model ends them": False}
 TYPED = ("concurrency", "rate")
 """Fields of words, which `evaluate_load` reads."""
 
@@ -155,13 +157,18 @@ def _more(url: dict[str, Any], way: str) -> dict[str, Any]:
             LABELS["interleave"], INTERLEAVE, key="evaluate_interleave", **url,
             help="resident: all servers up, one loaded at a time. restart: one after another. auto: resident if they fit.",
         ),
+        "prefix_cache": right.selectbox(
+            LABELS["prefix_cache"], PREFIX_CACHES, key="evaluate_prefix_cache", **url,
+            help="What servers keep of earlier prompts. recipe: as each recipe says (vLLM: on), and no line is asked of a "
+            "server twice. off: lines may come round; of a URL you say so. per-run: each run keeps its own, so they may, too.",
+        ),
     }  # fmt: skip
     found["quality_text"] = middle.selectbox(
         LABELS["quality_text"], evaluations.TEXTS, index=None, key="evaluate_text", placeholder="what suits the model",
         accept_new_options=True, **url,
         help="What perplexity and KL divergence are measured on: a bundled text, or the path of your own text or JSONL file.",
     )  # fmt: skip
-    found |= _warmup(right, url, way)
+    found |= _warmup(left, url, way)
     if way in {STREAMS, RATE, SEARCH}:
         found["seconds"] = left.number_input(
             LABELS["seconds"], 1.0, 3600.0, value=None, step=1.0, key="evaluate_seconds", placeholder="no limit", **url,
@@ -172,6 +179,11 @@ def _more(url: dict[str, Any], way: str) -> dict[str, Any]:
             LABELS["connections"], 1, 4096, default.connections, key="evaluate_connections", **url,
             help="By the clock only: requests beyond it wait, which is counted.",
         )  # fmt: skip
+    forced = st.selectbox(
+        LABELS["ignore_eos"], list(LENGTHS), key="evaluate_ignore_eos", **url,
+        help="As asked: vLLM goes on where the model would have ended. As a rule so for generated workloads on our servers.",
+    )  # fmt: skip
+    found["ignore_eos"] = LENGTHS[forced or "as a rule"]
     found["stream"] = st.checkbox(
         LABELS["stream"], True, key="evaluate_stream", **url,
         help="Without it only whole answers have a time: no TTFT, no inter-token latency.",

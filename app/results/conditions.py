@@ -12,14 +12,26 @@ from backend.domain.evaluation.fingerprint import configuration_hash
 from backend.domain.evaluation.soundness import SHARED, reasons, valid
 from backend.domain.figures import counted, figure
 from backend.domain.machine.lines import hardware_line, versions_line
-from backend.present.words.measured import INTERLEAVE
+from backend.present.words.measured import INTERLEAVE, PREFIX_CACHE, answer_length, cache_hits, requests_asked
 
 
 def show(document: Evaluation) -> None:
     """Whether the load generator kept up, level by level; where and with what stands under the verdict."""
     if SHARED in document.warnings:
         st.caption(f":material/info: {message(SHARED)}")
+    say_load(document)
     say_validity(document)
+
+
+def say_load(document: Evaluation) -> None:
+    """How many requests of how many lines, how long answers are, and what servers keep of prompts."""
+    options, lines = document.options, document.workload.prompts
+    st.caption(
+        plain(
+            f"Requests a repeat: {requests_asked(options)}, of {lines:,} lines. Answers: {answer_length(options)}. "
+            f"Prefix cache: {PREFIX_CACHE[options.prefix_cache]}."
+        )
+    )
 
 
 def say_provenance(document: Evaluation) -> None:
@@ -43,6 +55,8 @@ def _audited(result: VariantResult, level: Level) -> dict[str, Any]:
         "Client headroom": headroom(level),
         "Errors": ", ".join(f"{kind} {count}" for kind, count in level.errors.items()) or str(level.invocation_errors),
         "Repeats kept": f"{len(level.blocks)} of {level.repeats}",
+        "Prefix-cache hits": cache_hits(level),
+        "Empty or one-token answers": level.empty_responses - level.tokenizer_failed + level.short_responses,
         "Looping answers": level.looping_outputs,
         "Loop lag p99 (ms)": figure(audit.loop_lag_ms_p99),
         "Other programs (cores)": figure(audit.others),

@@ -15,12 +15,17 @@ from backend import files
 from backend.domain.errors import EndpointUnreachable, WhetstoneError
 from backend.domain.evaluation.document import EvaluateOptions, Level
 from backend.domain.evaluation.metrics import summarise
+from backend.domain.evaluation.prefix_cache import Hits, with_hits
 from backend.domain.evaluation.prices import Pricing
+from backend.domain.load import counters
 from backend.domain.load.load import Load
 from backend.domain.load.records import Audit, RequestRecord
+from backend.domain.workload.workload import parse
 from backend.evaluate import load_plans
+from backend.evaluate.fresh import FreshLines, Spent, block_of
 from backend.evaluate.load import check_endpoint, models, run_level
 from backend.evaluate.load_plans import Found
+from backend.evaluate.public_counters import PublicCounters
 
 Run = tuple[list[RequestRecord], Audit]
 
@@ -34,15 +39,25 @@ class Bench:
         self.folder = folder
         self.levels: list[Level] = []
         self._found: list[Found] = []
+        workload = Path(self.options.workload)
+        self._fresh = FreshLines(self.options, parse(workload.stem, workload.read_bytes()))
+        self._counters = PublicCounters(self.url, self.bearer)
+        self._hits: list[Hits] = []
+        """Of the runs that are not yet a level."""
 
     def run(self) -> None:
         check_endpoint(self.url, self.bearer)
         self.model = self.model or self._first_model()
         if self.options.sweep:
-            load_plans.search(self.options, self._measure, self._tell)
+            try:
+                load_plans.search(self.options, self._look, self._tell)
+            except Spent as spent:
+                print(spent, file=sys.stderr, flush=True)
             return
-        for load in self.options.loads:
-            self.levels.append(self._level(load, [self._measure(load, None, n) for n in range(self.options.repeats)]))
+        for number, load in enumerate(self.options.loads):
+            places = [self._fresh.first(block, number) for block in range(self.options.repeats)]
+            runs = [self._measure(load, place, self._fresh.most(number)) for place in places]
+            self.levels.append(self._level(load, runs))
 
     def results(self) -> list[Level]:
         """Also after a failure: what was done until then."""
@@ -51,13 +66,21 @@ class Bench:
     def _first_model(self) -> str:
         return models(self.url, self.bearer)[0]
 
-    def _measure(self, load: Load, requests: int | None, number: int) -> Run:
+    def _look(self, load: Load, requests: int, _look: int) -> Run:
+        return self._measure(load, self._fresh.next(0, load, requests), requests)
+
+    def _measure(self, load: Load, first_line: int, requests: int | None) -> Run:
         print(f"{self.url}: {load.words}", file=sys.stderr, flush=True)
         plan = load_plans.plan(
             load, self.options, url=self.url, model=self.model, prompts=self.options.workload, bearer=self.bearer,
             requests=requests,
         )  # fmt: skip
-        return run_level(plan, self.folder / f"{load.key}-{number}")
+        plan = self._fresh.plan(0, plan).model_copy(update={"first_line": first_line})
+        before = self._counters.read()
+        run = run_level(plan, self.folder / f"{load.key}-{first_line}")
+        after = self._counters.read()
+        self._hits.append(self._fresh.sent(0, plan, run[0], counters.passed(before, after), block_of(after)))
+        return run
 
     def _tell(self, found: Found) -> None:
         self._found.append(found)
@@ -71,7 +94,9 @@ class Bench:
             pricing = Pricing(
                 per_hour=options.price_per_hour, discount=options.discount, input_output_ratio=options.input_output_ratio
             )
-        return summarise(load, [records for records, _ in runs], audits, pricing=pricing, acceptance=None)
+        level = summarise(load, [records for records, _ in runs], audits, pricing=pricing, acceptance=None)
+        hits, self._hits = self._hits, []
+        return with_hits(level, hits)
 
 
 def main(folder: Path) -> int:

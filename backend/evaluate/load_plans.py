@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from backend.domain.evaluation.document import EvaluateOptions, Level, SloCheck
 from backend.domain.limits import objective
-from backend.domain.load import sweep
+from backend.domain.load import lines, sweep
 from backend.domain.load.load import Load
 from backend.domain.load.options import RequestOptions
 from backend.domain.load.records import Audit, LoadPlan, RequestRecord
@@ -28,11 +28,6 @@ class Found(NamedTuple):
     check: objective.Check
 
 
-def default_requests(concurrency: int) -> int:
-    """Four answers a stream and at least eight: enough for a steady window, short enough to repeat."""
-    return max(8, 4 * concurrency)
-
-
 def plan(
     load: Load,
     options: EvaluateOptions,
@@ -42,17 +37,19 @@ def plan(
     prompts: str,
     bearer: str | None = None,
     requests: int | None = None,
+    first_line: int = 0,
+    cache_salt: str | None = None,
 ) -> LoadPlan:
     """The plan of one level; `requests` overrides the options'."""
     wanted = requests or options.requests
     if wanted is None and options.seconds is None:
-        wanted = None if load.mode == "trace" else _least(load)
+        wanted = None if load.mode == "trace" else lines.least(load)
     asked = options.model_dump(include=set(RequestOptions.model_fields))
     asked["warmup_seconds"] = options.warmup_seconds if load.mode == "rate" else 0.0
     return LoadPlan(
         **asked, url=url, model=model, prompts=prompts, bearer_env=bearer, load=load, process=options.process, seed=options.seed,
         ramp_from=options.ramp[0] if options.ramp else 0.0, requests=None if load.mode == "ramp" else wanted,
-        seconds=None if load.mode == "trace" else options.seconds,
+        seconds=None if load.mode == "trace" else options.seconds, first_line=first_line, cache_salt=cache_salt,
     )  # fmt: skip
 
 
@@ -75,7 +72,7 @@ def search(
         needed = 2 * max(each.requests_needed() for each in objectives)
         verdict = objective.Check("undecided", (), ())
         while verdict.verdict == "undecided" and len(runs) < LOOKS:
-            runs.append(measure(load, options.requests or max(needed, _least(load)), len(runs)))
+            runs.append(measure(load, options.requests or max(needed, lines.least(load)), len(runs)))
             verdict = objective.check(objectives, [record for records, _ in runs for record in records])
         report(Found(load, runs, verdict))
         kept[level] = verdict.verdict == "kept"
@@ -102,8 +99,3 @@ def mark(levels: Sequence[Level], found: Sequence[Found], options: EvaluateOptio
         )  # fmt: skip
         marked.append(level.model_copy(update={"slo": check}))
     return marked
-
-
-def _least(load: Load) -> int:
-    """At a rate ten seconds: the queue of a server that is asked for a little too much needs time to show."""
-    return default_requests(int(load.value)) if load.is_closed else max(8, math.ceil(10 * load.value))

@@ -19,7 +19,7 @@ DEFAULT = EvaluateOptions()
 def flag(field: str) -> str:
     """`--max-tokens`; of what is on or off both, as in `--stream/--no-stream`."""
     name = field.replace("_", "-")
-    switched = field != "trace" and EvaluateOptions.model_fields[field].annotation is bool
+    switched = field != "trace" and EvaluateOptions.model_fields[field].annotation in {bool, bool | None}
     return FLAGS.get(field) or (f"--{name}/--no-{name}" if switched else f"--{name}")
 
 

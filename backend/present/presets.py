@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from backend.domain.evaluation.document import Evaluation, Level, Quality, VariantResult
-from backend.domain.evaluation.soundness import has_many_errors
+from backend.domain.evaluation.soundness import is_sound
 from backend.domain.frozen import Frozen
 from backend.domain.machine.lines import hardware_line, versions_line
 from backend.domain.planner.estimate import Estimate
@@ -116,7 +116,7 @@ def _level(level: Level) -> MeasuredLevel:
         output_tokens_per_s_per_request=level.output_tokens_per_s_per_request,
         ttft_ms_p50=level.ttft_ms.p50 if level.ttft_ms else None, tpot_ms_p50=level.tpot_ms.p50 if level.tpot_ms else None,
         price_per_million_output=level.price.per_million_output if level.price else None,
-        sound=not level.client_limited and not has_many_errors(level),
+        sound=is_sound(level),
     )  # fmt: skip
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import re
 import shutil
 import time
 from pathlib import Path
@@ -18,6 +17,7 @@ from backend.domain.errors import RequestError, ServerFailed
 from backend.domain.evaluation.document import Variant
 from backend.domain.evaluation.startup import Startup
 from backend.domain.jobs.progress import Progress, Silent
+from backend.domain.load import counters
 from backend.serving import compile_key, failures, vllm_options
 from backend.serving.base import check_port, free_port, is_cpu_build, openmp_library
 from backend.serving.process import ServerProcess
@@ -30,18 +30,6 @@ POLL_SECONDS = 0.1
 FIRST_ANSWER_SECONDS = 120.0
 CPU_NICENESS = 5
 """On CPU the server's threads spin on every core; whoever measures it must be let in between, or reads its answers late."""
-
-COUNTERS = {
-    "vllm:spec_decode_num_drafts_total": "drafts",
-    "vllm:spec_decode_num_draft_tokens_total": "drafted_tokens",
-    "vllm:spec_decode_num_accepted_tokens_total": "accepted_tokens",
-    "vllm:prompt_tokens_total": "prompt_tokens",
-    "vllm:generation_tokens_total": "generation_tokens",
-    "vllm:prefix_cache_hits_total": "prefix_cache_hit_tokens",
-    "vllm:num_preemptions_total": "preemptions",
-}
-"""vLLM's counters and the names they have here."""
-_SAMPLE = re.compile(r"^(\S+?)(?:\{[^}]*\})? (\S+)$")
 
 
 class VllmServer:
@@ -195,7 +183,7 @@ class VllmServer:
         return seconds
 
     def metrics(self) -> dict[str, float]:
-        """Counters since the start, under the names in COUNTERS; those of speculation only where it is on.
+        """Counters since the start, under the names of `domain.load.counters`; those of speculation only where it is on.
 
         Raises ServerFailed when the server does not answer any more.
         """
@@ -203,7 +191,7 @@ class VllmServer:
             text = self._get("/metrics")[1].decode()
         except (OSError, http.client.HTTPException):
             raise ServerFailed(failures.died(self.log, self._process.poll() if self._process else None)) from None
-        return read_counters(text)
+        return counters.read(text)
 
     def stop(self) -> None:
         """SIGTERM, grace, SIGKILL to the whole tree; returns when all of it is gone."""
@@ -261,14 +249,3 @@ class VllmServer:
             with files.staged_folder(copy) as staging:
                 shutil.copytree(packed, staging, symlinks=True, dirs_exist_ok=True)
         return copy
-
-
-def read_counters(text: str) -> dict[str, float]:
-    """Prometheus text exposition -> our names, summed over labels (engines of a data-parallel server)."""
-    found: dict[str, float] = {}
-    for line in text.splitlines():
-        match = _SAMPLE.match(line)
-        if match and match.group(1) in COUNTERS:
-            name = COUNTERS[match.group(1)]
-            found[name] = found.get(name, 0.0) + float(match.group(2))
-    return found

@@ -65,7 +65,7 @@ def options(variant: Variant, *, port: int, served_name: str, kv_cache_bytes: in
     """Arguments after `python -m vllm.entrypoints.openai.api_server`."""
     return [
         *("--model", TARGET_LINK, "--served-model-name", served_name),
-        *("--host", "127.0.0.1", "--port", str(port), "--disable-uvicorn-access-log"),
+        *("--host", "127.0.0.1", "--port", str(port), "--disable-uvicorn-access-log", "--enable-prompt-tokens-details"),
         *vllm_flags.serving(variant.serving),
         *(("--kv-cache-memory-bytes", str(kv_cache_bytes)) if kv_cache_bytes else ()),
         *vllm_flags.speculating(variant.speculation, DRAFT_LINK),

@@ -1,4 +1,4 @@
-"""Back returns to what was there: seven walks that a person takes, with one step of the history each; and a page opens at its top."""
+"""Back returns to what was there: seven walks that a person takes, one step of the history each; a page opens at its top."""
 
 from __future__ import annotations
 

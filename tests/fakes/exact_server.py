@@ -4,7 +4,9 @@ A process of its own: `python tests/fakes/exact_server.py --rate 47 --ttft-ms 10
 and chat until it is killed. Every answer's text begins with `r<N> `, N being its number in the log that `GET /sent` gives:
 `[{"number", "received", "sends": [seconds of each content chunk]}]`. Sends bypass the event loop's write queue (os.write), so the
 stamp is that of the system call. `--metrics` tells counters at `/metrics` as vLLM does, with `--drafted` and `--accepted` a chunk
-those of speculation too. `--jitter` and `--wander` make its pauses vary as a real server's do.
+those of speculation too. `--prefix-cache BLOCK` keeps prompts as vLLM does: of one that begins as an earlier one did,
+so many tokens of four characters in whole blocks are there at once, and the rest of its time to the first token is taken;
+`--metrics` and, with `--details`, usage tell it. `--jitter` and `--wander` make its pauses vary as a real server's do.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import os
 import random
 import signal
 from collections import deque
+from itertools import takewhile
 from time import perf_counter
 from typing import ClassVar
 
@@ -63,6 +66,25 @@ class Answer:
         self.continuous = self.usage and bool(stream_options.get("continuous_usage_stats"))
         self.chat = chat
         self.streamed = body.get("stream", False)
+        self.prompt = body.get("prompt") or json.dumps(body.get("messages"))
+        self.salt = body.get("cache_salt", "")
+        self.prompt_tokens, self.cached = PROMPT_TOKENS, 0
+        if options.prefix_cache:
+            self.prompt_tokens = max(1, len(self.prompt) // 4)
+            self.cached = self.kept(options.prefix_cache)
+        self.details = options.details
+
+    def kept(self, block: int) -> int:
+        """Tokens of the prompt in whole blocks that one before it of the same salt began with; never the last one."""
+        others = (other.prompt for other in Server.log if other.salt == self.salt)
+        longest = max(
+            (
+                sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(self.prompt, other, strict=False)))
+                for other in others
+            ),
+            default=0,
+        )
+        return min(longest // 4, self.prompt_tokens - 1) // block * block
 
     def content(self, tokens: int) -> bytes:
         first = f"r{self.number} " if self.sent_tokens == 0 else ""
@@ -83,8 +105,9 @@ class Answer:
         return b"," + self.usage_field() if self.continuous else b""
 
     def usage_field(self) -> bytes:
-        counts = (PROMPT_TOKENS, PROMPT_TOKENS + self.sent_tokens, self.sent_tokens)
-        return b'"usage":{"prompt_tokens":%d,"total_tokens":%d,"completion_tokens":%d}' % counts
+        counts = (self.prompt_tokens, self.prompt_tokens + self.sent_tokens, self.sent_tokens)
+        told = b',"prompt_tokens_details":{"cached_tokens":%d}' % self.cached if self.details else b""
+        return b'"usage":{"prompt_tokens":%d,"total_tokens":%d,"completion_tokens":%d%s}' % (*counts, told)
 
     def role(self) -> bytes:
         return chunk(b'data: {"id":"x","choices":[{"index":0,"delta":{"role":"assistant","content":""}}]%s}\n\n' % self.running())
@@ -160,7 +183,7 @@ class Server(asyncio.Protocol):
             self.loop.call_later(whole, self.whole, answer)
             return
         self.write(HEAD + (answer.role() if self.options.role_chunk else b""))
-        first = self.options.ttft_ms / 1000 * self.pace.factor()
+        first = self.options.ttft_ms / 1000 * self.pace.factor() * (1 - answer.cached / answer.prompt_tokens)
         self.due = perf_counter() + first
         self.loop.call_later(first, self.step, answer)
 
@@ -195,15 +218,24 @@ class Server(asyncio.Protocol):
         self.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
 
     def sent(self) -> list[dict]:
-        return [{"number": a.number, "received": a.received, "sends": a.sends} for a in self.log]
+        return [
+            {"number": a.number, "received": a.received, "sends": a.sends, "prompt": a.prompt, "salt": a.salt} for a in self.log
+        ]
 
     def counters(self) -> bytes:
         passes = sum(len(answer.sends) for answer in self.log)
         told = {"generation_tokens": sum(answer.sent_tokens for answer in self.log)}
+        if self.options.prefix_cache:
+            told["prefix_cache_queries"] = sum(answer.prompt_tokens for answer in self.log)
+            told["prefix_cache_hits"] = sum(answer.cached for answer in self.log)
         if self.options.drafted:
             told["spec_decode_num_draft_tokens"] = passes * self.options.drafted
             told["spec_decode_num_accepted_tokens"] = passes * self.options.accepted
-        return "".join(f'vllm:{name}_total{{engine="0",model_name="exact"}} {n:.1f}\n' for name, n in told.items()).encode()
+        block = f'vllm:cache_config_info{{block_size="{self.options.prefix_cache}",engine="0"}} 1.0\n' * bool(
+            self.options.prefix_cache
+        )
+        lines = [f'vllm:{name}_total{{engine="0",model_name="exact"}} {n:.1f}\n' for name, n in told.items()]
+        return "".join([block, *lines]).encode()
 
     def tell(self, document: object) -> None:
         self.put(json.dumps(document).encode(), b"application/json")
@@ -234,6 +266,8 @@ def main() -> None:
     parser.add_argument("--role-chunk", action="store_true", help="send an empty role chunk at once")
     parser.add_argument("--no-usage", action="store_true")
     parser.add_argument("--metrics", action="store_true", help="tell counters at /metrics, as vLLM does")
+    parser.add_argument("--prefix-cache", type=int, default=0, metavar="BLOCK", help="keep prompts, in blocks of so many tokens")
+    parser.add_argument("--details", action="store_true", help="tell cached tokens in usage")
     parser.add_argument("--drafted", type=int, default=0, help="tokens guessed a chunk, by those counters")
     parser.add_argument("--accepted", type=int, default=0, help="of these, tokens kept")
     parser.add_argument("--slots", type=int, default=0, help="answers at a time, the rest wait; 0 is no limit")

@@ -5,10 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from backend.cli.output import table
+from backend.domain.evaluation.document import Level
+from backend.domain.evaluation.soundness import is_replayed, is_silent, replay, silence
 from backend.domain.load.load import Load
 
 LATENCIES = (("TTFT p50 ms", "ttft_ms"), ("TPOT p50 ms", "tpot_ms"), ("latency p50 ms", "client_latency_ms"))
-PER_REQUEST = (("tok/s/req", "output_tokens_per_s_per_request"), ("accept", "acceptance_rate"))
+PER_REQUEST = (
+    ("tok/s/req", "output_tokens_per_s_per_request"), ("accept", "acceptance_rate"), ("cache hits", "prefix_cache_hit_rate"),
+)  # fmt: skip
 
 
 def levels_table(levels: list[tuple[str, dict[str, Any]]]) -> str:
@@ -45,4 +49,6 @@ def _notes(level: dict[str, Any]) -> list[str]:
         found.append(f"{level['tokenizer_failed']} answers came without a token count, so tokens/s and prices are not known")
     if empty := level["empty_responses"] - level["tokenizer_failed"]:
         found.append(f"{empty} answers were empty")
+    read = Level.model_validate(level | {"acceptance_rate": None})
+    found += [f"not valid: {silence(read)}"] * is_silent(read) + [f"not valid: {replay(read)}"] * is_replayed(read)
     return found + [f"not the server's figures: {reason}" for reason in level["audit"]["reasons"]]

@@ -19,7 +19,7 @@ from statistics import fmean, stdev
 from typing import NamedTuple, TypeGuard
 
 from backend.domain.evaluation.document import Comparison, Level, VariantResult
-from backend.domain.evaluation.soundness import has_many_errors
+from backend.domain.evaluation.soundness import has_many_errors, is_replayed, is_silent
 from backend.domain.evaluation.verdict import Obstacle, outcome
 from backend.domain.maths import student_t
 from backend.domain.maths.intervals import Tested, holm
@@ -106,7 +106,10 @@ def _level_obstacle(name: str, level: Level) -> Obstacle | None:
         return Obstacle(cause="client_limited", variant=name)
     if has_many_errors(level):
         return Obstacle(cause="failed_requests", variant=name, count=level.invocation_errors, of=level.invocations)
-    return None
+    if is_silent(level):
+        silent = level.empty_responses - level.tokenizer_failed + level.short_responses
+        return Obstacle(cause="silent_answers", variant=name, count=silent, of=level.answers)
+    return Obstacle(cause="replayed_prompts", variant=name) if is_replayed(level) else None
 
 
 def _unknown(headline: str, name: str, level: Level) -> Obstacle | None:

@@ -17,7 +17,7 @@ from backend.domain.evaluation.tasks import TaskScore
 from backend.domain.evaluation.verdict import Obstacle, Outcome
 from backend.domain.frozen import Frozen
 from backend.domain.load.load import Load
-from backend.domain.load.options import LevelOptions, RequestOptions
+from backend.domain.load.options import LoadOptions
 from backend.domain.load.records import LevelAudit
 from backend.domain.recipe.recipe import Serving
 from backend.domain.validation import matching
@@ -56,7 +56,7 @@ class Variant(Frozen):
     bytes_on_disk: int | None = None
 
 
-class EvaluateOptions(RequestOptions, LevelOptions):
+class EvaluateOptions(LoadOptions):
     """The load, and the questions asked beside it."""
 
     seed: int = 0
@@ -153,6 +153,8 @@ class Level(Frozen):
     tokenizer_failed: int
     """Answers whose text came without a token count."""
     empty_responses: int
+    short_responses: int = 0
+    """Answers of one token that the model ended, where more were asked for."""
     errors: dict[str, int] = Field(default_factory=dict)
     """Errors by kind: refused, timeout, reset, http_429, malformed..."""
     looping_outputs: int = 0
@@ -160,6 +162,10 @@ class Level(Frozen):
     price: Price | None = None
     acceptance_rate: float | None = None
     """Accepted / drafted tokens from the server's counters over the level; `VariantResult.no_acceptance` says why it is None."""
+    prefix_cache_hit_rate: float | None = None
+    """Prompt tokens that the server had kept from earlier prompts, of all; None where it does not tell."""
+    prefix_cache_expected: float | None = None
+    """The most that the workload itself repeats (`prefix_cache`): a hit rate clearly above it makes the level invalid."""
     client_limited: bool = False
     audit: LevelAudit = LevelAudit()
     blocks: list[dict[str, float]] = Field(default_factory=list)

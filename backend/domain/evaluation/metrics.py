@@ -209,6 +209,9 @@ def _counters(records: Records) -> dict[str, Any]:
         "invocation_errors": sum(errors.values()),
         "tokenizer_failed": uncounted,
         "empty_responses": uncounted + sum(_empty(record) for record in records),
+        "short_responses": sum(
+            record.ok and record.output_tokens == 1 and record.finish_reason != "length" for record in records
+        ),
         "errors": dict(sorted(errors.items())),
         "looping_outputs": sum(record.ok and is_looping(record.text) for record in records),
     }

@@ -25,7 +25,8 @@ def reasons(level: Level) -> list[str]:
     """Why it is not valid, or only in part: none where it is."""
     limited = list(level.audit.reasons) or ["the load generator held it back"] * level.client_limited
     failed = [f"{level.invocation_errors} of {level.invocations} requests failed"] if has_many_errors(level) else []
-    return limited + failed + _unknown(level)
+    silent = [silence(level)] if is_silent(level) else []
+    return limited + failed + silent + ([replay(level)] if is_replayed(level) else []) + _unknown(level)
 
 
 def _unknown(level: Level) -> list[str]:
@@ -35,16 +36,45 @@ def _unknown(level: Level) -> list[str]:
 
 
 def is_sound(level: Level) -> bool:
-    """Its figures are the server's, and nearly every request was answered."""
-    return not level.client_limited and not has_many_errors(level)
+    """Its figures are the server's, of the prompts that were asked, and nearly every request was answered, with words."""
+    return not (level.client_limited or has_many_errors(level) or is_silent(level) or is_replayed(level))
 
 
 MAX_ERROR_SHARE = 0.01
+MAX_EMPTY_SHARE, MAX_SHORT_SHARE = 0.05, 0.5
+MARGIN, OF_EXPECTED = 0.02, 0.1
+"""A hit rate may be above the expected one by 0.02 and a tenth of it: shared beginnings are estimated by characters."""
 
 
 def has_many_errors(level: Level) -> bool:
     """More than one request in a hundred failed: the rest is not a fair sample."""
     return level.invocation_errors > MAX_ERROR_SHARE * level.invocations
+
+
+def is_silent(level: Level) -> bool:
+    """More than one answer in twenty is empty, or more than half are empty or of one token though more were asked for: latencies
+    and prices are of the few others. An answer whose tokens were not counted is no empty one."""
+    empty = level.empty_responses - level.tokenizer_failed
+    return empty > MAX_EMPTY_SHARE * level.answers or empty + level.short_responses > MAX_SHORT_SHARE * max(level.answers, 1)
+
+
+def silence(level: Level) -> str:
+    """`31 of 32 answers were empty, 0 had one token`."""
+    empty = level.empty_responses - level.tokenizer_failed
+    return f"{empty:,} of {level.answers:,} answers were empty, {level.short_responses:,} had one token"
+
+
+def is_replayed(level: Level) -> bool:
+    """The server had kept more of the prompts than the workload itself repeats."""
+    rate, expected = level.prefix_cache_hit_rate, level.prefix_cache_expected
+    return rate is not None and expected is not None and rate > expected * (1 + OF_EXPECTED) + MARGIN
+
+
+def replay(level: Level) -> str:
+    """`55% of the prompts' tokens came from the server's prefix cache, where the workload repeats 3% at most`."""
+    rate, expected = level.prefix_cache_hit_rate or 0.0, level.prefix_cache_expected or 0.0
+    came = f"{rate:.0%} of the prompts' tokens came from the server's prefix cache"
+    return f"{came}, where the workload repeats {expected:.0%} at most"
 
 
 def uncounted(level: Level) -> str:

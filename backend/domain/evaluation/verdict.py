@@ -13,6 +13,8 @@ the server's, else `undecided`."""
 Cause = Literal[
     "client_limited",
     "failed_requests",
+    "silent_answers",
+    "replayed_prompts",
     "uncounted_tokens",
     "no_figures",
     "unequal_repeats",
@@ -24,13 +26,16 @@ Cause = Literal[
 ]
 
 
+NOT_THE_SERVERS: frozenset[Cause] = frozenset({"client_limited", "failed_requests", "silent_answers", "replayed_prompts"})
+
+
 class Obstacle(Frozen):
     """Why no test was made; `variant` is whose figures stand in the way, where it is one's alone.
 
-    `count` of `of` are the failed of all requests, the uncounted of all answers, the repeats of the variant and of the baseline
-    (unequal), the repeats with a figure for both and all of them (missing), the repeats or samples and how many a test takes
-    (few). Without spread every repeat gave the same ratio, or every sample the same difference; identical figures gave none in
-    any of them.
+    `count` of `of` are the failed of all requests, the empty or one-token (silent) or the uncounted of all answers, the repeats
+    of the variant and of the baseline (unequal), the repeats with a figure for both and all of them (missing), the repeats or
+    samples and how many a test takes (few). Without spread every repeat gave the same ratio, or every sample the same difference;
+    identical figures gave none in any of them.
     """
 
     cause: Cause
@@ -40,7 +45,7 @@ class Obstacle(Frozen):
 
     @property
     def outcome(self) -> Outcome:
-        return "not_comparable" if self.cause in {"client_limited", "failed_requests"} else "undecided"
+        return "not_comparable" if self.cause in NOT_THE_SERVERS else "undecided"
 
 
 def outcome(significant: bool, better: bool) -> Outcome:

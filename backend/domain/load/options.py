@@ -46,6 +46,14 @@ class LevelOptions(Frozen):
     """Or: seconds a level and repeat."""
     repeats: int = Field(5, ge=1)
     """Blocks; five or more give a verdict."""
+    prefix_cache: Literal["recipe", "on", "off", "per-run"] = "recipe"
+    """Whether servers keep the beginnings of prompts: on, off, or as each recipe says (vLLM: on). No line is asked of a server
+    twice unless this is off (of a URL, you say so), or per-run: each run keeps its own (vLLM's cache_salt)."""
+
+    @property
+    def may_repeat(self) -> bool:
+        """Whether a line may be asked again, since nothing is left of the first time."""
+        return self.prefix_cache in {"off", "per-run"}
 
     @property
     def loads(self) -> list[Load]:
@@ -78,3 +86,10 @@ class RequestOptions(Frozen):
     """With {rate}: seconds at the start that are not counted."""
     timeout_s: float = Field(120.0, gt=0)
     """Seconds until an answer that does not end counts as an error."""
+    ignore_eos: bool | None = None
+    """Every answer as long as was asked, whether or not the model would have ended it (vLLM's extra); as a rule so for built-in
+    workloads that are generated, where all servers are started here."""
+
+
+class LoadOptions(RequestOptions, LevelOptions):
+    """Both: all that the load generator is told."""

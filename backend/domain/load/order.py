@@ -1,9 +1,8 @@
 """In which order variants are loaded and prompts are sent, and which requests of two runs asked the same. Pure.
 
-Variants are loaded in ABBA blocks, so that a steady drift of the machine favours none of them. Every block and level starts at
-another line of the workload, the same for every variant. Requests are paired by what was asked, never by the order of issue:
-where a turn follows an answer, that order hangs on which answer ends first, so it differs from run to run. What is asked does
-not: the prompt's line, the turn, and how often that line had come round before.
+Variants are loaded in ABBA blocks, so that a steady drift of the machine favours none of them. Requests are paired by what was
+asked, never by the order of issue: where a turn follows an answer, that order hangs on which answer ends first, so it differs
+from run to run. What is asked does not: the prompt's line, the turn, and how often that line had come round before.
 """
 
 from __future__ import annotations
@@ -12,12 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from backend.domain.errors import RequestError
-from backend.domain.load.load import Load
-from backend.domain.load.options import LevelOptions
 from backend.domain.load.records import RequestRecord
-
-STEP = 8
-"""Lines between the starts of two neighbouring levels: prefixes of one level are not those of the next."""
 
 
 class Slot(NamedTuple):
@@ -50,19 +44,6 @@ def _block(block: int, levels: list[int], variants: int, interleave: str) -> lis
     if interleave == "restart":
         return [Slot(block, level, variant) for variant in order for level in levels]
     return [Slot(block, level, variant) for level in levels for variant in order]
-
-
-def first_line(levels: int, block: int, level: int) -> int:
-    """Of the level with that number, from 0, of so many; counted beyond the workload's end, where it begins anew."""
-    return (block * levels + level) * STEP
-
-
-def line(options: LevelOptions, load: Load, block: int, prompt: int, lines: int) -> int | None:
-    """The workload's line, from 0 of so many, of the request whose record says `prompt`; None where lines are not rotated: of a
-    search, a ramp and a trace."""
-    if options.sweep or load.mode not in {"closed", "rate"} or load not in options.loads:
-        return None
-    return (first_line(len(options.loads), block, options.loads.index(load)) + prompt) % lines
 
 
 class Asked(NamedTuple):

@@ -33,11 +33,13 @@ class LoadPlan(RequestOptions):
     `ramp_from` to the load's over `seconds`. A trace: each line of the prompts is due at its `timestamp`. What is due in the
     first `warmup_seconds` is warm-up, handed over without draining: nothing waits for it.
 
-    Answers under way are always awaited. Prompts are taken from the first line on, cyclic, by warm-up and by measured requests
-    apart; the one taken as number k (line k modulo the lines, from 0) has seed `seed` + k whatever the timing, so that two
-    variants are asked the same. A prompt of several turns is a session: each turn is sent when the answer before it has ended,
-    with the whole conversation so far. Every turn counts as a request, but takes no prompt: turn t of session k, both from 0,
-    has seed `seed` + k + t x TURN_SEEDS, wherever in the order of issue it came to stand.
+    Answers under way are always awaited. Prompts are taken from `first_line` on, those of warm-up first, the measured ones behind
+    them: no line twice while there are as many. The one taken as number k, from 0, is line `first_line` + k (modulo the lines)
+    and has seed `seed` + k whatever the timing, so that two variants are asked the same.
+
+    A prompt of several turns is a session: each turn is sent when the answer before it has ended, with the whole conversation so
+    far. Every turn counts as a request, but takes no prompt: turn t of session k, both from 0, has seed `seed` + k + t x
+    TURN_SEEDS, wherever in the order of issue it came to stand.
     """
 
     url: str
@@ -56,8 +58,10 @@ class LoadPlan(RequestOptions):
     `{"prompt_token_ids": [int]}`, each with an optional `max_tokens` and, for a trace, `timestamp` in seconds."""
     top_p: float | None = Field(None, gt=0, le=1)
     seed: int | None = 0
-    ignore_eos: bool = False
-    """vLLM's extra: always generate `max_tokens`."""
+    first_line: int = Field(0, ge=0)
+    """Of the prompts, from 0: where this level begins to take them."""
+    cache_salt: str | None = None
+    """vLLM's extra: prefixes that it keeps are shared by requests of one salt only."""
     usage: UsageRung = "continuous"
     """The most that is asked for; a server that refuses it with 400 is asked for less."""
     bearer_env: str | None = None
@@ -132,6 +136,8 @@ class RequestRecord(Frozen):
     status: str
     error: str | None = None
     prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    """Of the prompt's, those that the server had kept; None where it does not tell."""
     output_tokens: int | None = None
     text: str = ""
     finish_reason: str | None = None

@@ -10,7 +10,7 @@ import json
 import math
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, islice, takewhile
 from typing import Any
 
@@ -47,16 +47,21 @@ KINDS = {
 }
 PREFIX_TOKENS, PREFIXES = 768, 8
 LONGEST = 32_768
+LEAST_TURNS = 3
+"""Of a generated conversation."""
 SPARE = 16
 """Tokens left free of a context, for what a chat template adds."""
 
 
-def generate(name: str, count: Count, *, seed: int = 0, context: int | None = None) -> bytes:
-    """The JSONL of a built-in workload. `context`: the model's, in tokens, None where it is not known.
+def generate(name: str, count: Count, *, seed: int = 0, context: int | None = None, prompts: int = 0) -> bytes:
+    """The JSONL of a built-in workload, as often twice as long as it takes for so many `prompts`. `context`: the model's, in
+    tokens, None where it is not known.
 
     Raises InvalidWorkload where the context is too short for it.
     """
     kind = _fitted(name, KINDS[name], context)
+    while kind.prompts < prompts:
+        kind = replace(kind, prompts=2 * kind.prompts)
     chance = random.Random(f"{name}-{seed}")
     makers = {
         "chat": _chat,
@@ -136,7 +141,7 @@ def _first(blocks: Sequence[str], sizes: Sequence[int], wanted: int) -> str:
 
 
 def _chat(kind: Kind, chance: random.Random, count: Count) -> list[dict[str, Any]]:
-    turns = [chance.randint(3, 6) for _ in range(kind.prompts)]
+    turns = [chance.randint(LEAST_TURNS, 6) for _ in range(kind.prompts)]
     sizes = [chance.randint(kind.low, kind.high) for _ in range(sum(turns))]
     texts = iter(_fill(["Tell me more about this."] * len(sizes), [" What do you think?"] * len(sizes), sizes, chance, count))
     system = "You are a helpful assistant. Answer briefly."

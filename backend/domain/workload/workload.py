@@ -56,6 +56,11 @@ class Workload(Frozen):
     sha256: str
     prompts: tuple[Prompt, ...]
 
+    @property
+    def least_turns(self) -> int:
+        """Of its shortest conversation; 1 where a line stands alone."""
+        return min((len(prompt.turns or ("",)) for prompt in self.prompts), default=1)
+
     def about(self) -> WorkloadSummary:
         lengths = sorted(len(prompt.prompt) for prompt in self.prompts)
         return WorkloadSummary(

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from time import perf_counter
 
@@ -64,8 +65,9 @@ class Level:
         self._payloads = payloads
         self._live = live
         self._break_off = break_off
-        self._lines = {True: 0, False: 0}
-        """Prompts taken so far, for warm-up and for what is measured."""
+        self._places = {True: 0, False: 0}
+        """Of the next prompt that is taken, in warm-up and of what is measured: those of warm-up come first."""
+        self._talked = count()
         self._talks: dict[int, Talk] = {}
         """Stream -> the conversation whose next turn it is to send."""
         self._measured = 0
@@ -143,12 +145,12 @@ class Level:
         files.write(self._live, json.dumps(self.counts()), flush=False)
 
     def _issue(self, index: int, stream: int, intended: float, *, warm: bool) -> Exchange:
-        """Make a request: the next turn of the stream's conversation, else the next prompt, counted apart in warm-up."""
+        """Make a request: the next turn of the stream's conversation, else the next prompt."""
         talk = self._talks.pop(stream, None)
         if talk is None:
-            place, self._lines[warm] = self._lines[warm], self._lines[warm] + 1
-            line = place % self._payloads.count
-            talk = self._payloads.talk(line, sum(self._lines.values()) - 1, place)
+            place, self._places[warm] = self._places[warm], self._places[warm] + 1
+            line = (self._plan.first_line + place) % self._payloads.count
+            talk = self._payloads.talk(line, next(self._talked), place)
         else:
             line, place = talk.line, talk.place
         turn = None if talk is None else talk.turn
@@ -164,6 +166,7 @@ class ClosedLevel(Level):
     def __init__(self, plan: LoadPlan, payloads: Payloads, live: Path, *, break_off: bool) -> None:
         super().__init__(plan, payloads, live, break_off=break_off)
         self._warm_left = [plan.warmup_requests] * plan.streams
+        self._places[False] = plan.warmup_requests * plan.streams
         self._in_warmup = set(range(plan.streams))
         self._deadline: float | None = None
 

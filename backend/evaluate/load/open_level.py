@@ -82,6 +82,7 @@ class OpenLevel(Level):
         warm = offset < self._plan.warmup_seconds
         self._measured += not warm
         exchange = self._issue(len(self.exchanges), -1, self._started + offset, warm=warm)
+        self._places[False] = max(self._places.values())  # all of warm-up is due before the first that is measured
         exchange.due = True
         return exchange
 

@@ -38,6 +38,7 @@ class _Answer:
     sends: list[tuple[int, int]] = field(default_factory=list)
     """(socket read, server send) of each content chunk."""
     prompt_tokens: int | None = None
+    cached_tokens: int | None = None
     output_tokens: int | None = None
     finish_reason: str | None = None
     done: bool = False
@@ -147,6 +148,9 @@ def _take_usage(usage: Any, answer: _Answer) -> int | None:
     prompt, output = usage.get("prompt_tokens"), usage.get("completion_tokens")
     if type(prompt) is int:
         answer.prompt_tokens = prompt
+    details = usage.get("prompt_tokens_details")
+    if isinstance(details, dict) and type(details.get("cached_tokens")) is int:
+        answer.cached_tokens = details["cached_tokens"]
     if type(output) is not int:
         return None
     answer.output_tokens = output
@@ -203,6 +207,7 @@ def _record(exchange: Exchange, answer: _Answer, status: str, error: str | None)
         status=status,
         error=error,
         prompt_tokens=answer.prompt_tokens,
+        cached_tokens=answer.cached_tokens,
         output_tokens=answer.output_tokens,
         text=_clean("".join(answer.text)),
         finish_reason=_clean(answer.finish_reason) if isinstance(answer.finish_reason, str) else None,

@@ -154,6 +154,7 @@ def _settings(plan: LoadPlan, prompt: dict[str, Any], usage: UsageRung) -> dict[
     document |= {"stream": plan.stream}
     document |= {} if plan.top_p is None else {"top_p": plan.top_p}
     document |= {"ignore_eos": True} if plan.ignore_eos else {}
+    document |= {} if plan.cache_salt is None else {"cache_salt": plan.cache_salt}
     if usage != "none" and plan.stream:
         extra = {"continuous_usage_stats": True} if usage == "continuous" else {}
         document["stream_options"] = {"include_usage": True, **extra}

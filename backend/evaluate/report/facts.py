@@ -9,7 +9,7 @@ from typing import Any
 
 from backend.domain.evaluation.document import EvaluateOptions, Evaluation, VariantResult
 from backend.domain.figures import figure
-from backend.present.words.measured import INTERLEAVE, load_asked, readiness, scored
+from backend.present.words.measured import INTERLEAVE, PREFIX_CACHE, answer_length, load_asked, readiness, requests_asked, scored
 
 Facts = list[tuple[str, str]]
 _HASH = re.compile(r"^([0-9a-f]{16})[0-9a-f]{16,}$")
@@ -45,20 +45,15 @@ def _load(evaluation: Evaluation) -> Facts:
         ("Order of variants", INTERLEAVE.get(evaluation.interleave, evaluation.interleave)),
         load_asked(options),
         ("Repeats of each level", str(options.repeats)),
-        ("Requests a repeat", _length(options)),
+        ("Requests a repeat", f"{requests_asked(options)}; the workload has {evaluation.workload.prompts:,} lines"),
         ("Warm-up requests a stream", str(options.warmup_requests))
         if not options.rate
         else ("Warm-up", f"{options.warmup_seconds:g} s"),
-        ("Longest answer", f"{options.max_tokens} tokens"),
+        ("Length of an answer", answer_length(options)),
+        ("Prefix cache", PREFIX_CACHE[options.prefix_cache]),
         ("Temperature, seed", f"{options.temperature:g}, {options.seed}"),
         ("Price", _price(options)),
     ]
-
-
-def _length(options: EvaluateOptions) -> str:
-    if options.requests:
-        return str(options.requests)
-    return f"as many as {options.seconds:g} s took" if options.seconds else "as many as the workload gives"
 
 
 def _price(options: EvaluateOptions) -> str:

@@ -24,7 +24,7 @@ from backend.present.tables.evaluation import (
 )
 from backend.present.words import search
 from backend.present.words.loss import words
-from backend.present.words.measured import agreed_shares, scored
+from backend.present.words.measured import agreed_shares, cache_hits, scored
 from backend.present.words.verdicts import title, verdict
 
 TOKEN_TIMES = {"continuous": "server", "final": "spread", "none": "none"}
@@ -110,6 +110,7 @@ def _validity(result: VariantResult, level: Level) -> Row:
         "Achieved concurrency": audit.achieved_concurrency,
         "Client headroom": _share(audit.headroom),
         "Errors": f"{level.invocation_errors}" + (f" ({errors})" if errors else ""),
+        "Prefix-cache hits": cache_hits(level),
         "Looping outputs": f"{level.looping_outputs} of {level.requests}",
         "Loop lag p99 (ms)": audit.loop_lag_ms_p99,
         "Coalesced reads": _share(audit.coalesced_share),

@@ -66,6 +66,8 @@ MORE_COLUMNS: Columns = {
     "Steady output tokens/sec": lambda level: level.steady_output_tokens_per_s,
     "Tokens per chunk": lambda level: level.tokens_per_chunk,
     "Acceptance rate": lambda level: level.acceptance_rate,
+    "Prefix-cache hit rate": lambda level: level.prefix_cache_hit_rate,
+    "Prefix-cache hit rate, at most by the workload": lambda level: level.prefix_cache_expected,
     "Energy per output token (J)": per_token,
     "Requests/s": lambda level: level.requests_per_s,
     "Looping outputs (count)": lambda level: level.looping_outputs,

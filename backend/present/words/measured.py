@@ -7,6 +7,7 @@ from statistics import geometric_mean
 from backend.domain.evaluation.document import EvaluateOptions, Level, Quality, VariantResult
 from backend.domain.evaluation.startup import KINDS, PHASES, Startup
 from backend.domain.figures import counted, figure, share, small
+from backend.domain.load.lines import least
 
 INTERLEAVE = {
     "resident": "resident: all servers up, one loaded at a time, in ABBA order",
@@ -43,6 +44,44 @@ def load_asked(options: EvaluateOptions) -> tuple[str, str]:
         found = ("Concurrency", ", ".join(map(str, options.concurrency)))
     searched = f", from there the highest that keeps {' and '.join(options.sweep)}" if options.sweep else ""
     return found[0], found[1] + searched
+
+
+PREFIX_CACHE = {
+    "recipe": "as each recipe says (vLLM's own: on); no line of the workload is asked of a server twice",
+    "on": "on; no line of the workload is asked of a server twice",
+    "off": "off",
+    "per-run": "on, and each run keeps its own prefixes (cache_salt)",
+}
+
+
+def requests_asked(options: EvaluateOptions) -> str:
+    """How many requests a run has: `16`, `as many as 30 s took`, `8 at 1 stream, 16 at 4 streams (four a stream, at least 8)`."""
+    if options.trace:
+        return "every line of the trace"
+    if options.requests or options.sweep:
+        return str(options.requests or "as many as the objectives take")
+    if options.seconds:
+        return f"as many as {options.seconds:g} s took"
+    rule = "four a stream, at least 8" if options.loads[0].is_closed else "ten seconds of the rate, at least 8"
+    return f"{', '.join(f'{least(load)} at {load.words}' for load in options.loads)} ({rule})"
+
+
+def answer_length(options: EvaluateOptions) -> str:
+    """Whether answers have the length that was asked, and which; a line's own goes before the options'."""
+    own = f"{options.max_tokens} tokens, or as the line says"
+    return (
+        f"{own}, whether or not the model would have ended there"
+        if options.ignore_eos
+        else f"at most {own}; the model may end it"
+    )
+
+
+def cache_hits(level: Level) -> str:
+    """`41% (the workload repeats 43% at most)`; where the server does not tell, that."""
+    if level.prefix_cache_hit_rate is None:
+        return "not told"
+    expected = level.prefix_cache_expected
+    return f"{level.prefix_cache_hit_rate:.0%}" + ("" if expected is None else f" (the workload repeats {expected:.0%} at most)")
 
 
 def quality_cost(quality: Quality | None) -> str:

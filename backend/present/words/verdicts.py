@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 from backend.domain.evaluation.comparison import higher_is_better
 from backend.domain.evaluation.document import Comparison, Evaluation, Level, Quality, VariantResult
 from backend.domain.evaluation.tasks import TaskScore
-from backend.domain.evaluation.verdict import Cause, Obstacle, Outcome
+from backend.domain.evaluation.verdict import NOT_THE_SERVERS, Cause, Obstacle, Outcome
 from backend.domain.figures import factor_and_bounds, figure, times
 from backend.domain.load.load import Load
 from backend.present.words.measured import quality_cost, throughput
@@ -32,6 +32,8 @@ FASTER = {"better": "faster", "worse": "slower"}
 OBSTACLES: dict[Cause, str] = {
     "client_limited": "not comparable: the load generator, not the server, held back the figures of `{variant}`",
     "failed_requests": "not comparable: {count} of {of} requests to `{variant}` failed",
+    "silent_answers": "not comparable: {count:,} of {of:,} answers of `{variant}` had no words or only one token",
+    "replayed_prompts": "not comparable: `{variant}` answered from its prefix cache what the workload does not repeat",
     "uncounted_tokens": "no verdict: of `{variant}`, {count:,} of {of:,} answers came without a token count",
     "no_figures": "no verdict: no repeat gave a figure for both",
     "unequal_repeats": "no verdict: {count} repeats against {of} of the baseline",
@@ -49,7 +51,7 @@ TASK_OBSTACLES: dict[Cause, str] = {
 Kind = Literal["baseline", "better", "worse", "even", "noisy", "none"]
 KINDS: dict[Outcome, Kind] = {"better": "better", "worse": "worse", "same": "even", "undecided": "none", "not_comparable": "none"}
 IN_SHORT: dict[Cause, str] = {
-    "client_limited": "not comparable", "failed_requests": "not comparable", "few_repeats": "too few repeats",
+    **dict.fromkeys(NOT_THE_SERVERS, "not comparable"), "few_repeats": "too few repeats",
     "uncounted_tokens": "no verdict, tokens not counted",
 }  # fmt: skip
 

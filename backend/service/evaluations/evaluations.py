@@ -87,7 +87,15 @@ def of_variants(workspace: Workspace, resolved: list[Variant], chosen: EvaluateO
     held_out.check(_text(chosen))
     if any(variant.kind != "url" for variant in resolved):
         engines.engine_python(workspace.settings, "serve")
-    return EvaluateSpec(variants=tuple(resolved), options=chosen)
+    return EvaluateSpec(variants=tuple(_served(variant, chosen) for variant in resolved), options=chosen)
+
+
+def _served(variant: Variant, chosen: EvaluateOptions) -> Variant:
+    """With the prefix cache as the evaluation says, of a server that is started here."""
+    if variant.kind == "url" or chosen.prefix_cache not in {"on", "off"}:
+        return variant
+    serving = variant.serving.model_copy(update={"prefix_caching": chosen.prefix_cache == "on"})
+    return variant.model_copy(update={"serving": serving})
 
 
 def conditions(written: Sequence[str], chosen: EvaluateOptions, *, waits: bool) -> list[Gate]:
@@ -113,13 +121,21 @@ def submit(workspace: Workspace, spec: EvaluateSpec, *, submission: str | None =
 
 
 def frozen(workspace: Workspace, spec: EvaluateSpec) -> EvaluateSpec:
-    """With a copy of the workload by its hash, and of the tasks. Raises InvalidWorkload where its file is gone since."""
+    """With a copy of the workload by its hash, and of the tasks, and whether answers are as long as asked.
+
+    Raises InvalidWorkload where its file is gone since.
+    """
     kept = str(workloads.kept(workspace, spec.options, spec.variants))
     found = tasks.kept(workspace, tasks.check(workspace, spec.options, spec.variants))
+    forced = spec.options.ignore_eos
+    if forced is None:  # a server of another make may not know it, and all are asked the same
+        ours = all(variant.kind != "url" for variant in spec.variants)
+        forced = ours and workloads.is_generated(spec.options.workload)
     changed: dict[str, Any] = {
         "workload": kept,
         "columns": {},
         "tasks": found,
+        "ignore_eos": forced,
         "quality_text": _kept_text(workspace, spec.options),
     }
     return spec.model_copy(update={"options": spec.options.model_copy(update=changed)})

@@ -75,9 +75,9 @@ def pairs(view: EvaluationView, variant: str, load: Load) -> list[Pair]:
     runs: dict[tuple[str, int], list[RequestRecord]] = {}
     for row in _read(view, [*HEAD, *TIMES, "text"], load, of):
         runs.setdefault((row["variant"], row["block"]), []).append(_record(row))
-    lines = _Lines(view, load)
+    prompts = () if view.document.options.trace else _prompts(view)
     found = [
-        _pair(lines, block, first, second)
+        _pair(prompts, block, first, second)
         for block in sorted({block for _, block in runs})
         for first, second in order.pairs(runs.get((baseline, block), ()), runs.get((variant, block), ()))
     ]
@@ -88,10 +88,11 @@ def _record(row: dict[str, Any]) -> RequestRecord:
     return RequestRecord.model_validate({name: row[name] for name in (*TIMES, "text") if name in row})
 
 
-def _pair(lines: _Lines, block: int, baseline: RequestRecord, variant: RequestRecord) -> Pair:
-    place, prompt = lines.of(block, variant)
+def _pair(prompts: Sequence[workload.Prompt], block: int, baseline: RequestRecord, variant: RequestRecord) -> Pair:
+    """Lines of a trace are sent in the order of their times: its `prompts` are not given."""
+    prompt = prompts[variant.prompt].turn(variant.turn) if prompts else None
     return Pair(
-        block=block, number=variant.index, prompt=place, turn=variant.turn, prompt_text=prompt,
+        block=block, number=variant.index, prompt=variant.prompt, turn=variant.turn, prompt_text=prompt,
         baseline=baseline.text, variant=variant.text, worse=1 - token_f1(baseline.text, variant.text),
         baseline_s=_took(baseline), variant_s=_took(variant), same=exact(baseline.text, variant.text),
     )  # fmt: skip
@@ -100,17 +101,6 @@ def _pair(lines: _Lines, block: int, baseline: RequestRecord, variant: RequestRe
 def _took(record: RequestRecord) -> float:
     """An answer began; should its stamp be missing, it was due at the least."""
     return record.end - (record.intended if record.start is None else record.start)
-
-
-class _Lines:
-    """Which line of the workload a request was, and its text where the workload still is what was measured."""
-
-    def __init__(self, view: EvaluationView, load: Load) -> None:
-        self._options, self._load, self._texts = view.document.options, load, _prompts(view)
-
-    def of(self, block: int, record: RequestRecord) -> tuple[int, str | None]:
-        place = order.line(self._options, self._load, block, record.prompt, len(self._texts)) if self._texts else None
-        return (record.prompt, None) if place is None else (place, self._texts[place].turn(record.turn))
 
 
 def _prompts(view: EvaluationView) -> Sequence[workload.Prompt]:

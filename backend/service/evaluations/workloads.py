@@ -12,6 +12,7 @@ from backend.catalog.text import token_lengths as tokenizers
 from backend.domain.errors import InvalidWorkload, RequestError, WhetstoneError
 from backend.domain.evaluation.document import EvaluateOptions, Variant
 from backend.domain.frozen import Frozen
+from backend.domain.load import lines
 from backend.domain.maths.intervals import percentile
 from backend.domain.workload import generators, workload
 from backend.domain.workload.formats import PROMPT_COLUMNS
@@ -75,6 +76,8 @@ class Asked(NamedTuple):
     """A folder."""
     seed: int = 0
     context: int | None = None
+    prompts: int = 0
+    """Lines that a generated one is to have at the least."""
 
 
 class Made(NamedTuple):
@@ -85,6 +88,11 @@ class Made(NamedTuple):
 def names() -> list[str]:
     """Bundled files first, then those that are generated."""
     return sorted(path.stem for path in _FOLDER.glob("*.jsonl")) + list(generators.KINDS)
+
+
+def is_generated(source: str) -> bool:
+    """Whether its lines are made for the load, so that answers have a length that was asked."""
+    return source in generators.KINDS
 
 
 def path(source: str) -> Path:
@@ -101,7 +109,7 @@ def path(source: str) -> Path:
 
 def read(source: str) -> Workload:
     """All of it. Raises InvalidWorkload with the first thing that is wrong."""
-    return _made(asked_by(EvaluateOptions(workload=source), [])).workload
+    return _made(asked_by(EvaluateOptions(workload=source), [], for_load=False)).workload
 
 
 def facts(source: str) -> WorkloadFacts:
@@ -109,7 +117,7 @@ def facts(source: str) -> WorkloadFacts:
 
     Kept for as long as size and time of the file stay the same: a page asks again at every click.
     """
-    return _facts(asked_by(EvaluateOptions(workload=source), []))
+    return _facts(asked_by(EvaluateOptions(workload=source), [], for_load=False))
 
 
 def facts_for(workspace: Workspace, source: str, variant: str | None, seed: int = 0) -> WorkloadFacts:
@@ -118,7 +126,7 @@ def facts_for(workspace: Workspace, source: str, variant: str | None, seed: int 
         of = [variants.resolve(workspace, variant)] if variant else []
     except WhetstoneError:
         of = []
-    return _facts(asked_by(EvaluateOptions(workload=source, seed=seed), of))
+    return _facts(asked_by(EvaluateOptions(workload=source, seed=seed), of, for_load=False))
 
 
 def check(chosen: EvaluateOptions, of: Sequence[Variant]) -> None:
@@ -127,13 +135,28 @@ def check(chosen: EvaluateOptions, of: Sequence[Variant]) -> None:
     asked = asked_by(chosen, of)
     if chosen.trace:
         workload.check_trace(_made(asked).workload)
-    _facts(asked)
     for variant in of:
         context = context_of(variant)
         if variant.model_path is not None and context is not None:
             problem = _too_long(asked, _stamp(Path(variant.model_path)), variant.name, context, chosen.max_tokens)
             if problem:
                 raise InvalidWorkload(problem)
+    _check_length(_made(asked).workload, chosen)
+
+
+def _check_length(found: Workload, chosen: EvaluateOptions) -> None:
+    """Raises InvalidWorkload where a server would be asked a line twice, and so answer it half from its cache."""
+    has = len(found.prompts)
+    needed = lines.missing(chosen, has, greedy=chosen.quality, turns=found.least_turns)
+    if needed is None:
+        return
+    once = "the trace in every repeat" if chosen.trace else f"{needed:,} lines"
+    raise InvalidWorkload(
+        f"This load asks {once}, and the workload {found.name} has {has:,}. A line asked twice is answered from the server's "
+        "prefix cache, so nothing is asked twice: give a longer workload or a generated one, ask for less ({}, {}), or set {} "
+        "to per-run (each run keeps its own prefixes) or off.",
+        "repeats", "requests", "prefix_cache",
+    )  # fmt: skip
 
 
 def kept(workspace: Workspace, chosen: EvaluateOptions, of: Sequence[Variant]) -> Path:
@@ -159,12 +182,17 @@ def prepared(workspace: Workspace, chosen: EvaluateOptions, tokenizer: str | Non
     return kept(workspace, chosen, of)
 
 
-def asked_by(chosen: EvaluateOptions, of: Sequence[Variant]) -> Asked:
-    """The first variant with a tokenizer measures for all; the shortest context bounds what is generated."""
+def asked_by(chosen: EvaluateOptions, of: Sequence[Variant], *, for_load: bool = True) -> Asked:
+    """The first variant with a tokenizer measures for all; the shortest context bounds what is generated.
+
+    `for_load`: as many lines as the load asks.
+    """
     folders = [Path(variant.model_path) for variant in of if variant.model_path is not None]
     folder = next((folder for folder in folders if (folder / tokenizers.TOKENIZER).is_file()), None)
     contexts = [context for variant in of if (context := context_of(variant)) is not None]
-    return _asked(chosen.workload, chosen.columns, folder, chosen.seed, min(contexts, default=None))
+    turns = generators.LEAST_TURNS if chosen.workload == "chat" else 1
+    prompts = lines.wanted(chosen, greedy=chosen.quality, turns=turns) if for_load else 0
+    return _asked(chosen.workload, chosen.columns, folder, chosen.seed, min(contexts, default=None), prompts)
 
 
 def context_of(variant: Variant) -> int | None:
@@ -223,10 +251,10 @@ def _stamp(folder: Path) -> _Stamp:
     return _Stamp(str(folder), file.stat().st_mtime_ns if file.is_file() else 0)
 
 
-def _asked(source: str, columns: Mapping[str, str], folder: Path | None, seed: int, context: int | None) -> Asked:
+def _asked(source: str, columns: Mapping[str, str], folder: Path | None, seed: int, context: int | None, prompts: int) -> Asked:
     if source in generators.KINDS:
         changed = _stamp(folder).changed if folder else 0
-        return Asked(source, 0, changed, (), str(folder) if folder else None, seed, context)
+        return Asked(source, 0, changed, (), str(folder) if folder else None, seed, context, prompts)
     file = path(source)
     status = file.stat()
     return Asked(str(file), status.st_size, status.st_mtime_ns, tuple(sorted(columns.items())))
@@ -250,7 +278,7 @@ def _generated(asked: Asked) -> Made:
         counted = tokenizers.lengths(folder, texts) if exact and folder else None
         return counted or [len(text) // CHARACTERS_A_TOKEN for text in texts]
 
-    content = generators.generate(asked.source, count, seed=asked.seed, context=asked.context)
+    content = generators.generate(asked.source, count, seed=asked.seed, context=asked.context, prompts=asked.prompts)
     return Made(content, workload.parse(asked.source if exact else f"{asked.source}-estimated-lengths", content))
 
 

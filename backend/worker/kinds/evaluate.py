@@ -49,6 +49,7 @@ def run(spec: EvaluateSpec, channel: JobChannel, memory: PeakMemory) -> dict[str
         progress.phase("start", "Starting servers", weight=2.0)
         pool.settle()
         measurement.run(pool)
+        measurement.check_answers()
         tasks.score(pool, measurement.lost)
     qualities = _qualities(spec, measurement, progress, channel.work) if options.quality else {}
     progress.phase("report", "Writing the report", weight=0.5)
@@ -98,6 +99,7 @@ def _warnings(measurement: Measurement, results: Sequence[VariantResult]) -> lis
     again = {result.name: start.compiled_again for result in results for start in result.starts if start.compiled_again}
     found += [f"{name} was compiled again at start: {why}." for name, why in again.items()]
     found += [f"`{result.name}`: {ruined}" for result in results if (ruined := _ruined(result.quality))]
+    found += [f"{variants[index].name}: {why}" for index, why in measurement.spent.items()]
     if options.sweep:
         found.append("Each variant was searched by itself, so its levels are its own and there is no verdict between variants.")
     elif options.repeats < 5:

@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from backend.channel import JobChannel
-from backend.domain.errors import EndpointUnreachable, ServerFailed
+from backend.domain.errors import EndpointUnreachable, ServerFailed, WorkError
 from backend.domain.evaluation.document import Level
 from backend.domain.jobs.jobs import EvaluateSpec
-from backend.domain.load import order
+from backend.domain.load import counters, lines, order
 from backend.domain.load.load import Load
 from backend.domain.load.records import Audit, LoadPlan, RequestRecord
 from backend.domain.workload.workload import Workload
+from backend.endpoint import models
 from backend.evaluate import load_plans
+from backend.evaluate.fresh import FreshLines, Spent, block_of
 from backend.evaluate.load_plans import Found
 from backend.hardware import energy
 from backend.worker.measuring import disturbance as neighbours
 from backend.worker.measuring import runs
-from backend.worker.measuring.quality import GREEDY_PROMPTS, GREEDY_STREAMS, Answers
+from backend.worker.measuring.quality import Answers
 from backend.worker.measuring.records import Measured
 from backend.worker.measuring.runs import Run
 from backend.worker.measuring.servers import Endpoint, ServerPool
 from backend.worker.progress import ChannelProgress
-
-WARM_STREAMS = 8
 
 Key = tuple[int, Load]
 """(variant index, load)"""
@@ -45,6 +47,9 @@ class Measurement:
         self.swept: dict[int, list[Found]] = {}
         self.lost: dict[int, str] = {}
         """Variant -> what happened when its server went away in the middle."""
+        self.spent: dict[int, str] = {}
+        """Variant -> why its search ended where the workload had no line left."""
+        self.fresh = FreshLines(spec.options, workload)
         self._slots = 0
         self._warmed: dict[int, int] = {}
         """Variant -> start of its server that was warmed."""
@@ -101,10 +106,13 @@ class Measurement:
 
         def measure(load: Load, requests: int, look: int) -> tuple[list[RequestRecord], Audit]:
             self.progress.note(f"{self.spec.variants[index].name}: {load.words}")
-            run = self._run(index, endpoint, load, (len(found) + look) * order.STEP, requests)
+            run = self._run(index, endpoint, load, self.fresh.next(index, load, requests), requests)
             return run.records, run.audit
 
-        load_plans.search(self.spec.options, measure, found.append)
+        try:
+            load_plans.search(self.spec.options, measure, found.append)
+        except Spent as spent:
+            self.spent[index] = str(spent)
 
     def _warm_all(self, pool: ServerPool) -> None:
         """Every server at every level before the first block, which would else be colder than the others."""
@@ -117,15 +125,9 @@ class Measurement:
         """One answer a stream at every level, thrown away: buffers, thread pools and kernels of each batch size exist then."""
         if self._warmed.get(variant) == endpoint.starts:
             return
-        for concurrency in self._warm_levels():
-            plan = self._plan(endpoint, Load("closed", concurrency), self._plain_prompts())
-            self._load(endpoint, plan.model_copy(update={"requests": concurrency, "seconds": None, "warmup_requests": 0}))
+        for concurrency in lines.warm_streams(self.spec.options):
+            self._apart(variant, endpoint, concurrency, {"requests": concurrency, "warmup_requests": 0})
         self._warmed[variant] = endpoint.starts
-
-    def _warm_levels(self) -> list[int]:
-        """Streams: those of the closed loop, else some that an open loop is likely to come to."""
-        closed = self.loads[0].is_closed and not self.spec.options.sweep
-        return list(self.spec.options.concurrency) if closed else [1, WARM_STREAMS]
 
     def levels(self, variant: int) -> list[Level]:
         """Those that were measured, also before a server went away."""
@@ -144,6 +146,15 @@ class Measurement:
             yield from ((variant, each.load) for variant, found in self.swept.items() for each in found)
         else:
             yield from self.runs
+
+    def check_answers(self) -> None:
+        """Raises WorkError where every measured request failed: that is no measurement."""
+        asked = [record for found in self.runs.values() for run in found for record in run.records if not record.warm]
+        if asked and not any(record.ok for record in asked):
+            kinds = Counter(record.status for record in asked)
+            first = next((record.error for record in asked if record.error), "no reason given")
+            told = ", ".join(f"{number:,} {kind}" for kind, number in kinds.most_common())
+            raise WorkError(f"Every one of {len(asked):,} requests failed ({told}; the first: {first.rstrip('.')}): see the log.")
 
     def disturbed(self) -> str | None:
         """One sentence where the machine was not quiet. Not of a URL: its server may be what the others are."""
@@ -165,16 +176,21 @@ class Measurement:
 
     def _slot(self, slot: order.Slot, endpoint: Endpoint) -> None:
         load = self.loads[slot.level]
-        offset = 0 if load.mode == "trace" else order.first_line(len(self.loads), slot.block, slot.level)
-        self._point(slot, self._run(slot.variant, endpoint, load, offset).records)
+        first_line, most = self.fresh.first(slot.block, slot.level), self.fresh.most(slot.level)
+        run = self._run(slot.variant, endpoint, load, first_line, most)
+        self._point(slot, run.records)
 
-    def _run(self, variant: int, endpoint: Endpoint, load: Load, offset: int, requests: int | None = None) -> Run:
+    def _run(self, variant: int, endpoint: Endpoint, load: Load, first_line: int, requests: int | None = None) -> Run:
         """Load the endpoint once, from that line of the workload on, and keep all that is known of the run."""
-        before, watch, counters = endpoint.accepted_drafted(), neighbours.Watch(), energy.read()
-        records, audit = self._load(endpoint, self._plan(endpoint, load, self._prompts(offset), requests))
+        before, watch, joules_before = endpoint.counters(), neighbours.Watch(), energy.read()
+        plan = self._plan(variant, endpoint, load, self._prompts(), requests).model_copy(update={"first_line": first_line})
+        records, audit = self._load(plan)
         disturbance = watch.disturbance()
-        joules = energy.used(counters, energy.read()) if endpoint.server is not None else None
-        run = Run(records, audit, disturbance, joules, runs.difference(before, endpoint.accepted_drafted()))
+        joules = energy.used(joules_before, energy.read()) if endpoint.server is not None else None
+        after = endpoint.counters()
+        counted = counters.passed(before, after)
+        hits = self.fresh.sent(variant, plan, records, counted, block_of(after))
+        run = Run(records, audit, disturbance, joules, counted, hits)
         self.runs.setdefault((variant, load), []).append(run)
         return run
 
@@ -193,19 +209,25 @@ class Measurement:
 
     def _answer(self, variant: int, endpoint: Endpoint) -> Answers:
         """Greedy answers, None for a request that failed."""
-        asked = min(GREEDY_PROMPTS, len(self.workload.prompts))
-        plan = self._plan(endpoint, Load("closed", GREEDY_STREAMS), self._plain_prompts()).model_copy(
-            update={"requests": asked, "seconds": None, "temperature": 0.0, "warmup_requests": 1}
-        )
-        records, _ = self._load(endpoint, plan)
+        asked = min(lines.GREEDY_PROMPTS, len(self.workload.prompts))
+        changed = {"requests": asked, "temperature": 0.0, "warmup_requests": 1}
+        records = self._apart(variant, endpoint, lines.GREEDY_STREAMS, changed)
         return [r.text if r.ok else None for r in sorted(records, key=lambda r: r.index) if not r.warm]
 
-    def _plan(self, endpoint: Endpoint, load: Load, prompts: Path, requests: int | None = None) -> LoadPlan:
+    def _apart(self, variant: int, endpoint: Endpoint, streams: int, changed: dict[str, Any]) -> list[RequestRecord]:
+        """Ask the workload's first lines, which no level reads: nothing of it is measured."""
+        plan = self._plan(variant, endpoint, Load("closed", streams), self._plain_prompts())
+        records, _ = self._load(plan.model_copy(update={"seconds": None, **changed}))
+        self.fresh.sent(variant, plan, records, {}, block_of(endpoint.counters()))
+        return records
+
+    def _plan(self, variant: int, endpoint: Endpoint, load: Load, prompts: Path, requests: int | None = None) -> LoadPlan:
         bearer = self.spec.options.bearer_env if endpoint.server is None else None
-        return load_plans.plan(
-            load, self.spec.options, url=endpoint.url, model=endpoint.served_name or "", prompts=str(prompts), bearer=bearer,
-            requests=requests,
-        )  # fmt: skip
+        model = endpoint.served_name or models(endpoint.url, bearer)[0]
+        plan = load_plans.plan(
+            load, self.spec.options, url=endpoint.url, model=model, prompts=str(prompts), bearer=bearer, requests=requests
+        )
+        return self.fresh.plan(variant, plan)
 
     def _plain_prompts(self) -> Path:
         """The first turns alone, where the load is made of conversations."""
@@ -216,20 +238,16 @@ class Measurement:
             path.write_text("\n".join(lines) + "\n")
         return path
 
-    def _prompts(self, offset: int) -> Path:
-        """The workload from another line on in each block and level, the same for every variant: prefixes stay unseen."""
-        path = self.channel.work / f"prompts-{offset}.jsonl"
+    def _prompts(self) -> Path:
+        """All lines of the workload, in its order."""
+        path = self.channel.work / "prompts.jsonl"
         if not path.exists():
-            lines = [prompt.model_dump_json(exclude_none=True) for prompt in self.workload.prompts]
-            turn = offset % len(lines)
-            path.write_text("\n".join(lines[turn:] + lines[:turn]) + "\n")
+            path.write_text("".join(prompt.model_dump_json(exclude_none=True) + "\n" for prompt in self.workload.prompts))
         return path
 
-    def _load(self, endpoint: Endpoint, plan: LoadPlan) -> tuple[list[RequestRecord], Audit]:
-        from backend.evaluate.load import models, run_level
+    def _load(self, plan: LoadPlan) -> tuple[list[RequestRecord], Audit]:
+        from backend.evaluate.load import run_level
 
-        if not plan.model:
-            plan = plan.model_copy(update={"model": models(plan.url, plan.bearer_env)[0]})
         self._slots += 1
         return run_level(plan, self.channel.work / f"slot-{self._slots}")
 

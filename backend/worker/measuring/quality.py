@@ -17,9 +17,6 @@ from backend.domain.jobs.artifact import SCORES
 from backend.domain.jobs.progress import Progress
 
 WINDOWS = 24
-GREEDY_PROMPTS, GREEDY_STREAMS = 32, 4
-"""At the most; of a workload of fewer lines each is asked once, for a second time would say nothing new. So many, since an
-interval takes them; a few at a time, for how far batches tip a tie is measured with the baseline against itself."""
 Answers = Sequence[str | None]
 """By prompt. None where the request failed, which is not the same as an answer without words."""
 Scores = dict[str, Any]

@@ -38,13 +38,11 @@ class InMemory:
     def pairs(self, level: Level, name: str) -> Iterator[Pair]:
         for block, (ours, theirs) in enumerate(zip(self._of(self._names[0], level), self._of(name, level), strict=False)):
             for record, other in order.pairs(ours, theirs):
-                yield block, self._prompt(level, block, record), record.text, other.text
+                yield block, self._prompt(record), record.text, other.text
 
     def _of(self, name: str, level: Level) -> Runs:
         return self._runs.get((name, level.load), ())
 
-    def _prompt(self, level: Level, block: int, record: RequestRecord) -> str | None:
-        """None of a search, a ramp or a trace, where lines are not turned."""
-        lines = self._workload.prompts
-        place = order.line(self._options, level.load, block, record.prompt, len(lines))
-        return None if place is None else lines[place].turn(record.turn)
+    def _prompt(self, record: RequestRecord) -> str | None:
+        """None of a trace, whose lines are sent in the order of their times."""
+        return None if self._options.trace else self._workload.prompts[record.prompt].turn(record.turn)

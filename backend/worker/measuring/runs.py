@@ -8,6 +8,7 @@ from typing import NamedTuple
 from backend.domain.evaluation.document import EvaluateOptions, Level
 from backend.domain.evaluation.energy import added
 from backend.domain.evaluation.metrics import summarise
+from backend.domain.evaluation.prefix_cache import Hits, with_hits
 from backend.domain.evaluation.prices import Pricing
 from backend.domain.load.load import Load
 from backend.domain.load.records import Audit, Disturbance, RequestRecord
@@ -15,14 +16,15 @@ from backend.worker.measuring import disturbance as neighbours
 
 
 class Run(NamedTuple):
-    """One run of one load. `joules` by counter, None of a server that was not started here; `speculated` (accepted, drafted)
-    tokens of its time, None without speculation."""
+    """One run of one load. `joules` by counter, None of a server that was not started here; `counted` what the server's own
+    counters say of its time; `hits` of its prefix cache."""
 
     records: list[RequestRecord]
     audit: Audit
     disturbance: Disturbance
     joules: dict[str, float] | None
-    speculated: tuple[int, int] | None
+    counted: dict[str, int]
+    hits: Hits
 
 
 def level(load: Load, runs: Sequence[Run], options: EvaluateOptions) -> Level:
@@ -38,17 +40,7 @@ def level(load: Load, runs: Sequence[Run], options: EvaluateOptions) -> Level:
     worst = neighbours.worst(run.disturbance for run in runs)
     audit = made.audit.model_copy(update={"disturbance": worst})
     spent = [(run.joules, sum(record.output_tokens or 0 for record in run.records)) for run in runs if run.joules is not None]
-    return made.model_copy(update={"audit": audit, "energy": added(spent)})
-
-
-def difference(before: tuple[float, float] | None, after: tuple[float, float] | None) -> tuple[int, int] | None:
-    """(accepted, drafted) tokens between two readings of the counters; None where one of them is missing.
-
-    Counters only rise: where one fell the server was started anew in between, and what it counted before is lost.
-    """
-    if before is None or after is None or any(end < start for start, end in zip(before, after, strict=True)):
-        return None
-    return int(after[0] - before[0]), int(after[1] - before[1])
+    return with_hits(made.model_copy(update={"audit": audit, "energy": added(spent)}), [run.hits for run in runs])
 
 
 def pricing(options: EvaluateOptions) -> Pricing | None:
@@ -58,5 +50,8 @@ def pricing(options: EvaluateOptions) -> Pricing | None:
 
 
 def _acceptance(runs: Sequence[Run]) -> tuple[int, int] | None:
-    found = [run.speculated for run in runs if run.speculated is not None]
-    return (sum(accepted for accepted, _ in found), sum(drafted for _, drafted in found)) if found else None
+    """(accepted, drafted) tokens; None without speculation, and where the server does not tell."""
+    found = [run.counted for run in runs if "drafted_tokens" in run.counted]
+    return (
+        (sum(each.get("accepted_tokens", 0) for each in found), sum(each["drafted_tokens"] for each in found)) if found else None
+    )

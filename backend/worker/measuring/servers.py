@@ -10,9 +10,9 @@ from types import TracebackType
 from backend.domain.evaluation.document import EvaluateOptions, Variant
 from backend.domain.evaluation.startup import Startup
 from backend.domain.jobs.progress import Progress
+from backend.evaluate.public_counters import PublicCounters
 from backend.hardware import probe
 from backend.serving.vllm import VllmServer
-from backend.worker.measuring.counters import PublicCounters
 
 HEADROOM = 1.25
 """A resident server may grow by this factor under load."""
@@ -30,14 +30,8 @@ class Endpoint:
     public: PublicCounters | None = None
     """Of a server that is not ours."""
 
-    def accepted_drafted(self) -> tuple[float, float] | None:
-        """(accepted, drafted) tokens since the start; None without speculation, or where the server does not tell."""
-        counters = self._counters()
-        if "drafted_tokens" not in counters:
-            return None
-        return counters.get("accepted_tokens", 0.0), counters["drafted_tokens"]
-
-    def _counters(self) -> dict[str, float]:
+    def counters(self) -> dict[str, float]:
+        """Since the server's start, as `domain.load.counters` names them; empty where it does not tell."""
         if self.server is not None:
             return self.server.metrics()
         return self.public.read() if self.public is not None else {}

@@ -45,7 +45,7 @@ def measured(home: Workspace, tmp_path_factory: pytest.TempPathFactory) -> tuple
     workload = write_prompts(tmp_path_factory.mktemp("words"), *({"prompt": word} for word in ASKED))
     options = evaluations.options(
         concurrency=(1,), requests=2, repeats=1, max_tokens=8, timeout_s=0.5, warmup_requests=0, price_per_hour=1.0,
-        workload=workload,
+        workload=workload, prefix_cache="off",
     )  # fmt: skip
     with running("broken_server.py") as url:
         sources = [f"{url}#ok", *(f"{url}#{fault}" for fault in FAULTS), f"{url}#no_usage"]

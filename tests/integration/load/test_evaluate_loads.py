@@ -15,15 +15,15 @@ from backend.cli.verbs.evaluate import summary
 from backend.domain.errors import GateFailed, InvalidWorkload
 from backend.domain.evaluation.document import Evaluation
 from backend.domain.jobs.jobs import JobState
+from backend.domain.load.lines import OPEN_STREAMS
 from backend.domain.load.load import Load
 from backend.service import Workspace
 from backend.service.evaluations import evaluations
 from backend.service.jobs import supervisors
-from backend.worker.measuring.measurement import WARM_STREAMS
 from tests.fakes.running import running
 from tests.homes import open_home, until_ended
 
-AFTER_WARMING = WARM_STREAMS + 1
+AFTER_WARMING = sum(OPEN_STREAMS)
 """Requests that a server of a search has had before the first variant's turn."""
 
 
@@ -47,7 +47,7 @@ def evaluated(home: Workspace, urls: list[str], **chosen: Any) -> tuple[Evaluati
 
 def test_rates_are_compared_rate_by_rate_on_a_kept_copy_of_the_workload(home: Workspace, tmp_path: Path) -> None:
     mine = tmp_path / "mine.json"
-    mine.write_text(json.dumps([{"conversations": [{"from": "human", "value": f"question {n}"}]} for n in range(9)]))
+    mine.write_text(json.dumps([{"conversations": [{"from": "human", "value": f"question {n}"}]} for n in range(80)]))
     with running("exact_server.py", "--ttft-ms", 10, "--rate", 400) as a, running("exact_server.py", "--ttft-ms", 40) as b:
         document, folder = evaluated(home, [a, b], rate=(20.0, 60.0), requests=6, repeats=2, workload=str(mine))
     mine.unlink()
@@ -60,7 +60,7 @@ def test_rates_are_compared_rate_by_rate_on_a_kept_copy_of_the_workload(home: Wo
     assert slower.ratio > 1
     kept = Path(document.options.workload)
     assert kept.is_relative_to(home.settings.home) and kept.name == "mine.jsonl"
-    assert [json.loads(line)["prompt"] for line in kept.read_text().splitlines()] == [f"question {n}" for n in range(9)]
+    assert [json.loads(line)["prompt"] for line in kept.read_text().splitlines()] == [f"question {n}" for n in range(80)]
     assert document.workload.name == "mine"
     rows = pyarrow.parquet.read_table(folder / "records.parquet").to_pylist()
     assert {row["load"] for row in rows} == {"rate-20", "rate-60"}

@@ -23,9 +23,9 @@ class Counting(Endpoint):
 
     readings = 0
 
-    def accepted_drafted(self) -> tuple[float, float]:
+    def counters(self) -> dict[str, float]:
         self.readings += 1
-        return 10.0 * self.readings, 40.0 * self.readings
+        return {"accepted_tokens": 10.0 * self.readings, "drafted_tokens": 40.0 * self.readings}
 
 
 class Pool(ServerPool):
@@ -39,7 +39,9 @@ def test_a_level_has_the_acceptance_rate_of_its_time(tmp_path: Path, asked: dict
     channel = JobChannel(tmp_path)
     for folder in (channel.work, tmp_path / form.EVENTS):
         folder.mkdir()
-    options = EvaluateOptions.model_validate({"concurrency": (1,), "requests": 8, "max_tokens": 4, "quality": False} | asked)
+    options = EvaluateOptions.model_validate(
+        {"concurrency": (1,), "requests": 8, "max_tokens": 4, "quality": False, "prefix_cache": "off"} | asked
+    )
     with running("broken_server.py") as url:
         spec = EvaluateSpec(variants=(Variant(name="one", source=url, kind="url", url=url, served_name="ok"),), options=options)
         progress = ChannelProgress(channel, 1.0)

@@ -43,7 +43,7 @@ def test_what_has_no_tokenizer_cannot_measure_a_workload(home: Workspace, mute: 
 def test_a_prompt_that_nobody_can_count_is_left_to_the_server(tmp_path: Path, mute: Path, starter_target: Path) -> None:
     file = tmp_path / "long.jsonl"
     file.write_text(json.dumps({"prompt": "word " * 3000}) + "\n")
-    asked = EvaluateOptions(workload=str(file))
+    asked = EvaluateOptions(workload=str(file), prefix_cache="off")
     of = Variant(name="mute", source="mute", kind="model", model_path=str(mute))
     assert workloads.context_of(of) == 2048
     workloads.check(asked, [of])

@@ -39,7 +39,7 @@ ASKED = {
         "evaluate_load": "Search", "evaluate_search_over": "requests a second", "evaluate_search_from": "0.5",
         "evaluate_search_share": "99", "evaluate_search_tpot": "80.5",
     },
-    "trace": {"evaluate_load": "Trace", "workload": "trace"},
+    "trace": {"evaluate_load": "Trace", "workload": "trace", "evaluate_prefix_cache": "per-run"},
     "chat": {"workload": "chat", "evaluate_seed": "7", "evaluate_endpoint": "chat", "evaluate_stream": "false",
         "evaluate_quality": "false", "evaluate_seconds": "30.0",
              "evaluate_timeout": "60.0", "evaluate_ratio": "4.0", "evaluate_interleave": "restart",

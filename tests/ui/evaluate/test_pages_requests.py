@@ -12,7 +12,6 @@ from app.results import costs as cost_view
 from app.results import requests as requests_view
 from backend.domain.errors import NotFound
 from backend.domain.evaluation.document import EvaluateOptions, Evaluation
-from backend.domain.load import order
 from backend.domain.load.load import Load
 from backend.domain.load.records import RequestRecord
 from backend.domain.workload import workload
@@ -85,9 +84,7 @@ def test_the_prompt_is_the_line_that_was_sent(home: Workspace, stored: str) -> N
     pair = next(
         p for p in requests.pairs(evaluations.show(home, stored), "w8a8", Load("closed", 2)) if p.block == 1 and p.number == 2
     )
-    line = order.line(EvaluateOptions(concurrency=LEVELS), Load("closed", LEVELS[1]), 1, 2, len(STARTER.prompts))
-    assert pair.prompt == line == (3 * order.STEP + 2) % len(STARTER.prompts)
-    assert pair.prompt_text == STARTER.prompts[line].prompt
+    assert pair.prompt_text == STARTER.prompts[pair.prompt].prompt
 
 
 def test_a_workload_that_has_changed_gives_no_prompt(home: Workspace, tmp_path: Path) -> None:

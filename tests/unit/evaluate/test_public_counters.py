@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from backend.domain.evaluation.document import Speculation, Variant, VariantResult
-from backend.worker.measuring.counters import PublicCounters
+from backend.evaluate.public_counters import PublicCounters
 from backend.worker.measuring.servers import Endpoint
 from tests.fakes.running import running
 
@@ -45,14 +45,15 @@ def test_the_counters_of_speculation_are_read_beside_v1(suffix: str) -> None:
     with running("exact_server.py", "--metrics", "--drafted", 4, "--accepted", 3) as url:
         public = PublicCounters(url + suffix)
         assert public.speculates is None
-        assert Endpoint(url, None, None, public=public).accepted_drafted() == (0.0, 0.0)
+        told = Endpoint(url, None, None, public=public).counters()
+        assert (told["accepted_tokens"], told["drafted_tokens"]) == (0.0, 0.0)
         assert public.speculates is True
 
 
 def test_a_vllm_without_speculation_is_known_to_have_none() -> None:
     with running("exact_server.py", "--metrics") as url:
         public = PublicCounters(url)
-        assert Endpoint(url, None, None, public=public).accepted_drafted() is None
+        assert "drafted_tokens" not in Endpoint(url, None, None, public=public).counters()
         assert public.speculates is False
 
 

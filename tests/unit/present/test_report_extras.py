@@ -39,7 +39,7 @@ from tests.unit.domain.imported.test_imported import BENCH, CONCURRENT, imported
 from tests.unit.evaluate.test_report import _Page
 
 HOSTILE = "<script>window.owned = 1</script>{{ 7 * 7 }}"
-LINES = parse("lines", b"".join(json.dumps({"prompt": f"prompt {n}"}).encode() + b"\n" for n in range(40)))
+LINES = parse("lines", b"".join(json.dumps({"prompt": f"prompt {n}"}).encode() + b"\n" for n in range(640)))
 
 
 def record(index: int, stream: int, text: str = "the same words", **changes: Any) -> RequestRecord:

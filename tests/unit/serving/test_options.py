@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 
 from backend.domain.errors import InvalidModel, PortTaken, RequestError
 from backend.domain.evaluation.document import Speculation, Variant
+from backend.domain.load import counters
 from backend.domain.recipe.recipe import Serving
 from backend.serving import vllm_options
 from backend.serving.base import check_port, free_port
-from backend.serving.vllm import VllmServer, read_counters
+from backend.serving.vllm import VllmServer
 
 CONFIG = {
     "num_hidden_layers": 3,
@@ -44,7 +45,16 @@ def written(serving: Serving, speculation: Speculation | None = None) -> list[st
 def test_defaults_leave_vllm_its_own_choices() -> None:
     assert written(Serving()) == [
         *("--model", "target-model", "--served-model-name", "a name", "--host", "127.0.0.1", "--port", "1234"),
-        *("--disable-uvicorn-access-log", "--dtype", "auto", "--kv-cache-dtype", "auto", "--tensor-parallel-size", "1"),
+        *(
+            "--disable-uvicorn-access-log",
+            "--enable-prompt-tokens-details",
+            "--dtype",
+            "auto",
+            "--kv-cache-dtype",
+            "auto",
+            "--tensor-parallel-size",
+            "1",
+        ),
         *("--kv-cache-memory-bytes", "7"),
     ]
 
@@ -192,7 +202,7 @@ vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",model_name="a b",p
 vllm:generation_tokens_total{engine="0",model_name="a b"} 3.2e+02
 python_info{implementation="CPython"} 1.0
 """
-    assert read_counters(text) == {"drafted_tokens": 1200.0, "accepted_tokens": 40.0, "generation_tokens": 320.0}
+    assert counters.read(text) == {"drafted_tokens": 1200.0, "accepted_tokens": 40.0, "generation_tokens": 320.0}
 
 
 def test_an_asked_port_in_use_is_refused_before_anything_starts(tmp_path: Path) -> None:

@@ -9,8 +9,10 @@ import pytest
 
 from backend.channel import JobChannel
 from backend.domain.evaluation.document import EvaluateOptions, Level, Variant
+from backend.domain.evaluation.prefix_cache import Hits
 from backend.domain.jobs.jobs import EvaluateSpec
 from backend.domain.limits.objective import Check
+from backend.domain.load import counters
 from backend.domain.load.load import Load
 from backend.domain.load.records import Audit, Disturbance, RequestRecord
 from backend.domain.workload.workload import Workload
@@ -39,7 +41,7 @@ def run(disturbance: Disturbance = QUIET, **changed: Any) -> Run:
         coalesced_share=0.0, achieved_concurrency=1.0, steady_start=None, steady_end=None, usage="continuous",
         client_limited=False,
     )  # fmt: skip
-    made = Run([record], audit, disturbance, None, None)
+    made = Run([record], audit, disturbance, None, {}, Hits(None, 0, 10))
     return made._replace(**changed)
 
 
@@ -76,12 +78,13 @@ def test_the_knee_is_looked_for_among_sound_levels_only() -> None:
 
 
 def test_the_acceptance_rate_is_over_the_tokens_of_all_runs_that_were_counted() -> None:
-    counted = [run(speculated=(10, 40)), run(speculated=None), run(speculated=(20, 20))]
+    told = [{"accepted_tokens": 10, "drafted_tokens": 40}, {}, {"accepted_tokens": 20, "drafted_tokens": 20}]
+    counted = [run(counted=each) for each in told]
     assert runs.level(Load("closed", 1.0), counted, SEARCHED).acceptance_rate == 0.5
     assert runs.level(Load("closed", 1.0), [run()], SEARCHED).acceptance_rate is None
-    assert runs.difference((1.0, 4.0), (11.0, 44.0)) == (10, 40)
-    assert runs.difference(None, (1.0, 2.0)) is runs.difference((1.0, 2.0), None) is None
-    assert runs.difference((10.0, 40.0), (3.0, 8.0)) is None, "the server was started anew in between"
+    assert counters.passed({"a": 1.0, "b": 4.0}, {"a": 11.0, "b": 44.0}) == {"a": 10, "b": 40}
+    assert counters.passed({}, {"a": 1.0}) == counters.passed({"a": 1.0}, {}) == {}
+    assert counters.passed({"a": 10.0, "b": 40.0}, {"a": 3.0, "b": 80.0}) == {}, "the server was started anew in between"
 
 
 def test_a_level_has_its_worst_disturbance_and_the_energy_of_servers_here() -> None:

@@ -74,8 +74,13 @@ def measured(exchanges: Sequence[Exchange]) -> list[tuple[int, int | None]]:
 
 
 @given(Orders)
-def test_measured_request_k_has_prompt_k_and_seed_k_where_none_has_turns(order: list[int]) -> None:
-    assert measured(drive(SINGLE, order)) == [(k % 2, SEED + k) for k in range(20)]
+def test_measured_request_k_has_the_kth_prompt_and_seed_behind_those_of_warm_up(order: list[int]) -> None:
+    warm = 3 * 2
+    assert measured(drive(SINGLE, order)) == [(k % 2, SEED + k) for k in range(warm, warm + 20)]
+    many = [{"prompt": str(number)} for number in range(40)]
+    found = drive(many, order, first_line=9)
+    assert sorted(each.prompt for each in found) == [*range(9, 9 + warm + 20)], "no line twice"
+    assert {each.prompt for each in found if each.warm} == {*range(9, 9 + warm)}
     assert {seed for _, seed in measured(drive(SINGLE, order, seed=None))} == {None}
 
 

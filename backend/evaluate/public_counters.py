@@ -9,8 +9,8 @@ from __future__ import annotations
 import threading
 from contextlib import suppress
 
-from backend.evaluate.load import metrics
-from backend.serving.vllm import read_counters
+from backend.domain.load import counters
+from backend.endpoint import metrics
 
 LIMIT_S = 2.0
 
@@ -24,14 +24,14 @@ class PublicCounters:
         self.speculates: bool | None = None
 
     def read(self) -> dict[str, float]:
-        """Counters since the server's start, under the names of `backend.serving.vllm.COUNTERS`; empty where it tells none."""
+        """Counters since the server's start, under the names of `domain.load.counters`; empty where it tells none."""
         if self._asked and self.speculates is None:
             return {}
         self._asked = True
-        counters = self._within_the_limit()
-        if "generation_tokens" in counters:
-            self.speculates = "drafted_tokens" in counters
-        return counters
+        found = self._within_the_limit()
+        if "generation_tokens" in found:
+            self.speculates = "drafted_tokens" in found
+        return found
 
     def _within_the_limit(self) -> dict[str, float]:
         """A thread, since the limit of a socket is one for each read: an endless trickle would keep it."""
@@ -39,7 +39,7 @@ class PublicCounters:
 
         def ask() -> None:
             with suppress(ValueError):  # a sample that is no number
-                told.append(read_counters(metrics(self._url, self._bearer_env) or ""))
+                told.append(counters.read(metrics(self._url, self._bearer_env) or ""))
 
         reading = threading.Thread(target=ask, daemon=True)
         reading.start()

@@ -1,0 +1,46 @@
+"""What a server tells at `/metrics` in Prometheus' text exposition, as vLLM does, under our names. Pure."""
+
+from __future__ import annotations
+
+import re
+
+COUNTERS = {
+    "vllm:spec_decode_num_drafts_total": "drafts",
+    "vllm:spec_decode_num_draft_tokens_total": "drafted_tokens",
+    "vllm:spec_decode_num_accepted_tokens_total": "accepted_tokens",
+    "vllm:prompt_tokens_total": "prompt_tokens",
+    "vllm:generation_tokens_total": "generation_tokens",
+    "vllm:prefix_cache_queries_total": "prefix_cache_query_tokens",
+    "vllm:prefix_cache_hits_total": "prefix_cache_hit_tokens",
+    "vllm:num_preemptions_total": "preemptions",
+}
+"""vLLM's counters and the names they have here."""
+BLOCK = "cache_block_tokens"
+"""No counter: tokens of a block of the server's key-value cache, which prefixes are kept in."""
+_SAMPLE = re.compile(r"^(\S+?)(?:\{[^}]*\})? (\S+)$")
+_BLOCK = re.compile(r'^vllm:cache_config_info\{.*\bblock_size="(\d+)"', re.MULTILINE)
+
+
+def read(text: str) -> dict[str, float]:
+    """Of the server's whole time, each summed over labels (engines of a data-parallel server), and BLOCK where it is told.
+
+    Raises ValueError for a sample that is no number.
+    """
+    found: dict[str, float] = {}
+    for line in text.splitlines():
+        match = _SAMPLE.match(line)
+        if match and match.group(1) in COUNTERS:
+            name = COUNTERS[match.group(1)]
+            found[name] = found.get(name, 0.0) + float(match.group(2))
+    block = _BLOCK.search(text)
+    return found | ({BLOCK: float(block.group(1))} if block else {})
+
+
+def passed(before: dict[str, float], after: dict[str, float]) -> dict[str, int]:
+    """Of the time between two readings: what both have.
+
+    Counters only rise: where one fell the server was started anew in between, and what it counted before is lost. Then there
+    is nothing.
+    """
+    both = [name for name in before if name in after and name != BLOCK]
+    return {} if any(after[name] < before[name] for name in both) else {name: int(after[name] - before[name]) for name in both}

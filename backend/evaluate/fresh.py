@@ -1,0 +1,96 @@
+"""Lines that a server was not asked before, and how much of their prompts it had kept all the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import count
+
+from backend.domain.errors import EndpointUnreachable, WorkError
+from backend.domain.evaluation.document import EvaluateOptions
+from backend.domain.evaluation.prefix_cache import Hits, Prefixes
+from backend.domain.load import counters, lines
+from backend.domain.load.load import Load
+from backend.domain.load.records import LoadPlan, RequestRecord
+from backend.domain.workload.workload import Workload
+from backend.endpoint import completion
+
+NO_BLOCK = 2**31
+"""Of a server that is to keep nothing: no prefix is as long."""
+UNKNOWN_TEMPLATE = 128
+"""Tokens of a chat template at the most, where a server does not tell."""
+
+
+class Spent(WorkError):
+    """The workload has no line left that the server was not asked before: give a longer one."""
+
+
+class FreshLines:
+    """Of one evaluation or bench: what each of its servers was asked."""
+
+    def __init__(self, options: EvaluateOptions, workload: Workload) -> None:
+        self._options, self._workload, self._turns = options, workload, workload.least_turns
+        self._lines = lines.shared(options, greedy=options.quality, turns=self._turns, lines=len(workload.prompts))
+        self._taken: dict[int, int] = {}
+        """Of a search, server -> lines so far."""
+        self._servers: dict[int, Prefixes] = {}
+        self._salts = count()
+
+    def first(self, block: int, level: int) -> int:
+        """Line that the run begins at, the same for every server."""
+        return 0 if self._options.trace else self._lines.first(block, level)
+
+    def most(self, level: int) -> int | None:
+        """Measured requests that a run has lines for, where nothing but seconds would end it; else None."""
+        load = self._options.loads[level]
+        if not lines.is_open_ended(self._options) or self._options.prefix_cache == "off":
+            return None
+        return max(1, (self._lines.runs[level] - lines.warm_up(load, self._options)) * self._turns)
+
+    def next(self, server: int, load: Load, requests: int) -> int:
+        """Line that the next run of a search begins at. Raises Spent."""
+        begin = self._taken.get(server, self._lines.apart)
+        end = begin + lines.of_run(load, self._options, self._turns, requests=requests)
+        if end > len(self._workload.prompts) and not self._options.may_repeat:
+            raise Spent(
+                f"The search ended before {load.words}: the workload has {len(self._workload.prompts):,} lines, and "
+                f"{end:,} would have been needed so that none is asked twice; give a longer one."
+            )
+        self._taken[server] = end
+        return begin
+
+    def plan(self, server: int, plan: LoadPlan) -> LoadPlan:
+        """With a salt of its own where each run keeps its own prefixes."""
+        if self._options.prefix_cache != "per-run":
+            return plan
+        if server in self._servers:
+            self._servers[server].forget()
+        return plan.model_copy(update={"cache_salt": f"whetstone-{next(self._salts)}"})
+
+    def sent(
+        self, server: int, plan: LoadPlan, records: Sequence[RequestRecord], counted: dict[str, int], block: int = 1
+    ) -> Hits:
+        """Note what it was asked; the hits of the measured ones. `block`: tokens of a block of its cache."""
+        if server not in self._servers:
+            kept = NO_BLOCK if self._options.prefix_cache == "off" else block
+            self._servers[server] = Prefixes(self._workload.prompts, block=kept, template=template_tokens(plan))
+        asked = counted.get("prefix_cache_query_tokens")
+        told = None if asked is None else (counted.get("prefix_cache_hit_tokens", 0), asked)
+        return self._servers[server].sent(records, told)
+
+
+def block_of(told: dict[str, float]) -> int:
+    """Tokens of a block of the cache, from the server's counters; 1, which expects most hits, where it does not tell."""
+    return int(told.get(counters.BLOCK, 1))
+
+
+def template_tokens(plan: LoadPlan) -> int:
+    """Tokens that the server's chat template puts around a message, at most: those of a prompt of one character."""
+    if plan.endpoint != "chat":
+        return 0
+    body = {"model": plan.model, "messages": [{"role": "user", "content": "."}], "max_tokens": 1}
+    try:
+        usage = completion(plan.url, body, plan.bearer_env, "chat").get("usage")
+    except EndpointUnreachable:
+        return UNKNOWN_TEMPLATE
+    tokens = usage.get("prompt_tokens") if isinstance(usage, dict) else None
+    return tokens if isinstance(tokens, int) else UNKNOWN_TEMPLATE

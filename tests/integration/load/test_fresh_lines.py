@@ -1,0 +1,105 @@
+"""A server that keeps prompts is asked each line once: its times are those of fresh prompts, and it says so itself."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backend.domain.errors import InvalidWorkload
+from backend.domain.evaluation.document import Evaluation
+from backend.domain.evaluation.soundness import valid
+from backend.domain.jobs.jobs import JobState
+from backend.service import Workspace
+from backend.service.evaluations import bench, evaluations
+from backend.service.jobs import supervisors
+from tests.fakes.running import ask, running
+from tests.homes import open_home, until_ended
+
+pytestmark = pytest.mark.alone
+TTFT_MS = 80
+KEEPING = ("exact_server.py", "--ttft-ms", TTFT_MS, "--rate", 2000, "--prefix-cache", 16, "--metrics")
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Workspace]:
+    opened = open_home(tmp_path / "home")
+    yield opened
+    supervisors.stop(opened)
+
+
+def lines(folder: Path, count: int) -> str:
+    """Prompts of 100 tokens that have no beginning in common."""
+    file = folder / f"{count}.jsonl"
+    file.write_text("".join(json.dumps({"prompt": f"{number:04d}" * 100}) + "\n" for number in range(count)))
+    return str(file)
+
+
+def measured(home: Workspace, urls: list[str], **chosen: Any) -> Evaluation:
+    asked = evaluations.options(**({"concurrency": (1, 4), "requests": 4, "repeats": 2, "max_tokens": 2} | chosen))
+    job = evaluations.submit(home, evaluations.prepare(home, urls, asked))
+    supervisors.ensure(home)
+    ended = until_ended(home, job.id)
+    assert ended.state is JobState.SUCCEEDED, ended.error
+    return evaluations.show(home, str(ended.result["evaluation"])).document
+
+
+def test_warm_up_blocks_and_levels_replay_nothing_into_the_cache(home: Workspace, tmp_path: Path) -> None:
+    with running(*KEEPING) as first, running(*KEEPING, "--details") as second:
+        document = measured(home, [first, second], workload=lines(tmp_path, 80))
+        for url in (first, second):
+            asked = Counter(answer["prompt"] for answer in ask(f"{url}/sent"))
+            apart = {f"{number:04d}" * 100 for number in range(36)}
+            assert {prompt for prompt, times in asked.items() if times > 1} <= apart, "only lines that nothing measures"
+    for result in document.variants:
+        for level in result.levels:
+            assert level.prefix_cache_hit_rate == level.prefix_cache_expected == 0 and valid(level) == "yes"
+            assert level.ttft_ms is not None and level.ttft_ms.p50 > 0.9 * TTFT_MS
+
+
+def test_a_workload_that_is_too_short_is_refused_before_anything_starts(home: Workspace, tmp_path: Path) -> None:
+    short = lines(tmp_path, 20)
+    with pytest.raises(InvalidWorkload, match=r"asks 72 lines, and the workload 20 has 20\. .* per-run"):
+        measured(home, ["http://127.0.0.1:1"], workload=short)
+    with pytest.raises(InvalidWorkload, match="asks 16 lines"):
+        bench.run(home, "http://127.0.0.1:1", None, evaluations.options(concurrency=(4,), requests=4, repeats=1, quality=False,
+                                                                        workload=lines(tmp_path, 15)))  # fmt: skip
+
+
+def test_each_run_may_keep_prefixes_of_its_own_and_then_lines_come_round(home: Workspace, tmp_path: Path) -> None:
+    with running(*KEEPING, "--details") as url:
+        document = measured(home, [url], workload=lines(tmp_path, 13), prefix_cache="per-run")
+        salts = {answer["salt"] for answer in ask(f"{url}/sent")}
+    assert len(salts) == 2 + 1 + 4 and "" not in salts, "two of warming, one of the greedy answers, four runs"
+    assert [level.prefix_cache_hit_rate for level in document.variants[0].levels] == [0, 0]
+
+
+def test_a_cache_that_was_said_to_be_off_and_answers_all_the_same_makes_a_level_invalid(home: Workspace, tmp_path: Path) -> None:
+    with running(*KEEPING) as url:
+        document = measured(home, [url, url], workload=lines(tmp_path, 5), prefix_cache="off")
+    levels = [level for result in document.variants for level in result.levels]
+    assert {valid(level) for level in levels} == {"no"} and all((level.prefix_cache_hit_rate or 0) > 0.5 for level in levels)
+    assert {row.why and row.why.cause for row in document.comparison} == {"replayed_prompts"}
+
+
+def test_a_bench_tells_the_hit_rate_of_its_levels(home: Workspace, tmp_path: Path) -> None:
+    with running(*KEEPING) as url:
+        asked = evaluations.options(concurrency=(1, 2), requests=3, repeats=2, quality=False, workload=lines(tmp_path, 40))
+        levels = bench.run(home, url, None, asked).levels
+        assert max(Counter(answer["prompt"] for answer in ask(f"{url}/sent")).values()) == 1
+    assert [level["prefix_cache_hit_rate"] for level in levels] == [0, 0]
+
+
+def test_an_evaluation_of_which_every_request_failed_has_failed_and_says_why(home: Workspace, tmp_path: Path) -> None:
+    """`always_400` refuses whatever it is asked."""
+    with running("broken_server.py") as url:
+        asked = evaluations.options(concurrency=(1,), requests=2, repeats=1, quality=False, workload=lines(tmp_path, 8))
+        job = evaluations.submit(home, evaluations.prepare(home, [f"{url}#always_400"], asked))
+        supervisors.ensure(home)
+        ended = until_ended(home, job.id)
+    assert ended.state is JobState.FAILED
+    assert str(ended.error).startswith("Every one of 2 requests failed (2 http_400; the first: ")
