@@ -61,7 +61,7 @@ def judge(opened: Workspace, model: ModelFacts, recipe: Recipe, asked: Asked) ->
         prepared = optimize.prepare(opened, case)
     except WhetstoneError as error:
         return found._replace(obstacle=sentence(error))
-    duration = watching.expected(opened, JobKind.OPTIMIZE, optimize.title(prepared.spec.model, recipe))
+    duration = watching.expected(opened, JobKind.OPTIMIZE, optimize.title(prepared.spec.model, recipe), spec=prepared.spec)
     return found._replace(prepared=prepared, duration=duration)
 
 

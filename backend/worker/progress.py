@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from backend.channel import JobChannel
@@ -10,10 +11,14 @@ from backend.domain.jobs.jobs import Event
 
 
 class ChannelProgress:
-    """`expected` is the sum of the weights of all phases to come; unknown phases stretch it."""
+    """`expected` is the sum of the weights of all phases to come; unknown phases stretch it.
 
-    def __init__(self, channel: JobChannel, expected: float) -> None:
-        self._channel, self._expected = channel, max(expected, 1e-9)
+    `seconds`: what phases are reckoned to take, by name, in place of the weights that they begin with, at their first time.
+    """
+
+    def __init__(self, channel: JobChannel, expected: float, seconds: Mapping[str, float] | None = None) -> None:
+        self._seconds = dict(seconds or {})
+        self._channel, self._expected = channel, max(sum(self._seconds.values()) or expected, 1e-9)
         self._before = self._weight = 0.0
         self._name: str | None = None
         self._total: float | None = None
@@ -21,6 +26,7 @@ class ChannelProgress:
         self._begun = self._phase_begun = time.monotonic()
 
     def phase(self, name: str, message: str, *, total: float | None = None, unit: str | None = None, weight: float = 1.0) -> None:
+        weight = self._seconds.pop(name, weight)
         self._before += self._weight
         self._expected = max(self._expected, self._before + weight)
         self._name, self._total, self._unit, self._weight = name, total, unit, weight

@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 WINDOWS = 8
 """Most stretches of the phase whose rates are compared."""
+SETTLING = 0.8
+"""The most of an evaluation's time that starting servers and warming them up takes."""
 FEWEST_STEPS = 3
 """A rate's spread needs this many reports of progress."""
 
@@ -69,9 +71,34 @@ def from_earlier(durations: Sequence[float], elapsed_s: float, *, like_it: bool 
     )
 
 
-def from_runs(seconds_a_run: Sequence[float], runs: int) -> Range | None:
-    """What `runs` runs take at the fastest and slowest mean of earlier evaluations."""
-    if not seconds_a_run or runs < 1:
+def from_paces(paces: Sequence[float], middle_s: float, elapsed_s: float = 0.0) -> Range | None:
+    """Of other jobs, how long each took for what a formula reckoned it to take (`paces`), times what it reckons for this one."""
+    left = [pace * middle_s - elapsed_s for pace in paces]
+    if not left or max(left) <= 0:
         return None
-    what = "an earlier evaluation" if len(seconds_a_run) == 1 else f"{len(seconds_a_run)} earlier evaluations"
-    return Range(min(seconds_a_run) * runs, max(seconds_a_run) * runs, f"at the pace of {what} here")
+    jobs = "an earlier job" if len(left) == 1 else f"{len(left)} earlier jobs"
+    return Range(max(0.0, min(left)), max(left), f"at the pace of {jobs} of other models or recipes, by what each had to do")
+
+
+class Runs(NamedTuple):
+    """What an evaluation does: `runs` of a variant at a level in a block, and all their `rounds`, requests one after another."""
+
+    runs: int
+    rounds: float
+
+
+def from_runs(earlier: Sequence[tuple[float, Runs]], asked: Runs) -> Range | None:
+    """What `asked` takes at the fastest and slowest pace of earlier evaluations, each given by its seconds and what it did.
+
+    Up to SETTLING of an earlier one's time was not requests (servers that start, warm-up), and grows with runs; the rest with
+    rounds. Which share it was is not known, so the range has both ends.
+    """
+    if not earlier or asked.runs < 1:
+        return None
+    ends = [
+        took * (share * asked.runs / did.runs + (1 - share) * asked.rounds / did.rounds)
+        for took, did in earlier
+        for share in (0.0, SETTLING)
+    ]
+    what = "an earlier evaluation" if len(earlier) == 1 else f"{len(earlier)} earlier evaluations"
+    return Range(min(ends), max(ends), f"at the pace of {what} here")

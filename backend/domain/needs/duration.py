@@ -1,23 +1,21 @@
-"""How long an optimize job runs and what it needs meanwhile: from operations and bytes, as ranges. Knows nothing of serving.
+"""How long an optimize job runs, phase by phase: from operations, values and bytes at `rates`. Knows nothing of serving.
 
-The native engine is counted on the processor in fp32, whatever accelerator the machine has.
+Middles were held against processor seconds of real workers on three models (benchmarks/job_costs.py).
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from backend.domain.model.facts import ModelFacts
 from backend.domain.model.shapes import linears, sizes
 from backend.domain.needs import recovery
+from backend.domain.needs.rates import DISK, Range, Rates
 from backend.domain.recipe import methods
 from backend.domain.recipe.fallback import MOST_TRIES
 from backend.domain.recipe.recipe import Prune, Quantize, Recipe
 
-Range = tuple[float, float]
-
-REPORT_SAMPLES = 8
-"""engines/native/methods/nearest.py: the most sequences where calibration decides nothing."""
+REPORT_SAMPLES, REPORT_TOKENS = 8, 512
+"""engines/native/methods/nearest.py: the most sequences where calibration decides nothing, and the tokens of them that errors are
+reported from."""
 DEFAULT_TOKENS = 64 * 512
 """engines/base.py, for pruning alone."""
 FULL_SEARCHES = {name: method.searches for name, method in methods.QUANTIZE.items()} | {"sparsegpt": 2}
@@ -30,14 +28,18 @@ PROBED, PROBED_GROUPS, PROBE_WINDOWS, PROBE_SEQUENCES = 3, 4, 4, 512
 """engines/native/mixed/sensitivity.py: candidates below 16 bits, groups of a layer, windows and sequences."""
 WINDOW_TOKENS, WINDOWS, WINDOW_PARAMETERS = 512, (8, 24), 4_000_000_000
 """worker/optimize.py: what is scored of the original and of the result."""
-FP32_SHARE: Range = (1.0, 0.05)
-"""(best, worst) of the processor's 16-bit rate that fp32 arithmetic in torch reaches."""
-VCPU_FLOPS: Range = (50e9, 10e9)
-"""fp32 operations/s of a virtual processor of an instance, (best, worst): an assumption, no source gives them."""
-DISK: Range = (2e9, 0.1e9)
-"""Bytes/s of reading and writing weights: an assumption."""
-START: Range = (2.0, 20.0)
-"""Seconds for starting the worker and importing the libraries: 3 to 8 s were seen here, on a busy machine more."""
+SCORED_VALUES = 2.0
+"""Values a position and vocabulary entry while two models' distributions are compared: recalibrate here when scoring changes."""
+ROUNDED_VALUES = 3.3
+"""Values a weight that is rounded once, besides one for each search."""
+TAPPED_VALUES = 0.5
+"""Values a token and input of a linear while statistics are collected."""
+PHASES = ("load", "sensitivity", "optimize", "quality", "compile", "write")
+FORMULA = (
+    "operations in 16 bit (calibration: 2 x parameters x tokens; Gram matrices: tokens x width^2), in fp32 (search: 2 x out x in "
+    "x min(in, tokens) a matrix and time; scoring: 2 x parameters x positions of two models; recovery), values (rounding, "
+    "statistics, and of scoring positions x vocabulary), each at its rate, + bytes / disk and link + start"
+)
 COMPILE: Range = (15.0, 180.0)
 """Seconds for starting vLLM once with a cold compile cache: 43 to 74 s were seen here."""
 MANAGED_BYTE: Range = (3600 / 141e9, 14400 / 141e9)
@@ -46,63 +48,87 @@ MANAGED_START: Range = (300.0, 1200.0)
 """Seconds until the managed instance works: an assumption."""
 
 
-class Processor(NamedTuple):
-    """What quantizes: fp32 operations/s, (best, worst)."""
-
-    flops: Range
-
-
-def of_measured(flops: float) -> Processor:
-    """The processor of this machine, from its measured 16-bit rate."""
-    return Processor((flops * FP32_SHARE[0], flops * FP32_SHARE[1]))
-
-
-def of_instance(vcpu: int) -> Processor:
-    return Processor((vcpu * VCPU_FLOPS[0], vcpu * VCPU_FLOPS[1]))
-
-
-def operations(model: ModelFacts, recipe: Recipe) -> float:
-    """Of one attempt: calibration (2 x parameters x tokens), Gram matrices (2 x tokens x width^2), the search (2 x out x in^2 a
-    matrix and time) and two models scored; before it, where an average of bits is asked for, what measuring the groups takes."""
+def job_phases(model: ModelFacts, recipe: Recipe, rates: Rates, moved: int, end: int, tries: int = 1) -> dict[str, float]:
+    """Seconds by phase at the best (0) or the worst (1) end. `moved`: bytes read and written; `tries`: at a quality floor."""
     step = recipe.step("quantize")
-    measured = isinstance(step, Quantize) and step.target_bits is not None
-    return _attempt(model, recipe) + (_sensitivity(model, recipe) if measured else 0.0)
+    probes = bool(recipe.limits.fall_back) if tries > 1 else isinstance(step, Quantize) and step.target_bits is not None
+    rewrites = any(isinstance(each, Quantize | Prune) for each in recipe.steps)
+    found = {"load": rates.start[end], "write": moved / DISK[end]}
+    if rewrites:
+        found["optimize"] = tries * _optimizing(model, recipe, rates, end)
+        found["quality"] = tries * _scoring(model, recipe, rates, end)
+    if probes:
+        found["sensitivity"] = _sensitivity(model, recipe, rates, end)
+    if recipe.step("compile"):
+        found["compile"] = COMPILE[end]
+    return {name: found[name] for name in PHASES if name in found}
 
 
-def most_operations(model: ModelFacts, recipe: Recipe) -> float:
-    """Where a quality floor may be fallen back from: of every attempt that is made at most."""
-    if not recipe.limits.fall_back:
-        return operations(model, recipe)
-    return MOST_TRIES * _attempt(model, recipe) + _sensitivity(model, recipe)
+def _optimizing(model: ModelFacts, recipe: Recipe, rates: Rates, end: int) -> float:
+    names = [str(step.method) for step in recipe.steps if isinstance(step, Quantize | Prune)]
+    tokens, parts = calibration_tokens(recipe), sizes(model)
+    passes = 2 if SEQUENTIAL & set(names) else 1
+    widths = sum(shape.inputs * shape.copies for shape in linears(model) if shape.name != "key and value")
+    squares = sum(shape.inputs * min(shape.inputs, reported(recipe)) * shape.copies for shape in linears(model))
+    half = 2.0 * parts.active_linears * passes * tokens + min(tokens, reported(recipe)) * model.layers * squares
+    values = TAPPED_VALUES * tokens * model.layers * widths + (ROUNDED_VALUES + _searches(recipe)) * parts.linears
+    seconds = half / rates.half[end] / rates.cards + values / rates.values[end]
+    seconds += (_searching(model, recipe) + recovery.operations(model, recipe)) / rates.full[end]
+    if rates.link is not None:
+        states = 2 * 4 * passes * tokens * model.hidden_size * model.layers
+        seconds += (states + 4 * parts.linears) / rates.link[end]
+    return seconds
 
 
-def _sensitivity(model: ModelFacts, recipe: Recipe) -> float:
-    """Copies under way through half of the layers on average, the head for each, and the candidates' searches."""
+def _scoring(model: ModelFacts, recipe: Recipe, rates: Rates, end: int) -> float:
+    parts, positions = sizes(model), windows(model) * WINDOW_TOKENS
+    scorings = 3 if recovery.asked(recipe) else 2
+    full = 2.0 * (parts.active_linears + parts.embedding) * scorings * positions
+    return full / rates.full[end] + SCORED_VALUES * positions * model.vocabulary * (scorings - 1) / rates.values[end]
+
+
+def windows(model: ModelFacts) -> int:
+    """Windows of text that are scored."""
+    return max(WINDOWS[0], min(WINDOWS[1], WINDOW_PARAMETERS // max(model.parameters, 1)))
+
+
+def probed(model: ModelFacts) -> tuple[int, int]:
+    """Copies of the model's states that are carried on while groups are measured, and the windows of each."""
     copies = model.layers * PROBED_GROUPS * PROBED
-    tokens = copies * max(1, min(PROBE_WINDOWS, PROBE_SEQUENCES // max(1, copies))) * WINDOW_TOKENS
-    parts = sizes(model)
-    return 2.0 * tokens * (parts.active_linears / 2 + parts.embedding) + PROBED * _searching(model, recipe)
+    return copies, max(1, min(PROBE_WINDOWS, PROBE_SEQUENCES // max(1, copies)))
+
+
+def _sensitivity(model: ModelFacts, recipe: Recipe, rates: Rates, end: int) -> float:
+    """Copies under way through half of the layers on average, the head and a comparison for each, the candidates' searches."""
+    copies, each = probed(model)
+    tokens, parts = copies * each * WINDOW_TOKENS, sizes(model)
+    full = 2.0 * tokens * (parts.active_linears / 2 + parts.embedding) + PROBED * _searching(model, recipe)
+    return full / rates.full[end] + SCORED_VALUES * tokens * model.vocabulary / rates.values[end]
+
+
+def _searches(recipe: Recipe) -> int:
+    names = [str(step.method) for step in recipe.steps if isinstance(step, Quantize | Prune)]
+    return sum(FULL_SEARCHES.get(name, 0) for name in names) + REPORT
 
 
 def _searching(model: ModelFacts, recipe: Recipe) -> float:
-    names = [str(step.method) for step in recipe.steps if isinstance(step, Quantize | Prune)]
-    searches = sum(FULL_SEARCHES.get(name, 0) for name in names) + REPORT
-    return 2.0 * searches * model.layers * sum(shape.parameters * shape.inputs for shape in linears(model))
+    tokens = reported(recipe)
+    matrices = sum(shape.parameters * min(shape.inputs, tokens) for shape in linears(model))
+    return 2.0 * _searches(recipe) * model.layers * matrices
 
 
-def _attempt(model: ModelFacts, recipe: Recipe) -> float:
-    names = [str(step.method) for step in recipe.steps if isinstance(step, Quantize | Prune)]
-    if not names:
-        return 0.0
-    tokens, parts = calibration_tokens(recipe), sizes(model)
-    forward = 2.0 * (parts.active_linears + parts.embedding)
-    grams = 2.0 * tokens * model.layers * sum(shape.inputs**2 for shape in linears(model))
-    passes = 2 if SEQUENTIAL & set(names) else 1
-    scored = max(WINDOWS[0], min(WINDOWS[1], WINDOW_PARAMETERS // max(model.parameters, 1))) * WINDOW_TOKENS
-    scorings = 3 if recovery.asked(recipe) else 2
-    return (
-        forward * (passes * tokens + scorings * scored) + grams + _searching(model, recipe) + recovery.operations(model, recipe)
-    )
+def reported(recipe: Recipe) -> int:
+    """Tokens that errors are worked out over: all that calibrate, or a few where they decide nothing."""
+    return REPORT_TOKENS if _plain(recipe) else calibration_tokens(recipe)
+
+
+def _plain(recipe: Recipe) -> bool:
+    """Whether calibration decides nothing but the errors that are reported."""
+    step = recipe.step("quantize")
+    if not isinstance(step, Quantize) or recipe.step("prune"):
+        return False
+    known, static = methods.of(step), methods.tuned(step, "activations") == "static"
+    return known.group_size is None and not known.calibrated and not static and not step.kv_cache
 
 
 def calibration_tokens(recipe: Recipe) -> int:
@@ -110,19 +136,14 @@ def calibration_tokens(recipe: Recipe) -> int:
     step = recipe.step("quantize")
     if not isinstance(step, Quantize):
         return DEFAULT_TOKENS
-    known, static = methods.of(step), methods.tuned(step, "activations") == "static"
-    plain = known.group_size is None and not known.calibrated and not static and not step.kv_cache
-    samples = min(step.samples, REPORT_SAMPLES) if plain and not recipe.step("prune") else step.samples
-    return samples * step.length
+    return (min(step.samples, REPORT_SAMPLES) if _plain(recipe) else step.samples) * step.length
 
 
-def job_seconds(model: ModelFacts, recipe: Recipe, processor: Processor, moved: int) -> Range:
-    """(least, most). `moved` are the bytes read and written."""
-    work = (operations(model, recipe), most_operations(model, recipe))
-    compiling = 1 if recipe.step("compile") else 0
-    ends = (work[end] / processor.flops[end] + moved / DISK[end] + START[end] + compiling * COMPILE[end] for end in (0, 1))
-    least, most = ends
-    return least, most
+def job_seconds(model: ModelFacts, recipe: Recipe, rates: Rates, moved: int) -> Range:
+    """(least, most): one attempt at the best end, every attempt that a quality floor may take at the worst."""
+    tries = MOST_TRIES if recipe.limits.fall_back else 1
+    least = sum(job_phases(model, recipe, rates, moved, 0).values())
+    return least, sum(job_phases(model, recipe, rates, moved, 1, tries).values())
 
 
 def managed_seconds(recipe: Recipe, moved: int) -> Range:

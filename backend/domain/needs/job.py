@@ -12,6 +12,10 @@ from backend.domain.recipe.recipe import Quantize, Recipe
 
 PROCESS = 550_000_000
 """What the libraries take once they are imported and used: 450 MB and about 100 MB were measured."""
+SCORED_COPIES = 9
+"""Of a block of distributions in double precision while two models are compared: 9 were measured with 49,152 entries."""
+SCORED_ROWS, SCORED_NUMBERS = (16, 128), 1 << 23
+"""evaluate/quality/quality.py: positions of a block."""
 COPIES = 6
 """Of a layer in fp32 while it is optimized: itself, pruned or scaled, rounded, packed, and what rounding needs meanwhile.
 Measured 5.6 with 116 million parameters in three layers."""
@@ -22,22 +26,45 @@ SPILL_BYTES = 2_000_000_000
 FORMULA = (
     "0.55 GB for the libraries + the largest of 6 fp32 copies of a decoder layer, a layer and what it computes for 2,048 "
     "tokens, the embedding or the output head in fp32 + Gram matrices (for each input of the layer 4 bytes x inputs x inputs or "
-    "calibration tokens, the fewer) + 2 x 4 bytes x calibration tokens x hidden size (at most 2 x 2 GB, else on disk); scoring "
-    "takes less. A library engine: the whole model at its own width besides"
+    "calibration tokens, the fewer; 512 tokens where they decide nothing) + 2 x 4 bytes x calibration tokens x hidden size (at "
+    "most 2 x 2 GB, else on disk). Or scoring, where that is more: a layer, the output head in fp32 and blocks of logits; or, "
+    "with an average of bits, the states and logits of all groups. A library engine: the whole model at its own width besides"
 )
 
 
 def needed(model: ModelFacts, recipe: Recipe, original: int) -> int:
     """Peak of the whole process. `original` are the bytes of the weights as they are stored, which a library engine holds."""
-    parts = sizes(model)
-    layer = 4 * parts.linears // max(model.layers, 1)
-    tokens = duration.calibration_tokens(recipe)
-    wide = 4 * model.hidden_size + 3 * model.intermediate_size
-    largest = max(COPIES * layer, layer + 4 * BATCH_TOKENS * wide, 4 * max(parts.embedding, parts.head))
-    states = 2 * min(SPILL_BYTES, 4 * tokens * model.hidden_size)
     step = recipe.step("quantize")
     held = original if isinstance(step, Quantize) and step.engine != "native" else 0
-    return PROCESS + largest + _grams(model, tokens) + states + held
+    states = 2 * min(SPILL_BYTES, 4 * duration.calibration_tokens(recipe) * model.hidden_size)
+    probing = isinstance(step, Quantize) and (step.target_bits is not None or recipe.limits.fall_back)
+    measuring = _measuring(model) if probing else 0
+    return PROCESS + max(on_device(model, recipe) + states + held, _scoring(model), measuring)
+
+
+def on_device(model: ModelFacts, recipe: Recipe) -> int:
+    """What lies where the layer at hand is worked on: memory of the accelerator where there is one."""
+    parts = sizes(model)
+    layer = 4 * parts.linears // max(model.layers, 1)
+    wide = 4 * model.hidden_size + 3 * model.intermediate_size
+    largest = max(COPIES * layer, layer + 4 * BATCH_TOKENS * wide, 4 * max(parts.embedding, parts.head))
+    return largest + _grams(model, duration.reported(recipe))
+
+
+def _scoring(model: ModelFacts) -> int:
+    parts, (fewest, most) = sizes(model), SCORED_ROWS
+    rows = max(fewest, min(most, SCORED_NUMBERS // model.vocabulary))
+    heads = 4 * model.vocabulary * model.hidden_size
+    return 4 * parts.linears // max(model.layers, 1) + heads + SCORED_COPIES * 8 * rows * model.vocabulary
+
+
+def _measuring(model: ModelFacts) -> int:
+    """States of all copies, twice, the head, two windows of logits and a block of distributions."""
+    copies, windows = duration.probed(model)
+    tokens = windows * duration.WINDOW_TOKENS
+    states = 2 * min(SPILL_BYTES, 4 * (1 + copies) * tokens * model.hidden_size)
+    logits = 2 * 4 * duration.WINDOW_TOKENS * model.vocabulary
+    return states + logits + _scoring(model)
 
 
 def _grams(model: ModelFacts, tokens: int) -> int:

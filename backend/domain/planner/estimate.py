@@ -10,7 +10,7 @@ from backend.domain.frozen import Frozen
 from backend.domain.model.facts import ModelCard, ModelFacts
 from backend.domain.needs import duration, recovery, serving
 from backend.domain.needs import job as job_memory
-from backend.domain.needs.duration import Processor
+from backend.domain.needs.rates import Rates
 from backend.domain.planner import roofline
 from backend.domain.planner.correction import Calibration
 from backend.domain.planner.roofline import ExpectedLoad
@@ -36,7 +36,7 @@ FORMULAS = {
     "speculation": "(pass over k + 1 tokens + k draft steps) / ((1 - a^(k+1)) / (1 - a)), a = acceptance",
     "output_tokens_per_s": "streams x output tokens / (streams x prefill + output tokens x step), summed over the replicas",
     "price": "hourly price / (output tokens/s x 3600 / 10^6)",
-    "job": "operations of calibration, search and scoring / the processor's rate + bytes / disk rate + start",
+    "job": duration.FORMULA,
 }
 
 
@@ -132,12 +132,12 @@ def _need_formulas(recipe: Recipe) -> dict[str, str]:
 
 
 class Context(Frozen):
-    """What an estimate needs beside the model and the recipe. `processor` runs the job; prices are USD an hour."""
+    """What an estimate needs beside the model and the recipe. `runs` is what runs the job; prices are USD an hour."""
 
     target: str
     facts: Facts
     load: ExpectedLoad = ExpectedLoad()
-    processor: Processor | None = None
+    runs: Rates | None = None
     price_per_hour: float | None = None
     price_note: str | None = None
     acceptance: float | None = None
@@ -178,7 +178,7 @@ def estimate(model: ModelFacts, recipe: Recipe, context: Context, degree: int, r
         price_note=context.price_note,
         job_seconds=job, job_cost=_cost(context, job), disk_bytes=wanted.disk_bytes, memory_bytes=wanted.memory_bytes,
         load=context.load,
-        unknown=tuple(unknown), calibration=context.calibration, formulas=_formulas(facts, recipe),
+        unknown=tuple(unknown), calibration=context.calibration, formulas=_formulas(facts, recipe, context.runs),
     )  # fmt: skip
 
 
@@ -221,10 +221,17 @@ def _job(model: ModelFacts, recipe: Recipe, context: Context, wanted: Need, unkn
         needs = f"it takes about {wanted.memory_bytes / 1e9:.0f} GB of memory and {facts.where} has {facts.ram_bytes / 1e9:.0f}"
         unknown.append(f"job duration: {needs}, so it must run elsewhere")
         return None
-    if context.processor is None:
-        unknown.append("job duration: the processor's rate is not known")
+    runs = context.runs
+    if runs is None:
+        unknown.append("job duration: the rate of what would run it is not known")
         return None
-    return duration.job_seconds(model, recipe, context.processor, original + wanted.weights_bytes)
+    device = job_memory.on_device(model, recipe)
+    if runs.memory_bytes is not None and device > runs.memory_bytes:
+        has = f"one of {facts.where} has {runs.memory_bytes / 1e9:.0f}"
+        needs = f"a layer takes about {device / 1e9:.0f} GB of an accelerator and {has}"
+        unknown.append(f"job duration: {needs}, so it must run elsewhere")
+        return None
+    return duration.job_seconds(model, recipe, runs, original + wanted.weights_bytes)
 
 
 def _cost(context: Context, job: Range | None) -> Range | None:
@@ -236,7 +243,7 @@ def _cost(context: Context, job: Range | None) -> Range | None:
     return job[0] / 3600 * context.price_per_hour, job[1] / 3600 * context.price_per_hour
 
 
-def _formulas(facts: Facts, recipe: Recipe) -> dict[str, str]:
+def _formulas(facts: Facts, recipe: Recipe, runs: Rates | None) -> dict[str, str]:
     """FORMULAS with the efficiencies that were taken."""
     if facts.device is None:
         return _need_formulas(recipe)
@@ -246,7 +253,8 @@ def _formulas(facts: Facts, recipe: Recipe) -> dict[str, str]:
         "arithmetic": f"{shares.arithmetic[1]:g} to {shares.arithmetic[0]:g} {of}",
         "bandwidth": f"{shares.bandwidth[1]:g} to {shares.bandwidth[0]:g} {of}",
     }
-    return _need_formulas(recipe) | rates
+    job = {"job": f"{duration.FORMULA}; {runs.basis}"} if runs else {}
+    return _need_formulas(recipe) | rates | job
 
 
 def _price(per_hour: float | None, rate: Range | None) -> Range | None:

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from backend.domain.jobs import eta
 from backend.domain.jobs.eta import Range, Reading
-from backend.domain.jobs.jobs import EvaluateSpec, JobKind, JobState
+from backend.domain.jobs.jobs import EvaluateSpec, JobKind, JobSpec, JobState, OptimizeSpec
+from backend.domain.needs import duration, serving
+from backend.domain.needs.rates import of_measured
+from backend.service.jobs import jobs
 from backend.service.jobs.jobs import JobView
 from backend.service.workspace import Workspace
 from backend.store import watching
 from backend.store.tables import JobRow
 
 MOST_POINTS = 500
+NOMINAL = of_measured(1e12)
+REQUESTS = 8
+"""A stream, where an evaluation does not say how many it asks."""
 CLOCK_SLACK = timedelta(seconds=1)
 """The worker may stamp its first event a moment before the store stamps the start."""
 
@@ -38,31 +44,48 @@ def time_left(workspace: Workspace, job: JobView, now: datetime | None = None) -
     own = eta.from_rates(readings, now)
     if own is not None:
         return own
-    return expected(workspace, job.kind, job.title, elapsed_s=(now - job.started_at).total_seconds())
+    optimizing = job.kind == JobKind.OPTIMIZE
+    spec = OptimizeSpec.model_validate(jobs.specification(workspace, job.id)) if optimizing else None
+    elapsed_s = (now - job.started_at).total_seconds()
+    return expected(workspace, job.kind, job.title, spec=spec, elapsed_s=elapsed_s)
 
 
-def expected(workspace: Workspace, kind: str, title: str, *, elapsed_s: float = 0.0) -> Range | None:
-    """How long a job may still take, by those of its title that succeeded here, else by those of its kind; None without any."""
+def expected(workspace: Workspace, kind: str, title: str, *, spec: JobSpec | None = None, elapsed_s: float = 0.0) -> Range | None:
+    """How long a job may still take, by those of its title that succeeded here; None without any.
+
+    Else by others of its kind, optimize jobs (whose `spec` is given) scaled by what each had to do.
+    """
     with workspace.store.read() as session:
         same = watching.succeeded(session, kind, title)
         rows = same or watching.succeeded(session, kind)
+    if not same and isinstance(spec, OptimizeSpec):
+        timed = ((_took(row), OptimizeSpec.model_validate_json(row.spec)) for row in rows)
+        paces = [seconds / _middle(other) for seconds, other in timed if seconds is not None]
+        return eta.from_paces(paces, _middle(spec), elapsed_s)
     took = [seconds for row in rows if (seconds := _took(row)) is not None]
     return eta.from_earlier(took, elapsed_s, like_it=bool(same))
 
 
+def _middle(spec: OptimizeSpec) -> float:
+    """Seconds by the formula, of a processor like the measured one: only the ratio of two jobs' counts."""
+    moved = spec.model.weights_bytes + serving.weights(spec.model, spec.recipe).total
+    least, most = duration.job_seconds(spec.model, spec.recipe, NOMINAL, moved)
+    return float((least * most) ** 0.5)
+
+
 def expected_evaluation(workspace: Workspace, spec: EvaluateSpec) -> Range | None:
-    """How long this evaluation may take, by the time a run took in earlier ones, their servers' start included.
+    """How long this evaluation may take, by the time earlier ones took, their servers' start included, and by its requests.
 
     By those with tasks where this one has any, by those without where it has none, as far as there are such.
     """
     with workspace.store.read() as session:
         rows = watching.succeeded(session, JobKind.EVALUATE)
-    paces: dict[bool, list[float]] = {True: [], False: []}
+    paces: dict[bool, list[tuple[float, eta.Runs]]] = {True: [], False: []}
     for row in rows:
         options, took = json.loads(row.spec), _took(row)
         runs = _runs(len(options["variants"]), options["options"])
-        if took is not None and runs:
-            paces[bool(options["options"].get("tasks"))].append(took / runs)
+        if took is not None and runs.runs:
+            paces[bool(options["options"].get("tasks"))].append((took, runs))
     tasks = bool(spec.options.tasks)
     alike, other = paces[tasks], paces[not tasks]
     found = eta.from_runs(alike or other, _runs(len(spec.variants), spec.options.model_dump()))
@@ -71,12 +94,17 @@ def expected_evaluation(workspace: Workspace, spec: EvaluateSpec) -> Range | Non
     return found._replace(basis=f"{found.basis}, {'the tasks not counted' if tasks else 'whose tasks are in it'}")
 
 
-def _runs(variants: int, options: dict[str, object]) -> int:
+def _runs(variants: int, options: dict[str, Any]) -> eta.Runs:
+    """Levels of a rate take their requests at that rate, closed ones at so many at once; seconds where those are asked for."""
     if options.get("sweep"):
-        return 0
+        return eta.Runs(0, 0)
     one = options.get("ramp") or options.get("trace")
     levels, repeats = [1] if one else options.get("rate") or options.get("concurrency"), options.get("repeats")
-    return variants * len(levels) * repeats if isinstance(levels, list | tuple) and isinstance(repeats, int) else 0
+    if not isinstance(levels, list | tuple) or not isinstance(repeats, int):
+        return eta.Runs(0, 0)
+    requests, warm = options.get("requests"), options.get("warmup_requests") or 0
+    rounds = sum(max(1.0, (requests or REQUESTS * level) / level) + warm for level in levels)
+    return eta.Runs(variants * len(levels) * repeats, variants * repeats * rounds)
 
 
 def _took(row: JobRow) -> float | None:

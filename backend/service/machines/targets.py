@@ -13,7 +13,7 @@ from backend.domain.machine.device import Device, Instance, card_device
 from backend.domain.machine.pricelist import InstancePrice
 from backend.domain.machine.targets import Hardwares, Target
 from backend.domain.model.facts import ModelFacts, PublishedModel
-from backend.domain.needs.duration import Processor, of_instance, of_measured
+from backend.domain.needs.rates import Rates, of_device, of_measured
 from backend.domain.rules.facts import Facts
 from backend.hardware import neuron, probe, speed
 from backend.hardware.probe import Accelerator
@@ -121,12 +121,12 @@ def facts(target: Target, model: ModelFacts, draft: ModelFacts | None) -> Facts:
     )  # fmt: skip
 
 
-def processor(target: Target) -> Processor | None:
-    """What runs an optimize job there; None where nothing is known of it."""
-    if target.instance is not None:
-        return of_instance(target.instance.vcpu)
-    measured = target.kind == "local" and target.device.hardware == "cpu" and target.device.flops
-    return of_measured(measured) if measured else None
+def runs(target: Target) -> Rates | None:
+    """What runs an optimize job there: its accelerators, or this machine's processor once it was measured; None where nothing is
+    known of it."""
+    if target.device.hardware != "cpu":
+        return of_device(target.device)
+    return of_measured(target.device.flops, probe.cores(), probe.probe()["flags"]) if target.device.flops else None
 
 
 def price_note(instance: Instance | None) -> str | None:

@@ -119,7 +119,7 @@ def context(where: Target, facts: Facts, load: ExpectedLoad, price_per_hour: flo
     """What an estimate needs beside the model and the recipe. `price_per_hour` in USD takes the place of the target's own."""
     own = where.price_per_hour
     return Context(
-        target=where.name, facts=facts, load=load, processor=targets.processor(where),
+        target=where.name, facts=facts, load=load, runs=targets.runs(where),
         price_per_hour=price_per_hour if price_per_hour is not None else own,
         price_note="as given" if price_per_hour is not None else targets.price_note(where.instance),
     )  # fmt: skip

@@ -112,6 +112,10 @@ def prepare(workspace: Workspace, case: Case, *, seed: int = 0) -> Prepared:
     """
     workspace.check_writable()
     model, recipe = _with_weights(case.model), case.recipe
+    if not recipe.steps:
+        raise InvalidRecipe(
+            "The recipe has no steps, so a job would only copy the model: add a step, or serve and evaluate the model as it is."
+        )
     placed = deployment(case)
     here = case if placed is None else cases.resolve(workspace, model, recipe)
     planned = here.verdict.plan

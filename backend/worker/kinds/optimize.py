@@ -19,12 +19,14 @@ from backend.domain.jobs.artifact import SCORES, Manifest
 from backend.domain.jobs.jobs import OptimizeSpec
 from backend.domain.jobs.progress import Progress
 from backend.domain.limits.loss import below_floor
+from backend.domain.needs import duration, serving
+from backend.domain.needs.rates import of_measured
 from backend.domain.recipe import fallback, libraries
 from backend.domain.recipe.methods import TUNED
 from backend.domain.recipe.recipe import Limits
 from backend.domain.recipe.recovery import Recover, gained
 from backend.domain.rules.plan import PlannedStep
-from backend.hardware import engines, probe
+from backend.hardware import engines, probe, speed
 from backend.worker.optimizing import recovery
 from backend.worker.optimizing.fitting import Fitting
 from backend.worker.progress import ChannelProgress
@@ -38,6 +40,8 @@ QUALITY_WINDOWS = (8, 24)
 QUALITY_PARAMETER_WINDOWS = 4_000_000_000
 
 
+NOMINAL_FLOPS = 0.2e12
+"""16-bit operations/s of a core that was not measured: only the shares of the phases depend on it."""
 TUNING = (*TUNED, "kv_cache", "format")
 """Options of a planned quantize step that only some methods take."""
 ASKED = ("method", "bits", "group_size", "symmetric", "samples", "length")
@@ -58,7 +62,7 @@ class Optimization:
         self.recovers = pruning is not None and "recover" in pruning.options
         weights = {"prune": 14.0 if self.recovers else 4.0, "quantize": 4.0, "speculate": 0.2, "compile": 8.0}
         expected = 1.0 + sum(weights.get(step.technique, 1.0) for step in spec.plan.steps) + (2.0 if self.rewrites else 0.5)
-        self.progress = ChannelProgress(channel, expected)
+        self.progress = ChannelProgress(channel, expected, reckoned(spec))
         self.facts: dict[str, Any] = {}
 
     @property
@@ -183,6 +187,20 @@ class Optimization:
         if ruined := below_floor(self.facts["quality"], configuration.load().quality_floor):
             self.facts["quality"]["below_floor"] = ruined
             self.progress.warn(ruined)
+
+
+def reckoned(spec: OptimizeSpec) -> dict[str, float]:
+    """Seconds of each phase by the planner's formula, so that progress goes with time; nothing where an engine or a recovery has
+    phases of its own."""
+    step = spec.recipe.step("prune")
+    if any(each.engine not in {"native", "vllm"} for each in spec.plan.steps) or getattr(step, "recover", None):
+        return {}
+    known = speed.known(configuration.load().cache)
+    flops = known.speed.flops if known else NOMINAL_FLOPS * probe.cores()
+    rates = of_measured(flops, probe.cores(), probe.probe()["flags"])
+    moved = spec.model.weights_bytes + serving.weights(spec.model, spec.recipe).total
+    least, most = (duration.job_phases(spec.model, spec.recipe, rates, moved, end) for end in (0, 1))
+    return {name: (least[name] * most[name]) ** 0.5 for name in least}
 
 
 def run(spec: OptimizeSpec, channel: JobChannel, memory: PeakMemory) -> dict[str, Any]:

@@ -11,7 +11,8 @@ import pytest
 from app.jobs.resources import in_words
 from backend.domain.evaluation.document import EvaluateOptions, Variant
 from backend.domain.jobs.eta import Range
-from backend.domain.jobs.jobs import EvaluateSpec, Event, JobState
+from backend.domain.jobs.jobs import EvaluateSpec, Event, JobKind, JobState, OptimizeSpec
+from backend.domain.recipe import recipe
 from backend.present.charts import alt, resources
 from backend.service import Workspace
 from backend.service.jobs import jobs, watching
@@ -95,6 +96,36 @@ def test_how_long_an_evaluation_takes_goes_by_those_with_tasks_where_it_has_any(
     with_tasks, without = (watching.expected_evaluation(home, asked(*tasks)) for tasks in (("next-line",), ()))
     assert with_tasks is not None and with_tasks.low == with_tasks.high == 2400
     assert without is not None and without.low == without.high == 600
+
+
+def test_more_requests_take_longer(home: Workspace) -> None:
+    """found.md U9: 100,000,000 requests "16 to 60 s", whatever an earlier evaluation asked."""
+    url = "http://127.0.0.1:9/v1"
+    begun = datetime(2026, 11, 21, tzinfo=UTC)
+
+    def asked(requests: int) -> EvaluateSpec:
+        variants = tuple(Variant(name=name, source=url, kind="url", url=url) for name in ("a", "b"))
+        return EvaluateSpec(variants=variants, options=EvaluateOptions(concurrency=(1, 4), repeats=5, requests=requests))
+
+    studio.put(home, asked(8), "Evaluate", JobState.SUCCEEDED, started_at=begun, finished_at=begun + timedelta(minutes=1))
+    same, many = (watching.expected_evaluation(home, asked(requests)) for requests in (8, 100_000_000))
+    assert same is not None and (same.low, same.high) == (60, 60)
+    assert many is not None and many.low > 86400 * 365 / 100 and many.high > many.low
+
+
+def test_jobs_of_other_models_count_by_what_they_had_to_do(home: Workspace) -> None:
+    """found.md U9: after one job of 9 minutes every other recipe took "up to 9 min"."""
+    begun = datetime(2026, 11, 21, tzinfo=UTC)
+    done = studio.optimize_job(home, JobState.SUCCEEDED, started_at=begun, finished_at=begun + timedelta(seconds=540))
+    spec = OptimizeSpec.model_validate(jobs.specification(home, done.id))
+    heavy = recipe.read({"steps": [{"quantize": {"method": "awq", "samples": 512}}]})
+    light, other = spec, spec.model_copy(update={"recipe": heavy})
+    same = watching.expected(home, JobKind.OPTIMIZE, done.title, spec=light)
+    assert same is not None and (same.low, same.high) == (540, 540)
+    alike = watching.expected(home, JobKind.OPTIMIZE, "another title", spec=light)
+    more = watching.expected(home, JobKind.OPTIMIZE, "another title", spec=other)
+    assert alike is not None and more is not None
+    assert alike.high == pytest.approx(540) and more.low > 1.5 * alike.high and "what each had to do" in more.basis
 
 
 def test_the_chart_has_units_and_says_where_its_figures_come_from() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.words import between
-from backend.domain.jobs.eta import FEWEST_STEPS, Reading, from_earlier, from_rates, from_runs
+from backend.domain.jobs.eta import FEWEST_STEPS, Reading, Runs, from_earlier, from_paces, from_rates, from_runs
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -79,9 +79,17 @@ def test_earlier_jobs_bound_what_is_left() -> None:
 
 
 def test_runs_at_earlier_paces() -> None:
-    found = from_runs([2.0, 5.0], 10)
+    found = from_runs([(2.0, Runs(1, 8)), (5.0, Runs(1, 8))], Runs(10, 80))
     assert found is not None and (found.low, found.high) == (20, 50)
-    assert from_runs([], 10) is None
+    assert from_runs([], Runs(10, 80)) is None and from_runs([(2.0, Runs(1, 8))], Runs(0, 0)) is None
+    longer = from_runs([(10.0, Runs(1, 8))], Runs(1, 80))
+    assert longer is not None and (longer.low, longer.high) == (pytest.approx(28), 100), "up to 80 % is not requests"
+
+
+def test_earlier_paces_scale_what_a_formula_reckons() -> None:
+    found = from_paces([0.5, 2.0], 100, 20)
+    assert found is not None and (found.low, found.high) == (30, 180) and "2 earlier jobs" in found.basis
+    assert from_paces([], 100) is None and from_paces([0.5], 100, 60) is None
 
 
 @pytest.mark.parametrize(

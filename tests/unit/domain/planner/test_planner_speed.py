@@ -16,7 +16,7 @@ from backend.domain.errors import ImpossibleStack, UnknownModel
 from backend.domain.evaluation.document import Level
 from backend.domain.machine.device import Device
 from backend.domain.model.facts import ModelFacts
-from backend.domain.needs import duration
+from backend.domain.needs import duration, rates
 from backend.domain.planner import correction, roofline
 from backend.domain.planner.choose import Choice, Goal
 from backend.domain.planner.roofline import ExpectedLoad, Speed
@@ -213,7 +213,7 @@ def test_a_job_of_the_starter_takes_about_as_long_as_it_was_seen_to() -> None:
     """w8a8 of the starter took 9.6 and 10.8 s on this kind of machine."""
     card = bundled.card("starter")
     assert card is not None
-    least, most = duration.job_seconds(card, W8A8, duration.of_measured(0.9e12), 2 * card.weights_bytes)
+    least, most = duration.job_seconds(card, W8A8, rates.of_measured(0.9e12), 2 * card.weights_bytes)
     assert least < 9.6 < 10.8 < most < 120
 
 

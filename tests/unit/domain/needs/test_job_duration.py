@@ -1,0 +1,76 @@
+"""How long a job takes: within a factor of two of what was measured, phase by phase, and on what it runs (found.md E4, U9)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from backend.catalog.bundled import instances
+from backend.domain.model.facts import ModelFacts
+from backend.domain.needs import duration, job, rates
+from backend.domain.planner import estimate
+from backend.domain.planner.estimate import Context
+from backend.service.machines import targets
+from tests.unit.domain.needs.test_job_memory import LLAMA_70B, facts, quantizing
+
+HERE = rates.of_measured(0.95e12, 2, ("avx512_bf16",))
+STARTER, WIDE = facts(), facts(intermediate_size=24576, parameters=117_313_024)
+SMOLLM2 = facts(layers=30, hidden_size=576, intermediate_size=1536, parameters=134_515_008, heads=9, kv_heads=3, vocabulary=49152)
+STATIC: dict[str, Any] = {"method": "awq", "group_size": 64}
+
+
+@pytest.mark.parametrize(
+    ("of", "options", "optimize_s"),
+    [
+        (STARTER, {"method": "rtn"}, 6.8), (STARTER, {"method": "w8a8"}, 0.9), (STARTER, {"method": "smoothquant"}, 5.3),
+        (STARTER, {"method": "awq"}, 9.4), (STARTER, {"method": "gptq"}, 8.6), (WIDE, {"method": "w8a8"}, 14.1),
+        (SMOLLM2, {"method": "w8a8"}, 10.5), (SMOLLM2, STATIC, 105.8),
+    ],
+)  # fmt: skip
+def test_quantizing_is_within_a_factor_of_two_of_what_was_measured(of: ModelFacts, options: Any, optimize_s: float) -> None:
+    """Processor seconds of workers on 2 cores of an AMD EPYC with AVX-512 BF16, 2026-11-22 (benchmarks/job_costs.py)."""
+    chosen = quantizing(**options)
+    least, most = (duration.job_phases(of, chosen, HERE, 0, end)["optimize"] for end in (0, 1))
+    assert least <= optimize_s / 2 <= most and most <= 4.1 * least
+
+
+def test_scoring_grows_with_parameters_windows_and_vocabulary() -> None:
+    chosen = quantizing(method="w8a8")
+
+    def scoring(of: ModelFacts) -> float:
+        return duration.job_phases(of, chosen, HERE, 0, 1)["quality"]
+
+    large = SMOLLM2.model_copy(update={"vocabulary": 128_256, "parameters": SMOLLM2.parameters + 79_104 * 576})
+    assert scoring(STARTER) < scoring(SMOLLM2) < scoring(large)
+    assert duration.windows(SMOLLM2) == 24 and duration.windows(LLAMA_70B) == 8
+
+
+def test_an_accelerator_is_counted_where_there_is_one() -> None:
+    """AWQ of Llama 3 70B on ml.g6e.xlarge was 170,617 to 854,453 s and 124 to 620 USD: the processor's."""
+    where = instances.load().find("ml.g6e.xlarge")
+    assert where is not None
+    context = Context(
+        target=where.name, facts=targets.facts(where, LLAMA_70B, None), runs=targets.runs(where),
+        price_per_hour=where.price_per_hour,
+    )  # fmt: skip
+    found = estimate.estimate(LLAMA_70B, quantizing(method="awq"), context, 1)
+    assert found.job_seconds and found.job_cost
+    assert 300 < found.job_seconds[0] < found.job_seconds[1] < 4 * 3600 and found.job_cost[1] < 15
+    assert "1 x L40S" in found.formulas["job"] and "no job was timed on an accelerator" in found.formulas["job"]
+
+
+def test_a_layer_must_fit_on_the_accelerator() -> None:
+    where = instances.load().find("ml.g5.xlarge")
+    assert where is not None and job.on_device(LLAMA_70B, quantizing(method="awq")) > where.device.memory_bytes
+    context = Context(
+        target=where.name, facts=targets.facts(where, LLAMA_70B, None).model_copy(update={"ram_bytes": None}),
+        runs=targets.runs(where),
+    )  # fmt: skip
+    found = estimate.estimate(LLAMA_70B, quantizing(method="awq"), context, 1)
+    assert found.job_seconds is None and any("a layer takes about" in reason for reason in found.unknown)
+
+
+def test_fp32_is_a_smaller_share_where_16_bit_has_instructions_of_its_own() -> None:
+    full = [rates.of_measured(1e12, 2, features).full[0] for features in (("amx_bf16", "avx512_bf16"), ("avx512_bf16",), ())]
+    assert full == sorted(full)

@@ -1,0 +1,36 @@
+"""Progress goes with time: phases count by the seconds that they are reckoned to take (found.md E4: 634 s told, 64 taken)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from backend.catalog.bundled import models
+from backend.channel import Channel, JobChannel
+from backend.domain.jobs.jobs import OptimizeSpec
+from backend.domain.recipe import recipe
+from backend.domain.rules import check
+from backend.domain.rules.facts import Facts
+from backend.worker.kinds.optimize import reckoned
+from backend.worker.progress import ChannelProgress
+
+
+def test_phases_count_by_their_seconds_once_and_others_by_their_weight(tmp_path: Path) -> None:
+    Channel(tmp_path / "j-1").open("{}")
+    progress = ChannelProgress(JobChannel(tmp_path / "j-1"), 7.0, {"load": 5.0, "optimize": 45.0, "quality": 50.0})
+    for name in ("load", "optimize", "load", "quality"):
+        progress.phase(name, name, weight=0.1)
+    events = [event for _, found in Channel(tmp_path / "j-1").segments(0) for event in found]
+    assert [event.progress for event in events] == pytest.approx([0, 0.05, 0.5, 0.5], abs=0.002)
+
+
+def test_a_job_reckons_its_phases_before_it_starts() -> None:
+    card = models.card("starter")
+    assert card is not None
+    chosen = recipe.read({"name": "r", "steps": [{"quantize": {"method": "awq"}}]})
+    plan = check.check(card, chosen, Facts()).plan
+    assert plan is not None
+    found = reckoned(OptimizeSpec(model=card, recipe=chosen, plan=plan, target="local"))
+    assert set(found) == {"load", "optimize", "quality", "write"}
+    assert 0.1 < found["load"] / sum(found.values()) < 0.6, "loading is no seventieth of a small job"
