@@ -10,6 +10,7 @@ from app import charts, shell
 from app.labels import LABELS, sentence
 from app.words import message, plain, short
 from backend.domain.errors import WhetstoneError
+from backend.domain.load.options import LevelOptions
 from backend.domain.workload.generators import KINDS
 from backend.present.charts.lengths import token_histogram
 from backend.service import Workspace
@@ -23,6 +24,9 @@ OTHER_COLUMNS = (
     ("system", "Column of the system's words", "What is said before the prompt; without it nothing is."),
     ("timestamp", "Column of the times", "Seconds, or moments such as 2026-01-31T12:00:00: to replay the rows as a trace."),
 )
+
+USUAL = str(LevelOptions.model_fields["workload"].default)
+"""What the command line takes where no workload is named."""
 
 
 class Chosen(NamedTuple):
@@ -39,10 +43,10 @@ def choose(opened: Workspace, tokenizer_of: str | None) -> Chosen:
     asked = st.query_params.get("workload")
     if asked and asked not in choices:
         gone = plain(short(asked, 80))
-        st.warning(f"There is no workload {gone} here any more: {choices[0]} is chosen instead.", icon=":material/help:")
+        st.warning(f"There is no workload {gone} here any more: {USUAL} is chosen instead.", icon=":material/help:")
     left, right = st.columns([3, 1])
     left.selectbox(
-        LABELS["workload"], choices, index=choices.index(asked) if asked in choices else 0, key=f"evaluate_workload_{asked}",
+        LABELS["workload"], choices, index=choices.index(asked if asked in choices else USUAL), key=f"evaluate_workload_{asked}",
         on_change=_write, args=(f"evaluate_workload_{asked}",), format_func=_titled,
         help="The prompts that the load is made of. Your own traffic gives the verdict that counts for you.",
     )  # fmt: skip
