@@ -7,10 +7,19 @@ import streamlit as st
 from app import navigation
 from app.models import filters, table
 from app.session import workspace
-from app.words import message, plain
+from app.words import message
+from backend.domain.model.facts import ModelFacts
 from backend.service.models import catalog
 
 opened = workspace()
+
+
+@st.cache_data(ttl=60, show_spinner=False, max_entries=500)  # type: ignore[untyped-decorator]
+def cheapest(source: str, _model: ModelFacts) -> catalog.Cheapest | None:
+    """Kept for a minute: held against every instance and its price, for each row."""
+    return catalog.cheapest(opened, _model)
+
+
 with st.container(horizontal=True, vertical_alignment="bottom"):
     st.title("Catalog", width="stretch")
     if st.button("Import a model", type="primary", icon=":material/download_done:", shortcut="Alt+N"):
@@ -32,25 +41,26 @@ with st.container(horizontal=True, vertical_alignment="center"):
     number = st.pagination(pages, key="catalog_page", bind="query-params") if pages > 1 else 1
     lines = catalog.page(opened, chosen, number)
     first = (number - 1) * catalog.PER_PAGE
-    st.caption(f"{first + 1} to {first + len(lines)} of {total}. Choose a row to open the model.")
+    st.caption(f"{first + 1} to {first + len(lines)} of {total}. Click a model to open it.")
+everything = st.session_state.get("catalog_columns", st.query_params.get("catalog_columns") == "true")
 picked = st.dataframe(
-    [table.row(line) for line in lines],
+    [table.row(line, cheapest(line.entry.source, line.entry.model)) for line in lines],
     hide_index=True,
     key=f"catalog_models-{first}",
     on_select="rerun",
-    selection_mode="single-row",
+    selection_mode=["single-cell", "single-row"],
     column_config=table.columns(),
-    alt="The models, with what is published of each technique and whether it works where you chose",
+    column_order=None if everything else table.COMPACT,
+    height=table.height(len(lines)),
+    alt="The models, with what works of each technique where you chose, what fits, and what is published",
 )
 # Not by the name of the filter: Streamlit lets nobody set a parameter that a widget of the page is bound to.
 place = {"model_on": chosen.target} if chosen.target not in {None, "local"} else {}
-if picked.selection.rows:
-    navigation.go("model", id=lines[picked.selection.rows[0]].entry.source, **place)
+clicked = [*picked.selection.rows, *(cell[0] for cell in picked.selection.cells)]
+if clicked:
+    navigation.go("model", id=lines[clicked[0]].entry.source, **place)
+st.toggle("All columns", key="catalog_columns", bind="query-params", help="Each technique, what is published, licence and more.")
 st.caption(table.legend(chosen.target))
-with st.container(horizontal=True):
-    for line in lines:
-        navigation.link("model", plain(table.title(line.entry)), ":material/deployed_code:", id=line.entry.source, **place)
-
 if st.toggle("Say why not", key="catalog_why", bind="query-params"):
     rows = table.why_not(lines)
     if rows:

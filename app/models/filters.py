@@ -72,9 +72,8 @@ def order(chosen: CatalogFilter) -> CatalogFilter:
 
 
 def _beside(opened: Workspace) -> CatalogFilter:
-    """The rest, under the menu: on a telephone it is folded away with it."""
-    with st.sidebar:
-        st.markdown("**Narrow down**")
+    """The rest, folded beneath: reachable on a telephone, where the menu is not in sight."""
+    with st.expander("More filters", icon=":material/tune:", key="catalog_more", bind="query-params"):
         names = {title: name for name, title in ORIGINS.items() if name in LISTED}
         origins = st.multiselect(
             "Origin", list(names), key="catalog_origin", bind="query-params", on_change=first_page, placeholder="Any"

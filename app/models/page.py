@@ -6,6 +6,7 @@ import streamlit as st
 
 from app import charts, navigation
 from app.models.filters import CELLS, HERE
+from app.models.table import refused_alike
 from app.outcomes import artifact_rows, provenance, verdicts
 from app.words import message, plain
 from backend.domain.model.facts import ModelCard, PublishedModel
@@ -20,6 +21,8 @@ from backend.service.models.techniques import TechniqueCheck
 SHOWN = 20
 EVALUATIONS = 5
 ORIGINAL = "Original"
+MANY_ALIKE = 4
+"""Refusals that are counted in a line rather than named."""
 
 
 def published(model: PublishedModel) -> None:
@@ -58,8 +61,11 @@ def cells(opened: Workspace, entry: Entry) -> None:
             st.caption("Exactly as the documentation page has it. A blank there stays blank.")
     with right:
         st.markdown(f"**As checked for {target}**, from the architecture")
-        for check in checks:
-            _checked_cell(check)
+        working = [plain(check.title) for check in checks if check.works]
+        if working:
+            st.markdown(f":material/check_circle: **{', '.join(working)}** {'works' if len(working) == 1 else 'work'}")
+        for alike in refused_alike(checks):
+            _refused(alike)
 
 
 def _published_cell(name: str, cell: str) -> None:
@@ -71,15 +77,15 @@ def _published_cell(name: str, cell: str) -> None:
             st.caption("blank", width="content")
 
 
-def _checked_cell(check: TechniqueCheck) -> None:
-    """One line where it works; else grey, with why and what would work."""
-    if check.works:
-        st.markdown(f":material/check_circle: **{plain(check.title)}** works")
-        return
-    reasons = " ".join(message(reason) for reason in check.reasons)
-    st.markdown(f":gray[:material/block: **{plain(check.title)}**] {reasons}")
-    nearest = f"Nearest that works: {plain(check.nearest)}. " if check.nearest else "Nothing near it works there. "
-    st.caption(f"{nearest}By {plain('; '.join(dict.fromkeys(check.sources)))}.")
+def _refused(alike: list[TechniqueCheck]) -> None:
+    """One line for all that are refused alike, grey, with why and what would work."""
+    first, titles = alike[0], ", ".join(plain(check.title) for check in alike)
+    said = titles if len(alike) < MANY_ALIKE else f"{len(alike)} techniques"
+    st.markdown(f":gray[:material/block: **{said}**] {' '.join(message(reason) for reason in first.reasons)}")
+    near = " or ".join(dict.fromkeys(plain(check.nearest) for check in alike if check.nearest))
+    nearest = f"Nearest that works: {near}. " if near else "Nothing near it works there. "
+    which = f"{titles}. " if len(alike) >= MANY_ALIKE else ""
+    st.caption(f"{which}{nearest}By {plain('; '.join(dict.fromkeys(first.sources)))}.")
 
 
 def memory(opened: Workspace, entry: Entry) -> None:

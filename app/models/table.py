@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import streamlit as st
@@ -11,12 +11,15 @@ from app.models.filters import CELLS, ORIGINS
 from app.models.rows import REFUSED, WORKS
 from app.words import count, size
 from backend.domain.model.facts import ModelCard, PublishedModel
-from backend.service.models.catalog import Entry, Line
+from backend.domain.recipe.methods import PRUNE
+from backend.service.models.catalog import Cheapest, Entry, Line
+from backend.service.models.techniques import TechniqueCheck
 
 LEGEND = (
     "A framed Yes or No is what the documentation page publishes of a model; blank means that it leaves the cell blank or lists "
     "no such model. {check} is our own check of the architecture{where}. The two are never derived from each other."
 )
+CHEAPEST = "The cheapest instance with a published price that serves the original with our engines, on demand."
 SHORT = {
     "quantization": "Page: quantize",
     "speculative_decoding": "Page: speculate",
@@ -24,6 +27,14 @@ SHORT = {
 }
 """Over the published columns."""
 YES, NO, FITS = "yes", "", "✓ fits"
+GROUPS: dict[str, frozenset[str]] = {
+    "4-bit": frozenset({"rtn", "awq", "gptq"}), "8-bit": frozenset({"w8a8", "smoothquant", "int8"}),
+    "FP8": frozenset({"fp8", "kv_cache"}), "Prune": frozenset(PRUNE), "Speculate": frozenset({"draft", "ngram"}),
+    "Compile": frozenset({"compile"}),
+}  # fmt: skip
+"""Kinds of technique that share a column of the compact table; a test holds them and the kinds together."""
+COMPACT = ("Model", "Parameters", "Context", "Fits", *GROUPS, "Cheapest that fits", "USD/h")
+"""What a screen of 1280 pixels has room for."""
 
 
 def title(entry: Entry) -> str:
@@ -31,14 +42,26 @@ def title(entry: Entry) -> str:
     return entry.model.display_name if isinstance(entry.model, PublishedModel) else entry.id
 
 
-def row(line: Line) -> dict[str, Any]:
-    """One line of the catalog."""
+def grouped(line: Line) -> dict[str, str]:
+    """How many of each group work: `✓`, `2 of 3`, `✗`."""
+    found = {}
+    for name, kinds in GROUPS.items():
+        own = [check.works for check in line.checks if check.kind in kinds]
+        found[name] = "✓" if own and all(own) else f"{sum(own)} of {len(own)}" if any(own) else "✗"
+    return found
+
+
+def row(line: Line, cheapest: Cheapest | None = None) -> dict[str, Any]:
+    """One line of the catalog; `cheapest` is the cheapest instance that will do for the original."""
     entry, model = line.entry, line.entry.model
     return {
         "Model": title(entry),
         "Parameters": count(model.parameters),
         **{CELLS[name]: [cell] if cell else [] for name, cell in entry.published.model_dump().items()},
         "Fits": FITS if line.fits else REFUSED,
+        **grouped(line),
+        "Cheapest that fits": cheapest.instance if cheapest else "none",
+        "USD/h": cheapest.usd_per_hour if cheapest else None,
         **{check.title: WORKS if check.works else REFUSED for check in line.checks},
         "Pre-optimized": YES if entry.preoptimized else NO,
         "Pre-compiled": YES if entry.precompiled else NO,
@@ -60,7 +83,19 @@ def columns() -> dict[str, Any]:
         CELLS[name]: st.column_config.ListColumn(short, help=f"{CELLS[name]}, exactly as the page has it", width=110)
         for name, short in SHORT.items()
     }
-    return {"Model": st.column_config.TextColumn(pinned=True, width=190), **published}
+    narrow: dict[str, Any] = {name: st.column_config.TextColumn(width=58) for name in GROUPS}
+    narrow |= {"Fits": st.column_config.TextColumn(width=55), "Parameters": st.column_config.TextColumn(width=75)}
+    narrow |= {
+        "Context": st.column_config.NumberColumn(width=70),
+        "USD/h": st.column_config.NumberColumn(width=60, format="%.2f"),
+    }
+    narrow |= {"Cheapest that fits": st.column_config.TextColumn(width=125, help=CHEAPEST)}
+    return {"Model": st.column_config.TextColumn(pinned=True, width=170), **narrow, **published}
+
+
+def height(rows: int) -> int:
+    """Pixels of the whole table: a list of a page's rows does not scroll within the page."""
+    return 35 * (rows + 1) + 3
 
 
 def origin(entry: Entry) -> str:
@@ -68,18 +103,26 @@ def origin(entry: Entry) -> str:
 
 
 def why_not(lines: Sequence[Line]) -> list[dict[str, str]]:
-    """Every refused cell of these lines with its reasons."""
+    """Every refused cell of these lines with its reasons; techniques of a model that are refused alike share a row."""
     return [
         {
             "Model": title(line.entry),
-            "Technique": check.title,
-            "Why not": " ".join(check.reasons),
-            "Source": "; ".join(check.sources),
+            "Techniques": ", ".join(check.title for check in alike),
+            "Why not": " ".join(alike[0].reasons),
+            "Source": "; ".join(alike[0].sources),
         }
         for line in lines
-        for check in line.checks
-        if not check.works
+        for alike in refused_alike(line.checks)
     ]
+
+
+def refused_alike(checks: Iterable[TechniqueCheck]) -> list[list[TechniqueCheck]]:
+    """Those that do not work, together where the reasons are the same."""
+    found: dict[tuple[str, ...], list[TechniqueCheck]] = {}
+    for check in checks:
+        if not check.works:
+            found.setdefault(check.reasons, []).append(check)
+    return list(found.values())
 
 
 def legend(target: str | None) -> str:
