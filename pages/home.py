@@ -16,8 +16,7 @@ from backend.service.plans import optimize
 from backend.service.studio import demo
 
 STARTER_RECIPE = "w8a8"
-LATEST = 10
-"""Evaluations that are searched for a win."""
+LATEST = 10  # evaluations that are searched for a win
 opened = workspace()
 
 

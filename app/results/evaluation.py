@@ -24,7 +24,7 @@ from backend.domain.evaluation.document import Evaluation, VariantResult
 from backend.domain.evaluation.select import only
 from backend.domain.what_if.costs import WhatIf
 from backend.present.charts import evaluation as drawn
-from backend.present.words import search
+from backend.present.words import loss, search
 from backend.present.words.measured import answers_agreement, quality_scores, scored
 from backend.service import Workspace
 from backend.service.evaluations.evaluations import EvaluationView
@@ -123,6 +123,7 @@ def quality_rows(document: Evaluation) -> list[dict[str, str]]:
     return [
         {
             "Variant": f"**{plain(result.name)}**",
+            "In words": loss.words(result.quality) or "not scored",
             "Quality": quality_scores(result.quality) or "not scored",
             "Answers": _answers(result) if number else "the baseline's own",
             "Scored on": plain(scored(result)),

@@ -15,7 +15,7 @@ from backend.present.words import headline, search
 from backend.present.words.headline import Win
 from backend.service.evaluations.evaluations import EvaluationView
 
-SMALL = 240
+SMALL = 300
 """Pixels."""
 
 

@@ -12,8 +12,10 @@ from backend.domain.evaluation.comparison import higher_is_better
 from backend.domain.evaluation.document import Comparison, Evaluation, Level, Quality, VariantResult
 from backend.domain.evaluation.prices import per_million
 from backend.domain.figures import counted, factor_and_bounds, figure, small
+from backend.domain.limits.loss import grade, nats
 from backend.domain.load.load import Load
 from backend.domain.what_if.costs import WhatIf, pricing_of
+from backend.present.words import loss
 from backend.present.words.measured import typical
 from backend.present.words.verdicts import IN_SHORT, SAME_WITHIN, TOO_NOISY, obstacle, plain_sameness, same_within, upright
 
@@ -88,17 +90,23 @@ class Win(NamedTuple):
 
 
 def win(evaluation: Evaluation) -> Win | None:
-    """The one that is surely the most times faster: by the lower end of its interval, over all variants and loads."""
+    """The one that is surely the most times faster: by the lower end of its interval, over all variants and loads. What is ruined
+    wins nothing."""
     faster = [row for row in evaluation.comparison if higher_is_better(row.metric) and row.outcome == "better" and row.ci95]
     results = {result.name: result for result in evaluation.variants}
     for row in sorted(faster, key=lambda row: row.ci95[0] if row.ci95 else 0.0, reverse=True):
         before, after = results.get(row.baseline), results.get(row.variant)
-        if before is None or after is None:
+        if before is None or after is None or is_ruined(after.quality):
             continue
         levels = [next((level for level in each.levels if level.load == row.load), None) for each in (before, after)]
         if levels[0] is not None and levels[1] is not None:
             return Win(row, before, after, (levels[0], levels[1]))
     return None
+
+
+def is_ruined(quality: Quality | None) -> bool:
+    lost = nats(quality.kl_mean, quality.perplexity_original, quality.perplexity) if quality else None
+    return lost is not None and grade(lost) == "ruined"
 
 
 def line(evaluation: Evaluation) -> str:
@@ -123,11 +131,11 @@ def smaller(found: Win) -> str:
 
 
 def quality_in_short(quality: Quality | None) -> str:
-    """`KL 0.03: keeps 93% of the words`."""
-    if quality is None or (quality.kl_mean is None and quality.token_f1 is None):
+    """`KL 0.03: keeps 93% of the words`, the places where the most probable one is the original's; else how grave the loss is."""
+    if quality is None or quality.kl_mean is None:
         return "quality not measured"
-    divergence = "KL not measured" if quality.kl_mean is None else f"KL {small(quality.kl_mean)}"
-    return divergence if quality.token_f1 is None else f"{divergence}: keeps {quality.token_f1:.0%} of the words"
+    kept = loss.words(quality) if quality.same_top is None else f"keeps {quality.same_top:.0%} of the words"
+    return f"KL {small(quality.kl_mean)}{f': {kept}' if kept else ''}"
 
 
 def cost_share(found: Win) -> str:
@@ -194,13 +202,14 @@ def tiles(evaluation: Evaluation, found: Win, size: Sequence[str]) -> list[Tile]
     """Speed, size, price and quality. `size`: both weights on disk in words."""
     factor, bounds = short_factor(found.row.ratio or 1.0, found.row.ci95)
     before, after = (typical(level) for level in found.levels)
-    quality, more = quality_in_short(found.after.quality).partition(": ")[::2]
+    quality = quality_in_short(found.after.quality).partition(": ")[0]
+    more = loss.words(found.after.quality)
     return [
         Tile(
             f"Speed, {found.row.load.words}", f"{factor} faster", f"{figure(before)} to {figure(after)} tokens/s; 95% {bounds}"
         ),
         Tile("Size", smaller(found) or "the same", f"{size[0]} to {size[1]}"),
-        Tile("Price a token", f"{cost_share(found)} of it", _prices(evaluation, (before, after))),
+        Tile("Price a token", f"{1 - 1 / (found.row.ratio or 1.0):.0%} cheaper", _prices(evaluation, (before, after))),
         Tile("Quality", quality, more or "against the original, over the whole vocabulary"),
     ]  # fmt: skip
 

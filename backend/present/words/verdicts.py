@@ -15,7 +15,8 @@ from backend.domain.evaluation.tasks import TaskScore
 from backend.domain.evaluation.verdict import NOT_THE_SERVERS, Cause, Obstacle, Outcome
 from backend.domain.figures import factor_and_bounds, figure, times
 from backend.domain.load.load import Load
-from backend.present.words.measured import quality_cost, throughput
+from backend.present.words import loss
+from backend.present.words.measured import quality_cost, quality_scores, throughput
 
 NO_DIFFERENCE = "no significant difference"
 TOO_NOISY = "too noisy to tell"
@@ -203,7 +204,13 @@ def _row(compared: Mapping[tuple[str, Load], list[Comparison]], index: int, resu
     for level in result.levels:
         rows = compared.get((result.name, level.load))
         cells[level.load] = _cell(rows) if rows and index else _own(level, index)
-    return GridRow(result.name, cells, quality_cost(result.quality))
+    return GridRow(result.name, cells, in_words(result.quality))
+
+
+def in_words(quality: Quality | None) -> str:
+    """How grave the loss is with its figures: `answers change in 1 of 14 places; loss hardly measurable (KL 0.0004, ...)`."""
+    said, scores = loss.words(quality), quality_scores(quality)
+    return f"{said} ({scores})" if said and scores else quality_cost(quality)
 
 
 def _own(level: Level, index: int) -> GridCell:

@@ -167,7 +167,7 @@ def test_a_published_model_shows_its_cells_beside_our_checks_and_why_one_is_grey
     assert "As published" in said and "As checked for ml.g5.12xlarge" in said
     assert "is already quantized (gptq): start from its 16-bit original" in said and "Nearest that works" in said
     assert "N-gram speculation works" in said.replace("*", "") or re.search(r"N-gram speculation.* work", said)
-    assert said.count("is already quantized (gptq)") == 1, "refused alike is said once"
+    assert said.count("is already quantized (gptq)") == 2, "alike refusals are said once: those of quantizing, and of pruning too"
     assert re.search(r"\d+ techniques\*\*\] ", said)
     assert [badge for badge in said.splitlines() if "badge" in badge and "Yes" in badge]
     assert "The cheapest instance that will do is `ml." in said and "estimated" in said

@@ -32,7 +32,7 @@ def sized(document: Evaluation, quality: Quality | None = None, after: int = 143
 
 
 def test_the_line_of_a_win_says_speed_size_quality_and_price_from_the_document() -> None:
-    quality = Quality(kl_mean=0.03, token_f1=0.93)
+    quality = Quality(kl_mean=0.03, same_top=0.93)
     document = sized(simulated.evaluation(names=("original", "w8a8"), speeds=(1.0, 1.9), levels=(1,)), quality)
     found = headline.win(document)
     assert found is not None and found.row.ratio is not None
@@ -51,6 +51,8 @@ def test_the_win_is_the_surest_and_never_one_that_no_test_named() -> None:
     ]  # fmt: skip
     found = headline.win(document.model_copy(update={"comparison": wild}))
     assert found is not None and found.after.name == "sure"
+    ruined = [each.model_copy(update={"quality": Quality(kl_mean=1.66)}) for each in document.variants[1:]]
+    assert headline.win(document.model_copy(update={"variants": [document.variants[0], *ruined]})) is None
     undecided = [each.model_copy(update={"outcome": "same"}) for each in document.comparison]
     assert headline.win(document.model_copy(update={"comparison": undecided})) is None
 
@@ -115,4 +117,5 @@ def test_the_four_tiles_say_before_and_after() -> None:
     assert speed.value.endswith("x faster") and " to " in speed.detail
     assert (size.value, size.detail) == ("47% smaller", "270 MB to 143 MB")
     before, after = (float(words) for words in re.findall(r"[\d.]+", price.detail)[:2])
-    assert price.value == f"{after / before:.2f} of it" and "KL 0.0004" in quality.value
+    assert price.value == f"{1 - after / before:.0%} cheaper"
+    assert (quality.value, quality.detail) == ("KL 0.0004", "loss hardly measurable")
