@@ -20,6 +20,7 @@ from app.build import options
 from app.build.options import Option
 from app.words import message, plain
 from backend.domain.errors import WhetstoneError
+from backend.domain.recipe import methods
 from backend.domain.recipe.libraries import ENGINES
 from backend.domain.model.facts import ModelFacts
 from backend.domain.recipe.recipe import Prune, Quantize, Recipe, Step
@@ -35,6 +36,8 @@ LATE_S = 5.0
 """A click that is under way longer than this brings an address that was asked for."""
 UNREAD = "build_unread"
 """Why the pasted YAML was not taken."""
+OF_TEXT = frozenset({"calibration", "samples", "length"})
+"""Options that say nothing where no calibration text is read."""
 
 
 class Draft(NamedTuple):
@@ -169,10 +172,11 @@ def steps(opened: Workspace, recipe: Recipe) -> None:
         with st.container(border=True):
             _head(recipe, index, step)
             st.caption(options.explained(step))
-            _fields(recipe, index, options.shown(step))
+            reads = methods.reads_text(recipe)
+            _fields(recipe, index, tuple(each for each in options.shown(step) if reads or each.name not in OF_TEXT))
             if isinstance(step, Prune | Quantize):
                 st.caption(ENGINES[step.engine].prefer)
-            if isinstance(step, Quantize):
+            if isinstance(step, Quantize) and reads:
                 calibration_upload.upload(opened, widget_key(index, "upload"), partial(_calibrate, index))
 
 

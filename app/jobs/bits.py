@@ -20,7 +20,18 @@ def summary(bits: Mapping[str, Any]) -> str:
         f"{bits['average_bits']:.2f} bits a weight on average over the quantized linears, scales and zero points counted{asked}. "
         f"Each group is what servers fuse or what reads the same input. Its loss is the mean KL divergence in {UNIT} of the "
         "model with only that group rounded, measured on the calibration text; of all allocations within these bits this has the "
-        "least sum of losses."
+        f"least sum of losses.{_predicted(bits)}"
+    )
+
+
+def _predicted(bits: Mapping[str, Any]) -> str:
+    """The sum beside what was measured of the whole, where it was."""
+    predicted, measured = bits.get("predicted_kl"), bits.get("measured_kl")
+    if not predicted or measured is None:
+        return ""
+    return (
+        f" The sum is {figure(predicted)}; all together lost {figure(measured)} on held-out text, {measured / predicted:.1f} "
+        "times that: errors of one group meet those of the next, which a sum leaves out, and the text is another."
     )
 
 

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
+from backend.domain.errors import InvalidWorkload
 from backend.domain.jobs.progress import Silent
 from backend.engines.base import Pruning, QuantizeRequest, QuantizeResult
 from backend.engines.native import quantize
 from backend.engines.native.methods import pipelines
+from backend.evaluate.quality import reference
 from backend.evaluate.quality.quality import score
 from backend.evaluate.quality.reference import dequantized
 from tests.tiny import TEXT, tiny_llama
@@ -72,6 +74,24 @@ def test_the_function_is_kept(model: Path, tmp_path: Path, name: str) -> None:
     assert len(result.layers) == 14
     assert all(0 <= layer["relative_error"] < 0.6 for layer in result.layers)
     assert kl(model, tmp_path / "out") < most
+
+
+def test_rounding_to_nearest_reads_no_text_and_reports_the_error_of_the_weights(model: Path, tmp_path: Path) -> None:
+    result = run(model, tmp_path / "out", method="rtn", calibration_texts=[], **GROUPS)
+    assert result.calibration["tokens"] == 0
+    name = "model.layers.1.mlp.down_proj"
+    kept, made = tensors(model)[f"{name}.weight"].float(), weights_of(tmp_path / "out", f"{name}.weight")
+    reported = next(layer for layer in result.layers if layer["name"] == name)
+    assert reported["relative_error"] == pytest.approx(float((kept - made).square().sum() / kept.square().sum()) ** 0.5, rel=1e-3)
+    assert kl(model, tmp_path / "out") < METHODS["rtn"][1]
+    with pytest.raises(InvalidWorkload):
+        run(model, tmp_path / "clipped", method="rtn", calibration_texts=[], clip=True, **GROUPS)
+
+
+def weights_of(folder: Path, name: str) -> Any:
+    """As the checkpoint stands for."""
+    ((_, found),) = reference.Dequantized(folder).read([name])
+    return found
 
 
 def test_gptq_loses_less_than_rounding_in_every_layer(model: Path, tmp_path: Path) -> None:

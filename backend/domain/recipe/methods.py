@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from backend.domain.recipe import precision, recovery
 
 if TYPE_CHECKING:
-    from backend.domain.recipe.recipe import Prune, Quantize
+    from backend.domain.recipe.recipe import Prune, Quantize, Recipe
 
 
 class Kernel(NamedTuple):
@@ -184,6 +184,14 @@ def symmetric(step: Quantize) -> bool:
     if of(step).group_size is None or bits(step) == 8:
         return True
     return bool(step.symmetric)
+
+
+def reads_text(recipe: Recipe) -> bool:
+    """Whether calibration text decides anything of a recipe: rounding to nearest alone reads none."""
+    step: Any = recipe.step("quantize")
+    plain = step is not None and step.method == "rtn" and step.engine == "native" and not tuned(step, "clip")
+    mixed = plain and (step.target_bits is not None or recipe.limits.fall_back or step.kv_cache)
+    return not plain or mixed or recipe.step("prune") is not None
 
 
 def tuned(step: Quantize, name: str) -> Any:

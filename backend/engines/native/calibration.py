@@ -28,7 +28,11 @@ def sample_tokens(model_dir: Path, texts: Iterable[str], samples: int, length: i
 
 
 def drawn(request: QuantizeRequest, samples: int, progress: Progress) -> torch.Tensor:
-    """`sample_tokens` of a request, with a warning where the text gives fewer."""
+    """`sample_tokens` of a request, with a warning where the text gives fewer; of none the text is not read."""
+    import torch
+
+    if not samples:
+        return torch.empty(0, request.length, dtype=torch.long)
     tokens = sample_tokens(request.model_dir, request.calibration_texts, samples, request.length, request.seed)
     if len(tokens) < samples:
         progress.warn(f"The calibration text gives {len(tokens)} sequences, fewer than {samples}.")

@@ -37,7 +37,9 @@ class Stats:
         return float(self.row_losses(error).sum())
 
     def row_losses(self, error: torch.Tensor) -> torch.Tensor:
-        """||X e'||^2 of each row e of `error` [out, in]: [out]."""
+        """||X e'||^2 of each row e of `error` [out, in]: [out]. Where no text was read X is the identity."""
+        if not self.tokens and self.gram is None and self.rows is None:
+            return error.square().sum(1)
         if self.rows is not None:
             return (self.rows @ error.T.to(self.rows.dtype)).float().square().sum(0)
         matrix = self.matrix()

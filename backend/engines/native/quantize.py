@@ -59,7 +59,7 @@ class _Run:
         self.mix = Mix(request, self.outline, self.plan, self.dtype)
         self.sequential = self.pipeline.sequential or self.mix.sequential
         wanted = min(request.samples, self.pipeline.samples or request.samples)
-        self.tokens = calibration.drawn(request, wanted, progress)
+        self.tokens = calibration.drawn(request, wanted if self.pipeline.reads_text else 0, progress)
         self.passes = Passes(self.outline, self.tokens, request.devices, progress.warn, half=True)
 
     def run(self, work: Work) -> QuantizeResult:
@@ -85,7 +85,8 @@ class _Run:
         shape = (*self.tokens.shape, self.outline.config.get_text_config().hidden_size)
         state, hidden = work.begin(key, shape, self.request.spill_bytes, count=self.outline.count)
         if not state.done:
-            self.passes.embed(hidden)
+            if len(self.tokens):
+                self.passes.embed(hidden)
             outside = self.source.read(self.outline.outside_names())
             checkpoint.write_part(work.part(0), {name: self._as_stored(tensor) for name, tensor in outside}, flush=work.kept)
         return state, hidden
@@ -99,7 +100,10 @@ class _Run:
         outline.fill(number, self.request.devices[0])
         outline.cache.recording = self.pipeline.cache is not None
         share = 0.25 if sequential else 0.5
-        tallies = self.passes.through(number, hidden, self._taps, not sequential and not last, self._tick(number, 0.0, share))
+        keep = not sequential and not last
+        tick = self._tick(number, 0.0, share)
+        device = self.request.devices[0]
+        tallies = self.passes.through(number, hidden, self._taps, keep, tick) if len(self.tokens) else self._taps(device)
         stats = {path: tally.stats(outline.stored_name(number, path)) for path, tally in tallies.items()}
         work_on = LayerWork(outline, number, self.plan, self.pipeline, stats, self.dtype, self.mix.of_layer(number))
         reports = self.mix.with_precisions(number, work_on.run())

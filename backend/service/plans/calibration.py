@@ -11,6 +11,7 @@ from backend.catalog.text import calibration_text
 from backend.domain.errors import InvalidWorkload, WhetstoneError
 from backend.domain.model.facts import ModelCard
 from backend.domain.needs import recovery
+from backend.domain.recipe import methods
 from backend.domain.recipe.recipe import Prune, Quantize, Recipe
 from backend.service import paths
 from backend.service.models.models import MAX_SHOWN
@@ -52,7 +53,7 @@ def of(model: ModelCard, recipe: Recipe) -> str | None:
     Raises InvalidWorkload where it is not there or will not do, InvalidModel where the tokenizer is another model's.
     """
     steps = [step for step in recipe.steps if isinstance(step, Quantize | Prune)]
-    if not steps:
+    if not steps or not methods.reads_text(recipe):
         return None
     length = max(step.length if isinstance(step, Quantize) else LENGTH for step in steps)
     named = [step.calibration for step in steps if step.calibration != "bundled"]

@@ -22,7 +22,7 @@ from backend.domain.limits.loss import below_floor
 from backend.domain.needs import duration, serving
 from backend.domain.needs.rates import of_measured
 from backend.domain.recipe import fallback, libraries
-from backend.domain.recipe.methods import TUNED
+from backend.domain.recipe.methods import TUNED, reads_text
 from backend.domain.recipe.recipe import Limits
 from backend.domain.recipe.recovery import Recover, gained
 from backend.domain.rules.plan import PlannedStep
@@ -98,7 +98,7 @@ class Optimization:
             model_dir=Path(self.spec.model.path), out_dir=self.model, **named, seed=self.spec.seed,
             tuning={name: value for name, value in options.items() if name in TUNING},
             pruning=Pruning(**dropped) if dropped else None,
-            calibration_texts=calibration_texts(self.spec.calibration_path, Path(self.spec.model.path)), devices=devices(),
+            calibration_texts=self._texts(), devices=devices(),
             work_dir=self.channel.resume(),
         )  # fmt: skip
         make = partial(self._changed, engine, options)
@@ -107,9 +107,15 @@ class Optimization:
             made, self.facts["recovery"] = recovery.rewrite(request, asked, self.progress, make)
         else:
             made = make(request)
-        calibration = {**made.calibration, "source": self.spec.calibration_path or "bundled", "seed": self.spec.seed}
+        source = self.spec.calibration_path or ("bundled" if reads_text(self.spec.recipe) else "none")
+        calibration = {**made.calibration, "source": source, "seed": self.spec.seed}
         self.facts |= {"layers": made.layers, "kept_16bit": made.kept_16bit}
         self.facts |= {"calibration": calibration, "versions": made.versions}
+
+    def _texts(self) -> list[str]:
+        if not reads_text(self.spec.recipe):
+            return []
+        return calibration_texts(self.spec.calibration_path, Path(self.spec.model.path))
 
     def _changed(self, engine: str, options: dict[str, Any], request: QuantizeRequest) -> QuantizeResult:
         """The weights of the request's model rewritten by the engine, with a precision for each group where the plan says so."""
@@ -175,6 +181,13 @@ class Optimization:
         self.facts["quality"] = found
         return found
 
+    def _measured_bits(self) -> None:
+        """What the whole lost beside what was predicted of it: the sum over groups rounded one at a time leaves out how errors
+        meet, so it is too low."""
+        bits = self.facts.get("bits")
+        if bits is not None:
+            bits["measured_kl"] = self.facts["quality"]["kl_mean"]
+
     def _measure_quality(self) -> None:
         if "quality" not in self.facts:
             self._score()
@@ -183,6 +196,7 @@ class Optimization:
             found = recovery.scored(folder, self.facts["quality"], self._scored, quantized=quantized)
             self.facts["recovery"]["quality"] = found
             self.progress.note(gained(found))
+        self._measured_bits()
         check_limits(self.spec.recipe.limits, self.facts["quality"])
         if ruined := below_floor(self.facts["quality"], configuration.load().quality_floor):
             self.facts["quality"]["below_floor"] = ruined

@@ -160,7 +160,9 @@ def kept(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
 def rtn(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
     form = grouped(request, dtype)
     clipped = bool(request.tuning.get("clip"))
-    return Pipeline(Nearest(form.rounding, form.write, compared=True, clipped=clipped), form.config, form.rounding)
+    rounder = Nearest(form.rounding, form.write, compared=True, clipped=clipped)
+    reads = bool(clipped or request.pruning or request.keep_zeros or request.precisions or caches(request))
+    return Pipeline(rounder, form.config, form.rounding, gram=reads, reads_text=reads)
 
 
 def w8a8(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:

@@ -50,6 +50,8 @@ class Pipeline:
     """Whether anything asks for the mean or largest |x| of a channel."""
     sequential: bool = False
     multiple: int = KERNEL_MULTIPLE
+    reads_text: bool = True
+    """Whether calibration decides anything. Where it does not, none is drawn or run, and reported errors are of the weights."""
     samples: int | None = None
     """The most sequences that are of use."""
     gram_tokens: int | None = None

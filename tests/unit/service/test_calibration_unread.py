@@ -1,0 +1,41 @@
+"""What reads no calibration text asks for none."""
+
+from __future__ import annotations
+
+import pytest
+
+from backend.domain.errors import InvalidWorkload
+from backend.domain.needs.duration import calibration_tokens
+from backend.domain.recipe import methods
+from backend.domain.recipe.recipe import Recipe
+from backend.service import Workspace
+from backend.service.plans import calibration
+from tests import studio
+
+
+def recipe(*steps: dict[str, object], **more: object) -> Recipe:
+    return Recipe.model_validate({"name": "r", "steps": list(steps), **more})
+
+
+def test_rounding_to_nearest_neither_asks_for_calibration_text_nor_counts_it(home: Workspace) -> None:
+    model = studio.optimize_spec(home).model
+    missing = {"quantize": {"method": "rtn", "calibration": "nowhere.txt"}}
+    assert calibration.of(model, recipe(missing)) is None
+    assert calibration_tokens(recipe(missing)) == 0
+    with pytest.raises(InvalidWorkload, match="no calibration file"):
+        calibration.of(model, recipe({"quantize": {"method": "awq", "calibration": "nowhere.txt"}}))
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [{"quantize": {"method": "rtn", "clip": True}}],
+        [{"quantize": {"method": "rtn", "target_bits": 5.0}}],
+        [{"quantize": {"method": "rtn", "engine": "llm-compressor"}}],
+        [{"prune": {"method": "wanda"}}, {"quantize": {"method": "rtn"}}],
+        [{"quantize": {"method": "gptq"}}],
+        [{"prune": {"method": "wanda"}}],
+    ],
+)
+def test_what_searches_prunes_or_measures_reads_it(steps: list[dict[str, object]]) -> None:
+    assert methods.reads_text(recipe(*steps))
