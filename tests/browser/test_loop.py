@@ -16,7 +16,7 @@ from tests.browser.running import Studio
 from tests.browser.visit import Visit, visiting
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
-LONG_MS = 400_000
+LONG_MS = 600_000
 LEVELS, REPEATS = (1, 2), 5
 
 
