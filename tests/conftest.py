@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, expect, sync_playwright
+from xdist.remote import Producer
 
 from backend import settings
 from backend.domain.evaluation.document import Variant
@@ -32,11 +33,11 @@ register_profiles()
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config) -> object:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> object:
     """`--dist loadgroup` is ours: see tests/sharing.py."""
     from tests.sharing import Sharing
 
-    return Sharing(config) if config.getvalue("dist") == "loadgroup" else None
+    return Sharing(config, log) if config.getvalue("dist") == "loadgroup" else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
