@@ -48,7 +48,7 @@ picked = st.dataframe(
     hide_index=True,
     key=f"catalog_models-{first}",
     on_select="rerun",
-    selection_mode=["single-cell", "single-row"],
+    selection_mode="single-cell",
     column_config=table.columns(),
     column_order=None if everything else table.COMPACT,
     height=table.height(len(lines)),
@@ -56,9 +56,8 @@ picked = st.dataframe(
 )
 # Not by the name of the filter: Streamlit lets nobody set a parameter that a widget of the page is bound to.
 place = {"model_on": chosen.target} if chosen.target not in {None, "local"} else {}
-clicked = [*picked.selection.rows, *(cell[0] for cell in picked.selection.cells)]
-if clicked:
-    navigation.go("model", id=lines[clicked[0]].entry.source, **place)
+if picked.selection.cells:
+    navigation.go("model", id=lines[picked.selection.cells[0][0]].entry.source, **place)
 st.toggle("All columns", key="catalog_columns", bind="query-params", help="Each technique, what is published, licence and more.")
 st.caption(table.legend(chosen.target))
 if st.toggle("Say why not", key="catalog_why", bind="query-params"):

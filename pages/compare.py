@@ -6,7 +6,7 @@ from app import charts, navigation
 from app.compare import address, form, side_by_side
 from app.compare import presets as compare_presets
 from app.compare import slo as compare_slo
-from app.results import conditions, evaluation, imported, shown_variants, tables, verdict
+from app.results import evaluation, imported, shown_variants, tables, verdict
 from app.session import workspace
 from app.words import plain
 from backend.domain.evaluation import select
@@ -44,7 +44,17 @@ with top:
     best = slo.best(whole, limits)
     with chart:
         limited, names = limits != slo.Slo(), [result.name for result in shown.variants]
-        charts.show(compare_slo.ringed(drawn.pareto(whole, theme, names), best if limited else [], theme), "compare-pareto")
+        groups = side_by_side.comparable(views)
+        if len(groups) > 1:
+            st.warning(side_by_side.APART, icon=":material/warning:")
+        for number, (under, own) in enumerate(groups.items()):
+            part = side_by_side.part(whole, views, own)
+            inside = {result.name for result in part.variants}
+            if len(groups) > 1:
+                st.markdown(f"**{plain(under)}**")
+            front = drawn.pareto(part, theme, [name for name in names if name in inside])
+            ringed = compare_slo.ringed(front, [at for at in best if limited and at.variant in inside], theme)
+            charts.show(ringed, f"compare-pareto-{number}" if number else "compare-pareto")
         st.caption("Up and to the right is better. The number at a mark is its concurrency; marks off the front are pale.")
     st.dataframe(compare_slo.rows(best), hide_index=True, alt="The best measured level of each variant within the limits")
     st.caption(
@@ -77,8 +87,9 @@ imported.show(opened, whole)
 st.subheader("Verdicts")
 for view, (wanted, document) in zip(views, asked, strict=True):
     st.markdown(f"**{plain(view.title)}**")
-    verdict.say_verdicts(select.only(view.document, select.foremost(view.document)))
-    conditions.say_provenance(view.document)
+    verdict.show(view.document, select.only(view.document, select.foremost(view.document)))
+    with st.expander("Full verdicts, with every latency", icon=":material/balance:"):
+        verdict.say_sentences(select.only(view.document, select.foremost(view.document)))
     navigation.link("evaluate", "Open the evaluation", ":material/open_in_new:", id=view.id)
     evaluation.downloads(opened, view, wanted, document)
 st.caption("This page's address holds the selection, the limits and the prices: share it as it is.")

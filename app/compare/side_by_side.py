@@ -6,8 +6,10 @@ Between evaluations nothing is tested: they were measured apart, and only what r
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
+from backend.domain.evaluation import select
 from backend.domain.evaluation.comparison import higher_is_better
 from backend.domain.evaluation.document import Comparison, Evaluation
 from backend.domain.evaluation.soundness import is_sound
@@ -73,6 +75,38 @@ def merged(views: Sequence[EvaluationView], documents: Sequence[Evaluation]) -> 
             "versions": _shared_versions(documents),
         }
     )
+
+
+SAME = ("Hardware", "Workload hash", "Longest answer (tokens)", "Temperature")
+"""Conditions under which figures of two evaluations stand on one chart."""
+
+
+def comparable(views: Sequence[EvaluationView]) -> dict[str, list[int]]:
+    """Places of the evaluations that may share a chart, under what they share in words: one group where all may."""
+    found: dict[tuple[str, ...], list[int]] = {}
+    for place, view in enumerate(views):
+        found.setdefault(tuple(conditions(view.document)[name] for name in SAME), []).append(place)
+    return {_shared(views[own[0]].document): own for own in found.values()}
+
+
+APART = (
+    "These evaluations were not measured under the same conditions (machine, workload or answers): each kind has a chart and a "
+    "front of its own, and a difference between them is not one between variants."
+)
+
+
+def part(whole: Evaluation, views: Sequence[EvaluationView], own: Sequence[int]) -> Evaluation:
+    """Of the merged document, the variants of the evaluations at these places."""
+    if len(own) == len(views):
+        return whole
+    ends = [0, *accumulate(len(view.document.variants) for view in views)]
+    names = [result.name for place in own for result in whole.variants[ends[place] : ends[place + 1]]]
+    return select.only(whole, names)
+
+
+def _shared(document: Evaluation) -> str:
+    where = f"{hardware_line(document.hardware)}, workload {document.workload.name} ({document.workload.sha256[:8]})"
+    return f"{where}, answers of at most {document.options.max_tokens} tokens, temperature {document.options.temperature:g}"
 
 
 def _name(variant: str, evaluation: str) -> str:

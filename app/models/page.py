@@ -17,6 +17,7 @@ from backend.service.jobs import artifacts
 from backend.service.models import catalog, techniques
 from backend.service.models.catalog import Entry
 from backend.service.models.techniques import TechniqueCheck
+from backend.service.plans import recipes
 
 SHOWN = 20
 EVALUATIONS = 5
@@ -82,10 +83,28 @@ def _refused(alike: list[TechniqueCheck]) -> None:
     first, titles = alike[0], ", ".join(plain(check.title) for check in alike)
     said = titles if len(alike) < MANY_ALIKE else f"{len(alike)} techniques"
     st.markdown(f":gray[:material/block: **{said}**] {' '.join(message(reason) for reason in first.reasons)}")
-    near = " or ".join(dict.fromkeys(plain(check.nearest) for check in alike if check.nearest))
-    nearest = f"Nearest that works: {near}. " if near else "Nothing near it works there. "
+    nearest = _nearest([check.nearest for check in alike if check.nearest])
     which = f"{titles}. " if len(alike) >= MANY_ALIKE else ""
     st.caption(f"{which}{nearest}By {plain('; '.join(dict.fromkeys(first.sources)))}.")
+
+
+def _nearest(found: list[str]) -> str:
+    """What would work; where that is only another place, the place once."""
+    if not found:
+        return "Nothing near it works there. "
+    places = {steps.partition(" on ")[2] for steps in found}
+    if len(found) > 1 and len(places) == 1 and (place := places.pop()):
+        return f"They work on {plain(place)}. "
+    return f"Nearest that works: {' or '.join(dict.fromkeys(map(plain, found)))}. "
+
+
+def chosen(opened: Workspace) -> dict[str, str]:
+    """What was chosen on this page, as the builder's address: where to check, and the weights if a bundled recipe makes them."""
+    target, title = st.session_state.get("model_on"), st.session_state.get("model_weights")
+    recipe = techniques.kinds().get(str(title))
+    return ({"target": target} if target and target != HERE else {}) | (
+        {"recipe": recipe} if recipe in recipes.bundled_names() else {}
+    )
 
 
 def memory(opened: Workspace, entry: Entry) -> None:

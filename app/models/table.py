@@ -29,7 +29,7 @@ SHORT = {
 YES, NO, FITS = "yes", "", "✓ fits"
 GROUPS: dict[str, frozenset[str]] = {
     "4-bit": frozenset({"rtn", "awq", "gptq"}), "8-bit": frozenset({"w8a8", "smoothquant", "int8"}),
-    "FP8": frozenset({"fp8", "kv_cache"}), "Prune": frozenset(PRUNE), "Speculate": frozenset({"draft", "ngram"}),
+    "8-bit float": frozenset({"fp8", "kv_cache"}), "Prune": frozenset(PRUNE), "Speculate": frozenset({"draft", "ngram"}),
     "Compile": frozenset({"compile"}),
 }  # fmt: skip
 """Kinds of technique that share a column of the compact table; a test holds them and the kinds together."""
@@ -83,14 +83,14 @@ def columns() -> dict[str, Any]:
         CELLS[name]: st.column_config.ListColumn(short, help=f"{CELLS[name]}, exactly as the page has it", width=110)
         for name, short in SHORT.items()
     }
-    narrow: dict[str, Any] = {name: st.column_config.TextColumn(width=58) for name in GROUPS}
-    narrow |= {"Fits": st.column_config.TextColumn(width=55), "Parameters": st.column_config.TextColumn(width=75)}
+    narrow: dict[str, Any] = {name: st.column_config.TextColumn(width=62) for name in GROUPS}
+    narrow |= {"Fits": st.column_config.TextColumn(width=50), "Parameters": st.column_config.TextColumn("Size", width=58)}
     narrow |= {
-        "Context": st.column_config.NumberColumn(width=70),
-        "USD/h": st.column_config.NumberColumn(width=60, format="%.2f"),
+        "Context": st.column_config.NumberColumn(width=62),
+        "USD/h": st.column_config.NumberColumn(width=55, format="%.2f"),
     }
-    narrow |= {"Cheapest that fits": st.column_config.TextColumn(width=125, help=CHEAPEST)}
-    return {"Model": st.column_config.TextColumn(pinned=True, width=170), **narrow, **published}
+    narrow |= {"Cheapest that fits": st.column_config.TextColumn(width=122, help=CHEAPEST)}
+    return {"Model": st.column_config.TextColumn(pinned=True, width=165), **narrow, **published}
 
 
 def height(rows: int) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from app.compare import side_by_side
@@ -85,3 +87,21 @@ def test_the_cheapest_is_named_only_where_a_test_named_it_faster() -> None:
     assert named is not None and named.startswith("`a` at 16 streams is the cheapest here: ")
     chance = side_by_side.cheapest(noisy())
     assert chance is not None and chance.startswith("No variant is shown to be the cheapest here: the lowest figure is ")
+
+
+def test_evaluations_of_other_conditions_have_charts_of_their_own_and_it_is_said(home: Workspace) -> None:
+    first = simulated.evaluation(names=("original", "w8a8"), speeds=(1.0, 2.0))
+    other = first.model_copy(update={"hardware": {**first.hardware, "cpu": "Another CPU"}})
+    for name, document in (("e-1", first), ("e-2", other), ("e-3", first)):
+        studio.evaluation(home, document, name)
+    alike = studio.open_page("compare", ids="e-1,e-3")
+    assert not [box for box in alike.warning if "same conditions" in box.value]
+    at = studio.open_page("compare", ids="e-1,e-2,e-3")
+    assert [box for box in at.warning if "not measured under the same conditions" in box.value]
+    specs = [json.loads(chart.proto.spec) for chart in at.get("plotly_chart")]
+    fronts = [spec for spec in specs if "Speed per user" in spec["layout"]["title"]["text"]]
+    assert [sum("marker" in trace for trace in spec["data"]) for spec in fronts] == [4, 2]
+    assert "Another CPU" in studio.says(at)
+    drawn = {trace["customdata"][0]: trace["marker"]["color"] for trace in fronts[0]["data"] if "marker" in trace}
+    same = [colours[0] for name, colours in drawn.items() if name.startswith("w8a8")]
+    assert len(set(same)) == 1, "one variant, one colour, whichever evaluation it is of"

@@ -180,6 +180,14 @@ def test_a_published_model_leads_to_import_and_to_the_builder(home: Workspace) -
     assert "meta-llama/Llama-3.2-1B" in studio.says(at)
 
 
+def test_what_was_chosen_on_the_model_is_carried_into_the_builder(home: Workspace) -> None:
+    at = studio.open_page("model", id=LLAMA, model_on="ml.g5.12xlarge", model_weights="INT4 (AWQ)")
+    next(button for button in at.button if button.label == "Plan a recipe").click().run()
+    studio.check(at)
+    assert at.query_params["target"] in ("ml.g5.12xlarge", ["ml.g5.12xlarge"])
+    assert "awq" in studio.says(at).lower()
+
+
 def test_a_draft_that_is_published_but_not_known_is_said(home: Workspace) -> None:
     assert "no public one is known" in studio.says(studio.open_page("model", id="huggingface-llm-mistral-7b"))
 
