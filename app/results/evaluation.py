@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from app import charts
+from app import charts, next_steps
 from app.navigation import own
 from app.results import (
     conditions,
@@ -24,7 +24,7 @@ from backend.domain.evaluation.document import Evaluation, VariantResult
 from backend.domain.evaluation.select import only
 from backend.domain.what_if.costs import WhatIf
 from backend.present.charts import evaluation as drawn
-from backend.present.words import loss, search
+from backend.present.words import headline, loss, search
 from backend.present.words.measured import answers_agreement, quality_scores, scored
 from backend.service import Workspace
 from backend.service.evaluations.evaluations import EvaluationView
@@ -63,6 +63,18 @@ def show(opened: Workspace, view: EvaluationView) -> None:
         with under:
             conditions.show(document)
             energy.show(document)
+    _next(opened, document)
+
+
+def _next(opened: Workspace, document: Evaluation) -> None:
+    """What to do with a variant, the winner chosen at first; nothing with what only answered at an address."""
+    won = headline.win(document)
+    best = won.after.name if won else document.variants[-1].name
+    own = sorted((result for result in document.variants if result.variant.kind != "url"), key=lambda result: result.name == best)
+    if own:
+        first = document.variants[0].variant
+        baseline = first.source if first.kind != "url" else None
+        next_steps.show(opened, list(dict.fromkeys(result.variant.source for result in own)), baseline=baseline)
 
 
 def draw_speed(opened: Workspace, view: EvaluationView, shown: Evaluation, priced: Evaluation) -> None:

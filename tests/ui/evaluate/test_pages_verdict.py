@@ -105,3 +105,15 @@ def test_evaluations_of_other_conditions_have_charts_of_their_own_and_it_is_said
     drawn = {trace["customdata"][0]: trace["marker"]["color"] for trace in fronts[0]["data"] if "marker" in trace}
     same = [colours[0] for name, colours in drawn.items() if name.startswith("w8a8")]
     assert len(set(same)) == 1, "one variant, one colour, whichever evaluation it is of"
+
+
+def test_what_to_do_next_stands_under_the_evaluation_with_the_winner_chosen(home: Workspace) -> None:
+    document = simulated.evaluation(names=("original", "a", "b"), speeds=(1.0, 2.0, 1.2))
+    kept = [
+        result.model_copy(update={"variant": result.variant.model_copy(update={"source": source})})
+        for result, source in zip(document.variants, ("starter", "starter-draft", "gone"), strict=True)
+    ]
+    at = studio.open_page("evaluate", id=studio.evaluation(home, document.model_copy(update={"variants": kept})))
+    assert "What next?" in [head.value for head in at.subheader]
+    assert at.selectbox(key="evaluate_next_with").value == "starter-draft"
+    assert [button for button in at.button if button.label == "Serve it"]
