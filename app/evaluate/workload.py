@@ -10,7 +10,6 @@ from app import charts, shell
 from app.labels import LABELS, sentence
 from app.words import message, plain, short
 from backend.domain.errors import WhetstoneError
-from backend.domain.load.options import LevelOptions
 from backend.domain.workload.generators import KINDS
 from backend.present.charts.lengths import token_histogram
 from backend.service import Workspace
@@ -25,9 +24,6 @@ OTHER_COLUMNS = (
     ("timestamp", "Column of the times", "Seconds, or moments such as 2026-01-31T12:00:00: to replay the rows as a trace."),
 )
 
-USUAL = str(LevelOptions.model_fields["workload"].default)
-"""What the command line takes where no workload is named."""
-
 
 class Chosen(NamedTuple):
     """`source` is what the service is asked for: a name, or the file of one that was uploaded."""
@@ -39,22 +35,23 @@ class Chosen(NamedTuple):
 def choose(opened: Workspace, tokenizer_of: str | None) -> Chosen:
     """Choose the prompts, or bring one's own. `tokenizer_of`: the variant that counts tokens."""
     uploaded = workloads.saved(opened)
-    choices = [*workloads.names(), *uploaded]
+    choices, fits = [*workloads.names(), *uploaded], workloads.default(opened, tokenizer_of)
     asked = st.query_params.get("workload")
     if asked and asked not in choices:
         gone = plain(short(asked, 80))
-        st.warning(f"There is no workload {gone} here any more: {USUAL} is chosen instead.", icon=":material/help:")
+        st.warning(f"There is no workload {gone} here any more: {fits} is chosen instead.", icon=":material/help:")
     left, right = st.columns([3, 1])
     left.selectbox(
-        LABELS["workload"], choices, index=choices.index(asked if asked in choices else USUAL), key=f"evaluate_workload_{asked}",
-        on_change=_write, args=(f"evaluate_workload_{asked}",), format_func=_titled,
+        LABELS["workload"], choices, index=choices.index(asked if asked in choices else fits),
+        key=f"evaluate_workload_{asked or fits}", on_change=_write, args=(f"evaluate_workload_{asked or fits}",),
+        format_func=_titled,
         help="The prompts that the load is made of. Your own traffic gives the verdict that counts for you.",
     )  # fmt: skip
     seed = right.number_input(
         LABELS["seed"], 0, 2**31 - 1, 0, key="evaluate_seed", bind="query-params",
         help="Of a generated workload, of random arrivals and of sampling; the same for every variant.",
     )  # fmt: skip
-    chosen = st.session_state[f"evaluate_workload_{asked}"]
+    chosen = st.session_state[f"evaluate_workload_{asked or fits}"]
     source = str(uploaded.get(chosen, chosen))
     with st.expander("Upload a workload"):
         _upload(opened)

@@ -71,6 +71,8 @@ def describe(opened: Workspace, card: ModelCard) -> None:
     )
     if card.quantization:
         st.info(f"These weights are quantized already ({plain(card.quantization)}).", icon=":material/info:")
+    if card.quantized_before:
+        st.warning(plain(card.quantized_before.sentence), icon=":material/compress:")
     st.markdown("**What fits here**, as checked for this machine")
     st.dataframe(technique_rows(techniques.checks(opened, card)), hide_index=True, alt="Techniques and whether they work here")
     with st.expander("The card, as read from config.json and the weights", icon=":material/description:"):

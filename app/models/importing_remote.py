@@ -36,9 +36,15 @@ def look(opened: Workspace, source: str) -> Inspection | None:
 
 def describe(found: Inspection) -> bool:
     """The card, its licence and what is fetched; whether its conditions are accepted, or need not be."""
-    st.subheader(plain(found.card.id))
-    shell.figures(figures(found.card))
-    st.markdown(f"**Download** {size(found.bytes)} in {len(found.files)} files, at the revision `{found.revision[:12]}`.")
+    st.subheader(plain(found.title))
+    if found.card is None:
+        st.info("The card of a package's model is read once it is downloaded.", icon=":material/info:")
+    else:
+        shell.figures(figures(found.card))
+    if found.card is not None and found.card.quantized_before is not None:
+        st.warning(plain(found.card.quantized_before.sentence), icon=":material/compress:")
+    amount = f"{size(found.bytes)} in {len(found.files)} files" if found.bytes else "of a size that its index does not state"
+    st.markdown(f"**Download** {amount}, at the revision `{found.revision[:12]}`.")
     licence = plain(found.licence) if found.licence else "not stated"
     where = f" Its conditions: {plain(found.licence_url)}" if found.licence_url else ""
     st.markdown(f"**Licence** {licence}{', and gated by its owner' if found.gated else ''}.{where}")

@@ -1,8 +1,11 @@
 """The only door for screens and the command line: one module a noun, plain pydantic objects out.
 
 from backend import service
+from backend.service.jobs import jobs
+from backend.service.models import models
 workspace = service.open_workspace()
-service.jobs.show(workspace, "j-...")
+card = models.resolve(workspace, "starter")
+latest = jobs.listing(workspace, limit=5)
 """
 
 from backend.service.workspace import Workspace, open_workspace

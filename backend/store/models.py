@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from sqlmodel import Session, col, select
+from sqlmodel import Session, col, func, select
 
 from backend.domain.errors import NotFound
 from backend.domain.jobs.artifact import Manifest
@@ -18,9 +18,27 @@ MOST_USED = 10_000
 """Folders that artifacts were made from."""
 
 
-def remember(session: Session, row: ModelRow) -> None:
-    session.merge(row)
+def remember(session: Session, row: ModelRow) -> ModelRow:
+    """The row as it is kept: a name that another folder has gets a number, and the card carries the name."""
+    name, number = row.name, 1
+    while (other := named(session, row.name)) is not None and other.path != row.path:
+        number += 1
+        row.name = f"{name}-{number}"
+    card = ModelCard.model_validate_json(row.card).model_copy(update={"id": row.name, "origin": "imported"})
+    row.card = card.model_dump_json()
+    kept = session.merge(row)
     catalog.put(session, _imported(row))
+    return kept
+
+
+def named(session: Session, name: str) -> ModelRow | None:
+    """By its name in any case, or by the hub id that the name begins with; the latest where there are several of that."""
+    wanted = name.lower()
+    exact = session.exec(select(ModelRow).where(func.lower(ModelRow.name) == wanted)).first()
+    if exact is not None or "/" not in name:
+        return exact
+    of_hub = select(ModelRow).where(func.lower(ModelRow.name).startswith(f"{wanted}@", autoescape=True))
+    return session.exec(of_hub.order_by(col(ModelRow.created_at).desc())).first()
 
 
 def _imported(row: ModelRow) -> CatalogRow:

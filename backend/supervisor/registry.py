@@ -86,5 +86,5 @@ def _register_model(session: Session, row: JobRow, document: dict[str, Any]) -> 
         folders.publish(staged, final)
     card = ModelCard.model_validate(document["model"])
     found = ModelRow(path=str(final), name=card.id, owner=row.owner, licence=card.licence, card=card.model_dump_json())
-    models.remember(session, found)
-    return document
+    kept = models.remember(session, found)
+    return {**document, "model": json.loads(kept.card), "name": kept.name}

@@ -33,7 +33,7 @@ def test_from_a_filter_to_the_reason_why_a_technique_is_greyed(chromium: Browser
         expect(visit.main.get_by_text("is already quantized (gptq)").first).to_be_visible()
         visit.button("Import").click()
         visit.heading("Import")
-        expect(visit.field("Folder, hub id or S3 prefix")).to_have_value("TheBloke/Mistral-7B-OpenOrca-GPTQ")
+        expect(visit.field("Folder, hub id, S3 prefix, GGUF file or package")).to_have_value("TheBloke/Mistral-7B-OpenOrca-GPTQ")
 
 
 def test_a_published_model_can_be_read_everywhere(chromium: Browser, empty_studio: Studio) -> None:

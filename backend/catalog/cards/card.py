@@ -51,6 +51,10 @@ def read_card(folder: Path, *, id: str | None = None, origin: Origin = "folder")
     if imported is not None:
         said = {"id": id or imported.card_id, "origin": "imported", "licence": imported.licence}
     facts = _facts(FolderSource(folder))
+    if imported is not None and imported.quantized_before is not None:
+        before = imported.quantized_before
+        said |= {"quantized_before": before}
+        facts["notes"] = (*facts["notes"], before.sentence)
     return ModelCard(path=str(folder), tokenizer_hash=tokenizer_hash(folder), **said, **facts)
 
 

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from backend import files
 from backend.domain.frozen import Frozen
+from backend.domain.model.facts import QuantizedBefore
 
 FILE = "whetstone-import.json"
 SHOWN = 8
@@ -26,11 +27,14 @@ class ImportRecord(Frozen):
     endpoint: str | None = None
     licence: str | None = None
     accepted: datetime | None = None
+    name: str | None = None
+    """What the person called it; None: by its source."""
+    quantized_before: QuantizedBefore | None = None
     files: dict[str, int]
 
     @property
     def card_id(self) -> str:
-        return card_id(self.source, self.revision)
+        return self.name or card_id(self.source, self.revision)
 
 
 def card_id(source: str, revision: str) -> str:

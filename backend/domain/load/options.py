@@ -37,7 +37,8 @@ class LevelOptions(Frozen):
     sweep_to: float | None = Field(None, gt=0)
     """Highest level the sweep tries: 256 streams, or 256 times the first rate."""
     workload: str = "starter-code"
-    """A built-in workload's name, or a JSONL, JSON, CSV or Parquet file."""
+    """A built-in workload's name, or a JSONL, JSON, CSV or Parquet file; where none is given, assistant (in its template) for a
+    chat model and starter-code for others."""
     columns: dict[str, str] = Field(default_factory=dict)
     """Of a CSV or Parquet workload: prompt=question, max_tokens=length, ..."""
     requests: int | None = Field(None, ge=1)

@@ -86,6 +86,24 @@ class ModelFacts(Frozen):
         return self.kv_width * seen * 2
 
 
+class QuantizedBefore(Frozen):
+    """What weights were quantized to before they became the 16-bit weights that are here: what was lost then stays lost."""
+
+    format: str
+    """As its file names it: Q4_1."""
+    block: int
+    """Weights that share a scale."""
+    bits: float
+    """A weight, scales included."""
+
+    @property
+    def sentence(self) -> str:
+        return (
+            f"Its weights were quantized to {self.format} (blocks of {self.block}, {self.bits:g} bits a weight) before they came "
+            "here: what is called the original is not the model as it was trained."
+        )
+
+
 class ModelCard(ModelFacts):
     """One model whose weights are in `path`. `weights_bytes` is the size of its weight files."""
 
@@ -99,6 +117,8 @@ class ModelCard(ModelFacts):
     """Bytes of the tensors by the dtype they are stored in, in the names of safetensors (BF16, I32)."""
     licence: str | None = None
     """As the hub states it; None where nothing is said."""
+    quantized_before: QuantizedBefore | None = None
+    """None where the weights came as they were trained, as far as is known."""
     notes: tuple[str, ...] = ()
     """What of the card is not plainly what config.json says, a sentence each."""
 

@@ -14,9 +14,10 @@ Licences with conditions of use (openrail, llama3, gemma, nc, unknown, other) ar
 
 
 class Inspection(Frozen):
-    """A model elsewhere, as it was found: its card, and what an import would fetch. `bytes` of all files."""
+    """A model elsewhere, as it was found: its card, and what an import would fetch. `bytes` of all files; 0: not known before."""
 
-    card: ModelCard
+    card: ModelCard | None
+    """None of a package, whose GGUF file is only seen once it is here."""
     source: str
     revision: str
     endpoint: str | None
@@ -27,6 +28,10 @@ class Inspection(Frozen):
     licence_url: str | None
     files: dict[str, int]
     bytes: int
+
+    @property
+    def title(self) -> str:
+        return self.card.id if self.card else self.source
 
 
 def must_accept(licence: str | None, *, gated: bool) -> bool:

@@ -82,6 +82,7 @@ def prepare(workspace: Workspace, sources: list[str], chosen: EvaluateOptions, *
 def of_variants(workspace: Workspace, resolved: list[Variant], chosen: EvaluateOptions) -> EvaluateSpec:
     """The frozen specification over variants that are resolved already. Raises ReadOnly in a demonstration."""
     workspace.check_writable()
+    chosen = workloads.fitting(chosen, resolved)
     workloads.check(chosen, resolved)
     tasks.check(workspace, chosen, resolved)
     held_out.check(_text(chosen))

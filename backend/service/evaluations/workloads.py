@@ -8,6 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
+from backend.catalog.text import held_out
 from backend.catalog.text import token_lengths as tokenizers
 from backend.domain.errors import InvalidWorkload, RequestError, WhetstoneError
 from backend.domain.evaluation.document import EvaluateOptions, Variant
@@ -35,6 +36,8 @@ COUNTED_PROMPTS, COUNTED_CHARACTERS = 500, 1_000_000
 """Most prompts whose tokens are counted for a preview, and most text of them."""
 CHARACTERS_A_TOKEN = 4
 """Of English, where no tokenizer is at hand."""
+CHAT, CODE = "assistant", "starter-code"
+"""Bundled loads: of chat models, and of those that only go on with a text."""
 _FOLDER = ASSETS / "workloads"
 
 
@@ -93,6 +96,30 @@ def names() -> list[str]:
 def is_generated(source: str) -> bool:
     """Whether its lines are made for the load, so that answers have a length that was asked."""
     return source in generators.KINDS
+
+
+def fitting(chosen: EvaluateOptions, of: Sequence[Variant]) -> EvaluateOptions:
+    """A chat model is asked chat prompts in its own template where no workload was chosen, and the chat load nowhere else."""
+    if not speaks(of):
+        return chosen
+    if "workload" not in chosen.model_fields_set:
+        chosen = chosen.model_copy(update={"workload": CHAT})
+    return chosen.model_copy(update={"endpoint": "chat"}) if chosen.workload == CHAT else chosen
+
+
+def speaks(of: Sequence[Variant]) -> bool:
+    """Whether every variant whose folder is here has a chat template, and there is one."""
+    folders = [Path(variant.model_path) for variant in of if variant.model_path is not None]
+    return bool(folders) and all(held_out.has_template(folder) for folder in folders)
+
+
+def default(workspace: Workspace, source: str | None) -> str:
+    """The workload that fits the variant `source`: chat for a chat model."""
+    try:
+        found = [variants.resolve(workspace, source)] if source else []
+    except WhetstoneError:
+        found = []
+    return CHAT if speaks(found) else CODE
 
 
 def path(source: str) -> Path:

@@ -15,8 +15,10 @@ from backend.hardware import probe
 from backend.service import paths
 from backend.service.jobs import jobs
 from backend.service.jobs.jobs import JobView
+from backend.service.models import models as local
 from backend.service.workspace import Workspace
 from backend.store import history
+from backend.store import models as imported
 from backend.store.history import JobFilter
 
 __all__ = ["Inspection", "PreparedImport", "inspect", "is_remote", "prepare", "submit"]
@@ -36,8 +38,17 @@ class PreparedImport(Frozen):
 
 
 def is_remote(workspace: Workspace, source: str) -> bool:
-    """Whether `source` names a model elsewhere: not a bundled one, nor a folder that is there."""
-    return models.card(source) is None and paths.folder(source) is None and sources.is_remote(source)
+    """Whether `source` names a model that a job brings in: not a bundled or imported one, nor a folder that is there."""
+    if models.card(source) is not None or paths.folder(source) is not None:
+        return False
+    if _is_file(source):
+        return True
+    with workspace.store.read() as session:
+        return sources.is_remote(source) and imported.named(session, source) is None
+
+
+def _is_file(source: str) -> bool:
+    return sources.is_converted(source) and paths.file(source) is not None
 
 
 def inspect(workspace: Workspace, source: str, *, revision: str | None = None) -> Inspection:
@@ -45,13 +56,23 @@ def inspect(workspace: Workspace, source: str, *, revision: str | None = None) -
 
     Raises UnknownModel, InvalidModel, AccessRefused, SourceUnreachable.
     """
-    return sources.inspect(sources.find(source.strip(), revision))
+    source = source.strip()
+    if not sources.is_converted(source):
+        return sources.inspect(sources.find(source, revision))
+    if revision is not None:
+        raise RequestError(
+            "A file or package has no revisions: leave {} out; a package's version is written after ==.", "revision"
+        )
+    return sources.inspect_converted(source)
 
 
-def prepare(workspace: Workspace, source: str, *, revision: str | None = None, accept_licence: bool = False) -> PreparedImport:
-    """Check everything that can be checked without starting.
+def prepare(
+    workspace: Workspace, source: str, *, revision: str | None = None, accept_licence: bool = False, name: str | None = None
+) -> PreparedImport:
+    """Check everything that can be checked without starting. `name` is what the model will be called.
 
-    Raises what `inspect` raises, LicenceNotAccepted, NotEnoughDisk, RequestError for a model that needs no import.
+    Raises what `inspect` raises, LicenceNotAccepted, NotEnoughDisk, RequestError for a model that needs no import or a name
+    that is taken.
     """
     source = source.strip()
     if models.card(source) is not None:
@@ -59,21 +80,33 @@ def prepare(workspace: Workspace, source: str, *, revision: str | None = None, a
     if paths.folder(source) is not None:
         raise RequestError(f"`{source}` is a folder on this machine: `whetstone models import` takes it as it is.")
     found = inspect(workspace, source, revision=revision)
+    final = sources.folder(workspace.settings.models, found.source, found.revision)
+    if name is not None:
+        local.check_name(workspace, name, str(final))
     accepted = _acceptance(workspace, found, accept_licence)
-    present = sources.folder(workspace.settings.models, found.source, found.revision).exists()
-    staged = sources.partial(workspace.settings.models, found.source, found.revision)
-    to_fetch = 0 if present else found.bytes - transfer.present(staged, found.files)
+    present = final.exists()
+    to_fetch = 0 if present else _missing(workspace, found)
     _check_disk(workspace, to_fetch)
     spec = ImportSpec(
         source=found.source, revision=found.revision, endpoint=found.endpoint, bytes=found.bytes, licence=found.licence,
-        accepted=accepted,
+        accepted=accepted, name=name,
     )  # fmt: skip
     return PreparedImport(spec=spec, inspection=found, present=present, to_fetch=to_fetch)
 
 
+def _missing(workspace: Workspace, found: Inspection) -> int:
+    """Bytes that the import will write: what is not fetched yet, or the 16-bit weights of a GGUF file."""
+    if sources.is_converted(found.source):
+        return found.card.weights_bytes if found.card else 0
+    staged = sources.partial(workspace.settings.models, found.source, found.revision)
+    return found.bytes - transfer.present(staged, found.files)
+
+
 def submit(workspace: Workspace, prepared: PreparedImport, *, submission: str | None = None) -> JobView:
     """Queue it; it runs beside jobs that use the accelerator."""
-    return jobs.submit(workspace, prepared.spec, f"Import {prepared.inspection.card.id}", submission=submission)
+    return jobs.submit(
+        workspace, prepared.spec, f"Import {prepared.spec.name or prepared.inspection.title}", submission=submission
+    )
 
 
 def _acceptance(workspace: Workspace, found: Inspection, accept: bool) -> datetime | None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from backend.catalog.bundled import models
 from backend.catalog.cards import licence as licences
-from backend.domain.errors import UnknownModel
+from backend.domain.errors import RequestError, UnknownModel
 from backend.domain.frozen import Frozen
 from backend.domain.jobs.artifact import Manifest
 from backend.domain.machine.targets import nearest
@@ -19,25 +20,57 @@ from backend.store import history
 from backend.store import models as imported
 from backend.store.tables import ModelRow
 
+NAME = re.compile(r"[A-Za-z0-9][\w.@/+-]{0,99}", re.ASCII)
+GENERIC = frozenset(
+    {"model", "models", "checkpoint", "checkpoints", "final", "output", "out", "merged", "export", "weights", "hf"}
+)
+"""Names of folders that say nothing of what is in them."""
 MAX_SHOWN = 200
 """Characters of a wrong name that a message repeats."""
 
 
 def resolve(workspace: Workspace, source: str) -> ModelCard:
-    """The card of a bundled id or a local folder.
+    """The card of a bundled id, a local folder, or a model that was imported, by its name.
 
-    Raises UnknownModel where it is neither, InvalidModel where the folder is no model.
+    Raises UnknownModel where it is none of them, InvalidModel where the folder is no model.
     """
     card = models.card(source)
     if card is not None:
         return card
-    if paths.folder(source) is not None:
+    folder = paths.folder(source)
+    with workspace.store.read() as session:
+        row = imported.find(session, str(folder)) if folder else imported.named(session, source)
+        names = [each.name for each in imported.listing(session)] if row is None and folder is None else []
+    if row is not None:
+        return models.folder_card(row.path).model_copy(update={"id": row.name})
+    if folder is not None:
         return models.folder_card(source)
     looks_like_path = source.startswith((".", "/", "~"))
     what = "folder" if looks_like_path else "model"
-    known = ", ".join(models.ids())
+    known = ", ".join([*models.ids(), *nearest(source, names)])
     shown = source if len(source) <= MAX_SHOWN else f"{source[:MAX_SHOWN]}…"
     raise UnknownModel(f"There is no {what} `{shown}`: give a folder with config.json and safetensors, or one of {known}.")
+
+
+def check_name(workspace: Workspace, name: str, folder: str | None = None) -> str:
+    """A name that a person chose, good for a new model or for the one in `folder`. Raises RequestError."""
+    if not NAME.fullmatch(name) or name.startswith("a-"):
+        raise RequestError(
+            f"is wrong: `{name[:MAX_SHOWN]}` is no name of a model: give up to 100 letters, digits and . _ - / @, a letter or "
+            "digit first, and not a-, as artifacts have it.", field="name",
+        )  # fmt: skip
+    with workspace.store.read() as session:
+        taken = imported.named(session, name)
+    if models.card(name) is not None or (taken is not None and taken.path != folder):
+        raise RequestError(f"is taken: another model is called `{name}`: choose another.", field="name")
+    return name
+
+
+def own_name(folder: Path) -> str:
+    """By the folder; where that says nothing, as "model" does, by the one it lies in."""
+    words = [part for part in (folder.parent.name, folder.name) if part]
+    said = "-".join(words) if folder.name.lower() in GENERIC else folder.name
+    return re.sub(r"[^A-Za-z0-9._@-]+", "-", said).strip(".-_@")[:90].removeprefix("a-") or "model"
 
 
 def catalog(workspace: Workspace) -> list[ModelCard]:
@@ -78,21 +111,24 @@ def licence(card: ModelCard) -> str | None:
     return licences.licence(Path(card.path))
 
 
-def remember(workspace: Workspace, source: str) -> KnownModel:
-    """Import a folder: the catalog lists it from now on. Nothing is copied; again is the same row with the card read anew.
+def remember(workspace: Workspace, source: str, *, name: str | None = None) -> KnownModel:
+    """Import a folder: the catalog lists it from now on, by a name of its own. Nothing is copied; again is the same row with the
+    card read anew.
 
-    Raises UnknownModel, InvalidModel. A bundled model is there already and stays as it is.
+    Raises UnknownModel, InvalidModel, RequestError where the name is taken. A bundled model is there already and stays as it is.
     """
     card = resolve(workspace, source)
     if card.origin == "starter":
         return KnownModel(card=card, present=True)
-    card = card.model_copy(update={"origin": "imported"})
+    if name is not None:
+        check_name(workspace, name, card.path)
+    wanted = name or (card.id if card.origin == "imported" or is_remembered(workspace, card) else own_name(Path(card.path)))
     row = ModelRow(
-        path=card.path, name=card.id, owner=workspace.settings.owner, licence=licence(card), card=card.model_dump_json()
+        path=card.path, name=wanted, owner=workspace.settings.owner, licence=licence(card), card=card.model_dump_json()
     )
     with workspace.store.session() as session:
-        imported.remember(session, row)
-    return KnownModel(card=card, present=True)
+        stored = imported.remember(session, row)
+    return KnownModel(card=ModelCard.model_validate_json(stored.card), present=True)
 
 
 def forget(workspace: Workspace, source: str) -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from pathlib import Path
 from typing import Any
 
+from backend import files
 from backend import settings as configuration
+from backend.catalog.remote import packages
 from backend.channel import JobChannel
 from backend.domain.errors import DownloadFailed, JobCancelled, NotEnoughDisk
 from backend.domain.jobs.jobs import ImportSpec
+from backend.domain.model.facts import QuantizedBefore
 from backend.worker.progress import ChannelProgress
 
 
@@ -29,7 +33,7 @@ def run(spec: ImportSpec, channel: JobChannel) -> dict[str, Any]:
     if not final.exists():
         progress = ChannelProgress(channel, 1.0)
         try:
-            _gather(spec, staged, progress)
+            (_convert if remote.is_converted(spec.source) else _gather)(spec, staged, progress)
         except JobCancelled:
             raise JobCancelled(
                 f"The import was cancelled. What was fetched is kept in {staged} for `jobs resume`: delete it to free the disk."
@@ -52,16 +56,65 @@ def _gather(spec: ImportSpec, staged: Path, progress: ChannelProgress) -> None:
     source = remote.find(spec.source, spec.revision if spec.endpoint else None, endpoint=spec.endpoint)
     if source.revision != spec.revision:
         raise DownloadFailed(f"{spec.source} was changed since this import was asked for: import it again.")
-    files = selection.wanted(source)
-    here = present(staged, files)
-    left = sum(files.values()) - here
+    wanted = selection.wanted(source)
+    here = present(staged, wanted)
+    left = sum(wanted.values()) - here
     free = probe.free_disk(staged)
     if free < left:
         raise NotEnoughDisk(f"{left / 1e9:.2f} GB are still to be fetched and {free / 1e9:.2f} GB of disk are free: free some.")
     kept = f"; {here / 1e6:.1f} MB are here already" if here else ""
     progress.phase("download", f"Downloading {left / 1e6:.1f} MB{kept}", total=left, unit="bytes", weight=0.97)
-    download(source, files, staged, progress.advance)
+    download(source, wanted, staged, progress.advance)
     progress.phase("check", "Reading the card", weight=0.02)
     read_card(staged)
-    asked = spec.model_dump(include={"source", "revision", "endpoint", "licence", "accepted"})
-    record.write(staged, record.ImportRecord(**asked, files=files))
+    record.write(staged, record.ImportRecord(**_asked(spec), files=wanted))
+
+
+def _asked(spec: ImportSpec) -> dict[str, Any]:
+    return spec.model_dump(include={"source", "revision", "endpoint", "licence", "accepted", "name"})
+
+
+def _convert(spec: ImportSpec, staged: Path, progress: ChannelProgress) -> None:
+    """Make the model of a GGUF file; a package's wheel stays beside until that is done, for another attempt."""
+    from backend.catalog.cards import gguf as heads
+    from backend.catalog.cards import record
+    from backend.catalog.cards.card import read_card
+    from backend.engines import gguf
+    from backend.hardware import probe
+
+    work = staged / "work"
+    work.mkdir(parents=True, exist_ok=True)
+    source = _fetched(spec, work, progress) if packages.is_package(spec.source) else Path(spec.source)
+    head = heads.read_head(source)
+    if source.parent != work and head.sha256 != spec.revision:
+        raise DownloadFailed(f"{source.name} was changed since this import was asked for: import it again.")
+    if 2 * head.parameters > probe.free_disk(staged):
+        raise NotEnoughDisk(f"The 16-bit weights need {2 * head.parameters / 1e9:.2f} GB of disk: free some.")
+    before = head.quantized_before
+    progress.phase("convert", f"Converting {source.name} ({before.format if before else '16 bits'}) to bfloat16", weight=0.5)
+    architecture = heads.card(head, source.name).architecture
+    gguf.convert(source, staged, architecture, head.parameters, probe.free_memory(), begins=head.begins)
+    progress.phase("check", "Reading the card", weight=0.02)
+    name = spec.name or heads.name_of(source)
+    licence = spec.licence or head.licence
+    files.write(staged / "README.md", _readme(spec, source.name, licence, before))
+    if (work / "LICENSE").is_file():
+        (work / "LICENSE").replace(staged / "LICENSE")
+    shutil.rmtree(work)
+    sizes = {path.name: path.stat().st_size for path in sorted(staged.iterdir())}
+    known = _asked(spec) | {"name": name, "licence": licence}
+    record.write(staged, record.ImportRecord(**known, quantized_before=before, files=sizes))
+    read_card(staged)
+
+
+def _fetched(spec: ImportSpec, work: Path, progress: ChannelProgress) -> Path:
+    found = packages.Package(spec.source.removeprefix(packages.SCHEME), spec.revision, spec.licence)
+    progress.phase("download", f"Downloading {found.requirement} from the package index", unit="bytes", weight=0.47)
+    return packages.unpack(packages.download(found, work, lambda size: None), work)
+
+
+def _readme(spec: ImportSpec, file: str, licence: str | None, before: QuantizedBefore | None) -> str:
+    """The model's card: its licence where readers of model folders look, and what became of it."""
+    head = f"---\nlicense: {licence.lower()}\n---\n" if licence else ""
+    origin = spec.source if packages.is_package(spec.source) else file
+    return f"{head}Converted by Whetstone from {file} of {origin}. {before.sentence if before else ''}".rstrip() + "\n"

