@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from app.words import seconds, size, when
+from app.words import moment, seconds, size, when
 from backend.domain.evaluation.document import Evaluation
 from backend.domain.figures import figure
 from backend.domain.machine import lines
@@ -29,7 +29,7 @@ def provenance(view: EvaluationView) -> str:
     """Where, when and with what the figures were measured."""
     document = view.document
     hardware, versions = lines.hardware_line(document.hardware), lines.versions_line(document.versions)
-    return f"Measured {document.measured_at[:19].replace('T', ' ')} on {hardware}, with {versions}."
+    return f"Measured {moment(document.measured_at)} on {hardware}, with {versions}."
 
 
 def source(card: ModelCard) -> str:

@@ -11,6 +11,7 @@ from app import navigation
 from app.session import banner, settle, workspace
 from app.words import message, plain
 from backend.domain.errors import WhetstoneError
+from backend.service import Workspace
 
 LIVE_EVERY = "2s"
 READABLE = """<style>
@@ -43,8 +44,8 @@ step, and the first of them under the address of the page before: Back would lea
 page that is opened begins at its top."""
 
 
-def run() -> None:
-    """One run of the studio: the page that the URL means, inside the shell."""
+def run(beside: Callable[[Workspace], None]) -> None:
+    """One run of the studio: the page that the URL means, inside the shell. `beside` is drawn with every page."""
     page = navigation.menu()
     st.html(READABLE)
     st.html(STEPS, unsafe_allow_javascript=True)
@@ -52,6 +53,7 @@ def run() -> None:
     try:
         with told():
             banner(opened)
+            beside(opened)
             page.run()
     finally:  # a page may end by opening another, or by st.stop
         settle()

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from backend.domain.recipe.methods import QUANTIZE
-from backend.domain.recipe.recipe import Recipe, Step
+import re
 
+from backend.domain.recipe import methods
+from backend.domain.recipe.methods import QUANTIZE
+from backend.domain.recipe.recipe import Prune, Quantize, Recipe, Step
+
+UNNAMED = "my recipe"
+"""What a recipe is called before it has steps."""
 TITLES: dict[tuple[str, str | None], str] = {
     **{("quantize", name): method.action for name, method in QUANTIZE.items()},
     ("prune", "magnitude"): "Prune by magnitude",
@@ -40,6 +45,47 @@ def title(step: Step) -> str:
 def explained(step: Step) -> str:
     """What the step does, in one line."""
     return METHOD_HELPS.get((step.technique, getattr(step, "method", None) or ""), HELPS[step.technique])
+
+
+SHORT = {"smoothquant": "SmoothQuant", "kv_cache": "FP8 cache", "sparsegpt": "SparseGPT", "ngram": "n-gram"}
+"""Methods that are not written in capitals, in a recipe's name."""
+_NUMBER = re.compile(r" \d+$")
+
+
+def name(recipe: Recipe) -> str:
+    """What a recipe is called by its steps: `AWQ 4-bit + draft`."""
+    return " + ".join(_named(step) for step in recipe.steps) or UNNAMED
+
+
+def _named(step: Step) -> str:
+    method = str(getattr(step, "method", ""))
+    called = SHORT.get(method) or (method.capitalize() if step.technique == "prune" else method.upper())
+    if isinstance(step, Quantize):
+        bits = f"{step.target_bits:g}" if step.target_bits else "4" if 4 in (step.bits, methods.of(step).bits[0]) else ""
+        return f"{called} {bits}-bit" if bits and step.bits != 8 else called
+    if isinstance(step, Prune):
+        return f"{called} {f'{step.sparsity:.0%}'.replace('%', ' %') if step.pattern == 'unstructured' else step.pattern}"
+    return {"compile": "compiled", "speculate": SHORT.get(method, method)}.get(step.technique, step.technique)
+
+
+def is_unnamed(recipe: Recipe) -> bool:
+    """Whether its name only says its steps, so that it changes with them."""
+    return _NUMBER.sub("", recipe.name) in {UNNAMED, name(recipe)}
+
+
+GROUPS = {
+    4: "4-bit weights: smallest, and quickest where weights are read from memory",
+    8: "8 bits: closer to the original",
+    16: "Key-value cache: longer contexts, more streams",
+    "prune": "Pruning: zeros in the weights",
+    "speculate": "Speculation: several tokens a step",
+    "compile": "Starting sooner",
+}
+
+
+def group(step: Step) -> str:
+    """Under which heading of the menu a step stands."""
+    return GROUPS[methods.of(step).bits[0] if isinstance(step, Quantize) else step.technique]
 
 
 def stack(recipe: Recipe) -> str:

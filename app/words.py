@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import streamlit as st
 
 from app.labels import sentence
 from backend.domain.errors import WhetstoneError
@@ -108,8 +111,28 @@ def count(value: int) -> str:
 
 
 def when(value: datetime | None) -> str:
-    """A time of the store, in UTC and named so."""
-    return UNKNOWN if value is None else f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+    """A time of the store where the reader is: `2026-11-23 14:05:09`, or in UTC and named so where that is not known."""
+    if value is None:
+        return UNKNOWN
+    zone = viewer_zone()
+    return f"{value.astimezone(zone or UTC):%Y-%m-%d %H:%M:%S}{'' if zone else ' UTC'}"
+
+
+def moment(words: str | None) -> str:
+    """The same of a time as documents write it, ISO 8601; without an offset it is in UTC."""
+    try:
+        value = datetime.fromisoformat(words or "")
+    except ValueError:
+        return words or UNKNOWN
+    return when(value if value.tzinfo else value.replace(tzinfo=UTC))
+
+
+def viewer_zone() -> ZoneInfo | None:
+    """As the browser says it."""
+    try:
+        return ZoneInfo(st.context.timezone or "")
+    except (ValueError, ZoneInfoNotFoundError):
+        return None
 
 
 def ago(value: datetime | None, now: datetime | None = None) -> str:

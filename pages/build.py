@@ -2,6 +2,7 @@
 
 import streamlit as st
 
+from app import charts
 from app.build import form, verdict, yaml_text
 from app.build import model as recipe_model
 from app.build import target as recipe_target
@@ -9,11 +10,12 @@ from app.session import workspace
 from app.words import message, plain
 
 opened = workspace()
-head = st.container(horizontal=True, vertical_alignment="bottom")
+st.html(verdict.stays_in_view(charts.theme()))
+head = st.container(horizontal=True, vertical_alignment="bottom", key="build_head")
 head.title("Build", width="stretch")
 action = head.container(width="content")
 
-subject, place = st.columns([3, 2], gap="large")
+subject, place, load = st.columns([3, 3, 1])
 with subject:
     model = recipe_model.choose(opened)
 if model is None:
@@ -22,9 +24,12 @@ if model is None:
 with place:
     target = recipe_target.choose(opened)
 st.caption(plain(recipe_model.about(model)))
-asked = recipe_target.expected(target)
+with load:
+    streams = recipe_target.streams()
+asked = recipe_target.expected(target, streams)
 
 draft = form.current()
+form.remember_names(opened)
 told = st.container()  # always there: what comes and goes in it must not close what is open below
 if refused := form.error():
     told.error(message(refused), icon=":material/error:")
@@ -32,8 +37,10 @@ judgement = verdict.Judgement()
 if draft.recipe is not None:
     judgement = verdict.judge(opened, model, draft.recipe, asked)
     with told:
-        verdict.summary(model, judgement)
+        if not refused:  # what was refused just now is not the recipe that the verdict is of
+            verdict.summary(opened, model, judgement)
 left, right = st.columns([3, 2], gap="large")
+right = right.container(key="build_side")
 
 with left:
     form.goals(opened, model, judgement.place)

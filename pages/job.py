@@ -5,10 +5,10 @@ import streamlit as st
 from app import navigation, shell
 from app.jobs import job as job_view
 from app.jobs import recovery, resources
-from app.jobs.cards import cancel_button
+from app.jobs.cards import cancel_button, say_end
 from app.jobs.rows import status
 from app.session import workspace
-from app.words import message, plain, short, when
+from app.words import plain, short, when
 from backend.domain.errors import NotFound
 from backend.domain.jobs.jobs import JobKind, JobState
 from backend.service.jobs import jobs
@@ -31,8 +31,7 @@ head, action = st.columns([5, 3], vertical_alignment="bottom")
 head.title(plain(job.title))
 with action.container(horizontal=True, horizontal_alignment="right"):
     job_view.next_step(opened, job, specification)
-if job.error:
-    st.error(message(job.error), icon=":material/error:")
+say_end(job)
 st.caption(f"{status(job)} · `{job.id}` · {job.kind} · by {plain(job.owner)} · submitted {when(job.created_at)}")
 with st.container(horizontal=True, vertical_alignment="center"):
     if not job.ended:

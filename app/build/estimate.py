@@ -8,7 +8,7 @@ from app import charts, navigation
 from app.models import memory_bar
 from app.build import figures
 from app.build.figures import Figure
-from app.words import between, message, plain, size
+from app.words import between, message, moment, plain, size
 from backend.domain.planner.choose import Choice
 from backend.domain.errors import WhetstoneError
 from backend.domain.planner.estimate import Estimate, Need
@@ -68,9 +68,9 @@ def _calibrated(found: Estimate) -> None:
     held = found.calibration
     if held is None:
         return
-    when = (held.measured_at or "")[:16].replace("T", " ")
+    when = moment(held.measured_at)
     st.markdown(
-        f":material/straighten: Calibrated by a measurement of {when} UTC on this machine, at {streams(held.concurrency)}."
+        f":material/straighten: Calibrated by a measurement of {when} on this machine, at {streams(held.concurrency)}."
     )
     if held.evaluation:
         navigation.link("evaluate", f"Evaluation {held.evaluation}", ":material/open_in_full:", id=held.evaluation)
@@ -108,6 +108,17 @@ SOURCES = (
     "parallelism: Shoeybi et al. 2019. Rates are the datasheets' nominal peaks, on this machine what was measured; what is "
     "assumed stands in docs/decisions/0010-planner.md."
 )
+
+
+def elsewhere(found: Choice) -> None:
+    """What a million tokens would cost where that is least, with the load and the place beside it."""
+    best = found.winner
+    if best is None or best.price_per_million_output is None:
+        return
+    at = f"{best.load.input_tokens:,} tokens in, {best.load.output_tokens:,} out, {streams(best.load.concurrency)}"
+    price = figures.span(best.price_per_million_output, "USD")
+    st.markdown(f":material/payments: **{price} a million output tokens** on {plain(best.target)}, the cheapest for it.")
+    st.caption(f"Estimated at {at}; {plain(figures.price(best))}.")
 
 
 def choice(found: Choice) -> None:

@@ -16,6 +16,7 @@ import streamlit as st
 from app.labels import sentence
 from app.build import calibration_upload
 from app import addresses
+from app import steps as steps_words
 from app.build import options
 from app.build.options import Option
 from app.words import message, plain
@@ -25,15 +26,18 @@ from backend.domain.recipe.libraries import ENGINES
 from backend.domain.model.facts import ModelFacts
 from backend.domain.recipe.recipe import Prune, Quantize, Recipe, Step
 from backend.service import Workspace
+from backend.service.jobs import artifacts
 from backend.service.plans import cases, recipes
 from backend.service.plans.cases import Addition, Case
 
-EMPTY = "name: my recipe\nsteps: []\n"
+EMPTY = f"name: {steps_words.UNNAMED}\nsteps: []\n"
 TEXT, UNDO, REVISION, ERROR = "build_text", "build_undo", "build_revision", "build_error"
 LEFT = "build_left"
 """The address that the browser still has until a run that wrote another one has ended, and when that began (monotonic)."""
 LATE_S = 5.0
 """A click that is under way longer than this brings an address that was asked for."""
+TAKEN = "build_taken"
+"""Recipe name -> hashes of the recipes that artifacts here were made by under that name."""
 UNREAD = "build_unread"
 """Why the pasted YAML was not taken."""
 OF_TEXT = frozenset({"calibration", "samples", "length"})
@@ -68,7 +72,8 @@ def current() -> Draft:
 
 def put(recipe: Recipe, *, redraw: bool = True) -> None:
     """Take the recipe as the one being built. `redraw`: the widgets must show it anew."""
-    before, after = current().text, recipes.write_text(recipe)
+    draft = current()
+    before, after = draft.text, recipes.write_text(_named(draft.recipe, recipe))
     st.session_state.pop(ERROR, None)
     st.session_state.pop(UNREAD, None)
     if after != before:
@@ -77,6 +82,26 @@ def put(recipe: Recipe, *, redraw: bool = True) -> None:
     if redraw:  # before the address, whose change a waiting rerun may interrupt: new text is never drawn by the old widgets
         _redraw()
     _keep(after)
+
+
+def _named(before: Recipe | None, after: Recipe) -> Recipe:
+    """A name that only says the steps, or is a bundled recipe's, changes with the steps, to one that is nobody else's here."""
+    if before is None or after.name != before.name or after.steps == before.steps:
+        return after
+    if not steps_words.is_unnamed(before) and before.name not in recipes.bundled_names():
+        return after
+    name = steps_words.name(after)
+    taken = {each for each, hashes in st.session_state.get(TAKEN, {}).items() if hashes != {after.hash}}
+    free = (each for each in (name, *(f"{name} {number}" for number in range(2, len(taken) + 3))) if each not in taken)
+    return options.renamed(after, next(free))
+
+
+def remember_names(opened: Workspace) -> None:
+    """The names of the recipes that were used here."""
+    found: dict[str, set[str]] = {}
+    for view in artifacts.listing(opened):
+        found.setdefault(view.recipe, set()).add(view.recipe_hash)
+    st.session_state[TAKEN] = found
 
 
 def _keep(text: str) -> None:
@@ -197,32 +222,31 @@ def _head(recipe: Recipe, index: int, step: Step) -> None:
 
 
 def add(opened: Workspace, model: ModelFacts, recipe: Recipe, case: Case | None) -> None:
-    """Every step this version can do; greyed with the reason where it does not go with the rest."""
-    st.markdown("**Add a step**")
+    """A menu of every step this version can do; greyed with the reason where it does not go with the rest."""
     try:
         choices = cases.additions(opened, model, recipe, case)
     except WhetstoneError as error:
         st.error(message(error), icon=":material/error:")
         return
-    with st.container(horizontal=True):
-        for index, choice in enumerate(choices):
-            act = {"on_click": _edit, "args": (lambda built, step=choice.step: options.with_step(built, step),)}
-            help_ = message(choice.reason or options.explained(choice.step))
-            name, greyed = options.title(choice.step), choice.reason is not None
-            st.button(name, key=f"build_add-{index}", icon=":material/add:", help=help_, disabled=greyed, **act)
-    _refused([choice for choice in choices if choice.reason])
+    with st.popover("Add a step", icon=":material/add:", key="build_add", width="stretch"):
+        for heading in dict.fromkeys(options.group(choice.step) for choice in choices):
+            st.markdown(f"**{heading}**")
+            for index, choice in enumerate(choices):
+                if options.group(choice.step) == heading:
+                    _offered(index, choice)
 
 
-def _refused(choices: list[Addition]) -> None:
-    """Why a choice is grey, and the nearest recipe that has it: said in words, since a touch screen has no hovering."""
-    if not choices:
-        return
-    with st.expander(f"Why {len(choices)} of them cannot be added, and what could be"):
-        for index, choice in enumerate(choices):
-            st.markdown(f"**{options.title(choice.step)}**: {message(choice.reason)}")
-            if choice.instead is not None:
-                label = f"Use {plain(options.stack(choice.instead))} instead"
-                st.button(label, key=f"build_instead-{index}", icon=":material/swap_horiz:", on_click=put, args=(choice.instead,))
+def _offered(index: int, choice: Addition) -> None:
+    """A step of the menu with what it does, or why it does not go with the rest and the nearest recipe that has it: in words,
+    since a touch screen has no hovering."""
+    act = {"on_click": _edit, "args": (lambda built, step=choice.step: options.with_step(built, step),)}
+    name, greyed = options.title(choice.step), choice.reason is not None
+    with st.container(gap=None, key=f"build_offer-{index}"):
+        st.button(name, key=f"build_add-{index}", type="tertiary", icon=":material/add:", disabled=greyed, **act)
+        st.caption(message(choice.reason or options.explained(choice.step)))
+        if choice.instead is not None:
+            label = f"Use {plain(options.stack(choice.instead))} instead"
+            st.button(label, key=f"build_instead-{index}", icon=":material/swap_horiz:", on_click=put, args=(choice.instead,))
 
 
 def serving(recipe: Recipe) -> None:

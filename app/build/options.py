@@ -10,6 +10,7 @@ from app.build.option import Option as Option
 from app.build.serving import LIMIT_OPTIONS as LIMIT_OPTIONS
 from app.build.serving import SERVING_OPTIONS as SERVING_OPTIONS
 from app.steps import explained as explained
+from app.steps import group as group
 from app.steps import stack as stack
 from app.steps import title as title
 from backend.domain.recipe import methods

@@ -79,23 +79,26 @@ def _instance(row: Instance) -> str:
     return f"{row.accelerator_count} x {row.accelerator}, {price}"
 
 
-def expected(target: str) -> Asked:
+def streams() -> int:
+    """Requests at once, which decide speed and price more than anything else of the load."""
+    return _whole("Requests at once", "build_streams", 1, MOST_STREAMS)
+
+
+def expected(target: str, at_once: int) -> Asked:
     """The load, and what else the estimate on that target needs. A wrong value of the address is as if it were not there."""
     with st.expander("Load and goal" if target == "auto" else "Expected load", icon=":material/tune:"):
-        load = _load()
+        load = _load(at_once)
         price = _price() if target.startswith(("local", "accelerator")) else None
         goal = _goal() if target == "auto" else Goal()
     return Asked(target, load, goal, price)
 
 
-def _load() -> ExpectedLoad:
-    prompt, answer, streams = st.columns(3)
+def _load(at_once: int) -> ExpectedLoad:
+    prompt, answer = st.columns(2)
     with prompt:
         tokens_in = _whole("Prompt tokens", "build_prompt", 512, MOST_TOKENS)
     with answer:
         tokens_out = _whole("Answer tokens", "build_answer", 128, MOST_TOKENS)
-    with streams:
-        at_once = _whole("Requests at once", "build_streams", 1, MOST_STREAMS)
     return ExpectedLoad(input_tokens=tokens_in, output_tokens=tokens_out, concurrency=at_once)
 
 

@@ -12,6 +12,7 @@ from app.build import estimate as recipe_estimate, form, options, target as reci
 from app.build.target import Asked
 from app.words import between, message, plain, size
 from backend.domain.planner import estimate
+from backend.domain.planner.choose import Goal
 from backend.domain.rules.facts import Reason
 from backend.domain.errors import WhetstoneError
 from backend.domain.planner.estimate import Estimate, Need
@@ -20,12 +21,28 @@ from backend.domain.jobs.jobs import JobKind
 from backend.domain.model.facts import ModelCard, ModelFacts, PublishedModel
 from backend.domain.recipe.recipe import Recipe
 from backend.service import Workspace
-from backend.service.plans import cases, estimates, optimize
+from backend.service.plans import auto, cases, estimates, optimize
 from backend.service.plans.cases import Case
 from backend.service.jobs import watching
 from backend.service.plans.optimize import Prepared
 
+CHEAPEST_TOKEN = Goal(wanted="throughput")
 PURPOSE, REFUSED = "optimize", "build_refused"
+
+
+GROUNDS = {"light": "#ffffff", "dark": "#12161a"}
+"""backgroundColor of .streamlit/config.toml."""
+
+
+def stays_in_view(theme: str) -> str:
+    """Title and button stay at the top, on a wide screen the estimate beside the steps, which scrolls by itself."""
+    return f"""<style>
+[data-testid="stLayoutWrapper"]:has(> .st-key-build_head), .st-key-build_head
+  {{ position: sticky; top: 3.5rem; z-index: 50; background: {GROUNDS[theme]} }}
+@media (min-width: 900px) {{
+  [data-testid="stColumn"]:has(.st-key-build_side)
+    {{ position: sticky; top: 8rem; align-self: flex-start; max-height: calc(100vh - 9rem); overflow-y: auto }}
+}}</style>"""
 
 
 class Judgement(NamedTuple):
@@ -71,7 +88,7 @@ def _estimate(opened: Workspace, case: Case, asked: Asked) -> Estimate | None:
     return estimates.of(opened, case, asked.load, price_per_hour=asked.price) if case.works else None
 
 
-def summary(model: ModelFacts, judgement: Judgement) -> None:
+def summary(opened: Workspace, model: ModelFacts, judgement: Judgement) -> None:
     """Valid or not, and what it needs, in the first screenful of any width."""
     case, need = judgement.case, judgement.need
     if case is None or need is None:
@@ -80,7 +97,10 @@ def summary(model: ModelFacts, judgement: Judgement) -> None:
             st.button("Plan for this machine", key="build_target-local", on_click=recipe_target.put, args=("local",))
         return
     if not case.works:
-        _refused(case)
+        _refused(opened, case)
+        return
+    if not case.recipe.steps and not opened.read_only:
+        st.info("No step yet: choose a goal below, or add a step.", icon=":material/add_circle:")
         return
     planned = case.target.kind == "sagemaker"
     if judgement.obstacle and isinstance(model, ModelCard) and not planned:
@@ -96,7 +116,8 @@ def summary(model: ModelFacts, judgement: Judgement) -> None:
         st.info(message(optimize.where(model, judgement.prepared.spec.deployment, judgement.prepared.spec.recipe)))
 
 
-def _refused(case: Case) -> None:
+def _refused(opened: Workspace, case: Case) -> None:
+    """Red, with what would do: where it fits, if memory alone is in the way."""
     reasons = case.verdict.reasons
     if not reasons and case.choice:  # it could be served, but not so that the goal is met
         st.error(message(case.choice.why), icon=":material/block:")
@@ -104,6 +125,18 @@ def _refused(case: Case) -> None:
     more = f" And {len(reasons) - 1} more, below." if len(reasons) > 1 else ""
     where = f"On {plain(case.target.name)}: " if case.choice else ""
     st.error(f"{where}{message(reasons[0].message)}{more}", icon=":material/block:")
+    if case.verdict.outcome == "does-not-fit" and not case.choice:
+        _fits(opened, case)
+
+
+def _fits(opened: Workspace, case: Case) -> None:
+    found = auto.fitting(opened, case.model, case.recipe)
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.markdown("It fits:" if found else "It fits none of the known instances.")
+        for each in found:
+            price = f", {each.price_per_hour:,.4g} USD an hour" if each.price_per_hour else ""
+            label = f"{each.target}{price}"
+            st.button(label, key=f"build_fits-{each.target}", on_click=recipe_target.put, args=(each.target,))
 
 
 def _parts(model: ModelFacts, judgement: Judgement, need: Need) -> list[str]:
@@ -161,6 +194,8 @@ def estimated(opened: Workspace, judgement: Judgement) -> None:
         return
     if case.choice is not None:
         recipe_estimate.choice(case.choice)
+    elif found is not None and found.price_per_hour is None:
+        recipe_estimate.elsewhere(auto.choice(opened, case.model, case.recipe, CHEAPEST_TOKEN, found.load))
     if found is None:
         recipe_estimate.needs(judgement.need)
         return
@@ -210,4 +245,4 @@ def _submit(opened: Workspace, prepared: Prepared, fingerprint: str) -> None:
         st.session_state[REFUSED] = sentence(error)
     else:
         once.remember(PURPOSE, job.id)
-        st.toast(f"Queued as {job.id}.")
+        navigation.go("job", id=job.id)

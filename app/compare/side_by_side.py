@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
+from app.words import moment
 from backend.domain.evaluation import select
 from backend.domain.evaluation.comparison import higher_is_better
 from backend.domain.evaluation.document import Comparison, Evaluation
@@ -71,7 +72,7 @@ def merged(views: Sequence[EvaluationView], documents: Sequence[Evaluation]) -> 
             ],
             "options": priced,
             "hardware": {"cpu": "; ".join(dict.fromkeys(hardware_line(document.hardware) for document in documents))},
-            "measured_at": "; ".join(dict.fromkeys(document.measured_at for document in documents)),
+            "measured_at": "; ".join(dict.fromkeys(moment(document.measured_at) for document in documents)),
             "versions": _shared_versions(documents),
         }
     )
@@ -130,7 +131,7 @@ def conditions(document: Evaluation) -> dict[str, str]:
     """Under what an evaluation was measured, as words that can be compared."""
     options = document.options
     return {
-        "Measured": document.measured_at,
+        "Measured": moment(document.measured_at),
         "Hardware": hardware_line(document.hardware),
         "Workload": document.workload.name,
         "Workload hash": document.workload.sha256[:12],

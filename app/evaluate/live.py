@@ -6,7 +6,8 @@ import streamlit as st
 
 from app import charts, navigation, once, shell
 from app.evaluate.form import PURPOSE
-from app.jobs.rows import can_cancel, headline, progress_text
+from app.jobs.cards import cancel_button, say_end
+from app.jobs.rows import headline, progress_text
 from app.words import message, plain, short
 from backend.domain.errors import NotFound, WhetstoneError
 from backend.domain.jobs.jobs import JobState
@@ -39,27 +40,17 @@ def _panel(opened: Workspace, job_id: str, names: list[str]) -> str:
     job = jobs.show(opened, job_id)
     st.markdown(headline(job))
     if job.ended:
-        st.error(message(job.error or f"The evaluation is {job.state}: there is no result."), icon=":material/error:")
+        say_end(job, f"The evaluation is {job.state}: there is no result.")
         if st.button("Measure again", type="primary", key="evaluate_measure-again", icon=":material/refresh:"):
             _again(opened, job_id)
     else:
         st.progress(job.progress or 0.0, text=progress_text(job))
-        st.button(
-            "Cancel", key="evaluate_cancel-evaluation", icon=":material/cancel:", disabled=not can_cancel(job),
-            on_click=_cancel, args=(opened, job_id),
-        )  # fmt: skip
+        cancel_button(opened, job)
     navigation.link("job", "Phases, log and resources", ":material/work:", id=job_id)
     points = evaluations.points(opened, job_id)
     charts.show(charts.live(points, names, charts.theme()), f"live-{job_id}")
     st.caption(f"{len(points)} runs so far. Approximate: counters while it runs; the exact figures replace them at the end.")
     return str(job.state)
-
-
-def _cancel(opened: Workspace, job_id: str) -> None:
-    try:
-        jobs.cancel(opened, job_id)
-    except WhetstoneError as error:
-        st.toast(message(error), icon=":material/error:")
 
 
 def _again(opened: Workspace, job_id: str) -> None:

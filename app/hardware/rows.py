@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from app.words import size
+from app.words import moment, size
 from backend.domain.errors import RequestError
 from backend.domain.jobs.jobs import JobState
 from backend.domain.machine.environments import check_installable
@@ -54,7 +54,7 @@ def neuron_rows(machine: MachineView) -> list[dict[str, Any]]:
 
 def speed_figures(found: ProcessorSpeed) -> list[tuple[str, str, str | None]]:
     """(label, value, how it is known)."""
-    when = f" on {found.at[:16].replace('T', ' ')} UTC" if found.at else ""
+    when = f" on {moment(found.at)}" if found.at else ""
     how = f"measured here{when}, best of {found.attempts}" if found.attempts > 1 else f"measured here{when}, once"
     return [
         ("Memory bandwidth", f"{found.bandwidth / 1e9:.3g} GB/s", how),

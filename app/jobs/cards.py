@@ -11,6 +11,7 @@ from app.jobs.rows import can_cancel, headline, places, progress_text, summary, 
 from app.session import frozen
 from app.words import message
 from backend.domain.errors import WhetstoneError
+from backend.domain.jobs.jobs import JobState
 from backend.service import Workspace
 from backend.service.jobs import jobs
 from backend.service.jobs.jobs import JobView
@@ -55,6 +56,15 @@ def act(opened: Workspace, verb: str, job_id: str) -> JobView | None:
         return None
     st.toast(DONE[verb].format(id=after.id), icon=ICONS[verb])
     return after
+
+
+def say_end(job: JobView, otherwise: str | None = None) -> None:
+    """Why it has no result: an error where it failed, no more than a word where somebody stopped it."""
+    words = job.error or otherwise
+    if words and job.state is JobState.CANCELLED:
+        st.info(message(words), icon=ICONS["Cancel"])
+    elif words:
+        st.error(message(words), icon=":material/error:")
 
 
 def cancel_button(opened: Workspace, job: JobView) -> None:

@@ -134,6 +134,7 @@ def watch(opened: Workspace, job_id: str) -> str:
     now, events = jobs.show(opened, job_id), jobs.timeline(opened, job_id)
     cells: list[tuple[str, str, str | None]] = [("Elapsed", seconds(elapsed(now)), None)]
     if not now.ended:
+        st.set_page_config(page_title=f"{now.progress or 0:.0%} {now.title}")
         st.progress(min(1.0, now.progress or 0.0), text=progress_text(now, left=False))
         if now.kind != JobKind.SERVE:  # it serves until somebody stops it
             left, basis = time_left(now, watching.time_left(opened, now))

@@ -6,7 +6,7 @@ from typing import Any
 
 import streamlit as st
 
-from app.words import message, plain
+from app.words import message, moment, plain
 from backend.domain.evaluation.document import Evaluation, Level, VariantResult
 from backend.domain.evaluation.fingerprint import configuration_hash
 from backend.domain.evaluation.soundness import SHARED, reasons, valid
@@ -35,7 +35,8 @@ def say_load(document: Evaluation) -> None:
 
 
 def say_provenance(document: Evaluation) -> None:
-    where = f"Measured {document.measured_at} on {hardware_line(document.hardware)} with {versions_line(document.versions)}"
+    when, hardware = moment(document.measured_at), hardware_line(document.hardware)
+    where = f"Measured {when} on {hardware} with {versions_line(document.versions)}"
     repeats = counted(document.options.repeats, "repeat")
     st.caption(plain(f"{where}. Workload {document.workload.name}, {repeats}, servers {document.interleave}."))
 

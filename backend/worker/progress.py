@@ -9,6 +9,9 @@ from typing import Any
 from backend.channel import JobChannel
 from backend.domain.jobs.jobs import Event
 
+TOLD = 10
+"""Lines of the log a phase, at most."""
+
 
 class ChannelProgress:
     """`expected` is the sum of the weights of all phases to come; unknown phases stretch it.
@@ -21,6 +24,7 @@ class ChannelProgress:
         self._channel, self._expected = channel, max(sum(self._seconds.values()) or expected, 1e-9)
         self._before = self._weight = 0.0
         self._name: str | None = None
+        self._told = 0
         self._total: float | None = None
         self._unit: str | None = None
         self._begun = self._phase_begun = time.monotonic()
@@ -30,7 +34,7 @@ class ChannelProgress:
         self._before += self._weight
         self._expected = max(self._expected, self._before + weight)
         self._name, self._total, self._unit, self._weight = name, total, unit, weight
-        self._phase_begun = time.monotonic()
+        self._phase_begun, self._told = time.monotonic(), 0
         overall = self._overall(0.0)
         print(message, flush=True)
         self._channel.emit(
@@ -44,6 +48,9 @@ class ChannelProgress:
         share = min(1.0, done / self._total) if self._total else 0.0
         seconds = time.monotonic() - self._phase_begun
         overall = self._overall(share)
+        if int(share * TOLD) > self._told:  # the log shows what an engine does while it does it, in few lines
+            self._told = int(share * TOLD)
+            print(f"{self._name}: {done:g} of {self._total:g} {self._unit or 'steps'}", flush=True)
         event = Event(
             kind="progress", phase=self._name, done=done, total=self._total, unit=self._unit, progress=overall,
             rate=done / seconds if seconds > 0 else None, eta_s=self._left(overall), data=data,

@@ -90,7 +90,7 @@ def test_no_flag_stands_in_a_message_outside_the_command_line() -> None:
     found = [
         (path.name, text)
         for path in sorted(BACKEND.rglob("*.py"))
-        if "cli" not in path.parts
+        if "cli" not in path.parts and path.name != "vllm_flags.py"  # which are vLLM's
         for text in _messages(ast.parse(path.read_text()), whole="domain" in path.parts)
         if FLAG.search(OTHER_TOOLS.sub("", text))
     ]

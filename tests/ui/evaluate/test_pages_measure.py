@@ -277,7 +277,7 @@ def test_a_running_evaluation_draws_its_points_as_approximate(home: Workspace) -
     at = studio.open_page("evaluate", job=job.id)
     assert headings(at) == [charts.TITLE]
     assert "4 runs so far. Approximate" in studio.says(at)
-    at.button(key="evaluate_cancel-evaluation").click().run()
+    at.button(key=f"evaluate_cancel-{job.id}").click().run()
     studio.check(at)
     assert jobs.show(home, job.id).cancel_requested
 

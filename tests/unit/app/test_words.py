@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import string
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from app.navigation import parts, several
-from app.words import message, plain, short
+from app.words import message, moment, plain, short, when
 
 JOINER = "\u2060"
 SPECIAL = "\\`*_{}[]()#+!|<>~$:&"
@@ -73,3 +74,11 @@ def test_values_with_commas_come_back_from_one_parameter(values: list[str]) -> N
 
 def test_what_a_person_writes_between_commas_is_read() -> None:
     assert parts("a, b,,c ") == ["a", "b", "c"]
+
+
+def test_a_time_is_written_one_way_whatever_it_came_as() -> None:
+    """Without a browser its zone is not known: UTC, and named so."""
+    value = datetime(2026, 11, 23, 14, 5, 9, tzinfo=UTC)
+    for words in ("2026-11-23T14:05:09+00:00", "2026-11-23T15:05:09+01:00", "2026-11-23T14:05:09"):
+        assert moment(words) == when(value) == "2026-11-23 14:05:09 UTC"
+    assert moment("in May") == "in May" and moment(None) == when(None) == "–"

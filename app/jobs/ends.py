@@ -1,0 +1,38 @@
+"""A job that ends says so on whatever page is open."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from app import navigation
+from app.jobs.rows import ICONS
+from app.words import plain
+from backend.service import Workspace
+from backend.service.jobs import jobs
+
+EVERY = "4s"
+WATCHED = "shell_watched"
+"""The jobs that were active when this session looked last: id -> title."""
+
+
+def tell(opened: Workspace) -> None:
+    """Look every few seconds while jobs are active; what has ended since is told once, with the way to it."""
+    held: dict[str, str] = st.session_state.setdefault(WATCHED, {})
+    every = EVERY if held or jobs.active(opened) else None
+    st.fragment(_look, run_every=every, key=navigation.own("ends"))(opened, held)
+
+
+def _look(opened: Workspace, held: dict[str, str]) -> None:
+    active = {job.id: job.title for job in jobs.active(opened)}
+    for gone in held.keys() - active.keys():
+        _say(opened, gone)
+    held.clear()
+    held.update(active)
+
+
+def _say(opened: Workspace, job_id: str) -> None:
+    """Nothing on the job's own page, which shows it."""
+    job = jobs.show(opened, job_id)
+    if st.query_params.get("id") != job_id:
+        words = f"**{plain(job.title)}** {job.state}. [Open the job](/job?id={job_id})"
+        st.toast(words, icon=ICONS[job.state], duration="long")
