@@ -101,7 +101,7 @@ def _nearest(found: list[str]) -> str:
 def chosen(opened: Workspace) -> dict[str, str]:
     """What was chosen on this page, as the builder's address: where to check, and the weights if a bundled recipe makes them."""
     target, title = st.session_state.get("model_on"), st.session_state.get("model_weights")
-    recipe = techniques.kinds().get(str(title))
+    recipe = next((kind for kind, known in techniques.kinds().items() if known == title), None)
     return ({"target": target} if target and target != HERE else {}) | (
         {"recipe": recipe} if recipe in recipes.bundled_names() else {}
     )
