@@ -60,6 +60,7 @@ if total:
     page = st.pagination(pages, key="presets_page", bind="query-params") if pages > 1 else 1
     listed = presets.views(opened, presets.listing(opened, chosen, limit=PER_PAGE, offset=(page - 1) * PER_PAGE))
     st.caption(rows.legend())
+    st.caption(plain(rows.basis(listed)))
     shown.table(listed, ids, f"{goal}-{model}-{words}-{page}")
 else:
     st.info("No preset matches these filters: take one away.", icon=":material/filter_alt_off:")

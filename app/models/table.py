@@ -29,7 +29,7 @@ SHORT = {
 YES, NO, FITS = "yes", "", "✓ fits"
 GROUPS: dict[str, frozenset[str]] = {
     "4-bit": frozenset({"rtn", "awq", "gptq"}), "8-bit": frozenset({"w8a8", "smoothquant", "int8"}),
-    "8-bit float": frozenset({"fp8", "kv_cache"}), "Prune": frozenset(PRUNE), "Speculate": frozenset({"draft", "ngram"}),
+    "FP8, KV": frozenset({"fp8", "kv_cache"}), "Prune": frozenset(PRUNE), "Speculate": frozenset({"draft", "ngram"}),
     "Compile": frozenset({"compile"}),
 }  # fmt: skip
 """Kinds of technique that share a column of the compact table; a test holds them and the kinds together."""
@@ -83,7 +83,7 @@ def columns() -> dict[str, Any]:
         CELLS[name]: st.column_config.ListColumn(short, help=f"{CELLS[name]}, exactly as the page has it", width=110)
         for name, short in SHORT.items()
     }
-    narrow: dict[str, Any] = {name: st.column_config.TextColumn(width=62) for name in GROUPS}
+    narrow: dict[str, Any] = {name: st.column_config.TextColumn(width=74 if name == "Speculate" else 60) for name in GROUPS}
     narrow |= {"Fits": st.column_config.TextColumn(width=50), "Parameters": st.column_config.TextColumn("Size", width=58)}
     narrow |= {
         "Context": st.column_config.NumberColumn(width=62),

@@ -34,6 +34,13 @@ def legend() -> str:
     return " · ".join(f"{icon} {SIGN[kind]} **{word}**: {meaning}" for kind, (icon, word, meaning) in SAID.items())
 
 
+def basis(views: Sequence[PresetView]) -> str:
+    """At which load the estimates of a list are, and where and when their prices are from: each place once."""
+    notes = {level.price_note for view in views if (level := view.estimated.at(AT)) and level.price_note}
+    prices = f" Prices: {'; '.join(sorted(notes))}." if notes else ""
+    return f"Estimates are at {AT} requests at once.{prices}"
+
+
 def ends(value: Ends | None) -> str:
     """`30.1 to 52.4`, or a dash."""
     return NONE if value is None else f"{figure(value[0])} to {figure(value[1])}"

@@ -198,3 +198,8 @@ def test_the_exported_figures_name_their_kind_in_every_row(home: Workspace) -> N
     assert all(row["source"] for row in rows)
     text = compare_presets.figures_csv(views)
     assert len(text.splitlines()) == len(rows) + 1 and text.startswith("preset,model,goal")
+
+
+def test_the_list_says_at_which_load_and_where_its_prices_are_from(home: Workspace) -> None:
+    said = studio.says(studio.open_page("presets"))
+    assert "Estimates are at 16 requests at once. Prices: " in said and "us-east-1" in said
