@@ -12,10 +12,10 @@ from backend.domain.recipe.recipe import Quantize, Recipe
 
 PROCESS = 550_000_000
 """What the libraries take once they are imported and used: 450 MB and about 100 MB were measured."""
-SCORED_COPIES = 9
-"""Of a block of distributions in double precision while two models are compared: 9 were measured with 49,152 entries."""
-SCORED_ROWS, SCORED_NUMBERS = (16, 128), 1 << 23
-"""evaluate/quality/quality.py: positions of a block."""
+SCORED_ROWS, SCORED_LOGITS, SCORED_COPIES = (16, 512), 1 << 22, 3
+"""evaluate/quality/quality.py: positions of a block, its numbers over the vocabulary, and blocks in fp32 at a time."""
+MEASURED_ROWS, MEASURED_COPIES = 128, 6
+"""engines/native/mixed/sensitivity.py: positions of a block in double precision, and copies of it."""
 COPIES = 6
 """Of a layer in fp32 while it is optimized: itself, pruned or scaled, rounded, packed, and what rounding needs meanwhile.
 Measured 5.6 with 116 million parameters in three layers."""
@@ -53,9 +53,9 @@ def on_device(model: ModelFacts, recipe: Recipe) -> int:
 
 def _scoring(model: ModelFacts) -> int:
     parts, (fewest, most) = sizes(model), SCORED_ROWS
-    rows = max(fewest, min(most, SCORED_NUMBERS // model.vocabulary))
+    rows = max(fewest, min(most, SCORED_LOGITS // model.vocabulary))
     heads = 4 * model.vocabulary * model.hidden_size
-    return 4 * parts.linears // max(model.layers, 1) + heads + SCORED_COPIES * 8 * rows * model.vocabulary
+    return 4 * parts.linears // max(model.layers, 1) + heads + SCORED_COPIES * 4 * rows * model.vocabulary
 
 
 def _measuring(model: ModelFacts) -> int:
@@ -64,7 +64,7 @@ def _measuring(model: ModelFacts) -> int:
     tokens = windows * duration.WINDOW_TOKENS
     states = 2 * min(SPILL_BYTES, 4 * (1 + copies) * tokens * model.hidden_size)
     logits = 2 * 4 * duration.WINDOW_TOKENS * model.vocabulary
-    return states + logits + _scoring(model)
+    return states + logits + MEASURED_COPIES * 8 * MEASURED_ROWS * model.vocabulary + _scoring(model)
 
 
 def _grams(model: ModelFacts, tokens: int) -> int:

@@ -23,6 +23,12 @@ class Reason(Frozen):
     rule: str
     message: str
     source: str
+    brief: str = ""
+    """The reason alone, in words that many recipes share, where it has such."""
+
+    @property
+    def short(self) -> str:
+        return self.brief or self.message
 
 
 class Facts(Frozen):

@@ -232,7 +232,8 @@ def _memory(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]
     wants = f"{serving.weights(model, recipe).total / 1e9:.1f} GB of weights and a cache of {tokens:,} tokens"
     mend = "use fewer bits or a larger instance" if least is None else f"set `serving.tensor_parallel: {least.tensor_parallel}`"
     message = f"{model.id} does not fit on {facts.where}: {wants} against {_has(device)}: {mend}."
-    yield Reason(rule=MEMORY, message=message, source=serving.FORMULA)
+    has = f"{device.units * device.memory_bytes / 1e9:.0f} GB"
+    yield Reason(rule=MEMORY, message=message, source=serving.FORMULA, brief=f"too large for {facts.where} ({has})")
 
 
 def _has(device: Device) -> str:

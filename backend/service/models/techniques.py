@@ -6,16 +6,18 @@ from backend.domain.frozen import Frozen
 from backend.domain.machine.targets import Target
 from backend.domain.model.facts import ModelFacts
 from backend.domain.recipe.methods import PRUNE, QUANTIZE
-from backend.domain.recipe.recipe import ORIGINAL, Recipe
+from backend.domain.recipe.recipe import ORIGINAL, Recipe, Step
 from backend.domain.recipe.techniques import supported
 from backend.domain.rules import check
 from backend.domain.rules import kinds as catalog
 from backend.domain.rules.facts import Facts
 from backend.domain.rules.plan import Verdict
+from backend.domain.rules.refusals import Group, Refused, grouped
 from backend.service.machines import targets
 from backend.service.models import catalog_sync
 from backend.service.workspace import Workspace
 
+TOO_LARGE = "too large"
 TITLES: dict[tuple[str, str | None], str] = {
     **{("quantize", name): method.title for name, method in QUANTIZE.items()},
     **{("prune", name): title for name, title in PRUNE.items()},
@@ -37,6 +39,8 @@ class TechniqueCheck(Frozen):
     reasons: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
     nearest: str | None = None
+    brief: str = ""
+    """The first reason alone, as several techniques share it."""
 
 
 def titles() -> list[str]:
@@ -106,8 +110,20 @@ def _check(technique: str, method: str | None, engine: str, verdict: Verdict) ->
         kind=catalog.kind(technique, method, engine), title=_title(technique, method, engine), technique=technique, method=method,
         works=verdict.valid, nearest=_nearest(verdict),
         reasons=tuple(reason.message for reason in reasons),
-        sources=tuple(reason.source for reason in reasons),
+        sources=tuple(reason.source for reason in reasons), brief=reasons[0].short if reasons else "",
     )  # fmt: skip
+
+
+def refusals(workspace: Workspace, model: ModelFacts, target: str = "local") -> list[Group]:
+    """What is refused there, one line a reason, with the cheapest instance for what is too large."""
+    where, steps = targets.find(workspace, target), catalog.recipes()
+    draft, found = catalog_sync.draft_of(workspace, model), []
+    for cell in cells(workspace, model, where):
+        if not cell.works:
+            there = cheapest(workspace, model, steps[cell.kind], draft) if cell.brief.startswith(TOO_LARGE) else None
+            place, price = (there.name, there.price_per_hour) if there else (None, None)
+            found.append(Refused(cell.title, cell.brief, place, price))
+    return grouped(found)
 
 
 def _nearest(verdict: Verdict) -> str | None:
@@ -115,9 +131,19 @@ def _nearest(verdict: Verdict) -> str | None:
     suggestion = verdict.suggestion
     if suggestion is None:
         return None
-    steps = ", ".join(" ".join(filter(None, (s.technique, getattr(s, "method", None)))) for s in suggestion.steps)
+    steps = ", ".join(map(_step_words, suggestion.steps))
+    serving = suggestion.serving.model_dump(exclude_defaults=True)
+    steps += "".join(f", {name} {value}" for name, value in serving.items()) if steps else ""
     on = f" on {verdict.suggestion_target}" if verdict.suggestion_target else ""
     return f"{steps or 'the original, unchanged'}{on}"
+
+
+def _step_words(step: Step) -> str:
+    """`quantize awq (group_size 64)`: what is not at its default is named, since it may be all that differs."""
+    chosen = step.model_dump(exclude_defaults=True).get(step.technique) or {}
+    options = ", ".join(f"{name} {value}" for name, value in chosen.items() if name != "method" and value != "auto")
+    words = " ".join(filter(None, (step.technique, getattr(step, "method", None))))
+    return f"{words} ({options})" if options else words
 
 
 def _title(technique: str, method: str | None, engine: str = "native") -> str:

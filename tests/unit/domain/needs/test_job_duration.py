@@ -23,7 +23,7 @@ STATIC: dict[str, Any] = {"method": "awq", "group_size": 64}
 @pytest.mark.parametrize(
     ("of", "options", "optimize_s"),
     [
-        (STARTER, {"method": "rtn"}, 6.8), (STARTER, {"method": "w8a8"}, 0.9), (STARTER, {"method": "smoothquant"}, 5.3),
+        (STARTER, {"method": "w8a8"}, 0.9), (STARTER, {"method": "smoothquant"}, 5.3),
         (STARTER, {"method": "awq"}, 9.4), (STARTER, {"method": "gptq"}, 8.6), (WIDE, {"method": "w8a8"}, 14.1),
         (SMOLLM2, {"method": "w8a8"}, 10.5), (SMOLLM2, STATIC, 105.8),
     ],

@@ -1,0 +1,72 @@
+"""What a preset's figures say of it beside the original and beside the others: its name goes by them. Pure.
+
+A goal's figure is the middle of its estimated range at the load that is shown: both ends of two ranges rest on the same
+assumptions, so they are held against each other end by end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from backend.domain.figures import figure, streams
+from backend.domain.frozen import Frozen
+from backend.domain.planner.correction import middle
+from backend.domain.planner.estimate import Estimate
+from backend.domain.planner.presets import GOALS, Goal
+
+NOTICED = 0.02
+"""Of the original's figure: less than this is no difference."""
+FIGURES: dict[Goal, tuple[str, str, str, str]] = {
+    "lower-cost": ("price_per_million_output", "Lowest cost", "price a token", "costs"),
+    "lower-latency": ("tpot_ms", "Lowest latency", "time a token", "takes"),
+}
+"""By goal: the field of an estimate, the title of the best of all, what the figure is, and the word for it."""
+Ends = tuple[float, float]
+
+
+class Entry(NamedTuple):
+    """A row: its name, its goal (None: it has none, as the original), what it is made of in words, its estimate."""
+
+    key: str
+    goal: Goal | None
+    made_of: str
+    estimate: Estimate | None
+
+
+class Standing(Frozen):
+    """`title` names a goal only where the figure holds it. `ratio` is of the goal's figure to the original's, (least, most)."""
+
+    key: str
+    title: str
+    holds: bool | None
+    """None where the goal has no figure, or one of both is not known."""
+    ratio: Ends | None = None
+    note: str = ""
+
+
+def standings(entries: Sequence[Entry], original: Estimate | None) -> list[Standing]:
+    """One a row, in order; all estimates at one load."""
+    return [_standing(entry, entries, original) for entry in entries]
+
+
+def _standing(entry: Entry, entries: Sequence[Entry], original: Estimate | None) -> Standing:
+    if entry.goal is None or entry.goal not in FIGURES:
+        return Standing(key=entry.key, title=GOALS[entry.goal].title if entry.goal else entry.made_of, holds=None)
+    field, best, what, verb = FIGURES[entry.goal]
+    mine, its = _ends(entry.estimate, field), _ends(original, field)
+    if mine is None or its is None or entry.estimate is None:
+        return Standing(key=entry.key, title=entry.made_of, holds=None, note=f"Its {what} is not known beside the original's.")
+    others = [found for other in entries if (found := _ends(other.estimate, field))]
+    holds = middle(mine) < (1 - NOTICED) * middle(its)
+    lowest = holds and all(middle(mine) <= middle(found) for found in others)
+    least, most = sorted((mine[0] / its[0], mine[1] / its[1]))
+    at = streams(entry.estimate.load.concurrency)
+    note = f"At {at} a token {verb} {figure(least)} to {figure(most)} of the original's on {entry.estimate.target}."
+    title = best if lowest else GOALS[entry.goal].title if holds else entry.made_of
+    return Standing(key=entry.key, title=title, holds=holds, ratio=(least, most), note=note)
+
+
+def _ends(found: Estimate | None, field: str) -> Ends | None:
+    value: Ends | None = getattr(found, field) if found else None
+    return value

@@ -1,0 +1,72 @@
+"""What a model costs a million tokens: on the instance that was chosen, or on the one that makes its tokens cheapest."""
+
+from __future__ import annotations
+
+from backend.domain.errors import WhetstoneError
+from backend.domain.figures import figure, streams
+from backend.domain.frozen import Frozen
+from backend.domain.model.facts import ModelFacts
+from backend.domain.planner.choose import Goal
+from backend.domain.planner.estimate import Estimate
+from backend.domain.planner.presets import load
+from backend.domain.planner.roofline import ExpectedLoad
+from backend.domain.recipe.recipe import ORIGINAL, Recipe
+from backend.service.machines import targets
+from backend.service.plans import auto, cases, estimates
+from backend.service.workspace import Workspace
+
+STREAMS = 16
+"""Requests at once of a price that nobody chose a load for."""
+
+
+class ModelPrice(Frozen):
+    """USD a million output tokens, (least, most), estimated. `chosen`: the instance was named, else the cheapest a token."""
+
+    target: str
+    chosen: bool
+    per_million_output: tuple[float, float]
+    per_hour: float
+    region: str | None
+    note: str | None
+    load: ExpectedLoad
+    replicas: int
+    tensor_parallel: int
+
+    @property
+    def words(self) -> str:
+        """The figure with instance, region and load beside it."""
+        least, most = self.per_million_output
+        where = f"{self.target}{f' ({self.region})' if self.region else ''} at {figure(self.per_hour)} USD an hour"
+        asked = f"{self.load.input_tokens:,} tokens in, {self.load.output_tokens:,} out, {streams(self.load.concurrency)}"
+        return f"{figure(least)} to {figure(most)} USD a million output tokens on {where}; {asked}; estimated"
+
+
+def of(
+    workspace: Workspace, model: ModelFacts, recipe: Recipe = ORIGINAL, target: str | None = None,
+    asked: ExpectedLoad | None = None,
+) -> ModelPrice | None:  # fmt: skip
+    """At the announcement's question answering load with 16 streams unless another is asked.
+
+    None where the model generates nothing, the recipe is not valid there, or no price or speed is known.
+    """
+    wanted = asked or load(STREAMS, model.max_positions)
+    try:
+        found = _estimate(workspace, model, recipe, target, wanted)
+    except WhetstoneError:
+        return None
+    if found is None or found.price_per_million_output is None or found.price_per_hour is None:
+        return None
+    instance = targets.find(workspace, found.target).instance
+    return ModelPrice(
+        target=found.target, chosen=target is not None, per_million_output=found.price_per_million_output,
+        per_hour=found.price_per_hour, region=instance.price_region if instance else None, note=found.price_note, load=wanted,
+        replicas=found.replicas, tensor_parallel=found.tensor_parallel,
+    )  # fmt: skip
+
+
+def _estimate(
+    workspace: Workspace, model: ModelFacts, recipe: Recipe, target: str | None, asked: ExpectedLoad
+) -> Estimate | None:
+    if target is None:
+        return auto.choice(workspace, model, recipe, Goal(wanted="throughput"), asked).winner
+    return estimates.of(workspace, cases.resolve(workspace, model, recipe, target), asked)

@@ -1,0 +1,59 @@
+"""The presets of one model beside its original at one load, named by what their figures say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from backend.domain.errors import WhetstoneError
+from backend.domain.frozen import Frozen
+from backend.domain.planner import presets
+from backend.domain.planner.choose import Goal
+from backend.domain.planner.estimate import Estimate
+from backend.domain.planner.presets import Preset
+from backend.domain.planner.standing import Entry, Standing, standings
+from backend.domain.recipe import methods
+from backend.domain.recipe.recipe import ORIGINAL, Quantize, Recipe
+from backend.service.models import models
+from backend.service.plans import auto, cases, estimates
+from backend.service.presets import preset_figures
+from backend.service.workspace import Workspace
+
+
+class Beside(Frozen):
+    """`original` is the model unchanged where its tokens are cheapest (on this machine for presets that are for it), None where
+    nothing is known of it; its region and price stand in it. `rows` are the presets', in the order given."""
+
+    concurrency: int
+    original: Estimate | None
+    rows: tuple[Standing, ...]
+    estimates: tuple[Estimate | None, ...]
+
+
+def of(workspace: Workspace, chosen: Sequence[Preset], concurrency: int) -> Beside:
+    """Presets of one model at one of CONCURRENCIES. Measures nothing."""
+    found = [preset_figures.estimated(workspace, preset, (concurrency,), probe=False).at(concurrency) for preset in chosen]
+    here = bool(chosen) and all(preset.target.startswith("local") for preset in chosen)
+    original = _original(workspace, chosen[0].model, concurrency, here=here) if chosen else None
+    entries = [Entry(p.id, p.goal, made_of(p.recipe), estimate) for p, estimate in zip(chosen, found, strict=True)]
+    rows = tuple(standings(entries, original))
+    return Beside(concurrency=concurrency, original=original, rows=rows, estimates=tuple(found))
+
+
+def _original(workspace: Workspace, name: str, concurrency: int, *, here: bool) -> Estimate | None:
+    try:
+        model = models.facts(workspace, name)
+        load = presets.load(concurrency, model.max_positions)
+        if here:
+            return estimates.of(workspace, cases.resolve(workspace, model, ORIGINAL), load)
+        return auto.choice(workspace, model, ORIGINAL, Goal(wanted="throughput"), load).winner
+    except WhetstoneError:
+        return None
+
+
+def made_of(recipe: Recipe) -> str:
+    """`INT4 (AWQ) + draft`; `The original` of no steps."""
+    words = []
+    for step in recipe.steps:
+        known = methods.QUANTIZE.get(step.method) if isinstance(step, Quantize) else None
+        words.append(known.title if known else str(getattr(step, "method", step.technique)))
+    return " + ".join(words) or "The original"

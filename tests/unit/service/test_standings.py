@@ -1,0 +1,60 @@
+"""What a model and its presets cost a token, and that a preset's name goes by it (found.md U3, U13)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from backend.catalog.bundled import presets as bundled
+from backend.domain.planner.presets import GOALS
+from backend.domain.planner.standing import Entry, standings
+from backend.domain.recipe import recipe
+from backend.service import Workspace
+from backend.service.models import models
+from backend.service.plans import pricing
+from backend.service.presets import standings as beside
+from tests.homes import open_home
+
+LLAMA_8B, LLAMA_70B = "meta-textgeneration-llama-3-8b", "meta-textgeneration-llama-3-70b"
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    return open_home(Path(tmp_path_factory.mktemp("prices")))
+
+
+def of(name: str) -> list[bundled.Preset]:
+    return [preset for preset in bundled.load().values() if preset.model == name]
+
+
+@pytest.mark.parametrize("concurrency", [1, 16, 64])
+@pytest.mark.parametrize("name", [LLAMA_8B, LLAMA_70B])
+def test_no_preset_is_called_cheaper_or_faster_than_its_figures(workspace: Workspace, name: str, concurrency: int) -> None:
+    found = beside.of(workspace, of(name), concurrency)
+    assert found.original is not None and found.original.price_per_million_output is not None
+    for row, preset in zip(found.rows, of(name), strict=True):
+        if preset.goal in {"lower-cost", "lower-latency"}:
+            assert row.ratio is not None and row.holds == (row.ratio[0] * row.ratio[1] < 0.98**2)
+            named = row.title in {GOALS[preset.goal].title, "Lowest cost", "Lowest latency"}
+            assert named == bool(row.holds), row
+            assert f"{concurrency} stream" in row.note and "of the original's" in row.note
+
+
+def test_only_the_cheapest_of_all_is_the_lowest(workspace: Workspace) -> None:
+    original, cheap = (pricing._estimate(workspace, models.facts(workspace, LLAMA_8B), made, None, pricing.load(16, 8192))
+                       for made in (pricing.ORIGINAL, recipe.read({"steps": [{"quantize": {"method": "awq"}}]})))  # fmt: skip
+    rows = standings([Entry("dear", "lower-cost", "as it was", original), Entry("cheap", "lower-cost", "AWQ", cheap)], original)
+    assert [(row.title, row.holds) for row in rows] == [("as it was", False), ("Lowest cost", True)]
+    (unknown,) = standings([Entry("none", "lower-cost", "AWQ", None)], original)
+    assert unknown.holds is None and unknown.title == "AWQ"
+
+
+def test_a_model_has_a_price_a_million_tokens_with_its_region_and_load(workspace: Workspace) -> None:
+    model = models.facts(workspace, LLAMA_8B)
+    best, named = pricing.of(workspace, model), pricing.of(workspace, model, target="ml.g5.12xlarge")
+    assert best is not None and named is not None and named.chosen and not best.chosen
+    assert best.per_million_output[1] <= named.per_million_output[1]
+    assert best.region and best.region in best.words and "16 streams" in best.words and "estimated" in best.words
+    assert pricing.of(workspace, model, target="ml.nothing") is None
+    assert pricing.of(workspace, models.facts(workspace, LLAMA_70B), target="ml.g5.xlarge") is None, "it does not fit"
