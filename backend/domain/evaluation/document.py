@@ -200,6 +200,12 @@ class Quality(Frozen):
     greedy_match: float | None = None
     """Share of identical tokens in greedy answers of the served variants to the same prompts, up to the shorter one. Of the
     baseline: in its own answers when it is asked a second time, the noise that the others' figure has in it."""
+    served_kl: float | None = None
+    """KL divergence of what is served from the served original, from the probabilities that both servers tell (vLLM's
+    `prompt_logprobs`): a lower bound, nats a token."""
+    served_kl_ci95: tuple[float, float] | None = None
+    served_same_top: float | None = None
+    """Share of positions whose most probable token is the same as served."""
     greedy_self: float | None = None
     """The baseline's own `greedy_match`, beside a variant's."""
     first_divergence_share: float | None = None

@@ -136,8 +136,6 @@ def calibration_tokens(recipe: Recipe) -> int:
     step = recipe.step("quantize")
     if not isinstance(step, Quantize):
         return DEFAULT_TOKENS
-    if not methods.reads_text(recipe):
-        return 0
     return (min(step.samples, REPORT_SAMPLES) if _plain(recipe) else step.samples) * step.length
 
 

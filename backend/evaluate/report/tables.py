@@ -90,6 +90,8 @@ def _quality(result: VariantResult) -> Row:
         "KL, 99th percentile": quality.kl_p99,
         "KL, 99.9th percentile": quality.kl_p999,
         "Same top token": _share(quality.same_top, 1),
+        "As served: KL at least": quality.served_kl,
+        "As served: same top token": _share(quality.served_same_top, 1),
         "Text": quality.text,
         "In words": words(quality),
         "Answers compared": quality.answers,

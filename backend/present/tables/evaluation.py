@@ -156,6 +156,8 @@ VARIANT_COLUMNS: dict[str, Callable[[VariantResult], Cell]] = {
     "KL, 99th percentile": _quality("kl_p99"),
     "KL, 99.9th percentile": _quality("kl_p999"),
     "Same top token": _quality("same_top"),
+    "As served: KL at least": _quality("served_kl"),
+    "As served: same top token": _quality("served_same_top"),
     "Scored on the text": _quality("text"),
     "Greedy match": _quality("greedy_match"),
     "Answers with the same words": _quality("exact_match"),

@@ -107,6 +107,8 @@ def quality_scores(quality: Quality | None) -> str:
     if quality.perplexity is not None:
         against = f" against {quality.perplexity_original:.2f}" if quality.perplexity_original is not None else ""
         parts.append(f"perplexity {quality.perplexity:.2f}{against}")
+    if quality.served_kl is not None:
+        parts.append(f"as served at least {small(quality.served_kl)}")
     return ", ".join(parts)
 
 

@@ -21,6 +21,7 @@ from backend.domain.limits.loss import below_floor
 from backend.domain.needs.held import tokens as cache_tokens
 from backend.domain.workload.workload import parse
 from backend.hardware import engines, probe
+from backend.worker.measuring import told
 from backend.worker.measuring.measurement import Measurement
 from backend.worker.measuring.quality import compare_answers, measure
 from backend.worker.measuring.records import write_records
@@ -62,7 +63,8 @@ def _qualities(spec: EvaluateSpec, measurement: Measurement, progress: ChannelPr
     kept, text = configuration.load().kept_scoring, spec.options.quality_text
     scores = measure(spec.variants, progress, folder, kept=kept, text=text)
     matches = compare_answers(spec.variants[0], measurement.answers, measurement.again)
-    return {index: score.model_copy(update=matches.get(index, {})) for index, score in scores.items()}
+    served = told.figures(measurement.told)
+    return {index: each.model_copy(update=matches.get(index, {}) | served.get(index, {})) for index, each in scores.items()}
 
 
 def _document(measurement: Measurement, pool: ServerPool, qualities: dict[int, Quality], tasks: Tasks) -> Evaluation:

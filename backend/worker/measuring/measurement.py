@@ -22,7 +22,7 @@ from backend.evaluate.fresh import FreshLines, Spent, block_of
 from backend.evaluate.load_plans import Found
 from backend.hardware import energy
 from backend.worker.measuring import disturbance as neighbours
-from backend.worker.measuring import runs
+from backend.worker.measuring import runs, told
 from backend.worker.measuring.quality import Answers
 from backend.worker.measuring.records import Measured
 from backend.worker.measuring.runs import Run
@@ -43,6 +43,9 @@ class Measurement:
         """Variant -> its greedy answers."""
         self.again: Answers | None = None
         """The baseline's, asked a second time."""
+        self.told: dict[int, told.Windows] = {}
+        """Variant -> what its server tells of its probabilities."""
+        self._asked_tokens: list[list[int]] | None = None
         self.loads = spec.options.loads
         self.swept: dict[int, list[Found]] = {}
         self.lost: dict[int, str] = {}
@@ -91,7 +94,18 @@ class Measurement:
             self.answers[variant] = self._answer(variant, endpoint)
             if variant == 0:
                 self.again = self._answer(variant, endpoint)
+            self._tell(variant, endpoint)
         return endpoint
+
+    def _tell(self, variant: int, endpoint: Endpoint) -> None:
+        """The server's own probabilities on the held-out text, where the original's server tells them too."""
+        if self._asked_tokens is None:
+            self._asked_tokens = told.windows(self.spec.variants[0], self.spec.options.quality_text)
+        if variant and 0 not in self.told:
+            return
+        bearer = self.spec.options.bearer_env if endpoint.server is None else None
+        if self._asked_tokens and (found := told.ask(endpoint, self._asked_tokens, bearer)) is not None:
+            self.told[variant] = found
 
     def _sweep_all(self, pool: ServerPool) -> None:
         """Each variant is searched by itself: its levels are its own, so there are no blocks and no verdicts."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from backend.domain.errors import InvalidWorkload
-from backend.domain.needs.duration import calibration_tokens
 from backend.domain.recipe import methods
 from backend.domain.recipe.recipe import Recipe
 from backend.service import Workspace
@@ -17,11 +16,10 @@ def recipe(*steps: dict[str, object], **more: object) -> Recipe:
     return Recipe.model_validate({"name": "r", "steps": list(steps), **more})
 
 
-def test_rounding_to_nearest_neither_asks_for_calibration_text_nor_counts_it(home: Workspace) -> None:
+def test_rounding_to_nearest_asks_for_no_calibration_text(home: Workspace) -> None:
     model = studio.optimize_spec(home).model
     missing = {"quantize": {"method": "rtn", "calibration": "nowhere.txt"}}
     assert calibration.of(model, recipe(missing)) is None
-    assert calibration_tokens(recipe(missing)) == 0
     with pytest.raises(InvalidWorkload, match="no calibration file"):
         calibration.of(model, recipe({"quantize": {"method": "awq", "calibration": "nowhere.txt"}}))
 

@@ -1,0 +1,58 @@
+"""What a server tells of its next-token probabilities on held-out text, asked in the time it is up for the load anyway."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from backend.catalog.text import held_out
+from backend.domain.errors import InvalidWorkload, WhetstoneError
+from backend.domain.evaluation import served
+from backend.domain.evaluation.document import Variant
+from backend.domain.evaluation.served import Told
+from backend.endpoint import completion, models
+from backend.worker.measuring.servers import Endpoint
+
+WINDOWS, LENGTH = 12, 256
+"""Of the held-out text: an answer tells each position's tokens in words, so it is large."""
+MOST = 20
+"""Tokens a position: what vLLM tells unless it is started with another --max-logprobs."""
+Windows = Sequence[Sequence[Told]]
+
+
+def windows(baseline: Variant, text: str | None) -> list[list[int]]:
+    """Token ids to ask with; none where the baseline's tokenizer is not at hand or the text is too short."""
+    if baseline.model_path is None:
+        return []
+    from backend.evaluate.quality import quality
+
+    folder = Path(baseline.model_path)
+    try:
+        found: list[list[int]] = quality.window_tokens(folder, held_out.read(text, folder).documents, LENGTH, WINDOWS).tolist()
+    except InvalidWorkload:
+        return []
+    return found
+
+
+def ask(endpoint: Endpoint, tokens: Sequence[Sequence[int]], bearer_env: str | None) -> Windows | None:
+    """Of each window; None where the server does not tell."""
+    try:
+        name = endpoint.served_name or models(endpoint.url, bearer_env)[0]
+        return [_one(endpoint, name, window, bearer_env) for window in tokens] or None
+    except (WhetstoneError, ValueError, LookupError):  # a server that tells no probabilities, or not so many, loses nothing else
+        return None
+
+
+def _one(endpoint: Endpoint, name: str, window: Sequence[int], bearer_env: str | None) -> list[Told]:
+    body = {"model": name, "prompt": list(window), "max_tokens": 1, "temperature": 0, "prompt_logprobs": MOST}
+    return served.read(completion(endpoint.url, body, bearer_env)["choices"][0])
+
+
+def figures(told: dict[int, Windows]) -> dict[int, dict[str, Any]]:
+    """The served figures of `Quality` by variant index, against the first variant's."""
+    found = {}
+    for index, windows in told.items():
+        if index and 0 in told and (each := served.compared(told[0], windows)) is not None:
+            found[index] = {"served_kl": each.kl, "served_kl_ci95": each.kl_ci95, "served_same_top": each.same_top}
+    return found
