@@ -1,0 +1,78 @@
+"""What scoring the quality of a model takes, and how that grows with the vocabulary: processor and wall seconds, kernel apart.
+
+    .venv/bin/python -m benchmarks.quality_scoring [--windows N] [--model FOLDER --candidate FOLDER]
+
+Without a model: random Llamas of hidden size 576 and two layers at vocabularies of 49,152, 131,072 and 262,144, each against another
+of the same shape. Each pair is scored twice: at first, and with the original's states kept. `comparing` is what turns both models'
+logits into figures, as it is and by the definitions in double precision. Prints JSON, a line a pair.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from backend.catalog.text import held_out
+from backend.domain.jobs.progress import Silent
+from backend.evaluate.quality import divergence, quality
+from backend.evaluate.quality.states import Place
+from tests.tiny import tiny_llama
+
+VOCABULARIES = (49_152, 131_072, 262_144)
+ROWS = 64
+
+
+def timed(work: Callable[[], Any]) -> dict[str, float]:
+    """Seconds of this process: user, kernel, wall."""
+    before, began = resource.getrusage(resource.RUSAGE_SELF), time.monotonic()
+    work()
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    user, kernel = after.ru_utime - before.ru_utime, after.ru_stime - before.ru_stime
+    return {"user_s": round(user, 2), "kernel_s": round(kernel, 2), "wall_s": round(time.monotonic() - began, 2)}
+
+
+def scored(original: Path, candidate: Path, windows: int, kept: Path) -> dict[str, Any]:
+    documents, place = held_out.read("code", original).documents, Place(kept=kept)
+
+    def score() -> None:
+        quality.score(original, candidate, documents, windows=windows, progress=Silent(), place=place)
+
+    return {"first": timed(score), "again": timed(score)}
+
+
+def comparing(vocabulary: int) -> dict[str, Any]:
+    """Of ROWS positions, as it is and in double precision."""
+    import torch
+
+    reference = torch.randn(ROWS, vocabulary, generator=torch.Generator().manual_seed(0)) * 3
+    given = reference, reference + 0.1, torch.zeros(ROWS, dtype=torch.long)
+    comparer = divergence.Comparer(vocabulary, reference.device)
+    return {"fp32": timed(lambda: comparer.positions(*given)), "double": timed(lambda: divergence.in_doubles(*given))}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--windows", type=int, default=4)
+    parser.add_argument("--model", type=Path)
+    parser.add_argument("--candidate", type=Path)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        if given.model:
+            print(json.dumps({"model": given.model.name, **scored(given.model, given.candidate, given.windows, folder / "kept")}))
+            return
+        for vocabulary in VOCABULARIES:
+            shape: dict[str, Any] = {"hidden": 576, "heads": 9, "kv_heads": 3, "intermediate": 1536, "vocabulary": vocabulary}
+            pair = [tiny_llama(folder / f"{vocabulary}-{seed}", seed=seed, **shape) for seed in (0, 1)]
+            found = {**scored(pair[0], pair[1], given.windows, folder / "kept"), "comparing": comparing(vocabulary)}
+            print(json.dumps({"vocabulary": vocabulary, **found}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

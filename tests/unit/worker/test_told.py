@@ -1,0 +1,66 @@
+"""What a server tells of its probabilities, asked over HTTP in the form of vLLM's `prompt_logprobs`."""
+
+from __future__ import annotations
+
+import json
+import math
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+import pytest
+
+from backend.domain.evaluation.document import Variant
+from backend.settings import ASSETS
+from backend.worker.measuring import told
+from backend.worker.measuring.servers import Endpoint
+
+
+@contextmanager
+def server(share: float | None) -> Iterator[Endpoint]:
+    """Says of every position after the first that token 1 has that probability; None: tells nothing."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            assert (asked["prompt_logprobs"], asked["max_tokens"], asked["model"]) == (20, 1, "m")
+            choice: dict[str, Any] = {"text": "a"}
+            if share is not None:
+                position = {"1": {"logprob": math.log(share), "rank": 1}, "2": {"logprob": math.log(1 - share), "rank": 2}}
+                choice["prompt_logprobs"] = [None, *[position] * (len(asked["prompt"]) - 1)]
+            body = json.dumps({"choices": [choice]}).encode()
+            self.send_response(200)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    running = HTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=running.serve_forever, daemon=True).start()
+    try:
+        yield Endpoint(f"http://127.0.0.1:{running.server_port}/v1", "m", None)
+    finally:
+        running.shutdown()
+        running.server_close()
+
+
+def test_two_servers_are_compared_on_the_held_out_text() -> None:
+    baseline = Variant(name="s", source="starter", kind="model", model_path=str(ASSETS / "starter" / "target"))
+    windows = told.windows(baseline, "code")
+    assert len(windows) == told.WINDOWS and {len(window) for window in windows} == {told.LENGTH}
+    with server(0.6) as first, server(0.5) as second:
+        found = told.figures({0: told.ask(first, windows, None) or [], 1: told.ask(second, windows, None) or []})
+    assert found[1]["served_kl"] == pytest.approx(0.6 * math.log(0.6 / 0.5) + 0.4 * math.log(0.4 / 0.5), rel=1e-4)
+    assert found.keys() == {1} and found[1]["served_same_top"] == 1
+
+
+def test_a_server_that_tells_nothing_costs_nothing_else() -> None:
+    with server(None) as silent:
+        assert told.ask(silent, [[1, 2, 3]], None) is None
+    assert told.ask(silent, [[1, 2, 3]], None) is None, "nor one that is gone"
+    assert told.windows(Variant(name="u", source="http://a", kind="url", url="http://a"), None) == []
+    assert told.figures({1: []}) == {}
