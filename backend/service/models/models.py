@@ -68,9 +68,8 @@ def check_name(workspace: Workspace, name: str, folder: str | None = None) -> st
 
 def own_name(folder: Path) -> str:
     """By the folder; where that says nothing, as "model" does, by the one it lies in."""
-    words = [part for part in (folder.parent.name, folder.name) if part]
-    said = "-".join(words) if folder.name.lower() in GENERIC else folder.name
-    return re.sub(r"[^A-Za-z0-9._@-]+", "-", said).strip(".-_@")[:90].removeprefix("a-") or "model"
+    parent = folder.parent.name
+    return f"{parent}-{folder.name}" if folder.name.lower() in GENERIC and parent else folder.name
 
 
 def catalog(workspace: Workspace) -> list[ModelCard]:
