@@ -47,6 +47,8 @@ class Facts(Frozen):
     optimization_job: bool = False
     provided_draft: bool = False
     ram_bytes: int | None = None
+    features: tuple[str, ...] | None = None
+    """Instruction sets of the processor that serves, where it is one and they are known."""
 
     @property
     def where(self) -> str:

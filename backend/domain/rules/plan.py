@@ -17,6 +17,7 @@ from backend.domain.needs.layout import Layout
 from backend.domain.recipe import methods, sagemaker_toolkit
 from backend.domain.recipe.recipe import TECHNIQUES, Compile, Prune, Quantize, Recipe, Speculate
 from backend.domain.recipe.techniques import KERNELS
+from backend.domain.rules import processor
 from backend.domain.rules.facts import MEMORY, Facts, Reason
 
 CUT_CACHE = (
@@ -123,6 +124,8 @@ def _serving_notes(model: ModelFacts, recipe: Recipe, facts: Facts) -> list[str]
     notes = [f"{found[0]}."] if found else []
     if facts.hardware == "cpu" and methods.caches_fp8(step):
         notes.append(CUT_CACHE)
+    if facts.hardware == "cpu" and facts.features is not None and (told := processor.note(model, recipe, facts.features)):
+        notes.append(told)
     if recipe.step("prune"):
         notes.append("Pruned weights are stored as zeros: no server here skips them, so neither size nor speed gains.")
     if recovery.asked(recipe):

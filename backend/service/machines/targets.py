@@ -118,6 +118,7 @@ def facts(target: Target, model: ModelFacts, draft: ModelFacts | None) -> Facts:
         family=instance.family if instance else None, optimization_job=bool(instance and instance.optimization_job),
         provided_draft=bool(cells and cells.speculative_decoding_with_provided_draft == "Yes"),
         ram_bytes=int(instance.ram_gib * 2**30) if instance else None,
+        features=tuple(probe.probe()["flags"]) if target.kind == "local" and target.device.hardware == "cpu" else None,
     )  # fmt: skip
 
 

@@ -1,0 +1,43 @@
+"""What a processor's instruction sets make of a quantized model, in a sentence for the plan: it depends on them and on the rows.
+
+vLLM 0.32: kernels/linear/mixed_precision/cpu.py and zentorch.py (4 bits), kernels/linear/scaled_mm/cpu.py (W8A8).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from backend.domain.model.facts import ModelFacts
+from backend.domain.model.shapes import linears
+from backend.domain.recipe import methods
+from backend.domain.recipe.recipe import Quantize, Recipe
+
+AMX = "amx_int8"
+VNNI = frozenset({"avx512_vnni", "avx_vnni", "i8mm", "asimddp"})
+FOUR_AMX = (
+    "This processor has AMX, so vLLM runs 4-bit weights as W4A8: fastest at few streams, least at many. Inputs are rounded to 8 "
+    "bits, which the saved file's quality does not count."
+)
+FOUR_SLOW = (
+    "This processor has no AMX, so vLLM unpacks 4-bit weights to 16 bit at every step (W4A16): expect less memory, "
+    "and slower answers than the original's here. AMD's own kernels need zentorch."
+)
+EIGHT_AMX = "8-bit products run on this processor's AMX."
+EIGHT_ODD = "8-bit products run by oneDNN: AMX takes inputs of a multiple of 32 and outputs of a multiple of 16, and not all are."
+EIGHT_VNNI = "8-bit products run by oneDNN on this processor's 8-bit instructions: most is gained at few streams."
+EIGHT_NONE = "This processor has no 8-bit instructions: W8A8 saves memory here, and hardly time."
+
+
+def note(model: ModelFacts, recipe: Recipe, features: Collection[str]) -> str | None:
+    """None where the recipe quantizes nothing that depends on them."""
+    step = recipe.step("quantize")
+    if not isinstance(step, Quantize) or step.method == "kv_cache":
+        return None
+    if methods.bits(step) == 4:
+        return FOUR_AMX if {AMX, "amx_bf16"} <= set(features) else FOUR_SLOW
+    if step.method not in {"w8a8", "smoothquant"}:
+        return None
+    if AMX in features:
+        fits = all(shape.inputs % 32 == 0 and shape.outputs % 16 == 0 for shape in linears(model))
+        return EIGHT_AMX if fits else EIGHT_ODD
+    return EIGHT_VNNI if VNNI & set(features) else EIGHT_NONE

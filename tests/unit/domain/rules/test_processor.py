@@ -1,0 +1,31 @@
+"""What the plan says of a processor's instruction sets, by method and shapes."""
+
+from __future__ import annotations
+
+import pytest
+
+from backend.catalog.bundled import models
+from backend.domain.recipe import recipe
+from backend.domain.rules import check, processor
+from backend.domain.rules.facts import Facts
+
+
+@pytest.mark.parametrize(
+    ("method", "features", "told"),
+    [
+        ("awq", ("avx512_vnni", "amx_int8", "amx_bf16"), processor.FOUR_AMX),
+        ("awq", ("avx512_vnni", "avx512_bf16"), processor.FOUR_SLOW),
+        ("w8a8", ("amx_int8",), processor.EIGHT_AMX),
+        ("smoothquant", ("avx512_vnni",), processor.EIGHT_VNNI),
+        ("w8a8", ("avx2",), processor.EIGHT_NONE),
+    ],
+)
+def test_the_plan_says_what_the_instruction_set_gives(method: str, features: tuple[str, ...], told: str) -> None:
+    card = models.card("starter")
+    assert card is not None
+    chosen = recipe.read({"steps": [{"quantize": {"method": method}}]})
+    plan = check.check(card, chosen, Facts(features=features)).plan
+    unknown = check.check(card, chosen, Facts()).plan
+    assert plan is not None and unknown is not None and told in plan.notes and told not in unknown.notes
+    odd = card.model_copy(update={"vocabulary": 4096, "intermediate_size": 1544})
+    assert processor.note(odd, recipe.read({"steps": [{"quantize": {"method": "w8a8"}}]}), ("amx_int8",)) == processor.EIGHT_ODD
