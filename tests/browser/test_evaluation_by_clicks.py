@@ -20,7 +20,7 @@ from tests.fakes.running import running
 
 LONG_MS = 120_000
 TRIES, SHUT_MS = 5, 4_000
-LINES = "".join(f'{{"wording": "def function_{number}(a, b):", "longest": 8}}\n' for number in range(40))
+LINES = "".join(f'{{"wording": "def function_{number}(a, b):", "longest": 8}}\n' for number in range(80))
 VERDICT = re.compile(r"At 2 streams .*")
 
 
