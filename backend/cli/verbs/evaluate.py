@@ -73,7 +73,7 @@ def _verdicts(document: Evaluation) -> list[str]:
 
 def _verdict(row: Comparison) -> str:
     """`  at 4 streams, ttft_ms_p50: w8a8 is faster by ...`, at the load as it was asked for."""
-    without = row.outcome == "same" or (row.outcome == "undecided" and row.ratio is None)
+    without = row.outcome == "undecided" and row.ratio is None
     return f"  at {row.load.words}, {row.metric}: {row.variant}{': ' if without else ' is '}{verdict(row)}"
 
 

@@ -20,9 +20,10 @@ from typing import NamedTuple, TypeGuard
 
 from backend.domain.evaluation.document import Comparison, Level, VariantResult
 from backend.domain.evaluation.soundness import has_many_errors, is_replayed, is_silent
-from backend.domain.evaluation.verdict import Obstacle, outcome
+from backend.domain.evaluation.verdict import EQUIVALENCE, Obstacle, Outcome, of_interval
 from backend.domain.maths import student_t
 from backend.domain.maths.intervals import Tested, holm
+from backend.domain.maths.power import pairs_needed
 from backend.domain.maths.student_t import SIGNIFICANCE
 
 HEADLINE = ("ttft_ms", "tpot_ms", "client_latency_ms", "output_tokens_per_s")
@@ -149,19 +150,30 @@ def _usable(value: float | None) -> TypeGuard[float]:
 def _comparison(pair: _Pair, tested: Tested | None) -> Comparison:
     """`pair` has an obstacle wherever it was not `tested`."""
     ratio, why = pair.ratio, pair.obstacle
-    significant = tested is not None and tested.p_adjusted <= SIGNIFICANCE
     better = ratio is not None and (ratio > 1) == higher_is_better(pair.metric)
+    interval = pair.interval(tested.alpha) if tested else _plain_interval(pair)
+    found: Outcome = why.outcome if why else of_interval(interval or (0.0, math.inf), better)
+    if tested and found in {"better", "worse"} and tested.p_adjusted > SIGNIFICANCE:
+        found = "undecided"  # by rounding alone: Holm's interval leaves out 1 exactly where it rejects
     return Comparison(
         load=pair.level.load,
         metric=pair.metric,
         baseline=pair.baseline,
         variant=pair.variant,
-        outcome=why.outcome if why else outcome(significant, better),
+        outcome=found,
         why=why,
         ratio=ratio,
-        ci95=pair.interval(tested.alpha) if tested else _plain_interval(pair),
+        ci95=interval,
         p_value=tested.p_adjusted if tested else None,
+        more_blocks=_more_blocks(pair, tested.alpha) if tested and found == "undecided" else None,
     )
+
+
+def _more_blocks(pair: _Pair, alpha: float) -> int | None:
+    """An even number, as an order of variants and its reverse take turns."""
+    blocks = len(pair.logs)
+    needed = pairs_needed(fmean(pair.logs), stdev(pair.logs), blocks, math.log(1 + EQUIVALENCE), alpha)
+    return None if needed is None else max(2, needed - blocks + (needed - blocks) % 2)
 
 
 def _plain_interval(pair: _Pair) -> tuple[float, float] | None:

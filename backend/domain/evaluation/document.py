@@ -270,6 +270,8 @@ class Comparison(Frozen):
     ratio: float | None
     ci95: tuple[float, float] | None
     p_value: float | None = None
+    more_blocks: int | None = None
+    """Of an undecided test: how many more would decide it, by the spread seen (`maths.power`); None where not even many."""
 
     @property
     def significant(self) -> bool:

@@ -7,8 +7,9 @@ from typing import Literal
 from backend.domain.frozen import Frozen
 
 Outcome = Literal["better", "worse", "same", "undecided", "not_comparable"]
-"""Of a test: `same` is no significant difference. Without one, a verdict is `not_comparable` where the figures themselves are not
-the server's, else `undecided`."""
+"""Of a test: a difference, the `same` where its interval lies within EQUIVALENCE of 1, else `undecided`: too noisy to tell. (Of a
+task's score `same` is no significant difference.) Without a test, a verdict is `not_comparable` where the figures themselves are
+not the server's, else `undecided`."""
 
 Cause = Literal[
     "client_limited",
@@ -46,6 +47,19 @@ class Obstacle(Frozen):
     @property
     def outcome(self) -> Outcome:
         return "not_comparable" if self.cause in NOT_THE_SERVERS else "undecided"
+
+
+EQUIVALENCE = 0.1
+"""A factor of 1.1 either way: what a machine that is shared drifts by within minutes."""
+
+
+def of_interval(interval: tuple[float, float], better: bool) -> Outcome:
+    """Of a ratio's interval; `better` is the way in which the figures differ. Inclusion of the interval in the band is the two
+    one-sided tests' way to equivalence (Schuirmann 1987), with 95 % instead of 90 %: stricter."""
+    low, high = interval
+    if low > 1 or high < 1:
+        return "better" if better else "worse"
+    return "same" if high <= 1 + EQUIVALENCE and low >= 1 / (1 + EQUIVALENCE) else "undecided"
 
 
 def outcome(significant: bool, better: bool) -> Outcome:

@@ -35,7 +35,7 @@ from backend.present.words import costs as cost_words
 from backend.present.words import search
 from backend.present.words.differences import differences
 from backend.present.words.measured import quality_cost, throughput
-from backend.present.words.verdicts import verdicts
+from backend.present.words.verdicts import plain_sameness, verdicts
 
 REPORT_PERCENTILES = ("p50", "p90", "p99")
 THROUGHPUTS = ("output_tokens_per_s", "output_tokens_per_s_per_request")
@@ -340,8 +340,8 @@ def _tile(row: Comparison) -> dict[str, str]:
         return {"kind": "none", "mark": "", "factor": "–", "detail": "not comparable" if row.ratio else "no verdict"}
     factor, bounds = factor_and_bounds(row.ratio, row.ci95)
     detail = f"95% {bounds}" if bounds else ""
-    if row.outcome == "same":
-        detail = f"no significant difference, {detail}"
+    if row.why is None and not row.significant:
+        detail = f"{plain_sameness(row)}, {detail}"
     elif row.why is not None:
         detail = f"no verdict, {detail}".removesuffix(", ")
     kind, mark = MARKS[row.outcome]

@@ -4,7 +4,6 @@ and after. For the top of a page and the end of a demo; the full verdicts are `v
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
@@ -17,7 +16,7 @@ from backend.domain.load.load import Load
 from backend.domain.what_if.costs import WhatIf, pricing_of
 from backend.present.words import loss
 from backend.present.words.measured import typical
-from backend.present.words.verdicts import IN_SHORT, SAME_WITHIN, TOO_NOISY, obstacle, plain_sameness, same_within, upright
+from backend.present.words.verdicts import IN_SHORT, TOO_NOISY, obstacle, plain_sameness, same_within, upright
 
 MOST_BLOCKS = 60
 """More blocks than this are not worth asking for: the machine is too busy."""
@@ -43,11 +42,10 @@ class Call(NamedTuple):
 
 def calls(evaluation: Evaluation) -> list[Call]:
     """One a variant and load that was compared, in the order of the comparison."""
-    repeats = evaluation.options.repeats
-    return [call(row, repeats) for row in evaluation.comparison if higher_is_better(row.metric)]
+    return [call(row) for row in evaluation.comparison if higher_is_better(row.metric)]
 
 
-def call(row: Comparison, repeats: int) -> Call:
+def call(row: Comparison) -> Call:
     """Of a throughput."""
     if row.why is not None:
         few = max(2, (row.why.of or 0) - (row.why.count or 0)) if row.why.cause == "few_repeats" else None
@@ -59,18 +57,8 @@ def call(row: Comparison, repeats: int) -> Call:
     bounds = factor_and_bounds(row.ratio or 1.0, row.ci95)[1]
     if same_within(row) is not None:
         return Call(row.variant, row.load, "same", plain_sameness(row), bounds)
-    return Call(row.variant, row.load, "noisy", TOO_NOISY, bounds, blocks_to_decide(row, repeats))
-
-
-def blocks_to_decide(row: Comparison, repeats: int) -> int | None:
-    """How many more blocks would bring the interval off 1, if the ratio is what it seems, or to the same within SAME_WITHIN: its
-    width shrinks with the root of the blocks. Even, as an order and its reverse take turns; None beyond MOST_BLOCKS."""
-    if row.ratio is None or row.ci95 is None or min(row.ratio, *row.ci95) <= 0:
-        return None
-    half = math.log(row.ci95[1] / row.ci95[0]) / 2
-    goal = max(abs(math.log(row.ratio)), math.log(1 + SAME_WITHIN))
-    more = math.ceil(repeats * ((half / goal) ** 2 - 1))
-    return None if more > MOST_BLOCKS else max(2, more + more % 2)
+    worth = row.more_blocks if (row.more_blocks or 0) <= MOST_BLOCKS else None
+    return Call(row.variant, row.load, "noisy", TOO_NOISY, bounds, worth)
 
 
 def short_factor(ratio: float, interval: tuple[float, float] | None) -> tuple[str, str]:

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 from backend.domain.evaluation.comparison import higher_is_better
 from backend.domain.evaluation.document import Comparison, Evaluation, Level, Quality, VariantResult
 from backend.domain.evaluation.tasks import TaskScore
-from backend.domain.evaluation.verdict import NOT_THE_SERVERS, Cause, Obstacle, Outcome
+from backend.domain.evaluation.verdict import EQUIVALENCE, NOT_THE_SERVERS, Cause, Obstacle, Outcome
 from backend.domain.figures import factor_and_bounds, figure, times
 from backend.domain.load.load import Load
 from backend.present.words import loss
@@ -20,7 +20,7 @@ from backend.present.words.measured import quality_cost, quality_scores, through
 
 NO_DIFFERENCE = "no significant difference"
 TOO_NOISY = "too noisy to tell"
-SAME_WITHIN = 0.1
+SAME_WITHIN = EQUIVALENCE
 """An interval that stays this near to 1 either way is called the same; a wider one that holds 1 is too noisy to tell."""
 TITLES = {
     "ttft_ms": "TTFT",
@@ -69,9 +69,14 @@ def verdict(row: Comparison) -> str:
     if row.why is not None:
         reason = obstacle(row.why)
         return reason if row.ratio is None or row.outcome == "not_comparable" else f"{times(row.ratio, row.ci95)}, {reason}"
-    if row.outcome == "same":
-        return f"{NO_DIFFERENCE} ({times(row.ratio or 1.0, row.ci95)})"
+    if not row.significant:
+        return f"{plain_sameness(row)} ({times(row.ratio or 1.0, row.ci95)}{more(row)})"
     return f"{FASTER[row.outcome]} by {times(*upright(row))}"
+
+
+def more(row: Comparison) -> str:
+    """`; about 12 more blocks would tell` of what is too noisy, where so many are worth measuring."""
+    return "" if row.more_blocks is None else f"; about {row.more_blocks} more blocks would tell"
 
 
 def upright(row: Comparison) -> tuple[float, tuple[float, float] | None]:
@@ -128,11 +133,12 @@ def sentence(rows: list[Comparison], quality: Quality | None) -> str:
 def _tested(row: Comparison) -> str:
     name = title(row.metric)
     if not higher_is_better(row.metric):
-        return f"{name} {verdict(row) if row.significant else NO_DIFFERENCE}"
+        return f"{name} {verdict(row) if row.significant else plain_sameness(row)}"
     if row.significant:
         factor, bounds = factor_and_bounds(row.ratio or 1.0, row.ci95)
         return f"`{row.variant}` gives {factor} the {name} of `{row.baseline}` (95% {bounds})"
-    return f"`{row.variant}` shows {NO_DIFFERENCE} in {name} from `{row.baseline}`, {times(row.ratio or 1.0, row.ci95)}"
+    said = f"{name} of `{row.variant}` against `{row.baseline}` {plain_sameness(row)}"
+    return f"{said}, {times(row.ratio or 1.0, row.ci95)}{more(row)}"
 
 
 def _untested(rows: list[Comparison], why: Obstacle) -> str:
@@ -237,7 +243,7 @@ def _in_short(row: Comparison) -> tuple[str, str]:
     """`1.80x faster` and `(1.70 to 1.90)`, `too noisy to tell` and its interval, or why there is no test."""
     if row.why is not None:
         return IN_SHORT.get(row.why.cause, "no verdict"), ""
-    if row.outcome == "same":
+    if not row.significant:
         return plain_sameness(row), f"({factor_and_bounds(row.ratio or 1.0, row.ci95)[1]})"
     factor, bounds = factor_and_bounds(*upright(row))
     return f"{factor} {FASTER[row.outcome]}", f"({bounds})"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 
 import pytest
@@ -65,19 +64,15 @@ def test_the_win_is_the_surest_and_never_one_that_no_test_named() -> None:
     ],
 )  # fmt: skip
 def test_a_difference_that_is_not_shown_is_the_same_within_so_much_or_too_noisy(low: float, high: float, said: str) -> None:
-    call = headline.call(row(1.0, low, high), 5)
+    call = headline.call(row(1.0, low, high))
     assert call.words == said
     assert call.kind == ("same" if said.startswith("the same") else "noisy")
     assert (call.more is None) or call.kind == "noisy"
 
 
-def test_the_blocks_to_decide_shrink_the_interval_off_one_or_to_the_same() -> None:
-    for ratio, low, high in ((1.5, 0.9, 2.5), (1.0, 0.9, 1.111), (1.02, 0.8, 1.3)):
-        more = headline.blocks_to_decide(row(ratio, low, high), 5)
-        assert more is not None and more % 2 == 0
-        half = math.log(high / low) / 2 * math.sqrt(5 / (5 + more))
-        assert half <= max(abs(math.log(ratio)), math.log(1.1)) + 1e-9
-    assert headline.blocks_to_decide(row(1.0, 0.23, 7.98), 5) is None
+def test_the_blocks_that_would_decide_are_those_of_the_test_where_they_are_worth_it() -> None:
+    noisy = row(1.2, 0.8, 1.8, "undecided")
+    assert [headline.call(noisy.model_copy(update={"more_blocks": n})).more for n in (12, 600, None)] == [12, None, None]
 
 
 def test_where_nothing_wins_one_line_says_why_and_what_to_try() -> None:

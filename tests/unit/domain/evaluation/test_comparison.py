@@ -13,7 +13,7 @@ from scipy import stats
 
 from backend.domain.evaluation.comparison import HEADLINE, compare, higher_is_better
 from backend.domain.evaluation.document import Comparison, Level, Quality
-from backend.domain.evaluation.verdict import outcome
+from backend.domain.evaluation.verdict import of_interval, outcome
 from backend.domain.figures import times
 from backend.domain.load.load import Load
 from backend.domain.maths.intervals import holm
@@ -228,7 +228,7 @@ def test_the_sentence_names_speed_direction_and_quality_cost() -> None:
     rows = [_row("ttft_ms_p50", 1.01, (0.95, 1.07), 0.4), _row("output_tokens_per_s", 1.31, (1.25, 1.38), 0.001)]
     assert sentence(rows, Quality(kl_mean=0.0004)) == (
         "At 4 streams `w8a8` gives 1.31x the output tokens/s of `original` (95% 1.25 to 1.38); "
-        "TTFT no significant difference; KL 0.0004."
+        "TTFT the same within 7%; KL 0.0004."
     )
 
 
@@ -260,3 +260,14 @@ def test_a_reason_that_holds_for_every_metric_is_said_once() -> None:
 def test_there_is_one_sentence_a_variant_and_level() -> None:
     found = verdicts(evaluation())
     assert [(v.variant, v.load.value) for v in found] == [(n, c) for n in ("w8a8", "draft", "w8a8-draft") for c in (1, 4, 16)]
+
+
+@pytest.mark.parametrize(
+    ("interval", "better", "found"),
+    [
+        ((0.77, 6.50), True, "undecided"), ((0.95, 1.08), False, "same"), ((0.9, 1.2), True, "undecided"),
+        ((1.01, 1.05), True, "better"), ((0.5, 0.9), False, "worse"),
+    ],
+)  # fmt: skip
+def test_what_is_too_noisy_to_tell_is_not_called_the_same(interval: tuple[float, float], better: bool, found: str) -> None:
+    assert of_interval(interval, better) == found
