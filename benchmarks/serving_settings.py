@@ -28,23 +28,23 @@ from backend.domain.recipe.recipe import Serving
 from backend.evaluate.load import run_level
 from backend.hardware import engines, probe, speed
 from backend.serving.vllm import VllmServer
-from backend.serving.vllm_options import AS_IT_COMES, Tuning
+from backend.serving.vllm_options import Tuning, all_cores, tuning
 
 CORES = os.cpu_count() or 1
-ONE_PROCESS = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "OMP_NUM_THREADS": str(CORES), "KMP_TPAUSE": "0"}
-UNI = ("--distributed-executor-backend", "uni")
-TCMALLOC = "/usr/lib/x86_64-linux-gnu/libtcmalloc_minimal.so.4"
+OURS = tuning()
+BOUND = {"VLLM_CPU_OMP_THREADS_BIND": all_cores()}
 SETTINGS = {
-    "as-is": AS_IT_COMES,
+    "bound": Tuning(BOUND),
+    "ours": OURS,
     "one-thread": Tuning({"VLLM_CPU_OMP_THREADS_BIND": str(CORES - 1)}),
     "unbound": Tuning({"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": str(CORES), "KMP_BLOCKTIME": "5"}),
     "unbound-asleep": Tuning({"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": str(CORES), "KMP_BLOCKTIME": "0"}),
-    "one-process": Tuning({**ONE_PROCESS, "KMP_BLOCKTIME": "5"}, UNI),
-    "one-process-asleep": Tuning({**ONE_PROCESS, "KMP_BLOCKTIME": "0"}, UNI),
-    "one-process-one-thread": Tuning({**ONE_PROCESS, "OMP_NUM_THREADS": "1"}, UNI),
-    "no-log-stats": Tuning({}, ("--disable-log-stats",)),
-    "block-32": Tuning({}, ("--block-size", "32")),
-    "eager": Tuning({}, ("--enforce-eager",)),
+    "ours-asleep": Tuning({**OURS.environment, "KMP_BLOCKTIME": "0"}, OURS.arguments),
+    "ours-awake": Tuning({**OURS.environment, "KMP_BLOCKTIME": "200"}, OURS.arguments),
+    "ours-one-thread": Tuning({**OURS.environment, "OMP_NUM_THREADS": "1"}, OURS.arguments),
+    "ours-block-32": Tuning(OURS.environment, (*OURS.arguments, "--block-size", "32")),
+    "ours-no-statistics": Tuning(OURS.environment, (*OURS.arguments, "--disable-log-stats")),
+    "ours-eager": Tuning(OURS.environment, (*OURS.arguments, "--enforce-eager")),
 }
 ANSWER = 64
 """Tokens, however the answer would end."""

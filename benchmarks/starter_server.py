@@ -53,8 +53,7 @@ def serving(folder: Path, times: int = 1, cores: Cores | None = None) -> Iterato
     )  # fmt: skip
     python = engines.engine_python(settings.load(), "serve")
     log, cache = folder / "server.log", folder / "cache"
-    threads = str(cores.server) if cores else None
-    server = VllmServer(variant, python=python, log=log, cache_root=cache, kv_cache_gib=KV_CACHE_GIB, threads=threads)
+    server = VllmServer(variant, python=python, log=log, cache_root=cache, kv_cache_gib=KV_CACHE_GIB)
     with kept_to({cores.server} if cores else None):
         server.start()
     try:

@@ -22,7 +22,7 @@ from backend.serving import compile_key, failures, vllm_options
 from backend.serving.base import check_port, free_port, is_cpu_build, openmp_library
 from backend.serving.process import ServerProcess
 from backend.serving.startup import StartLog
-from backend.serving.vllm_options import AS_IT_COMES, Tuning
+from backend.serving.vllm_options import Tuning
 
 READY_SECONDS = 900.0
 PORT_ATTEMPTS = 3
@@ -37,7 +37,8 @@ class VllmServer:
 
     `held_tokens` is what the load has under way at once, where that is known; `kv_cache_gib` overrides the size that
     `vllm_options.kv_cache_bytes` makes of it (CPU only; a GPU takes vLLM's own share).
-    `port` None takes a free one. A compile cache of the variant is copied under `cache_root`, as artifacts do not change.
+    `tuning` None is `vllm_options.tuning` (CPU only). `port` None takes a free one. A compile cache of the variant is
+    copied under `cache_root`, as artifacts do not change.
     """
 
     def __init__(
@@ -47,10 +48,9 @@ class VllmServer:
         python: Path,
         log: Path,
         cache_root: Path,
-        threads: str | None = None,
         kv_cache_gib: float | None = None,
         held_tokens: int | None = None,
-        tuning: Tuning = AS_IT_COMES,
+        tuning: Tuning | None = None,
         progress: Progress | None = None,
         port: int | None = None,
         ready_s: float = READY_SECONDS,
@@ -61,10 +61,9 @@ class VllmServer:
         self._python = python
         self.log = log
         self._cache_root = cache_root
-        self._threads = threads
         self._kv_cache_gib = kv_cache_gib
         self._held_tokens = held_tokens
-        self._tuning = tuning
+        self._asked_tuning = tuning
         self._progress = progress or Silent()
         self._asked_port = port
         self._ready_s = ready_s
@@ -219,14 +218,17 @@ class VllmServer:
             kv = int(self._kv_cache_gib * 2**30) if self._kv_cache_gib else needed
         chosen = vllm_options.options(self._variant, port=self._port, served_name=self.served_name, kv_cache_bytes=kv)
         yielding = ["/usr/bin/nice", "-n", str(CPU_NICENESS)] if kv is not None else []
-        tuned = self._tuning.arguments if kv is not None else ()
+        tuned = self._tuning().arguments if kv is not None else ()
         return [*yielding, str(self._python), "-m", "vllm.entrypoints.openai.api_server", *chosen, *tuned]
 
     def _environment(self) -> dict[str, str]:
         cpu = is_cpu_build(self._python)
         openmp = openmp_library(self._python)
-        chosen = vllm_options.environment(self._cache(), cpu=cpu, threads=self._threads, openmp=openmp)
-        return {**chosen, **(self._tuning.environment if cpu else {})}
+        chosen = vllm_options.environment(self._cache(), cpu=cpu, openmp=openmp)
+        return {**chosen, **(self._tuning().environment if cpu else {})}
+
+    def _tuning(self) -> Tuning:
+        return self._asked_tuning or vllm_options.tuning(self._variant.serving.tensor_parallel)
 
     def _links(self) -> dict[str, Path]:
         links = {vllm_options.TARGET_LINK: Path(self._variant.model_path or "").resolve()}

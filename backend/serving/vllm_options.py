@@ -58,7 +58,21 @@ class Tuning(NamedTuple):
     arguments: tuple[str, ...] = ()
 
 
-AS_IT_COMES = Tuning({})
+BLOCKTIME_MS = "5"
+"""How long a thread of Intel's OpenMP spins for more work before it sleeps: vLLM's own choice (utils/ompmultiprocessing.py)."""
+
+
+def tuning(tensor_parallel: int = 1) -> Tuning:
+    """What serves fastest on a processor, by `benchmarks/serving_settings.py`; decision 0020.
+
+    The model runs in the engine's own process: vLLM's third process costs a copy of all imports, and two threads that wait for
+    each other at every token. Where the model is cut over several, each has a process, its threads bound to all cores.
+    """
+    if tensor_parallel > 1:
+        return Tuning({"VLLM_CPU_OMP_THREADS_BIND": all_cores()})
+    threads = str(len(os.sched_getaffinity(0)))
+    environment = {"OMP_NUM_THREADS": threads, "KMP_BLOCKTIME": BLOCKTIME_MS, "KMP_TPAUSE": "0"}
+    return Tuning({"VLLM_ENABLE_V1_MULTIPROCESSING": "0", **environment}, ("--distributed-executor-backend", "uni"))
 
 
 def options(variant: Variant, *, port: int, served_name: str, kv_cache_bytes: int | None) -> list[str]:
@@ -113,11 +127,11 @@ def _size(config: dict[str, Any], what: str, default: int | None = None) -> int:
     return int(value)
 
 
-def environment(cache_root: Path, *, cpu: bool, threads: str | None, openmp: Path | None) -> dict[str, str]:
+def environment(cache_root: Path, *, cpu: bool, openmp: Path | None) -> dict[str, str]:
     """The server's whole environment, a `Tuning` left out.
 
-    On CPU all cores are bound (vLLM leaves one out otherwise) and Intel's OpenMP is preloaded as vLLM's installation guide
-    asks: without it speculative decoding is several times slower. The plugin is what PYTHONPATH is for.
+    On CPU Intel's OpenMP is preloaded as vLLM's installation guide asks: without it speculative decoding is several times
+    slower. The plugin is what PYTHONPATH is for.
     """
     chosen = {name: os.environ[name] for name in KEPT if name in os.environ}
     chosen |= {
@@ -130,7 +144,6 @@ def environment(cache_root: Path, *, cpu: bool, threads: str | None, openmp: Pat
         "PYTHONUNBUFFERED": "1",
     }
     if cpu:
-        chosen["VLLM_CPU_OMP_THREADS_BIND"] = threads or all_cores()
         chosen |= {"LD_PRELOAD": str(openmp)} if openmp else {}
         chosen["PYTHONPATH"] = str(PLUGIN)
     return chosen

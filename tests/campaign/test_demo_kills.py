@@ -65,7 +65,7 @@ def test_kill_9_of_a_worker_takes_its_servers_with_it(home: Workspace) -> None:
     until_phase(home, job.id, "measure")
     inside = [Path(process.cwd()) for process in processes.tree(worker_pid(home))]
     folders = [folder for folder in inside if folder.name.startswith("whetstone-")]
-    assert len(folders) >= 4, "keeper, API server, engine core and worker of vLLM"
+    assert len(folders) >= 3, "keeper, API server and engine core"
     os.kill(worker_pid(home), signal.SIGKILL)
     ended = until_ended(home, job.id)
     assert ended.state is JobState.FAILED and "signal 9" in (ended.error or "")

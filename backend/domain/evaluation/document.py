@@ -12,6 +12,7 @@ from pydantic import ConfigDict, Field, ValidationError
 
 from backend.domain.errors import UnreadableEvaluation
 from backend.domain.evaluation.energy import Energy
+from backend.domain.evaluation.memory_limit import StepBytes
 from backend.domain.evaluation.startup import Startup
 from backend.domain.evaluation.tasks import TaskScore
 from backend.domain.evaluation.verdict import Obstacle, Outcome
@@ -237,6 +238,9 @@ class VariantResult(Frozen):
     """Until its server answered, in the fastest of its starts."""
     starts: list[Startup] = Field(default_factory=list)
     """Every start of its server, phase by phase; the first may compile what the others load."""
+    step: StepBytes | None = None
+    """What a step reads of memory; None of a URL, of experts (which ones are read depends on the text) and on other hardware than
+    the processor."""
     peak_rss_bytes: int | None = None
     """Of its server with all processes, shared pages counted once (a job's own is of the worker and all it started)."""
     speculates: bool | None = None

@@ -14,15 +14,16 @@ TEMPLATE_TOKENS = 64
 MARGIN = 1.25
 
 
-def tokens(prompts: Sequence[Prompt], levels: LevelOptions, longest_answer: int) -> int | None:
+def tokens(prompts: Sequence[Prompt], levels: LevelOptions, longest_answer: int, least: int = 1) -> int | None:
     """Most tokens of all streams together, answers counted; None of an open loop or a search, whose streams are not known.
 
-    A byte-level vocabulary has no token of less than a byte, so the bytes of a prompt bound its tokens from above, loosely.
+    `least`: streams at which something is asked whatever the load. A byte-level vocabulary has no token of less than a byte, so
+    the bytes of a prompt bound its tokens from above, loosely.
     """
     if levels.rate or levels.ramp is not None or levels.trace or levels.sweep:
         return None
     longest = sorted((_blocks(prompt, longest_answer) for prompt in prompts), reverse=True)
-    streams = max(levels.concurrency)
+    streams = max(*levels.concurrency, least)
     most = longest[:streams] + longest[:1] * (streams - len(longest))
     return int(MARGIN * BLOCK * sum(most))
 

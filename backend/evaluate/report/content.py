@@ -97,7 +97,7 @@ def content(evaluation: Evaluation, extras: Extras) -> dict[str, Any]:
         "options": evaluation.options,
         "facts": facts(evaluation),
         "looks": places(evaluation),
-        "variants": [variant_facts(result) for result in evaluation.variants],
+        "variants": [variant_facts(evaluation, result) for result in evaluation.variants],
         "json_data": document,
         "csv_data": _encoded(charts.csv(evaluation)),
         "figures_data": _encoded(_figures(extras, {"costs": costed["rows"], "goodput": within["rows"]})),

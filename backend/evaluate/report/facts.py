@@ -9,7 +9,16 @@ from typing import Any
 
 from backend.domain.evaluation.document import EvaluateOptions, Evaluation, VariantResult
 from backend.domain.figures import figure
-from backend.present.words.measured import INTERLEAVE, PREFIX_CACHE, answer_length, load_asked, readiness, requests_asked, scored
+from backend.present.words.measured import (
+    INTERLEAVE,
+    PREFIX_CACHE,
+    answer_length,
+    load_asked,
+    memory_limit,
+    readiness,
+    requests_asked,
+    scored,
+)
 
 Facts = list[tuple[str, str]]
 _HASH = re.compile(r"^([0-9a-f]{16})[0-9a-f]{16,}$")
@@ -63,7 +72,7 @@ def _price(options: EvaluateOptions) -> str:
     return f"{options.price_per_hour:g} an hour{discount}; input to output tokens {options.input_output_ratio:g}:1"
 
 
-def variant_facts(result: VariantResult) -> dict[str, Any]:
+def variant_facts(evaluation: Evaluation, result: VariantResult) -> dict[str, Any]:
     variant = result.variant
     speculation = variant.speculation
     serving = {name: value for name, value in variant.serving.model_dump().items() if value is not None}
@@ -75,6 +84,7 @@ def variant_facts(result: VariantResult) -> dict[str, Any]:
         ("Speculation", f"{speculation.method}, {speculation.tokens} tokens" if speculation else "none"),
         ("Compile cache", "built ahead of time" if variant.compile_cache else "none"),
         ("Ready after", readiness(result)),
+        ("Time a token", memory_limit(evaluation, result)),
         ("Peak memory", _bytes(result.peak_rss_bytes)),
         ("KL and perplexity scored on", scored(result)),
     ]

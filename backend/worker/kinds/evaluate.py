@@ -12,15 +12,21 @@ from pathlib import Path
 from typing import Any
 
 from backend import settings as configuration
+from backend.catalog.cards.card import read_card
 from backend.channel import JobChannel
 from backend.domain.evaluation.comparison import compare
-from backend.domain.evaluation.document import SCHEMA, Evaluation, Quality, VariantResult
+from backend.domain.evaluation.document import SCHEMA, Evaluation, Quality, Variant, VariantResult
+from backend.domain.evaluation.memory_limit import BANDWIDTH, StepBytes
 from backend.domain.evaluation.soundness import SHARED
 from backend.domain.jobs.jobs import EvaluateSpec
 from backend.domain.limits.loss import below_floor
+from backend.domain.load.lines import GREEDY_STREAMS
+from backend.domain.model.shapes import sizes
 from backend.domain.needs.held import tokens as cache_tokens
+from backend.domain.needs.serving import BYTES, kv_bytes
 from backend.domain.workload.workload import parse
-from backend.hardware import engines, probe
+from backend.hardware import engines, probe, speed
+from backend.serving.base import is_cpu_build
 from backend.worker.measuring import told
 from backend.worker.measuring.measurement import Measurement
 from backend.worker.measuring.quality import compare_answers, measure
@@ -44,8 +50,9 @@ def run(spec: EvaluateSpec, channel: JobChannel, memory: PeakMemory) -> dict[str
     tasks = Tasks(spec, settings, channel.work, progress)
     tasks.check()
     measurement = Measurement(spec, channel, workload, progress)
-    held = None if options.tasks else cache_tokens(workload.prompts, options, options.max_tokens)
+    held = None if options.tasks else cache_tokens(workload.prompts, options, options.max_tokens, GREEDY_STREAMS)
     pool = ServerPool(spec.variants, options, python, channel.side_log, settings.cache / "vllm", progress, held)
+    hardware = _hardware(served and is_cpu_build(python), settings)
     with pool:
         progress.phase("start", "Starting servers", weight=2.0)
         pool.settle()
@@ -54,7 +61,7 @@ def run(spec: EvaluateSpec, channel: JobChannel, memory: PeakMemory) -> dict[str
         tasks.score(pool, measurement.lost)
     qualities = _qualities(spec, measurement, progress, channel.work) if options.quality else {}
     progress.phase("report", "Writing the report", weight=0.5)
-    evaluation = _document(measurement, pool, qualities, tasks)
+    evaluation = _document(measurement, pool, qualities, tasks, hardware)
     _publish(channel.output, evaluation, measurement, tasks)
     return {"peak_rss_bytes": memory.peak, "interleave": pool.mode}
 
@@ -67,7 +74,25 @@ def _qualities(spec: EvaluateSpec, measurement: Measurement, progress: ChannelPr
     return {index: each.model_copy(update=matches.get(index, {}) | served.get(index, {})) for index, each in scores.items()}
 
 
-def _document(measurement: Measurement, pool: ServerPool, qualities: dict[int, Quality], tasks: Tasks) -> Evaluation:
+def _hardware(on_processor: bool, settings: configuration.Settings) -> dict[str, Any]:
+    """What is here, and how fast its memory is read where that is what serving waits for. Before any server is up."""
+    return {**probe.probe(), **({BANDWIDTH: speed.processor(settings.cache).bandwidth} if on_processor else {})}
+
+
+def _step(variant: Variant) -> StepBytes | None:
+    """What a step of the variant reads; None where that is not one thing: of experts, of a target and its draft, of a URL."""
+    if variant.model_path is None or variant.speculation is not None:
+        return None
+    card = read_card(Path(variant.model_path))
+    looked_up = 0 if card.tied_embeddings else sizes(card).embedding * BYTES.get(card.dtype, 2)
+    return (
+        None if card.experts else StepBytes(weights=card.weights_bytes - looked_up, cache_a_token=kv_bytes(card, variant.serving))
+    )
+
+
+def _document(
+    measurement: Measurement, pool: ServerPool, qualities: dict[int, Quality], tasks: Tasks, hardware: dict[str, Any]
+) -> Evaluation:
     spec, options, scores = measurement.spec, measurement.spec.options, tasks.scores()
     results = []
     for index, variant in enumerate(spec.variants):
@@ -81,6 +106,7 @@ def _document(measurement: Measurement, pool: ServerPool, qualities: dict[int, Q
                 tasks=scores.get(index, []),
                 ready_seconds=min((start.ready_s for start in starts), default=None),
                 starts=starts,
+                step=_step(variant) if BANDWIDTH in hardware else None,
                 peak_rss_bytes=pool.peak_rss.get(index),
                 speculates=pool.speculates(index),
                 lost=measurement.lost.get(index),
@@ -88,7 +114,7 @@ def _document(measurement: Measurement, pool: ServerPool, qualities: dict[int, Q
         )
     return Evaluation(
         schema=SCHEMA,
-        variants=results, comparison=compare(results), workload=measurement.workload.about(), hardware=probe.probe(),
+        variants=results, comparison=compare(results), workload=measurement.workload.about(), hardware=hardware,
         versions=_versions(), options=options, interleave=pool.mode,
         measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
         warnings=[*_warnings(measurement, results), *tasks.warnings],

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import plotly.graph_objects
+import pytest
 
+from backend.domain.evaluation.memory_limit import BANDWIDTH, StepBytes, limit_ms, times_the_limit
 from backend.domain.evaluation.startup import Startup
 from backend.present.charts import resources
-from backend.present.words.measured import readiness
+from backend.present.words.measured import memory_limit, readiness
 from tests import simulated
 
 COLD = Startup(kind="cold", processes_s=10.0, weights_s=1.0, compile_s=30.0, warm_up_s=2.0, listen_s=1.0, first_answer_s=0.5)
@@ -24,6 +26,23 @@ def test_the_fastest_start_of_each_kind_stands_with_its_phases() -> None:
 
 def test_without_phases_the_whole_stands_alone() -> None:
     assert readiness(simulated.result("m", [])) == "24.0 s"
+
+
+def test_a_time_a_token_stands_beside_what_reading_memory_takes() -> None:
+    """100 MB at 20 GB/s are 5 ms a step; two streams of 100 + 50 / 2 tokens read 1 MB more each, 4 % of it."""
+    made = simulated.level(2)
+    at = made.model_copy(update={"input_tokens": 100.0, "output_tokens": 50.0, "concurrency": 2, "acceptance_rate": None})
+    step = StepBytes(weights=100_000_000, cache_a_token=24_000)
+    assert limit_ms(step, at, 20e9) == pytest.approx(5.3)
+    assert at.tpot_ms is not None
+    assert times_the_limit(step, at, 20e9) == pytest.approx(at.tpot_ms.p50 / 5.3)
+    assert times_the_limit(step, at.model_copy(update={"acceptance_rate": 0.5}), 20e9) is None
+    found = simulated.result("m", [at]).model_copy(update={"step": step})
+    made_there = simulated.evaluation().model_copy(update={"hardware": {BANDWIDTH: 20e9}})
+    assert memory_limit(made_there, found).endswith(
+        "times at 2 streams the time of reading 100 MB of weights a step at 20.0 GB/s"
+    )
+    assert memory_limit(simulated.evaluation(), found) == "not known"
 
 
 def test_each_kind_of_start_is_a_bar_of_its_phases() -> None:

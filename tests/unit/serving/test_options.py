@@ -178,16 +178,23 @@ def test_the_server_sees_no_secrets_and_nothing_that_changes_what_is_measured(
     for name in ("AWS_SECRET_ACCESS_KEY", "HF_TOKEN", "VLLM_ATTENTION_BACKEND", "PYTHONPATH", "OMP_NUM_THREADS"):
         monkeypatch.setenv(name, "x")
     monkeypatch.setenv("WHETSTONE_JOB", "j-7")
-    chosen = vllm_options.environment(tmp_path, cpu=True, threads=None, openmp=tmp_path / "libiomp5.so")
+    chosen = vllm_options.environment(tmp_path, cpu=True, openmp=tmp_path / "libiomp5.so")
     assert "x" not in chosen.values()
     assert chosen["WHETSTONE_JOB"] == "j-7"
     assert chosen["VLLM_HOST_IP"] == "127.0.0.1"
     assert chosen["LD_PRELOAD"] == str(tmp_path / "libiomp5.so")
-    assert str(max(os.sched_getaffinity(0))) in chosen["VLLM_CPU_OMP_THREADS_BIND"]
+
+
+def test_a_model_runs_in_the_engines_own_process_unless_it_is_cut_over_several() -> None:
+    one, cut = vllm_options.tuning(), vllm_options.tuning(tensor_parallel=2)
+    assert one.arguments == ("--distributed-executor-backend", "uni")
+    assert one.environment["OMP_NUM_THREADS"] == str(len(os.sched_getaffinity(0)))
+    assert cut.arguments == ()
+    assert str(max(os.sched_getaffinity(0))) in cut.environment["VLLM_CPU_OMP_THREADS_BIND"]
 
 
 def test_a_gpu_server_gets_no_cpu_variables(tmp_path: Path) -> None:
-    chosen = vllm_options.environment(tmp_path, cpu=False, threads="0", openmp=tmp_path / "lib.so")
+    chosen = vllm_options.environment(tmp_path, cpu=False, openmp=tmp_path / "lib.so")
     assert not [name for name in chosen if "CPU" in name or name == "LD_PRELOAD"]
 
 
