@@ -42,7 +42,7 @@ def walks(job: str) -> dict[str, Walk]:
         "job to Build": Walk(f"/job?id={job}", lambda visit: visit.link("Change the recipe"), "Build"),
         "evaluation to Build": Walk("/evaluate?id=e-1", lambda visit: visit.menu("Build"), "Build"),
         "Compare to Presets": Walk("/compare?ids=e-1", lambda visit: visit.menu("Presets"), "Presets"),
-        "filtered catalog to model": Walk("/catalog?catalog_words=phi-2", lambda visit: visit.link("Phi-2"), "Phi-2"),
+        "filtered catalog to model": Walk("/catalog?catalog_words=phi-2", lambda visit: visit.first_row(), "Phi-2"),
         "model to Build": Walk("/model?id=starter", lambda visit: visit.button("Optimize").click(), "Build"),
         "filtered jobs to job": Walk("/jobs?jobs_words=w8a8", lambda visit: visit.link("Open"), "Optimize starter with w8a8"),
         "evaluation to Compare": Walk("/evaluate?id=e-1", lambda visit: visit.link("Compare"), "Compare"),

@@ -24,10 +24,7 @@ def test_from_a_filter_to_the_reason_why_a_technique_is_greyed(chromium: Browser
         assert "catalog_instance=ml.g5.12xlarge" in visit.page.url and "catalog_words=openorca+gptq" in visit.page.url
         visit.reload()
         expect(visit.main.get_by_text("1 to 1 of 1")).to_be_visible()
-        table = visit.main.get_by_test_id("stDataFrame")
-        box = table.bounding_box()
-        assert box is not None
-        visit.page.mouse.click(box["x"] + 120, box["y"] + 53)  # the name in the first row, which is drawn on a canvas
+        visit.first_row()
         visit.heading("Mistral 7B OpenOrca GPTQ")
         expect(visit.main.get_by_text("As checked for ml.g5.12xlarge")).to_be_visible()
         expect(visit.main.get_by_text("is already quantized (gptq)").first).to_be_visible()

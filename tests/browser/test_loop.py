@@ -29,7 +29,7 @@ def optimize(visit: Visit) -> str:
     """Catalog -> Model -> Build -> Job, refreshed on the way; the job's id."""
     visit.open("/")
     visit.menu("Catalog")
-    visit.link("starter")
+    visit.first_row()
     visit.heading("starter")
     visit.button("Optimize").click()
     visit.heading("Build")

@@ -117,6 +117,14 @@ class Visit:
     def link(self, words: str | re.Pattern[str]) -> None:
         self.main.get_by_role("link", name=words).first.click()
 
+    def first_row(self) -> None:
+        """Click the first cell of the first row of the page's first table, which is drawn on a canvas."""
+        table = self.main.get_by_test_id("stDataFrame").first
+        table.scroll_into_view_if_needed()
+        box = table.bounding_box()
+        assert box is not None
+        self.page.mouse.click(box["x"] + 60, box["y"] + 53)
+
     def button(self, words: str) -> Locator:
         """By the words it begins with: Streamlit adds the shortcut to them."""
         return self.main.get_by_role("button", name=re.compile(rf"^{re.escape(words)}(?!\w)"))
