@@ -36,7 +36,6 @@ def optimize(visit: Visit) -> str:
     visit.button("Lower cost").click()
     expect(visit.main.get_by_text("Valid for this model on this machine")).to_be_visible()
     visit.button("Optimize").dblclick()
-    visit.link("Open the job")
     visit.heading("Optimize starter with w8a8")
     visit.reload()
     visit.heading("Optimize starter with w8a8")
