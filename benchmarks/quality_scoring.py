@@ -3,7 +3,7 @@
     .venv/bin/python -m benchmarks.quality_scoring [--windows N] [--model FOLDER --candidate FOLDER]
 
 Without a model: random Llamas of hidden size 576 and two layers at vocabularies of 49,152, 131,072 and 262,144, each against
-another of the same shape. Each pair is scored twice: at first, and with the original's states kept. `comparing` is what turns both
+another of the same shape. Each pair is scored twice: first, then with the original's states kept. `comparing` is what turns both
 models' logits into figures, as it is and by the definitions in double precision. Prints JSON, a line a pair.
 """
 
