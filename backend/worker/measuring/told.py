@@ -8,9 +8,9 @@ from typing import Any
 
 from backend.catalog.text import held_out
 from backend.domain.errors import InvalidWorkload, WhetstoneError
-from backend.domain.evaluation import served
 from backend.domain.evaluation.document import Variant
-from backend.domain.evaluation.served import Told
+from backend.domain.limits import served
+from backend.domain.limits.served import Told
 from backend.endpoint import completion, models
 from backend.worker.measuring.servers import Endpoint
 
