@@ -10,11 +10,11 @@ from itertools import accumulate
 from typing import Any
 
 from app.words import moment
-from backend.domain.evaluation import select
 from backend.domain.evaluation.comparison import higher_is_better
 from backend.domain.evaluation.document import Comparison, Evaluation
 from backend.domain.evaluation.soundness import is_sound
 from backend.domain.figures import figure
+from backend.domain.limits import select
 from backend.domain.load.load import Load
 from backend.domain.machine.lines import hardware_line
 from backend.present.charts import evaluation

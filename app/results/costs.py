@@ -11,9 +11,9 @@ import streamlit as st
 from app import charts
 from app.navigation import own
 from app.words import plain
-from backend.domain.evaluation import select
 from backend.domain.evaluation.document import Evaluation
 from backend.domain.figures import figure
+from backend.domain.limits import select
 from backend.domain.limits.slo import Slo
 from backend.domain.what_if.costs import ApiPrice, WhatIf, as_asked
 from backend.present.charts import evaluation as drawn

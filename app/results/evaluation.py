@@ -21,7 +21,7 @@ from app.results import (
 )  # fmt: skip
 from app.words import plain
 from backend.domain.evaluation.document import Evaluation, VariantResult
-from backend.domain.evaluation.select import only
+from backend.domain.limits.select import only
 from backend.domain.what_if.costs import WhatIf
 from backend.present.charts import evaluation as drawn
 from backend.present.words import headline, loss, search

@@ -6,7 +6,7 @@ import streamlit as st
 
 from app.navigation import own
 from backend.domain.evaluation.document import Evaluation
-from backend.domain.evaluation.select import MANY, MOST, foremost, only
+from backend.domain.limits.select import MANY, MOST, foremost, only
 
 
 def choose(document: Evaluation, key: str) -> Evaluation:
