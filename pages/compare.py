@@ -9,8 +9,7 @@ from app.compare import slo as compare_slo
 from app.results import evaluation, imported, shown_variants, tables, verdict
 from app.session import workspace
 from app.words import plain
-from backend.domain.limits import select
-from backend.domain.limits import slo
+from backend.domain.limits import select, slo
 from backend.present.charts import evaluation as drawn
 
 opened = workspace()
