@@ -65,7 +65,7 @@ def test_home_shows_running_jobs_and_the_latest_verdicts(home: Workspace) -> Non
     studio.evaluation(home, simulated.evaluation())
     said = studio.says(studio.open_page("home"))
     assert "Optimize starter with w8a8" in said and "60%" in said and re.search(r"about \d+ s left", said)
-    assert "w8a8-draft** is 2." in said and "Measured 2026-01-02 03:04:05 on Simulated CPU" in said
+    assert "w8a8-draft** is 2." in said and "Measured 2026-01-02 03:04:05 UTC on Simulated CPU" in said
 
 
 def test_a_double_click_on_the_starter_is_one_job(home: Workspace) -> None:
