@@ -133,10 +133,10 @@ def test_activations_of_w8a8_are_quantized_per_token_in_the_reference(model: Pat
 @pytest.mark.parametrize("symmetric", [False, True])
 def test_awq_loses_no_more_than_rounding_on_any_group(model: Path, tmp_path: Path, symmetric: bool) -> None:
     result = run(model, tmp_path / "out", "awq", symmetric=symmetric)
-    plain = run(model, tmp_path / "rtn", "rtn", symmetric=symmetric)
+    plain = run(model, tmp_path / "rtn", "rtn", symmetric=symmetric, tuning={"clip": True})  # without clipping it reads no text
     for before, after in zip(plain.layers, result.layers, strict=True):
         assert before["name"] == after["name"]
-        assert before["relative_error"] == after["rtn_relative_error"]
+        assert before["rtn_relative_error"] == after["rtn_relative_error"]
     shares = {"q_proj": "qkv", "k_proj": "qkv", "v_proj": "qkv", "gate_proj": "mlp", "up_proj": "mlp"}
     grouped: dict[str, list[float]] = {}
     for layer in result.layers:

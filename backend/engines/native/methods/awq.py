@@ -127,7 +127,7 @@ class Scales:
 
 
 def awq(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
-    return replace(nearest.rtn(request, dtype), scaler=Scales(grouped(request, dtype).rounding))
+    return replace(nearest.rtn(request, dtype), scaler=Scales(grouped(request, dtype).rounding), gram=True, reads_text=True)
 
 
 PIPELINES = {"awq": awq}

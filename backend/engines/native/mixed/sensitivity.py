@@ -92,7 +92,7 @@ class _Probe:
         self.dtype, self.outline, self.device = storage_dtype(source), Outline(source), request.devices[0]
         own = pipelines.build(request, self.dtype)
         self.plan, _ = planned(self.outline, own, request.group_size)
-        self.gram = own.gram
+        self.gram = own.gram or not own.reads_text  # text is read here in any case, and losses are those of outputs
         self.candidates = [each for each in candidates if each.method is not None or request.pruning is not None]
         self.groups = list(dict.fromkeys(unit.group for unit in self.plan))
         every = range(self.outline.count)
