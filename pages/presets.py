@@ -61,7 +61,7 @@ if total:
     listed = presets.views(opened, presets.listing(opened, chosen, limit=PER_PAGE, offset=(page - 1) * PER_PAGE))
     st.caption(rows.legend())
     st.caption(plain(rows.basis(listed)))
-    shown.table(listed, ids, f"{goal}-{model}-{words}-{page}")
+    shown.table(opened, listed, ids, f"{goal}-{model}-{words}-{page}")
 else:
     st.info("No preset matches these filters: take one away.", icon=":material/filter_alt_off:")
 
@@ -73,7 +73,7 @@ views = presets.views(opened, selected[: compare_presets.MOST])
 if len(views) == 1:
     left, right = st.columns([2, 1], gap="medium")
     with left:
-        shown.detail(views[0])
+        shown.detail(opened, views[0])
     with right:
         shown.apply(opened, views[0])
 elif views:

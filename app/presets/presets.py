@@ -19,7 +19,7 @@ from backend.domain.recipe.recipe import Recipe
 from backend.service import Workspace
 from backend.service.models import models
 from backend.service.plans import recipes
-from backend.service.presets import presets
+from backend.service.presets import presets, standings
 from backend.service.presets.presets import Applied, Filter, KnownPreset, PresetView
 
 SEEN, REVISION, TOLD = "presets_seen", "presets_revision", "presets_told"
@@ -35,9 +35,13 @@ def model_presets(opened: Workspace, model_id: str) -> None:
         return
     views = presets.views(opened, known)
     st.caption(preset_rows.legend())
+    st.caption(plain(preset_rows.basis(views)))
+    beside = standings.of(opened, [view.preset for view in views], preset_rows.AT)
+    first = [preset_rows.original_row(beside.original)] if beside.original else []
     st.dataframe(
-        [preset_rows.row(view) for view in views], hide_index=True, alt="Presets of this model: estimated, published and measured"
-    )
+        [*first, *(preset_rows.row(view, beside.row(view.preset.id)) for view in views)], hide_index=True,
+        alt="The original and the presets of this model: estimated, published and measured",
+    )  # fmt: skip
     with st.container(horizontal=True):
         for view in views:
             navigation.link("presets", plain(view.preset.id), ":material/bookmark:", selected=view.preset.id)
@@ -66,13 +70,15 @@ def found(opened: Workspace, words: str) -> list[KnownPreset]:
     return known
 
 
-def table(views: Sequence[PresetView], selected: Sequence[str], key: str) -> None:
+def table(opened: Workspace, views: Sequence[PresetView], selected: Sequence[str], key: str) -> None:
     """The list; ticking rows changes the choice in the address."""
+    beside = standings.of_models(opened, (view.preset.model for view in views), preset_rows.AT)
     ids = [view.preset.id for view in views]
     name = f"presets-{key}-{st.session_state.get(REVISION, 0)}"
     rows = [number for number, preset_id in enumerate(ids) if preset_id in selected]
     st.dataframe(
-        [preset_rows.row(view) for view in views], hide_index=True, key=name, selection_mode="multi-row",
+        [preset_rows.row(view, beside[view.preset.model].row(view.preset.id)) for view in views], hide_index=True, key=name,
+        selection_mode="multi-row",
         on_select=lambda: _ticked(name, ids), selection_default={"selection": {"rows": rows}},
         alt="Presets with what is estimated, published and measured of them",
     )  # fmt: skip
@@ -95,11 +101,13 @@ def choose(ids: Sequence[str]) -> None:
     st.session_state[SEEN] = words
 
 
-def detail(view: PresetView) -> None:
-    """What is known of one preset, a box a kind."""
+def detail(opened: Workspace, view: PresetView) -> None:
+    """What is known of one preset, a box a kind; by its figures it keeps its goal or does not."""
     goal = GOALS[view.preset.goal]
+    standing = standings.of_models(opened, [view.preset.model], preset_rows.AT)[view.preset.model].row(view.preset.id)
     st.subheader(plain(view.preset.id))
-    st.markdown(f"{goal.title}: {goal.meaning}. {plain(view.preset.summary)}")
+    st.markdown(f"**{plain(standing.title)}.** {plain(standing.note)}" if standing and standing.note else f"**{goal.title}**")
+    st.markdown(f"Made for: {goal.meaning}. {plain(view.preset.summary)}")
     _estimated(view)
     _published(view)
     _measured(view)

@@ -9,7 +9,8 @@ from app.build.options import stack
 from app.words import plain, size
 from backend.domain.figures import figure
 from backend.domain.planner.estimate import Estimate
-from backend.domain.planner.presets import GOALS, Claim, Preset
+from backend.domain.planner.presets import GOALS, Claim, Goal, Preset
+from backend.domain.planner.standing import FIGURES, Standing
 from backend.present.charts.presets import SIGNS
 from backend.present.presets import Measurement
 from backend.present.words.measured import quality_cost
@@ -46,11 +47,13 @@ def ends(value: Ends | None) -> str:
     return NONE if value is None else f"{figure(value[0])} to {figure(value[1])}"
 
 
-def row(view: PresetView) -> dict[str, str]:
-    """One line of the list."""
+def row(view: PresetView, standing: Standing | None) -> dict[str, str]:
+    """One line of the list. `standing`: its name by its figures beside the original and the model's other presets."""
     preset, estimate = view.preset, view.estimated.at(AT)
     found: dict[str, str] = {
         "Preset": preset.id,
+        "By its figures": standing.title if standing else GOALS[preset.goal].title,
+        "≈ Of the original's": _share(preset.goal, standing),
         "Recipe": stack(preset.recipe),
         "Target": preset.target,
         f"≈ Estimated tokens/s at {AT}": ends(estimate.output_tokens_per_s) if estimate else NONE,
@@ -60,6 +63,29 @@ def row(view: PresetView) -> dict[str, str]:
         f"≈ Estimated USD a million at {AT}": ends(estimate.price_per_million_output) if estimate else NONE,
     }
     return found
+
+
+def original_row(original: Estimate) -> dict[str, str]:
+    """The model unchanged, in the columns of `row`."""
+    return {
+        "Preset": "–",
+        "By its figures": "The original",
+        "≈ Of the original's": "1",
+        "Recipe": "no steps",
+        "Target": original.target,
+        f"≈ Estimated tokens/s at {AT}": ends(original.output_tokens_per_s),
+        f"{PUBLISHED} Published": NONE,
+        "● Measured": NONE,
+        f"≈ Estimated ms a token at {AT}": ends(original.tpot_ms),
+        f"≈ Estimated USD a million at {AT}": ends(original.price_per_million_output),
+    }
+
+
+def _share(goal: Goal, standing: Standing | None) -> str:
+    """`0.83 to 0.88 of the price a token`."""
+    if standing is None or standing.ratio is None:
+        return NONE
+    return f"{figure(standing.ratio[0], 2)} to {figure(standing.ratio[1], 2)} of the {FIGURES[goal][2]}"
 
 
 def short(measured: Measurement) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from backend.domain.errors import WhetstoneError
 from backend.domain.frozen import Frozen
@@ -16,6 +16,8 @@ from backend.domain.recipe.recipe import ORIGINAL, Quantize, Recipe
 from backend.service.models import models
 from backend.service.plans import auto, cases, estimates
 from backend.service.presets import preset_figures
+from backend.service.presets import presets as presets_of
+from backend.service.presets.presets import Filter
 from backend.service.workspace import Workspace
 
 
@@ -28,6 +30,9 @@ class Beside(Frozen):
     rows: tuple[Standing, ...]
     estimates: tuple[Estimate | None, ...]
 
+    def row(self, preset_id: str) -> Standing | None:
+        return next((each for each in self.rows if each.key == preset_id), None)
+
 
 def of(workspace: Workspace, chosen: Sequence[Preset], concurrency: int) -> Beside:
     """Presets of one model at one of CONCURRENCIES. Measures nothing."""
@@ -37,6 +42,12 @@ def of(workspace: Workspace, chosen: Sequence[Preset], concurrency: int) -> Besi
     entries = [Entry(p.id, p.goal, made_of(p.recipe), estimate) for p, estimate in zip(chosen, found, strict=True)]
     rows = tuple(standings(entries, original))
     return Beside(concurrency=concurrency, original=original, rows=rows, estimates=tuple(found))
+
+
+def of_models(workspace: Workspace, names: Iterable[str], concurrency: int) -> dict[str, Beside]:
+    """By model: all its presets, since a title such as the lowest cost is one among all of them."""
+    found = {name: [known.preset for known in presets_of.listing(workspace, Filter(model=name))] for name in dict.fromkeys(names)}
+    return {name: of(workspace, chosen, concurrency) for name, chosen in found.items()}
 
 
 def _original(workspace: Workspace, name: str, concurrency: int, *, here: bool) -> Estimate | None:

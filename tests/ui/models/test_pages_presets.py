@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from urllib.parse import parse_qs
 
@@ -183,7 +184,8 @@ def test_an_own_recipe_is_saved_as_a_preset(home: Workspace) -> None:
 def test_the_models_page_lists_its_presets_and_one_without_says_so(home: Workspace, tmp_path: Path) -> None:
     at = studio.open_page("model", id="starter")
     tables = [table.value for table in at.dataframe if "Preset" in table.value.columns]
-    assert list(tables[0]["Preset"]) == [f"starter/{goal}" for goal in ("lower-cost", "lower-latency", "highest-quality")]
+    own = [f"starter/{goal}" for goal in ("lower-cost", "lower-latency", "highest-quality")]
+    assert list(tables[0]["Preset"]) == ["–", *own] and tables[0]["By its figures"][0] == "The original"
     assert "Compare these presets" in studio.links(at)
     at = studio.open_page("model", id=str(tiny_llama(tmp_path / "tiny")))
     assert "None for this model yet" in studio.says(at)
@@ -203,3 +205,18 @@ def test_the_exported_figures_name_their_kind_in_every_row(home: Workspace) -> N
 def test_the_list_says_at_which_load_and_where_its_prices_are_from(home: Workspace) -> None:
     said = studio.says(studio.open_page("presets"))
     assert "Estimates are at 16 requests at once. Prices: " in said and "us-east-1" in said
+
+
+def test_presets_are_named_by_their_figures_beside_the_original(home: Workspace) -> None:
+    model = "meta-textgeneration-llama-3-70b-instruct"
+    listed = studio.open_page("presets", presets_of_model=model)
+    (table,) = [table.value for table in listed.dataframe if "Preset" in table.value.columns]
+    rows = {row["Preset"]: row for row in table.to_dict("records")}
+    cost = rows["llama-3-70b-instruct/lower-cost"]
+    assert cost["By its figures"] == "Lower cost"  # another of the four costs less a token at this load
+    assert re.fullmatch(r"0\.\d+ to 0\.\d+ of the price a token", cost["≈ Of the original's"])
+    opened = studio.open_page("model", id=model)
+    (table,) = [table.value for table in opened.dataframe if "Preset" in table.value.columns]
+    assert next(iter(table["By its figures"])) == "The original" and len(table) == 5
+    chosen = studio.says(studio.open_page("presets", selected="llama-3-70b-instruct/lower-cost"))
+    assert re.search(r"Lower cost\.\*\* At 16 streams a token costs 0\.\d+ to 0\.\d+ of the original's on ml\.", chosen)
