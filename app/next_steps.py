@@ -99,7 +99,7 @@ def _elsewhere(variant: Variant) -> None:
     """The commands, to copy."""
     command, curl, python, files = st.tabs(["vLLM", "curl", "Python", "Files"])
     with command:
-        st.code(serve_command.command(variant), language="bash", wrap_lines=True)
+        st.code(serve_command.command(variant), language=None, wrap_lines=True)
     snippets((curl, python), variant.name, chat=bool(playground.chats(variant.model_path)))
     with files:
         st.code(variant.model_path, language=None, wrap_lines=True)

@@ -264,7 +264,7 @@ def command(asked: Asked, sources: list[str], *, ruined: bool) -> None:
     if asked.spec:
         said = evaluate_command.command(sources, asked.spec.options)
         with st.expander("The same as a command", icon=":material/terminal:"):
-            st.code(f"{said} --anyway" if ruined else said, language="bash", wrap_lines=True)
+            st.code(f"{said} --anyway" if ruined else said, language=None, wrap_lines=True)
 
 
 def duration(spec: EvaluateSpec, took: Range | None) -> str:

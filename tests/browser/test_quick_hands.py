@@ -33,9 +33,10 @@ def test_the_recipe_that_is_submitted_is_the_one_on_the_screen(chromium: Browser
         expect(visit.main.get_by_text(VALID)).to_be_visible()
         visit.field("Tokens a guess").fill("2")
         visit.button("Optimize").click()  # which takes the field's focus, and only then the studio hears of the 2
-        visit.heading("Optimize starter with ngram")
+        visit.heading("Optimize starter with n-gram")  # no longer the bundled recipe, so it is called by its steps
         job_id = jobs.listing(studio.workspace)[0].id
-        assert jobs.specification(studio.workspace, job_id)["recipe"]["steps"][0]["speculate"]["tokens"] == 2
+        submitted = jobs.specification(studio.workspace, job_id)["recipe"]
+        assert submitted["name"] == "n-gram" and submitted["steps"][0]["speculate"]["tokens"] == 2
     assert until_ended(studio.workspace, job_id).error is None
 
 
