@@ -66,8 +66,8 @@ def history() -> list[Turn]:
 def _mode(talks: bool) -> str:
     """How the prompt is meant. An example of the other way that nobody changed gives way to one of this."""
     ways = list(EXAMPLES)
-    chosen = st.segmented_control(
-        "Ask as", ways, default=ways[not talks], required=True, key=f"playground_mode-{talks}", label_visibility="collapsed",
+    chosen = st.radio(
+        "Ask as", ways, index=int(not talks), horizontal=True, key=f"playground_mode-{talks}", label_visibility="collapsed",
         help="Chat puts the model's own template around the prompt; without one the model continues the text.",
     )  # fmt: skip
     mode = chosen or ways[not talks]

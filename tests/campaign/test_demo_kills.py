@@ -59,7 +59,7 @@ def test_the_demo_survives_kill_9_of_its_supervisor(home: Workspace, demo: subpr
 
 
 def test_kill_9_of_a_worker_takes_its_servers_with_it(home: Workspace) -> None:
-    options = evaluations.options(concurrency=(1,), repeats=1, requests=2000, quality=False)
+    options = evaluations.options(concurrency=(1,), repeats=1, requests=900, quality=False)
     job = evaluations.submit(home, evaluations.prepare(home, ["starter"], options))
     supervisors.ensure(home)
     until_phase(home, job.id, "measure")

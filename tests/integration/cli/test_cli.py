@@ -137,8 +137,8 @@ def test_recipe_check_answers_with_reasons_and_a_suggestion(tmp_path: Path) -> N
     assert document["suggestion"]["steps"] == [{"quantize": {"method": "smoothquant"}}, {"compile": {}}]
 
 
-def test_too_little_disk_is_refused_before_the_start(tmp_path: Path) -> None:
-    """A card is read from headers alone, so a file with a huge hole in it is a model larger than any disk here."""
+def test_what_has_no_room_here_is_refused_before_the_start(tmp_path: Path) -> None:
+    """Memory is looked at before disk. A card is read from headers alone, so a file with a huge hole in it is a model larger than any machine."""
     model = tmp_path / "model"
     shutil.copytree(STARTER, model, ignore=shutil.ignore_patterns("*.safetensors"))
     size = 1 << 43
@@ -146,7 +146,8 @@ def test_too_little_disk_is_refused_before_the_start(tmp_path: Path) -> None:
     with (model / "model.safetensors").open("wb") as file:
         file.write(len(header).to_bytes(8, "little") + header)
         file.truncate(8 + len(header) + size)
-    assert "GB of disk" in refused(tmp_path / "home", "optimize", str(model), "--recipe", recipe(tmp_path, NGRAM))
+    said = refused(tmp_path / "home", "optimize", str(model), "--recipe", recipe(tmp_path, NGRAM))
+    assert "does not fit on this machine" in said and "GB of weights" in said
 
 
 def test_doctor_and_engines_answer_as_json(tmp_path: Path) -> None:

@@ -242,7 +242,7 @@ def test_the_servers_of_a_job_are_asked(home: Workspace) -> None:
 def test_prompts_are_kept_and_can_be_forgotten(home: Workspace) -> None:
     with running("plain_server.py") as url:
         at = both(studio.open_page("playground", original=url, optimized="nothing"))
-        at.segmented_control[0].set_value(chat.CONTINUE).run()
+        at.radio[0].set_value(chat.CONTINUE).run()
         at.button(key="playground_example-A class").click().run()
         assert at.text_area(key="playground_prompt").value.startswith("class Stack")
         both(at, tokens=3)
@@ -255,7 +255,7 @@ def test_prompts_are_kept_and_can_be_forgotten(home: Workspace) -> None:
 def test_an_instruct_model_is_asked_in_a_talk_of_several_turns(home: Workspace) -> None:
     with running("exact_server.py", "--rate", 500, "--ttft-ms", 5) as url:
         at = studio.open_page("playground", original=url, optimized="nothing")
-        assert at.segmented_control[0].value == chat.CHAT and at.text_area[0].value.startswith("Explain")
+        assert at.radio[0].value == chat.CHAT and at.text_area[0].value.startswith("Explain")
         both(at, tokens=3)
         at.text_area(key="playground_prompt").set_value("And why?")
         both(at, tokens=3)
@@ -271,8 +271,8 @@ def test_an_instruct_model_is_asked_in_a_talk_of_several_turns(home: Workspace) 
 
 def test_the_starter_which_has_no_template_continues_code(home: Workspace) -> None:
     at = studio.open_page("playground", original="starter", optimized="nothing")
-    assert at.segmented_control[0].value == chat.CONTINUE and at.text_area[0].value.startswith("def read_lines")
-    at.segmented_control[0].set_value(chat.CHAT).run()
+    assert at.radio[0].value == chat.CONTINUE and at.text_area[0].value.startswith("def read_lines")
+    at.radio[0].set_value(chat.CHAT).run()
     assert at.text_area[0].value.startswith("Explain"), "an example that nobody changed gives way"
 
 

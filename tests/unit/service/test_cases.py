@@ -10,10 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
-from backend.domain.errors import ImpossibleStack, InvalidRecipe, UnknownModel
+from backend.domain.errors import ImpossibleStack, InvalidRecipe, NotEnoughDisk, UnknownModel
 from backend.domain.model.facts import ModelFacts
 from backend.domain.planner import correction
 from backend.domain.planner.choose import Goal, for_job
+from backend.domain.planner.estimate import Need
 from backend.domain.planner.roofline import ExpectedLoad, Speed
 from backend.domain.recipe import recipe
 from backend.domain.recipe.recipe import Recipe
@@ -196,3 +197,9 @@ def test_a_recipe_without_steps_is_no_job(opened: Workspace) -> None:
     """found.md U21."""
     with pytest.raises(InvalidRecipe, match="no steps"):
         optimize.prepare(opened, cases.resolve(opened, starter(opened), Recipe()))
+
+
+def test_too_little_disk_is_refused_with_what_is_needed_and_free(opened: Workspace) -> None:
+    need = Need(weights_bytes=1, disk_bytes=1 << 62, memory_bytes=1, formulas={})
+    with pytest.raises(NotEnoughDisk, match="GB of disk"):
+        optimize._check_disk(opened, need)
