@@ -138,7 +138,7 @@ def test_recipe_check_answers_with_reasons_and_a_suggestion(tmp_path: Path) -> N
 
 
 def test_what_has_no_room_here_is_refused_before_the_start(tmp_path: Path) -> None:
-    """Memory is looked at before disk. A card is read from headers alone, so a file with a huge hole in it is a model larger than any machine."""
+    """Memory is looked at before disk. A card is read from headers alone, so a file with a huge hole in it is a huge model."""
     model = tmp_path / "model"
     shutil.copytree(STARTER, model, ignore=shutil.ignore_patterns("*.safetensors"))
     size = 1 << 43
