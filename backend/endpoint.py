@@ -18,7 +18,8 @@ from urllib.parse import urlsplit
 from backend.domain.errors import EndpointUnreachable, RequestError
 
 CONNECT_TIMEOUT_S = 5.0
-ANSWER_S = 60.0
+ANSWER_S = 180.0
+"""A server that has just started compiles kernels at its first prompt: over a minute where other work runs beside it."""
 METRICS_BYTES, ANSWER_BYTES = 8 * 2**20, 2**20
 """vLLM tells some tens of kilobytes of metrics."""
 WORDS_BYTES, MOST_WORDS = 20_000, 300
