@@ -24,6 +24,7 @@ from backend.domain.evaluation.document import Evaluation, VariantResult
 from backend.domain.limits.select import only
 from backend.domain.what_if.costs import WhatIf
 from backend.present.charts import evaluation as drawn
+from backend.present.charts import resources
 from backend.present.words import headline, loss, search
 from backend.present.words.measured import answers_agreement, quality_scores, scored
 from backend.service import Workspace
@@ -88,9 +89,19 @@ def draw_speed(opened: Workspace, view: EvaluationView, shown: Evaluation, price
     draw_lines(shown)
     st.subheader("What keeps your limits?")
     goodput.show(view, document, shown)
+    draw_starts(shown)
     st.subheader("Figures")
     tables.show(priced, view.id)
     imported.show(opened, document)
+
+
+def draw_starts(document: Evaluation) -> None:
+    """How long each server took until it answered; nothing where none was started here, or none told its phases."""
+    if any(result.starts for result in document.variants):
+        st.subheader(resources.READY)
+        chart = resources.startups(document, charts.theme())
+        charts.show(chart, "evaluation-starts", resources.startups_alt(document), file=False)
+        st.caption(resources.KINDS_SAID)
 
 
 def draw_lines(document: Evaluation) -> None:

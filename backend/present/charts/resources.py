@@ -14,8 +14,12 @@ from backend.present.charts.theme import COLOURS, Figure, Theme, empty, layout, 
 TITLE = "Memory and processor of this job"
 READY = "Time to ready"
 PATTERNS = ("", "/", ".", "x", "-", "|")
-BAR = 26
-"""Pixels."""
+BAR = 44
+"""Pixels: a name and under it the kind of start."""
+KINDS_SAID = (
+    "The fastest start of each kind. Compiled at start: nothing was kept from an earlier one. Compile cache loaded: what an "
+    "earlier start compiled was read. Not compiled: eager, soonest up, slower a token."
+)
 MEASURED = "resident memory and processor time of the worker and all it started, read from /proc"
 
 
@@ -68,7 +72,7 @@ def startups(evaluation: Evaluation, theme: Theme = "light") -> Figure:
     found = fastest_starts(evaluation)
     if not found:
         return empty(READY, "No server was started here.", theme)
-    names = [label for label, _ in found]
+    names = ["<br>".join(label.rsplit(", ", 1)) for label, _ in found]
     traces = [
         {
             "type": "bar", "orientation": "h", "name": phase, "y": names, "x": [getattr(start, field) or 0 for _, start in found],

@@ -10,6 +10,7 @@ from app.compare import side_by_side
 from app.results import evaluation, past, tables
 from backend.domain.evaluation.document import Evaluation
 from backend.domain.evaluation.soundness import SHARED
+from backend.domain.evaluation.startup import Startup
 from backend.service import Workspace
 from backend.service.evaluations import evaluations
 from tests import simulated, studio
@@ -117,3 +118,19 @@ def test_what_to_do_next_stands_under_the_evaluation_with_the_winner_chosen(home
     assert "What next?" in [head.value for head in at.subheader]
     assert at.selectbox(key="evaluate_next_with").value == "starter-draft"
     assert [button for button in at.button if button.label == "Serve it"]
+
+
+def test_time_to_ready_is_a_chart_of_its_own_where_servers_were_started(home: Workspace) -> None:
+    """Issue 16, "Must show": weights, compilation and warm-up; cold, cached and eager apart."""
+    document = simulated.evaluation()
+    cold = Startup(kind="cold", weights_s=1.0, compile_s=30.0, warm_up_s=2.0)
+    starts = [cold, cold.model_copy(update={"kind": "cached", "compile_s": 3.0}), Startup(kind="eager", weights_s=1.0)]
+    first, *others = document.variants
+    started = document.model_copy(update={"variants": [first.model_copy(update={"starts": starts}), *others]})
+    at = studio.open_page("evaluate", id=studio.evaluation(home, started, "e-1"))
+    assert "Time to ready" in [head.value for head in at.subheader]
+    (words,) = [chart.proto.alt for chart in at.get("plotly_chart") if chart.proto.alt.startswith("Time to ready")]
+    kinds = ("compiled at start 33.0 s", "compile cache loaded 6.00 s", "not compiled 1.00 s")
+    assert all(f"original, {kind}" in words for kind in kinds)
+    without = studio.open_page("evaluate", id=studio.evaluation(home, document, "e-2"))
+    assert "Time to ready" not in [head.value for head in without.subheader]

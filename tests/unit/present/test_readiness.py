@@ -52,7 +52,7 @@ def test_each_kind_of_start_is_a_bar_of_its_phases() -> None:
     figure = resources.startups(found)
     plotly.graph_objects.Figure(figure)
     assert [sum(trace["x"][bar] for trace in figure["data"]) for bar in (0, 1)] == [44.5, 17.5]
-    assert figure["data"][0]["y"] == [f"{first.name}, compiled at start", f"{first.name}, compile cache loaded"]
+    assert figure["data"][0]["y"] == [f"{first.name}<br>compiled at start", f"{first.name}<br>compile cache loaded"]
     assert resources.startups_alt(found).startswith(f"Time to ready: {first.name}, compiled at start 44.0 s; ")
 
 
