@@ -45,7 +45,7 @@ def speculate(tokens: int) -> dict[str, Any]:
     return {"speculate": {"method": "draft", "draft": str(DRAFT), "tokens": tokens}}
 
 
-RECIPES = [
+RECIPES: list[dict[str, Any]] = [
     {"name": "w8a8", "steps": [W8A8]},
     {"name": "w8a8 + draft k=4", "steps": [W8A8, speculate(4)], "serving": EAGER},
 ]
@@ -60,7 +60,7 @@ def main() -> None:
         parameters = wide.build(Path(scratch) / "wide", arguments.times)
         workspace = service.open_workspace(Settings(home=Path(scratch) / "home"))
         try:
-            made = optimized(workspace, Path(scratch) / "wide")
+            made = optimized(workspace, str(Path(scratch) / "wide"), RECIPES)
             view = measure(workspace, Path(scratch) / "wide", [str(job.result["artifact"]) for job in made], arguments.repeats)
             qualities = {str(r["name"]): job.result["quality"] for r, job in zip(RECIPES, made, strict=True)}
             diverged = divergences(Path(view.path) / "records.parquet", "w8a8", "w8a8 + draft k=4")
@@ -69,9 +69,9 @@ def main() -> None:
             supervisors.stop(workspace)
 
 
-def optimized(workspace: Workspace, model: Path) -> list[JobView]:
-    card = models.resolve(workspace, str(model))
-    chosen = (cases.resolve(workspace, card, recipe.read(document)) for document in RECIPES)
+def optimized(workspace: Workspace, model: str, documents: list[dict[str, Any]]) -> list[JobView]:
+    card = models.resolve(workspace, model)
+    chosen = (cases.resolve(workspace, card, recipe.read(document)) for document in documents)
     return [finished(workspace, optimize.submit(workspace, optimize.prepare(workspace, case))) for case in chosen]
 
 
