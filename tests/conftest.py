@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,7 +21,7 @@ from backend.service import Workspace
 from backend.service.jobs import supervisors
 from backend.serving.vllm import VllmServer
 from backend.settings import ASSETS
-from tests.homes import open_home, processes_of
+from tests.homes import KERNELS, open_home, processes_of
 from tests.properties import register_profiles
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -30,6 +32,13 @@ FLAGS = [
 PATIENCE_MS = 30_000
 
 register_profiles()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """One folder of compiled kernels for all processes of this run: those that pytest starts inherit its name."""
+    if KERNELS not in os.environ:
+        os.environ[KERNELS] = tempfile.mkdtemp(prefix="whetstone-kernels-")
+        config.add_cleanup(partial(shutil.rmtree, os.environ[KERNELS], ignore_errors=True))
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -84,9 +93,9 @@ def serve_python() -> Path:
 
 
 @pytest.fixture(scope="session")
-def vllm_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """vLLM's cache of this session."""
-    return tmp_path_factory.mktemp("vllm-cache")
+def vllm_cache() -> Path:
+    """vLLM's cache of this run."""
+    return Path(os.environ[KERNELS])
 
 
 @pytest.fixture(scope="session")

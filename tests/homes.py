@@ -31,6 +31,8 @@ from backend.settings import Settings
 DEADLINE_S = 600.0
 """Longer than a start of vLLM takes beside other tests; that of a test that hangs is pytest's own."""
 DATABASE = "whetstone.db"
+KERNELS = "WHETSTONE_TEST_KERNELS"
+"""Environment variable of the folder in which this run's servers keep what they compile: a thing is compiled once a run."""
 
 
 def open_home(folder: Path, **settings: Any) -> Workspace:
@@ -39,7 +41,14 @@ def open_home(folder: Path, **settings: Any) -> Workspace:
     if not (chosen.home / DATABASE).exists():
         chosen.home.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(_migrated() / DATABASE, chosen.home / DATABASE)
+        _share_kernels(chosen)
     return service.open_workspace(chosen)
+
+
+def _share_kernels(chosen: Settings) -> None:
+    if shared := os.environ.get(KERNELS):
+        chosen.cache.mkdir(exist_ok=True)
+        (chosen.cache / "vllm").symlink_to(shared, target_is_directory=True)
 
 
 @cache

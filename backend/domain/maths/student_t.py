@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import islice
 
 _TINY = 1e-300
@@ -15,9 +16,11 @@ _PRECISION = 1e-15
 _TERMS = 10_000
 
 
+@lru_cache(maxsize=8192)
 def quantile(p: float, df: float) -> float:
     """The value that a t variable with `df` degrees of freedom stays below with probability `p`.
 
+    Kept, since a search for a sample size asks for the same few again and again, and each takes fifty continued fractions.
     Raises ValueError unless 0 < p < 1 and df > 0.
     """
     if not 0 < p < 1 or not df > 0:
