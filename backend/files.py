@@ -7,6 +7,7 @@ processes that write the same file leave one of the two, and a reader never sees
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import secrets
 import shutil
@@ -72,6 +73,22 @@ def staged_folder(path: Path) -> Iterator[Path]:
         shutil.rmtree(staged, ignore_errors=True)
 
 
+def stamp(folder: Path) -> str:
+    """What tells a folder's files from others without reading them: names, sizes, times of change; empty where it is gone."""
+    try:
+        found = sorted(
+            (path.name, at.st_size, at.st_mtime_ns) for path in folder.iterdir() if (at := path.stat()) and path.is_file()
+        )
+    except OSError:
+        return ""
+    return hashlib.sha256(repr(found).encode()).hexdigest()[:16]
+
+
+def disk_full(where: Path) -> DiskFull:
+    """The sentence of a disk that has no room for `where`."""
+    return DiskFull(f"The disk filled up while writing {where}: nothing was registered. Free some space, then resume the job.")
+
+
 @contextmanager
 def disk_errors(where: Path) -> Iterator[None]:
     """Turn a full disk into DiskFull, other trouble with files into WorkError that names `where`."""
@@ -79,5 +96,5 @@ def disk_errors(where: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-            raise DiskFull() from None
+            raise disk_full(where) from None
         raise WorkError(f"{where} cannot be written ({error}): check the folder and its permissions.") from None

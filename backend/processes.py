@@ -12,8 +12,7 @@ from typing import NamedTuple
 import psutil
 
 GONE = (psutil.NoSuchProcess, psutil.ZombieProcess, psutil.AccessDenied)
-SAME_S = 0.05
-"""Start times of one process, read twice, differ by less."""
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 KILLED_S = 10.0
 """How long a process may take to go after SIGKILL."""
 
@@ -25,17 +24,23 @@ class Usage(NamedTuple):
     cpu_s: float
 
 
-def started(pid: int) -> float:
-    """When the process started, in seconds since the epoch. Raises psutil.NoSuchProcess."""
-    return psutil.Process(pid).create_time()
+def started(pid: int) -> str:
+    """When the process started: clock ticks since the boot (proc_pid_stat(5), field 22) and that boot's id.
+
+    Unlike a time of day it stays the same when the clock is set. Raises psutil.NoSuchProcess.
+    """
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        raise psutil.NoSuchProcess(pid) from None
+    return f"{fields[19]}@{BOOT_ID.read_text().strip()}"
 
 
-def running(pid: int, started: float) -> psutil.Process | None:
-    """The process with that pid and start time, if it still runs: another one may have the pid by now."""
+def running(pid: int, start: str) -> psutil.Process | None:
+    """The process with that pid and start (`started`), if it still runs: another one may have the pid by now."""
     try:
         process = psutil.Process(pid)
-        same = abs(process.create_time() - started) < SAME_S
-        return process if same and process.status() != psutil.STATUS_ZOMBIE else None
+        return process if started(pid) == start and process.status() != psutil.STATUS_ZOMBIE else None
     except GONE:
         return None
 

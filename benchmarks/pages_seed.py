@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import psutil
 from sqlalchemy import insert
 
-from backend import service
+from backend import processes, service
 from backend.domain.evaluation.comparison import compare
 from backend.domain.evaluation.document import (
     LATENCY_METRICS,
@@ -323,7 +323,7 @@ def supervisor() -> dict[str, Any]:
     """This process, with a heartbeat that stays fresh, so that pages look as they do in use."""
     own = psutil.Process()
     return {
-        "id": "s-benchmark", "host": "here", "pid": own.pid, "process_started": own.create_time(),
+        "id": "s-benchmark", "host": "here", "pid": own.pid, "process_started": processes.started(own.pid),
         "heartbeat_at": now() + timedelta(days=1), "stopped": False,
     }  # fmt: skip
 

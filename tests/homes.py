@@ -114,7 +114,7 @@ def worker_pid(workspace: Workspace) -> int:
 
 def kill_supervisor(workspace: Workspace) -> None:
     """kill -9, and wait until that process is gone: somebody who waits for a job may have started the next one already."""
-    killed = _supervisors(workspace)
+    killed = supervisors_of(workspace)
     assert killed
     for process in killed:
         process.send_signal(signal.SIGKILL)
@@ -122,7 +122,8 @@ def kill_supervisor(workspace: Workspace) -> None:
     assert left == []
 
 
-def _supervisors(workspace: Workspace) -> list[psutil.Process]:
+def supervisors_of(workspace: Workspace) -> list[psutil.Process]:
+    """Every supervisor process of that home."""
     found = []
     for process in psutil.process_iter():
         with suppress(psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):

@@ -15,6 +15,7 @@ from pytest import MonkeyPatch
 from streamlit.components.v2.component_manager import BidiComponentManager
 from streamlit.testing.v1 import AppTest
 
+from backend import processes
 from backend.domain.evaluation.document import Evaluation
 from backend.domain.jobs.artifact import Manifest
 from backend.domain.jobs.jobs import LIVE, Event, InstallSpec, JobSpec, JobState, OptimizeSpec
@@ -90,7 +91,7 @@ def supervisor(workspace: Workspace) -> None:
     """A fresh heartbeat, of this very process."""
     own = psutil.Process(os.getpid())
     with workspace.store.session() as session:
-        row = SupervisorRow(id="s-test", host="here", pid=own.pid, process_started=own.create_time())
+        row = SupervisorRow(id="s-test", host="here", pid=own.pid, process_started=processes.started(own.pid))
         queue.heartbeat(session, row)
 
 

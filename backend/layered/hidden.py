@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backend import files
-from backend.domain.errors import DiskFull
 
 if TYPE_CHECKING:
     import torch
@@ -90,6 +89,6 @@ def _reserve(path: Path, size: int) -> None:
     if path.exists() and path.stat().st_size == size:
         return
     if shutil.disk_usage(path.parent).free < size:
-        raise DiskFull()
+        raise files.disk_full(path)
     with path.open("wb") as file:
         os.posix_fallocate(file.fileno(), 0, size)

@@ -8,15 +8,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 
-from sqlalchemy import CursorResult, func, update
+from sqlalchemy import CursorResult, and_, func, update
+from sqlalchemy import select as sa_select
 from sqlmodel import Session, col, select
 
 from backend.domain.errors import NotFound, NotNow
 from backend.domain.jobs.jobs import LIVE, RESUMABLE, TERMINAL, TRANSITIONS, JobState
 from backend.store.tables import JobRow, SupervisorRow, now
 
+SORT = ("yields", "exclusive", "lane")
 HEARTBEAT_SECONDS = 2.0
 STALE_SECONDS = 8.0
+LOCK = "supervisor.lock"
+"""A home's file that its supervisor holds locked, with its pid and start in it."""
 
 
 def get(session: Session, job_id: str) -> JobRow:
@@ -50,11 +54,22 @@ def yielding(session: Session) -> list[JobRow]:
 
 
 def _rows(session: Session) -> tuple[Sequence[JobRow], Sequence[JobRow]]:
-    """Live rows, and the head of the queue in its order: what yields stands behind all else."""
+    """Live rows, and of the queued ones, in their order, the first of each sort: no other of a sort could start before it.
+
+    What yields stands behind all else.
+    """
     live = session.exec(select(JobRow).where(col(JobRow.state).in_(LIVE))).all()
+    sort = [col(getattr(JobRow, name)) for name in SORT]
+    first = (
+        sa_select(*sort, func.min(JobRow.rank).label("rank"))
+        .where(col(JobRow.state) == JobState.QUEUED)
+        .group_by(*sort)
+        .subquery()
+    )
+    same = [col(getattr(JobRow, name)) == first.c[name] for name in (*SORT, "rank")]
     order = (col(JobRow.yields), col(JobRow.rank), col(JobRow.created_at))
-    queued = session.exec(select(JobRow).where(JobRow.state == JobState.QUEUED).order_by(*order).limit(50)).all()
-    return live, queued
+    queued = select(JobRow).join(first, and_(*same)).where(JobRow.state == JobState.QUEUED).order_by(*order)
+    return live, session.exec(queued).all()
 
 
 def choose(live: Sequence[JobRow], queued: Sequence[JobRow]) -> JobRow | None:

@@ -39,7 +39,7 @@ class Base(SQLModel, registry=registry()):
 class JobRow(Base, table=True):
     __tablename__ = "jobs"
     __table_args__ = (
-        Index("ix_jobs_state_rank", "state", "rank"),
+        Index("ix_jobs_queue", "state", "yields", "exclusive", "lane", "rank"),
         Index("ix_jobs_created", "created_at"),
         Index("ix_jobs_kind_created", "kind", "created_at"),
         Index("ix_jobs_kind_title_created", "kind", "title", "created_at"),
@@ -229,6 +229,7 @@ class SupervisorRow(Base, table=True):
     id: str = Field(primary_key=True)
     host: str
     pid: int
-    process_started: float
+    process_started: str
+    """As `processes.started`."""
     heartbeat_at: datetime = Field(default_factory=now, sa_type=Aware)
     stopped: bool = False

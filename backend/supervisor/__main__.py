@@ -5,14 +5,17 @@ from __future__ import annotations
 import argparse
 import fcntl
 import logging
+import os
 import signal
 import sys
 import threading
 import time
 
+from backend import processes
 from backend import settings as configuration
 from backend.domain.errors import WhetstoneError
 from backend.store.database import open_store
+from backend.store.queue import LOCK
 from backend.supervisor.supervisor import Supervisor
 
 TICK_SECONDS = 0.2
@@ -26,12 +29,15 @@ def main() -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
     settings = configuration.load()
     settings.home.mkdir(parents=True, exist_ok=True)
-    with (settings.home / "supervisor.lock").open("w") as lock:
+    with (settings.home / LOCK).open("a+") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             logging.info("Another supervisor serves %s already; nothing to do.", settings.home)
             return 0
+        lock.truncate(0)
+        lock.write(f"{os.getpid()} {processes.started(os.getpid())}")
+        lock.flush()
         return _serve(Supervisor(settings, open_store(settings)), arguments.until_idle)
 
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shutil
 import socket
 import time
+from pathlib import Path
 
-from backend import channel, launchers, processes
+from backend import channel, files, launchers, processes
 from backend.domain.errors import WhetstoneError
-from backend.domain.jobs.jobs import LIVE, Event, Handle, JobState, Outcome
+from backend.domain.jobs.jobs import LIVE, UNSAID, Event, Handle, JobState, Outcome
 from backend.settings import Settings
 from backend.store import history, queue
 from backend.store.database import Store
@@ -24,6 +26,8 @@ GRACE_SECONDS = 20.0
 """From SIGTERM to SIGKILL of a cancelled worker: long enough to stop a vLLM server in order."""
 
 
+FULL_BYTES = 1 << 20
+"""A disk with less free is full: a result needs a few kB."""
 YIELDING_ATTEMPTS = 3
 """A job that yields is queued again when it is lost, until it was tried so often."""
 
@@ -188,7 +192,7 @@ class Supervisor:
         elif row.state == JobState.CANCELLING or row.cancel_requested:
             self._close(row.id, JobState.CANCELLED, "The job was cancelled; nothing half-written remains.")
         elif outcome.code is not None:
-            self._close(row.id, JobState.FAILED, _exit_sentence(outcome.code))
+            self._close(row.id, JobState.FAILED, exit_sentence(outcome.code, self.settings.jobs))
         else:
             self._lose(row, "The worker is gone and nobody saw it end")
 
@@ -227,7 +231,10 @@ class Supervisor:
             history.append(session, row, [Event(kind="state", message=sentence, data={"state": str(state)})])
 
 
-def _exit_sentence(code: int) -> str:
+def exit_sentence(code: int, folder: Path) -> str:
+    """Of a worker that left no result in `folder`."""
+    if code == UNSAID or shutil.disk_usage(folder).free < FULL_BYTES:
+        return str(files.disk_full(folder))
     if code == -9:
         return "The worker was killed (signal 9), as the system does when memory runs out: see the log, then resume the job."
     how = f"on signal {-code}" if code < 0 else f"with exit code {code}"

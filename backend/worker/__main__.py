@@ -12,20 +12,22 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
 
 from backend.channel import JobChannel
-from backend.domain.errors import DiskFull, JobCancelled, WhetstoneError
-from backend.domain.jobs.jobs import Event, JobSpec
+from backend.domain.errors import JobCancelled, WhetstoneError, WorkError
+from backend.domain.jobs.jobs import UNSAID, Event, JobSpec
+from backend.files import disk_full, stamp
 from backend.worker import stopping
 from backend.worker.resources import PeakMemory
 
 
 def main(folder: str) -> int:
-    """Exit 0 succeeded, 1 failed, 130 cancelled; the result document says the same."""
+    """Exit 0 succeeded, 1 failed, 130 cancelled, as the result document says; UNSAID where it could not be written."""
     channel = JobChannel(Path(folder))
     seen = stopping.watch()
     signal.signal(signal.SIGTERM, lambda *_: _cancelled(seen))
@@ -38,13 +40,12 @@ def main(folder: str) -> int:
     except JobCancelled as error:
         return _end(channel, "cancelled", str(error))
     except WhetstoneError as error:
-        return _end(channel, "failed", str(error))
+        return _fail(channel, str(error))
     except OSError as error:
-        traceback.print_exc()
-        return _end(channel, "failed", str(DiskFull()) if error.errno == errno.ENOSPC else f"{error}.")
+        return _fail(channel, str(disk_full(channel.work)) if error.errno == errno.ENOSPC else f"{error}.", traced=True)
     except Exception as error:  # noqa: BLE001
-        traceback.print_exc()
-        return _end(channel, "failed", f"An error nobody foresaw ({type(error).__name__}: {error}); the job's log has the rest.")
+        sentence = f"An error nobody foresaw ({type(error).__name__}: {error}); the job's log has the rest."
+        return _fail(channel, sentence, traced=True)
 
 
 def _cancelled(seen: Callable[[], None]) -> None:
@@ -63,6 +64,9 @@ def _run(channel: JobChannel, memory: PeakMemory) -> dict[str, Any]:
     began = "The worker has started."
     print(began, flush=True)
     channel.emit(Event(kind="state", message=began))
+    for folder in _changed(channel):
+        message = f"The files in {folder} changed after this job was submitted: it works on them as they are now."
+        channel.emit(Event(kind="warning", message=message))
     match spec.kind:
         case "optimize":
             from backend.worker.kinds import optimize
@@ -86,12 +90,31 @@ def _run(channel: JobChannel, memory: PeakMemory) -> dict[str, Any]:
             return import_.run(spec, channel)
 
 
+def _changed(channel: JobChannel) -> list[str]:
+    """The model folders whose files are not those that the job was submitted with."""
+    return [folder for folder, seen in channel.spec().get("seen", {}).items() if stamp(Path(folder)) != seen]
+
+
+def _fail(channel: JobChannel, sentence: str, *, traced: bool = False) -> int:
+    """What a library says of a folder that somebody deleted tells nobody what happened."""
+    if traced:
+        with suppress(OSError):
+            traceback.print_exc()
+    gone = next((folder for folder in _changed(channel) if not Path(folder).is_dir()), None)
+    if gone is not None:
+        sentence = f"The model's folder {gone} is not there any more: put it back, then resume the job."
+    return _end(channel, "failed", sentence)
+
+
 def _end(channel: JobChannel, outcome: str, error: str) -> int:
     """A failed or cancelled job leaves no scratch behind; the disk may be full, so this must not need space of its own."""
     shutil.rmtree(channel.work, ignore_errors=True)
-    print(error, file=sys.stderr, flush=True)
-    channel.emit(Event(kind="error", message=error))
-    channel.result({"outcome": outcome, "error": error})
+    try:
+        print(error, file=sys.stderr, flush=True)
+        channel.emit(Event(kind="error", message=error))
+        channel.result({"outcome": outcome, "error": error})
+    except (OSError, WorkError):
+        return UNSAID
     return 130 if outcome == "cancelled" else 1
 
 

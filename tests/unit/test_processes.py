@@ -6,6 +6,9 @@ import os
 import subprocess
 import sys
 
+import psutil
+import pytest
+
 from backend import processes
 from backend.processes import usage
 
@@ -31,7 +34,7 @@ def test_a_pid_means_the_same_process_only_with_its_start_time() -> None:
     with subprocess.Popen([sys.executable, "-c", HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         started = processes.started(child.pid)
         assert processes.running(child.pid, started) is not None
-        assert processes.running(child.pid, started - 1) is None
+        assert processes.running(child.pid, "1@another-boot") is None
         child.kill()
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
         assert processes.running(child.pid, started) is None  # a zombie
@@ -44,3 +47,11 @@ def test_who_ignores_sigterm_is_killed_after_the_grace() -> None:
         assert child.stdout is not None and child.stdout.readline()
         processes.end(processes.tree(child.pid), 0.2)
         assert not processes.tree(child.pid) and processes.usage(child.pid) == (0, 0.0)
+
+
+def test_a_clock_that_is_set_leaves_a_process_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel's boot time, which psutil adds to the ticks of a start, moves with the clock."""
+    started = processes.started(os.getpid())
+    moved = psutil.boot_time() + 1
+    monkeypatch.setattr("psutil._pslinux.boot_time", lambda: moved)
+    assert processes.running(os.getpid(), started) is not None

@@ -58,7 +58,14 @@ MEASURING = frozenset({JobKind.EVALUATE})
 """Kinds that run alone on the machine, or their figures would be polluted."""
 
 
-class OptimizeSpec(Frozen):
+class _Reading(Frozen):
+    """A job that reads models."""
+
+    seen: dict[str, str] = Field(default_factory=dict)
+    """Each folder that it reads, with what told its files from others when the job was submitted (`files.stamp`)."""
+
+
+class OptimizeSpec(_Reading):
     kind: Literal["optimize"] = "optimize"
     model: ModelCard
     recipe: Recipe
@@ -72,11 +79,26 @@ class OptimizeSpec(Frozen):
     """JSONL, Parquet or text; None is the bundled calibration text."""
     seed: int = 0
 
+    @property
+    def folders(self) -> set[str]:
+        """The models that it reads."""
+        return {self.model.path, *([self.draft.path] if self.draft else [])}
 
-class EvaluateSpec(Frozen):
-    kind: Literal["evaluate"] = "evaluate"
+
+class _Serving(_Reading):
     variants: tuple[Variant, ...] = Field(min_length=1)
-    """The first is the baseline."""
+
+    @property
+    def folders(self) -> set[str]:
+        """The models that it reads."""
+        drafts = {variant.speculation.draft_path for variant in self.variants if variant.speculation}
+        return {path for path in {variant.model_path for variant in self.variants} | drafts if path is not None}
+
+
+class EvaluateSpec(_Serving):
+    """`variants`: the first is the baseline."""
+
+    kind: Literal["evaluate"] = "evaluate"
     options: EvaluateOptions
 
 
@@ -86,11 +108,10 @@ class InstallSpec(Frozen):
     action: Literal["install", "remove"] = "install"
 
 
-class ServeSpec(Frozen):
+class ServeSpec(_Serving):
     """Variants that are kept up, each behind a loopback address of its own, until somebody stops the job or nobody asks."""
 
     kind: Literal["serve"] = "serve"
-    variants: tuple[Variant, ...] = Field(min_length=1)
     idle_minutes: float = Field(15.0, gt=0)
     """Without one token generated for so long, the servers stop by themselves."""
 
@@ -147,6 +168,10 @@ class Handle(Frozen):
     launcher: str
     place: str
     data: dict[str, Any] = Field(default_factory=dict)
+
+
+UNSAID = 74
+"""The exit code of a worker that could not write its result (EX_IOERR of sysexits.h)."""
 
 
 class Outcome(Frozen):

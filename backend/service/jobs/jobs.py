@@ -5,16 +5,29 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
 
-from backend import channel
+from backend import channel, files
 from backend.domain.errors import NotNow
 from backend.domain.frozen import Frozen
-from backend.domain.jobs.jobs import LIVE, MEASURING, RESUMABLE, TERMINAL, Event, JobKind, JobSpec, JobState
+from backend.domain.jobs.jobs import (
+    LIVE,
+    MEASURING,
+    RESUMABLE,
+    TERMINAL,
+    EvaluateSpec,
+    Event,
+    JobKind,
+    JobSpec,
+    JobState,
+    OptimizeSpec,
+    ServeSpec,
+)
 from backend.service.jobs import supervisors
 from backend.service.workspace import Workspace
 from backend.store import history, queue
@@ -57,9 +70,16 @@ class JobView(Frozen):
         return self.yields and self.state is JobState.CANCELLING and not self.cancel_requested
 
 
+COLUMNS = tuple(JobView.model_fields)
+"""Of a job's row, what a view needs."""
+
+
 def view(row: JobRow) -> JobView:
-    fields = {name: getattr(row, name) for name in JobView.model_fields if name != "result"}
-    return JobView(**fields, result=history.result(row))
+    return _view({name: getattr(row, name) for name in COLUMNS})
+
+
+def _view(columns: Mapping[str, Any]) -> JobView:
+    return JobView.model_validate({**columns, "result": json.loads(columns["result"]) if columns["result"] else {}})
 
 
 def submit(
@@ -68,6 +88,8 @@ def submit(
 ) -> JobView:  # fmt: skip
     """Insert one queued job. The same `submission` key twice is one job; one that `yields` makes room for all that do not."""
     kind = JobKind(spec.kind)
+    if isinstance(spec, OptimizeSpec | EvaluateSpec | ServeSpec):
+        spec = spec.model_copy(update={"seen": {folder: files.stamp(Path(folder)) for folder in sorted(spec.folders)}})
     row = JobRow(
         id="j-" + secrets.token_hex(5), kind=kind, state=JobState.QUEUED, title=title, owner=workspace.settings.owner,
         spec=spec.model_dump_json(), parent=parent, submission=submission, exclusive=kind in MEASURING,
@@ -96,8 +118,9 @@ def listing(
 ) -> list[JobView]:  # fmt: skip
     """Newest first."""
     with workspace.store.read() as session:
-        found = history.jobs(session, JobFilter(states or (), kinds, words), limit=limit, offset=offset)
-        return [view(row) for row in found]
+        chosen = JobFilter(states or (), kinds, words)
+        found = history.job_columns(session, chosen, COLUMNS, limit=limit, offset=offset)
+    return [_view({**row}) for row in found]
 
 
 def count(workspace: Workspace, *, states: Sequence[str] = (), kinds: Sequence[str] = (), words: str = "") -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -15,7 +16,6 @@ from backend import processes
 from backend.domain.errors import WorkError
 from backend.service.workspace import Workspace
 from backend.store import queue
-from backend.store.tables import SupervisorRow
 
 IDLE_SECONDS = 3.0
 START_SECONDS = 30.0
@@ -27,17 +27,21 @@ class SupervisorFailed(WorkError):
 
 
 def alive(workspace: Workspace) -> bool:
-    """Whether a supervisor serves this home: a fresh heartbeat, and the process there where it is on this host."""
+    """Whether a supervisor looks after jobs: a fresh heartbeat, and the process there where it is on this host."""
     with workspace.store.read() as session:
         row = queue.supervisor_alive(session)
-    return row is not None and _process(row) is not None
+    if row is None:
+        return False
+    return row.host != socket.gethostname() or processes.running(row.pid, row.process_started) is not None
 
 
 def ensure(workspace: Workspace) -> None:
-    """Start a supervisor where none is; it ends after a few idle seconds. Raises SupervisorFailed."""
-    if alive(workspace):
-        return
-    start(workspace, until_idle=IDLE_SECONDS)
+    """Start a supervisor where none is; it ends after a few idle seconds. Raises SupervisorFailed.
+
+    One that does not answer, since its process is paused or its machine busy, is waited for.
+    """
+    if not alive(workspace) and _process(workspace) is None:
+        start(workspace, until_idle=IDLE_SECONDS)
 
 
 def start(workspace: Workspace, *, until_idle: float | None = None) -> None:
@@ -72,9 +76,7 @@ def _spawn(command: list[str], environment: dict[str, str], log_path: Path) -> N
 
 def stop(workspace: Workspace, *, timeout_s: float = 45.0) -> bool:
     """Ask this home's supervisor to stop, which cancels what it runs, and wait; False where there was none."""
-    with workspace.store.read() as session:
-        row = queue.supervisor_alive(session)
-    process = _process(row) if row else None
+    process = _process(workspace)
     if process is None:
         return False
     process.send_signal(signal.SIGTERM)
@@ -82,5 +84,10 @@ def stop(workspace: Workspace, *, timeout_s: float = 45.0) -> bool:
     return not left
 
 
-def _process(row: SupervisorRow) -> psutil.Process | None:
-    return processes.running(row.pid, row.process_started)
+def _process(workspace: Workspace) -> psutil.Process | None:
+    """This home's supervisor, by the file that it holds locked."""
+    try:
+        pid, start = (workspace.settings.home / queue.LOCK).read_text().split()
+    except (OSError, ValueError):
+        return None
+    return processes.running(int(pid), start)

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from backend.service import Workspace
 from backend.service.jobs import artifacts, jobs, supervisors
 from backend.service.jobs.jobs import JobView
 from backend.service.plans import optimize
+from backend.store import queue
 from tests import homes
 from tests.homes import (
     eventually,
@@ -184,3 +186,15 @@ def test_ctrl_c_cancels_a_job_that_was_only_just_submitted_however_often_it_come
     assert process.returncode == 130 and out == ""
     assert "whetstone: Interrupted. " in told and "Traceback" not in told
     assert [job.state for job in jobs.listing(home)] == [JobState.CANCELLED]
+
+
+def test_who_waits_for_a_job_waits_for_a_supervisor_that_is_paused_too(home: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisors, "START_SECONDS", 2.0)
+    monkeypatch.setattr(queue, "STALE_SECONDS", 1.0)
+    job = submit(home, QUICK)
+    supervisors.ensure(home)
+    (paused,) = homes.supervisors_of(home)
+    paused.suspend()
+    eventually("a heartbeat that is stale", lambda: not supervisors.alive(home))
+    threading.Timer(4.0, paused.resume).start()
+    assert jobs.wait(home, job.id).state is JobState.SUCCEEDED

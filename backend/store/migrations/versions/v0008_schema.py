@@ -115,7 +115,7 @@ def upgrade() -> None:
     op.create_index("ix_jobs_created", "jobs", ["created_at"])
     op.create_index("ix_jobs_kind_created", "jobs", ["kind", "created_at"])
     op.create_index("ix_jobs_kind_title_created", "jobs", ["kind", "title", "created_at"])
-    op.create_index("ix_jobs_state_rank", "jobs", ["state", "rank"])
+    op.create_index("ix_jobs_queue", "jobs", ["state", "yields", "exclusive", "lane", "rank"])
     op.create_table(
         "models",
         *_columns(sa.String(), "path", "name", "owner"),
@@ -144,9 +144,8 @@ def upgrade() -> None:
     )
     op.create_table(
         "supervisors",
-        *_columns(sa.String(), "id", "host"),
+        *_columns(sa.String(), "id", "host", "process_started"),
         *_columns(sa.Integer(), "pid"),
-        *_columns(sa.Float(), "process_started"),
         *_columns(Aware(timezone=True), "heartbeat_at"),
         *_columns(sa.Boolean(), "stopped"),
         sa.PrimaryKeyConstraint("id"),
