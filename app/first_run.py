@@ -1,22 +1,48 @@
-"""What Home says of the starter demo of a first run: what it is, how far, how to stop it, and what it waits for."""
+"""What Home says of the demo: how it begins, which model it runs on, how far it is, how to stop it, and what it waits for."""
 
 from __future__ import annotations
 
 import streamlit as st
 
-from app import navigation
+from app import navigation, shell
 from app.labels import sentence
+from app.session import frozen
 from app.words import plain
 from backend.domain.errors import WhetstoneError
 from backend.service import Workspace
 from backend.service.jobs import jobs
-from backend.service.studio import first_run
+from backend.service.studio import demo_model, first_run
 from backend.service.studio.first_run import FirstRun
 
-ABOUT = (
-    "Three recipes are applied to the model that comes with Whetstone, and all are measured against the original: some minutes "
-    "in all. Your own jobs go first."
+ABOUT = "Three recipes are tried on it, and all are measured against the original: some minutes in all."
+FETCHES = f"It fetches {demo_model.NAME}, once."
+YIELDS = "Your own jobs go first."
+OFFER = (
+    f"A real language model, **{demo_model.NAME}**, is fetched once (95 to 270 MB), made smaller and faster in three ways, and "
+    "measured against the original. Without network the small model that comes with Whetstone takes its place."
 )
+
+
+def way(opened: Workspace) -> None:
+    """The demo as a way to start: begin it, go on with it, or see what came of it."""
+    st.markdown("#### :material/rocket_launch: The demo: a real model")
+    found = first_run.status(opened)
+    st.markdown(OFFER if found is None or found.why is None else plain(found.why))
+    if found is not None and found.state == "done":
+        navigation.link("evaluate", "See what came of it", ":material/speed:", id=str(found.job.result["evaluation"]))
+    elif found is not None and found.state in {"active", "waiting"}:
+        navigation.link("job", "Watch it", ":material/open_in_full:", id=found.job.id)
+    else:
+        label = "Carry the demo on" if found else "Run the demo"
+        if st.button(label, type="primary", icon=":material/play_arrow:", shortcut="Alt+S", key="home_demo", **frozen(opened)):
+            _start(opened)
+
+
+def _start(opened: Workspace) -> None:
+    with shell.told():
+        with st.spinner("Asking where the model is to be had…"):
+            job = first_run.start(opened)
+        navigation.go("job", id=job.id)
 
 
 def moves(opened: Workspace) -> bool:
@@ -30,7 +56,7 @@ def notice(opened: Workspace) -> str | None:
     found = first_run.status(opened)
     if found is None or found.state in {"done", "stopped"} or (found.state == "failed" and _was_left(opened, found)):
         return None
-    with st.container(border=True, key="home_starter-demo"):
+    with st.container(border=True, key="home_demo-box"):
         if found.state == "failed":
             _failed(found)
         else:
@@ -44,7 +70,7 @@ def _was_left(opened: Workspace, found: FirstRun) -> bool:
 
 
 def _failed(found: FirstRun) -> None:
-    st.markdown(f":material/error: **The starter demo ended** at step {found.number} of {found.steps}.  \n{_why(found)}")
+    st.markdown(f":material/error: **The demo ended** at step {found.number} of {found.steps}.  \n{_why(found)}")
     navigation.link("job", "What happened, and resume it", ":material/open_in_full:", id=found.job.id)
 
 
@@ -54,15 +80,15 @@ def _why(found: FirstRun) -> str:
 
 def _goes_on(opened: Workspace, found: FirstRun) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
-        where = f"Starter demo, step {_current(found)} of {found.steps}"
-        st.markdown(f":material/waving_hand: **{where}**, started because this is a first run.", width="stretch")
+        why = ", started because this is a first run" if found.job.yields else ""
+        st.markdown(f":material/waving_hand: **Demo, step {_current(found)} of {found.steps}**{why}.", width="stretch")
         if found.state == "active" and found.job.yields:
             _stop_button(opened)
     if found.obstacle:
         st.warning(f"The next step waits: {plain(found.obstacle)}", icon=":material/hourglass_empty:")
         navigation.link("hardware", "Engines and disk", ":material/memory:")
     else:
-        st.caption(ABOUT)
+        st.caption(" ".join([plain(found.why or FETCHES), ABOUT, *([YIELDS] if found.job.yields else [])]))
 
 
 def _current(found: FirstRun) -> int:

@@ -2,20 +2,13 @@
 
 import streamlit as st
 
-from app import first_run, navigation, once, shell
+from app import first_run, navigation, shell
 from app.jobs.cards import active_cards, mark
-from app.labels import sentence
 from app.results import hero
-from app.session import frozen, workspace
-from app.words import count, plain, size
-from backend.domain.errors import WhetstoneError
+from app.session import workspace
 from backend.service.evaluations import evaluations
 from backend.service.jobs import jobs
-from backend.service.models import models
-from backend.service.plans import optimize
-from backend.service.studio import demo
 
-STARTER_RECIPE = "w8a8"
 LATEST = 10  # evaluations that are searched for a win
 opened = workspace()
 
@@ -29,48 +22,27 @@ def running() -> tuple[tuple[str, str], ...]:
     return (*mark(found), ("demo", str(demo)))
 
 
-def start_starter() -> None:
-    prepared = demo.prepare(opened, STARTER_RECIPE)
-    job = optimize.submit(opened, prepared, submission=once.key("starter", for_s=once.DOUBLE_CLICK_S))
-    navigation.go("job", id=job.id)
-
-
-def way_starter() -> None:
-    st.markdown("#### :material/rocket_launch: The starter model")
-    try:
-        card = models.resolve(opened, "starter")
-    except WhetstoneError as error:
-        st.markdown(plain(sentence(error)))
-        return
-    st.markdown(
-        f"A model of {count(card.parameters)} parameters comes with Whetstone ({size(card.weights_bytes)}). "
-        "Quantize it to INT8 on this machine and watch it: no download, no account."
-    )
-    if st.button("Optimize the starter", type="primary", icon=":material/play_arrow:", shortcut="Alt+S", **frozen(opened)):
-        with shell.told():
-            start_starter()
-
-
 def way_catalog() -> None:
     st.markdown("#### :material/menu_book: The catalog")
     st.markdown("See which models are known here, what each technique would do to them, and why one does not fit.")
     navigation.link("catalog", "Open the catalog", ":material/arrow_forward:")
 
 
-def way_folder() -> None:
-    st.markdown("#### :material/folder_open: Your own folder")
-    folder = st.text_input("Folder with config.json and safetensors", placeholder="/path/to/model", key="home_folder")
-    if st.button("Look at it", icon=":material/search:") and folder.strip():
-        with shell.told():
-            card = models.resolve(opened, folder.strip())
-            navigation.go("model", id=card.path)
+def way_own() -> None:
+    st.markdown("#### :material/folder_open: Your own model")
+    st.markdown("A folder, a hub id, an S3 prefix, a GGUF file or a package that ships one: look at its card, then import it.")
+    navigation.link("import", "Import a model", ":material/arrow_forward:")
 
 
 def ways() -> None:
     st.subheader("Three ways to start")
-    for column, way in zip(st.columns(3), (way_starter, way_catalog, way_folder), strict=True):
-        with column.container(border=True, height="stretch"):
-            way()
+    left, middle, right = (column.container(border=True, height="stretch") for column in st.columns(3))
+    with left:
+        first_run.way(opened)
+    with middle:
+        way_catalog()
+    with right:
+        way_own()
 
 
 st.title("Whetstone")

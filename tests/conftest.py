@@ -30,6 +30,7 @@ FLAGS = [
     "--disable-sync",
 ]  # fmt: skip
 PATIENCE_MS = 30_000
+OFFLINE = {"HF_ENDPOINT": "http://127.0.0.1:1", "PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": "/dev/null"}
 
 register_profiles()
 
@@ -61,6 +62,15 @@ def home(tmp_path: Path) -> Iterator[Workspace]:
     yield workspace
     supervisors.stop(workspace)
     assert processes_of(workspace) == []
+
+
+@pytest.fixture
+def offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No model hub and no package index answers, in this process and in those that it starts."""
+    for name, value in OFFLINE.items():
+        monkeypatch.setenv(name, value)
+    for name in ("HF_TOKEN", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS"):
+        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture(scope="session")

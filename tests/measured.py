@@ -1,4 +1,4 @@
-"""A real evaluation of the starter model, the one that comes with the studio, as if this machine had measured it."""
+"""A real evaluation of the starter model, one that comes with the studio, as if this machine had measured it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def document(**hardware: Any) -> Evaluation:
     """Original, w8a8, draft and w8a8 + draft at 1 and 4 streams; `hardware` changes where it was measured."""
     card = models.card("starter")
     assert card is not None
-    row = json.loads((ASSETS / "demo" / "evaluations.json").read_text())[0]["document"]
+    row = json.loads((ASSETS / "catalog" / "measured" / "evaluations.json").read_text())[0]["document"]
     text = row if isinstance(row, str) else json.dumps(row)
     found = Evaluation.model_validate_json(text.replace(STARTER, card.path))
     return found.model_copy(update={"hardware": {**probe.probe(), **hardware}})

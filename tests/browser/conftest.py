@@ -10,7 +10,7 @@ from backend.service.evaluations import evaluations
 from backend.service.evaluations.evaluations import EvaluationView
 from backend.service.jobs import jobs
 from backend.service.plans import optimize
-from backend.service.studio import demo
+from backend.service.studio import demo, demo_model
 from tests.browser.places import SCREENSHOTS
 from tests.browser.running import Studio, running_studio
 from tests.homes import until_ended
@@ -42,7 +42,7 @@ def measured(studio: Studio) -> EvaluationView:
     ]
     if found:
         return found[0]
-    prepared = demo.prepare(workspace, "w8a8")
+    prepared = demo.prepare(workspace, demo_model.starter(workspace), demo.RECIPES["w8a8"])
     artifact = until_ended(workspace, optimize.submit(workspace, prepared).id).result["artifact"]
     options = evaluations.options(concurrency=(1, 2), repeats=1, requests=8, max_tokens=16)
     spec = evaluations.prepare(workspace, ["starter", str(artifact)], options)

@@ -1,7 +1,7 @@
-"""Evaluations that come with Whetstone, by model and recipe: those of the demonstration.
+"""Evaluations that come with Whetstone, by model and recipe: those of the demonstration, and those of the starter model.
 
-The folder holds artifacts.json and evaluations.json as `service.showcase` writes them. The recipe of a variant is read from the
-manifest of its artifact, so that its hash is that of today's code. Knows nothing of presets.
+Each folder holds artifacts.json and evaluations.json as `service.studio.demo_export` writes them. The recipe of a variant is read
+from the manifest of its artifact, so that its hash is that of today's code. Knows nothing of presets.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from backend.domain.evaluation.document import Evaluation
 from backend.domain.jobs.artifact import Manifest
 from backend.settings import ASSETS
 
-FOLDER = ASSETS / "demo"
+FOLDERS = (ASSETS / "demo", ASSETS / "catalog" / "measured")
 
 
 class Bundled(NamedTuple):
@@ -31,15 +31,19 @@ class Bundled(NamedTuple):
 
 
 @lru_cache(maxsize=4)
-def load(folder: Path = FOLDER) -> tuple[Bundled, ...]:
-    """Latest first. Raises InvalidCatalog where a file was edited wrongly."""
+def load(folders: tuple[Path, ...] = FOLDERS) -> tuple[Bundled, ...]:
+    """Latest first, each once. Raises InvalidCatalog where a file was edited wrongly."""
+    found = {bundled.id: bundled for folder in folders for bundled in _of(folder)}
+    return tuple(sorted(found.values(), key=lambda bundled: bundled.document.measured_at, reverse=True))
+
+
+def _of(folder: Path) -> list[Bundled]:
     artifacts, evaluations = (_rows(folder / f"{name}.json") for name in ("artifacts", "evaluations"))
     try:
         recipes = {row["id"]: Manifest.model_validate(row["manifest"]).recipe.hash for row in artifacts}
-        found = [_bundled(row, recipes) for row in evaluations]
+        return [_bundled(row, recipes) for row in evaluations]
     except (KeyError, TypeError, ValidationError):
         raise InvalidCatalog(f"A file in {folder} was edited wrongly: restore the folder.") from None
-    return tuple(sorted(found, key=lambda bundled: bundled.document.measured_at, reverse=True))
 
 
 def _bundled(row: dict[str, Any], recipes: dict[str, str]) -> Bundled:

@@ -53,11 +53,12 @@ class _File(NamedTuple):
 class HubSource(RemoteSource):
     """`id` at the commit that `revision` (a branch, tag or commit; None: the default branch) means now.
 
-    Raises UnknownModel, AccessRefused, SourceUnreachable.
+    `timeout_s` in place of the usual patience with a connection and an answer. Raises UnknownModel, AccessRefused,
+    SourceUnreachable.
     """
 
-    def __init__(self, id: str, revision: str | None, endpoint: str) -> None:
-        self.id, self.endpoint = id, endpoint
+    def __init__(self, id: str, revision: str | None, endpoint: str, *, timeout_s: float | None = None) -> None:
+        self.id, self.endpoint, self._timeout_s = id, endpoint, timeout_s
         self._asked = revision or "main"
         info = self._info()
         assert info.sha is not None
@@ -124,7 +125,7 @@ class HubSource(RemoteSource):
         from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
         from huggingface_hub.utils import get_session, hf_raise_for_status  # type: ignore[attr-defined]  # public, by a table
 
-        limits = httpx.Timeout(READ_SECONDS, connect=CONNECT_SECONDS)
+        limits = httpx.Timeout(self._timeout_s or READ_SECONDS, connect=self._timeout_s or CONNECT_SECONDS)
         sent = {**_authorization(), **(headers or {})}
         try:
             with get_session().stream("GET", url, headers=sent, params=params, timeout=limits) as response:

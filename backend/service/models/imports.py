@@ -51,25 +51,27 @@ def _is_file(source: str) -> bool:
     return sources.is_converted(source) and paths.file(source) is not None
 
 
-def inspect(workspace: Workspace, source: str, *, revision: str | None = None) -> Inspection:
-    """The card of a hub id or s3:// prefix, from ranges of its files: no weights are fetched and nothing is written.
+def inspect(workspace: Workspace, source: str, *, revision: str | None = None, timeout_s: float | None = None) -> Inspection:
+    """The card of a hub id or s3:// prefix, from ranges of its files: no weights are fetched and nothing is written. `timeout_s`:
+    the most patience with a hub or package index.
 
     Raises UnknownModel, InvalidModel, AccessRefused, SourceUnreachable.
     """
     source = source.strip()
     if not sources.is_converted(source):
-        return sources.inspect(sources.find(source, revision))
+        return sources.inspect(sources.find(source, revision, timeout_s=timeout_s))
     if revision is not None:
         raise RequestError(
             "A file or package has no revisions: leave {} out; a package's version is written after ==.", "revision"
         )
-    return sources.inspect_converted(source)
+    return sources.inspect_converted(source, timeout_s=timeout_s)
 
 
 def prepare(
-    workspace: Workspace, source: str, *, revision: str | None = None, accept_licence: bool = False, name: str | None = None
-) -> PreparedImport:
-    """Check everything that can be checked without starting. `name` is what the model will be called.
+    workspace: Workspace, source: str, *, revision: str | None = None, accept_licence: bool = False, name: str | None = None,
+    timeout_s: float | None = None,
+) -> PreparedImport:  # fmt: skip
+    """Check all that can be checked without starting. `name` is what the model will be called, `timeout_s` as of `inspect`.
 
     Raises what `inspect` raises, LicenceNotAccepted, NotEnoughDisk, RequestError for a model that needs no import or a name
     that is taken.
@@ -79,7 +81,7 @@ def prepare(
         raise RequestError(f"`{source}` comes with Whetstone: it needs no import.")
     if paths.folder(source) is not None:
         raise RequestError(f"`{source}` is a folder on this machine: `whetstone models import` takes it as it is.")
-    found = inspect(workspace, source, revision=revision)
+    found = inspect(workspace, source, revision=revision, timeout_s=timeout_s)
     final = sources.folder(workspace.settings.models, found.source, found.revision)
     if name is not None:
         local.check_name(workspace, name, str(final))

@@ -1,52 +1,128 @@
-"""The demo: the whole loop on the starter model. Optimize three ways, evaluate all against the original, write a report."""
+"""The demo: the whole loop on a model. Fetch it, optimize it three ways, evaluate all against the original, write a report.
+
+Which model is `demo_model`; which three ways depends on it and on the processor.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+from backend.domain.errors import JobCancelled, WhetstoneError
 from backend.domain.jobs.jobs import EvaluateSpec
+from backend.domain.model.facts import ModelCard
+from backend.domain.recipe.recipe import Recipe, read
+from backend.domain.rules.processor import AMX, VNNI
+from backend.hardware import probe
 from backend.service.evaluations import evaluations
 from backend.service.evaluations.evaluations import EvaluationView
 from backend.service.jobs.jobs import JobView
-from backend.service.models import models
-from backend.service.plans import cases, optimize, recipes
+from backend.service.models import imports, models
+from backend.service.plans import cases, optimize
 from backend.service.plans.optimize import Prepared
+from backend.service.studio import demo_model
 from backend.service.workspace import Workspace
 
-RECIPES = ("w8a8", "draft", "w8a8-draft")
-MODEL = "starter"
 ASSUMED_PRICE = 0.10
 """US dollars an hour: an assumption that makes the price charts readable, not a quote."""
+W8A8, DRAFT, NGRAM = (
+    {"quantize": {"method": "w8a8"}},
+    {"speculate": {"method": "draft", "draft": "auto", "tokens": 4}},
+    {"speculate": {"method": "ngram", "tokens": 4}},
+)
+AWQ = {"quantize": {"method": "awq", "group_size": 64}}
+"""Groups of 64, since 576, the width of the real model, is no multiple of 128."""
+EAGER = {"enforce_eager": True}
+RECIPES = {
+    recipe.name: recipe
+    for recipe in (
+        read({"name": "w8a8", "steps": [W8A8]}),
+        read({"name": "awq 4-bit", "steps": [AWQ]}),
+        read({"name": "n-gram", "steps": [NGRAM]}),
+        read({"name": "w8a8 + n-gram", "steps": [W8A8, NGRAM]}),
+        read({"name": "draft", "steps": [DRAFT], "serving": EAGER}),
+        read({"name": "w8a8 + draft", "steps": [W8A8, DRAFT], "serving": EAGER}),
+    )
+}
+COUNT = 3
+"""Recipes that are tried."""
+REPEATS = 5
+SHORT: dict[str, Any] = {"requests": 8, "max_tokens": 48, "warmup_requests": 1, "prefix_cache": "per-run"}
+"""A load for the real model, whose every token takes tens of milliseconds: four variants and five blocks in some five minutes on
+two cores. Runs keep prefixes apart, so that further blocks may ask the same prompts."""
 
 Finish = Callable[[JobView], JobView]
+Say = Callable[[str], None]
 
 
-def run(workspace: Workspace, finish: Finish, *, repeats: int = 5, price_per_hour: float = ASSUMED_PRICE) -> EvaluationView:
-    """Submit and wait for every job through `finish`, which raises where one fails or is cancelled."""
-    made = [str(finish(job).result["artifact"]) for job in _optimize(workspace)]
-    spec = evaluate_spec(workspace, made, repeats=repeats, price_per_hour=price_per_hour)
+def names(*, starter: bool, gpu: bool, features: Collection[str]) -> tuple[str, ...]:
+    """The recipes that can win, the likeliest first: more than are tried, since some may not be valid on a machine.
+
+    Four bits are fast on a processor only where vLLM runs them as W4A8, with AMX (`domain.rules.processor`).
+    """
+    if starter:
+        return "w8a8", "draft", "w8a8 + draft"
+    if gpu or {AMX, "amx_bf16"} <= set(features):
+        return "w8a8", "awq 4-bit", "n-gram", "w8a8 + n-gram"
+    if VNNI & set(features):
+        return "w8a8", "w8a8 + n-gram", "n-gram", "awq 4-bit"
+    return "n-gram", "w8a8", "w8a8 + n-gram", "awq 4-bit"
+
+
+def recipes(workspace: Workspace, model: ModelCard) -> tuple[Recipe, ...]:
+    """Those that are tried on this machine, by the rules."""
+    wanted = names(starter=model.origin == demo_model.STARTER, gpu=probe.has_nvidia(), features=tuple(probe.probe()["flags"]))
+    valid = (RECIPES[name] for name in wanted if cases.resolve(workspace, model, RECIPES[name]).works)
+    return tuple(valid)[:COUNT]
+
+
+def run(
+    workspace: Workspace, finish: Finish, say: Say, *, starter: bool = False, repeats: int = REPEATS,
+    price_per_hour: float = ASSUMED_PRICE,
+) -> EvaluationView:  # fmt: skip
+    """Submit and wait for every job through `finish`, which raises where one fails or is cancelled; `say` which model it is."""
+    model = demo_model.starter(workspace) if starter else _model(workspace, finish, say)
+    made = [str(finish(job).result["artifact"]) for job in _optimize(workspace, model)]
+    spec = evaluate_spec(workspace, model, made, repeats=repeats, price_per_hour=price_per_hour)
     ended = finish(evaluations.submit(workspace, spec))
     return evaluations.show(workspace, str(ended.result["evaluation"]))
 
 
-def _optimize(workspace: Workspace) -> Iterator[JobView]:
-    for name in RECIPES:
-        yield optimize.submit(workspace, prepare(workspace, name))
+def _model(workspace: Workspace, finish: Finish, say: Say) -> ModelCard:
+    """The real one, fetched where it is not here; where it cannot be, the starter."""
+    found, obstacle = demo_model.present(workspace), None
+    if found is None:
+        try:
+            fetched = finish(imports.submit(workspace, demo_model.prepare(workspace)))
+            found = models.resolve(workspace, str(fetched.result["path"]))
+        except JobCancelled:
+            raise
+        except WhetstoneError as error:
+            obstacle = str(error)
+    found = found or demo_model.starter(workspace)
+    say(demo_model.why(found, obstacle))
+    return found
 
 
-def prepare(workspace: Workspace, recipe: str) -> Prepared:
-    """The starter model with one of RECIPES. Raises what `optimize.prepare` does."""
-    chosen = recipes.read_file(Path(recipe))
-    return optimize.prepare(workspace, cases.resolve(workspace, models.resolve(workspace, MODEL), chosen))
+def _optimize(workspace: Workspace, model: ModelCard) -> Iterator[JobView]:
+    for recipe in recipes(workspace, model):
+        yield optimize.submit(workspace, prepare(workspace, model, recipe))
+
+
+def prepare(workspace: Workspace, model: ModelCard, recipe: Recipe) -> Prepared:
+    """Raises what `optimize.prepare` does."""
+    return optimize.prepare(workspace, cases.resolve(workspace, model, recipe))
 
 
 def evaluate_spec(
-    workspace: Workspace, artifacts: Sequence[str], *, repeats: int = 5, price_per_hour: float = ASSUMED_PRICE
-) -> EvaluateSpec:
+    workspace: Workspace, model: ModelCard, artifacts: Sequence[str], *, repeats: int = REPEATS,
+    price_per_hour: float = ASSUMED_PRICE,
+) -> EvaluateSpec:  # fmt: skip
     """All that was made against the original. Raises what `evaluations.prepare` does."""
-    options = evaluations.options(concurrency=(1, 4), repeats=repeats, price_per_hour=price_per_hour)
-    return evaluations.prepare(workspace, [MODEL, *artifacts], options)
+    own, load = model.origin == demo_model.STARTER, {"concurrency": (1, 4), "repeats": repeats, "price_per_hour": price_per_hour}
+    options = evaluations.options(**load, **({} if own else SHORT))
+    return evaluations.prepare(workspace, [model.id if own else model.path, *artifacts], options)
 
 
 def report_path(view: EvaluationView) -> Path:

@@ -1,66 +1,96 @@
-"""The first run: the starter demo, queued once in a home that never had a job, one step after the other.
+"""The first run: the demo, queued once in a home that never had a job, or when a person asks for it; one step after the other.
 
 Nothing is remembered but the jobs themselves. Each step has a submission key of its own, so that it is queued at most once
 whoever asks and however often; the next step is queued when the one before has succeeded. Cancelling a step therefore ends
-the demo, and resuming it carries the demo on.
+the demo, and resuming it carries the demo on. Where the model cannot be fetched, it goes on with the starter.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from contextlib import suppress
+from typing import Literal, NamedTuple
 
 from backend.domain.errors import NotNow, RequestError
 from backend.domain.frozen import Frozen
-from backend.domain.jobs.jobs import EvaluateSpec, JobSpec, JobState
+from backend.domain.jobs.jobs import EvaluateSpec, JobKind, JobSpec, JobState, OptimizeSpec
+from backend.domain.model.facts import ModelCard
 from backend.service.evaluations import evaluations
 from backend.service.jobs import jobs
 from backend.service.jobs.jobs import JobView
-from backend.service.studio import demo
+from backend.service.studio import demo, demo_model
+from backend.service.studio.demo_model import NotFetchable
 from backend.service.workspace import Workspace
 from backend.store import queue
 
-STEPS = (*demo.RECIPES, "evaluate")
+FETCH, EVALUATE = "first-run-fetch", "first-run-evaluate"
+OPTIMIZE = tuple(f"first-run-optimize-{number}" for number in range(1, demo.COUNT + 1))
+KEYS = (FETCH, *OPTIMIZE, EVALUATE)
 State = Literal["active", "waiting", "done", "stopped", "failed"]
-KEYS = tuple(f"first-run-{step}" for step in STEPS)
 
 
 class FirstRun(Frozen):
-    """How far the starter demo is: `number` of `steps` is the step of `job`, the latest that was queued.
+    """How far the demo is: `number` of `steps` is the step of `job`, the latest that was queued. `why` says in a line which model
+    it runs on; None while that is not known.
 
-    `waiting`: the next step is not queued yet; `obstacle` says why it cannot be, None where it will be within a second.
+    `waiting`: the next step is not queued yet; `obstacle` says why it cannot be, None where it will be within seconds.
     """
 
     number: int
     steps: int
     job: JobView
     state: State
+    why: str | None = None
     obstacle: str | None = None
+
+
+class _Step(NamedTuple):
+    key: str
+    spec: JobSpec
+    title: str
 
 
 def begin(workspace: Workspace) -> JobView | None:
     """What a start of the studio does: queue what comes next, or end the demo where WHETSTONE_NO_DEMO is set."""
     if workspace.settings.no_demo:
         stop(workspace)
-        return None
     return advance(workspace)
 
 
 def advance(workspace: Workspace) -> JobView | None:
-    """Queue the first step in a home that never had a job, or the step after one that succeeded; None where nothing is due.
+    """Queue the first step in a home that never had a job, or the step after one that is done; None where nothing is due.
 
-    Raises RequestError where that step cannot be carried out here: the engine it needs is missing, or disk.
+    The first step may ask a hub and a package index, which takes seconds. Raises RequestError where a step cannot be carried out
+    here: the engine it needs is missing, or disk.
     """
-    if workspace.settings.no_demo:
-        return None
     done = _queued(workspace)
-    if not done and jobs.count(workspace) > 0:
+    if not done and (workspace.settings.no_demo or jobs.count(workspace) > 0):
         return None
-    if done and _state(done[-1], len(done)) != "waiting":
+    if done and (_state(done) != "waiting" or _is_off(workspace, done)):
         return None
-    spec, title = _step(workspace, done)
-    if isinstance(spec, EvaluateSpec):
-        spec = evaluations.frozen(workspace, spec)
-    return jobs.submit(workspace, spec, f"Starter demo: {title}", submission=KEYS[len(done)], yields=True)
+    return _submit(workspace, done, yields=done[-1].yields if done else True)
+
+
+def start(workspace: Workspace) -> JobView:
+    """What a person asks for, whatever was done in this home: begin the demo, or resume the step where it ended.
+
+    It does not yield. Raises as `advance` does, and NotNow where it is under way or done.
+    """
+    done = _queued(workspace)
+    state = _state(done) if done else "waiting"
+    if state in {"stopped", "failed"}:
+        resumed = jobs.resume(workspace, done[-1].id)
+        with suppress(NotNow):  # a supervisor was quicker
+            resumed = jobs.move_to_front(workspace, resumed.id)
+        return resumed
+    if state != "waiting":
+        raise NotNow(f"The demo is {'done' if state == 'done' else 'under way'}: its latest job is {done[-1].id}.")
+    return _submit(workspace, done, yields=False)
+
+
+def _submit(workspace: Workspace, done: list[JobView], *, yields: bool) -> JobView:
+    step = _next(workspace, done)
+    spec = evaluations.frozen(workspace, step.spec) if isinstance(step.spec, EvaluateSpec) else step.spec
+    return jobs.submit(workspace, spec, f"Demo: {step.title}", submission=step.key, yields=yields)
 
 
 def _queued(workspace: Workspace) -> list[JobView]:
@@ -70,14 +100,34 @@ def _queued(workspace: Workspace) -> list[JobView]:
         return [jobs.view(found[key]) for key in KEYS if key in found]
 
 
-def _step(workspace: Workspace, done: list[JobView]) -> tuple[JobSpec, str]:
-    """The specification and title of the step after these."""
-    step = STEPS[len(done)]
-    if step != "evaluate":
-        prepared = demo.prepare(workspace, step)
-        return prepared.spec, f"optimize {demo.MODEL} with {prepared.spec.recipe.name}"
-    spec = demo.evaluate_spec(workspace, [str(job.result["artifact"]) for job in done])
-    return spec, "evaluate " + ", ".join(variant.name for variant in spec.variants)
+def _is_off(workspace: Workspace, done: list[JobView]) -> bool:
+    """WHETSTONE_NO_DEMO ends what a start of the studio began, not what a person asked for."""
+    return workspace.settings.no_demo and done[-1].yields
+
+
+def _next(workspace: Workspace, done: list[JobView]) -> _Step:
+    """What comes after these."""
+    if not done and demo_model.present(workspace) is None:
+        try:
+            fetch = demo_model.prepare(workspace)
+            return _Step(FETCH, fetch.spec, f"fetch {demo_model.NAME}")
+        except NotFetchable:
+            pass
+    made, model = [job for job in done if job.kind == JobKind.OPTIMIZE], _model(workspace, done)
+    recipes = demo.recipes(workspace, model)
+    if len(made) < len(recipes):
+        spec: JobSpec = demo.prepare(workspace, model, recipes[len(made)]).spec
+        return _Step(OPTIMIZE[len(made)], spec, f"optimize {model.id} with {recipes[len(made)].name}")
+    spec = demo.evaluate_spec(workspace, model, [str(job.result["artifact"]) for job in made])
+    return _Step(EVALUATE, spec, "evaluate " + ", ".join(variant.name for variant in spec.variants))
+
+
+def _model(workspace: Workspace, done: list[JobView]) -> ModelCard:
+    """That of the steps which were queued; before them the one that was fetched, or the starter where none could be."""
+    for job in done:
+        if job.kind == JobKind.OPTIMIZE:
+            return OptimizeSpec.model_validate(jobs.specification(workspace, job.id)).model
+    return demo_model.present(workspace) or demo_model.starter(workspace)
 
 
 def status(workspace: Workspace) -> FirstRun | None:
@@ -85,28 +135,37 @@ def status(workspace: Workspace) -> FirstRun | None:
     found = _queued(workspace)
     if not found:
         return None
-    last, number = found[-1], len(found)
-    shown = FirstRun(number=number, steps=len(STEPS), job=last, state=_state(last, number))
-    if shown.state != "waiting":
+    last, state = found[-1], _state(found)
+    steps = len(found) if last.kind == JobKind.EVALUATE else demo.COUNT + 1 + (found[0].kind == JobKind.IMPORT)
+    shown = FirstRun(number=len(found), steps=steps, job=last, state=state, why=_why(workspace, found))
+    if state != "waiting":
         return shown
-    if workspace.settings.no_demo:
+    if _is_off(workspace, found):
         return shown.model_copy(update={"state": "stopped"})
     return shown.model_copy(update={"obstacle": _obstacle(workspace, found)})
 
 
-def _state(last: JobView, number: int) -> State:
-    if last.state is JobState.SUCCEEDED and number == len(STEPS):
-        return "done"
+def _why(workspace: Workspace, found: list[JobView]) -> str | None:
+    first = found[0]
+    if first.kind != JobKind.IMPORT:
+        return demo_model.why(_model(workspace, found))
+    return demo_model.why(_model(workspace, found), first.error) if first.ended else None
+
+
+def _state(found: list[JobView]) -> State:
+    last = found[-1]
     if last.state is JobState.CANCELLED or (last.ended and last.cancel_requested):  # asked to stop, it may succeed all the same
         return "stopped"
     if last.state is JobState.SUCCEEDED:
-        return "waiting"
-    return "failed" if last.ended else "active"
+        return "done" if last.kind == JobKind.EVALUATE else "waiting"
+    if last.ended:
+        return "waiting" if last.kind == JobKind.IMPORT else "failed"  # without the model it goes on with the starter
+    return "active"
 
 
 def _obstacle(workspace: Workspace, done: list[JobView]) -> str | None:
     try:
-        _step(workspace, done)
+        _next(workspace, done)
     except RequestError as error:
         return str(error)
     return None

@@ -45,19 +45,18 @@ def serve(workspace: Workspace, port: int, *, host: str, browser: bool, say: Say
     """Block until Ctrl-C or SIGTERM, then stop both. Raises StudioFailed, SupervisorFailed."""
     stopping = _signalled()
     own = not supervisors.alive(workspace)
-    first = _FirstRun(workspace, say)
-    first.look(first_run.begin)
+    first = _FirstRun(workspace, say, stopping)
     web = _start_web(workspace, host, port, browser=browser)
     try:
         if own:
             supervisors.start(workspace)
         _await_ready(web, port, stopping)
         say(f"Whetstone is at http://localhost:{port} (home {workspace.settings.home}); Ctrl-C stops it.")
+        first.start()
         while not stopping.wait(1.0):
             _check_web(web)
             if not supervisors.alive(workspace):
                 supervisors.start(workspace)
-            first.look(first_run.advance)
     finally:
         _stop_web(web)
         if own:
@@ -89,23 +88,30 @@ def _signalled() -> threading.Event:
     return stopping
 
 
-class _FirstRun:
-    """Carries the starter demo on; what stands in its way is said once and looked at again after a while."""
+class _FirstRun(threading.Thread):
+    """Carries the demo on beside the studio, whose first page waits for nothing: a hub may take seconds to answer. What stands in
+    the demo's way is said once and looked at again after a while."""
 
-    def __init__(self, workspace: Workspace, say: Say) -> None:
-        self._workspace, self._say = workspace, say
-        self._not_before, self._said = 0.0, ""
+    def __init__(self, workspace: Workspace, say: Say, stopping: threading.Event) -> None:
+        super().__init__(name="first-run", daemon=True)
+        self._workspace, self._say, self._stopping = workspace, say, stopping
+        self._said = ""
 
-    def look(self, step: Callable[[Workspace], object]) -> None:
-        if time.monotonic() < self._not_before:
-            return
+    def run(self) -> None:
+        wait = self._look(first_run.begin)
+        while not self._stopping.wait(wait):
+            wait = self._look(first_run.advance)
+
+    def _look(self, step: Callable[[Workspace], object]) -> float:
+        """Seconds until the next look."""
         try:
             step(self._workspace)
         except WhetstoneError as error:
-            self._not_before = time.monotonic() + OBSTACLE_SECONDS
             if str(error) != self._said:
-                self._say(f"The starter demo waits: {error}")
+                self._say(f"The demo waits: {error}")
             self._said = str(error)
+            return OBSTACLE_SECONDS
+        return 1.0
 
 
 def _start_web(workspace: Workspace, host: str, port: int, *, browser: bool) -> subprocess.Popen[bytes]:

@@ -1,4 +1,4 @@
-"""The first run: the starter demo is queued once, goes on step by step, and ends as a whole. The studio is a real process."""
+"""The first run: the demo is queued once, goes on step by step, and ends as a whole. The studio is a real process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.domain.errors import EngineMissing
+from backend.domain.errors import EngineMissing, NotNow
 from backend.domain.jobs.jobs import InstallSpec, JobState
 from backend.service import Workspace, open_workspace
 from backend.service.jobs import jobs, supervisors
@@ -26,6 +26,8 @@ from backend.store import queue
 from tests.homes import eventually, open_home, processes_of, until_state
 from tests.integration.cli.calling import process
 from tests.studio import artifact, optimize_spec
+
+pytestmark = pytest.mark.usefixtures("offline")
 
 
 @pytest.fixture
@@ -46,12 +48,12 @@ def finish(workspace: Workspace, job: JobView, state: JobState = JobState.SUCCEE
 
 
 def steps(workspace: Workspace) -> list[str]:
-    return [job.title for job in reversed(jobs.listing(workspace)) if job.title.startswith("Starter demo")]
+    return [job.title for job in reversed(jobs.listing(workspace)) if job.title.startswith("Demo:")]
 
 
 def test_the_first_start_queues_one_job_that_yields_and_says_so(home: Workspace) -> None:
     job = first_run.begin(home)
-    assert job is not None and job.yields and job.title == "Starter demo: optimize starter with w8a8"
+    assert job is not None and job.yields and job.title == "Demo: optimize starter with w8a8"
     assert first_run.begin(home) is None and first_run.advance(home) is None
     assert len(jobs.listing(home)) == 1
     found = first_run.status(home)
@@ -139,6 +141,20 @@ def test_it_can_be_disabled_before_and_half_way(tmp_path: Path) -> None:
     assert first_run.begin(off) is None and jobs.show(on, job.id).state is JobState.CANCELLED
 
 
+def test_a_person_begins_it_whatever_was_done_before_and_resumes_it(tmp_path: Path) -> None:
+    home = open_workspace(Settings(home=tmp_path / "off", no_demo=True))
+    jobs.cancel(home, jobs.submit(home, InstallSpec(engine="serve"), "mine").id)
+    job = first_run.start(home)
+    assert not job.yields and first_run.begin(home) is None and jobs.show(home, job.id).state is JobState.QUEUED
+    with pytest.raises(NotNow, match="under way"):
+        first_run.start(home)
+    jobs.cancel(home, job.id)
+    assert first_run.start(home).id == job.id
+    finish(home, job)
+    second = first_run.advance(home)
+    assert second is not None and not second.yields
+
+
 def test_made_ones_own_it_is_not_stopped_with_the_demo(home: Workspace) -> None:
     job = first_run.begin(home)
     assert job is not None
@@ -175,7 +191,7 @@ def studio(home: Path, *arguments: str, **environment: str) -> Iterator[subproce
 def test_up_begins_the_demo_and_the_supervisor_runs_it(tmp_path: Path) -> None:
     with studio(tmp_path / "home"):
         home = open_home(tmp_path / "home")
-        assert steps(home) == ["Starter demo: optimize starter with w8a8"]
+        eventually("the first step", lambda: steps(home) == ["Demo: optimize starter with w8a8"])
         eventually("its start", lambda: jobs.listing(home)[0].state is JobState.RUNNING)
 
 

@@ -1,4 +1,4 @@
-"""Home with the starter demo of a first run, and every page of a demonstration, which is labelled and cannot be changed."""
+"""Home with the demo of a first run, and every page of a demonstration, which is labelled and cannot be changed."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,12 +19,13 @@ from backend.service.jobs.jobs import JobView
 from backend.service.models import models
 from backend.service.studio import demo_export, first_run
 from backend.store import queue
-from tests import studio
+from tests import simulated, studio
 
+pytestmark = pytest.mark.usefixtures("offline")
 SENTENCE = "nothing can be started or changed here"
 
 
-def end(home: Workspace, job: JobView, state: JobState, error: str | None = None) -> None:
+def end(home: Workspace, job: JobView, state: JobState, error: str | None = None, result: dict[str, Any] | None = None) -> None:
     made = studio.artifact(home, job, studio.optimize_spec(home).model)
     with home.store.session() as session:
         assert queue.claim(session, job.id, "s-test")
@@ -31,7 +33,7 @@ def end(home: Workspace, job: JobView, state: JobState, error: str | None = None
         row = queue.get(session, job.id)
         queue.move(row, JobState.RUNNING)
         queue.move(row, state)
-        row.error, row.result = error, json.dumps({"artifact": made})
+        row.error, row.result = error, json.dumps(result or {"artifact": made})
 
 
 def begun(home: Workspace) -> JobView:
@@ -44,12 +46,40 @@ def test_home_says_what_the_demo_is_and_stops_it(home: Workspace) -> None:
     job = begun(home)
     at = studio.open_page("home")
     said = studio.says(at)
-    assert "Starter demo, step 1 of 4" in said and "because this is a first run" in said and "Your own jobs go first" in said
-    assert "Starter demo: optimize starter with w8a8" in said
+    assert "Demo, step 1 of 4" in said and "because this is a first run" in said and "Your own jobs go first" in said
+    assert "Demo: optimize starter with w8a8" in said
     at.button(key="home_stop-demo").click().run()
     studio.check(at)
     assert jobs.show(home, job.id).state is JobState.CANCELLED
     assert "because this is a first run" not in studio.says(studio.open_page("home"))
+
+
+def test_the_way_to_start_leads_on_whatever_came_of_it(home: Workspace) -> None:
+    job = begun(home)
+    assert "Watch it" in studio.links(studio.open_page("home"))
+    first_run.stop(home)
+    at = studio.open_page("home")
+    assert at.button(key="home_demo").label == "Carry the demo on"
+    at.button(key="home_demo").click().run()
+    studio.check(at)
+    assert jobs.show(home, job.id).state is JobState.QUEUED and "optimize starter with w8a8" in at.title[0].value
+    assert not jobs.show(home, job.id).yields, "asked for by a person"
+
+
+def test_done_its_way_leads_to_what_came_of_it(home: Workspace) -> None:
+    for _ in range(3):
+        end(home, begun(home), JobState.SUCCEEDED)
+    last = first_run.advance(home)
+    assert last is not None
+    identity = studio.evaluation(home, simulated.evaluation())
+    end(home, last, JobState.SUCCEEDED, result={"evaluation": identity})
+    at = studio.open_page("home")
+    assert "See what came of it" in studio.links(at) and "It runs on the starter model" in studio.says(at)
+    assert not [button for button in at.button if button.key == "home_demo"]
+
+
+def test_ones_own_model_leads_to_import(home: Workspace) -> None:
+    assert "Import a model" in studio.links(studio.open_page("home"))
 
 
 def test_cancelling_its_card_stops_it_too(home: Workspace) -> None:
@@ -91,9 +121,9 @@ def test_what_it_waits_for_is_said_with_the_way_there(home: Workspace) -> None:
 def test_a_failed_demo_is_told_until_something_else_was_started(home: Workspace) -> None:
     end(home, begun(home), JobState.FAILED, "The disk filled up.")
     said = studio.says(studio.open_page("home"))
-    assert "The starter demo ended" in said and "The disk filled up." in said
+    assert "The demo ended" in said and "The disk filled up." in said
     studio.install_job(home)
-    assert "The starter demo ended" not in studio.says(studio.open_page("home"))
+    assert "The demo ended" not in studio.says(studio.open_page("home"))
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +168,7 @@ PAGES = (
 
 
 VERBS = {
-    "Optimize the starter",
+    "Run the demo",
     "Start it",
     "Start both",
     "Install",
@@ -153,7 +183,7 @@ VERBS = {
 """What starts or changes something; other buttons only lead somewhere."""
 
 
-SAYS_WHY = {"home": "Optimize the starter", "hardware": "nstall", "playground": "Start", "job": "Clone", "jobs": "Run again"}
+SAYS_WHY = {"home": "Run the demo", "hardware": "nstall", "playground": "Start", "job": "Clone", "jobs": "Run again"}
 """Of a page the words on buttons that are disabled and say why."""
 
 

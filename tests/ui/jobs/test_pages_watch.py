@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from backend.domain.errors import NotNow
 from backend.domain.jobs.jobs import Event, JobState
 from backend.service import Workspace
 from backend.service.jobs import artifacts, jobs
+from backend.service.studio import first_run
 from backend.store import history, queue
 from tests import simulated, studio
 
@@ -68,23 +70,16 @@ def test_home_shows_running_jobs_and_the_latest_verdicts(home: Workspace) -> Non
     assert "w8a8-draft** is 2." in said and "Measured 2026-01-02 03:04:05 UTC on Simulated CPU" in said
 
 
-def test_a_double_click_on_the_starter_is_one_job(home: Workspace) -> None:
+def test_a_double_click_on_the_demo_is_one_job(home: Workspace, offline: None) -> None:
     at = studio.open_page("home")
-    starter = next(button for button in at.button if button.label == "Optimize the starter")
-    starter.click().run()
+    at.button(key="home_demo").click().run()
     studio.check(at)
+    assert "optimize starter with w8a8" in at.title[0].value
     at.switch_page("../pages/home.py").run()
-    next(button for button in at.button if button.label == "Optimize the starter").click().run()
+    assert not [button for button in at.button if button.key == "home_demo"] and "Watch it" in studio.links(at)
+    with pytest.raises(NotNow):
+        first_run.start(home)
     assert jobs.count(home) == 1
-    assert "Optimize starter with w8a8" in at.title[0].value
-
-
-def test_a_folder_that_is_no_model_is_told_in_a_sentence(home: Workspace, tmp_path: Path) -> None:
-    at = studio.open_page("home")
-    at.text_input(key="home_folder").set_value(str(tmp_path / "nothing")).run()
-    next(button for button in at.button if button.label == "Look at it").click().run()
-    studio.check(at)
-    assert "There is no folder" in at.error[0].value
 
 
 def test_jobs_when_empty_say_what_will_stand_there(home: Workspace) -> None:

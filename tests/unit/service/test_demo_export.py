@@ -14,7 +14,7 @@ from backend.service import Workspace, open_workspace
 from backend.service.evaluations import evaluations, workloads
 from backend.service.jobs import artifacts, jobs, supervisors
 from backend.service.machines import engines
-from backend.service.studio import demo, demo_export, first_run
+from backend.service.studio import demo, demo_export, demo_model, first_run
 from backend.store import history
 from tests import simulated, studio
 from tests.homes import open_home
@@ -41,8 +41,8 @@ CHANGES: dict[str, Callable[[Workspace], object]] = {
     "move to front": lambda home: jobs.move_to_front(home, first_job(home)),
     "install": lambda home: engines.install(home, "serve"),
     "delete": lambda home: artifacts.delete(home, artifacts.listing(home)[0].id),
-    "optimize": lambda home: demo.prepare(home, "w8a8"),
-    "evaluate": lambda home: demo.evaluate_spec(home, [artifacts.listing(home)[0].id]),
+    "optimize": lambda home: demo.prepare(home, demo_model.starter(home), demo.RECIPES["w8a8"]),
+    "evaluate": lambda home: demo.evaluate_spec(home, demo_model.starter(home), [artifacts.listing(home)[0].id]),
     "workload": lambda home: workloads.save(home, "mine.jsonl", b'{"prompt": "a"}\n'),
     "supervisor": supervisors.ensure,
 }

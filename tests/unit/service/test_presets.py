@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 
@@ -111,9 +112,11 @@ def test_an_evaluation_of_the_home_is_attached_by_model_and_recipe(tmp_path: Pat
     assert other == ()
 
 
-def test_the_demonstrations_evaluation_stands_once_and_is_its_own() -> None:
-    demo = [known for known in measured.load() if known.id == "e-ae76d6c52e"]
-    assert len(demo) == 1 and demo[0].model == "starter"
+def test_what_comes_with_whetstone_was_measured_on_the_starter_and_in_the_demonstration_each_once() -> None:
+    found = measured.load()
+    assert len({known.id for known in found}) == len(found) and any(known.model == "starter" for known in found)
+    shown = [row["id"] for row in json.loads((demo_export.FOLDER / "evaluations.json").read_text())]
+    assert shown and set(shown) <= {known.id for known in found}
 
 
 def test_a_demonstration_lists_presets_and_refuses_new_ones(tmp_path: Path) -> None:
@@ -121,7 +124,7 @@ def test_a_demonstration_lists_presets_and_refuses_new_ones(tmp_path: Path) -> N
     probed(shown)
     assert presets.count(shown) == len(PRESETS)
     found = presets.show(shown, "starter/lower-cost").measured
-    assert len({one.evaluation for one in found}) == len(found) and any(not one.bundled for one in found)
+    assert found and len({one.evaluation for one in found}) == len(found)
     with pytest.raises(ReadOnly):
         presets.take(shown, [own()])
     with pytest.raises(ReadOnly):

@@ -1,0 +1,67 @@
+"""What the demo tries, by model and processor: valid recipes, the likeliest to win first; and the load that it asks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from backend.domain.rules import check
+from backend.domain.rules.facts import Facts
+from backend.service.evaluations import evaluations, workloads
+from backend.service.models import models
+from backend.service.studio import demo, demo_model
+from tests.homes import open_home
+from tests.tiny import tiny_llama
+from tests.unit.domain.needs.test_job_duration import SMOLLM2
+
+AMX, VNNI, PLAIN = ("avx512_vnni", "amx_int8", "amx_bf16"), ("avx2", "avx512_vnni"), ("avx2",)
+
+
+@pytest.mark.parametrize(
+    ("features", "gpu", "tried"),
+    [
+        (AMX, False, ("w8a8", "awq 4-bit", "n-gram")),
+        (VNNI, False, ("w8a8", "w8a8 + n-gram", "n-gram")),
+        (("avx2", "i8mm"), False, ("w8a8", "w8a8 + n-gram", "n-gram")),
+        (PLAIN, False, ("n-gram", "w8a8", "w8a8 + n-gram")),
+        (PLAIN, True, ("w8a8", "awq 4-bit", "n-gram")),
+    ],
+)
+def test_what_is_tried_depends_on_the_processor(features: tuple[str, ...], gpu: bool, tried: tuple[str, ...]) -> None:
+    names = demo.names(starter=False, gpu=gpu, features=features)
+    assert names[: demo.COUNT] == tried
+    facts = Facts(hardware="cuda" if gpu else "cpu", features=features)
+    assert all(check.check(SMOLLM2, demo.RECIPES[name], facts).valid for name in names if not gpu)
+
+
+@pytest.mark.parametrize("features", [AMX, VNNI, PLAIN])
+def test_the_starter_is_tried_with_its_draft_everywhere(features: tuple[str, ...]) -> None:
+    assert demo.names(starter=True, gpu=False, features=features) == ("w8a8", "draft", "w8a8 + draft")
+
+
+def test_only_what_is_valid_here_is_tried(tmp_path: Path) -> None:
+    home, odd = open_home(tmp_path / "home"), tiny_llama(tmp_path / "odd", hidden=120, heads=4, intermediate=200)
+    tried = [recipe.name for recipe in demo.recipes(home, models.resolve(home, str(odd)))]
+    assert "awq 4-bit" not in tried and len(tried) == demo.COUNT
+    assert [recipe.name for recipe in demo.recipes(home, demo_model.starter(home))] == ["w8a8", "draft", "w8a8 + draft"]
+
+
+def test_the_load_asks_chat_of_a_chat_model_and_may_go_on(tmp_path: Path) -> None:
+    home, folder = open_home(tmp_path / "home"), tiny_llama(tmp_path / "chat")
+    (folder / "chat_template.jinja").write_text("{% for message in messages %}{{ message['content'] }}{% endfor %}")
+    config = folder / "config.json"
+    config.write_text(config.read_text().replace('"max_position_embeddings": 512', '"max_position_embeddings": 4096'))
+    card = models.resolve(home, str(folder))
+    options = demo.evaluate_spec(home, card, [], repeats=30).options
+    assert (options.workload, options.endpoint, options.concurrency) == (workloads.CHAT, "chat", (1, 4)) and options.may_repeat
+    assert evaluations.options(**options.model_dump()) == options
+
+
+def test_in_one_line_it_is_said_which_model_it_is_and_why(tmp_path: Path) -> None:
+    home = open_home(tmp_path / "home")
+    said = demo_model.why(demo_model.starter(home), "Nothing answers.")
+    assert said.startswith("It runs on the starter model") and said.endswith("could not be fetched: Nothing answers.")
+    real = SMOLLM2.model_copy(update={"id": demo_model.NAME})
+    card = demo_model.starter(home).model_copy(update={**real.model_dump(), "origin": "imported"})
+    assert demo_model.why(card) == "It runs on SmolLM2-135M-Instruct, with the weights that its authors published."
