@@ -14,11 +14,11 @@ from backend.service.jobs import jobs
 from backend.service.studio import demo_model, first_run
 from backend.service.studio.first_run import FirstRun
 
-ABOUT = "Three recipes are tried on it, and all are measured against the original: some minutes in all."
+ABOUT = "What can win on this processor is tried on it, and all is measured against the original: some minutes in all."
 FETCHES = f"It fetches {demo_model.NAME}, once."
 YIELDS = "Your own jobs go first."
 OFFER = (
-    f"A real language model, **{demo_model.NAME}**, is fetched once (95 to 270 MB), made smaller and faster in three ways, and "
+    f"A real language model, **{demo_model.NAME}**, is fetched once (95 to 270 MB), made smaller and faster, and "
     "measured against the original. Without network the small model that comes with Whetstone takes its place."
 )
 

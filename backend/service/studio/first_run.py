@@ -23,7 +23,7 @@ from backend.service.workspace import Workspace
 from backend.store import queue
 
 FETCH, EVALUATE = "first-run-fetch", "first-run-evaluate"
-OPTIMIZE = tuple(f"first-run-optimize-{number}" for number in range(1, demo.COUNT + 1))
+OPTIMIZE = tuple(f"first-run-optimize-{number}" for number in range(1, demo.MOST + 1))
 KEYS = (FETCH, *OPTIMIZE, EVALUATE)
 State = Literal["active", "waiting", "done", "stopped", "failed"]
 
@@ -136,13 +136,20 @@ def status(workspace: Workspace) -> FirstRun | None:
     if not found:
         return None
     last, state = found[-1], _state(found)
-    steps = len(found) if last.kind == JobKind.EVALUATE else demo.COUNT + 1 + (found[0].kind == JobKind.IMPORT)
+    steps = len(found) if last.kind == JobKind.EVALUATE else _steps(workspace, found)
     shown = FirstRun(number=len(found), steps=steps, job=last, state=state, why=_why(workspace, found))
     if state != "waiting":
         return shown
     if _is_off(workspace, found):
         return shown.model_copy(update={"state": "stopped"})
     return shown.model_copy(update={"obstacle": _obstacle(workspace, found)})
+
+
+def _steps(workspace: Workspace, found: list[JobView]) -> int:
+    """Fetch, recipes and evaluation."""
+    fetch = found[0].kind == JobKind.IMPORT
+    fetching = fetch and not found[0].ended
+    return demo.count(starter=not fetching and _model(workspace, found).origin == demo_model.STARTER) + 1 + fetch
 
 
 def _why(workspace: Workspace, found: list[JobView]) -> str | None:

@@ -13,7 +13,7 @@ from backend.domain.jobs.jobs import JobState, OptimizeSpec
 from backend.service import Workspace
 from backend.service.jobs import jobs, supervisors
 from backend.service.jobs.jobs import JobView
-from backend.service.studio import demo_model, first_run
+from backend.service.studio import demo, demo_model, first_run
 from backend.service.studio.demo_model import NotFetchable, Source
 from tests import gguf_files
 from tests.fakes.running import running
@@ -66,7 +66,7 @@ def fetched(home: Workspace) -> JobView:
     job = advanced(home)
     assert job.kind == "import" and job.title == "Demo: fetch SmolLM2-135M-Instruct" and job.yields
     found = first_run.status(home)
-    assert found is not None and (found.number, found.steps, found.why) == (1, 5, None)
+    assert found is not None and (found.number, found.steps, found.why) == (1, 2 + demo.count(starter=False), None)
     supervisors.ensure(home)
     return until_ended(home, job.id)
 
