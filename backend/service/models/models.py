@@ -45,8 +45,8 @@ def resolve(workspace: Workspace, source: str) -> ModelCard:
         return models.folder_card(row.path).model_copy(update={"id": row.name})
     if folder is not None:
         return models.folder_card(source)
-    if (shown := _shown(workspace, source)) is not None:
-        return shown
+    if (parent := _shown(workspace, source)) is not None:
+        return parent
     looks_like_path = source.startswith((".", "/", "~"))
     what = "folder" if looks_like_path else "model"
     known = ", ".join([*models.ids(), *nearest(source, names)])
