@@ -4,12 +4,13 @@ from math import ceil
 
 import streamlit as st
 
-from app import navigation
+from app import charts, navigation
 from app.models import filters, table
 from app.session import workspace
-from app.words import message
+from app.words import message, plain
 from backend.domain.model.facts import ModelFacts
 from backend.service.models import catalog
+from backend.service.plans import pricing
 
 opened = workspace()
 
@@ -18,6 +19,12 @@ opened = workspace()
 def cheapest(source: str, _model: ModelFacts) -> catalog.Cheapest | None:
     """Kept for a minute: held against every instance and its price, for each row."""
     return catalog.cheapest(opened, _model)
+
+
+@st.cache_data(ttl=60, show_spinner=False, max_entries=500)  # type: ignore[untyped-decorator]
+def priced(source: str, target: str | None, _model: ModelFacts) -> pricing.ModelPrice | None:
+    """Kept likewise: of the instance that is chosen, else of the one where a token is cheapest."""
+    return pricing.of(opened, _model, target=target)
 
 
 with st.container(horizontal=True, vertical_alignment="bottom"):
@@ -43,8 +50,12 @@ with st.container(horizontal=True, vertical_alignment="center"):
     first = (number - 1) * catalog.PER_PAGE
     st.caption(f"{first + 1} to {first + len(lines)} of {total}. Click a model to open it.")
 everything = st.session_state.get("catalog_columns", st.query_params.get("catalog_columns") == "true")
+place = None if chosen.target == "local" else chosen.target
+models = [(line.entry.source, line.entry.model) for line in lines]
+prices = [priced(source, place, model) for source, model in models]
+rows = [table.row(line, cheapest(*each), price) for line, each, price in zip(lines, models, prices, strict=True)]
 picked = st.dataframe(
-    [table.row(line, cheapest(line.entry.source, line.entry.model)) for line in lines],
+    table.linked(rows, charts.theme()),
     hide_index=True,
     key=f"catalog_models-{first}",
     on_select="rerun",
@@ -55,14 +66,14 @@ picked = st.dataframe(
     alt="The models, with what works of each technique where you chose, what fits, and what is published",
 )
 # Not by the name of the filter: Streamlit lets nobody set a parameter that a widget of the page is bound to.
-place = {"model_on": chosen.target} if chosen.target not in {None, "local"} else {}
 if picked.selection.cells:
-    navigation.go("model", id=lines[picked.selection.cells[0][0]].entry.source, **place)
+    navigation.go("model", id=lines[picked.selection.cells[0][0]].entry.source, **({"model_on": place} if place else {}))
+st.caption(plain(table.priced([price for price in prices if price])))
 st.toggle("All columns", key="catalog_columns", bind="query-params", help="Each technique, what is published, licence and more.")
 st.caption(table.legend(chosen.target))
 if st.toggle("Say why not", key="catalog_why", bind="query-params"):
-    rows = table.why_not(lines)
-    if rows:
-        st.dataframe(rows, hide_index=True, alt="Every technique that does not work, with the reason and its source")
+    refused = table.why_not(lines)
+    if refused:
+        st.dataframe(refused, hide_index=True, alt="Every technique that does not work, with the reason and its source")
     else:
         st.caption("Every technique works on every model shown.")

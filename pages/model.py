@@ -38,9 +38,12 @@ with st.container(horizontal=True, vertical_alignment="bottom"):
 if isinstance(model, PublishedModel):
     page.published(model)
 shell.figures(figures(model))
+price = st.container()
 
 st.subheader("Techniques")
-page.cells(opened, entry)
+target = page.cells(opened, entry)
+with price:
+    page.price(opened, model, target)
 if model.quantization:
     st.info(f"These weights are quantized already ({plain(model.quantization)}).", icon=":material/info:")
 page.draft(entry)

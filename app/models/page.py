@@ -9,7 +9,7 @@ from app.models.filters import CELLS, HERE
 from app.models.table import refused_alike
 from app.outcomes import artifact_rows, provenance, verdicts
 from app.words import message, plain
-from backend.domain.model.facts import ModelCard, PublishedModel
+from backend.domain.model.facts import ModelCard, ModelFacts, PublishedModel
 from backend.present.charts import memory as charts_memory
 from backend.service import Workspace
 from backend.service.evaluations import evaluations
@@ -17,7 +17,7 @@ from backend.service.jobs import artifacts
 from backend.service.models import catalog, techniques
 from backend.service.models.catalog import Entry
 from backend.service.models.techniques import TechniqueCheck
-from backend.service.plans import recipes
+from backend.service.plans import pricing, recipes
 
 SHOWN = 20
 EVALUATIONS = 5
@@ -46,8 +46,21 @@ def published(model: PublishedModel) -> None:
     )
 
 
-def cells(opened: Workspace, entry: Entry) -> None:
-    """The published cells as they are, beside our own checks with their reasons."""
+def price(opened: Workspace, model: ModelFacts, target: str | None) -> None:
+    """What a million tokens cost on `target`, or where that is least: with the load, the region and the instance."""
+    found = pricing.of(opened, model, target=target)
+    if found is not None:
+        why = "on the instance chosen below" if found.chosen else "where its tokens are cheapest; choose another instance below"
+        st.markdown(f":material/payments: **{plain(found.span)} USD a million output tokens** {why}")
+        st.caption(plain(f"{found.words}, nothing of it is measured. {found.note or ''}").rstrip())
+    elif model.generates:
+        st.caption(
+            f"No price a million tokens on {target or 'any instance'}: it does not run there, or price or speed is unknown."
+        )
+
+
+def cells(opened: Workspace, entry: Entry) -> str | None:
+    """The published cells as they are, beside our own checks with their reasons; the instance that they are checked for."""
     target = st.selectbox(
         "Check for", [HERE, *catalog.instances(opened)], key="model_on", bind="query-params", width=260,
         help="An instance with our engines, or `sagemaker:` with the managed toolkit's rules.",
@@ -67,6 +80,7 @@ def cells(opened: Workspace, entry: Entry) -> None:
             st.markdown(f":material/check_circle: **{', '.join(working)}** {'works' if len(working) == 1 else 'work'}")
         for alike in refused_alike(checks):
             _refused(alike)
+    return None if target == HERE else target
 
 
 def _published_cell(name: str, cell: str) -> None:

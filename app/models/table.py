@@ -12,14 +12,19 @@ from app.models.rows import REFUSED, WORKS
 from app.words import count, size
 from backend.domain.model.facts import ModelCard, PublishedModel
 from backend.domain.recipe.methods import PRUNE
+from backend.present.charts.theme import Theme
 from backend.service.models.catalog import Cheapest, Entry, Line
 from backend.service.models.techniques import TechniqueCheck
+from backend.service.plans.pricing import ModelPrice
 
 LEGEND = (
     "A framed Yes or No is what the documentation page publishes of a model; blank means that it leaves the cell blank or lists "
     "no such model. {check} is our own check of the architecture{where}. The two are never derived from each other."
 )
 CHEAPEST = "The cheapest instance with a published price that serves the original with our engines, on demand."
+LINK: dict[Theme, str] = {"light": "#0b6e99", "dark": "#58b4e3"}
+"""As links are drawn: on the ground of a table, at least 4.5 to 1."""
+A_MILLION = "Estimated USD a million output tokens of the original, least to most."
 SHORT = {
     "quantization": "Page: quantize",
     "speculative_decoding": "Page: speculate",
@@ -33,7 +38,7 @@ GROUPS: dict[str, frozenset[str]] = {
     "Compile": frozenset({"compile"}),
 }  # fmt: skip
 """Kinds of technique that share a column of the compact table; a test holds them and the kinds together."""
-COMPACT = ("Model", "Parameters", "Context", "Fits", *GROUPS, "Cheapest that fits", "USD/h")
+COMPACT = ("Model", "Parameters", "Context", "Fits", *GROUPS, "USD a million", "Priced on")
 """What a screen of 1280 pixels has room for."""
 
 
@@ -51,8 +56,8 @@ def grouped(line: Line) -> dict[str, str]:
     return found
 
 
-def row(line: Line, cheapest: Cheapest | None = None) -> dict[str, Any]:
-    """One line of the catalog; `cheapest` is the cheapest instance that will do for the original."""
+def row(line: Line, cheapest: Cheapest | None = None, price: ModelPrice | None = None) -> dict[str, Any]:
+    """One line of the catalog; `cheapest` is the cheapest instance that will do for the original, `price` what a token costs."""
     entry, model = line.entry, line.entry.model
     return {
         "Model": title(entry),
@@ -60,6 +65,8 @@ def row(line: Line, cheapest: Cheapest | None = None) -> dict[str, Any]:
         **{CELLS[name]: [cell] if cell else [] for name, cell in entry.published.model_dump().items()},
         "Fits": FITS if line.fits else REFUSED,
         **grouped(line),
+        "USD a million": price.span if price else "–",
+        "Priced on": price.target if price else "–",
         "Cheapest that fits": cheapest.instance if cheapest else "none",
         "USD/h": cheapest.usd_per_hour if cheapest else None,
         **{check.title: WORKS if check.works else REFUSED for check in line.checks},
@@ -77,6 +84,14 @@ def row(line: Line, cheapest: Cheapest | None = None) -> dict[str, Any]:
     }
 
 
+def linked(rows: Sequence[dict[str, Any]], theme: Theme) -> Any:
+    """The rows with names that look as what a click opens, a pandas Styler."""
+    import pandas
+
+    table = pandas.DataFrame(rows)
+    return table.style.set_properties(subset=["Model"], color=LINK[theme]).format({"USD/h": "{:.2f}"}, na_rep="–")
+
+
 def columns() -> dict[str, Any]:
     """How the columns look; the names are those of `row`."""
     published = {
@@ -87,6 +102,8 @@ def columns() -> dict[str, Any]:
     narrow |= {"Fits": st.column_config.TextColumn(width=50), "Parameters": st.column_config.TextColumn("Size", width=58)}
     narrow |= {
         "Context": st.column_config.NumberColumn(width=62),
+        "USD a million": st.column_config.TextColumn("USD/M out", width=96, help=A_MILLION),
+        "Priced on": st.column_config.TextColumn(width=118),
         "USD/h": st.column_config.NumberColumn(width=55, format="%.2f"),
     }
     narrow |= {"Cheapest that fits": st.column_config.TextColumn(width=122, help=CHEAPEST)}
@@ -123,6 +140,15 @@ def refused_alike(checks: Iterable[TechniqueCheck]) -> list[list[TechniqueCheck]
         if not check.works:
             found.setdefault(check.reasons, []).append(check)
     return list(found.values())
+
+
+def priced(prices: Sequence[ModelPrice]) -> str:
+    """At which load, on what and of when the prices of a list are: each place once."""
+    if not prices:
+        return "No price a million tokens is known of these models there."
+    where = "on the instance that is chosen above" if prices[0].chosen else "on the instance where a token is cheapest"
+    notes = "; ".join(sorted({price.note for price in prices if price.note}))
+    return f"USD/M out: USD a million output tokens, estimated at {prices[0].asked}, {where}. Prices: {notes}."
 
 
 def legend(target: str | None) -> str:

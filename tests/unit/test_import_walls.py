@@ -66,6 +66,8 @@ FLOORS = (
 HEAVY = {
     "torch", "transformers", "vllm", "compressed_tensors", "safetensors", "numpy", "pandas", "llmcompressor", "awq", "datasets",
 }  # fmt: skip
+OWN_PLACES = {"pandas": ("app/",)}
+"""Streamlit's tables are coloured by pandas' own styles alone."""
 HEAVY_PLACES = ("backend/engines/", "backend/layered/", "backend/serving/", "backend/evaluate/quality/", "backend/hardware/")
 ONLY_IN = {
     "streamlit": ("app/", "pages/"),
@@ -178,7 +180,8 @@ def vendor_breaks(root: Path) -> list[str]:
         for name, at_top in imports(path):
             top = name.split(".")[0]
             outside = top in ONLY_IN and not where.startswith(ONLY_IN[top])
-            heavy = top in HEAVY and (not where.startswith(HEAVY_PLACES) or (at_top and top != "numpy"))
+            places = (*HEAVY_PLACES, *OWN_PLACES.get(top, ()))
+            heavy = top in HEAVY and (not where.startswith(places) or (at_top and top != "numpy"))
             impure = pure and top not in sys.stdlib_module_names and top not in {"pydantic", "backend"}
             if outside or heavy or impure:
                 breaks.append(f"{where} imports {name}")

@@ -33,12 +33,20 @@ class ModelPrice(Frozen):
     tensor_parallel: int
 
     @property
+    def span(self) -> str:
+        """`1.15 to 2.29`."""
+        return " to ".join(dict.fromkeys(map(figure, self.per_million_output)))
+
+    @property
+    def asked(self) -> str:
+        """The load."""
+        return f"{self.load.input_tokens:,} tokens in, {self.load.output_tokens:,} out, {streams(self.load.concurrency)}"
+
+    @property
     def words(self) -> str:
         """The figure with instance, region and load beside it."""
-        least, most = self.per_million_output
         where = f"{self.target}{f' ({self.region})' if self.region else ''} at {figure(self.per_hour)} USD an hour"
-        asked = f"{self.load.input_tokens:,} tokens in, {self.load.output_tokens:,} out, {streams(self.load.concurrency)}"
-        return f"{figure(least)} to {figure(most)} USD a million output tokens on {where}; {asked}; estimated"
+        return f"{self.span} USD a million output tokens on {where}; {self.asked}; estimated"
 
 
 def of(

@@ -17,7 +17,7 @@ def test_prices_are_listed_refreshed_and_refused(tmp_path: Path, monkeypatch: py
     home = tmp_path / "home"
     assert "AWS_ACCESS_KEY_ID" in one_sentence(whetstone(home, "prices", "refresh"))
     listed = whetstone(home, "prices", "list", "--family", "g5", "--discount", "0.2")
-    assert "snapshot: price-list-us-east-1-august" in listed.stdout and "5.6720" in listed.stdout
+    assert "snapshot: price-list-us-west-2" in listed.stdout and "5.6720" in listed.stdout
     with running("pricing.py") as url:
         credentials(monkeypatch, tmp_path, url)
         put(

@@ -99,6 +99,34 @@ def test_the_table_fits_the_screen_and_every_kind_has_its_group(home: Workspace)
     assert not whole.dataframe[0].proto.column_order
 
 
+def test_a_model_of_the_catalog_has_a_price_a_million_tokens_with_load_region_and_instance(home: Workspace) -> None:
+    """found.md U13."""
+    at = studio.open_page("catalog", catalog_words="llama-3-8b")
+    row, said = shown(at).iloc[0], studio.says(at)
+    assert re.fullmatch(r"[\d.]+ to [\d.]+", row["USD a million"]) and row["Priced on"].startswith("ml.")
+    assert "estimated at 622 tokens in, 250 out, 16 streams, on the instance where a token is cheapest" in said
+    assert "us-west-2" in said and "us-east-1" not in said
+    named = studio.open_page("catalog", catalog_words="llama-3-8b", catalog_instance="ml.g5.12xlarge")
+    assert set(shown(named)["Priced on"]) == {"ml.g5.12xlarge"} and "that is chosen above" in studio.says(named)
+    assert shown(named).iloc[0]["USD a million"] != row["USD a million"]
+
+
+def test_a_models_page_opens_with_its_price_on_the_instance_that_is_chosen(home: Workspace) -> None:
+    """found.md U13."""
+    said = studio.says(studio.open_page("model", id=LLAMA))
+    assert re.search(r"[\d.]+ to [\d.]+ USD a million output tokens\*\* where its tokens are cheapest", said)
+    assert re.search(r"on ml\.\S+ \(us-\S+\) at [\d.]+ USD an hour; 622 tokens in, 250 out, 16 streams; estimated", said)
+    named = studio.says(studio.open_page("model", id=LLAMA, model_on="ml.p4d.24xlarge"))
+    assert "on the instance chosen below" in named and "on ml.p4d.24xlarge (us-west-2)" in named
+    small = studio.says(studio.open_page("model", id=LLAMA, model_on="ml.g5.xlarge"))
+    assert "No price a million tokens on ml.g5.xlarge: it does not run there" in small
+
+
+def test_names_look_like_links_and_figures_keep_their_digits(home: Workspace) -> None:
+    proto = studio.open_page("catalog").dataframe[0].proto.arrow_data
+    assert f"color: {catalog_table.LINK['light']}" in proto.styler.styles
+
+
 def test_every_filter_can_be_reached_without_the_menu(home: Workspace) -> None:
     at = studio.open_page("catalog")
     assert not at.sidebar.multiselect and not at.sidebar.number_input

@@ -43,9 +43,9 @@ def test_every_instance_is_shown_with_its_price_and_where_that_holds(home: Works
     shown = table(at)
     assert len(shown) == 45
     row = shown.set_index("Instance").loc["ml.g5.12xlarge"]
-    assert (row["Accelerators"], row["On demand"], row["After discount"], row["Region"]) == ("4 x A10G", 7.09, 7.09, "us-east-1")
+    assert (row["Accelerators"], row["On demand"], row["After discount"], row["Region"]) == ("4 x A10G", 7.09, 7.09, "us-west-2")
     assert row["Per GiB"] == pytest.approx(7.09 / 89.4)
-    assert (row["Price as of"], row["Price is"]) == ("2026-08", "snapshot of this version") and "index.json" in row["Source"]
+    assert (row["Price as of"], row["Price is"]) == ("2026", "snapshot of this version") and "Price List API" in row["Source"]
     bare = shown.set_index("Instance").loc["ml.p5.4xlarge"]
     assert bare["Price is"] == "no source found" and bare["On demand"] != bare["On demand"], "no price, not 0"
     said = studio.says(at)

@@ -11,6 +11,7 @@ from backend.domain.planner.presets import GOALS
 from backend.domain.planner.standing import Entry, standings
 from backend.domain.recipe import recipe
 from backend.service import Workspace
+from backend.service.machines import targets
 from backend.service.models import models
 from backend.service.plans import pricing
 from backend.service.presets import standings as beside
@@ -48,6 +49,13 @@ def test_only_the_cheapest_of_all_is_the_lowest(workspace: Workspace) -> None:
     assert [(row.title, row.holds) for row in rows] == [("as it was", False), ("Lowest cost", True)]
     (unknown,) = standings([Entry("none", "lower-cost", "AWQ", None)], original)
     assert unknown.holds is None and unknown.title == "AWQ"
+
+
+def test_presets_are_priced_in_one_region(workspace: Workspace) -> None:
+    """found.md U3: two regions were mixed in one list."""
+    known = targets.hardwares(workspace)
+    found = [known.find(preset.target) for preset in bundled.load().values()]
+    assert {where.instance.price_region for where in found if where and where.instance} == {"us-west-2"}
 
 
 def test_a_model_has_a_price_a_million_tokens_with_its_region_and_load(workspace: Workspace) -> None:
