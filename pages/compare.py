@@ -46,8 +46,8 @@ with top:
         groups = side_by_side.comparable(views)
         if len(groups) > 1:
             st.warning(side_by_side.APART, icon=":material/warning:")
-        for number, (under, own) in enumerate(groups.items()):
-            part = side_by_side.part(whole, views, own)
+        parts = {under: side_by_side.part(whole, views, own) for under, own in groups.items()}
+        for number, (under, part) in enumerate(parts.items()):
             inside = {result.name for result in part.variants}
             if len(groups) > 1:
                 st.markdown(f"**{plain(under)}**")
@@ -59,13 +59,18 @@ with top:
     st.caption(
         "The most output tokens/s of each variant within these limits, at levels that were measured: nothing is interpolated."
     )
-left, right = st.columns(2)
-with left:
-    charts.show(drawn.price(shown, "per_million_output", theme), "compare-price")
-with right:
-    charts.show(drawn.latency(shown, "ttft_ms", "p50", theme), "compare-ttft")
-if sentence := side_by_side.cheapest(whole):
-    st.markdown(sentence)
+for number, (under, part) in enumerate(parts.items()):
+    lines = select.only(part, [result.name for result in part.variants if result.name in names])
+    end = f"-{number}" if number else ""
+    if len(groups) > 1:
+        st.markdown(f"**{plain(under)}**")
+    left, right = st.columns(2)
+    with left:
+        charts.show(drawn.price(lines, "per_million_output", theme), f"compare-price{end}")
+    with right:
+        charts.show(drawn.latency(lines, "ttft_ms", "p50", theme), f"compare-ttft{end}")
+    if sentence := side_by_side.cheapest(part):
+        st.markdown(sentence)
 
 only = st.toggle("Differences only", True, key="compare_differences", bind="query-params")
 rows = side_by_side.differences(views, only=only)

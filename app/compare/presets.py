@@ -16,6 +16,7 @@ from app.words import plain
 from backend.domain.planner.presets import labels
 from backend.present import presets as preset_figures
 from backend.present.charts import presets as charts_presets
+from backend.present.charts.parts import looks
 from backend.present.charts.presets import Series
 from backend.present.tables.evaluation import inert
 from backend.service import Workspace
@@ -54,18 +55,17 @@ def _write() -> None:
 
 
 def series(views: Sequence[PresetView], evaluations: Sequence[EvaluationView] = ()) -> list[Series]:
-    """Every preset's estimate and its latest measurement in one colour, then every variant of the evaluations."""
+    """Every preset's estimate and its latest measurement in one colour, then every variant of the evaluations in its own."""
     names = labels([view.preset for view in views])
-    found = []
-    for place, (name, view) in enumerate(zip(names, views, strict=True), 1):
+    results = [(evaluation, result) for evaluation in evaluations for result in evaluation.document.variants]
+    own = ["" if result is evaluation.document.variants[0] else result.name for evaluation, result in results]
+    places, found = looks([*(view.preset.id for view in views), *own]), []
+    for place, name, view in zip(places, names, views, strict=False):
         found.append(charts_presets.of_estimates(name, place, view.estimated))
         found += [charts_presets.of_measurement(name, place, measured) for measured in view.measured[:1]]
-    place = len(views)
-    for evaluation in evaluations:
-        for result in evaluation.document.variants:
-            place += 1
-            measured = preset_figures.measurement(evaluation.document, result, evaluation.id)
-            found.append(charts_presets.of_measurement(f"{result.name} · {evaluation.id}", place, measured))
+    for place, (evaluation, result) in zip(places[len(views) :], results, strict=True):
+        measured = preset_figures.measurement(evaluation.document, result, evaluation.id)
+        found.append(charts_presets.of_measurement(f"{result.name} · {evaluation.id}", place, measured))
     return [one for one in found if one.points]
 
 

@@ -48,19 +48,26 @@ def places(evaluation: Evaluation) -> dict[str, int]:
 
 
 def looks(names: Sequence[str]) -> list[int]:
-    """One a name, the original's being empty. A colour follows from the name alone, so that a variant has it on every page; where
-    two names fall on one colour, the later takes the next that is free. Equal names share the colour and differ in shape."""
-    cycle = len(COLOURS["light"].series)
-    colours, found = {"": 0}, list[int]()
-    for name in names:
+    """One a name, the original's being empty. A colour follows from the name, so that a variant has it on every page; where two
+    names fall on one colour, one of them takes the next that is free, whatever their order. Equal names share the colour and
+    differ in shape."""
+    cycle, colours, found = len(COLOURS["light"].series), {"": 0}, list[int]()
+    for name in sorted(names, key=lambda name: (_usual(name) not in USUAL, name)):
         order = [(_preferred(name, cycle) - 1 + step) % (cycle - 1) + 1 for step in range(cycle - 1)]
-        colour = colours.setdefault(name, next((each for each in order if each not in colours.values()), order[0]))
-        found.append(next(place for place in range(colour, colour + cycle * (len(names) + 1), cycle) if place not in found))
+        colours.setdefault(name, next((each for each in order if each not in colours.values()), order[0]))
+    for name in names:
+        places = range(colours[name], colours[name] + cycle * (len(names) + 1), cycle)
+        found.append(next(place for place in places if place not in found))
     return found
 
 
+def _usual(name: str) -> str:
+    """`W8A8 + draft` and `AWQ 4-bit`, as recipes are named by their steps, are `w8a8-draft` and `awq`."""
+    return name.lower().replace(" + ", "-").replace("n-gram", "ngram").replace(" 4-bit", "")
+
+
 def _preferred(name: str, cycle: int) -> int:
-    name = name.replace(" + ", "-")
+    name = _usual(name)
     return USUAL.index(name) + 1 if name in USUAL else zlib.crc32(name.encode()) % (cycle - 1) + 1
 
 

@@ -14,7 +14,9 @@ from app.presets import rows as preset_rows
 from app.presets.rows import AT
 from backend.domain.planner.presets import GOALS, Preset
 from backend.domain.recipe.recipe import Recipe
+from backend.present.charts.parts import places
 from backend.service import Workspace
+from backend.service.evaluations import evaluations
 from backend.service.plans import recipes
 from backend.service.presets import presets
 from backend.service.presets.presets import Filter
@@ -202,9 +204,21 @@ def test_the_exported_figures_name_their_kind_in_every_row(home: Workspace) -> N
     assert len(text.splitlines()) == len(rows) + 1 and text.startswith("preset,model,goal")
 
 
+def test_an_evaluation_beside_presets_keeps_its_colours_and_the_original_is_black(home: Workspace) -> None:
+    """found.md U15."""
+    document = simulated.evaluation(names=("original", "w8a8"), speeds=(1.0, 2.0))
+    view = evaluations.show(home, studio.evaluation(home, document))
+    series = compare_presets.series(presets.views(home, [presets.find(home, LATENCY)]), [view])
+    placed = {one.name.partition(" ·")[0]: one.place for one in series}
+    assert {name: placed[name] for name in ("original", "w8a8")} == places(document)
+    assert len(set(placed.values())) == len(placed)
+
+
 def test_the_list_says_at_which_load_and_where_its_prices_are_from(home: Workspace) -> None:
     said = studio.says(studio.open_page("presets"))
-    assert "Estimates are at 16 requests at once. Prices: " in said and "us-east-1" in said
+    assert "Estimates are at 16 requests at once. Prices: " in said and "us-west-2" in said and "us-east-1" not in said, (
+        "one region"
+    )
 
 
 def test_presets_are_named_by_their_figures_beside_the_original(home: Workspace) -> None:

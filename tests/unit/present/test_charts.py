@@ -115,6 +115,24 @@ def test_a_variant_has_its_colour_whatever_stands_beside_it_and_the_original_is_
     assert whole["draft"] not in places(alone).values() and draft.name == "draft"
 
 
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_variant_has_one_colour_on_every_chart_and_the_original_is_the_ink(theme: Any) -> None:
+    """found.md U15: also in another order, and named by its steps as Build does; black is white on the dark theme."""
+    names = ("original", "w8a8", "awq", "draft", "zeta", "mine")
+    first = evaluation(names, [1 + number / 10 for number in range(len(names))])
+    turned = evaluation((names[0], *reversed(names[1:])), [1 + number / 10 for number in range(len(names))])
+    drawn: dict[str, set[str]] = {}
+    for document in (first, turned):
+        for draw in (*DRAW.values(), before_after):
+            for trace in _marked(draw(document, theme=theme)):
+                colour = trace["marker"]["color"]
+                strong = {colour} if isinstance(colour, str) else {each for each in colour if not each.startswith("rgba")}
+                drawn.setdefault(trace["customdata"][0], set()).update(strong)
+    assert drawn["original"] == {COLOURS[theme].series[0]} and all(len(colours) == 1 for colours in drawn.values())
+    assert len({colour for colours in drawn.values() for colour in colours}) == len(names)
+    assert looks(["", "W8A8", "AWQ 4-bit", "n-gram"]) == looks(["", "w8a8", "awq", "ngram"])
+
+
 def test_equal_names_share_a_colour_and_differ_in_shape() -> None:
     found = [style(place, "light") for place in looks(["", "w8a8", "", "w8a8", "mine", "mine too"])]
     assert found[0].colour == found[2].colour and found[0].symbol != found[2].symbol
