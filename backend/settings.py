@@ -22,6 +22,8 @@ class Settings(BaseModel):
     engines: Path = CHECKOUT / ".engines"
     no_demo: bool = False
     owner: str = "local"
+    price_per_hour: float | None = None
+    """What an hour of this machine costs, in one's own currency; None where nobody said."""
     quality_floor: float | None = None
     """Nats a token that an artifact may lose before it is called ruined; 0 is no floor, None `domain.limits.loss.FLOOR`."""
 
@@ -57,7 +59,7 @@ class Settings(BaseModel):
 
 def load() -> Settings:
     """Read the environment: WHETSTONE_HOME (default ~/.whetstone), DATABASE_URL, WHETSTONE_ENGINES, WHETSTONE_NO_DEMO,
-    WHETSTONE_QUALITY_FLOOR."""
+    WHETSTONE_QUALITY_FLOOR, WHETSTONE_PRICE_PER_HOUR."""
     environment = os.environ
     home = Path(environment.get("WHETSTONE_HOME") or "~/.whetstone").expanduser().resolve()
     return Settings(
@@ -66,11 +68,12 @@ def load() -> Settings:
         engines=Path(environment.get("WHETSTONE_ENGINES") or CHECKOUT / ".engines").expanduser().resolve(),
         no_demo=environment.get("WHETSTONE_NO_DEMO", "") not in {"", "0"},
         owner=environment.get("USER") or "local",
-        quality_floor=_floor(environment.get("WHETSTONE_QUALITY_FLOOR")),
+        quality_floor=_number(environment.get("WHETSTONE_QUALITY_FLOOR")),
+        price_per_hour=_number(environment.get("WHETSTONE_PRICE_PER_HOUR")),
     )
 
 
-def _floor(written: str | None) -> float | None:
+def _number(written: str | None) -> float | None:
     """None where nothing that is a number from 0 on is written."""
     try:
         found = float(written or "none")

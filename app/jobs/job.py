@@ -27,6 +27,7 @@ from app.outcomes import figures, provenance, source, verdicts
 from app.session import frozen
 from app.words import message, plain, seconds, size
 from backend.domain.errors import NotFound, WhetstoneError
+from backend.domain.figures import figure
 from backend.domain.jobs.artifact import Manifest
 from backend.domain.jobs.jobs import JobKind, JobState
 from backend.domain.model.facts import ModelCard
@@ -139,6 +140,9 @@ def watch(opened: Workspace, job_id: str) -> str:
         if now.kind != JobKind.SERVE:  # it serves until somebody stops it
             left, basis = time_left(now, watching.time_left(opened, now))
             cells.append(("Time left", left, basis))
+    if spent := watching.cost(opened, now):
+        per_hour = f"this attempt, at {figure(spent.per_hour)} an hour"
+        cells.append(("Cost" if now.ended else "Cost so far", figure(spent.spent), per_hour))
     cells += [("Attempt", str(now.attempt), None), ("Last event", last_heard(now), None)]
     shell.figures(cells)
     if not now.ended:
@@ -176,7 +180,7 @@ def asked(job_id: str, specification: dict[str, Any]) -> None:
     text = json.dumps(specification, indent=2, ensure_ascii=False)
     with st.expander("The specification, frozen when it was submitted", icon=":material/lock:"):
         st.download_button("Download", text, f"{job_id}.json", "application/json", on_click="ignore", key="job_spec-download")
-        st.code(text, language="json", wrap_lines=True, height=320)
+        st.code(text, language=None, wrap_lines=True, height=320)
 
 
 def optimized(opened: Workspace, job: JobView) -> None:

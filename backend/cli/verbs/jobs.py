@@ -12,7 +12,7 @@ from backend.cli.output import describe, emit, table
 from backend.cli.run import submit_and_finish
 from backend.cli.verbs.optimize import Json, queued
 from backend.service import Workspace
-from backend.service.jobs import jobs
+from backend.service.jobs import jobs, watching
 from backend.service.jobs.jobs import JobView
 
 app = typer.Typer(no_args_is_help=True)
@@ -48,7 +48,10 @@ def show(job: JobId, json: Json = False) -> None:
     document |= {"spec": jobs.specification(workspace, job), "events": events}
     kept = jobs.kept_bytes(workspace, found.id)
     document["kept_bytes"] = kept
-    lines = [describe(found), *([found.error] if found.error else [])]
+    spent = watching.cost(workspace, found)
+    document["cost"] = spent._asdict() if spent else None
+    cost = [f"{'Cost' if found.ended else 'Cost so far'}: {spent.words}."] if spent else []
+    lines = [describe(found), *cost, *([found.error] if found.error else [])]
     if kept and found.ended:
         lines.append(f"Keeps {kept / 1e6:.3g} MB to go on from: `whetstone jobs resume` uses it, `whetstone jobs drop` frees it.")
     lines += [f"  {event['at'][11:19]}  {event['message']}" for event in events if event.get("message")]

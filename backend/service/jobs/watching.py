@@ -6,6 +6,8 @@ import json
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
+from backend.domain.evaluation.prices import Pricing
+from backend.domain.figures import figure
 from backend.domain.jobs import eta
 from backend.domain.jobs.eta import Range, Reading
 from backend.domain.jobs.jobs import EvaluateSpec, JobKind, JobSpec, JobState, OptimizeSpec
@@ -31,6 +33,36 @@ class Use(NamedTuple):
     at_s: float
     rss_bytes: float
     cpu_percent: float
+
+
+class Cost(NamedTuple):
+    """What a job has cost since its attempt began, in the currency of `per_hour`, the price of an hour after discounts."""
+
+    spent: float
+    per_hour: float
+
+    @property
+    def words(self) -> str:
+        """`0.0412 at 1.2 an hour`."""
+        return f"{figure(self.spent)} at {figure(self.per_hour)} an hour"
+
+
+def cost(workspace: Workspace, job: JobView, now: datetime | None = None) -> Cost | None:
+    """The time of the attempt at the price of the machine's hour: an evaluation's own, else `WHETSTONE_PRICE_PER_HOUR`.
+
+    None before it starts, and where no price is set.
+    """
+    if job.started_at is None:
+        return None
+    own = jobs.specification(workspace, job.id).get("options", {}) if job.kind == JobKind.EVALUATE else {}
+    per_hour = own.get("price_per_hour")
+    if per_hour is None:
+        per_hour, own = workspace.settings.price_per_hour, {}
+    if per_hour is None:
+        return None
+    hour = Pricing(per_hour=per_hour, discount=own.get("discount", 0.0)).hour
+    passed = ((job.finished_at or now or datetime.now(UTC)) - job.started_at).total_seconds()
+    return Cost(max(0.0, passed) / 3600 * hour, hour)
 
 
 def time_left(workspace: Workspace, job: JobView, now: datetime | None = None) -> Range | None:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+import streamlit as st
 
 from backend.domain.errors import NotNow
 from backend.domain.jobs.jobs import Event, JobState
@@ -253,6 +254,16 @@ def test_a_running_job_shows_the_range_of_what_is_left_and_what_it_uses(home: Wo
     said = studio.says(at)
     assert "Time left between " in said and "from the spread of its last 4 rates in this phase" in said
     assert len(at.get("plotly_chart")) == 1 and "At most 700 MB of memory and on average 150 % of one core" in said
+
+
+def test_a_running_job_shows_what_it_has_cost_so_far(home: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """found.md E11."""
+    job = studio.install_job(home, JobState.RUNNING, started_at=datetime.now(UTC) - timedelta(hours=1))
+    assert "Cost so far" not in studio.says(studio.open_page("job", id=job.id))
+    monkeypatch.setenv("WHETSTONE_PRICE_PER_HOUR", "3")
+    st.cache_resource.clear()
+    said = studio.says(studio.open_page("job", id=job.id))
+    assert "Cost so far 3.00" in said and "this attempt, at 3.00 an hour" in said
 
 
 def test_a_job_without_a_rate_says_that_its_end_is_unknown(home: Workspace) -> None:

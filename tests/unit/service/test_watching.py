@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from app.jobs.resources import in_words
+from backend.cli.verbs import jobs as verbs
 from backend.domain.evaluation.document import EvaluateOptions, Variant
 from backend.domain.jobs.eta import Range
 from backend.domain.jobs.jobs import EvaluateSpec, Event, JobKind, JobState, OptimizeSpec
@@ -96,6 +98,27 @@ def test_how_long_an_evaluation_takes_goes_by_those_with_tasks_where_it_has_any(
     with_tasks, without = (watching.expected_evaluation(home, asked(*tasks)) for tasks in (("next-line",), ()))
     assert with_tasks is not None and with_tasks.low == with_tasks.high == 2400
     assert without is not None and without.low == without.high == 600
+
+
+def test_a_job_says_what_it_has_cost_so_far(
+    home: Workspace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """found.md E11: the time of the attempt at an evaluation's own price, else at that of the machine, else nothing."""
+    start = datetime.now(UTC) - timedelta(minutes=30)
+    url = Variant(name="a", source="http://127.0.0.1:1", kind="url", url="http://127.0.0.1:1")
+    options = EvaluateOptions(price_per_hour=2.0, discount=0.5)
+    priced = studio.put(home, EvaluateSpec(variants=(url,), options=options), "Evaluate", JobState.RUNNING, started_at=start)
+    found = watching.cost(home, priced, start + timedelta(minutes=30))
+    assert found == (0.5, 1.0) and found is not None and found.words == "0.500 at 1.00 an hour"
+    other = studio.install_job(home, JobState.RUNNING, started_at=start)
+    assert watching.cost(home, other) is None and watching.cost(home, studio.install_job(home)) is None
+    verbs.show(other.id)
+    assert "Cost" not in capsys.readouterr().out
+    monkeypatch.setenv("WHETSTONE_PRICE_PER_HOUR", "3")
+    verbs.show(other.id)
+    assert "Cost so far: 1.50 at 3.00 an hour." in capsys.readouterr().out
+    verbs.show(other.id, json=True)
+    assert json.loads(capsys.readouterr().out)["cost"]["per_hour"] == 3.0
 
 
 def test_more_requests_take_longer(home: Workspace) -> None:
