@@ -38,7 +38,8 @@ def bench_command(
 ) -> None:
     """Run the load generator alone against any OpenAI-compatible endpoint.
 
-    Levels that were done are printed even where the server ended before the rest; the exit code then is 1.
+    Levels that were done are printed even where the server ended before the rest; the exit code then is 1, as it is where every
+    request failed.
     `whetstone bench import FILE...` instead imports a result of GuideLLM or vLLM's bench; `bench imported` lists those, `bench
     forget ID` drops one.
     """
@@ -47,6 +48,6 @@ def bench_command(
     if outcome.levels or outcome.failure is None:
         emit(outcome.levels, as_json=json, text=levels_table([(url, level) for level in outcome.levels]))
     if outcome.failure is not None:
-        kept = f" {len(outcome.levels)} level(s) were done before that." if outcome.levels else ""
+        kept = f" {len(outcome.levels)} level(s) were done before that." if outcome.answered else ""
         print(f"whetstone: {sentence(outcome.failure)}{kept}", file=sys.stderr)
         raise typer.Exit(outcome.failure.exit_code)

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +25,11 @@ class Outcome(NamedTuple):
     levels: list[dict[str, Any]]
     failure: WhetstoneError | None
 
+    @property
+    def answered(self) -> bool:
+        """Whether any request was."""
+        return any(level["invocations"] > level["invocation_errors"] for level in self.levels)
+
 
 def run(
     workspace: Workspace, url: str, model: str | None, chosen: EvaluateOptions, *, tokenizer: str | None = None
@@ -37,9 +43,22 @@ def run(
     with tempfile.TemporaryDirectory(prefix="whetstone-bench-") as folder:
         (Path(folder) / "request.json").write_text(json.dumps(request))
         done = subprocess.run([sys.executable, "-m", "backend.evaluate.bench", folder], stdout=subprocess.DEVNULL, check=False)
-        outcome = Path(folder) / "levels.json"
-        if not outcome.exists():
+        written = Path(folder) / "levels.json"
+        if not written.exists():
             raise WorkError(f"The load generator ended with exit code {done.returncode} and no result.")
-        document = json.loads(outcome.read_text())
+        document = json.loads(written.read_text())
     failure = ERRORS.get(done.returncode, WorkError)(document["error"]) if done.returncode else None
-    return Outcome(document["levels"], failure)
+    outcome = Outcome(document["levels"], failure)
+    if failure is None and outcome.levels and not outcome.answered:
+        return outcome._replace(failure=all_failed(outcome.levels))
+    return outcome
+
+
+def all_failed(levels: list[dict[str, Any]]) -> WorkError:
+    """What to say where no request was answered, with how they failed."""
+    kinds: Counter[str] = Counter()
+    for level in levels:
+        kinds.update(level["errors"])
+    how = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
+    asked = sum(level["invocations"] for level in levels)
+    return WorkError(f"Every one of {asked} requests failed ({how}): ask the endpoint once by hand, with the same model name.")

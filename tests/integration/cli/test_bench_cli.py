@@ -129,6 +129,7 @@ def test_errors_are_named_beside_the_table(tmp_path: Path) -> None:
     with running("broken_server.py") as url:
         done = whetstone(tmp_path, "bench", url, "--model", "html", "--concurrency", 1, "--requests", 2)
         uncounted = whetstone(tmp_path, "bench", url, "--model", "no_usage", "--concurrency", 1, "--requests", 2)
-    assert (done.returncode, uncounted.returncode) == (0, 0)
+    assert (done.returncode, uncounted.returncode) == (1, 0), "where every request failed, the work did"
     assert "2 of 2 requests failed: 2 malformed" in done.stdout
+    assert done.stderr.splitlines()[-1].startswith("whetstone: Every one of 2 requests failed (2 malformed): ask the endpoint")
     assert "2 answers came without a token count" in uncounted.stdout
