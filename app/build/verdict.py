@@ -166,9 +166,10 @@ def validity(case: Case | None) -> None:
     if case is None:
         return
     verdict = case.verdict
-    for reason in verdict.reasons:
-        st.markdown(f":material/block: {message(reason.message)}")
-        st.caption(f"Rule {plain(reason.rule)}. Source: {plain(reason.source)}")
+    for number, reason in enumerate(verdict.reasons):
+        if number:  # the first stands over the page
+            st.markdown(f":material/block: {message(reason.message)}")
+        st.caption(f"{'' if number else ':material/block: Why not: '}Rule {plain(reason.rule)}. Source: {plain(reason.source)}")
     if verdict.plan and verdict.plan.notes:
         st.caption("\n".join(f"- {message(note)}" for note in verdict.plan.notes))
     nearest, elsewhere = verdict.suggestion, verdict.suggestion_target

@@ -27,7 +27,22 @@ def look(opened: Workspace, folder: str) -> ModelCard | None:
         return None
 
 
-def buttons(opened: Workspace, card: ModelCard | None) -> None:
+def name_field(source: str) -> str | None:
+    """What the model will be called; None: by what it comes from. A field for each source, since a name is of one model."""
+    if not source:
+        return None
+    written = st.text_input(
+        "Name (optional)", key=_name_key(source), max_chars=100, placeholder="by its folder, file or repository",
+        help="By this name it stands in the catalog, in charts and on the command line.",
+    )  # fmt: skip
+    return written.strip() or None
+
+
+def _name_key(source: str) -> str:
+    return f"import_name-{source}"
+
+
+def buttons(opened: Workspace, card: ModelCard | None, given: str) -> None:
     """Import, and once that is done the next step."""
     there = card is not None and (card.origin == "starter" or models.is_remembered(opened, card))
     if card is not None and there:
@@ -37,15 +52,17 @@ def buttons(opened: Workspace, card: ModelCard | None) -> None:
         state = {"disabled": card is None, "help": None if card else "Give a folder that holds a model first."}
         st.button(
             "Import", type="primary", icon=":material/download_done:", shortcut="Alt+I",
-            on_click=_remember, args=(opened, card.path if card else ""), key="import_submit", **{**state, **frozen(opened)},
+            on_click=_remember, args=(opened, card.path if card else "", given), key="import_submit",
+            **{**state, **frozen(opened)},
         )  # fmt: skip
     if refused := st.session_state.pop(REFUSED, None):
         st.error(message(refused), icon=":material/error:")
 
 
-def _remember(opened: Workspace, path: str) -> None:
+def _remember(opened: Workspace, path: str, given: str) -> None:
+    name = str(st.session_state.get(_name_key(given)) or "").strip() or None
     try:
-        models.remember(opened, path)
+        models.remember(opened, path, name=name)
     except WhetstoneError as error:
         st.session_state[REFUSED] = sentence(error)
 

@@ -55,7 +55,7 @@ def describe(found: Inspection) -> bool:
     )
 
 
-def button(opened: Workspace, found: Inspection | None, accepted: bool) -> None:
+def button(opened: Workspace, found: Inspection | None, accepted: bool, name: str | None) -> None:
     """One job for one model, however often it is clicked."""
     reason = None if found else "Give a model first."
     if found and not accepted:
@@ -64,7 +64,7 @@ def button(opened: Workspace, found: Inspection | None, accepted: bool) -> None:
     clicked = st.button("Import", type="primary", icon=":material/download:", shortcut="Alt+I", key="import_submit", **options)
     if clicked and found:
         with shell.told():
-            prepared = imports.prepare(opened, found.source, revision=found.revision, accept_licence=accepted)
-            mark = f"{found.source} {found.revision}"
+            prepared = imports.prepare(opened, found.source, revision=found.revision, accept_licence=accepted, name=name)
+            mark = f"{found.source} {found.revision} {name or ''}".rstrip()
             job = imports.submit(opened, prepared, submission=once.key(PURPOSE, mark, for_s=once.DOUBLE_CLICK_S))
             navigation.go("job", id=job.id)

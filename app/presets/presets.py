@@ -186,7 +186,7 @@ def apply(opened: Workspace, view: PresetView) -> None:
         st.error(message(error), icon=":material/error:")
     else:
         _applied(applied)
-    st.code(recipes.write_text(preset.recipe), language="yaml", wrap_lines=True)
+    st.code(recipes.write_text(preset.recipe), language=None, wrap_lines=True)
 
 
 def targets_named(opened: Workspace) -> list[str]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from backend import settings as configuration
+from backend.catalog.cards import record
 from backend.catalog.cards.card import read_card
 from backend.channel import JobChannel
 from backend.domain.evaluation.comparison import compare
@@ -128,6 +129,7 @@ def _warnings(measurement: Measurement, results: Sequence[VariantResult]) -> lis
     found += [f"{name} was compiled again at start: {why}." for name, why in again.items()]
     found += [f"`{result.name}`: {ruined}" for result in results if (ruined := _ruined(result.quality))]
     found += [f"{variants[index].name}: {why}" for index, why in measurement.spent.items()]
+    found += former_quantization(variants)
     if options.sweep:
         found.append("Each variant was searched by itself, so its levels are its own and there is no verdict between variants.")
     elif options.repeats < 5:
@@ -142,6 +144,18 @@ def _warnings(measurement: Measurement, results: Sequence[VariantResult]) -> lis
     if disturbed := measurement.disturbed():
         found.append(disturbed)
     return found
+
+
+def former_quantization(variants: Sequence[Variant]) -> list[str]:
+    """What the originals lost before they came here, a sentence each: every quality is against them as they are."""
+    folders = dict.fromkeys(variant.original_path for variant in variants if variant.original_path)
+    records = [(folder, found) for folder in folders if (found := record.read(Path(folder)))]
+    names = {variant.model_path: variant.name for variant in variants}
+    return [
+        f"`{names.get(folder, found.card_id)}`: {found.quantized_before.sentence}"
+        for folder, found in records
+        if found.quantized_before is not None
+    ]
 
 
 def _ruined(quality: Quality | None) -> str | None:

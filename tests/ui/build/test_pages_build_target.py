@@ -97,6 +97,12 @@ def test_a_wrong_load_in_the_address_is_as_if_it_were_not_there(home: Workspace)
     assert "longer than the" in at.warning[0].value
 
 
+def test_what_does_not_fit_is_told_once(home: Workspace) -> None:
+    at = studio.open_page("build", model=LLAMA, recipe=AWQ)
+    assert studio.says(at).count("does not fit on") == 1 and "Rule memory. Source: " in studio.says(at)
+    assert "more, below" not in at.error[0].value
+
+
 def test_what_cannot_be_had_there_can_be_had_elsewhere_by_one_click(home: Workspace) -> None:
     at = studio.open_page("build", model="starter", target="ml.inf2.48xlarge", recipe=AWQ)
     assert "no engine" in at.error[0].value and "Rule no-engine" in studio.says(at)

@@ -57,6 +57,22 @@ def test_a_folder_is_read_before_it_is_imported_and_then_stands_in_the_catalog(h
     assert "mine" in list(catalog.dataframe[0].value["Model"])
 
 
+def test_a_folder_gets_the_name_that_a_person_gives_it(home: Workspace, tmp_path: Path) -> None:
+    """found.md U11."""
+    path = str(folder(tmp_path, "model"))
+    at = studio.open_page("import", import_folder=path)
+    field = at.text_input(key=f"import_name-{path}")
+    assert field.label == "Name (optional)"
+    field.input("-no name")
+    at.button(key="import_submit").click().run()
+    assert "is no name of a model" in at.error[0].value and models.remembered(home) == []
+    at.text_input(key=f"import_name-{path}").input("my-llama")
+    at.button(key="import_submit").click().run()
+    studio.check(at)
+    assert [known.card.id for known in models.remembered(home)] == ["my-llama"]
+    assert "my-llama" in list(studio.open_page("catalog").dataframe[0].value["Model"])
+
+
 def test_imported_twice_it_is_listed_once_and_forgotten_it_is_gone(home: Workspace, tmp_path: Path) -> None:
     path = folder(tmp_path)
     for source in (str(path), f"{path}/../mine"):

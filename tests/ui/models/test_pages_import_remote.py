@@ -50,6 +50,15 @@ def test_a_hub_id_shows_its_card_and_imports_as_one_job(home: Workspace, hub: Fa
     assert [job.kind for job in jobs.active(home)] == [JobKind.IMPORT]
 
 
+def test_the_name_that_a_person_gives_goes_into_the_job(home: Workspace, hub: FakeHub) -> None:
+    """found.md U11."""
+    at = studio.open_page("import", import_folder=ID)
+    at.text_input(key=f"import_name-{ID}").input("my-tiny")
+    at.button(key="import_submit").click().run()
+    (job,) = jobs.active(home)
+    assert jobs.specification(home, job.id)["name"] == "my-tiny" and job.title == "Import my-tiny"
+
+
 def test_a_licence_with_conditions_must_be_accepted_first(home: Workspace, hub: FakeHub) -> None:
     hub.settings(ID, licence="llama3", gated=False)
     at = studio.open_page("import", import_folder=ID)
