@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from app.build.options import stack
-from app.words import plain, size
+from app.words import moment, plain, size
 from backend.domain.figures import figure
 from backend.domain.planner.estimate import Estimate
 from backend.domain.planner.presets import GOALS, Claim, Goal, Preset
@@ -182,7 +182,7 @@ def _measured(view: PresetView) -> dict[str, str]:
     if not view.measured:
         return {"● Measured": "not yet"}
     latest = view.measured[0]
-    found = {"● Measured": f"{latest.evaluation}, {latest.measured_at[:10]}, {latest.hardware}"}
+    found = {"● Measured": f"{latest.evaluation}, {moment(latest.measured_at)}, {latest.hardware}"}
     for level in latest.levels:
         if level.sound:
             found[f"● Output tokens/s at {level.concurrency}"] = figure(level.output_tokens_per_s)

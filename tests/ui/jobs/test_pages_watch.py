@@ -106,6 +106,38 @@ def test_cancelling_asks_once_more(home: Workspace) -> None:
     assert jobs.show(home, job).state is JobState.CANCELLED
 
 
+@pytest.mark.parametrize("page", ["home", "jobs", "job"])
+def test_cancelling_is_asked_for_on_every_page_that_offers_it(home: Workspace, page: str) -> None:
+    """found.md U22."""
+    job = studio.install_job(home, JobState.RUNNING)
+    at = studio.open_page(page, **({"id": job.id} if page == "job" else {}))
+    assert "Stop this job?" in studio.says(at)
+    assert [button.label for button in at.button if button.key and button.key.endswith(f"cancel-{job.id}")] == ["Yes, cancel it"]
+    assert not [button for button in at.button if button.label == "Cancel"]
+
+
+def test_ones_own_cancel_is_no_error(home: Workspace) -> None:
+    """found.md U22."""
+    for state, kind in ((JobState.CANCELLED, "info"), (JobState.FAILED, "error")):
+        job = studio.install_job(home, state, error="It ended before its time.")
+        at = studio.open_page("job", id=job.id)
+        boxes = {name: [box.value for box in getattr(at, name)] for name in ("info", "error")}
+        assert boxes.pop(kind)[0] == "It ended before its time." and not any(boxes.values())
+
+
+def test_pages_write_times_in_one_form(home: Workspace) -> None:
+    """found.md U25: three forms of a date. Without a browser the zone is UTC, and named so."""
+    job = studio.optimize_job(home, JobState.SUCCEEDED, started_at=datetime.now(UTC), finished_at=datetime.now(UTC))
+    identity = studio.evaluation(home, simulated.evaluation())
+    places = {"jobs": {}, "job": {"id": job.id}, "evaluate": {"id": identity}, "compare": {"ids": identity}, "home": {}}
+    for page, query in places.items():
+        at = studio.open_page(page, **query)
+        tables = " ".join(frame.value.to_csv() for frame in at.dataframe)
+        dates = re.findall(r"20\d\d-\d\d-\d\d\S*(?: \S+ \S{3})?", f"{studio.says(at)} {tables}")
+        odd = [found for found in dates if not re.match(r"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC", found)]
+        assert not odd, (page, odd)
+
+
 def test_a_failed_job_says_why_and_runs_again(home: Workspace) -> None:
     job = studio.install_job(home, JobState.FAILED, error="The disk filled up.").id
     at = studio.open_page("jobs")

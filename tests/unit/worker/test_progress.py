@@ -25,6 +25,20 @@ def test_phases_count_by_their_seconds_once_and_others_by_their_weight(tmp_path:
     assert [event.progress for event in events] == pytest.approx([0, 0.05, 0.5, 0.5], abs=0.002)
 
 
+def test_the_log_says_what_is_done_while_it_is_done(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """found.md U29: the log of a job that nothing interrupted was empty."""
+    Channel(tmp_path / "j-1").open("{}")
+    progress = ChannelProgress(JobChannel(tmp_path / "j-1"), 1.0)
+    progress.phase("optimize", "Quantizing", total=4, unit="layers")
+    for done in range(1, 5):
+        progress.advance(done)
+    progress.note("Kept in 16 bit: lm_head")
+    progress.warn("The disk is slow.")
+    first, *steps, note, warning = capsys.readouterr().out.splitlines()
+    assert (first, note, warning) == ("Quantizing", "Kept in 16 bit: lm_head", "warning: The disk is slow.")
+    assert steps[-1] == "optimize: 4 of 4 layers"
+
+
 def test_a_job_reckons_its_phases_before_it_starts() -> None:
     card = models.card("starter")
     assert card is not None
