@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import streamlit as st
 
@@ -39,9 +40,10 @@ def model_presets(opened: Workspace, model_id: str) -> None:
     beside = standings.of(opened, [view.preset for view in views], preset_rows.AT)
     first = [preset_rows.original_row(beside.original)] if beside.original else []
     st.dataframe(
-        [*first, *(preset_rows.row(view, beside.row(view.preset.id)) for view in views)], hide_index=True,
+        [*first, *(preset_rows.row(view, beside.row(view.preset.id)) for view in views)], hide_index=True, **_columns(),
         alt="The original and the presets of this model: estimated, published and measured",
     )  # fmt: skip
+    more_columns()
     with st.container(horizontal=True):
         for view in views:
             navigation.link("presets", plain(view.preset.id), ":material/bookmark:", selected=view.preset.id)
@@ -70,6 +72,22 @@ def found(opened: Workspace, words: str) -> list[KnownPreset]:
     return known
 
 
+def _columns() -> dict[str, Any]:
+    """What a screen of 1280 pixels has room for; a toggle under the table shows the rest."""
+    config: dict[str, Any] = {name: st.column_config.TextColumn(width=width) for name, width in preset_rows.COMPACT.items()}
+    config[preset_rows.PRICE] = st.column_config.TextColumn("≈ USD/M out", width=95, help=preset_rows.PRICE)
+    key = navigation.own("preset_columns")
+    everything = st.session_state.get(key, st.query_params.get(key) == "true")
+    return {"column_config": config, "column_order": None if everything else [*preset_rows.COMPACT]}
+
+
+def more_columns() -> None:
+    st.toggle(
+        "All columns", key=navigation.own("preset_columns"), bind="query-params",
+        help="Estimated speed, what is published and what was measured, besides.",
+    )  # fmt: skip
+
+
 def table(opened: Workspace, views: Sequence[PresetView], selected: Sequence[str], key: str) -> None:
     """The list; ticking rows changes the choice in the address."""
     beside = standings.of_models(opened, (view.preset.model for view in views), preset_rows.AT)
@@ -78,10 +96,11 @@ def table(opened: Workspace, views: Sequence[PresetView], selected: Sequence[str
     rows = [number for number, preset_id in enumerate(ids) if preset_id in selected]
     st.dataframe(
         [preset_rows.row(view, beside[view.preset.model].row(view.preset.id)) for view in views], hide_index=True, key=name,
-        selection_mode="multi-row",
+        selection_mode="multi-row", **_columns(),
         on_select=lambda: _ticked(name, ids), selection_default={"selection": {"rows": rows}},
         alt="Presets with what is estimated, published and measured of them",
     )  # fmt: skip
+    more_columns()
 
 
 def _ticked(name: str, ids: Sequence[str]) -> None:

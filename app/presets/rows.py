@@ -21,6 +21,9 @@ SIGN = {"published": PUBLISHED, **{str(kind): sign for kind, sign in SIGNS.items
 AT = 16
 """Requests at once of the figures in a list; charts and details show the others."""
 NONE = "–"
+PRICE = f"≈ Estimated USD a million at {AT}"
+COMPACT = {"Preset": 195, "By its figures": 118, "≈ Of the original's": 172, "Recipe": 115, "Target": 112, PRICE: 95}
+"""Columns of a list that a screen of 1280 pixels has room for, and their pixels."""
 SAID = {
     "estimated": (":material/calculate:", "Estimated", "computed here by formula, a range"),
     "published": (":material/format_quote:", "Published", "stated by others, word for word, not checked by running it"),
@@ -60,7 +63,7 @@ def row(view: PresetView, standing: Standing | None) -> dict[str, str]:
         f"{PUBLISHED} Published": "; ".join(claim.figures for claim in preset.published) or NONE,
         "● Measured": short(view.measured[0]) if view.measured else NONE,
         f"≈ Estimated ms a token at {AT}": ends(estimate.tpot_ms) if estimate else NONE,
-        f"≈ Estimated USD a million at {AT}": ends(estimate.price_per_million_output) if estimate else NONE,
+        PRICE: ends(estimate.price_per_million_output) if estimate else NONE,
     }
     return found
 
@@ -77,7 +80,7 @@ def original_row(original: Estimate) -> dict[str, str]:
         f"{PUBLISHED} Published": NONE,
         "● Measured": NONE,
         f"≈ Estimated ms a token at {AT}": ends(original.tpot_ms),
-        f"≈ Estimated USD a million at {AT}": ends(original.price_per_million_output),
+        PRICE: ends(original.price_per_million_output),
     }
 
 

@@ -163,7 +163,7 @@ def downloads(opened: Workspace, view: EvaluationView, asked: WhatIf = AS_STORED
     """The report, the document and the table, as files: the report and the table at the price that was `asked`, which `priced`
     has, the document as it was stored."""
     table = priced or view.document
-    with st.container(horizontal=True):
+    with st.container(horizontal=True, width="content"):
         st.download_button(
             "Report (HTML)", report_download.page(opened, view, asked), f"{view.id}.html", "text/html",
             icon=":material/description:", on_click="ignore", key=own(f"html-{view.id}"),

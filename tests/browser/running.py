@@ -27,12 +27,12 @@ class Studio(NamedTuple):
 
 
 @contextmanager
-def running_studio(home: Path) -> Iterator[Studio]:
-    """Start it, wait until it answers, stop it as Ctrl-C does. Nothing of the home's jobs may run afterwards."""
+def running_studio(home: Path, *options: str) -> Iterator[Studio]:
+    """Start it with `up` and these options, wait until it answers, stop it as Ctrl-C does. No job of the home may run then."""
     workspace, port = open_home(home), _free_port()
     environment = {**os.environ, "WHETSTONE_HOME": str(workspace.settings.home), "WHETSTONE_NO_DEMO": "1"}
     environment.pop("DATABASE_URL", None)
-    command = [sys.executable, "-m", "backend.cli.main", "up", "--port", str(port), "--no-browser"]
+    command = [sys.executable, "-m", "backend.cli.main", "up", "--port", str(port), "--no-browser", *options]
     with (
         (home / "studio.log").open("wb") as log,
         subprocess.Popen(command, cwd=CHECKOUT, env=environment, stdout=log, stderr=log) as process,

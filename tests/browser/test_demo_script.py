@@ -1,0 +1,116 @@
+"""docs/demo.md as it stands there, from Home to the report, on the demonstration's stored results: no dead end, axe clean."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from playwright.sync_api import Browser, expect
+
+from backend.settings import CHECKOUT
+from tests.browser.accessibility import violations
+from tests.browser.running import running_studio
+from tests.browser.test_loop import read_offline
+from tests.browser.visit import Visit, visiting
+
+
+def home(visit: Visit) -> None:
+    visit.open("/")
+    visit.heading("Whetstone")
+    seen(visit)
+    visit.link("Open the evaluation")
+
+
+def evaluation(visit: Visit) -> None:
+    visit.heading("Evaluate")
+    visit.drawn()
+    for tab in ("Quality", "Price", "Conditions", "Speed"):
+        visit.main.get_by_role("tab", name=tab, exact=True).click()
+        visit.page.wait_for_url(re.compile(rf"evaluate_view={tab}") if tab != "Speed" else re.compile(r"/evaluate"))
+        seen(visit)
+    visit.link("Compare")
+
+
+def compare(visit: Visit) -> None:
+    visit.heading("Compare")
+    visit.drawn()
+    field = visit.main.get_by_label(re.compile(r"^Price per hour, ")).first
+    field.fill("2")
+    field.press("Tab")
+    visit.page.wait_for_url(re.compile(r"[?&]prices=2(&|$)"))
+    seen(visit)
+    visit.menu("Catalog")
+
+
+def catalog(visit: Visit) -> None:
+    expect(visit.main.get_by_text(re.compile("USD a million output tokens, estimated at"))).to_be_visible()
+    seen(visit)
+    visit.first_row()
+
+
+def model(visit: Visit) -> None:
+    expect(visit.main.get_by_text(re.compile("USD a million output tokens")).first).to_be_visible()
+    choose(visit, "Check for", "ml.g5.xlarge")
+    expect(visit.main.get_by_text(re.compile(r"on the instance chosen below"))).to_be_visible()
+    seen(visit)
+    visit.button("Optimize").click()
+
+
+def build(visit: Visit) -> None:
+    visit.heading("Build")
+    visit.page.wait_for_url(re.compile(r"[?&]target=ml\.g5\.xlarge"))
+    visit.button("Lower cost").click()
+    expect(visit.main.get_by_text(re.compile(r"^1\. Quantize")).first).to_be_visible()
+    seen(visit)
+    visit.main.evaluate("main => main.scrollTo(0, main.scrollHeight)")
+    for each in (visit.main.get_by_role("heading", level=1), visit.main.get_by_role("button", name=re.compile("^Optimize"))):
+        expect(each).to_be_in_viewport()  # found.md U25: they scrolled away
+    visit.menu("Jobs")
+
+
+def job(visit: Visit) -> None:
+    visit.link("Open")
+    expect(visit.main.get_by_role("heading", name="What next?")).to_be_visible()
+    visit.main.get_by_role("tab", name="curl", exact=True).click()
+    seen(visit)
+    visit.menu("Evaluate")
+
+
+def report(visit: Visit, browser: Browser, file: Path) -> None:
+    expect(visit.main.get_by_role("heading", name="Past evaluations")).to_be_visible()
+    visit.first_row()
+    with visit.page.expect_download() as saving:
+        visit.button("Report (HTML)").click()
+    seen(visit)
+    saving.value.save_as(file)
+    read_offline(browser, file)
+
+
+def seen(visit: Visit) -> None:
+    """What an audience would notice."""
+    visit.drawn()
+    expect(visit.page.get_by_test_id("stException")).to_have_count(0)
+    assert violations(visit.page) == []
+
+
+def choose(visit: Visit, field: str, option: str) -> None:
+    visit.main.get_by_role("combobox", name=re.compile(re.escape(field))).click()
+    visit.page.keyboard.type(option)
+    visit.page.get_by_role("option", name=option, exact=True).click()
+    visit.drawn()
+
+
+STEPS: dict[str, Callable[[Visit], None]] = {
+    "Home": home, "The evaluation": evaluation, "Compare": compare, "Catalog": catalog, "The model": model, "Build": build,
+    "A job": job,
+}  # fmt: skip
+
+
+def test_the_demo_is_played_from_home_to_the_report(chromium: Browser, tmp_path: Path) -> None:
+    written = re.findall(r"^## \d+\. ([^:]+):", (CHECKOUT / "docs" / "demo.md").read_text(), re.MULTILINE)
+    assert written == [*STEPS, "The report"]
+    with running_studio(tmp_path / "home", "--demo") as studio, visiting(chromium, studio.url) as visit:
+        for play in STEPS.values():
+            play(visit)
+        report(visit, chromium, tmp_path / "report.html")
