@@ -8,7 +8,8 @@ LABELS = {
     # the load of an evaluation
     "concurrency": "Concurrency (streams)", "rate": "Requests a second", "process": "Requests come", "ramp": "The ramp",
     "trace": "A trace", "sweep": "The search", "sweep_to": "Up to", "requests": "Requests a run", "seconds": "Seconds a run",
-    "repeats": "Repeats", "max_tokens": "Longest answer (tokens)", "temperature": "Temperature", "endpoint": "Endpoint",
+    "repeats": "Repeats", "until_decided": "Repeat until it is decided", "max_blocks": "Repeats at most",
+    "max_tokens": "Longest answer (tokens)", "temperature": "Temperature", "endpoint": "Endpoint",
     "stream": "Stream the answers", "connections": "Most connections at once", "interleave": "Servers",
     "prefix_cache": "Prefix cache", "ignore_eos": "Length of answers",
     "warmup_requests": "Warm-up requests a stream", "warmup_seconds": "Warm-up (seconds)",

@@ -109,4 +109,7 @@ def go(name: str, **params: str) -> None:
     if not exists(name):
         st.toast(f"This installation has no page pages/{name}.py.", icon=":material/error:")
         return
+    if st.session_state.get(HERE) == name:
+        st.query_params.from_dict(params)
+        st.rerun()
     st.switch_page(str(file(name)), query_params=params or None)

@@ -1,12 +1,13 @@
 """A/A: a server evaluated against itself, over and over. How often is a difference named that cannot be there?
 
-    .venv/bin/python -m benchmarks.aa [--exact 16] [--vllm 4] [--note "..."]
+    .venv/bin/python -m benchmarks.aa [--exact 16] [--vllm 4] [--until-decided [--max-blocks 20]] [--note "..."]
 
 Each run is an evaluation as a user starts one: a job, a worker, the load generator's own process for every level, blocks in
 ABBA order, paired intervals, Holm's correction over all levels and metrics. Both variants are the address of one server:
 tests/fakes/exact_server.py with pauses that vary (each by itself, and all together over seconds, which is what could break the
 test's assumption that blocks are independent), or vLLM with the starter model. Writes benchmarks/results/aa.md; about 25
-seconds a run on 2 cores.
+seconds a run on 2 cores. `--until-decided` ends each run by the rule of decision 0021 in place of five blocks, and writes
+benchmarks/results/aa-rule.md.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from scipy import stats
 
 from backend import service
 from backend.cli.output import table
+from backend.domain.evaluation.blocks import rule
 from backend.domain.evaluation.comparison import HEADLINE
 from backend.domain.evaluation.document import Comparison, Evaluation
 from backend.domain.figures import counted
@@ -43,11 +45,13 @@ from backend.settings import Settings
 from benchmarks import starter_server
 from tests.fakes.running import running
 
-RESULT = Path(__file__).parent / "results" / "aa.md"
+RESULT, RULE_RESULT = (Path(__file__).parent / "results" / name for name in ("aa.md", "aa-rule.md"))
 EXACT, VLLM = 16, 4
 NOISY = ("--rate", 400, "--ttft-ms", 10, "--jitter", 0.25, "--wander", 0.1)
 """Pauses that spread by 25 % each, under a speed that wanders by 10 %."""
 LEVELS, BLOCKS, REQUESTS, TOKENS = (1, 4), 5, 12, 12
+EXCHANGES = 512
+"""Ways to exchange the names that are tried, of many blocks."""
 
 
 class Run(NamedTuple):
@@ -66,22 +70,24 @@ class Run(NamedTuple):
         return [row for row in self.document.comparison if row.significant]
 
 
-def runs(exact: int, vllm: int) -> Iterator[Run]:
-    """So many evaluations of each server, one after another, in a home of their own that is gone afterwards."""
+def runs(exact: int, vllm: int, most: int | None = None) -> Iterator[Run]:
+    """So many evaluations of each server, one after another, in a home of their own that is gone afterwards. `most`: the cap of
+    the rule that ends them; None for five blocks."""
     with tempfile.TemporaryDirectory(prefix="whetstone-aa-") as folder, _workspace(Path(folder) / "home") as workspace:
         if exact:
             with running("exact_server.py", *NOISY) as url:
-                yield from (Run("exact", evaluated(workspace, url)) for _ in range(exact))
+                yield from (Run("exact", evaluated(workspace, url, most)) for _ in range(exact))
         if vllm:
             with starter_server.serving(Path(folder)) as server:
-                yield from (Run("vLLM", evaluated(workspace, server.url)) for _ in range(vllm))
+                yield from (Run("vLLM", evaluated(workspace, server.url, most)) for _ in range(vllm))
 
 
-def evaluated(workspace: Workspace, url: str) -> Evaluation:
+def evaluated(workspace: Workspace, url: str, most: int | None = None) -> Evaluation:
     """The server at `url` against itself, as a job. Raises SystemExit where it failed."""
     options = evaluations.options(
-        concurrency=LEVELS, repeats=BLOCKS, requests=REQUESTS, max_tokens=TOKENS, warmup_requests=1, quality=False
-    )
+        concurrency=LEVELS, repeats=BLOCKS, requests=REQUESTS, max_tokens=TOKENS, warmup_requests=1, quality=False,
+        until_decided=most is not None, max_blocks=most,
+    )  # fmt: skip
     job = evaluations.submit(workspace, evaluations.prepare(workspace, [url, url], options))
     supervisors.ensure(workspace)
     ended = jobs.wait(workspace, job.id)
@@ -120,9 +126,22 @@ def by_chance(run: Run) -> float:
     and an observed rate well above it would say that neighbouring blocks are alike.
     """
     logs = log_ratios(run)
-    signs = [(1, *rest) for rest in itertools.product((1, -1), repeat=logs.shape[1] - 1)]
-    tried = (stats.ttest_1samp(logs * np.array(each), 0.0, axis=1).pvalue for each in signs)
-    return fmean(any(found.p_adjusted <= SIGNIFICANCE for found in holm(list(p))) for p in tried)
+    looks = [(look.blocks, look.alpha) for look in run.document.looks]
+    tried = (logs * each for each in _exchanges(logs.shape[1]))
+    return fmean(any(_names(each[:, :place], alpha) for place, alpha in looks) for each in tried)
+
+
+def _exchanges(number: int) -> Iterator[npt.NDArray[np.int64]]:
+    """Signs of the blocks: every way up to the first one's, or of many blocks some drawn at random."""
+    if 2 ** (number - 1) <= EXCHANGES:
+        yield from (np.array((1, *rest)) for rest in itertools.product((1, -1), repeat=number - 1))
+    else:
+        yield from np.random.default_rng(0).choice(np.array((1, -1)), size=(EXCHANGES, number))
+
+
+def _names(logs: npt.NDArray[np.float64], alpha: float) -> bool:
+    p_values = list(stats.ttest_1samp(logs, 0.0, axis=1).pvalue)
+    return any(found.p_adjusted <= alpha for found in holm(p_values, alpha))
 
 
 def neighbours(done: Sequence[Run]) -> tuple[float, float, float]:
@@ -154,7 +173,7 @@ def markdown(done: Sequence[Run], note: str, load: tuple[float, float, float]) -
         "# A/A: a server against itself", "",
         f"{machine['cpu']}, {counted(machine['cores'], 'core')}, {machine['memory_bytes'] / 2**30:.0f} GiB; {versions}; "
         f"{datetime.now(UTC):%Y-%m-%d}; load average at the end {busy}. {note}".rstrip(), "",
-        f"Each run: an evaluation of one address under two names, {' and '.join(map(str, LEVELS))} streams, {BLOCKS} ABBA "
+        f"Each run: an evaluation of one address under two names, {' and '.join(map(str, LEVELS))} streams, {_asked(done)} ABBA "
         f"blocks, {REQUESTS} requests of {TOKENS} tokens a level and block. `python -m benchmarks.aa`.", "",
         f"**Runs that named a difference: {named} of {len(done)}** ({named / len(done):.0%}, 95 % {low:.0%} to {high:.0%}; "
         "at most 10 % allowed, 5 % intended).", "",
@@ -164,6 +183,19 @@ def markdown(done: Sequence[Run], note: str, load: tuple[float, float, float]) -
         "Each comparison by itself, before Holm's correction: where the intervals' assumptions hold, 5 % are below 0.05.", "",
         "```", table(*_by_metric(done)), "", table(*_by_run(done)), "```", "",
     ])  # fmt: skip
+
+
+def _asked(done: Sequence[Run]) -> str:
+    """How many blocks a run has, and what they came to where a rule says it."""
+    options = done[0].document.options
+    if not options.until_decided:
+        return str(options.repeats)
+    counts = [run.document.options.repeats for run in done]
+    ended = sum(run.document.looks[-1].undecided == 0 for run in done)
+    return (
+        f"{rule.places(options.max_blocks)[0]} to {options.max_blocks} (by the rule of decision 0021: {fmean(counts):.1f} in the "
+        f"mean, {ended} of {len(done)} ended decided)"
+    )
 
 
 def _exact_interval(named: int, of: int) -> tuple[float, float]:
@@ -210,14 +242,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--exact", type=int, default=EXACT, help="runs of the exact server")
     parser.add_argument("--vllm", type=int, default=VLLM, help="runs of vLLM")
+    parser.add_argument("--until-decided", action="store_true", help="end each run by the rule")
+    parser.add_argument("--max-blocks", type=int, default=20, help="with --until-decided: its cap")
     parser.add_argument("--note", default="", help="a sentence for the result: what else the machine did")
     arguments = parser.parse_args()
     done = []
-    for run in runs(arguments.exact, arguments.vllm):
+    most = arguments.max_blocks if arguments.until_decided else None
+    for run in runs(arguments.exact, arguments.vllm, most):
         done.append(run)
         print(f"{len(done)} {run.server}: {'; '.join(verdict(row) for row in run.named) or 'no difference'}", flush=True)
     text = markdown(done, arguments.note, os.getloadavg())
-    RESULT.write_text(text)
+    (RESULT if most is None else RULE_RESULT).write_text(text)
     print(text)
 
 

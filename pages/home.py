@@ -50,7 +50,7 @@ st.markdown("Sharpen a language model for serving: choose a model, stack techniq
 first_visit = jobs.count(opened) == 0
 latest = evaluations.listing(opened, limit=LATEST)
 if latest:
-    hero.show(latest)
+    hero.show(opened, latest)
 if first_visit and not opened.read_only:
     ways()
 st.subheader("Running")

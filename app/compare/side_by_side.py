@@ -18,6 +18,7 @@ from backend.domain.limits import select
 from backend.domain.load.load import Load
 from backend.domain.machine.lines import hardware_line
 from backend.present.charts import evaluation
+from backend.present.words import blocks
 from backend.present.words.measured import load_asked
 from backend.service.evaluations.evaluations import EvaluationView
 
@@ -137,7 +138,8 @@ def conditions(document: Evaluation) -> dict[str, str]:
         "Workload hash": document.workload.sha256[:12],
         "Variants": ", ".join(result.name for result in document.variants),
         "Concurrency": load_asked(options)[1] + (" requests/s" if options.rate or options.ramp else ""),
-        "Repeats": str(options.repeats),
+        "Repeats": blocks.measured(document),
+        "Tests": blocks.tests(document),
         "Longest answer (tokens)": str(options.max_tokens),
         "Temperature": figure(options.temperature),
         "Servers": document.interleave,

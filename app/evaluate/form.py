@@ -16,11 +16,13 @@ from app.evaluate.workload import Chosen
 from app.labels import LABELS, sentence
 from app.words import between, message, when
 from backend.domain.errors import WhetstoneError
+from backend.domain.evaluation.blocks import rule
 from backend.domain.evaluation.document import EvaluateOptions, Evaluation
 from backend.domain.figures import counted
 from backend.domain.jobs.eta import Range
 from backend.domain.jobs.jobs import EvaluateSpec
 from backend.present import command as evaluate_command
+from backend.present.words import blocks
 from backend.service import Workspace
 from backend.service.evaluations import evaluations
 from backend.service.jobs import artifacts, watching
@@ -84,16 +86,7 @@ def load() -> dict[str, Any]:
     url: dict[str, Any] = {"bind": "query-params"}
     found = evaluate_load.choose()
     left, middle, right = st.columns(3)
-    if found["way"] != SEARCH:
-        found["repeats"] = left.number_input(
-            LABELS["repeats"],
-            1,
-            100,
-            5,
-            key="evaluate_repeats",
-            help="Times each level runs; a verdict takes five or more.",
-            **url,
-        )
+    repeats = left.container()
     found["max_tokens"] = middle.number_input(LABELS["max_tokens"], 1, 32768, 64, key="evaluate_max_tokens", **url)
     if found["way"] != RAMP:
         found["requests"] = right.number_input(
@@ -111,6 +104,7 @@ def load() -> dict[str, Any]:
     )
     quality = st.checkbox(LABELS["quality"], True, key="evaluate_quality", help="Perplexity, KL divergence, greedy match.", **url)
     if found["way"] != SEARCH:
+        found |= _repeats(repeats, url)
         found["twice"] = st.checkbox(
             "Measure the baseline twice, as a check", False, key="evaluate_twice", **url,
             help="Once more under a second name. It should show no significant difference to itself: if it does, this machine "
@@ -121,6 +115,25 @@ def load() -> dict[str, Any]:
     if found.get("repeats", BLOCKS_FOR_VERDICT) < BLOCKS_FOR_VERDICT:
         st.caption(f"With fewer than {BLOCKS_FOR_VERDICT} repeats there are figures but no verdict.")
     return {**found, **more, "quality": quality}
+
+
+def _repeats(place: DeltaGenerator, url: dict[str, Any]) -> dict[str, Any]:
+    """So many, or until it is decided; the number stands in `place`, the choice below."""
+    if st.checkbox(
+        LABELS["until_decided"], False, key="evaluate_until_decided", **url,
+        help="Repeats are added until each variant's throughput is shown to be faster, slower or the same within 10% of the "
+        "baseline's. When is looked, and at which level, is fixed beforehand, so that no more differences are named by chance.",
+    ):  # fmt: skip
+        most = place.number_input(
+            LABELS["max_blocks"], rule.FIRST, 1000, EvaluateOptions().max_blocks, key="evaluate_max_blocks", **url,
+            help="Where it ends at the latest; the fewer, the sooner it may end.",
+        )  # fmt: skip
+        return {"until_decided": True, "max_blocks": most}
+    asked = place.number_input(
+        LABELS["repeats"], 1, 100, 5, key="evaluate_repeats", **url,
+        help="Times each level runs; a verdict takes five or more.",
+    )  # fmt: skip
+    return {"repeats": asked}
 
 
 def measured(sources: list[str], fields: dict[str, Any]) -> list[str]:
@@ -254,9 +267,10 @@ def extent(spec: EvaluateSpec) -> str:
         first, kept = chosen.loads[0].words, " and ".join(chosen.sweep)
         return f"{variants_}, searched from {first} for the highest load with {kept}. It runs alone on the machine."
     levels = len(chosen.loads)
-    runs = len(spec.variants) * levels * chosen.repeats
-    parts = f"{variants_} x {counted(levels, 'level')} x {counted(chosen.repeats, 'repeat')}"
-    return f"{parts} = {counted(runs, 'run')}. It runs alone on the machine."
+    runs = len(spec.variants) * levels * chosen.most_blocks
+    parts = f"{variants_} x {counted(levels, 'level')} x {blocks.planned(chosen)}"
+    most = "at most " if chosen.until_decided else ""
+    return f"{parts} = {most}{counted(runs, 'run')}. It runs alone on the machine."
 
 
 def command(asked: Asked, sources: list[str], *, ruined: bool) -> None:

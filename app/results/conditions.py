@@ -6,12 +6,14 @@ from typing import Any
 
 import streamlit as st
 
+from app import navigation
 from app.words import message, moment, plain
 from backend.domain.evaluation.document import Evaluation, Level, VariantResult
 from backend.domain.evaluation.fingerprint import configuration_hash
 from backend.domain.evaluation.soundness import SHARED, reasons, valid
 from backend.domain.figures import counted, figure
 from backend.domain.machine.lines import hardware_line, versions_line
+from backend.present.words import blocks, search
 from backend.present.words.measured import INTERLEAVE, PREFIX_CACHE, answer_length, cache_hits, requests_asked
 
 
@@ -20,6 +22,7 @@ def show(document: Evaluation) -> None:
     if SHARED in document.warnings:
         st.caption(f":material/info: {message(SHARED)}")
     say_load(document)
+    say_blocks(document)
     say_validity(document)
 
 
@@ -39,6 +42,15 @@ def say_provenance(document: Evaluation) -> None:
     where = f"Measured {when} on {hardware} with {versions_line(document.versions)}"
     repeats = counted(document.options.repeats, "repeat")
     st.caption(plain(f"{where}. Workload {document.workload.name}, {repeats}, servers {document.interleave}."))
+
+
+def say_blocks(document: Evaluation) -> None:
+    """How many, how it came to them, and at what level its verdicts stand."""
+    if search.is_search(document):
+        return
+    st.caption(plain(f"Repeats: {blocks.measured(document)}. Tests: {blocks.tests(document)}."))
+    if document.continues:
+        navigation.link("evaluate", "The evaluation that it continues", ":material/history:", id=document.continues)
 
 
 def validity(document: Evaluation) -> list[dict[str, Any]]:
@@ -91,6 +103,5 @@ def say_validity(document: Evaluation) -> None:
     st.caption(
         f"Configuration SHA-256 `{configuration_hash(document)[:16]}…`: load, variants and workload. "
         f"Workload SHA-256 `{document.workload.sha256[:16]}…`. "
-        f"{counted(document.options.repeats, 'repeat')}. "
         f"Order: {plain(INTERLEAVE.get(document.interleave, document.interleave))}."
     )

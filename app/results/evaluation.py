@@ -48,7 +48,7 @@ def show(opened: Workspace, view: EvaluationView) -> None:
     with price:
         asked, priced = costs.show(opened, document, names, in_sight=bool(price.open))
     with steps:
-        verdict.more_link(document)
+        verdict.more_button(opened, view)
         downloads(opened, view, asked, priced)
     if speed.open:
         with speed:

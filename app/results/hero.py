@@ -13,13 +13,14 @@ from app.words import plain, size, strong
 from backend.present.charts import evaluation as drawn
 from backend.present.words import headline, search
 from backend.present.words.headline import Win
+from backend.service import Workspace
 from backend.service.evaluations.evaluations import EvaluationView
 
 SMALL = 300
 """Pixels."""
 
 
-def show(views: Sequence[EvaluationView]) -> None:
+def show(opened: Workspace, views: Sequence[EvaluationView]) -> None:
     """`views`: the latest evaluations, newest first. The latest with a win is shown; where none has one, the newest."""
     found = next(((view, won) for view in views if (won := headline.win(view.document))), None)
     view = found[0] if found else views[0]
@@ -35,7 +36,7 @@ def show(views: Sequence[EvaluationView]) -> None:
             navigation.link("compare", "Compare", ":material/compare_arrows:", ids=view.id)
             navigation.link("evaluate", "All evaluations", ":material/history:")
             if not found:
-                verdict.more_link(view.document)
+                verdict.more_button(opened, view)
         st.caption(plain(provenance(view)))
 
 

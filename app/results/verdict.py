@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import streamlit as st
 
-from app import navigation
+from app import navigation, once
 from app.evaluate import form
+from app.navigation import own
 from app.results import chart_grid, conditions
-from app.words import message, plain, strong
+from app.session import frozen
+from app.words import between, message, plain, strong
+from backend.domain.errors import WhetstoneError
 from backend.domain.evaluation.document import Evaluation
 from backend.domain.evaluation.soundness import SHARED
 from backend.domain.figures import counted
 from backend.present.words import headline, search
 from backend.present.words.verdicts import Verdict, verdicts
+from backend.service import Workspace
+from backend.service.evaluations import continuing
+from backend.service.evaluations.evaluations import EvaluationView
+from backend.service.jobs import watching
 
 
 def show(document: Evaluation, shown: Evaluation) -> None:
@@ -52,12 +59,39 @@ def say_warnings(document: Evaluation) -> None:
         st.warning("\n\n".join(found), icon=":material/warning:")
 
 
-def more_link(document: Evaluation) -> None:
-    """One click to what would decide it; nothing where more blocks would not."""
+def more_button(opened: Workspace, view: EvaluationView) -> None:
+    """One click measures what would decide it, and opens the job; nothing where more blocks would not. Where that was done, the
+    way to what came of it."""
+    document = view.document
+    later = next(iter(continuing.later(opened, view.id)), None)
+    if later is not None:
+        found = str(later.result.get("evaluation", ""))
+        way = {"id": found} if found else {"job": later.id}
+        navigation.link("evaluate", "With more blocks", ":material/add_chart:", **way)
+        return
     more = None if search.is_search(document) else headline.more_blocks(headline.calls(document))
-    if more is not None:
+    if more is None:
+        return
+    took = watching.expected_evaluation(opened, continuing.asked(view, more))
+    label = f"Measure {counted(more, 'more block')}" + (f" ({between(took.low, took.high)})" if took else "")
+    about = "The same variants under the same load, on other lines; the blocks that are here count too."
+    if st.button(label, icon=":material/add_chart:", key=own(f"more-{view.id}"), **{"help": about, **frozen(opened)}):
+        _measure_more(opened, view, more)
+    if refused := st.session_state.get(own(f"refused-{view.id}")):
+        st.error(refused, icon=":material/error:")
         asked = form.again(document) | {"evaluate_repeats": str(document.options.repeats + more)}
-        navigation.link("evaluate", f"Measure {counted(more, 'more block')}", ":material/add_chart:", **asked)
+        navigation.link("evaluate", "Measure anew", ":material/refresh:", **asked)
+
+
+def _measure_more(opened: Workspace, view: EvaluationView, more: int) -> None:
+    """Where it cannot be continued, why stays on the page."""
+    try:
+        mark = once.key("more", f"{view.id}-{more}", for_s=once.DOUBLE_CLICK_S)
+        job = continuing.submit(opened, continuing.prepare(opened, view.id, more), submission=mark)
+    except WhetstoneError as error:
+        st.session_state[own(f"refused-{view.id}")] = message(error)
+    else:
+        navigation.go("evaluate", job=job.id)
 
 
 def verdict_icon(verdict: Verdict) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from backend import files
 from backend.domain.errors import ArtifactCorrupt
+from backend.domain.evaluation.document import Variant
 from backend.domain.jobs.artifact import ArtifactFile, Manifest
 
 MANIFEST = "manifest.json"
@@ -27,6 +28,19 @@ def describe(folder: Path) -> list[ArtifactFile]:
 def sha256(path: Path) -> str:
     with path.open("rb") as source:
         return hashlib.file_digest(source, "sha256").hexdigest()
+
+
+def served_files(variant: Variant) -> str | None:
+    """SHA-256 over names and contents of what it is served from: weights, configuration and tokenizer, a draft's too. None of a
+    URL; that of nothing where a folder is gone."""
+    if variant.model_path is None:
+        return None
+    draft = variant.speculation.draft_path if variant.speculation else None
+    found = hashlib.sha256()
+    for folder in map(Path, filter(None, (variant.model_path, draft))):
+        for path in sorted([*folder.glob("*.safetensors"), *folder.glob("*.json"), *folder.glob("*.jinja")]):
+            found.update(f"{path.name} {sha256(path)}\n".encode())
+    return found.hexdigest()
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:

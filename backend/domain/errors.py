@@ -115,6 +115,10 @@ class NotNow(RequestError):
     """The job is not in a state that allows this."""
 
 
+class NotContinued(RequestError):
+    """The evaluation cannot be continued: measure again."""
+
+
 class NotEnoughDisk(RequestError):
     """There is not enough free disk for this job; free some, or set WHETSTONE_HOME to a larger disk."""
 

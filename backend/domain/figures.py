@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 
 def figure(value: float | None, digits: int = 3) -> str:
@@ -53,6 +54,17 @@ def streams(number: int) -> str:
 def counted(number: int, name: str) -> str:
     """`1 repeat`, `5 repeats`."""
     return f"{number:,} {name}{'' if number == 1 else 's'}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """`a, b and c`."""
+    *most, last = names
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def level(alpha: float) -> str:
+    """An error rate: `5%`, `0.035%`."""
+    return f"{float(f'{100 * alpha:.2g}'):g}%"
 
 
 def share(value: float, interval: tuple[float, float] | None, *, intervals: bool = True) -> str:

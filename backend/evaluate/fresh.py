@@ -27,9 +27,11 @@ class Spent(WorkError):
 class FreshLines:
     """Of one evaluation or bench: what each of its servers was asked."""
 
-    def __init__(self, options: EvaluateOptions, workload: Workload) -> None:
-        self._options, self._workload, self._turns = options, workload, workload.least_turns
-        self._lines = lines.shared(options, greedy=options.quality, turns=self._turns, lines=len(workload.prompts))
+    def __init__(self, options: EvaluateOptions, workload: Workload, origin: int = 0) -> None:
+        """`origin`: the block that lines are counted from (`lines.origin`)."""
+        self._options, self._workload, self._turns, self._origin = options, workload, workload.least_turns, origin
+        sharing = options.model_copy(update={"repeats": options.repeats - origin})
+        self._lines = lines.shared(sharing, greedy=options.quality, turns=self._turns, lines=len(workload.prompts))
         self._taken: dict[int, int] = {}
         """Of a search, server -> lines so far."""
         self._servers: dict[int, Prefixes] = {}
@@ -37,7 +39,7 @@ class FreshLines:
 
     def first(self, block: int, level: int) -> int:
         """Line that the run begins at, the same for every server."""
-        return 0 if self._options.trace else self._lines.first(block, level)
+        return 0 if self._options.trace else self._lines.first(block - self._origin, level)
 
     def most(self, level: int) -> int | None:
         """Measured requests that a run has lines for, where nothing but seconds would end it; else None."""

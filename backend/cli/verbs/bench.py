@@ -25,7 +25,11 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="bench", help="Run the load generator alone, or import what another one wrote.")
 
 
-@load.options(without=("quality", "quality_text", "tasks", "task_limit", "interleave"), repeats=1, quality=False)
+@load.options(
+    without=("quality", "quality_text", "tasks", "task_limit", "interleave", "until_decided", "max_blocks"),
+    repeats=1,
+    quality=False,
+)
 def bench_command(
     url: Annotated[str, typer.Argument(help="The endpoint, such as http://127.0.0.1:8000/v1.")],
     model: Annotated[str | None, typer.Option(help="The model name to send; the endpoint's first one by default.")] = None,

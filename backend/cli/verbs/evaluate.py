@@ -12,12 +12,14 @@ from backend.cli.output import emit, table
 from backend.cli.run import submit_and_finish
 from backend.cli.text.levels import levels_table
 from backend.cli.verbs.optimize import Json, queued
+from backend.domain.errors import RequestError
 from backend.domain.evaluation.document import Comparison, EvaluateOptions, Evaluation, Level, VariantResult
 from backend.domain.figures import share
-from backend.present.words import loss
+from backend.domain.jobs.jobs import EvaluateSpec
+from backend.present.words import blocks, headline, loss
 from backend.present.words.measured import agreed_shares
 from backend.present.words.verdicts import task_verdict, verdict
-from backend.service.evaluations import evaluations
+from backend.service.evaluations import continuing, evaluations
 
 AGREED = ("greedy match", "exact match", "token F1")
 
@@ -28,8 +30,17 @@ def register(app: typer.Typer) -> None:
 
 @load.options()
 def evaluate(
-    variants: Annotated[list[str], typer.Argument(help="Model ids, folders, artifact ids or URLs; the first is the baseline.")],
     chosen: EvaluateOptions,
+    variants: Annotated[
+        list[str] | None, typer.Argument(help="Model ids, folders, artifact ids or URLs; the first is the baseline.")
+    ] = None,
+    continues: Annotated[
+        str | None,
+        typer.Option("--continue", metavar="EVALUATION", help="Add blocks to an evaluation: its variants, its load, new lines."),
+    ] = None,
+    blocks: Annotated[
+        int | None, typer.Option(help="With --continue: how many more; as many as would tell, where none are given.")
+    ] = None,
     fail_if: Annotated[
         list[str] | None,
         typer.Option(help="Exit 1 where this holds, such as `ttft_p95 > 300ms at 4` (streams; of a rate `at 4/s`); repeatable."),
@@ -40,15 +51,32 @@ def evaluate(
 ) -> None:
     """Measure variants against the first one: latency, throughput, price and quality, with a verdict a level."""
     workspace = service.open_workspace()
-    conditions = evaluations.conditions(fail_if or [], chosen, waits=wait)
-    prepared = evaluations.prepare(workspace, variants, chosen, anyway=anyway)
+    if continues is not None:
+        prepared = _more(workspace, continues, blocks, bool(variants) or chosen != evaluations.options())
+    elif variants and blocks is None:
+        prepared = evaluations.prepare(workspace, variants, chosen, anyway=anyway)
+    else:
+        raise RequestError("Give at least one variant, or --continue EVALUATION with --blocks.")
+    conditions = evaluations.conditions(fail_if or [], prepared.options, waits=wait)
+    send = continuing.submit if prepared.continues else evaluations.submit
     if not wait:
-        queued(workspace, evaluations.submit(workspace, prepared), as_json=json)
+        queued(workspace, send(workspace, prepared), as_json=json)
         return
-    ended = submit_and_finish(workspace, lambda: evaluations.submit(workspace, prepared))
+    ended = submit_and_finish(workspace, lambda: send(workspace, prepared))
     shown = evaluations.show(workspace, str(ended.result["evaluation"]))
     emit(shown.document, as_json=json, text=f"{summary(shown.document)}\n\nReport: {ended.result['report']}")
     evaluations.judge(shown.document, conditions)
+
+
+def _more(workspace: service.Workspace, evaluation: str, blocks: int | None, others: bool) -> EvaluateSpec:
+    """Raises RequestError."""
+    if others:
+        raise RequestError("--continue keeps the variants and the load of the evaluation: leave out all but --blocks.")
+    if blocks is None:
+        blocks = headline.more_blocks(headline.calls(evaluations.show(workspace, evaluation).document))
+    if blocks is None:
+        raise RequestError(f"It is not known how many blocks {evaluation} lacks: give --blocks.")
+    return continuing.prepare(workspace, evaluation, blocks)
 
 
 def summary(document: Evaluation) -> str:
@@ -58,6 +86,8 @@ def summary(document: Evaluation) -> str:
         levels_table(rows),
         "",
         *_verdicts(document),
+        f"Repeats: {blocks.measured(document)}. Tests: {blocks.tests(document)}.",
+        "",
         "Quality:",
         *_quality(document),
         *_tasks(document),

@@ -64,8 +64,8 @@ class _Pair(NamedTuple):
         return _exp(mean - half), _exp(mean + half)
 
 
-def compare(results: Sequence[VariantResult]) -> list[Comparison]:
-    """Each variant against the first, at every load that both have, on every headline metric.
+def compare(results: Sequence[VariantResult], alpha: float = SIGNIFICANCE) -> list[Comparison]:
+    """Each variant against the first, at every load that both have, on every headline metric; the family is tested at `alpha`.
 
     `p_value` is Holm-adjusted, None where no test was made; `ci95` then is None too, or, for 3 or 4 repeats, the plain
     95% interval. The p50 over a block's requests is compared, its mean where it has none. Never raises on odd figures:
@@ -73,8 +73,17 @@ def compare(results: Sequence[VariantResult]) -> list[Comparison]:
     """
     pairs = [pair for result in results[1:] for pair in _pairs(results[0], result)]
     testable = [index for index, pair in enumerate(pairs) if pair.obstacle is None]
-    outcomes = dict(zip(testable, holm([pairs[index].p_value for index in testable]), strict=True))
-    return [_comparison(pair, outcomes.get(index)) for index, pair in enumerate(pairs)]
+    outcomes = dict(zip(testable, holm([pairs[index].p_value for index in testable], alpha), strict=True))
+    return [_comparison(pair, outcomes.get(index), alpha) for index, pair in enumerate(pairs)]
+
+
+def log_ratios(results: Sequence[VariantResult], row: Comparison) -> list[float]:
+    """Those that a comparison of these results is of, one a block."""
+    baseline, variant = (
+        next(level.blocks for result in results if result.name == name for level in result.levels if level.load == row.load)
+        for name in (row.baseline, row.variant)
+    )
+    return _log_ratios(row.metric, baseline, variant)[0]
 
 
 def _pairs(baseline: VariantResult, result: VariantResult) -> Iterator[_Pair]:
@@ -147,13 +156,13 @@ def _usable(value: float | None) -> TypeGuard[float]:
     return value is not None and math.isfinite(value) and value > 0
 
 
-def _comparison(pair: _Pair, tested: Tested | None) -> Comparison:
+def _comparison(pair: _Pair, tested: Tested | None, alpha: float) -> Comparison:
     """`pair` has an obstacle wherever it was not `tested`."""
     ratio, why = pair.ratio, pair.obstacle
     better = ratio is not None and (ratio > 1) == higher_is_better(pair.metric)
     interval = pair.interval(tested.alpha) if tested else _plain_interval(pair)
     found: Outcome = why.outcome if why else of_interval(interval or (0.0, math.inf), better)
-    if tested and found in {"better", "worse"} and tested.p_adjusted > SIGNIFICANCE:
+    if tested and found in {"better", "worse"} and tested.p_adjusted > alpha:
         found = "undecided"  # by rounding alone: Holm's interval leaves out 1 exactly where it rejects
     return Comparison(
         load=pair.level.load,
@@ -165,12 +174,12 @@ def _comparison(pair: _Pair, tested: Tested | None) -> Comparison:
         ratio=ratio,
         ci95=interval,
         p_value=tested.p_adjusted if tested else None,
-        more_blocks=_more_blocks(pair, tested.alpha) if tested and found == "undecided" else None,
+        more_blocks=_more_blocks(pair, tested.alpha / 2) if tested and found == "undecided" else None,
     )
 
 
 def _more_blocks(pair: _Pair, alpha: float) -> int | None:
-    """An even number, as an order of variants and its reverse take turns."""
+    """An even number, as an order of variants and its reverse take turns. `alpha`: of the test when they are in (`looks`)."""
     blocks = len(pair.logs)
     needed = pairs_needed(fmean(pair.logs), stdev(pair.logs), blocks, math.log(1 + EQUIVALENCE), alpha)
     return None if needed is None else max(2, needed - blocks + (needed - blocks) % 2)

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, ValidationError
 
 from backend.domain.errors import UnreadableEvaluation
+from backend.domain.evaluation.blocks.looks import Look
 from backend.domain.evaluation.energy import Energy
 from backend.domain.evaluation.memory_limit import StepBytes
 from backend.domain.evaluation.startup import Startup
@@ -246,6 +247,8 @@ class VariantResult(Frozen):
     speculates: bool | None = None
     """Whether its server guesses tokens ahead. None where that is not known: a server that was not started here and tells no
     counters of it."""
+    weights_sha256: str | None = None
+    """Of the files that it was served from (`folders.digest`); None of a URL."""
     lost: str | None = None
     """What happened where its server went away before all was measured; None where it did not."""
 
@@ -297,9 +300,16 @@ class Evaluation(Frozen):
     versions: dict[str, str]
     """Of each library that had a part in it."""
     options: EvaluateOptions
+    """As asked; `repeats` is the blocks that there are, also where a rule decided how many."""
     interleave: str
     measured_at: str
     warnings: list[str] = Field(default_factory=list)
+    continues: str | None = None
+    """Id of the evaluation whose blocks are the first of these."""
+    sessions: tuple[int, ...] = ()
+    """Blocks of each time that its servers were started for it: of an evaluation that was continued, more than one figure."""
+    looks: tuple[Look, ...] = ()
+    """Every test so far, those of the evaluations that it continues too; `comparison` is the last one."""
 
     @property
     def loads(self) -> list[Load]:

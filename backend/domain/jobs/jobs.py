@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
+from backend.domain.evaluation.blocks.looks import Continued
 from backend.domain.evaluation.document import EvaluateOptions, Variant
 from backend.domain.frozen import Frozen
 from backend.domain.model.facts import ModelCard
@@ -100,6 +101,13 @@ class EvaluateSpec(_Serving):
 
     kind: Literal["evaluate"] = "evaluate"
     options: EvaluateOptions
+    """Of an evaluation that is continued, `repeats` counts its old blocks too."""
+    continues: Continued | None = None
+
+    @property
+    def measured(self) -> int:
+        """Blocks that an earlier evaluation has measured."""
+        return self.continues.blocks if self.continues else 0
 
 
 class InstallSpec(Frozen):

@@ -7,11 +7,12 @@ from backend.domain.evaluation.document import EvaluateOptions
 from backend.domain.limits import objective
 
 MOST_STREAMS = 4096
+CAP = EvaluateOptions().max_blocks
 
 
 def check(options: EvaluateOptions) -> None:
     """Raises InvalidOptions with the first contradiction."""
-    for rule in (_several_modes, _levels, _ramp, _sweep, _not_streamed):
+    for rule in (_several_modes, _levels, _ramp, _sweep, _until_decided, _not_streamed):
         rule(options)
 
 
@@ -44,6 +45,14 @@ def _ramp(options: EvaluateOptions) -> None:
         raise InvalidOptions("ends with its {}: leave out {}.", "seconds", "requests", field="ramp")
     if options.trace and options.seconds is not None:
         raise InvalidOptions("has its own times: leave out {}.", "seconds", field="trace")
+
+
+def _until_decided(options: EvaluateOptions) -> None:
+    if options.until_decided and options.sweep:
+        problem = "compares levels, and a search has levels of each variant's own: leave out {}."
+        raise InvalidOptions(problem, "sweep", field="until_decided")
+    if not options.until_decided and options.max_blocks != CAP:
+        raise InvalidOptions("needs {}.", "until_decided", field="max_blocks")
 
 
 def _sweep(options: EvaluateOptions) -> None:

@@ -69,7 +69,7 @@ def shared(options: LoadOptions, *, greedy: bool, turns: int = 1, lines: int | N
     apart = max(max(warm_streams(options)), GREEDY_PROMPTS + GREEDY_STREAMS if greedy else 0)
     runs = [of_run(load, options, turns, lines=lines) for load in options.loads]
     if lines is not None and is_open_ended(options):
-        spare = lines if options.may_repeat else (lines - apart) // options.repeats
+        spare = lines if options.may_repeat else (lines - apart) // options.most_blocks
         runs = [max(run, spare // (1 if options.may_repeat else len(runs))) for run in runs]
     return Lines(apart, tuple(runs))
 
@@ -90,7 +90,7 @@ def wanted(options: LoadOptions, *, greedy: bool, turns: int = 1) -> int:
             for load in options.loads
         ]
         found = Lines(found.apart, tuple(map(max, found.runs, likely)))
-    return found.needed(1 if options.may_repeat else options.repeats)
+    return found.needed(1 if options.may_repeat else options.most_blocks)
 
 
 def missing(options: LoadOptions, lines: int, *, greedy: bool, turns: int = 1) -> int | None:
@@ -102,12 +102,24 @@ def missing(options: LoadOptions, lines: int, *, greedy: bool, turns: int = 1) -
         return None
     found = shared(options, greedy=greedy, turns=turns, lines=lines)
     if options.trace:
-        needed = lines * (1 if options.may_repeat else options.repeats)
+        needed = lines * (1 if options.may_repeat else options.most_blocks)
     elif options.may_repeat or options.sweep:
         needed = max(found.runs) + (0 if options.may_repeat else found.apart)
     else:
-        needed = found.needed(options.repeats)
+        needed = found.needed(options.most_blocks)
     return needed if needed > lines else None
+
+
+def origin(options: LoadOptions, lines: int, measured: int, *, greedy: bool, turns: int = 1) -> int | None:
+    """Block that lines are counted from for those that follow on `measured` ones of an evaluation, `options.repeats` in all.
+
+    0 where the workload has lines for all of them; `measured` where they come round, which only servers may be asked that are
+    started anew; None where it is too short even for the new ones alone.
+    """
+    if options.may_repeat or (not is_open_ended(options) and missing(options, lines, greedy=greedy, turns=turns) is None):
+        return 0
+    alone = options.model_copy(update={"repeats": options.repeats - measured})
+    return measured if missing(alone, lines, greedy=greedy, turns=turns) is None else None
 
 
 def of_run(load: Load, options: LoadOptions, turns: int = 1, *, requests: int | None = None, lines: int | None = None) -> int:

@@ -47,9 +47,19 @@ class LevelOptions(Frozen):
     """Or: seconds a level and repeat."""
     repeats: int = Field(5, ge=1)
     """Blocks; five or more give a verdict."""
+    until_decided: bool = False
+    """In place of {repeats}: blocks are added until each throughput is shown to be faster, slower or the same within 10%, looked
+    at after 6, 8, 12, 16, ... of at most {max_blocks}; all looks together keep the error rate of one."""
+    max_blocks: int = Field(20, ge=6, le=1000)
+    """With {until_decided}: where it ends at the latest."""
     prefix_cache: Literal["recipe", "on", "off", "per-run"] = "recipe"
     """Whether servers keep the beginnings of prompts: on, off, or as each recipe says (vLLM: on). No line is asked of a server
     twice unless this is off (of a URL, you say so), or per-run: each run keeps its own (vLLM's cache_salt)."""
+
+    @property
+    def most_blocks(self) -> int:
+        """So many at most."""
+        return self.max_blocks if self.until_decided else self.repeats
 
     @property
     def may_repeat(self) -> bool:

@@ -23,20 +23,21 @@ class Slot(NamedTuple):
 
 
 def schedule(
-    variants: int, levels: Sequence[int], repeats: int, interleave: Literal["resident", "restart"] = "resident"
+    variants: int, levels: Sequence[int], repeats: int, interleave: Literal["resident", "restart"] = "resident", first: int = 0
 ) -> list[Slot]:
     """Every (block, level, variant) once: variants forward in even blocks, backward in odd ones (A B C, C B A, ...).
 
     Over an even number of blocks each variant's mean position is the same, so a linear drift cancels (counterbalancing
     by reversed order: Jones and Kenward, Design and Analysis of Cross-Over Trials). `resident` loads the variants one
     after another at each level, with all servers up; `restart` runs all levels of one server before the next is
-    started, and the last server of a block is the first of the next. Levels named twice count once.
+    started, and the last server of a block is the first of the next. Levels named twice count once. Blocks before `first` are
+    left out: they were measured earlier.
     Raises RequestError where there is nothing to schedule.
     """
     if variants < 1 or repeats < 1 or not levels:
         raise RequestError("Nothing to measure: give at least one variant, one concurrency and one repeat.")
     once = list(dict.fromkeys(levels))
-    return [slot for block in range(repeats) for slot in _block(block, once, variants, interleave)]
+    return [slot for block in range(first, repeats) for slot in _block(block, once, variants, interleave)]
 
 
 def _block(block: int, levels: list[int], variants: int, interleave: str) -> list[Slot]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from backend.domain.evaluation.document import EvaluateOptions, Evaluation, VariantResult
 from backend.domain.figures import figure
+from backend.present.words import blocks
 from backend.present.words.measured import (
     INTERLEAVE,
     PREFIX_CACHE,
@@ -53,7 +54,9 @@ def _load(evaluation: Evaluation) -> Facts:
         ("Measured", moment(evaluation.measured_at)),
         ("Order of variants", INTERLEAVE.get(evaluation.interleave, evaluation.interleave)),
         load_asked(options),
-        ("Repeats of each level", str(options.repeats)),
+        ("Repeats of each level", blocks.measured(evaluation)),
+        ("Tests", blocks.tests(evaluation)),
+        *([("Continues", evaluation.continues)] if evaluation.continues else []),
         ("Requests a repeat", f"{requests_asked(options)}; the workload has {evaluation.workload.prompts:,} lines"),
         ("Warm-up requests a stream", str(options.warmup_requests))
         if not options.rate

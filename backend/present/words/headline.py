@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 from backend.domain.evaluation.comparison import higher_is_better
 from backend.domain.evaluation.document import Comparison, Evaluation, Level, Quality, VariantResult
 from backend.domain.evaluation.prices import per_million
-from backend.domain.figures import counted, factor_and_bounds, figure, small
+from backend.domain.figures import counted, factor_and_bounds, figure, listed, small
 from backend.domain.limits.loss import grade, nats
 from backend.domain.load.load import Load
 from backend.domain.what_if.costs import WhatIf, pricing_of
@@ -156,12 +156,6 @@ def _some(said: Sequence[Call]) -> str:
     return ", ".join(
         f"{listed(names)} {'is' if len(names) == 1 else 'are'} {words} at {load.words}" for (words, load), names in alike.items()
     )
-
-
-def listed(names: Sequence[str]) -> str:
-    """`a, b and c`."""
-    *most, last = names
-    return f"{', '.join(most)} and {last}" if most else last
 
 
 def advice(noisy: Sequence[Call]) -> str:

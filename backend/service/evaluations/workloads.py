@@ -182,7 +182,7 @@ def _check_length(found: Workload, chosen: EvaluateOptions) -> None:
         f"This load asks {once}, and the workload {found.name} has {has:,}. A line asked twice is answered from the server's "
         "prefix cache, so nothing is asked twice: give a longer workload or a generated one, ask for less ({}, {}), or set {} "
         "to per-run (each run keeps its own prefixes) or off.",
-        "repeats", "requests", "prefix_cache",
+        "max_blocks" if chosen.until_decided else "repeats", "requests", "prefix_cache",
     )  # fmt: skip
 
 

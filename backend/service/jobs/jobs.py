@@ -189,10 +189,13 @@ def resume(workspace: Workspace, job_id: str) -> JobView:
 
 
 def clone(workspace: Workspace, job_id: str) -> JobView:
-    """A new job with the same specification and this one as its parent."""
+    """A new job with the same specification and this one as its parent. Raises NotFound; NotNow of one that continues an
+    evaluation, unless it has failed."""
     with workspace.store.read() as session:
         row = queue.get(session, job_id)
     spec: JobSpec = TypeAdapter(JobSpec).validate_json(row.spec)
+    if isinstance(spec, EvaluateSpec) and spec.continues and row.state not in RESUMABLE:
+        raise NotNow(f"Job {job_id} continues {spec.continues.evaluation}, which is done once: continue its own evaluation.")
     return submit(workspace, spec, row.title, parent=job_id)
 
 

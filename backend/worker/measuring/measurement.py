@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count, groupby
 from pathlib import Path
 from typing import Any
 
 from backend.channel import JobChannel
 from backend.domain.errors import EndpointUnreachable, ServerFailed, WorkError
-from backend.domain.evaluation.document import Level
+from backend.domain.evaluation.blocks import rule
+from backend.domain.evaluation.blocks.looks import Look
+from backend.domain.evaluation.comparison import compare, higher_is_better
+from backend.domain.evaluation.document import Level, VariantResult
 from backend.domain.jobs.jobs import EvaluateSpec
 from backend.domain.load import counters, lines, order
 from backend.domain.load.load import Load
@@ -23,22 +27,24 @@ from backend.evaluate.load_plans import Found
 from backend.hardware import energy
 from backend.worker.measuring import disturbance as neighbours
 from backend.worker.measuring import runs, told
+from backend.worker.measuring.kept import Earlier, Key
 from backend.worker.measuring.quality import Answers
 from backend.worker.measuring.records import Measured
 from backend.worker.measuring.runs import Run
 from backend.worker.measuring.servers import Endpoint, ServerPool
 from backend.worker.progress import ChannelProgress
 
-Key = tuple[int, Load]
-"""(variant index, load)"""
-
 
 class Measurement:
     """What one evaluation gathers, slot by slot."""
 
-    def __init__(self, spec: EvaluateSpec, channel: JobChannel, workload: Workload, progress: ChannelProgress) -> None:
+    def __init__(
+        self, spec: EvaluateSpec, channel: JobChannel, workload: Workload, progress: ChannelProgress,
+        earlier: Earlier | None = None,
+    ) -> None:  # fmt: skip
         self.spec, self.channel, self.workload, self.progress = spec, channel, workload, progress
-        self.runs: dict[Key, list[Run]] = {}
+        self.earlier = earlier
+        self.runs: dict[Key, list[Run]] = dict(earlier.runs) if earlier else {}
         self.answers: dict[int, Answers] = {}
         """Variant -> its greedy answers."""
         self.again: Answers | None = None
@@ -52,7 +58,11 @@ class Measurement:
         """Variant -> what happened when its server went away in the middle."""
         self.spent: dict[int, str] = {}
         """Variant -> why its search ended where the workload had no line left."""
-        self.fresh = FreshLines(spec.options, workload)
+        self.fresh = FreshLines(spec.options, workload, spec.continues.origin if spec.continues else 0)
+        self.blocks = spec.measured
+        """That are whole."""
+        self.looks: list[Look] = []
+        """Of a rule that says how many."""
         self._slots = 0
         self._warmed: dict[int, int] = {}
         """Variant -> start of its server that was warmed."""
@@ -66,23 +76,50 @@ class Measurement:
         if options.sweep:
             self._sweep_all(pool)
             return
-        slots = order.schedule(len(self.spec.variants), range(len(self.loads)), options.repeats, mode)  # type: ignore[arg-type]
+        variants, levels = len(self.spec.variants), range(len(self.loads))
+        slots = order.schedule(variants, levels, options.most_blocks, mode, self.blocks)  # type: ignore[arg-type]
         self.progress.phase("measure", "Measuring", total=len(slots), unit="runs", weight=6.0)
-        for done, slot in enumerate(slots):
-            if slot.variant not in self.lost:
-                with self._kept(slot.variant):
-                    self._slot(slot, self._ready(slot.variant, pool))
-            name, load = self.spec.variants[slot.variant].name, self.loads[slot.level]
-            self.progress.advance(done + 1, variant=name, concurrency=_streams(load), load=load.words, block=slot.block)
+        done = count(1)
+        for block, runs_of_block in groupby(slots, key=lambda slot: slot.block):
+            for slot in runs_of_block:
+                self._measure(slot, pool)
+                name, load = self.spec.variants[slot.variant].name, self.loads[slot.level]
+                self.progress.advance(next(done), variant=name, concurrency=_streams(load), load=load.words, block=block)
+            self.blocks = block + 1
+            if self._is_decided():
+                break
+
+    def _measure(self, slot: order.Slot, pool: ServerPool) -> None:
+        """Nothing of a variant whose server is gone."""
+        if slot.variant not in self.lost:
+            with self._kept(slot.variant):
+                self._slot(slot, self._ready(slot.variant, pool))
+
+    def _is_decided(self) -> bool:
+        """Of a rule (`blocks.rule`): test where it looks, note what came of it, and say whether that is enough."""
+        options = self.spec.options
+        places = rule.places(options.max_blocks) if options.until_decided else ()
+        if self.blocks not in places:
+            return False
+        alpha = rule.levels(options.max_blocks)[places.index(self.blocks)]
+        results = [
+            VariantResult(name=each.name, variant=each, levels=self.levels(i)) for i, each in enumerate(self.spec.variants)
+        ]
+        compared = compare(results, alpha)
+        missing = len(rule.undecided(compared))
+        self.looks.append(Look(blocks=self.blocks, alpha=alpha, most=options.max_blocks, undecided=missing))
+        of = sum(higher_is_better(row.metric) for row in compared)
+        self.progress.note(f"After {self.blocks} of at most {options.max_blocks} blocks {of - missing} of {of} are decided.")
+        return missing == 0
 
     @contextmanager
     def _kept(self, variant: int) -> Iterator[None]:
         """A server that is gone takes nothing with it that was measured, its own or others'; with nothing yet, the evaluation
-        fails."""
+        fails, and so does one that goes on from another, which is there as it was."""
         try:
             yield
         except (EndpointUnreachable, ServerFailed) as error:
-            if next(self._measured(), None) is None:
+            if self.earlier or next(self._measured(), None) is None:
                 raise
             self.lost[variant] = str(error)
 
@@ -90,7 +127,7 @@ class Measurement:
         """Its server, warm, and asked for the answers that quality is read from."""
         endpoint = pool.use(variant)
         self._warm(variant, endpoint)
-        if self.spec.options.quality and variant not in self.answers:
+        if self.spec.options.quality and not self.earlier and variant not in self.answers:
             self.answers[variant] = self._answer(variant, endpoint)
             if variant == 0:
                 self.again = self._answer(variant, endpoint)

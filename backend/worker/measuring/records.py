@@ -15,6 +15,8 @@ from backend.domain.evaluation.metrics import LIMITED, latency_ms
 from backend.domain.load.load import Load
 from backend.domain.load.records import RequestRecord
 
+RECORDS = "records.parquet"
+
 
 class Measured(NamedTuple):
     """One level of one variant: `runs` has a list of records a block."""
@@ -33,6 +35,19 @@ def write_records(path: Path, names: Sequence[str], measured: Iterable[Measured]
         for _, levels in loads:
             table = pyarrow.Table.from_pylist([row for level in levels for row in _rows(names, level)], schema=_schema())
             file.write_table(table, row_group_size=max(1, len(table)))
+
+
+def read_records(path: Path) -> dict[tuple[str, str, int], list[RequestRecord]]:
+    """By variant, key of the load and block, in the order of issue. Raises OSError, ValueError."""
+    import pyarrow.parquet
+
+    found: dict[tuple[str, str, int], list[RequestRecord]] = {}
+    with pyarrow.parquet.ParquetFile(path) as file:
+        for group in range(file.num_row_groups):
+            for row in file.read_row_group(group).to_pylist():
+                record = RequestRecord.model_validate({name: row[name] for name in RequestRecord.model_fields})
+                found.setdefault((row["variant"], row["load"], row["block"]), []).append(record)
+    return found
 
 
 def _rows(names: Sequence[str], level: Measured) -> Iterator[dict[str, Any]]:

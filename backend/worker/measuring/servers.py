@@ -49,12 +49,14 @@ class ServerPool:
         cache: Path,
         progress: Progress,
         held_tokens: int | None = None,
+        mode: str | None = None,
     ) -> None:
+        """`mode`: that of an evaluation which is continued; else the options'."""
         self.variants, self.options = list(variants), options
         self._python, self._log, self._cache, self._progress = python, log, cache, progress
         self._held_tokens = held_tokens
         self._up: dict[int, VllmServer] = {}
-        self.mode = options.interleave
+        self.mode: str = mode or options.interleave
         self.startups: dict[int, list[Startup]] = {}
         """Variant -> each start of its server."""
         self.peak_rss: dict[int, int] = {}

@@ -26,7 +26,7 @@ class Tasks:
 
     def __init__(self, spec: EvaluateSpec, settings: Settings, folder: Path, progress: Progress) -> None:
         self._spec, self._progress, self._cache = spec, progress, folder / "tasks"
-        self._asked, self._limit = spec.options.tasks, spec.options.task_limit
+        self._asked, self._limit = spec.options.tasks if spec.continues is None else (), spec.options.task_limit
         self._python = engines.engine_python(settings, "quality") if self._asked else None
         self._found: dict[int, list[Scored]] = {}
         self.warnings: list[str] = []

@@ -154,3 +154,17 @@ def test_doctor_and_engines_answer_as_json(tmp_path: Path) -> None:
     assert {item["subject"] for item in json.loads(whetstone(tmp_path, "doctor", "--json").stdout)} >= {"Disk", "Database"}
     engines = {item["name"]: item for item in json.loads(whetstone(tmp_path, "engines", "list", "--json").stdout)}
     assert engines["serve"]["installed"] is True and engines["neuron"]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ((), "at least one variant"),
+        (("starter", "--blocks", 3), "--continue EVALUATION with --blocks"),
+        (("--continue", "e-1", "--blocks", 2, "--max-tokens", 9), "leave out all but --blocks"),
+        (("starter", "--continue", "e-1", "--blocks", 2), "leave out all but --blocks"),
+        (("--continue", "e-1", "--blocks", 2), "no evaluation e-1"),
+    ],
+)
+def test_more_blocks_are_asked_of_an_evaluation_and_of_nothing_else(tmp_path: Path, words: tuple[object, ...], says: str) -> None:
+    assert says in refused(tmp_path / "home", "evaluate", *words)

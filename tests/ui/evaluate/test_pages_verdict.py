@@ -12,7 +12,7 @@ from backend.domain.evaluation.document import Evaluation
 from backend.domain.evaluation.soundness import SHARED
 from backend.domain.evaluation.startup import Startup
 from backend.service import Workspace
-from backend.service.evaluations import evaluations
+from backend.service.evaluations import continuing, evaluations
 from tests import simulated, studio
 
 BUSY = "The machine was not quiet in 2 of 2 levels: small differences may be chance."
@@ -33,8 +33,23 @@ def test_what_is_too_noisy_says_so_beside_its_warning_and_one_step_measures_more
     assert more.label.split()[1] in first
     more.click().run()
     studio.check(at)
+    assert "e-1 cannot be continued: its evaluation.json is no longer in none; measure again." in at.error[0].value.replace(
+        "\\", ""
+    )
+    next(button for button in at.button if button.label == "Measure anew").click().run()
+    studio.check(at)
     assert at.number_input(key="evaluate_repeats").value == 5 + int(more.label.split()[1])
     assert at.multiselect(key="evaluate_variants").value == ["original", "a"]
+
+
+def test_what_was_continued_leads_to_what_came_of_it(home: Workspace) -> None:
+    """The job while it waits or runs, then its evaluation."""
+    view = evaluations.show(home, studio.evaluation(home, noisy()))
+    job = continuing.submit(home, continuing.asked(view, 6))
+    at = studio.open_page("evaluate", id=view.id)
+    next(button for button in at.button if button.label == "With more blocks").click().run()
+    studio.check(at)
+    assert job.id in at.query_params["job"] and "6 more blocks" in studio.says(at)
 
 
 def test_a_verdict_that_is_decided_offers_no_more_blocks(home: Workspace) -> None:

@@ -30,7 +30,7 @@ def test_where_nothing_wins_one_line_says_why_and_what_to_try(home: Workspace) -
     at = studio.open_page("home")
     assert "too noisy to tell" in at.warning[-1].value and "more blocks" in at.warning[-1].value
     assert not at.metric and not at.get("plotly_chart")
-    assert any("more block" in label for label in studio.links(at))
+    assert any("more block" in button.label for button in at.button)
 
 
 def test_an_empty_home_says_what_will_stand_there(home: Workspace) -> None:

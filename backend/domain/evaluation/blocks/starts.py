@@ -1,0 +1,50 @@
+"""Whether blocks of one start of the servers differ from those of the next by more than chance. Pure.
+
+A server may be a little faster or slower from one start to the next, for as long as it is up. Where all servers stay up, the
+blocks of one start share that, and an interval that takes all blocks for independent is too narrow. Where servers are started
+anew in every block, each has a start of its own, and there is nothing to ask.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import fmean, variance
+
+from backend.domain.evaluation.comparison import ROUNDING, log_ratios
+from backend.domain.evaluation.document import Comparison, VariantResult
+from backend.domain.maths import student_t
+from backend.domain.maths.intervals import holm
+from backend.domain.maths.student_t import SIGNIFICANCE
+
+
+def warning(results: Sequence[VariantResult], comparison: Sequence[Comparison], sessions: Sequence[int]) -> str | None:
+    """One sentence where the last start's blocks give another ratio than those before; None where not, and of a single start."""
+    before = sum(sessions[:-1])
+    if not before:
+        return None
+    tested = [row for row in comparison if row.why is None]
+    logs = [log_ratios(results, row) for row in tested]
+    found = holm([difference(each[:before], each[before:]) for each in logs])
+    differing = [index for index, each in enumerate(found) if each.p_adjusted <= SIGNIFICANCE]
+    if not differing:
+        return None
+    first = min(differing, key=lambda index: found[index].p_adjusted)
+    row, (earlier, later) = tested[first], (math.exp(fmean(part)) for part in (logs[first][:before], logs[first][before:]))
+    return (
+        f"The servers were started anew after {before} blocks, and their ratios differ since by more than chance "
+        f"(`{row.variant}`, {row.metric} at {row.load.words}: {earlier:.3f} before, {later:.3f} after): a start has a part of "
+        "its own in them, so the intervals are too narrow. Measure anew with the servers started in every block (restart)."
+    )
+
+
+def difference(first: Sequence[float], second: Sequence[float]) -> float:
+    """Two-sided p-value of equal means: Welch's t-test (Biometrika 34, 1947); 1 where a part has under two values."""
+    if min(len(first), len(second)) < 2:
+        return 1.0
+    errors = [variance(part) / len(part) for part in (first, second)]
+    spread = sum(errors)
+    if spread <= ROUNDING**2:
+        return 1.0 if abs(fmean(first) - fmean(second)) <= ROUNDING else 0.0
+    freedom = spread**2 / sum(error**2 / (len(part) - 1) for error, part in zip(errors, (first, second), strict=True))
+    return student_t.two_sided_p((fmean(first) - fmean(second)) / math.sqrt(spread), freedom)

@@ -1,0 +1,147 @@
+"""More blocks for an evaluation that is there: what stands in the way, and the job that measures them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from backend.artifacts import folders
+from backend.domain.errors import NotContinued, RequestError
+from backend.domain.evaluation.blocks.looks import Continued
+from backend.domain.evaluation.document import Evaluation, VariantResult
+from backend.domain.figures import counted
+from backend.domain.jobs.jobs import LIVE, EvaluateSpec, JobState
+from backend.domain.load import lines
+from backend.domain.workload.workload import parse
+from backend.hardware import engines, probe
+from backend.service.evaluations import evaluations
+from backend.service.evaluations.evaluations import EvaluationView
+from backend.service.jobs import jobs
+from backend.service.jobs.jobs import JobView
+from backend.service.workspace import Workspace
+from backend.store import history
+
+MOST_BLOCKS = 1000
+KEPT = ("evaluation.json", "records.parquet", "runs.json")
+
+
+def asked(view: EvaluationView, blocks: int, *, origin: int = 0) -> EvaluateSpec:
+    """The same variants under the same load, for so many blocks more. Nothing is checked. Raises RequestError."""
+    if not 1 <= blocks <= MOST_BLOCKS:
+        raise RequestError(f"{blocks} blocks cannot be measured: give 1 to {MOST_BLOCKS:,}.")
+    document = view.document
+    done = document.options.repeats
+    continued = Continued(evaluation=view.id, folder=view.path, blocks=done, origin=origin)
+    options = document.options.model_copy(update={"repeats": done + blocks, "until_decided": False})
+    return EvaluateSpec(variants=tuple(each.variant for each in document.variants), options=options, continues=continued)
+
+
+def prepare(workspace: Workspace, evaluation_id: str, blocks: int) -> EvaluateSpec:
+    """The specification over its variants and load as they were, for so many blocks more.
+
+    Raises NotFound, ReadOnly, EngineMissing, NotContinued where more blocks would not be of the same thing.
+    """
+    workspace.check_writable()
+    view = evaluations.show(workspace, evaluation_id)
+    spec = asked(view, blocks)
+    for why in _obstacles(workspace, view):
+        raise NotContinued(f"{evaluation_id} cannot be continued: {why}.")
+    if any(variant.kind != "url" for variant in spec.variants):
+        engines.engine_python(workspace.settings, "serve")
+    return asked(view, blocks, origin=_origin(view, spec))
+
+
+def submit(workspace: Workspace, spec: EvaluateSpec, *, submission: str | None = None) -> JobView:
+    """Queue it. What is asked is frozen already: it is that of the evaluation."""
+    names = ", ".join(variant.name for variant in spec.variants)
+    more = counted(spec.options.repeats - spec.measured, "more block")
+    return jobs.submit(workspace, spec, f"Evaluate {names}: {more}", submission=submission)
+
+
+def _obstacles(workspace: Workspace, view: EvaluationView) -> Iterator[str]:
+    """Each in words that go on after `cannot be continued:`, what costs least to find out first."""
+    document = view.document
+    if document.options.sweep:
+        yield "it is a search, which has no blocks; search again"
+    if lost := next((result.name for result in document.variants if result.lost), None):
+        yield f"`{lost}` stopped answering in it; measure again"
+    if gone := next((name for name in KEPT if not (Path(view.path) / name).is_file()), None):
+        yield f"its {gone} is no longer in {view.path}; measure again"
+    yield from _continued(workspace, view.id)
+    yield from _differences(workspace, document)
+    yield from filter(None, map(_changed, document.variants))
+
+
+def later(workspace: Workspace, evaluation_id: str) -> list[JobView]:
+    """The job that continues it or has done so; none where all that tried have failed."""
+    with workspace.store.read() as session:
+        found = [jobs.view(row) for row in history.continuing(session, evaluation_id)]
+    return [job for job in found if job.state in {*LIVE, JobState.QUEUED, JobState.SUCCEEDED}]
+
+
+def _continued(workspace: Workspace, evaluation_id: str) -> Iterator[str]:
+    for job in later(workspace, evaluation_id):
+        if job.state is JobState.SUCCEEDED:
+            yield f"{job.result.get('evaluation')} has done so; continue that one"
+        else:
+            yield f"job {job.id} does so already"
+
+
+def _differences(workspace: Workspace, document: Evaluation) -> Iterator[str]:
+    """Of this machine and what is installed, from what it was measured on."""
+    here = probe.probe()
+    for name, words in (("cpu", "processor"), ("cores", "number of cores"), ("flags", "processor's features")):
+        if here.get(name) != document.hardware.get(name):
+            yield f"the {words} was {document.hardware.get(name)} and is {here.get(name)} here; measure again"
+    if _gibibytes(here) != _gibibytes(document.hardware):
+        yield f"it had {_gibibytes(document.hardware)} GiB of memory, and here are {_gibibytes(here)}; measure again"
+    if _names(here) != _names(document.hardware):
+        yield f"its accelerators were {_listed(document.hardware)}, and here: {_listed(here)}; measure again"
+    then, now = document.versions, engines.versions(workspace.settings)
+    for package in sorted({*then, *now}):
+        if then.get(package) != now.get(package):
+            yield f"{package} was {then.get(package, 'not there')} and is {now.get(package, 'not there')} now; measure again"
+
+
+def _gibibytes(hardware: dict[str, Any]) -> int:
+    return round(float(hardware.get("memory_bytes") or 0) / 2**30)
+
+
+def _names(hardware: dict[str, Any]) -> list[tuple[Any, Any]]:
+    return [(each["name"], each["driver"]) for each in hardware.get("accelerators", [])]
+
+
+def _listed(hardware: dict[str, Any]) -> str:
+    return ", ".join(f"{name} (driver {driver})" for name, driver in _names(hardware)) or "none"
+
+
+def _changed(result: VariantResult) -> str | None:
+    """Why it is not what was measured; None where it is, and of a URL, which is taken at its word."""
+    path = result.variant.model_path
+    if path is None:
+        return None
+    if not Path(path).is_dir():
+        return f"`{result.name}` is no longer at {path}; measure again without it"
+    if folders.served_files(result.variant) != result.weights_sha256:
+        return f"the files of `{result.name}` in {path} are not those that were measured; measure again"
+    return None
+
+
+def _origin(view: EvaluationView, spec: EvaluateSpec) -> int:
+    """Where the new blocks' lines begin (`lines.origin`). Raises NotContinued where there are too few lines."""
+    file, options = Path(spec.options.workload), spec.options
+    content = file.read_bytes() if file.is_file() else b""
+    workload = parse(file.stem, content) if content else None
+    if workload is None or workload.sha256 != view.document.workload.sha256:
+        raise NotContinued(f"{view.id} cannot be continued: its workload is no longer at {file}; measure again.")
+    has, turns = len(workload.prompts), workload.least_turns
+    found = lines.origin(options, has, spec.measured, greedy=options.quality, turns=turns)
+    served = [variant.name for variant in spec.variants if variant.kind == "url"]
+    if found is None or (found and served):
+        who = f", and `{served[0]}`, which is not started here, was asked the others" if served else ""
+        raise NotContinued(
+            f"{view.id} cannot be continued for so long: its workload has {counted(has, 'line')}{who}; ask for fewer blocks, or "
+            "measure again with a longer workload."
+        )
+    return found

@@ -1,0 +1,63 @@
+"""Blocks of several starts of the servers: whether a start has a part of its own in them, and the level of the next test."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+from scipy import stats
+
+from backend.domain.evaluation.blocks.looks import Look, continuation, level
+from backend.domain.evaluation.blocks.starts import difference, warning
+from backend.domain.evaluation.comparison import compare, log_ratios
+from backend.domain.evaluation.document import VariantResult
+from tests.simulated import level as simulated
+from tests.simulated import result
+
+
+def of_two_starts(shift: float, seed: int) -> list[VariantResult]:
+    """Twelve blocks, the last six of servers started anew, whose variant is `shift` faster from then on."""
+    rng = random.Random(seed)
+    rows = [math.exp(rng.gauss(shift * (block >= 6), 0.02)) for block in range(12)]
+    one = simulated(4).model_copy(update={"blocks": [{"output_tokens_per_s": 100.0} for _ in rows]})
+    other = one.model_copy(update={"blocks": [{"output_tokens_per_s": 100 * row} for row in rows]})
+    return [result("original", [one]), result("w8a8", [other])]
+
+
+def test_a_start_that_has_a_part_of_its_own_in_the_ratios_is_said() -> None:
+    results = of_two_starts(0.2, seed=1)
+    said = warning(results, compare(results), (6, 6))
+    assert said is not None and "started anew after 6 blocks" in said and "`w8a8`, output_tokens_per_s at 4 streams" in said
+    assert warning(results, compare(results), (12,)) is None, "one start has nothing to differ from"
+
+
+def test_starts_that_are_alike_are_called_different_in_about_five_percent() -> None:
+    made = [of_two_starts(0.0, seed) for seed in range(400)]
+    false = sum(warning(results, compare(results), (6, 6)) is not None for results in made)
+    assert stats.binom.ppf(0.0005, 400, 0.05) <= false <= stats.binom.ppf(0.9995, 400, 0.05)
+
+
+def test_the_difference_of_two_starts_is_tested_as_by_welch() -> None:
+    first, second = [0.1, 0.2, 0.15, 0.22], [0.3, 0.31, 0.2]
+    assert difference(first, second) == pytest.approx(stats.ttest_ind(first, second, equal_var=False).pvalue)
+    assert difference([0.1], [0.2, 0.3]) == 1.0
+    assert difference([0.1, 0.1], [0.1, 0.1]) == 1.0 and difference([0.1, 0.1], [0.2, 0.2]) == 0.0
+
+
+def test_all_continuations_together_come_to_another_five_percent_at_most() -> None:
+    looks: tuple[Look, ...] = ()
+    for number in range(20):
+        assert continuation(looks) == number
+        looks = (*looks, Look(blocks=5 + number, alpha=level(number), continuation=number))
+    assert looks[0].alpha == 0.05, "the first test pays for nothing"
+    assert 0.0499 < sum(look.alpha for look in looks[1:]) < 0.05
+
+
+def test_an_interval_at_a_lower_level_is_wider_and_still_agrees_with_its_verdict() -> None:
+    for seed in range(60):
+        results = of_two_starts(0.03, seed)
+        plain, paid = compare(results)[-1], compare(results, 0.0125)[-1]
+        assert plain.ci95 and paid.ci95 and paid.ci95[0] < plain.ci95[0] and paid.ci95[1] > plain.ci95[1]
+        assert paid.significant == (not paid.ci95[0] <= 1 <= paid.ci95[1])
+        assert len(log_ratios(results, paid)) == 12
