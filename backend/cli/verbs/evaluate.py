@@ -86,8 +86,6 @@ def summary(document: Evaluation) -> str:
         levels_table(rows),
         "",
         *_verdicts(document),
-        f"Repeats: {blocks.measured(document)}. Tests: {blocks.tests(document)}.",
-        "",
         "Quality:",
         *_quality(document),
         *_tasks(document),
@@ -98,7 +96,8 @@ def summary(document: Evaluation) -> str:
 def _verdicts(document: Evaluation) -> list[str]:
     """None in a search: each variant has levels of its own."""
     said = [_verdict(row) for row in document.comparison]
-    return [f"Against {document.variants[0].name}:", *said, ""] if said else []
+    repeats = f"Repeats: {blocks.measured(document)}. Tests: {blocks.tests(document)}."
+    return [f"Against {document.variants[0].name}:", *said, repeats, ""] if said else []
 
 
 def _verdict(row: Comparison) -> str:

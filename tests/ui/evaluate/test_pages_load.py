@@ -29,6 +29,7 @@ ASKED = {
         "evaluate_concurrency": "1, 8", "evaluate_repeats": "3", "evaluate_warmup": "1", "evaluate_temperature": "0.7",
         "evaluate_price": "1.2345", "evaluate_discount": "20.0",
     },
+    "until decided": {"evaluate_until_decided": "true", "evaluate_max_blocks": "12"},
     "rate": {"evaluate_load": "Rate", "evaluate_rate": "2, 0.125", "evaluate_arrivals": "at random moments",
         "evaluate_warmup_seconds": "1.5", "evaluate_connections": "64"},
     "ramp": {"evaluate_load": "Ramp", "evaluate_ramp_from": "0.0", "evaluate_ramp_to": "12.5", "evaluate_ramp_seconds": "20.0",

@@ -11,6 +11,7 @@ import pytest
 
 from app.jobs.resources import in_words
 from backend.cli.verbs import jobs as verbs
+from backend.domain.evaluation.blocks.looks import Continued
 from backend.domain.evaluation.document import EvaluateOptions, Variant
 from backend.domain.jobs.eta import Range
 from backend.domain.jobs.jobs import EvaluateSpec, Event, JobKind, JobState, OptimizeSpec
@@ -119,6 +120,25 @@ def test_a_job_says_what_it_has_cost_so_far(
     assert "Cost so far: 1.50 at 3.00 an hour." in capsys.readouterr().out
     verbs.show(other.id, json=True)
     assert json.loads(capsys.readouterr().out)["cost"]["per_hour"] == 3.0
+
+
+def test_only_blocks_that_are_still_to_be_measured_take_time(home: Workspace) -> None:
+    """Those of a rule are its first look's at the least; what ended early is no measure of all that it might have taken."""
+    url = "http://127.0.0.1:9/v1"
+    begun = datetime(2026, 11, 21, tzinfo=UTC)
+    variants = tuple(Variant(name=name, source=url, kind="url", url=url) for name in ("a", "b"))
+    more = Continued(evaluation="e-1", folder="none", blocks=5)
+
+    def spec(continues: Continued | None = None, **chosen: object) -> EvaluateSpec:
+        return EvaluateSpec(variants=variants, options=EvaluateOptions(requests=4).model_copy(update=chosen), continues=continues)
+
+    ended = begun + timedelta(minutes=6)
+    rule = spec(until_decided=True, max_blocks=20)
+    studio.put(home, rule, "Evaluate", JobState.SUCCEEDED, started_at=begun, finished_at=ended, result='{"blocks": 6}')
+    left = watching.expected_evaluation(home, spec(more, repeats=11))
+    assert left is not None and (left.low, left.high) == (360, 360), "6 of 11 blocks"
+    again = watching.expected_evaluation(home, rule)
+    assert again is not None and again.low == 360 and again.high > 2 * 360
 
 
 def test_more_requests_take_longer(home: Workspace) -> None:
