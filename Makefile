@@ -28,7 +28,7 @@ check: lint ## Lint, types and the unit tests that start no process: the inner l
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -q -m "not process and not campaign and not gpu" tests/unit
 
 test: ## Set up what the tests need and run all but the long ones
-	@.ci/system
+	@.ci/system test
 	@.ci/setup test
 	@.ci/browser
 	@$(MAKE) --no-print-directory -j 2 lint serve
@@ -52,7 +52,7 @@ screenshots: ## Photograph every page in both themes and at both widths, and ren
 	@.ci/screenshots
 
 campaign: ## The long tests: kills, families, A/A, and every property with all its examples
-	@.ci/system
+	@.ci/system test
 	@.ci/setup test
 	@$(BIN)/python .ci/serve.py serve compress quality
 	$(BESIDE) -m "(campaign or hypothesis) and not alone and not gpu" --hypothesis-profile full --timeout 3600

@@ -1,8 +1,10 @@
 """A job's channel: all that passes between a worker and the rest of the studio. Standard library and pydantic only.
 
-Its form is the same wherever it lies. `spec.json` is what was asked; `events/` holds numbered segments, one JSON line an event,
-each put once; `result.json` is put once, last; `log.txt` is what the worker printed; `work/` is scratch, in it `output/`, what
-the job publishes; `resume/` is what the next attempt may go on from. Here that is a folder on this machine's disk. In an object
+Its form is the same wherever it lies, and each attempt has one of its own (`JOB/ATTEMPT/`), so that a worker that was thought
+gone cannot speak for a later attempt. `spec.json` is what was asked; `events/` holds numbered segments, one JSON line an event,
+each put once; `result.json` is put once, last; `alive` changes while the worker's process does; `log.txt` is what the worker
+printed; `work/` is scratch, in it `output/`, what the job publishes; `resume/` is what the next attempt may go on from, and moves
+into that one's channel. Here that is a folder on this machine's disk. In an object
 store it is a prefix: segments and result are objects put once, since there is neither append nor rename; the worker copies
 `output`, `resume` and its log there before the result, and `Channel.output` fetches. Nobody else builds a path inside a channel.
 """
@@ -14,15 +16,34 @@ import shutil
 import threading
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
+
+from pydantic import Field, ValidationError
 
 from backend import files
+from backend.domain.errors import WorkError
+from backend.domain.frozen import Frozen
 from backend.domain.jobs.jobs import Event
 from backend.settings import Settings
 
 SPEC, RESULT, LOG, EVENTS, WORK, OUTPUT, RESUME = "spec.json", "result.json", "log.txt", "events", "work", "output", "resume"
+ALIVE = "alive"
 FLUSH_S = 0.25
+PULSE_S = 2.0
+
+
+class ChannelDamaged(WorkError):
+    """The job's channel holds what no worker writes: the job is ended, and its files are kept."""
+
+
+class Result(Frozen):
+    """How a worker says that its job ended."""
+
+    outcome: Literal["succeeded", "failed", "cancelled"]
+    error: str | None = None
+    document: dict[str, Any] = Field(default_factory=dict)
 
 
 def segment_name(number: int) -> str:
@@ -38,10 +59,10 @@ def decode(segment: bytes) -> list[Event]:
 
 
 class Channel:
-    """The studio's end: what supervisor, launchers and service may do with a job's channel."""
+    """The studio's end of one attempt: what supervisor, launchers and service may do. `folder` is the job's."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, attempt: int = 1) -> None:
+        self._job, self._folder = folder, folder / str(attempt)
 
     @property
     def address(self) -> str:
@@ -49,31 +70,60 @@ class Channel:
         return str(self._folder)
 
     def open(self, spec: str) -> None:
-        """Begin an attempt with that specification (JSON). What an earlier one logged and kept to go on from stays; its events
-        and result are in the store already. Raises DiskFull or WorkError."""
+        """Begin the attempt with that specification (JSON), and with what an earlier one kept to go on from; of those only the
+        logs stay. Raises DiskFull or WorkError."""
         with files.disk_errors(self._folder):
             for name in (EVENTS, WORK):
-                shutil.rmtree(self._folder / name, ignore_errors=True)
-                (self._folder / name).mkdir(parents=True)
-            (self._folder / RESULT).unlink(missing_ok=True)
+                (self._folder / name).mkdir(parents=True, exist_ok=True)
+            for earlier in sorted(self._attempts(), key=lambda path: int(path.name)):
+                if earlier != self._folder:
+                    self._take_over(earlier)
         files.write(self._folder / SPEC, spec)
 
+    def _take_over(self, earlier: Path) -> None:
+        for kept in earlier.glob(f"{RESUME}*"):
+            shutil.rmtree(self._folder / kept.name, ignore_errors=True)
+            kept.rename(self._folder / kept.name)
+        for name in (EVENTS, WORK):
+            shutil.rmtree(earlier / name, ignore_errors=True)
+
+    def _attempts(self) -> list[Path]:
+        return [path for path in self._job.glob("*") if path.name.isdigit() and path.is_dir()]
+
     def segments(self, after: int) -> list[tuple[int, list[Event]]]:
-        """Event segments numbered above `after`, in order; none behind a gap."""
+        """Event segments numbered above `after`, in order; none behind a gap. Raises ChannelDamaged."""
         found = []
         number = after + 1
         while (path := self._folder / EVENTS / segment_name(number)).exists():
-            found.append((number, decode(path.read_bytes())))
+            try:
+                found.append((number, decode(path.read_bytes())))
+            except ValueError as error:
+                raise self._damaged(path, error) from None
             number += 1
         return found
 
-    def result(self) -> dict[str, Any] | None:
-        """The result document, or None while there is none."""
+    def result(self) -> Result | None:
+        """How the worker says that the job ended, or None while it does not. Raises ChannelDamaged."""
         path = self._folder / RESULT
-        if not path.exists():
+        try:
+            return Result.model_validate_json(path.read_bytes())
+        except FileNotFoundError:
             return None
-        document: dict[str, Any] = json.loads(path.read_bytes())
-        return document
+        except ValueError as error:
+            raise self._damaged(path, error) from None
+
+    def _damaged(self, path: Path, error: ValueError) -> ChannelDamaged:
+        first = str(error.errors()[0]["msg"]) if isinstance(error, ValidationError) else str(error)
+        return ChannelDamaged(
+            f"{path} is damaged ({first}), so the job was ended. Its files stay there; resume the job to run it again."
+        )
+
+    def pulse(self) -> int:
+        """Another number whenever the worker's process has shown since that it lives."""
+        try:
+            return (self._folder / ALIVE).stat().st_mtime_ns
+        except OSError:
+            return 0
 
     @property
     def output(self) -> Path:
@@ -90,14 +140,12 @@ class Channel:
         return (self._folder / LOG).open("ab")
 
     def log(self, *, tail_bytes: int | None = None) -> str:
-        """What the worker printed in all attempts, or the last bytes of it; empty while there is nothing."""
-        path = self._folder / LOG
-        if not path.exists():
-            return ""
-        with path.open("rb") as source:
-            if tail_bytes is not None:
-                source.seek(max(0, path.stat().st_size - tail_bytes))
-            return source.read().decode(errors="replace")
+        """What the workers of all attempts printed, or the last bytes of it; empty while there is nothing."""
+        found = b""
+        for attempt in sorted(self._attempts(), key=lambda path: int(path.name), reverse=True):
+            left = None if tail_bytes is None else tail_bytes - len(found)
+            found = _tail(attempt / LOG, left) + found
+        return found.decode(errors="replace")
 
     def kept_bytes(self) -> int:
         """What lies there to go on from. Spilled hidden states count by what they take on the disk."""
@@ -115,12 +163,22 @@ class Channel:
             shutil.rmtree(folder, ignore_errors=True)
 
     def _kept(self) -> list[Path]:
-        return [path for path in self._folder.glob(f"{RESUME}*") if path.is_dir()]
+        return [path for path in self._job.glob(f"*/{RESUME}*") if path.is_dir()]
 
 
-def of(settings: Settings, job_id: str) -> Channel:
-    """The channel of a job of this home."""
-    return Channel(settings.jobs / job_id)
+def _tail(path: Path, most: int | None) -> bytes:
+    """The last bytes of the file, all where `most` is None; empty where there is none."""
+    if most == 0 or not path.exists():
+        return b""
+    with path.open("rb") as source:
+        if most is not None:
+            source.seek(max(0, path.stat().st_size - most))
+        return source.read()
+
+
+def of(settings: Settings, job_id: str, attempt: int = 1, home: str | None = None) -> Channel:
+    """The channel of a job's attempt, in this home where no other is given."""
+    return Channel((Path(home) / "jobs" if home else settings.jobs) / job_id, attempt)
 
 
 class JobChannel:
@@ -136,7 +194,18 @@ class JobChannel:
     @property
     def job(self) -> str:
         """The job's id."""
-        return self._folder.name
+        return self._folder.parent.name
+
+    def live(self) -> None:
+        """Show from now on, in a thread of its own, that this process lives."""
+
+        def beat() -> None:
+            while True:
+                with suppress(WorkError):  # a full disk is for the job itself to meet
+                    files.write(self._folder / ALIVE, "", flush=False)
+                time.sleep(PULSE_S)
+
+        threading.Thread(target=beat, daemon=True, name="alive").start()
 
     def spec(self) -> dict[str, Any]:
         document: dict[str, Any] = json.loads((self._folder / SPEC).read_text())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from functools import cached_property
 from pathlib import Path
 
@@ -24,12 +25,19 @@ class Settings(BaseModel):
     owner: str = "local"
     price_per_hour: float | None = None
     """What an hour of this machine costs, in one's own currency; None where nobody said."""
+    silent_s: float = 300.0
+    """A worker whose process shows no sign of life for so long is ended."""
+    idle_s: float = 3600.0
+    """So is one that says nothing of its work and uses no processor for so long."""
     quality_floor: float | None = None
     """Nats a token that an artifact may lose before it is called ruined; 0 is no floor, None `domain.limits.loss.FLOOR`."""
 
     @cached_property
     def url(self) -> str:
-        return self.database_url or f"sqlite:///{self.home / 'whetstone.db'}"
+        """As SQLAlchemy takes it; PostgreSQL by psycopg 3."""
+        return re.sub(
+            r"^postgres(ql)?://", "postgresql+psycopg://", self.database_url or f"sqlite:///{self.home / 'whetstone.db'}"
+        )
 
     @property
     def jobs(self) -> Path:
@@ -59,7 +67,7 @@ class Settings(BaseModel):
 
 def load() -> Settings:
     """Read the environment: WHETSTONE_HOME (default ~/.whetstone), DATABASE_URL, WHETSTONE_ENGINES, WHETSTONE_NO_DEMO,
-    WHETSTONE_QUALITY_FLOOR, WHETSTONE_PRICE_PER_HOUR."""
+    WHETSTONE_QUALITY_FLOOR, WHETSTONE_PRICE_PER_HOUR, WHETSTONE_SILENT_S, WHETSTONE_IDLE_S."""
     environment = os.environ
     home = Path(environment.get("WHETSTONE_HOME") or "~/.whetstone").expanduser().resolve()
     return Settings(
@@ -68,6 +76,8 @@ def load() -> Settings:
         engines=Path(environment.get("WHETSTONE_ENGINES") or CHECKOUT / ".engines").expanduser().resolve(),
         no_demo=environment.get("WHETSTONE_NO_DEMO", "") not in {"", "0"},
         owner=environment.get("USER") or "local",
+        silent_s=_number(environment.get("WHETSTONE_SILENT_S")) or 300.0,
+        idle_s=_number(environment.get("WHETSTONE_IDLE_S")) or 3600.0,
         quality_floor=_number(environment.get("WHETSTONE_QUALITY_FLOOR")),
         price_per_hour=_number(environment.get("WHETSTONE_PRICE_PER_HOUR")),
     )

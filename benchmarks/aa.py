@@ -102,7 +102,7 @@ def _workspace(home: Path) -> Iterator[Workspace]:
     try:
         yield workspace
     finally:
-        supervisors.stop(workspace)
+        jobs.close(workspace)
 
 
 def log_ratios(run: Run) -> npt.NDArray[np.float64]:

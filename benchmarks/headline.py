@@ -26,7 +26,7 @@ from backend.domain.load.load import Load
 from backend.domain.recipe import recipe
 from backend.service import Workspace
 from backend.service.evaluations import evaluations
-from backend.service.jobs import jobs, supervisors
+from backend.service.jobs import jobs
 from backend.service.jobs.jobs import JobView
 from backend.service.models import models
 from backend.service.plans import cases, optimize
@@ -66,7 +66,7 @@ def main() -> None:
             diverged = divergences(Path(view.path) / "records.parquet", "w8a8", "w8a8 + draft k=4")
             record(view.document, parameters, diverged, qualities)
         finally:
-            supervisors.stop(workspace)
+            jobs.close(workspace)
 
 
 def optimized(workspace: Workspace, model: str, documents: list[dict[str, Any]]) -> list[JobView]:

@@ -108,8 +108,8 @@ def watched(channel: Channel) -> dict[str, Any]:
             phase = next((event.phase for event in reversed(events) if event.kind == "phase" and event.phase), phase)
         time.sleep(POLL_S)
     child.wait()
-    result = channel.result() or {}
-    assert result.get("outcome") == "succeeded", result
+    result = channel.result()
+    assert result is not None and result.outcome == "succeeded", result
     return {"wall_s": time.monotonic() - began, "cpu_s": before, "phases": phases, "peak_bytes": peak}
 
 

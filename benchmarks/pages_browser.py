@@ -17,7 +17,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from backend.domain.jobs.jobs import Event
 from backend.service import Workspace
-from backend.store import history, queue
+from backend.store import history
 from benchmarks.pages_seed import RUNNING
 from benchmarks.pages_server import PageFailed, Server
 
@@ -61,7 +61,7 @@ def say(opened: Workspace, number: int) -> str:
         progress=min(0.99, 0.4 + number / 1e6), rate=2.0, eta_s=60.0,
     )  # fmt: skip
     with opened.store.session() as session:
-        history.append(session, queue.get(session, RUNNING), [event])
+        history.append(session, RUNNING, [event])
     return word
 
 
@@ -143,7 +143,7 @@ def _rate(server: Server, wait: Callable[[], None]) -> float:
 def talking(opened: Workspace) -> Iterator[None]:
     """The running job says something every half second, and writes a line of its log."""
     stop = threading.Event()
-    log = opened.settings.jobs / RUNNING / "log.txt"
+    log = opened.settings.jobs / RUNNING / "1" / "log.txt"
 
     def talk() -> None:
         number = 500_000

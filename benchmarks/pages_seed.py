@@ -323,13 +323,13 @@ def supervisor() -> dict[str, Any]:
     """This process, with a heartbeat that stays fresh, so that pages look as they do in use."""
     own = psutil.Process()
     return {
-        "id": "s-benchmark", "host": "here", "pid": own.pid, "process_started": processes.started(own.pid),
+        "id": "s-benchmark", "host": "here", "home": "", "pid": own.pid, "process_started": processes.started(own.pid),
         "heartbeat_at": now() + timedelta(days=1), "stopped": False,
     }  # fmt: skip
 
 
 def _log(opened: Workspace, job_id: str) -> None:
-    folder = opened.settings.jobs / job_id
+    folder = opened.settings.jobs / job_id / "1"
     folder.mkdir(parents=True)
     lines = (
         f"2026-01-01 00:00:{number % 60:02d} quantize: layer {number} of 5000, error {number / 1e5:.5f}" for number in range(5000)

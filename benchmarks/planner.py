@@ -33,7 +33,7 @@ from backend.domain.recipe import recipe
 from backend.domain.recipe.recipe import Recipe
 from backend.domain.recipe.techniques import supported
 from backend.hardware import probe, speed
-from backend.service.jobs import supervisors
+from backend.service.jobs import jobs
 from backend.service.plans import auto
 from backend.settings import Settings
 from benchmarks import headline, wide
@@ -84,7 +84,7 @@ def measured_now() -> Fresh:
         try:
             view = headline.measure(workspace, Path(scratch) / "wide", [], REPEATS)
         finally:
-            supervisors.stop(workspace)
+            jobs.close(workspace)
         found = speed.best([before, probed()])
     levels = [(result.name, level) for result in view.document.variants for level in result.levels]
     return found, compared(wide_card(parameters), None, found, levels)

@@ -23,7 +23,7 @@ from backend.domain.evaluation.startup import KINDS
 from backend.present.words import headline as hero
 from backend.service import Workspace
 from backend.service.evaluations import evaluations
-from backend.service.jobs import supervisors
+from backend.service.jobs import jobs
 from backend.settings import Settings
 from benchmarks.headline import PRICE_PER_HOUR, finished, optimized, ratio_of
 
@@ -52,7 +52,7 @@ def main() -> None:
     with ExitStack() as stack:
         home = arguments.home or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="whetstone-real-"))) / "home"
         workspace = service.open_workspace(Settings(home=home))
-        stack.callback(supervisors.stop, workspace)
+        stack.callback(jobs.close, workspace)
         made = [str(job.result["artifact"]) for job in optimized(workspace, arguments.model, RECIPES)]
         documents = [
             measure(workspace, [arguments.model, *made], levels, arguments.repeats, arguments.requests)

@@ -31,7 +31,7 @@ from backend.domain.recipe.recipe import Prune, Quantize, Recipe
 from backend.evaluate.quality import quality
 from backend.hardware import engines, probe
 from backend.service import Workspace
-from backend.service.jobs import supervisors
+from backend.service.jobs import jobs
 from backend.service.models import variants
 from backend.service.plans import recipes
 from backend.settings import ASSETS, Settings
@@ -87,7 +87,7 @@ def main() -> None:
         try:
             text = markdown(*judge(workspace, made(workspace, names), arguments.lock))
         finally:
-            supervisors.stop(workspace)
+            jobs.close(workspace)
     if not arguments.recipes:
         RESULT.write_text(text)
     print(text)

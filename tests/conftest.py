@@ -18,10 +18,11 @@ from backend.domain.evaluation.document import Variant
 from backend.domain.recipe.recipe import Serving
 from backend.hardware.engines import engine_python
 from backend.service import Workspace
-from backend.service.jobs import supervisors
+from backend.service.jobs import jobs
 from backend.serving.vllm import VllmServer
 from backend.settings import ASSETS
 from tests.homes import KERNELS, open_home, processes_of
+from tests.postgres import Postgres
 from tests.properties import register_profiles
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -60,7 +61,7 @@ def home(tmp_path: Path) -> Iterator[Workspace]:
     """Empty, for real supervisors and workers, of which nothing may be left."""
     workspace = open_home(tmp_path / "home")
     yield workspace
-    supervisors.stop(workspace)
+    jobs.close(workspace)
     assert processes_of(workspace) == []
 
 
@@ -71,6 +72,14 @@ def offline(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, value)
     for name in ("HF_TOKEN", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS"):
         monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """A server of this session's own."""
+    server = Postgres()
+    yield server
+    server.remove()
 
 
 @pytest.fixture(scope="session")

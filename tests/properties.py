@@ -17,7 +17,7 @@ def register_profiles() -> None:
     settings.load_profile(QUICK)
 
 
-def examples(full: int, **others: Any) -> settings:
-    """Settings of a test that is worth `full` examples where there is time. `others`: as of hypothesis.settings."""
-    quick = settings.get_current_profile_name() == QUICK
-    return settings(max_examples=min(full, QUICK_EXAMPLES) if quick else full, **others)
+def examples(full: int, quick: int = QUICK_EXAMPLES, **others: Any) -> settings:
+    """Settings of a test that is worth `full` examples where there is time, else `quick`. `others`: as of hypothesis.settings."""
+    hurried = settings.get_current_profile_name() == QUICK
+    return settings(max_examples=min(full, quick) if hurried else full, **others)

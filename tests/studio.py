@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -12,6 +13,7 @@ from typing import Any
 import psutil
 import streamlit as st
 from pytest import MonkeyPatch
+from sqlmodel import Session
 from streamlit.components.v2.component_manager import BidiComponentManager
 from streamlit.testing.v1 import AppTest
 
@@ -26,7 +28,7 @@ from backend.service.jobs import jobs
 from backend.service.jobs.jobs import JobView
 from backend.service.models import models as model_facts
 from backend.service.plans import cases
-from backend.store import history, models, queue
+from backend.store import history, leases, models, queue
 from backend.store.tables import ArtifactRow, EvaluationRow, JobRow, SupervisorRow, now
 from tests.homes import open_home
 
@@ -87,12 +89,23 @@ def links(at: AppTest) -> list[str]:
     return [link.proto.label.replace("\\", "") for link in at.get("page_link")]
 
 
+def claim(session: Session, job_id: str) -> None:
+    """Bring a queued job to `starting`, on a host of its own."""
+    owner = SupervisorRow(id="s-test", host=f"host of {job_id}", home="", pid=1, process_started="")
+    assert leases.claim(session, queue.get(session, job_id), owner) is not None
+
+
+def move(session: Session, job_id: str, state: JobState, **values: Any) -> None:
+    """Change its state by the queue's own statement."""
+    leases.move(session, leases.lease(queue.get(session, job_id)), state, **values)
+
+
 def supervisor(workspace: Workspace) -> None:
     """A fresh heartbeat, of this very process."""
     own = psutil.Process(os.getpid())
     with workspace.store.session() as session:
-        row = SupervisorRow(id="s-test", host="here", pid=own.pid, process_started=processes.started(own.pid))
-        queue.heartbeat(session, row)
+        start = processes.started(own.pid)
+        leases.renew(session, SupervisorRow(id="s-test", host=socket.gethostname(), home="", pid=own.pid, process_started=start))
 
 
 def install_job(workspace: Workspace, state: JobState = JobState.QUEUED, **changes: Any) -> JobView:
@@ -116,14 +129,14 @@ def put(
     job = jobs.submit(workspace, spec, title)
     with workspace.store.session() as session:
         if state is not JobState.QUEUED:
-            assert queue.claim(session, job.id, "s-test")
+            claim(session, job.id)
     with workspace.store.session() as session:
-        row = queue.get(session, job.id)
         if state in {JobState.RUNNING, JobState.CANCELLING}:
-            queue.move(row, JobState.RUNNING)
+            move(session, job.id, JobState.RUNNING)
         if state not in {JobState.QUEUED, JobState.STARTING, JobState.RUNNING}:
-            queue.move(row, state)
-        history.append(session, row, [event.model_copy(update={"at": now()}) for event in events])
+            move(session, job.id, state)
+        history.append(session, job.id, [event.model_copy(update={"at": now()}) for event in events])
+        row = queue.get(session, job.id)
         for name, value in changes.items():
             setattr(row, name, value)
     assert state in LIVE or jobs.show(workspace, job.id).state is state

@@ -4,25 +4,32 @@ from __future__ import annotations
 
 import fcntl
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Engine, create_engine, event, inspect, text
-from sqlalchemy.exc import DatabaseError, OperationalError
+from sqlalchemy.exc import DatabaseError, DBAPIError, InterfaceError, InternalError, OperationalError
 from sqlmodel import Session
 
 from backend.domain.errors import WorkError
 from backend.settings import Settings
 
+T = TypeVar("T")
 HEAD = "0008"
 """Newest migration; a test holds it equal to Alembic's own head."""
 
 MIGRATIONS = Path(__file__).parent / "migrations"
 _ALEMBIC = threading.Lock()
 """Alembic keeps what it migrates in one place a process, whatever the database."""
+MIGRATING = 0x57484554
+"""The key of PostgreSQL's advisory lock."""
+RETRIES_S = (0.05, 0.2, 0.5, 1.0, 2.0, 4.0)
+PASSING = ("40001", "40P01", "57P0", "08")
+"""SQLSTATEs: serialization failure, deadlock, the server is shutting down or starting, connection exceptions."""
 PATIENCE_S = 15.0
 """How long a write waits for another's to end before it gives up. A supervisor would rather wait than leave an event unsaid."""
 
@@ -49,19 +56,43 @@ class Store:
         """A short read transaction, which never waits for a writer."""
         return self._transaction(self.engine.execution_options(writes=False))
 
+    def run(self, work: Callable[[Session], T]) -> T:
+        """`work` in a short write transaction, from its start again where the database ended that for no fault of its own: a
+        serialization failure, a deadlock, a connection that was dropped, a restart. Whether a commit went through before a
+        connection was dropped is not known, so `work` must do no harm when it is done twice.
+        """
+        for pause in RETRIES_S:
+            try:
+                with self.session() as session:
+                    return work(session)
+            except StoreUnavailable as error:
+                if not _passing(error.__cause__):
+                    raise
+                time.sleep(pause)
+        with self.session() as session:
+            return work(session)
+
     @contextmanager
     def _transaction(self, engine: Engine) -> Iterator[Session]:
         try:
             with Session(engine, expire_on_commit=False) as session, session.begin():
                 yield session
-        except OperationalError as error:
+        except (OperationalError, InterfaceError, InternalError) as error:
             raise StoreUnavailable(_sentence(error)) from error
 
 
-def _sentence(error: DatabaseError) -> str:
+def _passing(error: BaseException | None) -> bool:
+    """Whether the same transaction may well succeed in a moment."""
+    if not isinstance(error, DBAPIError):
+        return False
+    state = getattr(error.orig, "sqlstate", "")  # None where psycopg could not connect; sqlite3 has none
+    return error.connection_invalidated or state is None or state.startswith(PASSING)
+
+
+def _sentence(error: DBAPIError) -> str:
     if "locked" in str(error.orig):
         return "The database is locked by another program, so nothing was read or changed: try again when that has ended."
-    return f"The database did not answer ({error.orig}); try again."
+    return f"The database did not answer ({str(error.orig).splitlines()[0]}); try again."
 
 
 def open_store(settings: Settings, *, patience_s: float = PATIENCE_S) -> Store:
@@ -72,7 +103,7 @@ def open_store(settings: Settings, *, patience_s: float = PATIENCE_S) -> Store:
     settings.home.mkdir(parents=True, exist_ok=True)
     engine = _engine(settings.url, patience_s)
     try:
-        with _migration_lock(settings.home):
+        with _migration_lock(settings.home), _advisory(engine):
             _migrate(engine, settings.url)
     except DatabaseError as error:
         where = engine.url.render_as_string()
@@ -107,6 +138,20 @@ def _migration_lock(home: Path) -> Iterator[None]:
     with _ALEMBIC, (home / "migrate.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+@contextmanager
+def _advisory(engine: Engine) -> Iterator[None]:
+    """Nor must two homes that open one new PostgreSQL database."""
+    if engine.dialect.name != "postgresql":
+        yield
+        return
+    with engine.connect() as connection:
+        connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": MIGRATING})
+        try:
+            yield
+        finally:
+            connection.execute(text("SELECT pg_advisory_unlock(:key)"), {"key": MIGRATING})
 
 
 def _migrate(engine: Engine, url: str) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, RowMapping, and_, func, or_
+from sqlalchemy import ColumnElement, RowMapping, and_, func, insert, or_, update
 from sqlalchemy import select as sa_select
 from sqlmodel import Session, col, select
 
@@ -19,26 +19,41 @@ MAX_WORDS = 8
 NEWEST = (col(JobRow.created_at).desc(), col(JobRow.id))
 
 
-def append(session: Session, row: JobRow, events: Sequence[Event]) -> None:
-    """Store events in order and bring the job's summary fields (phase, progress, ETA, message) up to date."""
-    seq = session.exec(select(func.max(EventRow.seq)).where(EventRow.job_id == row.id)).one() or 0
+def append(session: Session, job_id: str, events: Sequence[Event]) -> None:
+    """Store events in order and bring the job's summary fields (phase, progress, ETA, message) up to date.
+
+    The job's row is changed first: whoever else appends to the same job waits for it.
+    """
+    summary: dict[str, Any] = {"id": job_id}
     for event in events:
-        seq += 1
-        document = event.model_dump_json(exclude_none=True)
-        session.add(EventRow(job_id=row.id, seq=seq, kind=event.kind, at=event.at, document=document))
-        _summarise(row, event)
+        summary |= _summary(event)
+    session.execute(update(JobRow).where(col(JobRow.id) == job_id).values(**summary))
+    seq = session.exec(select(func.max(EventRow.seq)).where(EventRow.job_id == job_id)).one() or 0
+    rows = [
+        {
+            "job_id": job_id,
+            "seq": number,
+            "kind": event.kind,
+            "at": event.at,
+            "document": event.model_dump_json(exclude_none=True),
+        }
+        for number, event in enumerate(events, seq + 1)
+    ]
+    if rows:
+        session.execute(insert(EventRow), params=rows)
 
 
-def _summarise(row: JobRow, event: Event) -> None:
+def _summary(event: Event) -> dict[str, Any]:
     if event.kind == "resource":  # the sampler speaks even when the work stands still: that is no sign of life
-        return
-    row.event_at = event.at
+        return {}
+    found: dict[str, Any] = {"event_at": event.at}
     if event.kind in {"phase", "progress"}:
-        row.phase = event.phase or row.phase
-        row.progress = event.progress if event.progress is not None else row.progress
-        row.eta_s = event.eta_s
+        found |= {"phase": event.phase} if event.phase else {}
+        found |= {"progress": event.progress} if event.progress is not None else {}
+        found["eta_s"] = event.eta_s
     if event.message:
-        row.message = event.message
+        found["message"] = event.message.replace("\0", "")  # PostgreSQL's text holds no NUL
+    return found
 
 
 def timeline(session: Session, job_id: str, *, limit: int = 200) -> list[Event]:

@@ -1,4 +1,4 @@
-"""The queue's statements: submit, claim by compare-and-set, transitions. The same SQL on SQLite and PostgreSQL.
+"""The queue's statements: submit, what may start next, and what a person asks for. The same SQL on SQLite and PostgreSQL.
 
 Which job may start is decided by the pure functions `choose` and `in_the_way` over the live and the queued rows.
 """
@@ -6,59 +6,64 @@ Which job may start is decided by the pure functions `choose` and `in_the_way` o
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import timedelta
+from contextlib import suppress
 
-from sqlalchemy import CursorResult, and_, func, update
+from sqlalchemy import and_, func, insert, or_
 from sqlalchemy import select as sa_select
+from sqlalchemy.exc import IntegrityError
 from sqlmodel import Session, col, select
 
 from backend.domain.errors import NotFound, NotNow
-from backend.domain.jobs.jobs import LIVE, RESUMABLE, TERMINAL, TRANSITIONS, JobState
-from backend.store.tables import JobRow, SupervisorRow, now
+from backend.domain.jobs.jobs import LIVE, RESUMABLE, TERMINAL, JobState
+from backend.store import leases
+from backend.store.leases import Fenced, Lease
+from backend.store.tables import JobRow
 
 SORT = ("yields", "exclusive", "lane")
-HEARTBEAT_SECONDS = 2.0
-STALE_SECONDS = 8.0
-LOCK = "supervisor.lock"
-"""A home's file that its supervisor holds locked, with its pid and start in it."""
+TRIES = 5
+"""How often a person's change is tried against a job that goes on meanwhile."""
 
 
 def get(session: Session, job_id: str) -> JobRow:
     """The row. Raises NotFound."""
-    row = session.get(JobRow, job_id)
+    row = session.get(JobRow, job_id, populate_existing=True)
     if row is None:
         raise NotFound(f"There is no job {job_id}: `whetstone jobs list` shows those that exist.")
     return row
 
 
 def submit(session: Session, row: JobRow) -> JobRow:
-    """Insert a queued row at the end of the queue; the same `submission` key again answers with the first row."""
-    if row.submission is not None:
-        earlier = session.exec(select(JobRow).where(JobRow.submission == row.submission)).first()
-        if earlier is not None:
-            return earlier
+    """Insert a queued row at the end of the queue; the same `submission` key or id again answers with the first row."""
     row.rank = (session.exec(select(func.max(JobRow.rank))).one() or 0.0) + 1.0
-    session.add(row)
-    session.flush()
-    return row
+    try:
+        with session.begin_nested():
+            session.execute(insert(JobRow), params=[row.model_dump()])
+    except IntegrityError:
+        same = select(JobRow).where(or_(col(JobRow.id) == row.id, col(JobRow.submission) == row.submission))
+        return session.exec(same).one()
+    return get(session, row.id)
 
 
-def claimable(session: Session) -> JobRow | None:
-    """The queued job that may start now, or None."""
-    return choose(*_rows(session))
+def claimable(session: Session, host: str) -> JobRow | None:
+    """The queued job that may start now on that host, or None."""
+    return choose(*_rows(session, host))
 
 
-def yielding(session: Session) -> list[JobRow]:
-    """The live jobs that have to make room now for a person's own."""
-    return in_the_way(*_rows(session))
+def yielding(session: Session, host: str) -> list[JobRow]:
+    """The live jobs of that host that have to make room now for a person's own."""
+    return in_the_way(*_rows(session, host))
 
 
-def _rows(session: Session) -> tuple[Sequence[JobRow], Sequence[JobRow]]:
-    """Live rows, and of the queued ones, in their order, the first of each sort: no other of a sort could start before it.
+def any_queued(session: Session) -> bool:
+    return session.exec(select(JobRow.id).where(JobRow.state == JobState.QUEUED).limit(1)).first() is not None
+
+
+def _rows(session: Session, host: str) -> tuple[Sequence[JobRow], Sequence[JobRow]]:
+    """Live rows of the host, and of the queued ones, in their order, the first of each sort, before which no other could start.
 
     What yields stands behind all else.
     """
-    live = session.exec(select(JobRow).where(col(JobRow.state).in_(LIVE))).all()
+    live = session.exec(select(JobRow).where(col(JobRow.state).in_(LIVE), JobRow.host == host)).all()
     sort = [col(getattr(JobRow, name)) for name in SORT]
     first = (
         sa_select(*sort, func.min(JobRow.rank).label("rank"))
@@ -97,9 +102,9 @@ def in_the_way(live: Sequence[JobRow], queued: Sequence[JobRow]) -> list[JobRow]
     return [row for row in live if row.yields and (wanted.exclusive or row.exclusive or row.lane == wanted.lane)]
 
 
-def make_room(row: JobRow) -> None:
-    """Have a live job that yields stopped, to be queued again: it is being cancelled and nobody asked for that."""
-    move(row, JobState.CANCELLING)
+def make_room(session: Session, row: JobRow) -> None:
+    """Have a running job that yields stopped, to be queued again: it is being cancelled and nobody asked for that."""
+    leases.move(session, leases.lease(row), JobState.CANCELLING)
 
 
 def is_making_room(row: JobRow) -> bool:
@@ -107,46 +112,33 @@ def is_making_room(row: JobRow) -> bool:
     return row.state == JobState.CANCELLING and row.yields and not row.cancel_requested
 
 
-def put_back(session: Session, job_id: str) -> JobRow:
+def put_back(session: Session, held: Lease) -> JobState:
     """Queue a live job again whose worker has gone, under its id and in its old place; cancelled where a person asked for it."""
-    row = get(session, job_id)
-    move(row, JobState.CANCELLED)
-    return row if row.cancel_requested else requeue(session, job_id)
+    row = get(session, held.job)
+    leases.move(session, held, JobState.CANCELLED)
+    if row.cancel_requested:
+        return JobState.CANCELLED
+    leases.requeue(session, held)
+    return JobState.QUEUED
 
 
-def claim(session: Session, job_id: str, supervisor: str) -> bool:
-    """Compare-and-set from queued to starting; False where another was first or it was cancelled meanwhile."""
-    statement = (
-        update(JobRow)
-        .where(col(JobRow.id) == job_id, col(JobRow.state) == JobState.QUEUED)
-        .values(state=JobState.STARTING, supervisor=supervisor, started_at=now(), error=None, result=None, cancel_requested=False)
-    )
-    outcome = session.execute(statement)
-    assert isinstance(outcome, CursorResult)
-    return outcome.rowcount == 1
+def request_cancel(session: Session, job_id: str, cause: str) -> JobRow:
+    """A queued job is cancelled at once; a live one is asked to stop. `cause`: who or what asked.
 
-
-def move(row: JobRow, state: JobState) -> None:
-    """Change the state by the table of legal transitions. Raises NotNow."""
-    if state not in TRANSITIONS[JobState(row.state)]:
-        raise NotNow(f"Job {row.id} is {row.state}; it cannot become {state}.")
-    row.state = state
-    if state in TERMINAL:
-        row.finished_at = now()
-        row.eta_s = None
-
-
-def request_cancel(session: Session, job_id: str) -> JobRow:
-    """A queued job is cancelled at once; a live one is asked to stop. Raises NotNow when it has ended."""
-    row = get(session, job_id)
-    state = JobState(row.state)
-    if state in TERMINAL:
-        raise NotNow(f"Job {job_id} has ended already ({state}).")
-    if state is JobState.QUEUED:
-        move(row, JobState.CANCELLED)
-    else:
-        row.cancel_requested = True
-    return row
+    Raises NotNow when it has ended.
+    """
+    for _ in range(TRIES):
+        row = get(session, job_id)
+        state = JobState(row.state)
+        if state in TERMINAL:
+            raise NotNow(f"Job {job_id} has ended already ({state}).")
+        with suppress(Fenced):
+            if state is JobState.QUEUED:
+                leases.move(session, leases.lease(row), JobState.CANCELLED, cause=cause)
+            elif not row.cancel_requested:
+                leases.change(session, leases.lease(row), LIVE, cancel_requested=True, cause=cause)
+            break
+    return get(session, job_id)
 
 
 def requeue(session: Session, job_id: str) -> JobRow:
@@ -154,41 +146,23 @@ def requeue(session: Session, job_id: str) -> JobRow:
     row = get(session, job_id)
     if JobState(row.state) not in RESUMABLE:
         raise NotNow(f"Job {job_id} is {row.state}: only failed, cancelled and lost jobs can be resumed.")
-    move(row, JobState.QUEUED)
-    row.attempt += 1
-    row.handle = row.error = row.result = row.finished_at = row.progress = row.phase = None
-    row.cancel_requested = False
-    return row
+    with suppress(Fenced):  # somebody else resumed it just now
+        leases.requeue(session, leases.lease(row))
+    return get(session, job_id)
 
 
 def move_to_front(session: Session, job_id: str) -> JobRow:
     """Give a queued job the lowest rank; one that yields is the person's own from then on. Raises NotNow unless queued."""
     row = get(session, job_id)
-    if row.state != JobState.QUEUED:
-        raise NotNow(f"Job {job_id} is {row.state}: only queued jobs can be moved.")
     lowest = session.exec(select(func.min(JobRow.rank)).where(JobRow.state == JobState.QUEUED)).one()
-    row.rank, row.yields = (lowest or 0.0) - 1.0, False
-    return row
+    try:
+        leases.change(session, leases.lease(row), (JobState.QUEUED,), rank=(lowest or 0.0) - 1.0, yields=False)
+    except Fenced:
+        raise NotNow(f"Job {job_id} is {get(session, job_id).state}: only queued jobs can be moved.") from None
+    return get(session, job_id)
 
 
 def by_submission(session: Session, keys: Iterable[str]) -> dict[str, JobRow]:
     """Submission key -> job, of those there are."""
     found = session.exec(select(JobRow).where(col(JobRow.submission).in_(list(keys))))
     return {str(row.submission): row for row in found}
-
-
-def heartbeat(session: Session, supervisor: SupervisorRow) -> None:
-    """Write the supervisor's row anew with the time of now."""
-    supervisor.heartbeat_at = now()
-    session.merge(supervisor)
-
-
-def supervisor_alive(session: Session) -> SupervisorRow | None:
-    """The supervisor whose heartbeat is fresh, if any."""
-    fresh = now() - timedelta(seconds=STALE_SECONDS)
-    statement = (
-        select(SupervisorRow)
-        .where(col(SupervisorRow.heartbeat_at) > fresh, col(SupervisorRow.stopped).is_(False))
-        .order_by(col(SupervisorRow.heartbeat_at).desc())
-    )
-    return session.exec(statement).first()

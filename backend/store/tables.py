@@ -62,8 +62,16 @@ class JobRow(Base, table=True):
     lane: str = "accelerator"
     attempt: int = 1
     cancel_requested: bool = False
+    cause: str | None = None
+    """Who or what asked for the cancel."""
     handle: str | None = Field(default=None, sa_type=Text)
     supervisor: str | None = None
+    host: str | None = None
+    """Where this attempt runs, and the home that its channel is in."""
+    home: str | None = None
+    token: int = 0
+    """The lease's fencing token: it grows with every owner."""
+    lease_until: datetime | None = Field(default=None, sa_type=Aware)
     segment: int = 0
     """Last event segment carried from the channel."""
     phase: str | None = None
@@ -76,6 +84,16 @@ class JobRow(Base, table=True):
     started_at: datetime | None = Field(default=None, sa_type=Aware)
     finished_at: datetime | None = Field(default=None, sa_type=Aware)
     event_at: datetime | None = Field(default=None, sa_type=Aware)
+
+
+class ClaimRow(Base, table=True):
+    """A device of a host that a live job has."""
+
+    __tablename__ = "claims"
+
+    host: str = Field(primary_key=True)
+    device: str = Field(primary_key=True)
+    job_id: str = Field(foreign_key="jobs.id", index=True)
 
 
 class EventRow(Base, table=True):
@@ -228,6 +246,7 @@ class SupervisorRow(Base, table=True):
 
     id: str = Field(primary_key=True)
     host: str
+    home: str
     pid: int
     process_started: str
     """As `processes.started`."""

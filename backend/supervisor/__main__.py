@@ -15,7 +15,7 @@ from backend import processes
 from backend import settings as configuration
 from backend.domain.errors import WhetstoneError
 from backend.store.database import open_store
-from backend.store.queue import LOCK
+from backend.store.leases import HEARTBEAT_SECONDS, LOCK
 from backend.supervisor.supervisor import Supervisor
 
 TICK_SECONDS = 0.2
@@ -45,6 +45,8 @@ def _serve(supervisor: Supervisor, until_idle: float | None) -> int:
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
+    threading.Thread(target=_beat, args=(supervisor, stopping), daemon=True, name="heartbeat").start()
+    supervisor.begin()
     busy_at = time.monotonic()
     while not stopping.is_set():
         if _tick(supervisor):
@@ -52,8 +54,18 @@ def _serve(supervisor: Supervisor, until_idle: float | None) -> int:
         elif until_idle is not None and time.monotonic() - busy_at > until_idle:
             break
         stopping.wait(TICK_SECONDS)
+    stopping.set()
     supervisor.stop()
     return 0
+
+
+def _beat(supervisor: Supervisor, stopping: threading.Event) -> None:
+    """In a thread of its own: a round may take long. The last word, that this one has stopped, is not this thread's."""
+    while not stopping.wait(HEARTBEAT_SECONDS):
+        try:
+            supervisor.beat()
+        except WhetstoneError as error:
+            logging.error("%s", error)
 
 
 def _tick(supervisor: Supervisor) -> bool:

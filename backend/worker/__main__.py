@@ -29,6 +29,7 @@ from backend.worker.resources import PeakMemory
 def main(folder: str) -> int:
     """Exit 0 succeeded, 1 failed, 130 cancelled, as the result document says; UNSAID where it could not be written."""
     channel = JobChannel(Path(folder))
+    channel.live()
     seen = stopping.watch()
     signal.signal(signal.SIGTERM, lambda *_: _cancelled(seen))
     signal.signal(signal.SIGINT, signal.SIG_IGN)

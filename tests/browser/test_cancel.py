@@ -35,5 +35,5 @@ def test_cancel_while_the_server_is_loading(chromium: Browser, studio: Studio) -
         expect(visit.button("Retry")).to_be_visible()
     assert until_ended(studio.workspace, job_id).state is JobState.CANCELLED
     assert [p for p in processes_of(studio.workspace) if job_id in str(p.environ())] == []
-    assert not (studio.workspace.settings.jobs / job_id / "work").exists()
+    assert not (studio.workspace.settings.jobs / job_id / "1" / "work").exists()
     assert len(evaluations.listing(studio.workspace)) == known

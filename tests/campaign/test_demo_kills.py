@@ -78,7 +78,7 @@ def test_cancel_while_a_server_loads_leaves_nothing(home: Workspace) -> None:
     options = evaluations.options(concurrency=(1,), repeats=1, requests=8, quality=False)
     job = evaluations.submit(home, evaluations.prepare(home, ["starter"], options))
     supervisors.ensure(home)
-    eventually("the server's first line", lambda: any((home.settings.jobs / job.id).glob("server-*.log")))
+    eventually("the server's first line", lambda: any((home.settings.jobs / job.id).glob("*/server-*.log")))
     jobs.cancel(home, job.id)
     assert until_ended(home, job.id).state is JobState.CANCELLED
     eventually("no process left", lambda: processes_of(home) == [])

@@ -33,13 +33,13 @@ with filler.open("wb") as sink:
 supervisors.ensure(home)
 ended = until_ended(home, job.id)
 print(ended.state, "|", ended.error)
-print("artifacts", len(artifacts.listing(home)), "work", (home.settings.jobs / job.id / "work").exists())
+print("artifacts", len(artifacts.listing(home)), "work", (home.settings.jobs / job.id / "1" / "work").exists())
 filler.unlink()
 jobs.resume(home, job.id)
 supervisors.ensure(home)
 print(until_ended(home, job.id).state)
 artifacts.verify(home, artifacts.listing(home)[0].id)
-supervisors.stop(home)
+jobs.close(home)
 print("processes", len(processes_of(home)))
 """
 

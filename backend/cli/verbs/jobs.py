@@ -12,7 +12,7 @@ from backend.cli.output import describe, emit, table
 from backend.cli.run import submit_and_finish
 from backend.cli.verbs.optimize import Json, queued
 from backend.service import Workspace
-from backend.service.jobs import jobs, watching
+from backend.service.jobs import jobs, supervisors, watching
 from backend.service.jobs.jobs import JobView
 
 app = typer.Typer(no_args_is_help=True)
@@ -43,7 +43,7 @@ def show(job: JobId, json: Json = False) -> None:
     workspace = service.open_workspace()
     found = jobs.show(workspace, job)
     events = [event.model_dump(mode="json", exclude_none=True) for _, event in jobs.events(workspace, job)]
-    names = ("id", "kind", "state", "phase", "progress", "eta_s", "error", "parent", "attempt", "result")
+    names = ("id", "kind", "state", "phase", "progress", "eta_s", "error", "cause", "parent", "attempt", "result")
     document = {name: getattr(found, name) for name in names}
     document |= {"spec": jobs.specification(workspace, job), "events": events}
     kept = jobs.kept_bytes(workspace, found.id)
@@ -93,7 +93,15 @@ def _again(name: str, help_text: str, act: Callable[[Workspace, str], JobView]) 
     app.command(name, help=help_text)(command)
 
 
-_verb("cancel", "Stop a job; nothing half-written remains.", jobs.cancel)
+def _cancel(workspace: Workspace, job: str) -> JobView:
+    """A worker goes on without a supervisor, but only one can end it."""
+    found = jobs.cancel(workspace, job)
+    if not found.ended:
+        supervisors.ensure(workspace)
+    return found
+
+
+_verb("cancel", "Stop a job; nothing half-written remains.", _cancel)
 _again("retry", "Run a job that did not succeed again, as a new job.", jobs.retry)
 _again("clone", "Run the same specification again, as a new job.", jobs.clone)
 _again("resume", "Carry on a failed, cancelled or lost job under its id.", jobs.resume)

@@ -6,13 +6,16 @@ import json
 import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
+from sqlmodel import Session
 
 from backend import channel, files
+from backend.channel import Channel
 from backend.domain.errors import NotNow
 from backend.domain.frozen import Frozen
 from backend.domain.jobs.jobs import (
@@ -38,7 +41,7 @@ BACKGROUND = frozenset({JobKind.INSTALL, JobKind.IMPORT})
 
 
 class JobView(Frozen):
-    """A job as screens and tools see it. `age_s` is the time since the last event."""
+    """A job as screens and tools see it. `cause`: who or what asked for its cancel."""
 
     id: str
     kind: str
@@ -53,6 +56,7 @@ class JobView(Frozen):
     parent: str | None
     attempt: int
     cancel_requested: bool
+    cause: str | None
     yields: bool
     created_at: datetime
     started_at: datetime | None
@@ -95,8 +99,7 @@ def submit(
         spec=spec.model_dump_json(), parent=parent, submission=submission, exclusive=kind in MEASURING,
         lane="background" if kind in BACKGROUND else "accelerator", yields=yields,
     )  # fmt: skip
-    with workspace.store.session() as session:
-        return view(queue.submit(session, row))
+    return workspace.store.run(lambda session: view(queue.submit(session, row)))
 
 
 def show(workspace: Workspace, job_id: str) -> JobView:
@@ -155,37 +158,56 @@ def events(workspace: Workspace, job_id: str, *, after: int = 0) -> list[tuple[i
 
 def logs(workspace: Workspace, job_id: str, *, tail_bytes: int | None = None) -> str:
     """The worker's log, or its last bytes; empty while there is none. Raises NotFound."""
-    show(workspace, job_id)
-    return channel.of(workspace.settings, job_id).log(tail_bytes=tail_bytes)
+    return _channel(workspace, job_id).log(tail_bytes=tail_bytes)
+
+
+def _channel(workspace: Workspace, job_id: str) -> Channel:
+    """Of the latest attempt, in the home that ran it. Raises NotFound."""
+    with workspace.store.read() as session:
+        row = queue.get(session, job_id)
+    return channel.of(workspace.settings, row.id, row.attempt, row.home)
 
 
 def kept_bytes(workspace: Workspace, job_id: str) -> int:
     """What the job keeps so that it can go on where it stopped; 0 for nothing."""
-    return channel.of(workspace.settings, job_id).kept_bytes()
+    return _channel(workspace, job_id).kept_bytes()
 
 
 def drop_kept(workspace: Workspace, job_id: str) -> int:
     """Drop it and return the bytes; resumed later, the job begins anew. Raises NotFound; NotNow unless the job has ended."""
-    with workspace.store.session() as session:
-        row = queue.get(session, job_id)
-        if JobState(row.state) not in TERMINAL:
-            raise NotNow(f"Job {job_id} is {row.state}: what it keeps can be dropped once it has ended.")
-        kept = channel.of(workspace.settings, row.id)
-        freed = kept.kept_bytes()
-        kept.drop_kept()
+    workspace.check_writable()
+    state = show(workspace, job_id).state
+    if state not in TERMINAL:
+        raise NotNow(f"Job {job_id} is {state}: what it keeps can be dropped once it has ended.")
+    kept = _channel(workspace, job_id)
+    freed = kept.kept_bytes()
+    kept.drop_kept()
     return freed
 
 
-def cancel(workspace: Workspace, job_id: str) -> JobView:
-    """Raises NotFound; NotNow where it has ended."""
-    with workspace.store.session() as session:
-        return view(queue.request_cancel(session, job_id))
+def cancel(workspace: Workspace, job_id: str, cause: str | None = None) -> JobView:
+    """`cause`: who or what asks, None for the person whose home this is. Raises NotFound; NotNow where it has ended."""
+
+    def write(session: Session) -> JobView:
+        asked = queue.request_cancel(session, job_id, cause or workspace.settings.owner)
+        history.append(session, job_id, [Event(kind="state", message=f"Cancel asked for by {asked.cause}.")])
+        return view(queue.get(session, job_id))
+
+    return workspace.store.run(write)
+
+
+def close(workspace: Workspace, cause: str = "the program that started it, at its end") -> bool:
+    """Cancel whatever is queued or runs, wait for its end, and stop this home's supervisor; False where there was none."""
+    for job in active(workspace):
+        with suppress(NotNow):
+            cancel(workspace, job.id, cause)
+        wait(workspace, job.id)
+    return supervisors.stop(workspace)
 
 
 def resume(workspace: Workspace, job_id: str) -> JobView:
     """The same id again, from its last checkpoint. Raises NotNow unless failed, cancelled or lost."""
-    with workspace.store.session() as session:
-        return view(queue.requeue(session, job_id))
+    return workspace.store.run(lambda session: view(queue.requeue(session, job_id)))
 
 
 def clone(workspace: Workspace, job_id: str) -> JobView:
@@ -209,8 +231,7 @@ def retry(workspace: Workspace, job_id: str) -> JobView:
 
 def move_to_front(workspace: Workspace, job_id: str) -> JobView:
     """Raises NotNow unless queued."""
-    with workspace.store.session() as session:
-        return view(queue.move_to_front(session, job_id))
+    return workspace.store.run(lambda session: view(queue.move_to_front(session, job_id)))
 
 
 def wait(workspace: Workspace, job_id: str) -> JobView:

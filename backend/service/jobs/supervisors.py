@@ -15,7 +15,7 @@ import psutil
 from backend import processes
 from backend.domain.errors import WorkError
 from backend.service.workspace import Workspace
-from backend.store import queue
+from backend.store import leases
 
 IDLE_SECONDS = 3.0
 START_SECONDS = 30.0
@@ -29,7 +29,7 @@ class SupervisorFailed(WorkError):
 def alive(workspace: Workspace) -> bool:
     """Whether a supervisor looks after jobs: a fresh heartbeat, and the process there where it is on this host."""
     with workspace.store.read() as session:
-        row = queue.supervisor_alive(session)
+        row = leases.supervisor_alive(session)
     if row is None:
         return False
     return row.host != socket.gethostname() or processes.running(row.pid, row.process_started) is not None
@@ -75,7 +75,7 @@ def _spawn(command: list[str], environment: dict[str, str], log_path: Path) -> N
 
 
 def stop(workspace: Workspace, *, timeout_s: float = 45.0) -> bool:
-    """Ask this home's supervisor to stop, which cancels what it runs, and wait; False where there was none."""
+    """Ask this home's supervisor to stop and wait; False where there was none. Its workers go on, and the next one has them."""
     process = _process(workspace)
     if process is None:
         return False
@@ -87,7 +87,7 @@ def stop(workspace: Workspace, *, timeout_s: float = 45.0) -> bool:
 def _process(workspace: Workspace) -> psutil.Process | None:
     """This home's supervisor, by the file that it holds locked."""
     try:
-        pid, start = (workspace.settings.home / queue.LOCK).read_text().split()
+        pid, start = (workspace.settings.home / leases.LOCK).read_text().split()
     except (OSError, ValueError):
         return None
     return processes.running(int(pid), start)

@@ -33,7 +33,10 @@ TABLES: dict[str, type[JobRow] | type[ArtifactRow] | type[EvaluationRow]] = {
 }  # fmt: skip
 DOCUMENTS = ("spec", "result", "manifest", "document")
 """Columns that hold JSON text."""
-LEFT_OUT = {"handle": None, "supervisor": None, "submission": None, "owner": "demo", "yields": False}
+LEFT_OUT = {
+    "handle": None, "supervisor": None, "host": None, "home": None, "lease_until": None, "submission": None, "owner": "demo",
+    "yields": False,
+}  # fmt: skip
 _FOREIGN = re.compile(r"(?<![\w}.])/(?:home|root|tmp|work|Users|var|mnt|opt|srv)/[^\s\"\\]*")
 
 
@@ -69,7 +72,7 @@ def _read(workspace: Workspace) -> dict[str, list[dict[str, Any]]]:
         }
     for job in found["jobs"]:
         job["events"] = [event.model_dump(mode="json", exclude_defaults=True) for event in events[job["id"]]]
-        job["log"] = channel.of(workspace.settings, job["id"]).log()
+        job["log"] = channel.of(workspace.settings, job["id"], job["attempt"], job["home"]).log()
     return found
 
 
@@ -141,7 +144,7 @@ def seed(home: Path, folder: Path = FOLDER) -> Workspace:
     tables = {name: json.loads(_placed((folder / f"{name}.json").read_text("utf-8"), places)) for name in TABLES}
     _fill(settings, tables)
     for job in tables["jobs"]:
-        with channel.of(settings, job["id"]).log_sink() as sink:
+        with channel.of(settings, job["id"], job["attempt"]).log_sink() as sink:
             sink.write(job["log"].encode())
     script = _plotly_script()
     for row in tables["evaluations"]:

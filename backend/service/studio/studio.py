@@ -18,7 +18,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from backend.domain.errors import PortTaken, WhetstoneError, WorkError
-from backend.service.jobs import supervisors
+from backend.domain.jobs.jobs import JobState
+from backend.service.jobs import jobs, supervisors
 from backend.service.studio import demo_export, first_run
 from backend.service.workspace import Workspace
 from backend.settings import CHECKOUT
@@ -61,7 +62,15 @@ def serve(workspace: Workspace, port: int, *, host: str, browser: bool, say: Say
         _stop_web(web)
         if own:
             supervisors.stop(workspace)
+            _tell_left(workspace, say)
         say("Stopped.")
+
+
+def _tell_left(workspace: Workspace, say: Say) -> None:
+    """A job outlives the studio."""
+    for job in jobs.active(workspace):
+        if job.state is JobState.RUNNING:
+            say(f"{job.id} ({job.title}) goes on: `whetstone up` shows it again, `whetstone jobs cancel {job.id}` ends it.")
 
 
 def serve_demonstration(port: int, *, host: str, browser: bool, say: Say) -> None:

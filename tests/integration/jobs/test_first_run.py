@@ -25,7 +25,7 @@ from backend.settings import Settings
 from backend.store import queue
 from tests.homes import eventually, open_home, processes_of, until_state
 from tests.integration.cli.calling import process
-from tests.studio import artifact, optimize_spec
+from tests.studio import artifact, claim, move, optimize_spec
 
 pytestmark = pytest.mark.usefixtures("offline")
 
@@ -39,12 +39,10 @@ def finish(workspace: Workspace, job: JobView, state: JobState = JobState.SUCCEE
     """Bring a queued step to its end by the queue's own statements, with an artifact where it made one."""
     made = artifact(workspace, job, optimize_spec(workspace).model)
     with workspace.store.session() as session:
-        assert queue.claim(session, job.id, "s-test")
+        claim(session, job.id)
     with workspace.store.session() as session:
-        row = queue.get(session, job.id)
-        queue.move(row, JobState.RUNNING)
-        queue.move(row, state)
-        row.result = json.dumps({"artifact": made})
+        move(session, job.id, JobState.RUNNING)
+        move(session, job.id, state, result=json.dumps({"artifact": made}))
 
 
 def steps(workspace: Workspace) -> list[str]:

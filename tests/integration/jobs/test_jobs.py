@@ -18,7 +18,7 @@ from backend.service import Workspace
 from backend.service.jobs import artifacts, jobs, supervisors
 from backend.service.jobs.jobs import JobView
 from backend.service.plans import optimize
-from backend.store import queue
+from backend.store import leases
 from tests import homes
 from tests.homes import (
     eventually,
@@ -47,7 +47,7 @@ def test_an_optimize_job_ends_in_a_verified_artifact_and_leaves_no_scratch(home:
     shown = artifacts.verify(home, str(ended.result["artifact"]))
     assert shown.manifest.recipe == QUICK and shown.job_id == job.id
     assert {file.path for file in shown.manifest.files} >= {"model/config.json", "model/model.safetensors"}
-    assert not (home.settings.jobs / job.id / "work").exists()
+    assert not (home.settings.jobs / job.id / "1" / "work").exists()
     assert [seq for seq, _ in jobs.events(home, job.id)] == list(range(1, len(jobs.events(home, job.id)) + 1))
     told = [event.message for event in jobs.timeline(home, job.id) if event.kind == "phase"]
     assert told and jobs.logs(home, job.id).splitlines() == ["The worker has started.", *told]
@@ -102,7 +102,7 @@ def test_killed_mid_job_it_resumes_under_its_id_and_a_restarted_supervisor_finds
     assert ended.state is JobState.FAILED
     assert "signal 9" in (ended.error or "")
     eventually("no process left", lambda: processes_of(home) == [])
-    assert artifacts.listing(home) == [] and not (home.settings.jobs / job.id / "work").exists()
+    assert artifacts.listing(home) == [] and not (home.settings.jobs / job.id / "1" / "work").exists()
     jobs.resume(home, job.id)
     supervisors.ensure(home)
     until_phase(home, job.id, "optimize")
@@ -134,19 +134,46 @@ def test_cancel_in_the_middle_leaves_nothing_behind(home: Workspace) -> None:
     until_phase(home, job.id, "optimize")
     jobs.cancel(home, job.id)
     ended = until_state(home, job.id, JobState.CANCELLED)
-    assert "half-written" in (ended.error or "")
+    assert "half-written" in (ended.error or "") and ended.cause == home.settings.owner
     eventually("no process left", lambda: processes_of(home) == [])
-    assert artifacts.listing(home) == [] and not (home.settings.jobs / job.id / "work").exists()
+    assert artifacts.listing(home) == [] and not (home.settings.jobs / job.id / "1" / "work").exists()
     assert jobs.events(home, job.id)
 
 
-def test_stopping_the_supervisor_cancels_what_runs(home: Workspace) -> None:
+def test_a_supervisor_that_is_stopped_hands_over_what_runs(home: Workspace) -> None:
     job = submit(home, LONGER)
     supervisors.ensure(home)
     until_phase(home, job.id, "optimize")
+    worker = worker_pid(home)
     assert supervisors.stop(home)
-    assert jobs.show(home, job.id).state is JobState.CANCELLED
-    assert not supervisors.alive(home)
+    left = jobs.show(home, job.id)
+    assert (left.state, left.cancel_requested, worker_pid(home)) == (JobState.RUNNING, False, worker)
+    assert not supervisors.alive(home) and "the next one takes it up" in (left.message or "")
+    supervisors.ensure(home)
+    ended = until_ended(home, job.id)
+    assert (ended.state, ended.attempt) == (JobState.SUCCEEDED, 1), ended.error
+
+
+def test_a_worker_that_hangs_is_ended_and_says_why(home: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WHETSTONE_SILENT_S", "6")
+    job, behind = submit(home, LONGER), submit(home, QUICK)
+    supervisors.ensure(home)
+    until_phase(home, job.id, "optimize")
+    os.kill(worker_pid(home), signal.SIGSTOP)
+    ended = until_ended(home, job.id)
+    assert ended.state is JobState.FAILED and "no sign of life for 6 s" in (ended.error or "")
+    assert until_ended(home, behind.id).state is JobState.SUCCEEDED
+
+
+def test_a_damaged_channel_ends_its_job_alone(home: Workspace) -> None:
+    job, behind = submit(home, LONGER), submit(home, QUICK)
+    supervisors.ensure(home)
+    until_phase(home, job.id, "optimize")
+    (home.settings.jobs / job.id / "1" / "result.json").write_text('{"outcome": "succ')
+    os.kill(worker_pid(home), signal.SIGKILL)
+    ended = until_ended(home, job.id)
+    assert ended.state is JobState.FAILED and "result.json is damaged" in (ended.error or "")
+    assert until_ended(home, behind.id).state is JobState.SUCCEEDED
 
 
 def test_a_flipped_byte_is_found(home: Workspace) -> None:
@@ -190,7 +217,7 @@ def test_ctrl_c_cancels_a_job_that_was_only_just_submitted_however_often_it_come
 
 def test_who_waits_for_a_job_waits_for_a_supervisor_that_is_paused_too(home: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisors, "START_SECONDS", 2.0)
-    monkeypatch.setattr(queue, "STALE_SECONDS", 1.0)
+    monkeypatch.setattr(leases, "STALE_SECONDS", 1.0)
     job = submit(home, QUICK)
     supervisors.ensure(home)
     (paused,) = homes.supervisors_of(home)

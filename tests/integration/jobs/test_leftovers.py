@@ -18,7 +18,7 @@ from tests import studio
 
 def keeping(home: Workspace, state: JobState) -> tuple[str, Path]:
     job = studio.optimize_job(home, state)
-    folder = home.settings.jobs / job.id / "resume"
+    folder = home.settings.jobs / job.id / "1" / "resume"
     folder.mkdir(parents=True)
     (folder / "part-00001.safetensors").write_bytes(b"1" * 81_920)
     return job.id, folder

@@ -20,7 +20,7 @@ from backend.present.words.measured import quality_cost
 from backend.present.words.verdicts import verdict
 from backend.service import Workspace
 from backend.service.evaluations import evaluations
-from backend.service.jobs import supervisors
+from backend.service.jobs import jobs, supervisors
 from backend.service.models import variants
 from tests.fakes.running import running, write_prompts
 from tests.homes import open_home, until_ended
@@ -36,7 +36,7 @@ ASKED = ("one", "two", "three")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workspace]:
     opened = open_home(tmp_path_factory.mktemp("faults") / "home")
     yield opened
-    supervisors.stop(opened)
+    jobs.close(opened)
 
 
 @pytest.fixture(scope="module")

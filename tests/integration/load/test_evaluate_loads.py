@@ -19,7 +19,7 @@ from backend.domain.load.lines import OPEN_STREAMS
 from backend.domain.load.load import Load
 from backend.service import Workspace
 from backend.service.evaluations import evaluations
-from backend.service.jobs import supervisors
+from backend.service.jobs import jobs, supervisors
 from tests.fakes.running import running
 from tests.homes import open_home, until_ended
 
@@ -31,7 +31,7 @@ AFTER_WARMING = sum(OPEN_STREAMS)
 def home(tmp_path: Path) -> Iterator[Workspace]:
     opened = open_home(tmp_path / "home")
     yield opened
-    supervisors.stop(opened)
+    jobs.close(opened)
 
 
 def evaluated(home: Workspace, urls: list[str], **chosen: Any) -> tuple[Evaluation, Path]:

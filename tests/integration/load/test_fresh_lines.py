@@ -16,7 +16,7 @@ from backend.domain.evaluation.soundness import valid
 from backend.domain.jobs.jobs import JobState
 from backend.service import Workspace
 from backend.service.evaluations import bench, evaluations
-from backend.service.jobs import supervisors
+from backend.service.jobs import jobs, supervisors
 from tests.fakes.running import ask, running
 from tests.homes import open_home, until_ended
 
@@ -29,7 +29,7 @@ KEEPING = ("exact_server.py", "--ttft-ms", TTFT_MS, "--rate", 2000, "--prefix-ca
 def home(tmp_path: Path) -> Iterator[Workspace]:
     opened = open_home(tmp_path / "home")
     yield opened
-    supervisors.stop(opened)
+    jobs.close(opened)
 
 
 def lines(folder: Path, count: int) -> str:

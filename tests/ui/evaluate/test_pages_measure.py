@@ -273,7 +273,7 @@ def test_a_running_evaluation_draws_its_points_as_approximate(home: Workspace) -
     assert job.started_at is not None
     earlier = point(URL_A, 1, 99.0).model_copy(update={"at": job.started_at - timedelta(hours=1)})
     with home.store.session() as session:
-        history.append(session, queue.get(session, job.id), [earlier])
+        history.append(session, job.id, [earlier])
     at = studio.open_page("evaluate", job=job.id)
     assert headings(at) == [charts.TITLE]
     assert "4 runs so far. Approximate" in studio.says(at)

@@ -28,12 +28,10 @@ SENTENCE = "nothing can be started or changed here"
 def end(home: Workspace, job: JobView, state: JobState, error: str | None = None, result: dict[str, Any] | None = None) -> None:
     made = studio.artifact(home, job, studio.optimize_spec(home).model)
     with home.store.session() as session:
-        assert queue.claim(session, job.id, "s-test")
+        studio.claim(session, job.id)
     with home.store.session() as session:
-        row = queue.get(session, job.id)
-        queue.move(row, JobState.RUNNING)
-        queue.move(row, state)
-        row.error, row.result = error, json.dumps(result or {"artifact": made})
+        studio.move(session, job.id, JobState.RUNNING)
+        studio.move(session, job.id, state, error=error, result=json.dumps(result or {"artifact": made}))
 
 
 def begun(home: Workspace) -> JobView:
@@ -102,9 +100,9 @@ def test_behind_ones_own_job_it_can_be_made_ones_own(home: Workspace) -> None:
 def test_making_room_is_said_in_words(home: Workspace) -> None:
     job = begun(home)
     with home.store.session() as session:
-        assert queue.claim(session, job.id, "s-test")
+        studio.claim(session, job.id)
     with home.store.session() as session:
-        queue.make_room(queue.get(session, job.id))
+        queue.make_room(session, queue.get(session, job.id))
     assert "making room" in studio.says(studio.open_page("home"))
 
 

@@ -209,7 +209,7 @@ def test_a_running_job_shows_phases_bar_rate_and_time_left(home: Workspace) -> N
 
 def test_a_failed_job_tells_its_error_before_all_else(home: Workspace) -> None:
     job = studio.install_job(home, JobState.FAILED, error=f"It broke: {MARKUP}").id
-    folder = home.settings.jobs / job
+    folder = home.settings.jobs / job / "1"
     folder.mkdir(parents=True)
     (folder / "log.txt").write_text("collecting\nboom: no space\n")
     at = studio.open_page("job", id=job)
@@ -281,7 +281,7 @@ def test_a_running_job_shows_the_range_of_what_is_left_and_what_it_uses(home: Wo
     with home.store.session() as session:
         row = queue.get(session, job.id)
         row.started_at = begun
-        history.append(session, row, events)
+        history.append(session, row.id, events)
     at = studio.open_page("job", id=job.id)
     said = studio.says(at)
     assert "Time left between " in said and "from the spread of its last 4 rates in this phase" in said
@@ -321,7 +321,7 @@ def test_the_next_step_of_a_job_that_did_not_succeed_is_to_resume_it(home: Works
 def test_what_a_cancelled_job_keeps_is_shown_and_can_be_dropped(home: Workspace) -> None:
     job = studio.optimize_job(home, JobState.CANCELLED)
     assert "It keeps" not in studio.says(studio.open_page("job", id=job.id))
-    folder = home.settings.jobs / job.id / "resume"
+    folder = home.settings.jobs / job.id / "1" / "resume"
     folder.mkdir(parents=True)
     (folder / "part-00000.safetensors").write_bytes(b"1" * 40_960)
     at = studio.open_page("job", id=job.id)

@@ -93,7 +93,7 @@ def measured(tmp_path: Path) -> Workspace:
     """A home of a person with one job, one artifact and one evaluation with its report."""
     home = open_home(tmp_path / "home")
     job = studio.optimize_job(home, JobState.SUCCEEDED, owner="somebody", handle='{"host": "secret-host"}', submission="k")
-    folder = home.settings.jobs / job.id
+    folder = home.settings.jobs / job.id / "1"
     folder.mkdir(parents=True)
     (folder / "log.txt").write_text(f"reading {home.settings.home}/jobs\n")
     made = studio.artifact(home, job, studio.optimize_spec(home).model)
@@ -143,7 +143,7 @@ def test_a_model_whose_weights_are_not_there_is_known_by_its_card(measured: Work
 
 def test_a_path_of_the_machine_that_would_remain_is_refused_and_nothing_is_written(measured: Workspace, tmp_path: Path) -> None:
     job = first_job(measured)
-    (measured.settings.jobs / job / "log.txt").write_text("reading /home/somebody/secrets.txt\n")
+    (measured.settings.jobs / job / "1" / "log.txt").write_text("reading /home/somebody/secrets.txt\n")
     with pytest.raises(demo_export.NotToBeShown, match="/home/somebody/secrets"):
         demo_export.export(measured, tmp_path / "out")
     assert not (tmp_path / "out").exists()

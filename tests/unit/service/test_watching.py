@@ -20,7 +20,7 @@ from backend.present.charts import alt, resources
 from backend.service import Workspace
 from backend.service.jobs import jobs, watching
 from backend.service.jobs.watching import Use
-from backend.store import history, queue
+from backend.store import history
 from tests import studio
 
 
@@ -36,7 +36,7 @@ def used(at: datetime, rss: int = 10**9, cpu: float = 50.0) -> Event:
 
 def add(home: Workspace, job_id: str, *events: Event) -> None:
     with home.store.session() as session:
-        history.append(session, queue.get(session, job_id), list(events))
+        history.append(session, job_id, list(events))
 
 
 def test_resources_are_of_the_latest_attempt_and_no_sign_of_life(home: Workspace) -> None:

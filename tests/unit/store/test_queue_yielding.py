@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.domain.jobs.jobs import JobState
-from backend.store import queue
+from backend.store import leases, queue
 from backend.store.database import Store
-from backend.store.tables import JobRow
-from tests.homes import open_home
+from backend.store.tables import JobRow, SupervisorRow
 
+SUPERVISOR = SupervisorRow(id="s-1", host="one", home="/a", pid=1, process_started="")
 LANES = ("accelerator", "background")
 
 
@@ -79,11 +77,6 @@ def test_nothing_leaves_that_would_not_have_held_back_ones_own(first: list, then
         assert queue.choose([*staying, row], own) is not queue.choose(staying, own)
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return open_home(tmp_path).store
-
-
 def put(store: Store, *found: JobRow) -> None:
     for row in found:
         with store.session() as session:
@@ -92,16 +85,17 @@ def put(store: Store, *found: JobRow) -> None:
 
 def claim_next(store: Store) -> str | None:
     with store.session() as session:
-        row = queue.claimable(session)
-        if row is None or not queue.claim(session, row.id, "s"):
+        row = queue.claimable(session, SUPERVISOR.host)
+        held = leases.claim(session, row, SUPERVISOR) if row else None
+        if row is None or held is None:
             return None
-        queue.move(row, JobState.RUNNING)
+        leases.move(session, held, JobState.RUNNING)
         return row.id
 
 
 def yielding(store: Store) -> list[str]:
     with store.read() as session:
-        return [row.id for row in queue.yielding(session)]
+        return [row.id for row in queue.yielding(session, SUPERVISOR.host)]
 
 
 def test_the_demo_waits_behind_what_came_later_and_makes_room_for_it(store: Store) -> None:
@@ -110,7 +104,7 @@ def test_the_demo_waits_behind_what_came_later_and_makes_room_for_it(store: Stor
     assert claim_next(store) == "install"
     assert claim_next(store) is None
     with store.session() as session:
-        queue.move(queue.get(session, "own"), JobState.SUCCEEDED)
+        leases.move(session, leases.lease(queue.get(session, "own")), JobState.SUCCEEDED)
     assert claim_next(store) == "demo" and yielding(store) == []
     put(store, job("install-2", lane="background"))
     assert yielding(store) == []
@@ -125,7 +119,7 @@ def test_an_install_beside_the_demo_does_not_stop_it_but_a_measurement_of_the_de
     assert yielding(store) == [] and claim_next(store) == "install"
     with store.session() as session:
         for name in ("demo", "install"):
-            queue.move(queue.get(session, name), JobState.SUCCEEDED)
+            leases.move(session, leases.lease(queue.get(session, name)), JobState.SUCCEEDED)
     put(store, job("measure", yields=True, exclusive=True))
     assert claim_next(store) == "measure"
     put(store, job("install-2", lane="background"))
@@ -139,10 +133,11 @@ def test_made_room_it_is_queued_again_under_its_id(store: Store) -> None:
     )
     claim_next(store)
     with store.session() as session:
-        queue.make_room(queue.get(session, "demo"))
+        queue.make_room(session, queue.get(session, "demo"))
     with store.session() as session:
         assert queue.is_making_room(queue.get(session, "demo"))
-        row = queue.put_back(session, "demo")
+        assert queue.put_back(session, leases.lease(queue.get(session, "demo"))) is JobState.QUEUED
+        row = queue.get(session, "demo")
         assert (row.state, row.attempt, row.yields, row.finished_at) == (JobState.QUEUED, 2, True, None)
 
 
@@ -150,12 +145,12 @@ def test_a_cancel_while_it_makes_room_is_a_cancel(store: Store) -> None:
     put(store, job("demo", yields=True))
     claim_next(store)
     with store.session() as session:
-        queue.make_room(queue.get(session, "demo"))
+        queue.make_room(session, queue.get(session, "demo"))
     with store.session() as session:
-        queue.request_cancel(session, "demo")
+        queue.request_cancel(session, "demo", "a person")
     with store.session() as session:
         assert not queue.is_making_room(queue.get(session, "demo"))
-        assert queue.put_back(session, "demo").state == JobState.CANCELLED
+        assert queue.put_back(session, leases.lease(queue.get(session, "demo"))) == JobState.CANCELLED
 
 
 def test_moved_to_the_front_it_is_ones_own(store: Store) -> None:

@@ -14,7 +14,7 @@ from backend.channel import Channel
 from backend.domain.jobs.jobs import UNSAID, Event
 from backend.service import Workspace
 from backend.service.jobs import jobs
-from backend.supervisor.supervisor import exit_sentence
+from backend.supervisor.endings import exit_sentence
 from tests.homes import open_home
 from tests.studio import optimize_spec
 from tests.tiny import tiny_llama
@@ -25,7 +25,7 @@ import sys
 from pathlib import Path
 from backend.channel import Channel
 from backend.domain.jobs.jobs import InstallSpec
-from backend.supervisor.supervisor import exit_sentence
+from backend.supervisor.endings import exit_sentence
 from backend.worker.__main__ import main
 
 folder = Path(sys.argv[1]) / "j-1"
@@ -36,7 +36,7 @@ with (folder.parent / "filler").open("wb", buffering=0) as sink:
             sink.write(b"x" * 512)
     except OSError:
         pass
-code = main(str(folder))
+code = main(str(folder / "1"))
 sys.stderr.write(exit_sentence(code, folder))
 """
 
@@ -57,7 +57,7 @@ def worked(home: Workspace, model: Path, change: object) -> tuple[str, list[Even
     )
     result = opened.result()
     assert result is not None
-    return str(result.get("error")), [event for _, events in opened.segments(0) for event in events]
+    return str(result.error), [event for _, events in opened.segments(0) for event in events]
 
 
 def test_a_model_folder_that_was_deleted_is_named(home: Workspace, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from backend.worker.progress import ChannelProgress
 
 def test_phases_count_by_their_seconds_once_and_others_by_their_weight(tmp_path: Path) -> None:
     Channel(tmp_path / "j-1").open("{}")
-    progress = ChannelProgress(JobChannel(tmp_path / "j-1"), 7.0, {"load": 5.0, "optimize": 45.0, "quality": 50.0})
+    progress = ChannelProgress(JobChannel(tmp_path / "j-1" / "1"), 7.0, {"load": 5.0, "optimize": 45.0, "quality": 50.0})
     for name in ("load", "optimize", "load", "quality"):
         progress.phase(name, name, weight=0.1)
     events = [event for _, found in Channel(tmp_path / "j-1").segments(0) for event in found]

@@ -101,14 +101,14 @@ def upgrade() -> None:
         *_columns(sa.Integer(), "attempt"),
         *_columns(sa.Boolean(), "cancel_requested"),
         *_optional(sa.Text(), "handle"),
-        *_optional(sa.String(), "supervisor"),
-        *_columns(sa.Integer(), "segment"),
+        *_optional(sa.String(), "supervisor", "cause", "host", "home"),
+        *_columns(sa.Integer(), "segment", "token"),
         *_optional(sa.String(), "phase"),
         *_optional(sa.Text(), "message"),
         *_optional(sa.Float(), "progress", "eta_s"),
         *_optional(sa.Text(), "error", "result"),
         *_columns(Aware(timezone=True), "created_at"),
-        *_optional(Aware(timezone=True), "started_at", "finished_at", "event_at"),
+        *_optional(Aware(timezone=True), "lease_until", "started_at", "finished_at", "event_at"),
         sa.PrimaryKeyConstraint("id"),
         sa.UniqueConstraint("submission"),
     )
@@ -144,12 +144,19 @@ def upgrade() -> None:
     )
     op.create_table(
         "supervisors",
-        *_columns(sa.String(), "id", "host", "process_started"),
+        *_columns(sa.String(), "id", "host", "home", "process_started"),
         *_columns(sa.Integer(), "pid"),
         *_columns(Aware(timezone=True), "heartbeat_at"),
         *_columns(sa.Boolean(), "stopped"),
         sa.PrimaryKeyConstraint("id"),
     )
+    op.create_table(
+        "claims",
+        *_columns(sa.String(), "host", "device", "job_id"),
+        sa.PrimaryKeyConstraint("host", "device"),
+        sa.ForeignKeyConstraint(["job_id"], ["jobs.id"]),
+    )
+    op.create_index("ix_claims_job_id", "claims", ["job_id"])
     op.create_table(
         "events",
         *_columns(sa.Integer(), "id"),

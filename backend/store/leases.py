@@ -1,0 +1,167 @@
+"""Who may speak for a job: claims of devices, leases with fencing tokens, and every change of a job's state.
+
+A job is claimed once, executed at least once, registered once. A claim is a row whose (host, device) is unique, so that of two
+supervisors on one host one gets it. A lease runs out by the database's clock; each new owner has a higher token, and whatever an
+earlier one still writes is refused: every change is one UPDATE that names state, attempt and token, and its row count is checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+from sqlalchemy import CursorResult, delete, func, insert, update
+from sqlalchemy.exc import IntegrityError
+from sqlmodel import Session, col, select
+
+from backend.domain.errors import NotNow, WorkError
+from backend.domain.jobs.jobs import LIVE, TERMINAL, TRANSITIONS, JobState
+from backend.store.tables import ClaimRow, JobRow, SupervisorRow
+
+HEARTBEAT_SECONDS = 2.0
+STALE_SECONDS = 8.0
+LEASE_SECONDS = 30.0
+HANDOVER_SECONDS = 600.0
+"""How long a supervisor that was stopped in order may be away before another host's gives its jobs up."""
+LANES = ("accelerator", "background")
+"""The devices of a host; a job that measures takes all of them."""
+LOCK = "supervisor.lock"
+"""A home's file that its supervisor holds locked, with its pid and start in it."""
+
+
+class Fenced(WorkError):
+    """The job is not this supervisor's any more, or has gone on: nothing was changed."""
+
+
+class Lease(NamedTuple):
+    """The right to speak for one attempt of a job."""
+
+    job: str
+    attempt: int
+    token: int
+
+
+def lease(row: JobRow) -> Lease:
+    """Of the row as it was read."""
+    return Lease(row.id, row.attempt, row.token)
+
+
+def clock(session: Session) -> datetime:
+    """The database's own time, one for all hosts."""
+    if session.get_bind().dialect.name == "sqlite":
+        found: str = session.execute(select(func.strftime("%Y-%m-%dT%H:%M:%f+00:00", "now"))).scalar_one()
+        return datetime.fromisoformat(found)
+    moment: datetime = session.execute(select(func.clock_timestamp())).scalar_one()
+    return moment.astimezone(UTC)
+
+
+def claim(session: Session, row: JobRow, supervisor: SupervisorRow) -> Lease | None:
+    """A queued job for that supervisor, with the devices that it needs of the supervisor's host.
+
+    None where another was first, it was cancelled meanwhile, or a device is taken.
+    """
+    at = clock(session)
+    devices = LANES if row.exclusive else (row.lane,)
+    taken = [{"host": supervisor.host, "device": device, "job_id": row.id} for device in devices]
+    found = Lease(row.id, row.attempt, row.token + 1)
+    owner = {"supervisor": supervisor.id, "host": supervisor.host, "home": supervisor.home}
+    fresh = {"started_at": at, "handle": None, "segment": 0, "cause": None, "error": None, "result": None}
+    try:
+        with session.begin_nested():
+            session.execute(insert(ClaimRow), params=taken)
+            change(
+                session, lease(row), (JobState.QUEUED,), state=JobState.STARTING, token=found.token, lease_until=_until(at),
+                cancel_requested=False, **owner, **fresh,
+            )  # fmt: skip
+    except (IntegrityError, Fenced):
+        return None
+    return found
+
+
+def change(session: Session, held: Lease, states: Iterable[JobState], **values: Any) -> None:
+    """Change columns of the job while it is in one of these states, at that attempt, under that token. Raises Fenced."""
+    statement = update(JobRow).where(col(JobRow.id) == held.job, col(JobRow.attempt) == held.attempt)
+    statement = statement.where(col(JobRow.token) == held.token, col(JobRow.state).in_(list(states)))
+    if _changed(session, statement.values(**values)) != 1:
+        raise Fenced(f"Job {held.job} is not this supervisor's any more, or has gone on: nothing was changed.")
+
+
+def move(session: Session, held: Lease, state: JobState, **values: Any) -> None:
+    """Change the state by the table of legal transitions; a job that is not live any more gives its devices back.
+
+    Raises Fenced, and NotNow where the state cannot become that one.
+    """
+    row = session.get(JobRow, held.job, populate_existing=True)
+    if row is not None and lease(row) == held and state not in TRANSITIONS[JobState(row.state)]:
+        raise NotNow(f"Job {held.job} is {row.state}; it cannot become {state}.")
+    if state in TERMINAL:
+        values = {"finished_at": clock(session), "eta_s": None} | values
+    if state not in LIVE:
+        session.execute(delete(ClaimRow).where(col(ClaimRow.job_id) == held.job))
+        values = {"lease_until": None} | values
+    change(session, held, [before for before, after in TRANSITIONS.items() if state in after], state=state, **values)
+
+
+def requeue(session: Session, held: Lease) -> None:
+    """Queue the next attempt of a job that ended without success. Raises Fenced, NotNow."""
+    nothing = dict.fromkeys(("handle", "error", "result", "finished_at", "progress", "phase", "cause"))
+    move(session, held, JobState.QUEUED, attempt=held.attempt + 1, cancel_requested=False, **nothing)
+
+
+def renew(session: Session, supervisor: SupervisorRow) -> None:
+    """Write the supervisor's row anew with the time of now, and renew the leases that it still has."""
+    at = clock(session)
+    session.merge(supervisor.model_copy(update={"heartbeat_at": at}))
+    _changed(session, update(JobRow).where(*_of(supervisor)).values(lease_until=_until(at)))
+
+
+def adopt(session: Session, supervisor: SupervisorRow) -> None:
+    """Take over every live job of that host and home: whoever holds the home's file lock knows that no other has them."""
+    here = (col(JobRow.host) == supervisor.host, col(JobRow.home) == supervisor.home, col(JobRow.state).in_(LIVE))
+    values = {"supervisor": supervisor.id, "token": JobRow.token + 1, "lease_until": _until(clock(session))}
+    _changed(session, update(JobRow).where(*here).values(**values))
+
+
+def hand_over(session: Session, supervisor: SupervisorRow) -> None:
+    """What it has goes on without it until the next one of its home adopts it."""
+    until = clock(session) + timedelta(seconds=HANDOVER_SECONDS)
+    _changed(session, update(JobRow).where(*_of(supervisor)).values(lease_until=until))
+    session.merge(supervisor.model_copy(update={"heartbeat_at": clock(session), "stopped": True}))
+
+
+def owned(session: Session, supervisor: SupervisorRow) -> list[JobRow]:
+    """Its live jobs, in queue order."""
+    return list(session.exec(select(JobRow).where(*_of(supervisor)).order_by(col(JobRow.rank))))
+
+
+def expired(session: Session, supervisor: SupervisorRow) -> list[JobRow]:
+    """Others' live jobs whose lease has run out."""
+    late = (col(JobRow.lease_until) < clock(session), col(JobRow.state).in_(LIVE), col(JobRow.supervisor) != supervisor.id)
+    return list(session.exec(select(JobRow).where(*late)))
+
+
+def supervisor_alive(session: Session) -> SupervisorRow | None:
+    """The supervisor whose heartbeat is fresh, if any."""
+    fresh = clock(session) - timedelta(seconds=STALE_SECONDS)
+    statement = (
+        select(SupervisorRow)
+        .where(col(SupervisorRow.heartbeat_at) > fresh, col(SupervisorRow.stopped).is_(False))
+        .order_by(col(SupervisorRow.heartbeat_at).desc())
+    )
+    return session.exec(statement).first()
+
+
+def _of(supervisor: SupervisorRow) -> tuple[Any, ...]:
+    return col(JobRow.supervisor) == supervisor.id, col(JobRow.state).in_(LIVE)
+
+
+def _until(at: datetime) -> datetime:
+    return at + timedelta(seconds=LEASE_SECONDS)
+
+
+def _changed(session: Session, statement: Any) -> int:
+    """How many rows it changed."""
+    outcome = session.execute(statement, execution_options={"synchronize_session": False})
+    assert isinstance(outcome, CursorResult)
+    return outcome.rowcount

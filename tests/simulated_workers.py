@@ -1,0 +1,139 @@
+"""Supervisors without processes: workers that a test moves by hand, and crashes between any two statements."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import event
+
+from backend.artifacts import folders
+from backend.channel import Channel, JobChannel
+from backend.domain.jobs.artifact import Manifest
+from backend.domain.jobs.jobs import Event, Handle, Outcome
+from backend.domain.model.facts import ModelCard
+from backend.domain.recipe.recipe import Recipe
+from backend.launchers.base import Launcher
+from backend.settings import Settings
+from backend.store.database import open_store
+from backend.supervisor.supervisor import Supervisor
+
+RECIPE = Recipe.model_validate({"name": "w8a8", "steps": [{"quantize": {"method": "w8a8"}}]})
+CARD = ModelCard(
+    id="m", origin="folder", architecture="LlamaForCausalLM", model_type="llama", parameters=1, layers=1, hidden_size=1,
+    intermediate_size=1, heads=1, kv_heads=1, head_dim=1, vocabulary=1, max_positions=1, tied_embeddings=False, dtype="bfloat16",
+    path="/m", revision="0", weights_bytes=1, tokenizer_hash=None,
+)  # fmt: skip
+
+
+class Crash(BaseException):
+    """As kill -9 of the supervisor at that statement."""
+
+
+@dataclass
+class Worker:
+    """A worker's process; it goes on when its supervisor does not."""
+
+    job: str
+    attempt: int
+    home: str
+    channel: JobChannel
+    alive: bool = True
+    asked: bool = False
+    said: int = 0
+
+    def say(self) -> None:
+        self.said += 1
+        self.channel.emit(Event(kind="note", message=f"attempt {self.attempt}, word {self.said}"))
+
+    def succeed(self) -> None:
+        """Publish an artifact, as an optimize job does, and end."""
+        model = self.channel.output / "model"
+        model.mkdir(parents=True, exist_ok=True)
+        (model / "weights").write_text(f"{self.job} {self.attempt} {self.said}")
+        manifest = Manifest(
+            job=self.job, parent=CARD, recipe=RECIPE, recipe_hash=RECIPE.hash, files=folders.describe(self.channel.output),
+            bytes_before=1, bytes_after=1,
+        )  # fmt: skip
+        folders.write_manifest(self.channel.output, manifest)
+        self._end({"outcome": "succeeded", "document": {"artifact": manifest.id, "attempt": self.attempt}})
+
+    def stop(self) -> None:
+        """As it ends where it is asked to."""
+        self._end({"outcome": "cancelled", "error": "The job was cancelled."})
+
+    def _end(self, result: dict[str, Any]) -> None:
+        self.channel.result(result)
+        self.alive = False
+
+
+@dataclass
+class World:
+    """All workers that were ever started."""
+
+    workers: list[Worker] = field(default_factory=list)
+
+    def alive(self) -> list[Worker]:
+        return [worker for worker in self.workers if worker.alive]
+
+
+class SimulatedLauncher(Launcher):
+    """Starts, sees and ends what is of its home, as the local launcher does by the mark of its processes."""
+
+    name = "simulated"
+
+    def __init__(self, world: World, home: str) -> None:
+        self._world, self._home = world, home
+
+    def start(self, job_id: str, channel: Channel) -> Handle:
+        folder = Path(channel.address)
+        self._world.workers.append(Worker(job_id, int(folder.name), self._home, JobChannel(folder)))
+        return Handle(launcher=self.name, place="a test", data={"number": len(self._world.workers) - 1})
+
+    def poll(self, handle: Handle) -> Outcome:
+        return Outcome(alive=self._world.workers[handle.data["number"]].alive)
+
+    def cancel(self, handle: Handle, *, force: bool) -> None:
+        worker = self._world.workers[handle.data["number"]]
+        worker.asked, worker.alive = True, worker.alive and not force
+
+    def sweep(self, job_id: str, handle: Handle | None) -> None:
+        for worker in self._world.workers:
+            if (worker.job, worker.home) == (job_id, self._home):
+                worker.alive = False
+
+
+class Home:
+    """A supervisor that can crash, and the next one of its home."""
+
+    def __init__(self, world: World, folder: Path, url: str, host: str) -> None:
+        self.settings, self.host, self.time, self._world = Settings(home=folder, database_url=url), host, 0.0, world
+        self._left: int | None = None
+        self.supervisor = self._started()
+
+    def _started(self) -> Supervisor:
+        self.store = open_store(self.settings)
+        for name in ("before_cursor_execute", "commit"):
+            event.listen(self.store.engine, name, self._step)
+        launcher = SimulatedLauncher(self._world, str(self.settings.home))
+        started = Supervisor(self.settings, self.store, launcher, host=self.host, monotonic=lambda: self.time)
+        started.begin()
+        return started
+
+    def _step(self, *_: object) -> None:
+        if self._left is not None:
+            self._left -= 1
+            if self._left < 0:
+                raise Crash
+
+    def tick(self, crash_after: int | None = None) -> None:
+        """A round, or as much of it as so many statements and commits, after which the next supervisor of the home starts."""
+        self._left = crash_after
+        try:
+            self.supervisor.tick()
+        except Crash:
+            self._left = None
+            self.store.engine.dispose()
+            self.supervisor = self._started()
+        self._left = None

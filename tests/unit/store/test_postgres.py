@@ -1,0 +1,108 @@
+"""What only a server does: it drops connections, finds deadlocks, is restarted, and serves two homes that open it at once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+from sqlmodel import Session
+
+from backend.domain.jobs.jobs import JobState
+from backend.settings import Settings
+from backend.store import leases, queue
+from backend.store.database import HEAD, Store, StoreUnavailable, open_store
+from backend.store.tables import JobRow, SupervisorRow
+from tests.postgres import Postgres
+
+pytestmark = pytest.mark.process
+
+
+@pytest.fixture
+def opened(postgres: Postgres, tmp_path: Path) -> Iterator[Store]:
+    url = postgres.new()
+    found = open_store(Settings(home=tmp_path, database_url=url))
+    yield found
+    found.engine.dispose()
+    postgres.drop(url)
+
+
+def job(name: str) -> JobRow:
+    return JobRow(id=name, kind="install", state=JobState.QUEUED, title=name, owner="t", spec="{}")
+
+
+def test_a_transaction_whose_connection_is_dropped_is_done_again(postgres: Postgres, opened: Store) -> None:
+    tries = []
+
+    def work(session: Session) -> str:
+        queue.submit(session, job("a"))
+        tries.append(1)
+        if len(tries) == 1:
+            postgres.end_sessions()
+        return queue.get(session, "a").id
+
+    assert opened.run(work) == "a" and len(tries) == 2
+    with opened.read() as session:
+        assert queue.get(session, "a").rank == 1.0
+
+
+def test_a_deadlock_ends_with_both_changes_made(opened: Store) -> None:
+    for name in ("a", "b"):
+        opened.run(lambda session, name=name: queue.submit(session, job(name)))
+    both = threading.Barrier(2, timeout=20)
+    met = threading.local()
+
+    def change(first: str, second: str, title: str) -> None:
+        def work(session: Session) -> None:
+            for number, name in enumerate((first, second)):
+                session.execute(text("UPDATE jobs SET title = title || :title WHERE id = :name"), {"title": title, "name": name})
+                if number == 0 and not getattr(met, "once", False):
+                    met.once = True
+                    both.wait()
+
+        opened.run(work)
+
+    with ThreadPoolExecutor(2) as pool:
+        for done in [pool.submit(change, "a", "b", "1"), pool.submit(change, "b", "a", "2")]:
+            done.result()
+    with opened.read() as session:
+        assert [sorted(queue.get(session, name).title) for name in ("a", "b")] == [["1", "2", "a"], ["1", "2", "b"]]
+
+
+def test_a_restart_of_the_server_is_waited_for(postgres: Postgres, opened: Store) -> None:
+    opened.run(lambda session: queue.submit(session, job("a")))
+    postgres.stop()
+    with pytest.raises(StoreUnavailable, match="did not answer"), opened.session() as session:
+        queue.get(session, "a")
+    threading.Timer(0.5, postgres.start).start()
+    assert opened.run(lambda session: queue.get(session, "a").id) == "a"
+
+
+def test_of_many_supervisors_of_one_host_one_gets_the_device(opened: Store) -> None:
+    for number in range(4):
+        opened.run(lambda session, name=f"j-{number}": queue.submit(session, job(name)))
+    ready = threading.Barrier(4, timeout=20)
+
+    def claim(number: int) -> bool:
+        owner = SupervisorRow(id=f"s-{number}", host="one", home=f"/{number}", pid=1, process_started="")
+        with opened.read() as session:
+            row = queue.get(session, f"j-{number}")
+        ready.wait()
+        return opened.run(lambda session: leases.claim(session, row, owner)) is not None
+
+    with ThreadPoolExecutor(4) as pool:
+        assert sorted(pool.map(claim, range(4))) == [False, False, False, True]
+
+
+def test_two_homes_that_open_a_new_database_at_once_migrate_it_once(postgres: Postgres, tmp_path: Path) -> None:
+    url = postgres.empty()
+    with ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(lambda n: open_store(Settings(home=tmp_path / str(n), database_url=url)), range(3)))
+    for each in found:
+        with each.read() as session:
+            assert session.execute(text("SELECT version_num FROM alembic_version")).scalar() == HEAD
+        each.engine.dispose()
+    postgres.drop(url)

@@ -1,0 +1,173 @@
+"""Claimed once, executed at least once, registered once: two supervisors on one database, crashes between any two statements.
+
+A machine makes histories out of submissions, rounds that end half-way, workers that speak, succeed, die or are thought gone,
+pauses past the lease, cancels and resumes; after each step the store must be whole, and at the end everything must end.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+from sqlalchemy import text, update
+from sqlmodel import col, select
+
+from backend.artifacts import folders
+from backend.domain.errors import NotNow
+from backend.domain.jobs.jobs import LIVE, RESUMABLE, TERMINAL, JobState
+from backend.store import history, leases, queue
+from backend.store.tables import ArtifactRow, ClaimRow, JobRow
+from tests.homes import DATABASE, open_home
+from tests.postgres import Postgres
+from tests.properties import examples
+from tests.simulated_workers import Home, Worker, World
+
+MOST_JOBS = 4
+MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
+"""Thousands of files are written, and none outlives the test."""
+crashes = st.none() | st.integers(0, 40)
+
+
+class TwoSupervisors(RuleBasedStateMachine):
+    """`homes[0]` and `homes[1]` may be on one host, whose devices they share, or on two."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder, self.world, self.submitted = Path(tempfile.mkdtemp(dir=MEMORY)), World(), 0
+
+    @initialize(hosts=st.sampled_from([("one", "one"), ("one", "two")]))
+    def begin(self, hosts: tuple[str, str]) -> None:
+        open_home(self.folder).store.engine.dispose()
+        url = self.url()
+        self.homes = [Home(self.world, self.folder / f"home-{n}", url, host) for n, host in enumerate(hosts)]
+        self.store = self.homes[0].store
+
+    def url(self) -> str:
+        return f"sqlite:///{self.folder / DATABASE}"
+
+    def teardown(self) -> None:
+        try:
+            if self.submitted:
+                self.settle()
+        finally:
+            for home in self.homes:
+                home.store.engine.dispose()
+            shutil.rmtree(self.folder)
+
+    @precondition(lambda self: self.submitted < MOST_JOBS)
+    @rule(exclusive=st.booleans(), yields=st.booleans(), lane=st.sampled_from(leases.LANES))
+    def submit(self, exclusive: bool, yields: bool, lane: str) -> None:
+        self.submitted += 1
+        row = JobRow(
+            id=f"j-{self.submitted}", kind="optimize", state=JobState.QUEUED, title="t", owner="t", spec="{}",
+            exclusive=exclusive, yields=yields, lane=lane,
+        )  # fmt: skip
+        self.homes[0].store.run(lambda session: queue.submit(session, row))
+
+    @rule(which=st.integers(0, 1), crash_after=crashes)
+    def tick(self, which: int, crash_after: int | None) -> None:
+        self.homes[which].tick(crash_after)
+
+    @rule(which=st.integers(0, 1))
+    def beat(self, which: int) -> None:
+        self.homes[which].supervisor.beat()
+
+    @precondition(lambda self: self.world.alive())
+    @rule(data=st.data(), what=st.sampled_from(["say", "succeed", "stop", "die"]))
+    def work(self, data: st.DataObject, what: str) -> None:
+        """Any worker, also one whose job another supervisor has taken meanwhile."""
+        worker: Worker = data.draw(st.sampled_from(self.world.alive()))
+        if what == "die":
+            worker.alive = False
+        elif worker.channel.spec() is not None and worker.channel.work.exists():
+            getattr(worker, what)()
+
+    @precondition(lambda self: self.submitted)
+    @rule(data=st.data())
+    def cancel(self, data: st.DataObject) -> None:
+        job = f"j-{data.draw(st.integers(1, self.submitted))}"
+        with suppress(NotNow):
+            self.homes[0].store.run(lambda session: queue.request_cancel(session, job, "a person"))
+
+    @precondition(lambda self: self.submitted)
+    @rule(data=st.data())
+    def resume(self, data: st.DataObject) -> None:
+        job = f"j-{data.draw(st.integers(1, self.submitted))}"
+        with suppress(NotNow):
+            self.homes[0].store.run(lambda session: queue.requeue(session, job))
+
+    @rule(which=st.integers(0, 1), seconds=st.sampled_from([5.0, 40.0]))
+    def pause(self, which: int, seconds: float) -> None:
+        """That supervisor sleeps; the other one does not, and time passes for it."""
+        other, asleep = self.homes[1 - which], self.homes[which]
+        statement = update(JobRow).where(col(JobRow.supervisor) == asleep.supervisor.row.id, col(JobRow.state).in_(LIVE))
+        if seconds > leases.LEASE_SECONDS:
+            with asleep.store.session() as session:
+                session.execute(statement.values(lease_until=leases.clock(session).replace(year=2020)))
+        other.tick()
+        other.time += seconds
+        other.tick()
+
+    @invariant()
+    def whole(self) -> None:
+        if not self.submitted:
+            return
+        with self.homes[0].store.read() as session:
+            rows = list(session.exec(select(JobRow)))
+            claims = Counter(claim.job_id for claim in session.exec(select(ClaimRow)))
+            made = {row.job_id: row for row in session.exec(select(ArtifactRow))}
+            events = {row.id: history.events(session, row.id) for row in rows}
+        live = [row for row in rows if row.state in LIVE]
+        assert claims == {row.id: 2 if row.exclusive else 1 for row in live}
+        assert set(made) == {row.id for row in rows if row.state == JobState.SUCCEEDED}
+        for row in made.values():
+            folders.verify(Path(row.path), folders.read_manifest(Path(row.path)))
+        for row in rows:
+            assert [seq for seq, _ in events[row.id]] == list(range(1, len(events[row.id]) + 1))
+            said = Counter(event.message for _, event in events[row.id] if event.kind == "note")
+            assert all(number == 1 for number in said.values()), said
+            done = [event for _, event in events[row.id] if event.message == "Succeeded."]
+            assert len(done) == (row.state == JobState.SUCCEEDED)
+        starts = Counter((worker.job, worker.attempt) for worker in self.world.workers)
+        assert all(number == 1 for number in starts.values()), starts
+
+    def settle(self) -> None:
+        """Nothing is stuck: with workers that do as they should, everything ends, and nothing is left."""
+        for _ in range(40):
+            for home in self.homes:
+                home.supervisor.beat()
+                home.tick()
+            for worker in self.world.alive():
+                worker.stop() if worker.asked else worker.succeed()
+            with self.homes[0].store.read() as session:
+                states = list(session.exec(select(JobRow.state)))
+            if all(state in TERMINAL for state in states):
+                break
+        for home in self.homes:
+            home.tick()
+        self.whole()
+        assert all(state in TERMINAL for state in states), states
+        assert {JobState(state) for state in states} <= {JobState.SUCCEEDED} | RESUMABLE
+        assert self.world.alive() == []
+        with self.homes[0].store.read() as session:
+            assert list(session.exec(select(ClaimRow))) == []
+            assert session.execute(text("SELECT count(*) FROM jobs")).scalar() == self.submitted
+
+
+TestTwoSupervisors = TwoSupervisors.TestCase
+TestTwoSupervisors.settings = examples(300, quick=8, stateful_step_count=40)
+
+
+@pytest.mark.process
+def test_the_same_on_postgresql(postgres: Postgres) -> None:
+    class OnPostgres(TwoSupervisors):
+        def url(self) -> str:
+            return postgres.new()
+
+    run_state_machine_as_test(OnPostgres, settings=examples(100, quick=3, stateful_step_count=30))
