@@ -28,7 +28,7 @@ def test_phases_count_by_their_seconds_once_and_others_by_their_weight(tmp_path:
 def test_the_log_says_what_is_done_while_it_is_done(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """found.md U29: the log of a job that nothing interrupted was empty."""
     Channel(tmp_path / "j-1").open("{}")
-    progress = ChannelProgress(JobChannel(tmp_path / "j-1"), 1.0)
+    progress = ChannelProgress(JobChannel(tmp_path / "j-1" / "1"), 1.0)
     progress.phase("optimize", "Quantizing", total=4, unit="layers")
     for done in range(1, 5):
         progress.advance(done)
