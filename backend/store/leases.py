@@ -141,15 +141,11 @@ def expired(session: Session, supervisor: SupervisorRow) -> list[JobRow]:
     return list(session.exec(select(JobRow).where(*late)))
 
 
-def supervisor_alive(session: Session) -> SupervisorRow | None:
-    """The supervisor whose heartbeat is fresh, if any."""
+def supervisors_alive(session: Session) -> list[SupervisorRow]:
+    """Those whose heartbeat is fresh."""
     fresh = clock(session) - timedelta(seconds=STALE_SECONDS)
-    statement = (
-        select(SupervisorRow)
-        .where(col(SupervisorRow.heartbeat_at) > fresh, col(SupervisorRow.stopped).is_(False))
-        .order_by(col(SupervisorRow.heartbeat_at).desc())
-    )
-    return session.exec(statement).first()
+    statement = select(SupervisorRow).where(col(SupervisorRow.heartbeat_at) > fresh, col(SupervisorRow.stopped).is_(False))
+    return list(session.exec(statement))
 
 
 def _of(supervisor: SupervisorRow) -> tuple[Any, ...]:

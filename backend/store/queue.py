@@ -14,8 +14,8 @@ from sqlalchemy.exc import IntegrityError
 from sqlmodel import Session, col, select
 
 from backend.domain.errors import NotFound, NotNow
-from backend.domain.jobs.jobs import LIVE, RESUMABLE, TERMINAL, JobState
-from backend.store import leases
+from backend.domain.jobs.jobs import LIVE, RESUMABLE, TERMINAL, Event, JobState
+from backend.store import history, leases
 from backend.store.leases import Fenced, Lease
 from backend.store.tables import JobRow
 
@@ -137,6 +137,7 @@ def request_cancel(session: Session, job_id: str, cause: str) -> JobRow:
                 leases.move(session, leases.lease(row), JobState.CANCELLED, cause=cause)
             elif not row.cancel_requested:
                 leases.change(session, leases.lease(row), LIVE, cancel_requested=True, cause=cause)
+            history.append(session, job_id, [Event(kind="state", message=f"Cancel asked for by {cause}.")])
             break
     return get(session, job_id)
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
-from sqlmodel import Session
 
 from backend import channel, files
 from backend.channel import Channel
@@ -187,13 +186,8 @@ def drop_kept(workspace: Workspace, job_id: str) -> int:
 
 def cancel(workspace: Workspace, job_id: str, cause: str | None = None) -> JobView:
     """`cause`: who or what asks, None for the person whose home this is. Raises NotFound; NotNow where it has ended."""
-
-    def write(session: Session) -> JobView:
-        asked = queue.request_cancel(session, job_id, cause or workspace.settings.owner)
-        history.append(session, job_id, [Event(kind="state", message=f"Cancel asked for by {asked.cause}.")])
-        return view(queue.get(session, job_id))
-
-    return workspace.store.run(write)
+    asked = cause or workspace.settings.owner
+    return workspace.store.run(lambda session: view(queue.request_cancel(session, job_id, asked)))
 
 
 def close(workspace: Workspace, cause: str = "the program that started it, at its end") -> bool:

@@ -26,13 +26,16 @@ class SupervisorFailed(WorkError):
     """The supervisor did not start; its log is supervisor.log in WHETSTONE_HOME."""
 
 
-def alive(workspace: Workspace) -> bool:
-    """Whether a supervisor looks after jobs: a fresh heartbeat, and the process there where it is on this host."""
+def alive(workspace: Workspace, *, own: bool = False) -> bool:
+    """Whether a supervisor looks after jobs, or with `own` this home's: a fresh heartbeat, and the process where it is here."""
+    here, home = socket.gethostname(), str(workspace.settings.home)
     with workspace.store.read() as session:
-        row = leases.supervisor_alive(session)
-    if row is None:
-        return False
-    return row.host != socket.gethostname() or processes.running(row.pid, row.process_started) is not None
+        rows = leases.supervisors_alive(session)
+    return any(
+        (row.host != here or processes.running(row.pid, row.process_started) is not None)
+        and (not own or (row.host, row.home) == (here, home))
+        for row in rows
+    )
 
 
 def ensure(workspace: Workspace) -> None:
@@ -45,7 +48,7 @@ def ensure(workspace: Workspace) -> None:
 
 
 def start(workspace: Workspace, *, until_idle: float | None = None) -> None:
-    """Start a supervisor process in a session of its own and wait for its first heartbeat.
+    """Start this home's supervisor in a session of its own, if it does not run, and wait for its first heartbeat.
 
     Raises SupervisorFailed, and ReadOnly in a demonstration.
     """
@@ -54,9 +57,11 @@ def start(workspace: Workspace, *, until_idle: float | None = None) -> None:
     if until_idle is not None:
         command += ["--until-idle", str(until_idle)]
     environment = {**os.environ, "WHETSTONE_HOME": str(workspace.settings.home)}
+    if workspace.settings.database_url:
+        environment["DATABASE_URL"] = workspace.settings.database_url
     log_path = workspace.settings.home / "supervisor.log"
     deadline, spawned = time.monotonic() + START_SECONDS, 0.0
-    while not alive(workspace):
+    while not alive(workspace, own=True):
         if time.monotonic() > deadline:
             raise SupervisorFailed(f"The supervisor did not start within {START_SECONDS:.0f} s; see {log_path}.")
         if time.monotonic() - spawned > RESPAWN_SECONDS:  # one that found the home's lock held by a dying one has left

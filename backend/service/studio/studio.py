@@ -45,7 +45,7 @@ def check_port(port: int) -> None:
 def serve(workspace: Workspace, port: int, *, host: str, browser: bool, say: Say) -> None:
     """Block until Ctrl-C or SIGTERM, then stop both. Raises StudioFailed, SupervisorFailed."""
     stopping = _signalled()
-    own = not supervisors.alive(workspace)
+    own = not supervisors.alive(workspace, own=True)
     first = _FirstRun(workspace, say, stopping)
     web = _start_web(workspace, host, port, browser=browser)
     try:
@@ -56,7 +56,7 @@ def serve(workspace: Workspace, port: int, *, host: str, browser: bool, say: Say
         first.start()
         while not stopping.wait(1.0):
             _check_web(web)
-            if not supervisors.alive(workspace):
+            if not supervisors.alive(workspace, own=True):
                 supervisors.start(workspace)
     finally:
         _stop_web(web)

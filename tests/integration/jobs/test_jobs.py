@@ -154,6 +154,22 @@ def test_a_supervisor_that_is_stopped_hands_over_what_runs(home: Workspace) -> N
     assert (ended.state, ended.attempt) == (JobState.SUCCEEDED, 1), ended.error
 
 
+def test_two_homes_on_one_database_share_its_jobs_and_lose_none(home: Workspace, tmp_path: Path) -> None:
+    url = f"sqlite:///{home.settings.home / homes.DATABASE}"
+    other = homes.open_home(tmp_path / "other", database_url=url)
+    queued = [submit(home, QUICK) for _ in range(3)]
+    for each in (home, other):
+        supervisors.start(each)
+    assert supervisors.alive(home, own=True) and supervisors.alive(other, own=True)
+    for job in queued:
+        ended = until_ended(home, job.id)
+        assert (ended.state, ended.attempt) == (JobState.SUCCEEDED, 1), ended.error
+    assert len({artifacts.verify(home, made.id).job_id for made in artifacts.listing(home)}) == 3
+    assert all("The worker has started." in jobs.logs(other, job.id) for job in queued)
+    assert supervisors.stop(other)
+    assert processes_of(other) == []
+
+
 def test_a_worker_that_hangs_is_ended_and_says_why(home: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WHETSTONE_SILENT_S", "6")
     job, behind = submit(home, LONGER), submit(home, QUICK)

@@ -1,0 +1,213 @@
+"""Named faults of supervisors: each was, or would be, a false verdict about a job."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from sqlmodel import select
+
+from backend.artifacts import folders
+from backend.channel import Channel
+from backend.domain.errors import WhetstoneError
+from backend.domain.jobs.artifact import Manifest
+from backend.domain.jobs.jobs import Event, Handle, JobState
+from backend.store import leases, queue
+from backend.store.tables import ArtifactRow, JobRow
+from backend.supervisor.vitals import Vitals
+from tests.homes import DATABASE, open_home
+from tests.simulated_workers import Home, SimulatedLauncher, World
+
+MakeHome = Callable[..., Home]
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def home(tmp_path: Path, world: World) -> MakeHome:
+    """Homes on one database; of one host where no other is named."""
+    open_home(tmp_path)
+
+    def make(name: str, host: str = "one") -> Home:
+        return Home(world, tmp_path / name, f"sqlite:///{tmp_path / DATABASE}", host)
+
+    return make
+
+
+def submit(home: Home, name: str = "j-1") -> None:
+    row = JobRow(id=name, kind="optimize", state=JobState.QUEUED, title="t", owner="t", spec="{}")
+    home.store.run(lambda session: queue.submit(session, row))
+
+
+def seen(home: Home, name: str = "j-1") -> JobRow:
+    with home.store.read() as session:
+        return queue.get(session, name)
+
+
+def sleeps(asleep: Home, other: Home) -> None:
+    """Past its lease, while the other one looks twice."""
+    with asleep.store.session() as session:
+        held = leases.lease(seen(asleep))
+        leases.change(session, held, list(JobState), lease_until=leases.clock(session).replace(year=2020))
+    other.tick()
+    other.time += leases.LEASE_SECONDS + 1
+    other.tick()
+
+
+@pytest.mark.parametrize("host", ["one", "two"])
+def test_a_supervisor_leaves_the_healthy_jobs_of_another_alone(home: MakeHome, world: World, host: str) -> None:
+    first, second = home("a"), home("b", host)
+    submit(first)
+    first.tick()
+    for _ in range(5):
+        first.supervisor.beat()
+        second.time += 60.0
+        second.tick()
+    assert (seen(first).state, world.workers[0].alive) == (JobState.RUNNING, True)
+    world.workers[0].succeed()
+    first.tick()
+    assert seen(first).state == JobState.SUCCEEDED
+
+
+def test_a_clock_that_jumps_loses_no_job_whose_supervisor_beats(home: MakeHome, world: World) -> None:
+    first, second = home("a"), home("b", "two")
+    submit(first)
+    first.tick()
+    until = seen(first).lease_until
+    assert until is not None
+    with first.store.session() as session:  # as if the database's clock had been set a year on
+        leases.change(session, leases.lease(seen(first)), list(JobState), lease_until=until.replace(year=2020))
+    second.tick()
+    second.time += leases.LEASE_SECONDS - 1
+    second.tick()
+    first.supervisor.beat()
+    second.time += leases.LEASE_SECONDS
+    second.tick()
+    assert (seen(first).state, world.workers[0].alive) == (JobState.RUNNING, True)
+
+
+class Locking(SimulatedLauncher):
+    """Another program locks the database as soon as the worker has started."""
+
+    def __init__(self, world: World, home: str, database: Path) -> None:
+        super().__init__(world, home)
+        self.lock = sqlite3.connect(database, isolation_level=None)
+
+    def start(self, job_id: str, channel: Channel) -> Handle:
+        started = super().start(job_id, channel)
+        self.lock.execute("BEGIN IMMEDIATE")
+        return started
+
+
+def test_a_database_locked_between_claim_and_record_costs_no_worker(home: MakeHome, world: World, tmp_path: Path) -> None:
+    first = home("a")
+    submit(first)
+    launcher = first.supervisor.launcher = Locking(world, str(first.settings.home), tmp_path / DATABASE)
+    with first.store.engine.connect().execution_options(writes=False) as connection:
+        connection.exec_driver_sql("PRAGMA busy_timeout=50")
+    with pytest.raises(WhetstoneError, match="locked"):
+        first.tick()
+    assert seen(first).state == JobState.STARTING
+    launcher.lock.rollback()
+    first.tick()
+    found = seen(first)
+    assert (found.state, found.attempt, [worker.alive for worker in world.workers]) == (JobState.RUNNING, 1, [True])
+
+
+def test_a_supervisor_that_was_thought_gone_changes_nothing_when_it_comes_back(home: MakeHome, world: World) -> None:
+    first, second = home("a", "one"), home("b", "two")
+    submit(first)
+    first.tick()
+    sleeps(first, second)
+    assert seen(first).state == JobState.LOST and "supervisor on one" in str(seen(first).error)
+    second.store.run(lambda session: queue.requeue(session, "j-1"))
+    second.tick()
+    late, again = world.workers
+    late.say()
+    late.succeed()
+    first.tick()
+    assert (seen(first).state, seen(first).attempt) == (JobState.RUNNING, 2)
+    again.succeed()
+    second.tick()
+    with first.store.read() as session:
+        (made,) = session.exec(select(ArtifactRow)).all()
+    assert made.path.startswith(str(second.settings.home)) and not list(first.settings.artifacts.glob("*"))
+
+
+def test_its_worker_is_ended_when_it_comes_back(home: MakeHome, world: World) -> None:
+    first, second = home("a", "one"), home("b", "two")
+    submit(first)
+    first.tick()
+    sleeps(first, second)
+    assert world.workers[0].alive
+    first.tick()
+    assert not world.workers[0].alive
+
+
+def test_while_an_artifact_is_verified_others_write(
+    home: MakeHome, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, written = home("a"), []
+    submit(first)
+    first.tick()
+    world.workers[0].succeed()
+    verify = folders.verify
+
+    def watched(folder: Path, manifest: Manifest) -> None:
+        with sqlite3.connect(tmp_path / DATABASE, timeout=0.0) as other:
+            other.execute("UPDATE jobs SET title = 'while it is verified'")
+        written.append(folder)
+        verify(folder, manifest)
+
+    monkeypatch.setattr(folders, "verify", watched)
+    first.tick()
+    assert len(written) == 1 and (seen(first).state, seen(first).title) == (JobState.SUCCEEDED, "while it is verified")
+
+
+def test_a_worker_stopped_from_outside_is_queued_again_and_not_called_cancelled(home: MakeHome, world: World) -> None:
+    first = home("a")
+    submit(first)
+    for attempt in (1, 2, 3):
+        first.tick()
+        assert (seen(first).state, seen(first).attempt) == (JobState.RUNNING, attempt)
+        world.workers[-1].stop()
+        first.tick()
+    assert seen(first).state == JobState.LOST and "stopped from outside" in str(seen(first).error)
+
+
+def test_a_cancel_says_who_asked(home: MakeHome, world: World) -> None:
+    first = home("a")
+    submit(first)
+    first.tick()
+    first.store.run(lambda session: queue.request_cancel(session, "j-1", "alice"))
+    first.tick()
+    assert world.workers[0].asked
+    world.workers[0].stop()
+    first.tick()
+    assert (seen(first).state, seen(first).cause) == (JobState.CANCELLED, "alice")
+
+
+def test_only_looks_count_as_silence() -> None:
+    vitals = Vitals(0.0)
+    for now in range(1, 10):
+        vitals.look(now, [], float(now))
+    assert vitals.hung(5.0, None) is None
+    vitals.look(9, [], 1000.0)  # the supervisor itself was paused
+    assert vitals.silent_s <= 3.0
+    for now in range(1001, 1006):
+        vitals.look(9, [], float(now))
+    assert "no sign of life for 5 s" in str(vitals.hung(5.0, None))
+
+
+def test_a_worker_that_lives_but_does_nothing_is_hung_too() -> None:
+    vitals, idle = Vitals(0.0), Event(kind="resource", data={"cpu_percent": 0.4})
+    for now in range(1, 20):
+        vitals.look(now, [idle], float(now))
+    assert "used no processor" in str(vitals.hung(5.0, 10.0)) and vitals.hung(5.0, None) is None
+    vitals.look(20, [Event(kind="resource", data={"cpu_percent": 90.0})], 20.0)
+    assert vitals.hung(5.0, 10.0) is None
