@@ -17,6 +17,7 @@ from backend import channel
 from backend.domain.errors import NotFound, WorkError
 from backend.domain.evaluation.document import Evaluation
 from backend.domain.jobs.demonstration import MARK, Demonstration
+from backend.domain.jobs.jobs import Event
 from backend.service.presets import presets
 from backend.service.workspace import Workspace, open_workspace
 from backend.settings import ASSETS, CHECKOUT, Settings
@@ -27,7 +28,7 @@ from backend.store.tables import ArtifactRow, EvaluationRow, EventRow, JobRow
 
 FOLDER = ASSETS / "demo"
 HOME_TOKEN, CHECKOUT_TOKEN, SCRIPT_TOKEN = "@{home}", "@{checkout}", "@{plotly.js}"
-MOST = 1000
+MOST, MOST_PROGRESS = 1000, 100
 TABLES: dict[str, type[JobRow] | type[ArtifactRow] | type[EvaluationRow]] = {
     "jobs": JobRow, "artifacts": ArtifactRow, "evaluations": EvaluationRow,
 }  # fmt: skip
@@ -71,9 +72,16 @@ def _read(workspace: Workspace) -> dict[str, list[dict[str, Any]]]:
             "evaluations": [_document(row) for row in history.evaluations(session, limit=MOST)],
         }
     for job in found["jobs"]:
-        job["events"] = [event.model_dump(mode="json", exclude_defaults=True) for event in events[job["id"]]]
+        job["events"] = [event.model_dump(mode="json", exclude_defaults=True) for event in _thinned(events[job["id"]])]
         job["log"] = channel.of(workspace.settings, job["id"], job["attempt"], job["home"]).log()
     return found
+
+
+def _thinned(events: list[Event]) -> list[Event]:
+    """With no more than `MOST_PROGRESS` words on how far it is, the last among them."""
+    progress = [number for number, event in enumerate(events) if event.kind == "progress"]
+    kept = set(progress[:: -max(1, -(-len(progress) // MOST_PROGRESS))])
+    return [event for number, event in enumerate(events) if event.kind != "progress" or number in kept]
 
 
 def _document(row: JobRow | ArtifactRow | EvaluationRow) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from backend.domain.errors import NotFound, ReadOnly, UnknownModel
-from backend.domain.jobs.jobs import InstallSpec, JobState
+from backend.domain.jobs.jobs import Event, InstallSpec, JobState
 from backend.service import Workspace, open_workspace
 from backend.service.evaluations import evaluations, workloads
 from backend.service.jobs import artifacts, jobs, supervisors
@@ -139,6 +139,16 @@ def test_a_model_whose_weights_are_not_there_is_known_by_its_card(measured: Work
     assert catalog.show(home, card.path).id == "Real" and not catalog.show(home, card.path).present
     with pytest.raises(UnknownModel):
         models.resolve(home, "other")
+
+
+def test_of_a_thousand_words_on_how_far_it_was_a_hundred_are_shown(measured: Workspace, tmp_path: Path) -> None:
+    events = [Event(kind="progress", phase="optimize", done=float(done), total=1000.0) for done in range(1, 1001)]
+    job = studio.optimize_job(measured, JobState.SUCCEEDED, events=[Event(kind="note", message="begun"), *events])
+    demo_export.export(measured, tmp_path / "out")
+    home = demo_export.seed(tmp_path / "seeded", tmp_path / "out")
+    kept = [event for _, event in jobs.events(home, job.id)]
+    assert sum(event.kind == "progress" for event in kept) == demo_export.MOST_PROGRESS and kept[-1].done == 1000
+    assert any(event.message == "begun" for event in kept)
 
 
 def test_a_path_of_the_machine_that_would_remain_is_refused_and_nothing_is_written(measured: Workspace, tmp_path: Path) -> None:
