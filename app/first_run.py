@@ -22,15 +22,18 @@ OFFER = (
     "measured against the original. Without network the small model that comes with Whetstone takes its place."
 )
 
+UNDER_WAY = "It is under way: what came of it will stand at the top of this page."
+
 
 def way(opened: Workspace) -> None:
     """The demo as a way to start: begin it, go on with it, or see what came of it."""
-    st.markdown("#### :material/rocket_launch: The demo: a real model")
+    st.markdown("#### :material/rocket_launch: The demo")
     found = first_run.status(opened)
-    st.markdown(OFFER if found is None or found.why is None else plain(found.why))
+    under_way = found is not None and found.state in {"active", "waiting"}
+    st.markdown(UNDER_WAY if under_way else OFFER if found is None or found.why is None else plain(found.why))
     if found is not None and found.state == "done":
         navigation.link("evaluate", "See what came of it", ":material/speed:", id=str(found.job.result["evaluation"]))
-    elif found is not None and found.state in {"active", "waiting"}:
+    elif found is not None and under_way:
         navigation.link("job", "Watch it", ":material/open_in_full:", id=found.job.id)
     else:
         label = "Carry the demo on" if found else "Run the demo"

@@ -54,7 +54,7 @@ def _say(line: str) -> None:
 
 def demo(
     starter: Annotated[bool, typer.Option("--starter", help="On the small model that comes with Whetstone: no network.")] = False,
-    repeats: Annotated[int, typer.Option(help="Blocks of the evaluation; five or more give a verdict.")] = loop.REPEATS,
+    repeats: Annotated[int | None, typer.Option(help="Blocks of the evaluation; else until it is decided.")] = None,
     price_per_hour: Annotated[float, typer.Option(help="Hourly price; the default is an assumption.")] = loop.ASSUMED_PRICE,
     json: Json = False,
 ) -> None:

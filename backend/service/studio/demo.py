@@ -49,10 +49,11 @@ RECIPES = {
 MOST, FEW_CORES = 3, 3
 """Recipes that are tried at the most; one less of the real model on fewer cores than `FEW_CORES`, where vLLM compiles a variant
 for 70 to 95 seconds and all is to be over in twelve minutes."""
-REPEATS = 5
-SHORT: dict[str, Any] = {"requests": 8, "max_tokens": 40, "warmup_requests": 1, "prefix_cache": "per-run"}
-"""A load for the real model, whose every token takes tens of milliseconds on two cores. Runs keep prefixes apart, so that further
-blocks may ask the same prompts."""
+UNTIL_DECIDED: dict[str, Any] = {"until_decided": True, "max_blocks": 8}
+"""Six blocks or eight, by the rule that is fixed beforehand (`domain.evaluation.blocks.rule`)."""
+SHORT: dict[str, Any] = {"requests": 6, "max_tokens": 32, "warmup_requests": 1, "prefix_cache": "per-run"}
+"""A load for the real model, whose every token takes tens of milliseconds on two cores. Runs keep prefixes apart, so that blocks
+may ask the same prompts."""
 
 Finish = Callable[[JobView], JobView]
 Say = Callable[[str], None]
@@ -87,7 +88,7 @@ def recipes(workspace: Workspace, model: ModelCard) -> tuple[Recipe, ...]:
 
 
 def run(
-    workspace: Workspace, finish: Finish, say: Say, *, starter: bool = False, repeats: int = REPEATS,
+    workspace: Workspace, finish: Finish, say: Say, *, starter: bool = False, repeats: int | None = None,
     price_per_hour: float = ASSUMED_PRICE,
 ) -> EvaluationView:  # fmt: skip
     """Submit and wait for every job through `finish`, which raises where one fails or is cancelled; `say` which model it is."""
@@ -125,13 +126,13 @@ def prepare(workspace: Workspace, model: ModelCard, recipe: Recipe) -> Prepared:
 
 
 def evaluate_spec(
-    workspace: Workspace, model: ModelCard, artifacts: Sequence[str], *, repeats: int = REPEATS,
+    workspace: Workspace, model: ModelCard, artifacts: Sequence[str], *, repeats: int | None = None,
     price_per_hour: float = ASSUMED_PRICE,
 ) -> EvaluateSpec:  # fmt: skip
-    """All that was made against the original. Raises what `evaluations.prepare` does."""
-    own, load = model.origin == demo_model.STARTER, {"concurrency": (1, 4), "repeats": repeats, "price_per_hour": price_per_hour}
-    options = evaluations.options(**load, **({} if own else SHORT))
-    return evaluations.prepare(workspace, [model.id if own else model.path, *artifacts], options)
+    """All that was made against the original, until it is decided, or so many blocks. Raises what `evaluations.prepare` does."""
+    own, blocks = model.origin == demo_model.STARTER, UNTIL_DECIDED if repeats is None else {"repeats": repeats}
+    load = {"concurrency": (1, 4), "price_per_hour": price_per_hour, **blocks, **({} if own else SHORT)}
+    return evaluations.prepare(workspace, [model.id if own else model.path, *artifacts], evaluations.options(**load))
 
 
 def report_path(view: EvaluationView) -> Path:

@@ -54,7 +54,7 @@ def test_home_on_the_first_visit_offers_three_ways(home: Workspace) -> None:
     at = studio.open_page("home")
     said = studio.says(at)
     assert "Nothing is running." in said and "the verdict will stand here" in said
-    assert "The demo: a real model" in said and "The catalog" in said and "Your own model" in said
+    assert "The demo" in said and "A real language model" in said and "The catalog" in said and "Your own model" in said
     assert "No supervisor is running" in at.warning[0].value
 
 
