@@ -60,7 +60,7 @@ picked = st.dataframe(
     key=f"catalog_models-{first}",
     on_select="rerun",
     selection_mode="single-cell",
-    column_config=table.columns(),
+    column_config=table.columns(pinned=everything),
     column_order=None if everything else table.COMPACT,
     height=table.height(len(lines)),
     alt="The models, with what works of each technique where you chose, what fits, and what is published",

@@ -52,7 +52,7 @@ def price(opened: Workspace, model: ModelFacts, target: str | None) -> None:
     if found is not None:
         why = "on the instance chosen below" if found.chosen else "where its tokens are cheapest; choose another instance below"
         st.markdown(f":material/payments: **{plain(found.span)} USD a million output tokens** {why}")
-        st.caption(plain(f"{found.words}, nothing of it is measured. {found.note or ''}").rstrip())
+        st.caption(plain(f"{found.where[:1].upper()}{found.where[1:]}, nothing of it is measured. Price: {found.note}."))
     elif model.generates:
         st.caption(
             f"No price a million tokens on {target or 'any instance'}: it does not run there, or price or speed is unknown."

@@ -10,6 +10,7 @@ import streamlit as st
 from app.models.filters import CELLS, ORIGINS
 from app.models.rows import REFUSED, WORKS
 from app.words import count, size
+from backend.domain.figures import figure
 from backend.domain.model.facts import ModelCard, PublishedModel
 from backend.domain.recipe.methods import PRUNE
 from backend.present.charts.theme import Theme
@@ -38,6 +39,7 @@ GROUPS: dict[str, frozenset[str]] = {
     "Compile": frozenset({"compile"}),
 }  # fmt: skip
 """Kinds of technique that share a column of the compact table; a test holds them and the kinds together."""
+WIDTHS = {"FP8, KV": 60, "Prune": 55, "Speculate": 74, "Compile": 62}
 COMPACT = ("Model", "Parameters", "Context", "Fits", *GROUPS, "USD a million", "Priced on")
 """What a screen of 1280 pixels has room for."""
 
@@ -65,8 +67,8 @@ def row(line: Line, cheapest: Cheapest | None = None, price: ModelPrice | None =
         **{CELLS[name]: [cell] if cell else [] for name, cell in entry.published.model_dump().items()},
         "Fits": FITS if line.fits else REFUSED,
         **grouped(line),
-        "USD a million": price.span if price else "–",
-        "Priced on": price.target if price else "–",
+        "USD a million": "–".join(dict.fromkeys(figure(end, 2) for end in price.per_million_output)) if price else "–",
+        "Priced on": price.target.removeprefix("ml.") if price else "–",
         "Cheapest that fits": cheapest.instance if cheapest else "none",
         "USD/h": cheapest.usd_per_hour if cheapest else None,
         **{check.title: WORKS if check.works else REFUSED for check in line.checks},
@@ -92,22 +94,22 @@ def linked(rows: Sequence[dict[str, Any]], theme: Theme) -> Any:
     return table.style.set_properties(subset=["Model"], color=LINK[theme]).format({"USD/h": "{:.2f}"}, na_rep="–")
 
 
-def columns() -> dict[str, Any]:
-    """How the columns look; the names are those of `row`."""
+def columns(*, pinned: bool = False) -> dict[str, Any]:
+    """How the columns look; the names are those of `row`. Names that are `pinned` are drawn pale, which no link is."""
     published = {
         CELLS[name]: st.column_config.ListColumn(short, help=f"{CELLS[name]}, exactly as the page has it", width=110)
         for name, short in SHORT.items()
     }
-    narrow: dict[str, Any] = {name: st.column_config.TextColumn(width=74 if name == "Speculate" else 60) for name in GROUPS}
+    narrow: dict[str, Any] = {name: st.column_config.TextColumn(width=WIDTHS.get(name, 52)) for name in GROUPS}
     narrow |= {"Fits": st.column_config.TextColumn(width=50), "Parameters": st.column_config.TextColumn("Size", width=58)}
     narrow |= {
-        "Context": st.column_config.NumberColumn(width=62),
-        "USD a million": st.column_config.TextColumn("USD/M out", width=96, help=A_MILLION),
-        "Priced on": st.column_config.TextColumn(width=118),
+        "Context": st.column_config.NumberColumn(width=57),
+        "USD a million": st.column_config.TextColumn("USD/M out", width=90, help=A_MILLION),
+        "Priced on": st.column_config.TextColumn(width=102, help="The instance, without its `ml.`"),
         "USD/h": st.column_config.NumberColumn(width=55, format="%.2f"),
     }
     narrow |= {"Cheapest that fits": st.column_config.TextColumn(width=122, help=CHEAPEST)}
-    return {"Model": st.column_config.TextColumn(pinned=True, width=165), **narrow, **published}
+    return {"Model": st.column_config.TextColumn(pinned=pinned, width=165), **narrow, **published}
 
 
 def height(rows: int) -> int:

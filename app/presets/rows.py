@@ -22,7 +22,7 @@ AT = 16
 """Requests at once of the figures in a list; charts and details show the others."""
 NONE = "–"
 PRICE = f"≈ Estimated USD a million at {AT}"
-COMPACT = {"Preset": 195, "By its figures": 118, "≈ Of the original's": 172, "Recipe": 115, "Target": 112, PRICE: 95}
+COMPACT = {"Preset": 220, "By its figures": 116, "≈ Of the original's": 172, "Recipe": 130, "Target": 112, PRICE: 95}
 """Columns of a list that a screen of 1280 pixels has room for, and their pixels."""
 SAID = {
     "estimated": (":material/calculate:", "Estimated", "computed here by formula, a range"),
@@ -85,10 +85,10 @@ def original_row(original: Estimate) -> dict[str, str]:
 
 
 def _share(goal: Goal, standing: Standing | None) -> str:
-    """`0.83 to 0.88 of the price a token`."""
+    """`0.83–0.88, price a token`."""
     if standing is None or standing.ratio is None:
         return NONE
-    return f"{figure(standing.ratio[0], 2)} to {figure(standing.ratio[1], 2)} of the {FIGURES[goal][2]}"
+    return f"{figure(standing.ratio[0], 2)}–{figure(standing.ratio[1], 2)}, {FIGURES[goal][2]}"
 
 
 def short(measured: Measurement) -> str:

@@ -43,10 +43,15 @@ class ModelPrice(Frozen):
         return f"{self.load.input_tokens:,} tokens in, {self.load.output_tokens:,} out, {streams(self.load.concurrency)}"
 
     @property
+    def where(self) -> str:
+        """Instance, region, hour and load."""
+        place = f"{self.target}{f' ({self.region})' if self.region else ''}"
+        return f"on {place} at {figure(self.per_hour)} USD an hour; {self.asked}; estimated"
+
+    @property
     def words(self) -> str:
-        """The figure with instance, region and load beside it."""
-        where = f"{self.target}{f' ({self.region})' if self.region else ''} at {figure(self.per_hour)} USD an hour"
-        return f"{self.span} USD a million output tokens on {where}; {self.asked}; estimated"
+        """The figure with all that beside it."""
+        return f"{self.span} USD a million output tokens {self.where}"
 
 
 def of(

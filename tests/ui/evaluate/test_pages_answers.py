@@ -120,8 +120,8 @@ def test_agreement_stands_on_the_page_with_its_number_and_intervals(home: Worksp
     assert list(table["Answers"]) == ["the baseline's own", SURELY]
     assert table["Quality"].iloc[1] == "KL 0.0004, perplexity 61.90 against 61.88"
     (grid,) = [found.value for found in at.table if "Variant and quality" in found.value.columns]
-    said = "loss hardly measurable (KL 0.0004, perplexity 61.90 against 61.88)"
-    assert grid["Variant and quality"].iloc[1].endswith(said)
+    assert grid["Variant and quality"].iloc[1].endswith("loss hardly measurable")
+    assert grid["Quality in figures"].iloc[1] == "KL 0.0004, perplexity 61.90 against 61.88"
 
 
 def test_the_command_and_the_report_tell_them_too() -> None:

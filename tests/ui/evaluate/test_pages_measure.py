@@ -325,7 +325,7 @@ def test_a_result_says_its_verdicts_first_then_draws(home: Workspace) -> None:
     assert said.count("At 16 streams") == 3
     assert at.success[0].value.startswith("**w8a8-draft** is ")
     assert "x faster" in at.table[0].value.iloc[1]["16 streams"]
-    assert "KL 0.0004" in at.table[0].value.iloc[1]["Variant and quality"]
+    assert "KL 0.0004" in at.table[0].value.iloc[1]["Quality in figures"]
     assert "These figures are simulated" in said
     assert "Speed per user against total throughput" in headings(at)[0]
     assert len(headings(at)) == 3

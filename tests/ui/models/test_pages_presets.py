@@ -228,7 +228,7 @@ def test_presets_are_named_by_their_figures_beside_the_original(home: Workspace)
     rows = {row["Preset"]: row for row in table.to_dict("records")}
     cost = rows["llama-3-70b-instruct/lower-cost"]
     assert cost["By its figures"] == "Lower cost"  # another of the four costs less a token at this load
-    assert re.fullmatch(r"0\.\d+ to 0\.\d+ of the price a token", cost["≈ Of the original's"])
+    assert re.fullmatch(r"0\.\d+–0\.\d+, price a token", cost["≈ Of the original's"])
     opened = studio.open_page("model", id=model)
     (table,) = [table.value for table in opened.dataframe if "Preset" in table.value.columns]
     assert next(iter(table["By its figures"])) == "The original" and len(table) == 5
