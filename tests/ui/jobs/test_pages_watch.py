@@ -245,6 +245,7 @@ def test_a_succeeded_job_says_what_to_do_with_its_result(home: Workspace) -> Non
     assert "Serve it" in [button.label for button in at.button] and "Chat with it" in studio.links(at)
     assert "Download (13 MB)" in [each.proto.label for each in at.get("download_button")]
     copied = "\n".join(block.value for block in at.code)
+    assert {block.language for block in at.code} == {"plaintext"}, "the colours of highlighting are too pale"
     assert f"vllm serve {folder}" in copied and "/v1/chat/completions" in copied and "client.chat.completions.create" in copied
     at.button(key="job_next_serve").click().run()
     studio.check(at)

@@ -204,7 +204,7 @@ def test_refreshed_prices_lie_over_the_snapshot_which_stays_for_the_others(api: 
     assert mine.discounted_usd_per_hour == pytest.approx(6.0)
     assert mine.usd_per_hour_per_gib == pytest.approx(6.0 / instances.load().instances["ml.g5.12xlarge"].memory_gib_total)
     kept = after["ml.g5.48xlarge"]
-    assert (kept.usd_per_hour, kept.source, kept.refreshed) == (before[kept.instance].usd_per_hour, "fmbench", False)
+    assert (kept.usd_per_hour, kept.source, kept.refreshed) == (before[kept.instance].usd_per_hour, "price-list-us-west-2", False)
 
 
 def test_the_region_that_was_asked_for_last_is_the_one_that_is_shown(api: str, home: Workspace) -> None:

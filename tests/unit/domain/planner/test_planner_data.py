@@ -53,7 +53,7 @@ EDITS = [
     (instances.PATH, "accelerator_count = 4", "accelerators = 4", "row `ml.g4dn.12xlarge`: `accelerator"),
     (instances.PATH, 'accelerator = "T4"', 'accelerator = "T5"', "no accelerator `T5`"),
     (instances.PATH, "0.7364\nprice_source = ", "0.7364\nnote = ", "row `ml.g4dn.xlarge`: `note` is unknown"),
-    (instances.PATH, '"fmbench"\nprice_region', '"hearsay"\nprice_region', "`ml.g4dn.xlarge`: its price has no source"),
+    (instances.PATH, '"fmbench"\nprice_region', '"hearsay"\nprice_region', "`ml.g4dn.4xlarge`: its price has no source"),
     (instances.PATH, "[sources]", "[sources", "not valid TOML"),
     (published.MODELS, "num_hidden_layers = 60", "num_hidden_layers = -1", "-40b-bf16`: `num_hidden_layers`"),
     (published.MODELS, 'jumpstart_id = "huggingface-llm-falcon-40b-bf16"', 'jumpstart_id = "other"', "row `other`"),
