@@ -11,7 +11,7 @@ from app import navigation
 from app.session import banner, settle, workspace
 from app.words import message, plain
 from backend.domain.errors import WhetstoneError
-from backend.service import Workspace
+from backend.service import Workspace, damaged
 
 LIVE_EVERY = "2s"
 READABLE = """<style>
@@ -100,3 +100,14 @@ def figures(cells: Iterable[tuple[str, str, str | None]]) -> None:
                 st.metric(label, value)
                 if more:
                     st.caption(plain(more))
+
+
+def damaged_rows(opened: Workspace, kind: damaged.Kind) -> None:
+    """Those that a list leaves out since they cannot be read: which, why, and a way to remove each."""
+    for found in damaged.listing(opened, [kind]):
+        with st.container(border=True, horizontal=True, vertical_alignment="center"):
+            st.markdown(f":material/error: {plain(f'{found.id}: {found.why}')}", width="stretch")
+            st.button(
+                "Remove", icon=":material/delete:", key=navigation.own(f"damaged_{found.id}"), on_click=damaged.remove,
+                args=(opened, found), disabled=opened.read_only,
+            )  # fmt: skip

@@ -12,10 +12,13 @@ import socket
 import ssl
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from ipaddress import ip_address
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from backend import settings
 from backend.domain.errors import EndpointUnreachable, RequestError
+from backend.settings import TOKEN_PREFIX
 
 CONNECT_TIMEOUT_S = 5.0
 ANSWER_S = 180.0
@@ -67,8 +70,12 @@ def address(url: str) -> Address:
     return Address(parts.hostname, port or (443 if tls else 80), tls, parts.netloc.rpartition("@")[2], prefix)
 
 
-def bearer(variable: str | None) -> str | None:
-    """The token in that environment variable. Raises RequestError where it is not set or cannot be a header."""
+def bearer(variable: str | None, place: Address) -> str | None:
+    """The token in that environment variable, to be sent to `place`.
+
+    Raises RequestError as `check_bearer` does, and where it is not set or cannot be a header.
+    """
+    check_bearer(variable, place)
     if variable is None:
         return None
     token = os.environ.get(variable, "").strip()
@@ -77,6 +84,45 @@ def bearer(variable: str | None) -> str | None:
     if not token.isascii() or not token.isprintable():
         raise RequestError(f"The bearer token in {variable} has characters that no HTTP header may have: set it again.")
     return token
+
+
+def check_bearer(variable: str | None, place: Address) -> None:
+    """Before anything is sent. Raises RequestError for a variable that the owner did not name for this, and for plain HTTP to
+    another machine, where anybody on the way reads along."""
+    if variable is None:
+        return
+    if not settings.load().may_send(variable):
+        raise RequestError(
+            f"{variable} is not sent to an endpoint: put the token into a variable called {TOKEN_PREFIX}..., or list "
+            f"{variable} in WHETSTONE_BEARER_ENV, where `whetstone up` is started."
+        )
+    if not place.tls and not is_loopback(place.host):
+        raise RequestError(f"The bearer token in {variable} would go to {place} unencrypted: give an https:// address.")
+
+
+def check_public(place: Address) -> None:
+    """Where others reach the studio: raises RequestError for an address that is for this machine or its network alone, such as a
+    cloud's metadata, unless the owner listed the name."""
+    chosen = settings.load()
+    if not chosen.shared or place.host in chosen.hosts:
+        return
+    try:
+        found = {entry[4][0] for entry in socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)}
+    except (OSError, UnicodeError):
+        return  # asked by nobody: the run says that the host is unknown
+    if not all(ip_address(str(each).partition("%")[0]).is_global for each in found):
+        raise RequestError(
+            f"{place} is an address of this machine or its network, and others reach this studio: list {place.host} in "
+            "WHETSTONE_HOSTS if it may be asked."
+        )
+
+
+def is_loopback(host: str) -> bool:
+    """By its name or number; nothing is looked up."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host.lower().rstrip(".") == "localhost"
 
 
 @contextmanager
@@ -105,7 +151,8 @@ def check_endpoint(url: str, bearer_env: str | None = None) -> None:
 
     Raises EndpointUnreachable with one sentence, RequestError where the address or the token variable is wrong.
     """
-    place, token = address(url), bearer(bearer_env)
+    place = address(url)
+    token = bearer(bearer_env, place)
     if token is None:
         try:
             with closing(_connection(place, CONNECT_TIMEOUT_S)) as connection:
@@ -122,7 +169,7 @@ def check_endpoint(url: str, bearer_env: str | None = None) -> None:
 def models(url: str, bearer_env: str | None = None) -> list[str]:
     """Ids that GET /v1/models lists, one at least. Raises EndpointUnreachable where nothing answers or no such list comes."""
     place = address(url)
-    with ask(place, "GET", place.prefix + "/models", token=bearer(bearer_env)) as answer:
+    with ask(place, "GET", place.prefix + "/models", token=bearer(bearer_env, place)) as answer:
         why = "" if answer.status == http.client.OK else f" It says HTTP {answer.status}: {words(answer)}."
         try:
             listed = [] if why else [str(model["id"]) for model in json.loads(answer.read())["data"]]
@@ -142,7 +189,8 @@ def metrics(url: str, bearer_env: str | None = None) -> str | None:
 
     Raises RequestError where the address or the token variable is wrong.
     """
-    place, token = address(url), bearer(bearer_env)
+    place = address(url)
+    token = bearer(bearer_env, place)
     try:
         with ask(place, "GET", place.prefix.removesuffix("/v1") + "/metrics", token=token) as answer:
             return answer.read(METRICS_BYTES).decode("utf-8", "replace") if answer.status == http.client.OK else None
@@ -155,7 +203,8 @@ def completion(url: str, body: dict[str, Any], bearer_env: str | None = None, ki
 
     Raises EndpointUnreachable where none comes, RequestError as `metrics`.
     """
-    place, token = address(url), bearer(bearer_env)
+    place = address(url)
+    token = bearer(bearer_env, place)
     with ask(place, "POST", place.path(kind), body=body, token=token, limit_s=ANSWER_S) as answer:
         if answer.status != http.client.OK:
             raise refused(place, answer.status, words(answer))

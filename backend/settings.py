@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import os
-import re
-from functools import cached_property
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 ASSETS = CHECKOUT / "assets"
+TOKEN_PREFIX = "WHETSTONE_TOKEN_"
 
 
 class Settings(BaseModel):
     """All of a user's state is under `home`; engine environments belong to the checkout and are shared by homes."""
 
-    model_config = ConfigDict(frozen=True, ignored_types=(cached_property,))
+    model_config = ConfigDict(frozen=True)
 
     home: Path
     database_url: str | None = None
@@ -29,15 +28,18 @@ class Settings(BaseModel):
     """A worker whose process shows no sign of life for so long is ended."""
     idle_s: float = 3600.0
     """So is one that says nothing of its work and uses no processor for so long."""
+    bearer_env: tuple[str, ...] = ()
+    """Environment variables besides `TOKEN_PREFIX...` whose value may be sent to an endpoint as its bearer token."""
+    hosts: tuple[str, ...] = ()
+    """Names besides those of loopback under which the web studio answers."""
+    shared: bool = False
+    """Others reach the studio: no request goes out to addresses that only this machine is meant to reach."""
     quality_floor: float | None = None
     """Nats a token that an artifact may lose before it is called ruined; 0 is no floor, None `domain.limits.loss.FLOOR`."""
 
-    @cached_property
-    def url(self) -> str:
-        """As SQLAlchemy takes it; PostgreSQL by psycopg 3."""
-        return re.sub(
-            r"^postgres(ql)?://", "postgresql+psycopg://", self.database_url or f"sqlite:///{self.home / 'whetstone.db'}"
-        )
+    def may_send(self, variable: str) -> bool:
+        """Whether the owner of this environment lets that variable leave the machine."""
+        return variable.startswith(TOKEN_PREFIX) or variable in self.bearer_env
 
     @property
     def jobs(self) -> Path:
@@ -67,7 +69,8 @@ class Settings(BaseModel):
 
 def load() -> Settings:
     """Read the environment: WHETSTONE_HOME (default ~/.whetstone), DATABASE_URL, WHETSTONE_ENGINES, WHETSTONE_NO_DEMO,
-    WHETSTONE_QUALITY_FLOOR, WHETSTONE_PRICE_PER_HOUR, WHETSTONE_SILENT_S, WHETSTONE_IDLE_S."""
+    WHETSTONE_BEARER_ENV and WHETSTONE_HOSTS (names with commas between), WHETSTONE_SHARED, WHETSTONE_QUALITY_FLOOR,
+    WHETSTONE_PRICE_PER_HOUR, WHETSTONE_SILENT_S, WHETSTONE_IDLE_S."""
     environment = os.environ
     home = Path(environment.get("WHETSTONE_HOME") or "~/.whetstone").expanduser().resolve()
     return Settings(
@@ -75,12 +78,20 @@ def load() -> Settings:
         database_url=environment.get("DATABASE_URL") or None,
         engines=Path(environment.get("WHETSTONE_ENGINES") or CHECKOUT / ".engines").expanduser().resolve(),
         no_demo=environment.get("WHETSTONE_NO_DEMO", "") not in {"", "0"},
+        bearer_env=_listed(environment.get("WHETSTONE_BEARER_ENV")),
+        hosts=_listed(environment.get("WHETSTONE_HOSTS")),
+        shared=environment.get("WHETSTONE_SHARED", "") not in {"", "0"},
         owner=environment.get("USER") or "local",
         silent_s=_number(environment.get("WHETSTONE_SILENT_S")) or 300.0,
         idle_s=_number(environment.get("WHETSTONE_IDLE_S")) or 3600.0,
         quality_floor=_number(environment.get("WHETSTONE_QUALITY_FLOOR")),
         price_per_hour=_number(environment.get("WHETSTONE_PRICE_PER_HOUR")),
     )
+
+
+def _listed(written: str | None) -> tuple[str, ...]:
+    """Names with commas between."""
+    return tuple(filter(None, map(str.strip, (written or "").split(","))))
 
 
 def _number(written: str | None) -> float | None:

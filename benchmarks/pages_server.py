@@ -30,12 +30,12 @@ class PageFailed(Exception):
 
 
 class Server:
-    """`python -m streamlit run app/main.py` on a home. A context manager."""
+    """`python -m streamlit run app/web/studio.py` on a home. A context manager."""
 
     def __init__(self, home: Path, log: Path) -> None:
         self.port = _free_port()
         environment = {**os.environ, "WHETSTONE_HOME": str(home), "PYTHONPATH": str(ROOT)}
-        command = [sys.executable, "-m", "streamlit", "run", "app/main.py", "--server.port", str(self.port)]
+        command = [sys.executable, "-m", "streamlit", "run", "app/web/studio.py", "--server.port", str(self.port)]
         command += ["--server.address", "127.0.0.1", "--server.headless", "true"]
         with log.open("wb") as output:
             self.child = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=output)

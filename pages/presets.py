@@ -4,7 +4,7 @@ from math import ceil
 
 import streamlit as st
 
-from app import navigation
+from app import navigation, shell
 from app.compare import presets as compare_presets
 from app.presets import presets as shown
 from app.presets import rows
@@ -79,5 +79,6 @@ if len(views) == 1:
 elif views:
     st.subheader("Side by side")
     compare_presets.show(views)
+shell.damaged_rows(opened, "preset")
 shown.files(opened, ids or [known.preset.id for known in presets.listing(opened, chosen, limit=500)])
 shown.save(opened)

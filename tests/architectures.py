@@ -1,8 +1,8 @@
 """What assets/architectures.json must hold, read from the installed transformers: `python -m tests.architectures` writes it anew.
 
-`architectures` are the classes that generate text (from text alone, or from images and text). `configs` says for each type
-of config.json under which names its class keeps a field, what the class takes where the file leaves a field out, and under
-which name a multimodal one keeps its text part.
+`architectures` are the classes that generate text (from text alone, or from images and text), `causal` that of each type of
+config.json which does from text alone. `configs` says for each type under which names its class keeps a field, what the class
+takes where the file leaves a field out, and under which name a multimodal one keeps its text part.
 """
 
 from __future__ import annotations
@@ -29,11 +29,19 @@ def expected() -> dict[str, Any]:
     named = {
         name for mapping in mappings for names in mapping.values() for name in ([names] if isinstance(names, str) else names)
     }
+    causal = {
+        kind: names if isinstance(names, str) else names[0] for kind, names in auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.items()
+    }
     types = {kind for mapping in mappings for kind in mapping if kind in CONFIG_MAPPING}
     configs: dict[str, Any] = {}
     for kind in sorted(types):
         _add(configs, kind, CONFIG_MAPPING[kind], CONFIG_MAPPING)
-    return {"source": f"transformers {transformers.__version__}", "architectures": sorted(named), "configs": configs}
+    return {
+        "source": f"transformers {transformers.__version__}",
+        "architectures": sorted(named),
+        "causal": dict(sorted(causal.items())),
+        "configs": configs,
+    }
 
 
 def _add(configs: dict[str, Any], kind: str, config: Any, known: Any) -> None:
@@ -64,7 +72,12 @@ def write() -> None:
     names = ",\n  ".join(json.dumps(name) for name in found["architectures"])
     rows = ",\n  ".join(f"{json.dumps(kind)}: {json.dumps(row)}" for kind, row in found["configs"].items())
     source = json.dumps(found["source"])
-    PATH.write_text(f'{{\n "source": {source},\n "architectures": [\n  {names}\n ],\n "configs": {{\n  {rows}\n }}\n}}\n')
+    causal = ",\n  ".join(f"{json.dumps(kind)}: {json.dumps(name)}" for kind, name in found["causal"].items())
+    parts = (
+        f'"source": {source}', f'"architectures": [\n  {names}\n ]', f'"causal": {{\n  {causal}\n }}',
+        f'"configs": {{\n  {rows}\n }}',
+    )  # fmt: skip
+    PATH.write_text("{\n " + ",\n ".join(parts) + "\n}\n")
 
 
 if __name__ == "__main__":

@@ -78,11 +78,11 @@ def _upload(opened: Workspace) -> None:
     if file is None or st.session_state.get(UPLOADED) == file.file_id:
         return
     try:
-        columns = workloads.columns(file.name, file.getvalue())
+        seen = workloads.preview(file.name, file.getvalue())
     except WhetstoneError as error:
         st.error(message(error), icon=":material/error:")
         return
-    ready, chosen = _columns(columns, workloads.first_rows(file.name, file.getvalue())) if columns else (True, {})
+    ready, chosen = _columns(seen) if seen.columns else (True, {})
     mark = f"{file.file_id} {chosen}"
     refused = st.session_state.get(REFUSED, ("", ""))
     if refused[0] != mark and not ready:
@@ -99,8 +99,9 @@ def _upload(opened: Workspace) -> None:
     st.error(message(refused[1]), icon=":material/error:")
 
 
-def _columns(columns: list[str], rows: list[dict[str, Any]]) -> tuple[bool, dict[str, str]]:
+def _columns(seen: workloads.Preview) -> tuple[bool, dict[str, str]]:
     """Whether it was just confirmed, and which column is what."""
+    columns, rows = seen
     st.dataframe(rows, hide_index=True, alt=f"The first {len(rows)} rows of the file")
     guess = next((columns.index(name) for name in workloads.PROMPT_COLUMNS if name in columns), 0)
     left, right = st.columns(2)

@@ -220,7 +220,7 @@ def measured(opened: Workspace, job: JobView) -> None:
         st.info("The evaluation that this job made has been deleted since.", icon=":material/delete:")
         return
     for sentence in verdicts(view.document):
-        st.markdown(f"- {sentence}")
+        st.markdown(f"- {message(sentence)}")
     st.caption(plain(provenance(view)))
     navigation.link("compare", "Compare", ":material/compare_arrows:", ids=view.id)
     if ours := list(dict.fromkeys(each.variant.source for each in view.document.variants if each.variant.kind != "url")):

@@ -99,6 +99,7 @@ def describe(opened: Workspace, card: ModelCard) -> None:
 def listed(opened: Workspace) -> None:
     """What was imported before, each with the way to it and out."""
     st.subheader("Imported")
+    shell.damaged_rows(opened, "model")
     found = models.remembered(opened)
     if not found:
         st.caption("Models that you import will stand here and in the catalog.")

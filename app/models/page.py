@@ -178,7 +178,7 @@ def tried(opened: Workspace, card: ModelCard, own: str) -> None:
         with st.container(border=True, key=f"model_evaluation-{evaluation.id}"):
             st.markdown(f"**{plain(evaluation.title)}**")
             for sentence in verdicts(evaluation.document):
-                st.markdown(f"- {sentence}")
+                st.markdown(f"- {message(sentence)}")
             st.caption(plain(provenance(evaluation)))
             navigation.link("evaluate", "Open", ":material/open_in_full:", id=evaluation.id)
     if not measured:

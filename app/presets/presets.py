@@ -177,7 +177,7 @@ def _measured(view: PresetView) -> None:
         for number, measured in enumerate(view.measured):
             st.dataframe(preset_rows.measured_rows(measured), hide_index=True, alt=f"Measured figures of {measured.evaluation}")
             for sentence in measured.verdicts:
-                st.markdown(f"- {sentence}")
+                st.markdown(f"- {message(sentence)}")
             st.caption(plain(f"{measured.provenance} Workload {measured.workload}."))
             if measured.bundled:
                 st.caption("This evaluation comes with Whetstone.")

@@ -7,6 +7,7 @@ from math import ceil
 import streamlit as st
 
 from app.navigation import own
+from app.shell import damaged_rows
 from app.words import when
 from backend.present.words import headline, search
 from backend.service import Workspace
@@ -20,12 +21,15 @@ def show(opened: Workspace) -> None:
     """Newest first, a page at a time; a row opens it."""
     total = evaluations.count(opened)
     st.subheader("Past evaluations")
+    damaged_rows(opened, "evaluation")
     if not total:
         st.caption("What you measure will stand here, with its verdict in one line.")
         return
     pages = ceil(total / PER_PAGE)
     number = st.pagination(pages, key=own("past_page"), bind="query-params") if pages > 1 else 1
     views = evaluations.listing(opened, limit=PER_PAGE, offset=(number - 1) * PER_PAGE)
+    if not views:
+        return
     picked = st.dataframe(
         [row(view) for view in views], hide_index=True, key=own(f"past_{number}_{views[0].id}"), on_select="rerun",
         selection_mode="single-cell", alt="Past evaluations, newest first, with what came of each",

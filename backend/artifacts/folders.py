@@ -6,8 +6,10 @@ An artifact becomes visible by one rename of a folder whose every byte was hashe
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 from backend import files
 from backend.domain.errors import ArtifactCorrupt
@@ -56,18 +58,57 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def verify(folder: Path, manifest: Manifest) -> None:
-    """Re-hash every file. Raises ArtifactCorrupt naming the first file that is missing, changed or extra."""
+    """Re-hash every file. Raises ArtifactCorrupt naming the first file that is missing, changed, extra or a link."""
+    _verify(folder, manifest, {})
+
+
+def verified(folder: Path, artifact: str, kept: Path) -> Manifest:
+    """The manifest of the artifact of that id, whose files are what its id was made of.
+
+    A file is hashed once: `kept`, a folder, remembers its inode, size and mtime. Raises ArtifactCorrupt as `verify`, and where
+    the manifest is another artifact's.
+    """
+    manifest = read_manifest(folder)
+    if manifest.id != artifact:
+        raise ArtifactCorrupt(f"The manifest of {artifact} is not the one it was published with: run the optimize job again.")
+    memory = kept / f"{artifact}.json"
+    seen = _verify(folder, manifest, _remembered(memory))
+    memory.parent.mkdir(parents=True, exist_ok=True)
+    files.write(memory, json.dumps(seen), flush=False)
+    return manifest
+
+
+def _remembered(memory: Path) -> dict[str, list[Any]]:
+    try:
+        found = json.loads(memory.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _verify(folder: Path, manifest: Manifest, seen: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    """`seen` and the answer: inode, size, mtime and sha256 of each file when it was hashed."""
     named = {file.path: file for file in manifest.files}
-    for path, file in named.items():
-        actual = folder / path
-        if not actual.is_file():
-            raise ArtifactCorrupt(f"{path} of {folder.name} is missing: run the optimize job again.")
-        if actual.stat().st_size != file.size or sha256(actual) != file.sha256:
-            raise ArtifactCorrupt(f"{path} of {folder.name} is not the file the manifest describes: run the optimize job again.")
-    present = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
-    extra = sorted(set(present) - set(named) - {MANIFEST})
+    present = set()
+    for path in folder.rglob("*"):
+        if path.is_symlink():
+            raise ArtifactCorrupt(f"{path.relative_to(folder)} of {folder.name} is a link, which no artifact has: remove it.")
+        if path.is_file():
+            present.add(path.relative_to(folder).as_posix())
+    hashed = {}
+    for name, file in named.items():
+        if name not in present:
+            raise ArtifactCorrupt(f"{name} of {folder.name} is missing: run the optimize job again.")
+        status = (folder / name).stat()
+        stamp = [status.st_ino, status.st_size, status.st_mtime_ns]
+        before = seen.get(name)
+        hashed[name] = before if isinstance(before, list) and before[:3] == stamp else [*stamp, sha256(folder / name)]
+        if status.st_size != file.size or hashed[name][3:] != [file.sha256]:
+            raise ArtifactCorrupt(f"{name} of {folder.name} is not the file the manifest describes: run the optimize job again.")
+    extra = sorted(present - set(named) - {MANIFEST})
     if extra:
         raise ArtifactCorrupt(f"{extra[0]} of {folder.name} is not in the manifest: something else wrote there.")
+    return hashed
 
 
 def publish(staged: Path, destination: Path) -> Path:

@@ -131,6 +131,14 @@ class EngineMissing(RequestError):
     """The engine this needs is not installed; install it with `whetstone engines install serve`."""
 
 
+class TooDemanding(RequestError):
+    """The file takes more memory or time to read than a file may."""
+
+
+class HomeUnusable(RequestError):
+    """The home cannot be used: set WHETSTONE_HOME to a folder that you may write."""
+
+
 class PortTaken(RequestError):
     """The port is in use: stop what uses it, or choose another."""
 

@@ -2,10 +2,30 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+import math
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 
 class Frozen(BaseModel):
     """A frozen model that refuses unknown fields, and NaN and infinity, which JSON cannot hold."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
+
+
+def finite(value: Any) -> Any:
+    """Plain data of our own with None where a figure came to NaN or infinity: it is not known, and JSON has no word for it."""
+    match value:
+        case float():
+            return value if math.isfinite(value) else None
+        case dict():
+            return {name: finite(each) for name, each in value.items()}
+        case list() | tuple():
+            return [finite(each) for each in value]
+        case _:
+            return value
+
+
+Facts = Annotated[dict[str, Any], BeforeValidator(finite)]
+"""Facts of a document whose names are not known here, such as those of a machine."""

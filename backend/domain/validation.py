@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
+from typing import Any, NamedTuple, TypeVar
 
 from pydantic import AfterValidator, ValidationError
+
+from backend.domain.errors import UnreadableEvaluation
+
+Row = TypeVar("Row")
+Read = TypeVar("Read")
 
 LONGEST = 120
 """Characters of a field's name that a sentence repeats: it may be somebody's typing."""
@@ -84,3 +90,12 @@ def matching(pattern: str, words: str) -> AfterValidator:
         return value
 
     return AfterValidator(check)
+
+
+def readable(rows: Iterable[Row], read: Callable[[Row], Read]) -> list[Read]:
+    """What `read` makes of each row, without those whose document cannot be read: one bad row hides no other."""
+    found = []
+    for row in rows:
+        with suppress(ValidationError, UnreadableEvaluation):
+            found.append(read(row))
+    return found

@@ -4,13 +4,26 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from backend.domain.errors import RequestError
+
 
 def resolved(source: str) -> Path | None:
-    """The absolute path, `~` expanded; None where that cannot be one."""
+    """The absolute path, `~` expanded; None where that cannot be one. Raises RequestError where it is no UTF-8."""
     try:
-        return Path(source).expanduser().resolve()
+        found = Path(source).expanduser().resolve()
     except (OSError, RuntimeError, ValueError):
         return None
+    if not str(found).isprintable() and not _is_text(str(found)):
+        raise RequestError(f"The path {ascii(str(found))[:200]} is not UTF-8 text: rename the folder or file.")
+    return found
+
+
+def _is_text(path: str) -> bool:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def file(source: str) -> Path | None:

@@ -11,12 +11,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sqlalchemy import Engine, create_engine, event, inspect, text
+from sqlalchemy import URL, Engine, create_engine, event, inspect, text
 from sqlalchemy.exc import DatabaseError, DBAPIError, InterfaceError, InternalError, OperationalError
 from sqlmodel import Session
 
 from backend.domain.errors import WorkError
 from backend.settings import Settings
+from backend.store import home
 
 T = TypeVar("T")
 HEAD = "0008"
@@ -98,22 +99,24 @@ def _sentence(error: DBAPIError) -> str:
 def open_store(settings: Settings, *, patience_s: float = PATIENCE_S) -> Store:
     """Open, and migrate to the newest schema where needed. `patience_s`: seconds that a write waits for another's.
 
-    Raises StoreUnavailable where the file is no database or locked, the server is away, or the schema is newer than this version.
+    Raises StoreUnavailable where the file is no database or locked, the server is away, or the schema is newer than this version;
+    HomeUnusable where the folder cannot be written or DATABASE_URL is no address.
     """
-    settings.home.mkdir(parents=True, exist_ok=True)
-    engine = _engine(settings.url, patience_s)
+    url = home.prepare(settings)
+    engine = _engine(url, patience_s)
     try:
         with _migration_lock(settings.home), _advisory(engine):
-            _migrate(engine, settings.url)
+            _migrate(engine, url)
     except DatabaseError as error:
         where = engine.url.render_as_string()
         raise StoreUnavailable(f"The database at {where} cannot be opened: {error.orig}.") from error
     return Store(engine)
 
 
-def _engine(url: str, patience_s: float) -> Engine:
-    engine = create_engine(url, pool_pre_ping=not url.startswith("sqlite"))
-    if url.startswith("sqlite"):
+def _engine(url: URL, patience_s: float) -> Engine:
+    own = url.get_backend_name() == "sqlite"
+    engine = create_engine(url, pool_pre_ping=not own)
+    if own:
         event.listen(engine, "connect", partial(_configure_sqlite, patience_s))
         event.listen(engine, "begin", _begin_immediate)
     return engine
@@ -133,9 +136,9 @@ def _begin_immediate(connection: Any) -> None:
 
 
 @contextmanager
-def _migration_lock(home: Path) -> Iterator[None]:
+def _migration_lock(folder: Path) -> Iterator[None]:
     """Two processes that open a new home at once must not both migrate it."""
-    with _ALEMBIC, (home / "migrate.lock").open("w") as lock:
+    with _ALEMBIC, (folder / "migrate.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
@@ -154,7 +157,7 @@ def _advisory(engine: Engine) -> Iterator[None]:
             connection.execute(text("SELECT pg_advisory_unlock(:key)"), {"key": MIGRATING})
 
 
-def _migrate(engine: Engine, url: str) -> None:
+def _migrate(engine: Engine, url: URL) -> None:
     with engine.connect().execution_options(writes=False) as connection:  # a look, which no writer holds up
         if inspect(connection).has_table("alembic_version"):
             version = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
@@ -167,7 +170,7 @@ def _migrate(engine: Engine, url: str) -> None:
     command.upgrade(alembic_config(url), "head")
 
 
-def alembic_config(url: str) -> Any:
+def alembic_config(url: str | URL) -> Any:
     """The configuration Alembic's own commands take (`alembic` needs no ini file here)."""
     from alembic.config import Config
 

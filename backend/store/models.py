@@ -11,6 +11,7 @@ from sqlmodel import Session, col, func, select
 from backend.domain.errors import NotFound
 from backend.domain.jobs.artifact import Manifest
 from backend.domain.model.facts import ModelCard
+from backend.domain.validation import readable
 from backend.store import catalog, history
 from backend.store.tables import CatalogRow, ModelRow
 
@@ -57,9 +58,10 @@ def used(session: Session, card: ModelCard, at: datetime | None = None) -> None:
 def list_again(session: Session, bundled: Sequence[CatalogRow]) -> None:
     """The catalog anew: what comes with Whetstone, every import, and every folder that an artifact was made from."""
     catalog.replace(session, ("starter", "published", "reference"), bundled)
-    catalog.replace(session, ("imported", "folder"), [_imported(row) for row in listing(session, limit=None)])
-    for made in history.latest_artifacts_by_model(session, limit=MOST_USED):
-        used(session, Manifest.model_validate_json(made.manifest).parent, made.created_at)
+    catalog.replace(session, ("imported", "folder"), readable(listing(session, limit=None), _imported))
+    made = history.latest_artifacts_by_model(session, limit=MOST_USED)
+    for parent, at in readable(made, lambda row: (Manifest.model_validate_json(row.manifest).parent, row.created_at)):
+        used(session, parent, at)
 
 
 def forget(session: Session, path: str) -> None:
@@ -69,11 +71,17 @@ def forget(session: Session, path: str) -> None:
         raise NotFound(f"`{path}` was not imported, so there is nothing to forget: `whetstone models list` shows what was.")
     session.delete(row)
     catalog.drop(session, path)
-    used(session, ModelCard.model_validate_json(row.card).model_copy(update={"origin": "folder", "path": path}))
+    for card in readable([row.card], ModelCard.model_validate_json):
+        used(session, card.model_copy(update={"origin": "folder", "path": path}))
 
 
 def find(session: Session, path: str) -> ModelRow | None:
     return session.get(ModelRow, path)
+
+
+def cards(session: Session, *, limit: int | None = 100) -> list[ModelCard]:
+    """Latest first."""
+    return readable(listing(session, limit=limit), lambda row: ModelCard.model_validate_json(row.card))
 
 
 def listing(session: Session, *, limit: int | None = 100) -> list[ModelRow]:

@@ -10,15 +10,16 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
-EVERYONE = {"domain", "settings", "files", "processes"}
+EVERYONE = {"domain", "settings", "files", "processes", "foreign"}
 ALLOWED: dict[str, set[str]] = {
     "pages": {"app", "service", "present", "domain"},
     "app": {"app", "service", "present", "domain"},
     "cli": {"cli", "service", "present", "domain"},
     "settings": set(),
     "files": {"domain"},
+    "foreign": {"domain", "settings"},
     "processes": set(),
-    "endpoint": {"domain"},
+    "endpoint": {"domain", "settings"},
     "channel": {"files", "domain", "settings"},
     "domain": {"domain"},
     "present": {"present", "domain"},

@@ -20,7 +20,7 @@ from backend.catalog.cards.weights import Weights, bytes_by_dtype, read_object, 
 from backend.domain.errors import InvalidModel, UnknownModel
 from backend.domain.model.facts import ModelCard, Origin
 
-CONFIG = "config.json"
+CONFIG, CONFIG_BYTES = "config.json", 4_000_000
 NOT_PARAMETERS = (
     "_scale", "_scale_inv", "_scales", "_zero_point", "_shape", "_g_idx", ".scales", ".qzeros", ".g_idx", ".inv_freq",
     ".masked_bias", ".e_score_correction_bias",
@@ -73,7 +73,7 @@ def _facts(source: ModelSource) -> dict[str, Any]:
     sizes = source.sizes()
     if CONFIG not in sizes:
         raise InvalidModel(f"{source.name} has no config.json: it is not a model folder.")
-    config = read_object(source, CONFIG)
+    config = read_object(source, CONFIG, CONFIG_BYTES)
     facts, notes, multimodal = configuration.read(config)
     if not any(name in sizes for name in TOKENIZER_FILES):
         raise InvalidModel(f"{source.name} has no tokenizer: put its tokenizer.json beside config.json.")

@@ -31,6 +31,8 @@ LATENT = frozenset({
 """Types for which vLLM 0.32 keeps the latent vector (transformers_utils/model_arch_config_convertor.py, is_deepseek_mla)."""
 EVERY = {"gemma2": 2, "gemma3_text": 6, "cohere2": 4}
 """Every which layer looks at all tokens where config.json states neither `layer_types` nor `sliding_window_pattern`."""
+MOST, MOST_OTHERS = {"num_hidden_layers": 10_000, "num_attention_heads": 10_000, "num_key_value_heads": 10_000}, 2**31 - 1
+"""No model comes near; products of three of them stay within what a database's whole numbers hold."""
 NO_ATTENTION = frozenset({"mamba", "mamba2", "falcon_mamba", "rwkv", "xlstm"})
 
 
@@ -70,11 +72,18 @@ class _Part:
             value = default if default is not None else self.defaults.get(field) if self.nested else None
         if type(value) is not int or value < 1:
             raise InvalidModel(f"config.json has no usable `{field}`: it must be a whole number above 0.")
-        return value
+        return _bounded(field, value)
 
     def optional(self, field: str, *others: str) -> int | None:
         value = self.get(field, *others)
-        return value if type(value) is int and value > 0 else None
+        return _bounded(field, value) if type(value) is int and value > 0 else None
+
+
+def _bounded(field: str, value: int) -> int:
+    most = MOST.get(field, MOST_OTHERS)
+    if value > most:
+        raise InvalidModel(f"config.json has no usable `{field}`: it must be at most {most:,}.")
+    return value
 
 
 class Architecture(NamedTuple):
@@ -102,10 +111,16 @@ def read(config: Mapping[str, Any]) -> Architecture:
 
 
 def _names(config: Mapping[str, Any]) -> tuple[str, str]:
-    names = config.get("architectures")
+    names, model_type = config.get("architectures"), config.get("model_type")
     if not isinstance(names, list) or not names or not isinstance(names[0], str):
-        raise InvalidModel("config.json names no architecture (`architectures`): whetstone cannot tell what model this is.")
-    model_type = config.get("model_type")
+        known = architectures()
+        usual = known["causal"].get(model_type) if isinstance(model_type, str) else None
+        if usual is None:
+            raise InvalidModel("config.json names no architecture (`architectures`): whetstone cannot tell what model this is.")
+        raise InvalidModel(
+            f'config.json names no architecture (`architectures`): add the line `"architectures": ["{usual}"],` to it, which '
+            f"{known['source']} takes for the type {model_type}."
+        )
     if not isinstance(model_type, str) or not model_type:
         raise InvalidModel("config.json has no `model_type`: whetstone cannot tell what model this is.")
     return names[0], model_type

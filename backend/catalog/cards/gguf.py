@@ -19,8 +19,10 @@ from backend.domain.model.facts import ModelCard, QuantizedBefore
 SUFFIX = ".gguf"
 ARCHITECTURES = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
 """`general.architecture` of what can be imported -> the class in transformers. Mistral's files say llama."""
-MOST_BYTES, MOST_KEYS, MOST_TENSORS, MOST_VALUES = 128 * 2**20, 4096, 65_536, 4_000_000
+MOST_BYTES, MOST_KEYS, MOST_TENSORS, MOST_VALUES = 64 * 2**20, 4096, 65_536, 4_000_000
 BITS_16 = 16
+MOST_PARTS = 10_000
+"""Layers, and heads of one."""
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
 _TYPES = {
@@ -133,6 +135,8 @@ def _check(head: Head, size: int) -> None:
 class _Reader:
     def __init__(self, path: Path, content: bytes) -> None:
         self.path, self.content, self.at = path, content, 0
+        self.passed = 0
+        """Values of arrays so far."""
 
     def head(self) -> Head:
         if self.content[:4] != b"GGUF":
@@ -179,7 +183,8 @@ class _Reader:
         return self._number(_SCALARS[kind])
 
     def _pass_array(self) -> int:
-        kind, count = self._number("I"), self._bounded(MOST_VALUES)
+        kind, count = self._number("I"), self._bounded(MOST_VALUES - self.passed)
+        self.passed += count
         if kind == _STRING:
             for _ in range(count):
                 self.at += 8 + struct.unpack_from("<Q", self.content, self.at)[0]
@@ -206,7 +211,8 @@ def card(head: Head, name: str) -> ModelCard:
 
     def figure(key: str, default: int | None = None) -> int:
         found = head.values.get(f"{kind}.{key}", default)
-        if not isinstance(found, int) or not 0 < found < 2**31:
+        most = MOST_PARTS if key in {"block_count", "attention.head_count", "attention.head_count_kv"} else 2**31 - 1
+        if not isinstance(found, int) or not 0 < found <= most:
             raise InvalidModel(f"{head.path.name} has no sound `{kind}.{key}`: import the original.")
         return found
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import yaml
 
+from backend import foreign
+
 MOST_BYTES = 64_000
 LONGEST = 120
 FILES = ("LICENSE", "LICENSE.txt", "LICENSE.md", "LICENCE", "LICENCE.txt", "LICENCE.md")
@@ -37,8 +39,8 @@ def _front_matter(path: Path) -> str | None:
     if before.strip() or not end:
         return None
     try:
-        document = yaml.safe_load(head)
-    except (yaml.YAMLError, RecursionError, ValueError):
+        document = foreign.read_yaml(head)
+    except (yaml.YAMLError, ValueError):
         return None
     if not isinstance(document, dict):
         return None

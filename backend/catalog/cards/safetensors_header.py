@@ -15,8 +15,9 @@ from typing import Any, NamedTuple, TypeGuard
 from backend.catalog.cards.source import FolderSource, ModelSource
 from backend.domain.errors import InvalidModel
 
-MAX_HEADER_BYTES = 100_000_000
-"""The safetensors library's own limit."""
+MAX_HEADER_BYTES, MAX_TENSORS = 16_000_000, 65_536
+"""Of one file; the largest published have a few hundred tensors a file, and a model in one file some thousands."""
+MAX_DIMENSIONS, MAX_SIZE = 8, 2**63
 FIRST_BYTES = 64 * 1024
 """What is read of a file whose header's length nothing foretells."""
 
@@ -84,6 +85,8 @@ def _document(file: str, raw: bytes) -> dict[str, Any]:
         raise _damaged(file, "its header is not valid JSON") from None
     if not isinstance(document, dict):
         raise _damaged(file, "its header is not a JSON object")
+    if len(document) > MAX_TENSORS:
+        raise _damaged(file, f"its header names {len(document):,} tensors where {MAX_TENSORS:,} are the most")
     return document
 
 
@@ -109,7 +112,11 @@ def _tensor(file: str, name: str, entry: Any) -> TensorInfo:
 
 
 def _naturals(value: Any) -> TypeGuard[list[int]]:
-    return isinstance(value, list) and all(type(item) is int and item >= 0 for item in value)
+    return (
+        isinstance(value, list)
+        and len(value) <= MAX_DIMENSIONS
+        and all(type(item) is int and 0 <= item < MAX_SIZE for item in value)
+    )
 
 
 def _check_layout(file: str, tensors: dict[str, TensorInfo], data_bytes: int) -> None:

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from backend import foreign
 from backend.domain.errors import InvalidModel
 
 OTHER_FILES = (
@@ -19,6 +20,8 @@ OTHER_FILES = (
     "vocab.txt",
 )
 """Vocabularies of tokenizers without a tokenizer.json."""
+HERE_BYTES, MOST_BYTES = 4_000_000, 128_000_000
+"""Of a tokenizer.json: read in this process, and at all."""
 FILES = ("tokenizer.json", *OTHER_FILES)
 
 
@@ -30,11 +33,18 @@ def tokenizer_hash(folder: Path) -> str:
     path = folder / "tokenizer.json"
     try:
         if path.is_file():
-            return _hash_pairs(_pairs(json.loads(path.read_bytes())))
+            small = foreign.is_ours(path) or path.stat().st_size <= HERE_BYTES
+            return of_file(str(path)) if small else foreign.call(of_file, str(path), about=f"{path.name} of {folder.name}")
         return _hash_files([folder / name for name in OTHER_FILES if (folder / name).is_file()], folder)
     except OSError as error:
         raise InvalidModel(f"The tokenizer of {folder} cannot be read ({error.strerror}): check its permissions.") from None
-    except (ValueError, RecursionError):
+
+
+def of_file(path: str) -> str:
+    """Raises InvalidModel where it is damaged."""
+    try:
+        return _hash_pairs(_pairs(foreign.read_json(Path(path).read_bytes(), MOST_BYTES)))
+    except ValueError:
         raise InvalidModel("tokenizer.json is damaged: download or export the model again.") from None
 
 
@@ -47,10 +57,10 @@ def _pairs(document: Any) -> set[tuple[str, int]]:
     added = document.get("added_tokens") or [] if isinstance(document, dict) else []
     if not isinstance(vocabulary, dict) or not isinstance(added, list) or not all(isinstance(row, dict) for row in added):
         raise ValueError("no vocabulary")
-    pairs = set(vocabulary.items()) | {(row.get("content"), row.get("id")) for row in added}
-    if not pairs or not all(isinstance(token, str) and type(number) is int for token, number in pairs):
+    listed = [*vocabulary.items(), *((row.get("content"), row.get("id")) for row in added)]
+    if not listed or not all(isinstance(token, str) and type(number) is int for token, number in listed):
         raise ValueError("not token -> id")
-    return pairs
+    return set(listed)
 
 
 def _hash_pairs(pairs: set[tuple[str, int]]) -> str:
@@ -62,5 +72,7 @@ def _hash_files(paths: list[Path], folder: Path) -> str:
         raise InvalidModel(f"{folder} has no tokenizer: put its tokenizer.json beside config.json.")
     digest = hashlib.sha256()
     for path in paths:
+        if path.stat().st_size > MOST_BYTES:
+            raise InvalidModel(f"{path.name} has more than {MOST_BYTES // 1_000_000} MB, which no vocabulary has.")
         digest.update(f"{path.name} {path.stat().st_size} ".encode() + path.read_bytes())
     return digest.hexdigest()

@@ -6,7 +6,6 @@ Knows nothing of config.json and of what the tensors mean.
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -14,6 +13,7 @@ from fnmatch import fnmatch
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
+from backend import foreign
 from backend.catalog.cards import safetensors_header
 from backend.catalog.cards.safetensors_header import FIRST_BYTES, TensorInfo
 from backend.catalog.cards.source import ModelSource
@@ -58,17 +58,19 @@ def read_index(source: ModelSource, sizes: Mapping[str, int]) -> dict[str, str] 
     """Tensor name -> shard name, or None where the weights are one file. Raises InvalidModel."""
     if INDEX not in sizes:
         return None
-    shards = read_object(source, INDEX).get("weight_map")
+    shards = read_object(source, INDEX, 2 * foreign.JSON_BYTES).get("weight_map")
     if not isinstance(shards, dict) or not shards or not all(isinstance(shard, str) for shard in shards.values()):
         raise InvalidModel(f"{INDEX} has no usable `weight_map`: download or export the model again.")
     return shards
 
 
-def read_object(source: ModelSource, file: str) -> dict[str, Any]:
-    """A JSON object from a file; InvalidModel when the file is unreadable, not JSON, or not an object."""
+def read_object(source: ModelSource, file: str, most: int = foreign.JSON_BYTES) -> dict[str, Any]:
+    """A JSON object from a file; InvalidModel when the file is unreadable, not JSON, or not an object of up to `most` bytes."""
+    if source.sizes().get(file, 0) > most:
+        raise InvalidModel(f"{file} has more than {most / 1e6:g} MB, which none has: download or export the model again.")
     try:
-        document = json.loads(source.read(file))
-    except (ValueError, RecursionError):
+        document = foreign.read_json(source.read(file), most)
+    except ValueError:
         raise InvalidModel(f"{file} is not valid JSON: download or export the model again.") from None
     if not isinstance(document, dict):
         raise InvalidModel(f"{file} is not a JSON object: download or export the model again.")

@@ -11,6 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from backend import foreign
 from backend.catalog.text import token_lengths
 from backend.domain.errors import InvalidWorkload
 from backend.domain.recipe import calibration_text, recovery
@@ -21,7 +22,7 @@ HELD_OUT = ASSETS / "text" / "held_out.txt"
 """What the quality of an artifact is measured on."""
 FIELDS = ("text", "prompt")
 """Where a JSONL line or a Parquet row has its text, the first that is there."""
-MAX_BYTES = 50_000_000
+MAX_BYTES, MOST_LINES = 50_000_000, 200_000
 COUNTED = 64
 """Texts whose tokens are counted at a time, each up to as many characters for a token that is needed."""
 KEPT = 64
@@ -46,7 +47,7 @@ def texts(path: str | None) -> list[str]:
     content = _content(source)
     match source.suffix.lower():
         case ".parquet":
-            found = _parquet(source)
+            found = foreign.call(_parquet, source, about=source.name)
         case ".jsonl" | ".ndjson":
             found = _jsonl(source, _decoded(source, content))
         case _:
@@ -138,7 +139,9 @@ def _decoded(source: Path, content: bytes) -> str:
 
 def _jsonl(source: Path, content: str) -> list[str]:
     found = []
-    for number, line in enumerate(content.split("\n"), 1):
+    for number, line in enumerate(content.split("\n", MOST_LINES), 1):
+        if number > MOST_LINES or len(line) > foreign.JSON_BYTES:
+            raise InvalidWorkload(f"{source.name} has more than {MOST_LINES:,} lines, or one of 16 MB: take a sample of it.")
         if not line.strip():
             continue
         try:
@@ -167,6 +170,8 @@ def _parquet(source: Path) -> list[str]:
             if not columns:
                 raise InvalidWorkload(f'{source.name} has no column "text" or "prompt": rename the column that has the text.')
             rows = file.read(columns=columns[:1]).column(0).to_pylist()
+    except pyarrow.ArrowMemoryError:
+        raise MemoryError from None
     except (pyarrow.ArrowException, OSError) as error:
         first = str(error).partition("\n")[0].rstrip(".")
         raise InvalidWorkload(f"{source.name} is not a Parquet file that can be read ({first}): write it again.") from None
@@ -188,13 +193,12 @@ def _tokens(file: File, tokenizer: File | None, enough: int) -> tuple[int, int] 
     if tokenizer is None:
         return None
     for start in range(0, len(found), COUNTED):
-        encoded = token_lengths.encoded(
+        counted = token_lengths.largest(
             tokenizer.path.parent, [text[: enough * COUNTED] for text in found[start : start + COUNTED]]
         )
-        if encoded is None:
+        if counted is None:
             return None
-        total += sum(map(len, encoded))
-        largest = max([largest, *(max(ids) for ids in encoded if ids)])
+        total, largest = total + counted[0], max(largest, counted[1])
         if total >= enough:
             break
     return total, largest

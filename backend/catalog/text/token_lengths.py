@@ -1,28 +1,51 @@
-"""How many tokens texts have, by a model folder's own tokenizer.json: the `tokenizers` library reads it, no code of it runs."""
+"""How many tokens texts have, by a model folder's own tokenizer.json: the `tokenizers` library reads it, no code of it runs.
+
+A small file can make the library take all memory (a normalizer that expands), or abort: it is read in a limited child.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 
+from backend import foreign
+
 TOKENIZER = "tokenizer.json"
+CHARACTERS_A_SECOND = 200_000
+"""Of text that is encoded, on a slow processor."""
 
 
 def lengths(folder: Path, texts: Sequence[str]) -> list[int] | None:
-    """Tokens of each text, with those a server adds at the start; None where the folder has no tokenizer.json it can read."""
-    found = encoded(folder, texts)
-    return None if found is None else [len(ids) for ids in found]
+    """Tokens of each text, with those a server adds at the start; None where the folder has no tokenizer.json it can read.
+
+    Raises TooDemanding where reading it takes more than a file may.
+    """
+    counted = _counted(folder, texts)
+    return None if counted is None else [length for length, _ in counted]
 
 
-def encoded(folder: Path, texts: Sequence[str]) -> list[list[int]] | None:
-    """The numbers of those tokens."""
-    from tokenizers import Tokenizer
+def largest(folder: Path, texts: Sequence[str]) -> tuple[int, int] | None:
+    """Tokens of all texts together and the largest token's number, -1 of no text. As `lengths`."""
+    counted = _counted(folder, texts)
+    return None if counted is None else (sum(length for length, _ in counted), max((top for _, top in counted), default=-1))
 
+
+def _counted(folder: Path, texts: Sequence[str]) -> list[tuple[int, int]] | None:
     path = folder / TOKENIZER
     if not path.is_file():
         return None
+    if foreign.is_ours(path.resolve()):
+        return count(str(path), list(texts))
+    seconds = foreign.CPU_S + sum(map(len, texts)) / CHARACTERS_A_SECOND
+    return foreign.call(count, str(path), list(texts), about=f"{TOKENIZER} of {folder.name}", cpu_s=seconds)
+
+
+def count(path: str, texts: list[str]) -> list[tuple[int, int]] | None:
+    """Of each text its tokens and the largest of their numbers; None where the library cannot read the file."""
+    from tokenizers import Tokenizer
+
     try:
-        tokenizer = Tokenizer.from_file(str(path))
-        return [list(encoding.ids) for encoding in tokenizer.encode_batch(list(texts))]
+        tokenizer = Tokenizer.from_file(path)
+        return [(len(encoding.ids), max(encoding.ids, default=-1)) for encoding in tokenizer.encode_batch(texts)]
     except Exception:  # noqa: BLE001  the library raises nothing narrower
         return None

@@ -11,9 +11,9 @@ from backend.domain.errors import InvalidRecipe
 from backend.domain.planner.choose import Goal
 from backend.domain.validation import first_flaw
 
-InputTokens = Annotated[int, typer.Option(min=1, help="Tokens of a prompt.")]
-OutputTokens = Annotated[int, typer.Option(min=1, help="Tokens of an answer.")]
-Concurrency = Annotated[int, typer.Option(min=1, help="Requests at once.")]
+InputTokens = Annotated[int, typer.Option(min=1, max=10_000_000, help="Tokens of a prompt.")]
+OutputTokens = Annotated[int, typer.Option(min=1, max=10_000_000, help="Tokens of an answer.")]
+Concurrency = Annotated[int, typer.Option(min=1, max=1_000_000, help="Requests at once.")]
 Wanted = Annotated[str, typer.Option("--goal", help="With --target auto: cost, throughput (cost a token) or latency.")]
 MaxTtft = Annotated[float | None, typer.Option(help="With --target auto: time to first token at most.")]
 MaxTpot = Annotated[float | None, typer.Option(help="With --target auto: time per output token at most.")]

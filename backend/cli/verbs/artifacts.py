@@ -43,5 +43,5 @@ def verify(artifact: ArtifactId, json: Json = False) -> None:
 @app.command()
 def delete(artifact: ArtifactId, json: Json = False) -> None:
     """Remove an artifact and its files."""
-    found = artifacts.delete(service.open_workspace(), artifact)
-    emit({"artifact": found.id, "deleted": True}, as_json=json, text=f"{found.id} is deleted.")
+    artifacts.delete(service.open_workspace(), artifact)
+    emit({"artifact": artifact, "deleted": True}, as_json=json, text=f"{artifact} is deleted.")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from backend import service
@@ -14,9 +16,15 @@ def register(app: typer.Typer) -> None:
     app.command("doctor")(command)
 
 
-def command(json: Json = False) -> None:
+def command(
+    json: Json = False,
+    remove_damaged: Annotated[bool, typer.Option(help="First take rows that cannot be read out of the database.")] = False,
+) -> None:
     """Accelerators, engines, database, disk, credentials (present or not, never their value), each with a fix."""
-    findings = doctor.examine(service.open_workspace())
+    workspace = service.open_workspace()
+    if remove_damaged:
+        doctor.remove_damaged(workspace)
+    findings = doctor.examine(workspace)
     marks = {"ok": "ok  ", "warning": "warn", "problem": "FAIL"}
     lines = [f"{marks[f.level]}  {f.subject}: {f.finding}" + (f"\n      fix: {f.fix}" if f.fix else "") for f in findings]
     emit(findings, as_json=json, text="\n".join(lines))

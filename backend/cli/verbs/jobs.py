@@ -23,7 +23,7 @@ Wait = Annotated[bool, typer.Option("--wait/--detach", help="Wait for the end, o
 @app.command("list")
 def list_jobs(
     state: Annotated[list[str] | None, typer.Option(help="Only these states; repeatable.")] = None,
-    limit: Annotated[int, typer.Option(help="At most this many, newest first.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="At most this many, newest first.")] = 50,
     json: Json = False,
 ) -> None:
     """Jobs, newest first."""

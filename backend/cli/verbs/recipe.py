@@ -15,7 +15,7 @@ from backend.cli.verbs.optimize import Json
 from backend.domain.planner.roofline import ExpectedLoad
 from backend.domain.rules.plan import PlannedStep, Verdict
 from backend.service.models import models
-from backend.service.plans import auto, cases, estimates, recipes
+from backend.service.plans import auto, calibration, cases, estimates, recipes
 
 app = typer.Typer(no_args_is_help=True)
 File = Annotated[Path, typer.Argument(help="A recipe file, or the name of a bundled recipe.")]
@@ -48,6 +48,7 @@ def check(recipe: File, model: Model = "starter", target: Target = "local", json
     """The plan, or every reason why not with the nearest valid recipe; exit 0 when valid, 2 when not."""
     workspace = service.open_workspace()
     card, chosen = models.facts(workspace, model), recipes.read_file(recipe)
+    calibration.named(chosen)
     case = cases.resolve(workspace, card, chosen, auto.settled(workspace, card, chosen, target))
     verdict, where = case.verdict, case.asked
     document = {
@@ -104,6 +105,7 @@ def estimate_recipe(
     """Memory, disk, duration, cost, predicted latency and throughput: ranges, with the formula of each."""
     workspace = service.open_workspace()
     card, chosen = models.facts(workspace, model), recipes.read_file(recipe)
+    calibration.named(chosen)
     load = ExpectedLoad(input_tokens=input_tokens, output_tokens=output_tokens, concurrency=concurrency)
     if target != "auto":
         case = cases.resolve(workspace, card, chosen, target, probe=True)

@@ -28,8 +28,12 @@ def up(
     port: Annotated[int, typer.Option(help="Port of the web studio.")] = 8501,
     host: Annotated[
         str,
-        typer.Option(help="Address to listen on. The studio has no sign-in: open it to a network only among people you trust."),
+        typer.Option(help="Address to listen on. Another than loopback also needs its names in WHETSTONE_HOSTS."),
     ] = "127.0.0.1",
+    without_sign_in: Annotated[
+        bool,
+        typer.Option("--without-sign-in", help="Everybody who reaches the address may do what you may: open it to them all."),
+    ] = False,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open a browser where there is one.")] = True,
     demo: Annotated[
         bool,
@@ -41,6 +45,7 @@ def up(
     In a home that never had a job it queues the demo, which makes room for your own jobs; WHETSTONE_NO_DEMO=1 leaves
     it out.
     """
+    studio.check_host(host, without_sign_in=without_sign_in)
     studio.check_port(port)
     if demo:
         studio.serve_demonstration(port, host=host, browser=browser, say=_say)

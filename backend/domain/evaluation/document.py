@@ -6,7 +6,7 @@ in `_s`; prices in the currency of the given hourly price.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, ValidationError
 
@@ -17,7 +17,7 @@ from backend.domain.evaluation.memory_limit import StepBytes
 from backend.domain.evaluation.startup import Startup
 from backend.domain.evaluation.tasks import TaskScore
 from backend.domain.evaluation.verdict import Obstacle, Outcome
-from backend.domain.frozen import Frozen
+from backend.domain.frozen import Facts, Frozen
 from backend.domain.load.load import Load
 from backend.domain.load.options import LoadOptions
 from backend.domain.load.records import LevelAudit
@@ -295,7 +295,7 @@ class Evaluation(Frozen):
     variants: list[VariantResult]
     comparison: list[Comparison]
     workload: WorkloadSummary
-    hardware: dict[str, Any]
+    hardware: Facts
     """As `hardware.probe` found it: what there is differs from machine to machine."""
     versions: dict[str, str]
     """Of each library that had a part in it."""

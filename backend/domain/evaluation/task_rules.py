@@ -74,17 +74,19 @@ def _data(config: Mapping[str, Any]) -> str | None:
 
 def _splits(config: Mapping[str, Any]) -> str | None:
     known = files(config)
+    if wrong := next((name for name in known if not NAME.fullmatch(name)), None):
+        return f"names a split {wrong[:40]!r}: a split has letters, digits, - and _"
     if split(config) is None:
         return "says neither `test_split` nor `validation_split`"
     for name in ("test_split", "validation_split", "training_split", "fewshot_split"):
-        if config.get(name) is not None and config[name] not in known:
+        if config.get(name) is not None and str(config[name]) not in known:
             return f"`{name}` is {str(config[name])[:40]}, but data_files has {', '.join(known)}"
     return None
 
 
 def _asked(config: Mapping[str, Any]) -> str | None:
     way = config.get("output_type", "generate_until")
-    if way not in METRICS:
+    if not isinstance(way, str) or way not in METRICS:
         return f"`output_type` is {str(way)[:40]}; the ways to ask are {', '.join(METRICS)}"
     for name in ("doc_to_target",) if way == "loglikelihood_rolling" else ("doc_to_text", "doc_to_target"):
         if config.get(name) is None:
@@ -104,7 +106,7 @@ def _metrics(config: Mapping[str, Any]) -> str | None:
     for row in listed:
         if row.get("hf_evaluate"):
             return "`hf_evaluate` would fetch the metric: leave it out"
-        if row.get("metric") not in METRICS[way]:
+        if str(row.get("metric")) not in METRICS[way]:
             return f"there is no metric `{str(row.get('metric'))[:40]}` for {way}; there are {', '.join(METRICS[way])}"
     return None
 

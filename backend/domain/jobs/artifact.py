@@ -9,11 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 from datetime import UTC, datetime
-from typing import Any
+from pathlib import PurePosixPath
+from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
-from backend.domain.frozen import Frozen
+from backend.domain.frozen import Facts, Frozen
 from backend.domain.model.facts import ModelCard
 from backend.domain.recipe.recipe import Recipe
 
@@ -24,8 +25,16 @@ SCORES = (
 `perplexity_before`, and says besides `text`, `text_sha256`, `windows` and `tokens`."""
 
 
+def _inside(path: str) -> str:
+    parts = PurePosixPath(path).parts
+    if not parts or path.startswith("/") or ".." in parts or "\\" in path or "\0" in path:
+        raise ValueError("it must lie inside the artifact")
+    return path
+
+
 class ArtifactFile(Frozen):
-    path: str
+    path: Annotated[str, AfterValidator(_inside)]
+    """Below the artifact's folder, with slashes."""
     size: int
     sha256: str
 
@@ -43,20 +52,20 @@ class Manifest(Frozen):
     bytes_before: int
     bytes_after: int
     draft: ModelCard | None = None
-    calibration: dict[str, Any] | None = None
-    quality: dict[str, Any] | None = None
-    layers: list[dict[str, Any]] = Field(default_factory=list)
+    calibration: Facts | None = None
+    quality: Facts | None = None
+    layers: list[Facts] = Field(default_factory=list)
     """Per-layer relative error of quantized linears."""
     kept_16bit: list[dict[str, str]] = Field(default_factory=list)
     """Weights that stayed 16-bit: `name` and `why`."""
-    bits: dict[str, Any] | None = None
+    bits: Facts | None = None
     """Where groups of linears differ: `average_bits`, each group's precision with what it was measured to lose at each, and the
     attempts that a quality floor took (`domain.fallback.record`)."""
-    recovery: dict[str, Any] | None = None
+    recovery: Facts | None = None
     """Of the fine-tune after pruning: what was asked, the loss curve, the quality before and after (worker/recovery.py)."""
     versions: dict[str, str] = Field(default_factory=dict)
-    hardware: dict[str, Any] = Field(default_factory=dict)
-    compile_key: dict[str, Any] | None = None
+    hardware: Facts = Field(default_factory=dict)
+    compile_key: Facts | None = None
     """Processor, vLLM and torch versions that the compile cache is good for."""
     seed: int = 0
     peak_rss_bytes: int | None = None

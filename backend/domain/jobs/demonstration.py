@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from backend.domain.frozen import Frozen
+from backend.domain.frozen import Facts, Frozen
 from backend.domain.machine.lines import hardware_line
 
 MARK = "demonstration.json"
@@ -14,7 +12,7 @@ MARK = "demonstration.json"
 class Demonstration(Frozen):
     """`measured_at` is ISO 8601."""
 
-    hardware: dict[str, Any]
+    hardware: Facts
     versions: dict[str, str]
     measured_at: str
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
 from backend.domain.evaluation.blocks.looks import Continued
 from backend.domain.evaluation.document import EvaluateOptions, Variant
-from backend.domain.frozen import Frozen
+from backend.domain.frozen import Facts, Frozen
 from backend.domain.model.facts import ModelCard
 from backend.domain.planner.choose import Deployment
 from backend.domain.recipe.recipe import Recipe
@@ -167,7 +167,7 @@ class Event(Frozen):
     rate: float | None = None
     """`unit`s a second."""
     eta_s: float | None = None
-    data: dict[str, Any] = Field(default_factory=dict)
+    data: Facts = Field(default_factory=dict)
 
 
 class Handle(Frozen):
@@ -175,7 +175,7 @@ class Handle(Frozen):
 
     launcher: str
     place: str
-    data: dict[str, Any] = Field(default_factory=dict)
+    data: Facts = Field(default_factory=dict)
 
 
 UNSAID = 74

@@ -6,12 +6,12 @@ Knows nothing of sockets; `backend.evaluate.load` sends, `backend.domain.evaluat
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
-from backend.domain.frozen import Frozen
+from backend.domain.frozen import Facts, Frozen
 from backend.domain.load.load import Load
 from backend.domain.load.options import RequestOptions
 
@@ -188,7 +188,7 @@ class Audit(Frozen):
     """Of the generator's process, reading included; None where the system does not tell."""
     client_limited: bool
     reason: str | None = None
-    versions: dict[str, Any] = Field(default_factory=dict)
+    versions: Facts = Field(default_factory=dict)
 
 
 class Disturbance(Frozen):

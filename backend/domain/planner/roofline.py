@@ -55,9 +55,9 @@ LOOKUP_ACCEPTANCE = (0.7, 0.0)
 class ExpectedLoad(Frozen):
     """What is asked of the server: tokens a request, and requests at once."""
 
-    input_tokens: int = Field(512, ge=1)
-    output_tokens: int = Field(128, ge=1)
-    concurrency: int = Field(1, ge=1)
+    input_tokens: int = Field(512, ge=1, le=10_000_000)
+    output_tokens: int = Field(128, ge=1, le=10_000_000)
+    concurrency: int = Field(1, ge=1, le=1_000_000)
 
 
 class Speed(NamedTuple):

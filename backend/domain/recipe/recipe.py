@@ -16,7 +16,7 @@ from backend.domain.errors import InvalidRecipe
 from backend.domain.frozen import Frozen
 from backend.domain.recipe import recovery
 from backend.domain.recipe.methods import KnownMethod
-from backend.domain.validation import first_flaw
+from backend.domain.validation import first_flaw, matching
 
 TECHNIQUES = ("prune", "quantize", "speculate", "compile", "shard")
 """In the order in which they run."""
@@ -141,10 +141,16 @@ class Limits(Frozen):
     form where false, so that recipes from before it keep their hash."""
 
 
+NAME = "it must be one line without backticks, and begin with neither a dash nor a space"
+"""It stands in sentences, in commands and in the arguments of servers."""
+
+
 class Recipe(Frozen):
     """`steps: []` is the original, unchanged."""
 
-    name: str = Field("original", min_length=1, max_length=80)
+    name: Annotated[str, matching(r"[^-\s`][^\x00-\x1f\x7f`\u2028\u2029]*", NAME)] = Field(
+        "original", min_length=1, max_length=80
+    )
     steps: tuple[Step, ...] = ()
     serving: Serving = Serving()
     limits: Limits = Limits()

@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import Any
 
 from backend.domain.errors import InvalidWorkload
-from backend.domain.workload.workload import documents, parse
+from backend.domain.workload.workload import MOST_TOKENS, documents, parse
 
 PROMPT_COLUMNS = ("prompt", "question", "input", "instruction", "query", "text")
 FIELDS = ("prompt", "max_tokens", "timestamp", "system")
@@ -167,9 +167,9 @@ def _numbers(where: str, row: dict[str, Any], columns: Mapping[str, str]) -> dic
 def _whole(where: str, value: Any) -> int:
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = 0.0
-    if number < 1 or number != int(number):
+    if not 1 <= number <= MOST_TOKENS or number != int(number):
         raise InvalidWorkload(f"{where} of the workload has a wrong longest answer: it must be a whole number above 0.")
     return int(number)
 
@@ -178,13 +178,12 @@ def _seconds(where: str, value: Any) -> float:
     """A number of seconds, or a moment as ISO 8601 writes it."""
     try:
         return float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         pass
     try:
-        moment = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
-    except ValueError:
+        return (value if isinstance(value, datetime) else datetime.fromisoformat(str(value))).timestamp()
+    except (ValueError, OverflowError, OSError):
         raise InvalidWorkload(f"{where} of the workload has a wrong time: give seconds, or one as 2026-01-31T12:00:00.") from None
-    return moment.timestamp()
 
 
 def _guess(names: set[str]) -> dict[str, str]:

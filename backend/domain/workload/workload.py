@@ -7,6 +7,7 @@ optionally `max_tokens` and, for a trace, `timestamp` in seconds.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import math
 from typing import Any
@@ -15,6 +16,13 @@ from pydantic import ConfigDict
 
 from backend.domain.errors import InvalidWorkload
 from backend.domain.frozen import Frozen
+
+MOST_LINES, LONGEST_LINE = 100_000, 16_000_000
+"""More lines than a load asks in a day; a line's JSON takes up to 25 times its size in memory."""
+
+
+MOST_TOKENS = 10_000_000
+"""Of an answer."""
 
 
 class Prompt(Frozen):
@@ -79,7 +87,16 @@ def parse(name: str, content: bytes) -> Workload:
 
 def documents(content: bytes) -> list[tuple[int, Any]]:
     """(line number from 1, document) of each line that is not blank. Raises InvalidWorkload."""
-    return [(number, _document(number, line)) for number, line in enumerate(content.splitlines(), 1) if line.strip()]
+    found = []
+    for number, line in enumerate(io.BytesIO(content), 1):
+        if number > MOST_LINES or len(line) > LONGEST_LINE:
+            raise InvalidWorkload(
+                f"The workload has more than {MOST_LINES:,} lines, or one of more than {LONGEST_LINE // 1_000_000} MB: "
+                "take a sample."
+            )
+        if line.strip():
+            found.append((number, _document(number, line)))
+    return found
 
 
 def check_trace(found: Workload) -> None:
@@ -130,7 +147,7 @@ def _check_turns(where: str, turns: Any, system: Any) -> None:
 
 
 def _tokens(where: str, tokens: Any) -> int | None:
-    if tokens is not None and (not isinstance(tokens, int) or isinstance(tokens, bool) or tokens < 1):
+    if tokens is not None and (not isinstance(tokens, int) or isinstance(tokens, bool) or not 1 <= tokens <= MOST_TOKENS):
         raise InvalidWorkload(f'{where} of the workload has a wrong "max_tokens": it must be a whole number above 0.')
     return tokens
 

@@ -38,7 +38,8 @@ def work(plan: LoadPlan, folder: Path) -> None:
     Raises EndpointUnreachable where nothing answers at the start, InvalidWorkload, RequestError.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    place, token = address(plan.url), bearer(plan.bearer_env)
+    place = address(plan.url)
+    token = bearer(plan.bearer_env, place)
     prompts = read_prompts(Path(plan.prompts), plan.endpoint, trace=plan.load.mode == "trace")
     peer = _peer(place)
     _allow_files(plan.streams + SPARE_FILES)

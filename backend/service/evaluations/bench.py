@@ -10,6 +10,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from backend import endpoint
 from backend.domain.errors import EndpointUnreachable, RequestError, WhetstoneError, WorkError
 from backend.domain.evaluation.document import EvaluateOptions
 from backend.service.evaluations import workloads
@@ -35,6 +36,9 @@ def run(
     workspace: Workspace, url: str, model: str | None, chosen: EvaluateOptions, *, tokenizer: str | None = None
 ) -> Outcome:  # fmt: skip
     """Measure. Raises InvalidWorkload, RequestError before anything starts; WorkError where the process left no result."""
+    place = endpoint.address(url)
+    endpoint.check_public(place)
+    endpoint.check_bearer(chosen.bearer_env, place)
     workload = workloads.prepared(workspace, chosen, tokenizer)
     request = {
         "url": url.rstrip("/"), "model": model, "bearer_env": chosen.bearer_env,

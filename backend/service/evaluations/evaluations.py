@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from backend import files
+from backend import endpoint, files
 from backend.catalog.text import held_out
 from backend.domain.errors import GateFailed, InvalidOptions, InvalidWorkload, NotFound
 from backend.domain.evaluation.document import EvaluateOptions, Evaluation, Variant, read_evaluation
@@ -20,7 +20,7 @@ from backend.domain.jobs.jobs import EvaluateSpec
 from backend.domain.limits import gates
 from backend.domain.limits.gates import Gate
 from backend.domain.limits.options import check as check_together
-from backend.domain.validation import first_flaw
+from backend.domain.validation import first_flaw, readable
 from backend.hardware import engines
 from backend.service import paths
 from backend.service.evaluations import tasks, workloads
@@ -83,6 +83,9 @@ def of_variants(workspace: Workspace, resolved: list[Variant], chosen: EvaluateO
     """The frozen specification over variants that are resolved already. Raises ReadOnly in a demonstration."""
     workspace.check_writable()
     chosen = workloads.fitting(chosen, resolved)
+    for variant in resolved:
+        if variant.url is not None:
+            endpoint.check_bearer(chosen.bearer_env, endpoint.address(variant.url))
     workloads.check(chosen, resolved)
     tasks.check(workspace, chosen, resolved)
     held_out.check(_text(chosen))
@@ -187,7 +190,7 @@ def show(workspace: Workspace, evaluation_id: str) -> EvaluationView:
 def listing(workspace: Workspace, *, baseline: str | None = None, limit: int = 100, offset: int = 0) -> list[EvaluationView]:
     """Newest first; `baseline` keeps those measured against the variant of that name."""
     with workspace.store.read() as session:
-        return [_view(row) for row in history.evaluations(session, baseline=baseline, limit=limit, offset=offset)]
+        return readable(history.evaluations(session, baseline=baseline, limit=limit, offset=offset), _view)
 
 
 def count(workspace: Workspace) -> int:

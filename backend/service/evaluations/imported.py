@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from backend import files
+from backend import files, foreign
 from backend.domain.errors import InvalidImport, NotFound
 from backend.domain.imported import reading
 from backend.domain.imported.reading import MAX_BYTES
@@ -20,14 +20,24 @@ from backend.service.workspace import Workspace
 __all__ = ["MAX_BYTES", "add", "add_files", "listing", "remove", "several", "show"]
 
 
+READING_S = 20.0
+"""Of the processor: a report with every single request has a hundred megabytes."""
+
+
 def add(workspace: Workspace, contents: Sequence[tuple[str, bytes]]) -> ImportedResult:
     """Read (name, content) of each of one run's files and keep it. Raises InvalidImport, and then nothing is kept; ReadOnly."""
     workspace.check_writable()
-    result = reading.read(contents)
+    names = ", ".join(name for name, _ in contents)
+    result = ImportedResult.model_validate_json(foreign.call(read, list(contents), about=names, cpu_s=READING_S))
     file = _file(workspace, result.id)
     file.parent.mkdir(parents=True, exist_ok=True)
     files.write(file, result.model_dump_json())
     return result
+
+
+def read(contents: list[tuple[str, bytes]]) -> bytes:
+    """The result as JSON. Raises InvalidImport."""
+    return reading.read(contents).model_dump_json().encode()
 
 
 def add_files(workspace: Workspace, paths: Sequence[Path]) -> ImportedResult:

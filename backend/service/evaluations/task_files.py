@@ -12,13 +12,14 @@ from typing import Any, NamedTuple
 
 import jinja2
 import jinja2.meta
-import yaml
 
-from backend.domain.errors import RequestError
+from backend.domain.errors import InvalidRecipe, RequestError
 from backend.domain.evaluation import task_rules
+from backend.service.plans import recipes
 
 SUFFIXES = (".yaml", ".yml")
-MAX_BYTES = 100_000_000
+MAX_BYTES, MOST_SETTINGS = 100_000_000, 100_000
+"""Of a file of data, and of the task's own YAML."""
 
 
 class InvalidTask(RequestError):
@@ -41,6 +42,7 @@ def read(source: Path) -> TaskFile:
     config = _config(source)
     if said := task_rules.problem(config):
         raise InvalidTask(f"The task {source.name} cannot be used: {said}.")
+    _check_plain(source, config)
     data = {split: [_beside(source, name) for name in names] for split, names in task_rules.files(config).items()}
     wanted = task_rules.split(config)
     fields = _fields(source, config)
@@ -50,21 +52,29 @@ def read(source: Path) -> TaskFile:
 
 def _config(source: Path) -> dict[str, Any]:
     try:
-        found = yaml.safe_load(_bytes(source, source))
-    except yaml.YAMLError as error:
-        if isinstance(error, yaml.constructor.ConstructorError) and "!function" in str(error):
+        found = recipes.read_yaml(_bytes(source, source, MOST_SETTINGS).decode(), what=f"task {source.name}", most=MOST_SETTINGS)
+    except UnicodeDecodeError:
+        raise InvalidTask(f"The task {source.name} is not text.") from None
+    except InvalidRecipe as error:
+        if "!function" in str(error):
             raise InvalidTask(
                 f"The task {source.name} cannot be used: `!function` needs code of its own, which is not run here: "
                 "prepare the rows instead."
             ) from None
-        mark = getattr(error, "problem_mark", None)
-        where = f", line {mark.line + 1}" if mark else ""
-        raise InvalidTask(f"The task {source.name} is not YAML that can be read{where}.") from None
-    except UnicodeDecodeError:
-        raise InvalidTask(f"The task {source.name} is not text.") from None
+        raise InvalidTask(str(error)) from None
     if not isinstance(found, dict):
         raise InvalidTask(f"The task {source.name} must be settings such as `task: NAME`.")
     return found
+
+
+def _check_plain(source: Path, config: dict[str, Any]) -> None:
+    """The copy is JSON: YAML's days, sets and NaN have no place there."""
+    try:
+        json.dumps(config, allow_nan=False)
+    except (TypeError, ValueError, RecursionError):
+        raise InvalidTask(
+            f"The task {source.name} has a value that is neither text nor a finite number, such as a day: put it in quotes."
+        ) from None
 
 
 def _beside(source: Path, name: str) -> Path:
@@ -88,10 +98,9 @@ def _fields(source: Path, config: dict[str, Any]) -> dict[str, str]:
         for text in texts:
             try:
                 names = jinja2.meta.find_undeclared_variables(jinja2.Environment().parse(text))  # parsed, never run
-            except jinja2.TemplateSyntaxError as error:
-                raise InvalidTask(
-                    f"The task {source.name} cannot be used: `{setting}` is no template ({error.message})."
-                ) from None
+            except (jinja2.TemplateSyntaxError, RecursionError) as error:
+                why = error.message if isinstance(error, jinja2.TemplateSyntaxError) else "it is nested too deeply"
+                raise InvalidTask(f"The task {source.name} cannot be used: `{setting}` is no template ({why}).") from None
             found |= dict.fromkeys(sorted(names), setting)
     return found
 
@@ -121,10 +130,10 @@ def _row(where: str, line: bytes, fields: dict[str, str]) -> None:
             raise InvalidTask(f"{where} has no `{name}`, which `{setting}` asks for; it has {has}.")
 
 
-def _bytes(source: Path, file: Path) -> bytes:
+def _bytes(source: Path, file: Path, most: int = MAX_BYTES) -> bytes:
     try:
-        if file.stat().st_size > MAX_BYTES:
-            raise InvalidTask(f"{file.name} of the task {source.name} has more than {MAX_BYTES // 1_000_000} MB: take a sample.")
+        if file.stat().st_size > most:
+            raise InvalidTask(f"{file.name} of the task {source.name} has more than {most / 1e6:g} MB: take a sample.")
         return file.read_bytes()
     except OSError as error:
         raise InvalidTask(f"{file.name} cannot be read ({error.strerror}): check its permissions.") from None

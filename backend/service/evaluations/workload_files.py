@@ -10,15 +10,15 @@ import re
 from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from backend import files
+from backend import files, foreign
 from backend.domain.errors import InvalidWorkload
 from backend.domain.workload import formats
 from backend.domain.workload.workload import parse
 from backend.service.workspace import Workspace
 
-MAX_BYTES = 200_000_000
+MAX_BYTES, BYTES_A_SECOND = 200_000_000, 10_000_000
 SUFFIXES = (".jsonl", ".json", ".csv", ".parquet")
 BY_HASH = "by-hash"
 SHOWN_ROWS = 5
@@ -39,9 +39,18 @@ def too_large(name: str) -> InvalidWorkload:
 
 
 def own_lines(name: str, content: bytes, columns: Mapping[str, str]) -> bytes:
-    """The content of the file `name` as our own JSONL. Raises InvalidWorkload with the first thing that is wrong."""
+    """The content of the file `name` as our own JSONL. Raises InvalidWorkload with what is wrong first, TooDemanding."""
     if len(content) > MAX_BYTES:
         raise too_large(name)
+    return foreign.call(convert, name, content, dict(columns), about=name, cpu_s=_seconds(content))
+
+
+def _seconds(content: bytes) -> float:
+    return foreign.CPU_S + len(content) / BYTES_A_SECOND
+
+
+def convert(name: str, content: bytes, columns: dict[str, str]) -> bytes:
+    """As `own_lines`, whatever it takes."""
     suffix = Path(name).suffix.lower()
     if suffix == ".csv":
         made = formats.from_csv(content, columns)
@@ -53,11 +62,24 @@ def own_lines(name: str, content: bytes, columns: Mapping[str, str]) -> bytes:
     return made
 
 
-def columns_of(name: str, content: bytes) -> list[str]:
-    """The columns of a table, in order, or the fields of JSON in no known format; none of other files.
+class Preview(NamedTuple):
+    """`columns` of a table, in order, or the fields of JSON in no known format; `rows` the first of them. Both empty others."""
 
-    Raises InvalidWorkload where it cannot be read.
-    """
+    columns: list[str]
+    rows: list[dict[str, Any]]
+
+
+def preview(name: str, content: bytes) -> Preview:
+    """To be shown. Raises InvalidWorkload where it cannot be read, TooDemanding."""
+    return Preview(*foreign.call(_preview, name, content, about=name, cpu_s=_seconds(content)))
+
+
+def _preview(name: str, content: bytes) -> tuple[list[str], list[dict[str, Any]]]:
+    columns = _columns(name, content)
+    return columns, _first_rows(name, content) if columns else []
+
+
+def _columns(name: str, content: bytes) -> list[str]:
     suffix = Path(name).suffix.lower()
     if suffix == ".parquet":
         return list(_table(name, content).column_names)
@@ -67,8 +89,7 @@ def columns_of(name: str, content: bytes) -> list[str]:
     return [column for column in formats.names(first) if column]
 
 
-def first_rows(name: str, content: bytes) -> list[dict[str, Any]]:
-    """The first rows of a file that has columns, to be shown. Raises InvalidWorkload where it cannot be read."""
+def _first_rows(name: str, content: bytes) -> list[dict[str, Any]]:
     suffix = Path(name).suffix.lower()
     if suffix == ".parquet":
         rows: list[dict[str, Any]] = _table(name, content).slice(0, SHOWN_ROWS).to_pylist()
@@ -113,6 +134,10 @@ def _table(name: str, content: bytes) -> Any:
     import pyarrow.parquet
 
     try:
-        return pyarrow.parquet.read_table(pyarrow.BufferReader(content))
+        table = pyarrow.parquet.read_table(pyarrow.BufferReader(content))
+        table.column_names  # noqa: B018  a damaged name is found here
+        return table
+    except pyarrow.ArrowMemoryError:
+        raise MemoryError from None
     except (pyarrow.ArrowException, OSError, ValueError):
         raise InvalidWorkload(f"{name} is not a Parquet file that can be read: write it anew.") from None

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
+from backend import foreign
 from backend.catalog.text import held_out
 from backend.catalog.text import token_lengths as tokenizers
 from backend.domain.errors import InvalidWorkload, RequestError, WhetstoneError
@@ -20,20 +22,21 @@ from backend.domain.workload.formats import PROMPT_COLUMNS
 from backend.domain.workload.workload import Prompt, Workload
 from backend.service import paths
 from backend.service.evaluations import workload_files
-from backend.service.evaluations.workload_files import MAX_BYTES, SUFFIXES, first_rows
-from backend.service.evaluations.workload_files import columns_of as columns
+from backend.service.evaluations.workload_files import MAX_BYTES, SUFFIXES, Preview, preview
 from backend.service.models import variants
 from backend.service.workspace import Workspace
 from backend.settings import ASSETS
 
 __all__ = [
-    "MAX_BYTES", "PROMPT_COLUMNS", "SUFFIXES", "TokenLengths", "WorkloadFacts", "columns", "facts", "facts_for",
-    "first_rows", "names", "path", "read", "save", "saved", "token_lengths",
+    "MAX_BYTES", "PROMPT_COLUMNS", "SUFFIXES", "Preview", "TokenLengths", "WorkloadFacts", "facts", "facts_for",
+    "names", "path", "preview", "read", "save", "saved", "token_lengths",
 ]  # fmt: skip
 MAX_SHOWN = 200
 PREVIEWED = 20
 COUNTED_PROMPTS, COUNTED_CHARACTERS = 500, 1_000_000
 """Most prompts whose tokens are counted for a preview, and most text of them."""
+GENERATING_S = 60
+"""Of the processor, for lines that are made to a length by a model's own tokenizer."""
 CHARACTERS_A_TOKEN = 4
 """Of English, where no tokenizer is at hand."""
 CHAT, CODE = "assistant", "starter-code"
@@ -292,21 +295,30 @@ def _made(asked: Asked) -> Made:
     if asked.source in generators.KINDS:
         return _generated(asked)
     file = Path(asked.source)
-    content = workload_files.own_lines(file.name, workload_files.read(file), dict(asked.columns))
+    content = workload_files.read(file)
+    if not foreign.is_ours(file):
+        content = workload_files.own_lines(file.name, content, dict(asked.columns))
     return Made(content, workload.parse(file.stem, content))
 
 
 def _generated(asked: Asked) -> Made:
     """By characters where no tokenizer is at hand, and then its name says so."""
-    folder = Path(asked.tokenizer) if asked.tokenizer else None
-    exact = folder is not None and tokenizers.lengths(folder, [""]) is not None
+    file = Path(asked.tokenizer) / tokenizers.TOKENIZER if asked.tokenizer else None
+    exact = file is not None and tokenizers.lengths(file.parent, [""]) is not None
+    asking = (asked.source, str(file) if exact else None, asked.seed, asked.context, asked.prompts)
+    ours = not exact or file is None or foreign.is_ours(file.resolve())
+    content = generate(*asking) if ours else foreign.call(generate, *asking, about=str(file), cpu_s=GENERATING_S)
+    return Made(content, workload.parse(asked.source if exact else f"{asked.source}-estimated-lengths", content))
+
+
+def generate(source: str, tokenizer: str | None, seed: int, context: int | None, prompts: int) -> bytes:
+    """The lines of a generated workload, measured by that tokenizer.json, by characters where there is none."""
 
     def count(texts: Sequence[str]) -> list[int]:
-        counted = tokenizers.lengths(folder, texts) if exact and folder else None
-        return counted or [len(text) // CHARACTERS_A_TOKEN for text in texts]
+        counted = tokenizers.count(tokenizer, list(texts)) if tokenizer else None
+        return [length for length, _ in counted] if counted else [len(text) // CHARACTERS_A_TOKEN for text in texts]
 
-    content = generators.generate(asked.source, count, seed=asked.seed, context=asked.context, prompts=asked.prompts)
-    return Made(content, workload.parse(asked.source if exact else f"{asked.source}-estimated-lengths", content))
+    return generators.generate(source, count, seed=seed, context=context, prompts=prompts)
 
 
 @lru_cache(maxsize=32)
@@ -340,14 +352,18 @@ def _lengths(stamp: _Stamp, _sha256: str, texts: tuple[str, ...]) -> tuple[int, 
 @lru_cache(maxsize=64)
 def _too_long(asked: Asked, stamp: _Stamp, name: str, context: int, max_tokens: int) -> str | None:
     """The first line that does not fit, in one sentence. A token is at least a byte, so short lines need no counting."""
+    long = []
     for number, prompt in enumerate(_made(asked).workload.prompts, 1):
         answers = (prompt.max_tokens or max_tokens) * len(prompt.turns or ("",))
-        if sum(len(text.encode()) for text in prompt.texts()) + answers < context:
-            continue
-        counted = tokenizers.lengths(Path(stamp.folder), prompt.texts())
-        if counted is not None and sum(counted) + answers > context:
+        if sum(len(text.encode()) for text in prompt.texts()) + answers >= context:
+            long.append((number, prompt.texts(), answers))
+    counted = tokenizers.lengths(Path(stamp.folder), [text for _, texts, _ in long for text in texts]) if long else None
+    lengths = iter(counted or ())
+    for number, texts, answers in long if counted is not None else ():
+        tokens = sum(islice(lengths, len(texts)))
+        if tokens + answers > context:
             return (
-                f"Line {number} of the workload has {sum(counted):,} tokens and asks for {answers:,} more, which is longer than "
+                f"Line {number} of the workload has {tokens:,} tokens and asks for {answers:,} more, which is longer than "
                 f"the context of {name} ({context:,}): shorten it, or serve with a longer max_model_len."
             )
     return None

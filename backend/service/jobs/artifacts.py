@@ -11,6 +11,7 @@ from backend.artifacts import folders
 from backend.domain.errors import ReadOnly
 from backend.domain.frozen import Frozen
 from backend.domain.jobs.artifact import Manifest
+from backend.domain.validation import readable
 from backend.service.workspace import Workspace
 from backend.store import history
 from backend.store.tables import ArtifactRow
@@ -38,7 +39,7 @@ def _view(row: ArtifactRow) -> ArtifactView:
 def listing(workspace: Workspace, *, model: str | None = None, limit: int = 100, offset: int = 0) -> list[ArtifactView]:
     """Newest first."""
     with workspace.store.read() as session:
-        return [_view(row) for row in history.artifacts(session, model=model, limit=limit, offset=offset)]
+        return readable(history.artifacts(session, model=model, limit=limit, offset=offset), _view)
 
 
 def show(workspace: Workspace, artifact_id: str) -> ArtifactView:
@@ -64,11 +65,11 @@ def archive(workspace: Workspace, artifact_id: str) -> bytes:
     return content.getvalue()
 
 
-def delete(workspace: Workspace, artifact_id: str) -> ArtifactView:
+def delete(workspace: Workspace, artifact_id: str) -> None:
     """Remove the row, then the files. Raises NotFound."""
-    shown = show(workspace, artifact_id)
     with workspace.store.session() as session:
-        session.delete(history.artifact(session, artifact_id))
-    if Path(shown.path).is_dir():
-        folders.remove(Path(shown.path))
-    return shown
+        row = history.artifact(session, artifact_id)
+        folder = Path(row.path)
+        session.delete(row)
+    if folder.parent == workspace.settings.artifacts and folder.is_dir():  # a damaged row may name any folder
+        folders.remove(folder)

@@ -70,12 +70,17 @@ def start(workspace: Workspace, *, until_idle: float | None = None) -> None:
         time.sleep(0.1)
 
 
+PRIVATE = 0o077
+"""Logs and what jobs write are for their owner."""
+
+
 def _spawn(command: list[str], environment: dict[str, str], log_path: Path) -> None:
     """Start it as nobody's child: it outlives whoever asked for it, also by a Ctrl-C at once, and leaves no zombie behind."""
+    log_path.touch(0o600)
     with log_path.open("ab") as log:
         subprocess.run(
             ["setsid", "--fork", *command], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, check=True,
-            start_new_session=True,
+            start_new_session=True, umask=PRIVATE,
         )  # fmt: skip
 
 

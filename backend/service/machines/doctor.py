@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import BaseModel
 
 from backend.hardware import engines, probe
+from backend.service import damaged
 from backend.service.jobs import supervisors
 from backend.service.workspace import Workspace
 
@@ -24,8 +25,9 @@ class Finding(BaseModel):
 def examine(workspace: Workspace) -> list[Finding]:
     """Every check, in the order a newcomer needs them."""
     return [
-        _processor(), _accelerators(), _compiler(), *_engines(workspace), _database(workspace), _disk(workspace),
-        _supervisor(workspace), _credentials("AWS credentials", ("AWS_ACCESS_KEY_ID", "AWS_PROFILE")),
+        _processor(), _accelerators(), _compiler(), *_engines(workspace), _database(workspace),
+        *_damaged(workspace), _disk(workspace), _supervisor(workspace),
+        _credentials("AWS credentials", ("AWS_ACCESS_KEY_ID", "AWS_PROFILE")),
         _credentials("Hugging Face token", ("HF_TOKEN",)),
     ]  # fmt: skip
 
@@ -67,6 +69,22 @@ def _database(workspace: Workspace) -> Finding:
     with workspace.store.read() as session:
         session.connection()
     return Finding(subject="Database", level="ok", finding=workspace.store.engine.url.render_as_string())
+
+
+def _damaged(workspace: Workspace) -> list[Finding]:
+    return [
+        Finding(
+            subject=f"Stored {each.kind} {each.id}", level="warning", finding=each.why,
+            fix="`whetstone doctor --remove-damaged` takes it out of the database; its files stay",
+        )
+        for each in damaged.listing(workspace)
+    ]  # fmt: skip
+
+
+def remove_damaged(workspace: Workspace) -> None:
+    """Take out of the database what cannot be read. Raises ReadOnly in a demonstration."""
+    for each in damaged.listing(workspace):
+        damaged.remove(workspace, each)
 
 
 def _disk(workspace: Workspace) -> Finding:

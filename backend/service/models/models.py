@@ -13,6 +13,7 @@ from backend.domain.jobs.artifact import Manifest
 from backend.domain.machine.targets import nearest
 from backend.domain.model.facts import ModelCard, ModelFacts
 from backend.domain.recipe.recipe import Recipe, Speculate
+from backend.domain.validation import readable
 from backend.service import paths
 from backend.service.models import catalog_sync
 from backend.service.workspace import Workspace
@@ -64,7 +65,7 @@ def _parents(workspace: Workspace, limit: int) -> list[ModelCard]:
     """What artifacts were made from, latest first."""
     with workspace.store.read() as session:
         rows = history.latest_artifacts_by_model(session, limit=limit)
-        return [Manifest.model_validate_json(row.manifest).parent for row in rows]
+        return readable(rows, lambda row: Manifest.model_validate_json(row.manifest).parent)
 
 
 def check_name(workspace: Workspace, name: str, folder: str | None = None) -> str:
@@ -107,7 +108,7 @@ class KnownModel(Frozen):
 def known(workspace: Workspace, *, limit: int = 100) -> list[KnownModel]:
     """Bundled models, then the folders that were imported, then those that artifacts were made from, each latest first."""
     with workspace.store.read() as session:
-        remembered = [ModelCard.model_validate_json(row.card) for row in imported.listing(session, limit=limit)]
+        remembered = imported.cards(session, limit=limit)
     paths = {card.path for card in remembered}
     used = [card for card in _parents(workspace, limit) if card.origin != "starter" and card.path not in paths]
     found = [KnownModel(card=card, present=True) for card in catalog(workspace)]
@@ -157,7 +158,7 @@ def is_remembered(workspace: Workspace, card: ModelCard) -> bool:
 def remembered(workspace: Workspace, *, limit: int = 100) -> list[KnownModel]:
     """The imported folders, latest first."""
     with workspace.store.read() as session:
-        cards = [ModelCard.model_validate_json(row.card) for row in imported.listing(session, limit=limit)]
+        cards = imported.cards(session, limit=limit)
     return [KnownModel(card=card, present=_present(card)) for card in cards]
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from backend import endpoint
 from backend.domain.errors import BelowFloor, ImpossibleStack, NotFound, RequestError
 from backend.domain.evaluation.document import Speculation, Variant
 from backend.domain.jobs.artifact import Manifest
@@ -48,6 +49,7 @@ def _endpoint(source: str) -> Variant:
         )
     if parts.query:
         raise RequestError(f"Leave out the part from ? on of the address of {host}: an endpoint ends with its path, such as /v1.")
+    endpoint.check_public(endpoint.address(source.partition("#")[0]))
     url = parts._replace(fragment="").geturl().rstrip("/")
     return Variant(name=source, source=source, kind="url", url=url, served_name=unquote(parts.fragment) or None)
 

@@ -53,16 +53,21 @@ def of(model: ModelCard, recipe: Recipe) -> str | None:
     Raises InvalidWorkload where it is not there or will not do, InvalidModel where the tokenizer is another model's.
     """
     steps = [step for step in recipe.steps if isinstance(step, Quantize | Prune)]
+    given = named(recipe)
     if not steps or not methods.reads_text(recipe):
         return None
     length = max(step.length if isinstance(step, Quantize) else LENGTH for step in steps)
-    named = [step.calibration for step in steps if step.calibration != "bundled"]
-    path = paths.file(named[0]) if named else None
-    if named and path is None:
-        shown = named[0][:MAX_SHOWN]
-        raise InvalidWorkload(f"There is no calibration file `{shown}`: give a JSONL, Parquet or text file, or leave it out.")
-    given = str(path) if path else None
     calibration_text.check(given, Path(model.path), length)
     if recovery.asked(recipe):
         calibration_text.check_spare(given, Path(model.path), *recovery.calibration(recipe))
     return given
+
+
+def named(recipe: Recipe) -> str | None:
+    """The path of the file that the recipe names; None for the bundled text. Raises InvalidWorkload where it is not there."""
+    found = [step.calibration for step in recipe.steps if isinstance(step, Quantize | Prune) and step.calibration != "bundled"]
+    path = paths.file(found[0]) if found else None
+    if found and path is None:
+        shown = found[0][:MAX_SHOWN]
+        raise InvalidWorkload(f"There is no calibration file `{shown}`: give a JSONL, Parquet or text file, or leave it out.")
+    return str(path) if path else None

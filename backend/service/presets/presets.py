@@ -17,7 +17,7 @@ from backend.domain.frozen import Frozen
 from backend.domain.machine.targets import nearest
 from backend.domain.planner.presets import Origin, Preset
 from backend.domain.recipe.recipe import Recipe
-from backend.domain.validation import first_flaw
+from backend.domain.validation import first_flaw, readable
 from backend.present.presets import Estimated, Measurement
 from backend.service.machines import targets
 from backend.service.models import models
@@ -104,7 +104,7 @@ def listing(workspace: Workspace, chosen: Filter | None = None, *, limit: int = 
     _synced(workspace)
     where = _where(workspace, chosen or Filter())
     with workspace.store.read() as session:
-        return [_known(row) for row in kept.listing(session, where, limit=limit, offset=offset)]
+        return readable(kept.listing(session, where, limit=limit, offset=offset), _known)
 
 
 def count(workspace: Workspace, chosen: Filter | None = None) -> int:
@@ -128,12 +128,16 @@ def with_presets(workspace: Workspace) -> list[str]:
 
 
 def find(workspace: Workspace, preset_id: str) -> KnownPreset:
-    """Raises NotFound with the nearest ids."""
+    """Raises NotFound with the nearest ids, InvalidPreset where what is stored under the id cannot be read."""
     _synced(workspace)
     with workspace.store.read() as session:
         row = kept.find(session, preset_id)
         if row is not None:
-            return _known(row)
+            try:
+                return _known(row)
+            except ValidationError as error:
+                said = first_flaw(error).of(f"the stored preset {preset_id}")
+                raise InvalidPreset(f"{said} `whetstone presets remove {preset_id}` takes it out.") from None
         ids = [found.id for found in kept.listing(session, [], limit=1000)]
     near = ", ".join(f"`{name}`" for name in nearest(preset_id, ids))
     raise NotFound(f"There is no preset `{preset_id[:120]}`: the nearest are {near}.")
@@ -221,8 +225,11 @@ def _outcome(preset: Preset, present: PresetRow | None, replace: bool) -> Outcom
 
 def remove(workspace: Workspace, preset_id: str) -> None:
     """Forget a preset of one's own or an imported one. Raises NotFound, InvalidPreset for a bundled one, ReadOnly."""
-    known = find(workspace, preset_id)
-    if known.origin == "bundled":
+    _synced(workspace)
+    with workspace.store.read() as session:
+        row = kept.find(session, preset_id)
+    origin = row.origin if row else find(workspace, preset_id).origin
+    if origin == "bundled":
         raise InvalidPreset(f"`{preset_id}` comes with Whetstone and stays.")
     with workspace.store.session() as session:
         kept.remove(session, [preset_id])

@@ -17,13 +17,16 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from backend.domain.errors import PortTaken, WhetstoneError, WorkError
+from backend import settings
+from backend.domain.errors import PortTaken, RequestError, WhetstoneError, WorkError
 from backend.domain.jobs.jobs import JobState
+from backend.endpoint import is_loopback
 from backend.service.jobs import jobs, supervisors
 from backend.service.studio import demo_export, first_run
 from backend.service.workspace import Workspace
 from backend.settings import CHECKOUT
 
+EVERYWHERE = ("0.0.0.0", "::")
 START_SECONDS = 60.0
 OBSTACLE_SECONDS = 15.0
 """How long a first run that cannot go on is left alone: an engine is being installed, or disk is being freed."""
@@ -40,6 +43,22 @@ def check_port(port: int) -> None:
     with socket.socket() as probe:
         if probe.connect_ex(("127.0.0.1", port)) == 0:
             raise PortTaken(f"Port {port} is in use: stop what listens there, or choose another with {{}}.", "port")
+
+
+def check_host(host: str, *, without_sign_in: bool) -> None:
+    """Raises RequestError for an address that others reach, as long as nobody has to sign in."""
+    if is_loopback(host) or without_sign_in:
+        return
+    raise RequestError(
+        f"The studio has no sign-in: on {host[:80]} everybody who reaches it could run jobs, read folders of this machine and "
+        "use its tokens. Leave {} out and reach it with `ssh -L 8501:127.0.0.1:8501 THIS-MACHINE`, or say that it is meant ({}).",
+        "host", "without_sign_in",
+    )  # fmt: skip
+
+
+def hosts() -> list[str]:
+    """Names beside those of loopback that the web server answers to."""
+    return list(settings.load().hosts)
 
 
 def serve(workspace: Workspace, port: int, *, host: str, browser: bool, say: Say) -> None:
@@ -125,14 +144,28 @@ class _FirstRun(threading.Thread):
 
 def _start_web(workspace: Workspace, host: str, port: int, *, browser: bool) -> subprocess.Popen[bytes]:
     """Streamlit in a process group of its own, so that Ctrl-C reaches it once, from here."""
-    command = [sys.executable, "-m", "streamlit", "run", "app/main.py", "--server.address", host, "--server.port", str(port)]
+    command = [
+        sys.executable,
+        "-m",
+        "streamlit",
+        "run",
+        "app/web/studio.py",
+        "--server.address",
+        host,
+        "--server.port",
+        str(port),
+    ]
     command += ["--server.headless", "false" if browser and sys.stdout.isatty() else "true"]
     environment = {**os.environ, "WHETSTONE_HOME": str(workspace.settings.home)}
+    if not is_loopback(host):
+        named = [*hosts(), *(() if host in EVERYWHERE else (host,))]
+        environment |= {"WHETSTONE_HOSTS": ",".join(named), "WHETSTONE_SHARED": "1"}
     if workspace.read_only:
         environment.pop("DATABASE_URL", None)
     return subprocess.Popen(
-        command, cwd=CHECKOUT, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True
-    )
+        command, cwd=CHECKOUT, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True,
+        umask=supervisors.PRIVATE,
+    )  # fmt: skip
 
 
 def _await_ready(web: subprocess.Popen[bytes], port: int, stopping: threading.Event) -> None:

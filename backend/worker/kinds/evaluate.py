@@ -34,7 +34,7 @@ from backend.worker.measuring import kept, told
 from backend.worker.measuring.measurement import Measurement
 from backend.worker.measuring.quality import compare_answers, measure
 from backend.worker.measuring.records import RECORDS, write_records
-from backend.worker.measuring.servers import ServerPool
+from backend.worker.measuring.servers import ServerPool, verify
 from backend.worker.measuring.tasks import SAMPLES, Tasks
 from backend.worker.progress import ChannelProgress
 from backend.worker.resources import PeakMemory
@@ -47,6 +47,7 @@ def run(spec: EvaluateSpec, channel: JobChannel, memory: PeakMemory) -> dict[str
     scored, asked = options.quality and not earlier, options.tasks and not earlier
     progress = ChannelProgress(channel, 2.0 + 0.5 + 6.0 + (1.5 if scored else 0.0) + (2.2 if asked else 0.0) + 0.5)
     settings = configuration.load()
+    verify(spec.variants, settings)
     served = any(variant.kind != "url" for variant in spec.variants)
     python = engines.engine_python(settings, "serve") if served else Path(sys.executable)
     tasks = Tasks(spec, settings, channel.work, progress)

@@ -18,7 +18,7 @@ from backend.domain.evaluation.document import Variant
 from backend.domain.jobs.jobs import Event, ServeSpec
 from backend.hardware import engines, probe
 from backend.serving.vllm import VllmServer
-from backend.worker.measuring.servers import HEADROOM
+from backend.worker.measuring.servers import HEADROOM, verify
 from backend.worker.progress import ChannelProgress
 from backend.worker.resources import PeakMemory
 
@@ -51,6 +51,7 @@ def run(spec: ServeSpec, channel: JobChannel, memory: PeakMemory) -> dict[str, A
     Raises EngineMissing, ServerFailed, and JobCancelled while they are still being loaded.
     """
     settings = configuration.load()
+    verify(spec.variants, settings)
     python, cache = engines.engine_python(settings, "serve"), settings.cache / "vllm"
     with ExitStack() as stack:
         servers = _start(spec.variants, python, cache, channel, stack)

@@ -77,7 +77,8 @@ class Tasks:
             why = tokens.unfit(endpoint.url, model, Path(other.model_path), bearer_env) or ""
             if not why:
                 self._progress.note(f"{variant.name} reads the tokens of {other.name}: its tasks are asked in them.")
-                return tasks.Server(address(endpoint.url).base, model, Path(other.model_path), bearer(bearer_env))
+                place = address(endpoint.url)
+                return tasks.Server(place.base, model, Path(other.model_path), bearer(bearer_env, place))
         raise WorkError(why)
 
     def scores(self) -> dict[int, list[TaskScore]]:

@@ -155,11 +155,11 @@ def test_a_port_where_nobody_listens_is_told_before_the_run(tmp_path: Path):
 
 
 def test_a_bearer_token_is_sent_and_never_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("LOAD_TEST_TOKEN", "sesame-open")
+    monkeypatch.setenv("WHETSTONE_TOKEN_LOAD_TEST", "sesame-open")
     with running("broken_server.py", "--token", "sesame-open") as url:
-        assert run(url, "ok", tmp_path, bearer_env="LOAD_TEST_TOKEN")[2].errors == {}
-        assert "ok" in models(url, "LOAD_TEST_TOKEN")
-        records, _, level = run(url, "echo_token", tmp_path, bearer_env="LOAD_TEST_TOKEN")
+        assert run(url, "ok", tmp_path, bearer_env="WHETSTONE_TOKEN_LOAD_TEST")[2].errors == {}
+        assert "ok" in models(url, "WHETSTONE_TOKEN_LOAD_TEST")
+        records, _, level = run(url, "echo_token", tmp_path, bearer_env="WHETSTONE_TOKEN_LOAD_TEST")
     assert level.errors == {"http_500": 4}
     assert {record.error for record in records} == {"bad header ***"}
     for file in (tmp_path / "level").iterdir():
@@ -167,9 +167,9 @@ def test_a_bearer_token_is_sent_and_never_stored(tmp_path: Path, monkeypatch: py
 
 
 def test_a_wrong_bearer_token_is_told_before_the_run(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("LOAD_TEST_TOKEN", "wrong")
+    monkeypatch.setenv("WHETSTONE_TOKEN_LOAD_TEST", "wrong")
     with running("broken_server.py", "--token", "right") as url, pytest.raises(EndpointUnreachable, match="401"):
-        check_endpoint(url, "LOAD_TEST_TOKEN")
+        check_endpoint(url, "WHETSTONE_TOKEN_LOAD_TEST")
 
 
 def test_models_of_a_server_without_a_list_are_told(server: str):

@@ -115,8 +115,10 @@ def test_an_endpoint_asks_for_the_name_of_the_tokens_variable_and_never_for_the_
     at.text_input(key="evaluate_bearer_env").set_value("sk-live-123").run()
     studio.check(at)
     assert "never the token itself" in at.error[0].value
-    at.text_input(key="evaluate_bearer_env").set_value("MY_TOKEN").run()
-    assert "--bearer-env MY_TOKEN" in studio.says(at)
+    at.text_input(key="evaluate_bearer_env").set_value("WHETSTONE_TOKEN_MINE").run()
+    assert "--bearer-env WHETSTONE_TOKEN_MINE" in studio.says(at)
+    at.text_input(key="evaluate_bearer_env").set_value("AWS_SECRET_ACCESS_KEY").run()
+    assert "is not sent to an endpoint" in at.error[0].value
     with pytest.raises(InvalidOptions, match="Bearer env is wrong: it must be a variable's name") as refused:
         evaluations.options(bearer_env="sk-live-123")
     assert "sk-live" not in str(refused.value)

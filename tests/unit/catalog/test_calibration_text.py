@@ -9,10 +9,9 @@ from typing import Any
 
 import pyarrow
 import pytest
-import tokenizers
 from pyarrow import parquet
-from tokenizers import Tokenizer
 
+from backend import foreign
 from backend.catalog.text import calibration_text
 from backend.domain.errors import InvalidModel, InvalidWorkload
 from backend.settings import ASSETS
@@ -106,14 +105,13 @@ def test_text_that_holds_the_held_out_text_is_refused(tmp_path: Path) -> None:
 
 def test_a_text_is_tokenized_once_for_each_file_and_tokenizer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
+    whole = foreign.call
 
-    class Counted:
-        @staticmethod
-        def from_file(path: str) -> Any:
-            opened.append(path)
-            return Tokenizer.from_file(path)
+    def counted(function: Any, path: str, *others: Any, **more: Any) -> Any:
+        opened.append(path)
+        return whole(function, path, *others, **more)
 
-    monkeypatch.setattr(tokenizers, "Tokenizer", Counted)
+    monkeypatch.setattr(foreign, "call", counted)
     folder = tmp_path / "model"
     shutil.copytree(STARTER, folder, ignore=shutil.ignore_patterns("*.safetensors"))
     mine = written(tmp_path / "a.jsonl", [{"text": MANY}])

@@ -223,12 +223,12 @@ def test_an_unknown_host_is_told_in_one_sentence():
 
 
 def test_a_token_variable_that_is_not_set_is_refused(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.delenv("SOME_TOKEN", raising=False)
-    with pytest.raises(RequestError, match="SOME_TOKEN"):
-        bearer("SOME_TOKEN")
-    monkeypatch.setenv("SOME_TOKEN", "a\r\nEvil: 1")
+    monkeypatch.delenv("WHETSTONE_TOKEN_X", raising=False)
+    with pytest.raises(RequestError, match="WHETSTONE_TOKEN_X"):
+        bearer("WHETSTONE_TOKEN_X", address("http://127.0.0.1"))
+    monkeypatch.setenv("WHETSTONE_TOKEN_X", "a\r\nEvil: 1")
     with pytest.raises(RequestError, match="characters"):
-        bearer("SOME_TOKEN")
+        bearer("WHETSTONE_TOKEN_X", address("http://127.0.0.1"))
 
 
 def test_a_failure_has_a_name_of_few_words():

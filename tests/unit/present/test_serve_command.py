@@ -20,6 +20,7 @@ def test_the_command_is_vllms_with_the_settings_of_the_variant() -> None:
     )  # fmt: skip
     words = shlex.split(serve_command.command(variant))
     assert words[:3] == ["vllm", "serve", "/a folder/model"]
+    assert "--served-model-name=--it's" in words and "--it's" not in words
     assert words[words.index("--max-model-len") + 1] == "512"
     assert json.loads(words[words.index("--speculative-config") + 1])["model"] == "/a folder/draft"
 

@@ -20,7 +20,7 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
         ("name: x\nsteps:\n\t- quantize: {}\n", r"line 3, column 1: .*indent with spaces"),
         ("name: [\n", r"not valid YAML \(line 2"),
         ("x" * 100_001, "more than 100 kB"),
-        (BOMB + "name: *j\n", r"line 1, column 4: a recipe has no anchors"),
+        (BOMB + "name: *j\n", r"line 1, column 4: no anchors"),
         (BOMB + "steps: [{technique: *j}]\n", "no anchors"),
         ("steps: *x\n", "no anchors"),
         ("name: a\nname: b\n", r"line 2, column 1: `name` stands there twice"),

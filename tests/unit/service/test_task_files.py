@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,17 @@ def test_what_comes_along_can_be_used() -> None:
         ({"process_docs": "utils.clean"}, "`process_docs` needs code"),
         ({"include": "other.yaml"}, "`include` points to other tasks"),
         ({"metrics": ["acc"]}, "there is no setting `metrics`"),
+        (
+            {"dataset_kwargs": {"data_files": {"test": "sums.jsonl", "/elsewhere/x": "sums.jsonl"}}},
+            "names a split '/elsewhere/x'",
+        ),
+        ({"dataset_kwargs": {"data_files": {"test": "sums.jsonl", "../../../X": "sums.jsonl"}}}, "names a split '../../../X'"),
+        ({"output_type": ["multiple_choice"]}, "`output_type` is ['multiple_choice']"),
+        ({"test_split": ["test"]}, "`test_split` is ['test'], but data_files has test"),
+        ({"metric_list": [{"metric": ["acc"]}]}, "there is no metric `['acc']`"),
+        ({"metadata": {"version": date(2026, 1, 1)}}, "neither text nor a finite number"),
+        ({"metadata": {"version": float("nan")}}, "neither text nor a finite number"),
+        ({"doc_to_text": "{{" + "(" * 5000}, "`doc_to_text` is no template"),
     ],
 )
 def test_a_task_that_cannot_be_scored_is_refused_in_a_sentence(
@@ -100,11 +112,15 @@ def test_a_task_that_cannot_be_scored_is_refused_in_a_sentence(
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"task: [", "not YAML that can be read, line 1"),
+        (b"task: [", "is not valid YAML (line 1"),
         (b"just words", "must be settings"),
         (b"\xff\xfe\x00", "is not"),
         (b"process_docs: !function utils.clean\n", "`!function` needs code of its own"),
-        (b"task: !!python/object/apply:os.system ['true']\n", "not YAML that can be read"),
+        (b"task: !!python/object/apply:os.system ['true']\n", "is not valid YAML"),
+        (b"task: 2026-99-99\n", "is not valid YAML"),
+        (b"a: " + b"[" * 20_000, "nested too deeply"),
+        (b"a: &a [x]\nb: [*a, *a]\n", "no anchors"),
+        (b"#" * 100_001, "more than 0.1 MB"),
     ],
 )
 def test_a_file_that_is_no_task_is_refused(tmp_path: Path, content: bytes, said: str) -> None:

@@ -44,7 +44,7 @@ def written(serving: Serving, speculation: Speculation | None = None) -> list[st
 
 def test_defaults_leave_vllm_its_own_choices() -> None:
     assert written(Serving()) == [
-        *("--model", "target-model", "--served-model-name", "a name", "--host", "127.0.0.1", "--port", "1234"),
+        *("--model", "target-model", "--served-model-name=a name", "--host", "127.0.0.1", "--port", "1234"),
         *(
             "--disable-uvicorn-access-log",
             "--enable-prompt-tokens-details",

@@ -1,0 +1,68 @@
+"""Rows of the store whose document cannot be read: lists leave them out, so here they are named, and can be removed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple
+
+from pydantic import ValidationError
+
+from backend.domain.errors import UnreadableEvaluation
+from backend.domain.evaluation.document import read_evaluation
+from backend.domain.jobs.artifact import Manifest
+from backend.domain.model.facts import ModelCard
+from backend.domain.planner.presets import Preset
+from backend.domain.validation import first_flaw
+from backend.service.workspace import Workspace
+from backend.store import rows
+from backend.store.tables import ArtifactRow, EvaluationRow, ModelRow, PresetRow
+
+Kind = Literal["preset", "artifact", "evaluation", "model"]
+
+
+class _Documents(NamedTuple):
+    table: type[Any]
+    column: str
+    read: Callable[[str], object]
+
+
+_KINDS: dict[Kind, _Documents] = {
+    "preset": _Documents(PresetRow, "document", Preset.model_validate_json),
+    "artifact": _Documents(ArtifactRow, "manifest", Manifest.model_validate_json),
+    "evaluation": _Documents(EvaluationRow, "document", read_evaluation),
+    "model": _Documents(ModelRow, "card", ModelCard.model_validate_json),
+}
+
+
+class Damaged(NamedTuple):
+    """`id` is the row's key, for a model its folder; `why` is a sentence."""
+
+    kind: Kind
+    id: str
+    why: str
+
+
+def listing(workspace: Workspace, kinds: Sequence[Kind] = tuple(_KINDS)) -> list[Damaged]:
+    """Every one of these kinds, each document read once."""
+    return [found for kind in kinds for found in _of(workspace, kind)]
+
+
+def _of(workspace: Workspace, kind: Kind) -> list[Damaged]:
+    table, column, read = _KINDS[kind]
+    with workspace.store.read() as session:
+        documents = rows.documents(session, table, column)
+    found = []
+    for key, document in documents:
+        try:
+            read(document)
+        except ValidationError as error:
+            found.append(Damaged(kind, key, first_flaw(error).of(f"the {kind}")))
+        except UnreadableEvaluation as error:
+            found.append(Damaged(kind, key, str(error)))
+    return found
+
+
+def remove(workspace: Workspace, damaged: Damaged) -> None:
+    """Take the row out of the store; files stay where they are. Raises ReadOnly in a demonstration."""
+    with workspace.store.session() as session:
+        rows.remove(session, _KINDS[damaged.kind].table, damaged.id)

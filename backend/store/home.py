@@ -1,0 +1,61 @@
+"""The folder of a home and the address of its database: for its owner alone, refused in a sentence where it cannot be."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from sqlalchemy import URL, make_url
+from sqlalchemy.exc import ArgumentError
+
+from backend.domain.errors import HomeUnusable
+from backend.settings import Settings
+
+DATABASE = "whetstone.db"
+PRIVATE_FOLDER, PRIVATE_FILE = 0o700, 0o600
+
+
+def prepare(settings: Settings) -> URL:
+    """Make the folder and the database's file where they are not there, take others' rights away, and say where it is.
+
+    A folder that holds anything but a home keeps its rights. Raises HomeUnusable.
+    """
+    home = settings.home
+    try:
+        str(home).encode()
+        home.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
+        if (home / DATABASE).exists() or not any(home.iterdir()):
+            _private(home, PRIVATE_FOLDER)
+        if settings.database_url is None:
+            os.close(os.open(home / DATABASE, os.O_CREAT | os.O_RDWR, PRIVATE_FILE))
+            for file in home.glob(f"{DATABASE}*"):
+                _private(file, PRIVATE_FILE)
+        if not os.access(home, os.W_OK | os.X_OK):
+            raise PermissionError(None, "it may not be written")
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise HomeUnusable(f"WHETSTONE_HOME, {home}, cannot be used ({why}): set it to a folder of your own.") from None
+    return url(settings)
+
+
+def _private(path: Path, mode: int) -> None:
+    status = path.stat()
+    if status.st_uid == os.getuid() and stat.S_IMODE(status.st_mode) != mode:
+        path.chmod(mode)
+
+
+def url(settings: Settings) -> URL:
+    """As DATABASE_URL says (PostgreSQL by psycopg 3), else the home's own file, whatever its path. Raises HomeUnusable."""
+    if settings.database_url is None:
+        return URL.create("sqlite", database=str(settings.home / DATABASE))
+    try:
+        found = make_url(settings.database_url)
+        if found.drivername in {"postgres", "postgresql"}:
+            found = found.set(drivername="postgresql+psycopg")
+        found.get_dialect().import_dbapi()
+    except (ArgumentError, ImportError, ValueError):
+        raise HomeUnusable(
+            "DATABASE_URL is no address of a database: write postgresql://USER:PASSWORD@HOST/NAME or sqlite:////PATH."
+        ) from None
+    return found

@@ -1,0 +1,67 @@
+"""Which secrets may leave the machine, and to where: nothing is asked of a server here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from backend.domain.errors import RequestError
+from backend.endpoint import address, bearer, check_bearer, check_public
+from backend.service.evaluations import bench, evaluations
+from tests.homes import open_home
+
+AWAY, HERE = "https://models.example.org", "http://127.0.0.1:8000"
+
+
+@pytest.mark.parametrize("name", ["AWS_SECRET_ACCESS_KEY", "HF_TOKEN", "PATH", "XWHETSTONE_TOKEN_A"])
+def test_a_variable_that_the_owner_did_not_name_is_not_sent(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, "a-secret-of-somebody")
+    with pytest.raises(RequestError, match=f"{name} is not sent to an endpoint: .*WHETSTONE_TOKEN_.*WHETSTONE_BEARER_ENV"):
+        bearer(name, address(AWAY))
+    monkeypatch.setenv("WHETSTONE_BEARER_ENV", f"OTHER, {name}")
+    assert bearer(name, address(AWAY)) == "a-secret-of-somebody"
+
+
+@pytest.mark.parametrize(
+    ("url", "sent"),
+    [
+        (AWAY, True), (HERE, True), ("http://[::1]:8000", True), ("http://localhost:8000/v1", True), ("http://127.9.9.9", True),
+        ("http://models.example.org", False), ("http://10.0.0.7:8000", False), ("http://localhost.example.org", False),
+        ("http://127.0.0.1.example.org", False), ("http://0.0.0.0:8000", False),
+    ],
+)  # fmt: skip
+def test_a_token_never_goes_unencrypted_to_another_machine(url: str, sent: bool) -> None:
+    if sent:
+        check_bearer("WHETSTONE_TOKEN_A", address(url))
+        return
+    with pytest.raises(RequestError, match=r"WHETSTONE_TOKEN_A would go to .* unencrypted: give an https:// address"):
+        check_bearer("WHETSTONE_TOKEN_A", address(url))
+
+
+def test_it_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    home = open_home(tmp_path)
+    asked = evaluations.options(bearer_env="HF_TOKEN")
+    with pytest.raises(RequestError, match="HF_TOKEN is not sent"):
+        evaluations.prepare(home, [f"{AWAY}#m"], asked)
+    with pytest.raises(RequestError, match="HF_TOKEN is not sent"):
+        bench.run(home, AWAY, "m", asked)
+
+
+@pytest.mark.parametrize(
+    ("url", "refused"),
+    [
+        ("http://169.254.169.254/latest", True), ("http://10.0.0.7:8000", True), (HERE, True), ("http://[fe80::1]", True),
+        ("http://[::ffff:169.254.169.254]", True), ("http://192.168.1.1", True), ("http://9.9.9.9", False),
+    ],
+)  # fmt: skip
+def test_a_shared_studio_asks_no_address_of_its_own_network(url: str, refused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_public(address(url))
+    monkeypatch.setenv("WHETSTONE_SHARED", "1")
+    if not refused:
+        check_public(address(url))
+        return
+    with pytest.raises(RequestError, match="others reach this studio"):
+        check_public(address(url))
+    monkeypatch.setenv("WHETSTONE_HOSTS", address(url).host)
+    check_public(address(url))
