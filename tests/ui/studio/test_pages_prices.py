@@ -136,7 +136,7 @@ def test_a_demonstration_measures_and_asks_nothing(
 def test_what_an_earlier_version_measured_otherwise_is_not_shown(home: Workspace) -> None:
     facts = probe.probe()
     rows = [{"bandwidth": 50e9, "flops": 1e12}]
-    home.settings.cache.mkdir(parents=True)
+    home.settings.cache.mkdir(parents=True, exist_ok=True)
     (home.settings.cache / speed.FILE).write_text(
         json.dumps({"processor": f"{facts['cpu']}, {facts['cores']} cores", "attempts": rows})
     )
