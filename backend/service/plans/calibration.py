@@ -53,9 +53,9 @@ def of(model: ModelCard, recipe: Recipe) -> str | None:
     Raises InvalidWorkload where it is not there or will not do, InvalidModel where the tokenizer is another model's.
     """
     steps = [step for step in recipe.steps if isinstance(step, Quantize | Prune)]
-    given = named(recipe)
     if not steps or not methods.reads_text(recipe):
         return None
+    given = named(recipe)
     length = max(step.length if isinstance(step, Quantize) else LENGTH for step in steps)
     calibration_text.check(given, Path(model.path), length)
     if recovery.asked(recipe):
@@ -64,7 +64,12 @@ def of(model: ModelCard, recipe: Recipe) -> str | None:
 
 
 def named(recipe: Recipe) -> str | None:
-    """The path of the file that the recipe names; None for the bundled text. Raises InvalidWorkload where it is not there."""
+    """The path of the file that the recipe names; None for the bundled text, and where none is read.
+
+    Raises InvalidWorkload where it is not there.
+    """
+    if not methods.reads_text(recipe):
+        return None
     found = [step.calibration for step in recipe.steps if isinstance(step, Quantize | Prune) and step.calibration != "bundled"]
     path = paths.file(found[0]) if found else None
     if found and path is None:
