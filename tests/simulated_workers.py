@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,16 @@ class World:
 
     workers: list[Worker] = field(default_factory=list)
 
+    others: tuple[int, Callable[[], None]] | None = None
+
+    def between(self) -> None:
+        """Whatever is to happen after so many calls of a launcher happens."""
+        if self.others is not None:
+            left, act = self.others
+            self.others = (left - 1, act) if left else None
+            if not left:
+                act()
+
     def alive(self) -> list[Worker]:
         return [worker for worker in self.workers if worker.alive]
 
@@ -89,10 +100,14 @@ class SimulatedLauncher(Launcher):
     def start(self, job_id: str, channel: Channel) -> Handle:
         folder = Path(channel.address)
         self._world.workers.append(Worker(job_id, int(folder.name), self._home, JobChannel(folder)))
-        return Handle(launcher=self.name, place="a test", data={"number": len(self._world.workers) - 1})
+        number = len(self._world.workers) - 1
+        self._world.between()
+        return Handle(launcher=self.name, place="a test", data={"number": number})
 
     def poll(self, handle: Handle) -> Outcome:
-        return Outcome(alive=self._world.workers[handle.data["number"]].alive)
+        alive = self._world.workers[handle.data["number"]].alive
+        self._world.between()
+        return Outcome(alive=alive)
 
     def cancel(self, handle: Handle, *, force: bool) -> None:
         worker = self._world.workers[handle.data["number"]]
@@ -102,6 +117,7 @@ class SimulatedLauncher(Launcher):
         for worker in self._world.workers:
             if (worker.job, worker.home) == (job_id, self._home):
                 worker.alive = False
+        self._world.between()
 
 
 class Home:
@@ -126,6 +142,12 @@ class Home:
             self._left -= 1
             if self._left < 0:
                 raise Crash
+
+    def tick_with(self, after: int, act: Callable[[], None]) -> None:
+        """A round in which others do something between two of its transactions: after so many calls of the launcher."""
+        self._world.others = (after, act)
+        self.tick()
+        self._world.others = None
 
     def tick(self, crash_after: int | None = None) -> None:
         """A round, or as much of it as so many statements and commits, after which the next supervisor of the home starts."""

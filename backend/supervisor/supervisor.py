@@ -20,7 +20,7 @@ from sqlmodel import Session
 
 from backend import channel, launchers, processes
 from backend.channel import Channel, ChannelDamaged, Result
-from backend.domain.errors import WhetstoneError
+from backend.domain.errors import NotNow, WhetstoneError
 from backend.domain.jobs.jobs import LIVE, Event, Handle, JobKind, JobState, Outcome
 from backend.launchers.base import Launcher
 from backend.settings import Settings
@@ -315,7 +315,7 @@ class Supervisor:
 
         try:
             self.store.run(write)
-        except Fenced:
+        except (Fenced, NotNow):
             with self.store.read() as session:
                 registry.withdraw(session, staged)
             raise

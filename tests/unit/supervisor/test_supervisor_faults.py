@@ -139,6 +139,32 @@ def test_a_supervisor_that_was_thought_gone_changes_nothing_when_it_comes_back(h
     assert made.path.startswith(str(second.settings.home)) and not list(first.settings.artifacts.glob("*"))
 
 
+@pytest.mark.parametrize("again", [False, True], ids=["lost", "and run again elsewhere"])
+def test_a_job_that_is_taken_over_while_its_result_is_verified_is_not_registered(
+    home: MakeHome, world: World, monkeypatch: pytest.MonkeyPatch, again: bool
+) -> None:
+    first, second = home("a", "one"), home("b", "two")
+    submit(first)
+    first.tick()
+    world.workers[0].succeed()
+    verify = folders.verify
+
+    def slow(folder: Path, manifest: Manifest) -> None:
+        verify(folder, manifest)
+        monkeypatch.undo()
+        sleeps(first, second)
+        if again:
+            second.store.run(lambda session: queue.requeue(session, "j-1"))
+            second.tick()
+
+    monkeypatch.setattr(folders, "verify", slow)
+    first.tick()
+    assert (seen(first).state, seen(first).attempt) == ((JobState.RUNNING, 2) if again else (JobState.LOST, 1))
+    with first.store.read() as session:
+        assert session.exec(select(ArtifactRow)).all() == []
+    assert list(first.settings.artifacts.glob("*")) == []
+
+
 def test_its_worker_is_ended_when_it_comes_back(home: MakeHome, world: World) -> None:
     first, second = home("a", "one"), home("b", "two")
     submit(first)

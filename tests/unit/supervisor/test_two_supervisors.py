@@ -114,6 +114,19 @@ class TwoSupervisors(RuleBasedStateMachine):
         other.time += seconds
         other.tick()
 
+    @rule(which=st.integers(0, 1), after=st.integers(0, 3), again=st.booleans())
+    def taken_over_mid_round(self, which: int, after: int, again: bool) -> None:
+        """That supervisor sleeps between two transactions of a round; perhaps what it had runs elsewhere when it goes on."""
+
+        def others() -> None:
+            self.pause(which, 40.0)
+            for number in range(self.submitted if again else 0):
+                with suppress(NotNow):
+                    self.homes[1 - which].store.run(lambda session, job=f"j-{number + 1}": queue.requeue(session, job))
+            self.homes[1 - which].tick()
+
+        self.homes[which].tick_with(after, others)
+
     @invariant()
     def whole(self) -> None:
         if not self.submitted:
