@@ -15,10 +15,10 @@ def planned(options: EvaluateOptions) -> str:
 
 
 def measured(document: Evaluation) -> str:
-    """`5`; `11: 5 and, with the servers started anew, 6 more`."""
+    """`5`; `11: 5 and, later, 6 more`."""
     total, (first, *more) = document.options.repeats, document.sessions or (document.options.repeats,)
     later = [f"{blocks} more" for blocks in more]
-    return f"{total}: {first} and, with the servers started anew, {listed(later)}" if more else str(total)
+    return f"{total}: {first} and, later, {listed(later)}" if more else str(total)
 
 
 def tests(document: Evaluation) -> str:

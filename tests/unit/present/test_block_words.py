@@ -24,7 +24,7 @@ def with_looks(repeats: int, sessions: tuple[int, ...], *looks: Look, **options:
         (with_looks(5, (5,), Look(blocks=5, alpha=0.05)), "5", "once, at 5%"),
         (
             with_looks(7, (5, 2), Look(blocks=5, alpha=0.05), Look(blocks=7, alpha=0.025, continuation=1)),
-            "7: 5 and, with the servers started anew, 2 more",
+            "7: 5 and, later, 2 more",
             "at 2.5%: it was continued after 1 test had been seen, which is paid for",
         ),
         (

@@ -32,9 +32,9 @@ def warning(results: Sequence[VariantResult], comparison: Sequence[Comparison], 
     first = min(differing, key=lambda index: found[index].p_adjusted)
     row, (earlier, later) = tested[first], (math.exp(fmean(part)) for part in (logs[first][:before], logs[first][before:]))
     return (
-        f"The servers were started anew after {before} blocks, and their ratios differ since by more than chance "
-        f"(`{row.variant}`, {row.metric} at {row.load.words}: {earlier:.3f} before, {later:.3f} after): a start has a part of "
-        "its own in them, so the intervals are too narrow. Measure anew with the servers started in every block (restart)."
+        f"The blocks after the first {before} were measured later, and their ratios differ by more than chance (`{row.variant}`, "
+        f"{row.metric} at {row.load.words}: {earlier:.3f} before, {later:.3f} after): what changed in between, such as the "
+        "servers' start, has a part in them, so the intervals are too narrow. Measure it anew, at best with --interleave restart."
     )
 
 
