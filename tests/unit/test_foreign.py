@@ -173,6 +173,14 @@ def test_the_head_of_a_gguf_file(tmp_path: Path, content: bytes) -> None:
         gguf.read_head(tmp_path / "x.gguf")
 
 
+def test_a_length_beyond_any_file_in_a_gguf_head(tmp_path: Path) -> None:
+    """Found by the fuzz test, seed 61."""
+    array = struct.pack("<Q", 1) + b"k" + struct.pack("<IIQ", 9, 8, 2) + struct.pack("<QQ", 2**63, 0)
+    (tmp_path / "x.gguf").write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 1, 1) + array)
+    with pytest.raises(InvalidModel, match="cut short or damaged"):
+        gguf.read_head(tmp_path / "x.gguf")
+
+
 BOMB = "a: &a [x, x]\n" + "".join(f"{c}: &{c} [*{p}, *{p}, *{p}]\n" for p, c in zip("abcdefgh", "bcdefghi", strict=True))
 
 

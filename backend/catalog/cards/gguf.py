@@ -106,7 +106,7 @@ def read_head(path: Path) -> Head:
         raise InvalidModel(f"{path.name} cannot be read ({error.strerror}): check the path and its permissions.") from None
     try:
         head = _Reader(path, start).head()
-    except (struct.error, IndexError, UnicodeDecodeError):
+    except (struct.error, IndexError, OverflowError, UnicodeDecodeError):
         raise InvalidModel(f"{path.name} is cut short or damaged: its head ends in the middle of a value.") from None
     _check(head, size)
     return head
