@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any
 
 import typer
@@ -9,6 +10,7 @@ import typer
 from backend import service
 from backend.cli.output import emit, table
 from backend.cli.verbs.optimize import Json
+from backend.domain.errors import RequestError
 from backend.domain.model.facts import PublishedModel
 from backend.domain.planner.footprint import Footprint
 from backend.service.models import catalog, techniques
@@ -65,6 +67,9 @@ def list_models(
 
 
 def _billions(value: float | None) -> int | None:
+    """Raises RequestError where it is no finite number."""
+    if value is not None and not math.isfinite(value):
+        raise RequestError(f"A size of {value} billion parameters is no number: give one such as 7 or 0.5.")
     return None if value is None else round(value * 1e9)
 
 

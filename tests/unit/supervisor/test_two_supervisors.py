@@ -174,7 +174,7 @@ class TwoSupervisors(RuleBasedStateMachine):
 
 
 TestTwoSupervisors = TwoSupervisors.TestCase
-TestTwoSupervisors.settings = examples(300, quick=8, stateful_step_count=40)
+TestTwoSupervisors.settings = examples(60, quick=6, stateful_step_count=40)
 
 
 @pytest.mark.process
@@ -183,4 +183,4 @@ def test_the_same_on_postgresql(postgres: Postgres) -> None:
         def url(self) -> str:
             return postgres.new()
 
-    run_state_machine_as_test(OnPostgres, settings=examples(100, quick=3, stateful_step_count=30))
+    run_state_machine_as_test(OnPostgres, settings=examples(20, quick=2, stateful_step_count=30))
