@@ -6,6 +6,7 @@ billions of values, and a recipe never needs one.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,16 @@ from backend.domain.recipe.recipe import Recipe
 from backend.settings import ASSETS
 
 MAX_BYTES = 100_000
+LONGEST_NAME = 250
+"""Bytes; Linux takes 255 of a file's name, and `.yaml` may be added."""
 BREAKS = frozenset("\x85\u2028\u2029\ufeff")
 """Line breaks to YAML: PyYAML writes them as they are and reads them back as something else."""
 
 
 def read_file(path: Path) -> Recipe:
     """A recipe file, or a bundled recipe by its name. Raises InvalidRecipe."""
+    if len(os.fsencode(path.name)) > LONGEST_NAME:
+        raise InvalidRecipe(f"No file has a name as long as {path.name[:20]}...: give a YAML file or a bundled recipe's name.")
     bundled = ASSETS / "recipes" / f"{path.name.removesuffix('.yaml')}.yaml"
     actual = path if path.is_file() else bundled
     if not actual.is_file():

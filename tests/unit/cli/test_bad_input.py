@@ -145,6 +145,7 @@ def test_a_workload_that_is_none(tmp_path: Path, file: str, content: bytes, says
         (["jobs", "list", "--limit", "-1"], "--limit"),
         (["recipe", "estimate", "awq", "--input-tokens", "1" + "0" * 400], "--input-tokens"),
         (["catalog", "list", "--min-size", "inf"], "billion parameters"),
+        (["recipe", "check", "x" * 2000], "No file has a name as long as"),
         (["recipe", "estimate", "awq", "--output-tokens", str(2**63)], "--output-tokens"),
         (["recipe", "estimate", "awq", "--concurrency", "9" * 30], "--concurrency"),
         (["bench", "http://[::1"], "is not an address"),
