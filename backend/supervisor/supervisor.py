@@ -178,7 +178,10 @@ class Supervisor:
         except (WhetstoneError, OSError) as error:
             run.unstarted = f"The job was not started. {error}"
             return True
-        self._record(run)
+        try:
+            self._record(run)
+        except (Fenced, NotNow) as error:  # taken over while it started: the next round ends its worker
+            logging.warning("%s", error)
         return True
 
     def _claim(self, session: Session) -> tuple[JobRow, Lease] | None:
