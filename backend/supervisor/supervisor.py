@@ -270,7 +270,8 @@ class Supervisor:
         if queue.is_making_room(row):
             self._put_back(row, "It was stopped in order")
         elif row.state == JobState.CANCELLING or row.cancel_requested:
-            self._close(row, JobState.CANCELLED, "The job was cancelled; nothing half-written remains.")
+            own = result.error if result is not None and result.outcome == "cancelled" else None
+            self._close(row, JobState.CANCELLED, own or "The job was cancelled; nothing half-written remains.")
         elif result is not None and result.outcome == "cancelled":
             self._lose(row, "The worker was stopped from outside, as at the end of a session", again=True)
         elif result is not None:

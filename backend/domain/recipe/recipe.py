@@ -141,6 +141,7 @@ class Limits(Frozen):
     form where false, so that recipes from before it keep their hash."""
 
 
+NAME_PATTERN = r"[^-\s`][^\x00-\x1f\x7f`\u2028\u2029]*"
 NAME = "it must be one line without backticks, and begin with neither a dash nor a space"
 """It stands in sentences, in commands and in the arguments of servers."""
 
@@ -148,9 +149,7 @@ NAME = "it must be one line without backticks, and begin with neither a dash nor
 class Recipe(Frozen):
     """`steps: []` is the original, unchanged."""
 
-    name: Annotated[str, matching(r"[^-\s`][^\x00-\x1f\x7f`\u2028\u2029]*", NAME)] = Field(
-        "original", min_length=1, max_length=80
-    )
+    name: Annotated[str, matching(NAME_PATTERN, NAME)] = Field("original", min_length=1, max_length=80)
     steps: tuple[Step, ...] = ()
     serving: Serving = Serving()
     limits: Limits = Limits()

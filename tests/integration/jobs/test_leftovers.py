@@ -14,6 +14,7 @@ from backend.domain.jobs.jobs import JobState
 from backend.service import Workspace
 from backend.service.jobs import jobs
 from tests import studio
+from tests.homes import open_home
 
 
 def keeping(home: Workspace, state: JobState) -> tuple[str, Path]:
@@ -32,7 +33,8 @@ def test_an_ended_job_drops_it_and_can_still_be_resumed(home: Workspace) -> None
 
 
 @pytest.mark.parametrize("state", [JobState.QUEUED, JobState.RUNNING])
-def test_a_job_that_has_not_ended_keeps_it(home: Workspace, state: JobState) -> None:
+def test_a_job_that_has_not_ended_keeps_it(tmp_path: Path, state: JobState) -> None:
+    home = open_home(tmp_path / "home")  # in which nobody waits for the end of a job that nobody runs
     job, folder = keeping(home, state)
     with pytest.raises(NotNow, match="once it has ended"):
         jobs.drop_kept(home, job)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -26,7 +27,9 @@ def asked(kind: str = "http", **headers: str) -> list[dict[str, Any]]:
         sent.append(dict(message))
 
     scope = {"type": kind, "headers": [(name.encode(), value.encode()) for name, value in headers.items()]}
-    asyncio.run(Guard(inner, HOSTS)(scope, None, send))  # type: ignore[arg-type]
+    guarded = Guard(inner, HOSTS)
+    with ThreadPoolExecutor(1) as thread:  # a browser that tests share has a loop of its own in this one
+        thread.submit(lambda: asyncio.run(guarded(scope, None, send))).result()  # type: ignore[arg-type]
     return sent
 
 

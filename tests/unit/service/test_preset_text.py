@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from backend.catalog.bundled import presets as bundled
 from backend.domain.errors import InvalidPreset
 from backend.domain.planner.presets import GOALS, Claim, Preset
-from backend.domain.recipe.recipe import Limits, Quantize, Recipe, Serving, Speculate
+from backend.domain.recipe.recipe import NAME_PATTERN, Limits, Quantize, Recipe, Serving, Speculate
 from backend.service.presets import preset_text
 from tests.properties import examples
 
@@ -32,6 +33,7 @@ words = st.text(
     max_size=40,
 )
 some = words.filter(lambda text: bool(text))
+names = some.filter(lambda text: re.fullmatch(NAME_PATTERN, text))
 part = st.from_regex(r"[a-z0-9][a-z0-9._-]{0,20}", fullmatch=True)
 figures = st.floats(allow_nan=False, allow_infinity=False, width=32)
 claims = st.builds(
@@ -43,7 +45,7 @@ steps = st.lists(
     max_size=3,
 ).map(tuple)
 recipes = st.builds(
-    Recipe, name=some, steps=steps, serving=st.builds(Serving, tensor_parallel=st.integers(1, 8), enforce_eager=st.booleans()),
+    Recipe, name=names, steps=steps, serving=st.builds(Serving, tensor_parallel=st.integers(1, 8), enforce_eager=st.booleans()),
     limits=st.builds(Limits, max_kl=st.none() | st.floats(0.001, 1)),
 )  # fmt: skip
 presets = st.builds(

@@ -7,7 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.domain.errors import InvalidRecipe
+from backend.domain.recipe.recipe import NAME_PATTERN
 from backend.service.plans import recipes
+
+NAMES = st.from_regex(NAME_PATTERN, fullmatch=True).map(lambda text: text[:80])
 
 BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"{new}: &{new} [{', '.join(['*' + old] * 10)}]\n" for old, new in zip("abcdefghi", "bcdefghij", strict=True)
@@ -74,7 +77,11 @@ def test_any_text_is_a_recipe_or_a_sentence(text: str) -> None:
         assert recipes.read_text(recipes.write_text(recipe)) == recipe
 
 
-@given(st.text(min_size=1, max_size=80), st.sampled_from(["w8a8", "awq"]), st.text(max_size=50))
+@given(
+    st.from_regex(NAME_PATTERN, fullmatch=True).map(lambda text: text[:80]),
+    st.sampled_from(["w8a8", "awq"]),
+    st.text(max_size=50),
+)
 def test_what_is_written_is_read_back(name: str, method: str, calibration: str) -> None:
     from backend.domain.recipe.recipe import read
 

@@ -34,7 +34,8 @@ def warning(results: Sequence[VariantResult], comparison: Sequence[Comparison], 
     return (
         f"The blocks after the first {before} were measured later, and their ratios differ by more than chance (`{row.variant}`, "
         f"{row.metric} at {row.load.words}: {earlier:.3f} before, {later:.3f} after): what changed in between, such as the "
-        "servers' start, has a part in them, so the intervals are too narrow. Measure it anew, at best with --interleave restart."
+        "servers' start, has a part in them, so the intervals are too narrow. Measure it anew, at best with servers that "
+        "are started in each block."
     )
 
 
