@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.campaign, pytest.mark.vllm]
 @pytest.fixture
 def demo(home: Workspace) -> Iterator[subprocess.Popen[str]]:
     environment = {**os.environ, "WHETSTONE_HOME": str(home.settings.home)}
-    command = ["env", "--default-signal=INT", sys.executable, "-m", "backend.cli.main", "demo", "--json"]
+    command = ["env", "--default-signal=INT", sys.executable, "-m", "backend.cli.main", "demo", "--starter", "--json"]
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         yield process
         process.kill()
