@@ -126,10 +126,11 @@ def put(
     workspace: Workspace, spec: JobSpec, title: str, state: JobState, *, events: Sequence[Event] = (), **changes: Any
 ) -> JobView:
     """Submit it and bring it into `state` by the queue's own statements, then set the row's fields as given."""
-    job = jobs.submit(workspace, spec, title)
+    job = jobs.queued(workspace, spec, title)
     with workspace.store.session() as session:
+        queue.submit(session, job)
         if state is not JobState.QUEUED:
-            claim(session, job.id)
+            claim(session, job.id)  # at once, before a supervisor of the home can
     with workspace.store.session() as session:
         if state in {JobState.RUNNING, JobState.CANCELLING}:
             move(session, job.id, JobState.RUNNING)

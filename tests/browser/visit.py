@@ -75,7 +75,6 @@ class Visit:
         expect(self.main.get_by_role("heading", level=1)).to_be_visible()
         expect(self.page.get_by_test_id("stSkeleton")).to_have_count(0)
         charts = self.main.get_by_test_id("stPlotlyChart")
-        expect(charts.locator(".main-svg").first if charts.count() else self.main).to_be_visible()
         expect(charts.filter(has_not=self.page.locator(".main-svg"))).to_have_count(0)
 
     def looks(self) -> Iterator[str]:

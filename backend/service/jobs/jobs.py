@@ -90,15 +90,23 @@ def submit(
     yields: bool = False,
 ) -> JobView:  # fmt: skip
     """Insert one queued job. The same `submission` key twice is one job; one that `yields` makes room for all that do not."""
+    row = queued(workspace, spec, title, parent=parent, submission=submission, yields=yields)
+    return workspace.store.run(lambda session: view(queue.submit(session, row)))
+
+
+def queued(
+    workspace: Workspace, spec: JobSpec, title: str, *, parent: str | None = None, submission: str | None = None,
+    yields: bool = False,
+) -> JobRow:  # fmt: skip
+    """What `submit` inserts."""
     kind = JobKind(spec.kind)
     if isinstance(spec, OptimizeSpec | EvaluateSpec | ServeSpec):
         spec = spec.model_copy(update={"seen": {folder: files.stamp(Path(folder)) for folder in sorted(spec.folders)}})
-    row = JobRow(
+    return JobRow(
         id="j-" + secrets.token_hex(5), kind=kind, state=JobState.QUEUED, title=title, owner=workspace.settings.owner,
         spec=spec.model_dump_json(), parent=parent, submission=submission, exclusive=kind in MEASURING,
         lane="background" if kind in BACKGROUND else "accelerator", yields=yields,
     )  # fmt: skip
-    return workspace.store.run(lambda session: view(queue.submit(session, row)))
 
 
 def show(workspace: Workspace, job_id: str) -> JobView:
