@@ -3,7 +3,6 @@ look."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Iterator
@@ -25,6 +24,7 @@ from backend.service.evaluations.evaluations import EvaluationView
 from backend.service.jobs import jobs, supervisors
 from tests.fakes.running import ask, running
 from tests.homes import open_home, until_ended
+from tests.integration.load.test_fresh_lines import lines
 
 NOISY = ("exact_server.py", "--ttft-ms", 5, "--rate", 2000, "--prefix-cache", 16, "--metrics", "--jitter", 0.2)
 
@@ -33,13 +33,7 @@ NOISY = ("exact_server.py", "--ttft-ms", 5, "--rate", 2000, "--prefix-cache", 16
 def home(tmp_path: Path) -> Iterator[Workspace]:
     opened = open_home(tmp_path / "home")
     yield opened
-    supervisors.stop(opened)
-
-
-def lines(folder: Path, count: int) -> str:
-    file = folder / f"{count}.jsonl"
-    file.write_text("".join(json.dumps({"prompt": f"{number:04d}" * 100}) + "\n" for number in range(count)))
-    return str(file)
+    jobs.close(opened)
 
 
 def ended(home: Workspace, spec: EvaluateSpec) -> EvaluationView:

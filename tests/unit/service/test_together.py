@@ -14,6 +14,7 @@ from backend.service.models import models
 from backend.service.presets import presets
 from tests.homes import open_home
 from tests.tiny import tiny_llama
+from tests.unit.cli.test_bad_input import TASK
 from tests.unit.domain.imported.test_imported import CONCURRENT, RECORDED
 
 pytestmark = pytest.mark.process
@@ -43,14 +44,6 @@ for turn in range(rounds):
     imported.add_files(opened, [Path(sys.argv[5])])
     presets.take(opened, presets.read_file(folder / "presets.yaml"), replace=True)
     tasks.kept(opened, [task_files.read(folder / "task.yaml")])
-"""
-TASK = """task: sums
-dataset_path: json
-dataset_kwargs: {data_files: {test: sums.jsonl}}
-test_split: test
-output_type: loglikelihood
-doc_to_text: "{{q}}"
-doc_to_target: "{{a}}"
 """
 PRESETS = "presets:\n- {id: a/b, model: starter, goal: balanced, recipe: {name: x, steps: []}}\n"
 
