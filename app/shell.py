@@ -42,13 +42,35 @@ STEPS = """<script>(() => {
 """One action of a person is one step of the browser's history. Streamlit makes each parameter that a page writes as it opens a
 step, and the first of them under the address of the page before: Back would lead to a page with parameters of another. And a
 page that is opened begins at its top."""
+REACHED = """<script>(() => {
+    if (window.whetstoneReached) return
+    const look = box => {
+        if (!box || (box.hasAttribute("tabindex") && !box.dataset.reached)) return
+        const scrolls = box.scrollWidth > box.clientWidth
+        if (scrolls === Boolean(box.dataset.reached)) return
+        const own = {tabindex: "0", role: "region", "aria-label": "Table that scrolls sideways", "data-reached": "yes"}
+        for (const [name, value] of Object.entries(own)) scrolls ? box.setAttribute(name, value) : box.removeAttribute(name)
+    }
+    const of = "[data-testid=stTable] > div", seen = new WeakSet()
+    const sizes = new ResizeObserver(entries => entries.forEach(entry => look(entry.target.closest(of))))
+    const watch = () => document.querySelectorAll(`${of}, [data-testid=stTable] table`).forEach(each => {
+        if (!seen.has(each)) sizes.observe(each)
+        seen.add(each)
+    })
+    window.whetstoneReached = new MutationObserver(watch)
+    window.whetstoneReached.observe(document.body, {childList: true, subtree: true})
+    watch()
+})()</script>"""
+"""A table that is wider than its page is scrolled with the keyboard too (WCAG 2.1.1). Streamlit sees to that where it was given
+a size in pixels only."""
 
 
 def run(beside: Callable[[Workspace], None]) -> None:
     """One run of the studio: the page that the URL means, inside the shell. `beside` is drawn with every page."""
     page = navigation.menu()
     st.html(READABLE)
-    st.html(STEPS, unsafe_allow_javascript=True)
+    for script in (STEPS, REACHED):
+        st.html(script, unsafe_allow_javascript=True)
     opened = workspace()
     try:
         with told():

@@ -12,7 +12,7 @@ from backend.settings import CHECKOUT
 from tests.browser.accessibility import violations
 from tests.browser.running import running_studio
 from tests.browser.test_loop import read_offline
-from tests.browser.visit import Visit, visiting
+from tests.browser.visit import Visit, resize, visiting
 
 
 def home(visit: Visit) -> None:
@@ -29,7 +29,17 @@ def evaluation(visit: Visit) -> None:
         visit.main.get_by_role("tab", name=tab, exact=True).click()
         visit.page.wait_for_url(re.compile(rf"evaluate_view={tab}") if tab != "Speed" else re.compile(r"/evaluate"))
         seen(visit)
+    narrow(visit)
     visit.link("Compare")
+
+
+def narrow(visit: Visit) -> None:
+    """Where the page is magnified four times (WCAG 1.4.10), a table is wider than it and takes the keyboard."""
+    resize(visit.page, 320, "[data-testid=stPlotlyChart]")
+    expect(visit.main.get_by_role("region", name="Table that scrolls sideways").first).to_be_visible()
+    seen(visit)
+    resize(visit.page, 1280, "[data-testid=stPlotlyChart]")
+    expect(visit.main.get_by_role("region", name="Table that scrolls sideways")).to_have_count(0)
 
 
 def compare(visit: Visit) -> None:
