@@ -37,6 +37,7 @@ class Postgres:
         self._as = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"] if os.getuid() == 0 else []
         if self._as:
             os.chown(self._folder, pwd.getpwnam("postgres").pw_uid, -1)
+            self._folder.chmod(0o755)  # its socket is for whoever has the rights of a test, also in a user namespace
         self._data = self._folder / "data"
         made = ["initdb", "-D", str(self._data), "-U", "whetstone", "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync"]
         subprocess.run([*self._as, str(self._bin / made[0]), *made[1:]], check=True, capture_output=True, cwd="/")
@@ -79,7 +80,7 @@ class Postgres:
 
     def drop(self, url: str) -> None:
         with suppress(psycopg.Error):
-            self._execute(f"DROP DATABASE {url.rpartition('/')[2].partition('?')[0]} WITH (FORCE)")
+            self._execute(f"DROP DATABASE {url.partition('?')[0].rpartition('/')[2]} WITH (FORCE)")
 
     def end_sessions(self) -> None:
         """Every connection but the one that asks is dropped."""

@@ -9,23 +9,13 @@ from typing import Any
 
 from sqlalchemy import event
 
-from backend.artifacts import folders
 from backend.channel import Channel, JobChannel
-from backend.domain.jobs.artifact import Manifest
 from backend.domain.jobs.jobs import Event, Handle, Outcome
-from backend.domain.model.facts import ModelCard
-from backend.domain.recipe.recipe import Recipe
 from backend.launchers.base import Launcher
 from backend.settings import Settings
 from backend.store.database import open_store
 from backend.supervisor.supervisor import Supervisor
-
-RECIPE = Recipe.model_validate({"name": "w8a8", "steps": [{"quantize": {"method": "w8a8"}}]})
-CARD = ModelCard(
-    id="m", origin="folder", architecture="LlamaForCausalLM", model_type="llama", parameters=1, layers=1, hidden_size=1,
-    intermediate_size=1, heads=1, kv_heads=1, head_dim=1, vocabulary=1, max_positions=1, tied_embeddings=False, dtype="bfloat16",
-    path="/m", revision="0", weights_bytes=1, tokenizer_hash=None,
-)  # fmt: skip
+from tests.small_artifacts import publish
 
 
 class Crash(BaseException):
@@ -50,14 +40,7 @@ class Worker:
 
     def succeed(self) -> None:
         """Publish an artifact, as an optimize job does, and end."""
-        model = self.channel.output / "model"
-        model.mkdir(parents=True, exist_ok=True)
-        (model / "weights").write_text(f"{self.job} {self.attempt} {self.said}")
-        manifest = Manifest(
-            job=self.job, parent=CARD, recipe=RECIPE, recipe_hash=RECIPE.hash, files=folders.describe(self.channel.output),
-            bytes_before=1, bytes_after=1,
-        )  # fmt: skip
-        folders.write_manifest(self.channel.output, manifest)
+        manifest = publish(self.channel, f"{self.job} {self.attempt} {self.said}")
         self._end({"outcome": "succeeded", "document": {"artifact": manifest.id, "attempt": self.attempt}})
 
     def stop(self) -> None:

@@ -1,0 +1,215 @@
+"""The campaign of seeded faults: real supervisors, real workers, one fault a seed, and a look at the history afterwards.
+
+Each seed has a database and homes of its own; `benchmarks/faults.py` runs many. All runs in namespaces of its own too (util-linux
+`unshare`), so that disks can be mounted and no process of it outlives it; the PostgreSQL servers stay outside, one a lane, since
+one may not run as root.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from functools import partial
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psycopg
+
+from backend.cli.output import table
+from backend.domain.errors import WhetstoneError
+from backend.domain.jobs.jobs import JobState
+from backend.settings import Settings
+from backend.store.database import open_store
+from tests.faults import checker
+from tests.faults.injuries import FAULTS, Fault
+from tests.faults.site import Lane, Site, Stuck
+from tests.postgres import Postgres
+
+DATABASES = ("SQLite", "PostgreSQL")
+LANES = 2
+"""Of each database."""
+POLL_S = 0.02
+MEMORY = Path("/dev/shm")
+LOG_BYTES = 4000
+ISOLATED = (
+    "unshare", "--user", "--map-root-user", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child",
+    "setpriv", "--bounding-set=-dac_override", "sh", "-c", '"$@"; exit $?', "sh",
+)  # fmt: skip
+"""Root of its own mounts, who yet may not write where nobody may; the shell waits for whatever its workers leave behind."""
+
+
+class Case(NamedTuple):
+    seed: int
+    fault: Fault
+    database: str
+
+
+def cases(first: int, seeds: int, words: str = "", databases: Iterable[str] = DATABASES) -> list[Case]:
+    """Every fault on every database that it can happen to, over and over."""
+    found = [
+        (fault, database) for fault in FAULTS for database in databases
+        if words in fault.name and (fault.needs != "server" or database == "PostgreSQL")
+    ]  # fmt: skip
+    pairs = islice(cycle(found), first, first + seeds)
+    return [Case(first + number, fault, database) for number, (fault, database) in enumerate(pairs)]
+
+
+def run(chosen: list[Case], lanes: int = LANES) -> Iterator[dict[str, Any]]:
+    """What came of each case, in the order in which they end: `seed`, `fault`, `database`, `jobs` (how many in which state
+    before anybody resumed them), `wrong` (sentences), `seconds`, and `log` where something is wrong."""
+    folder = Path(tempfile.mkdtemp(prefix="whetstone-faults-", dir=MEMORY if MEMORY.is_dir() else None))
+    servers = {f"PostgreSQL-{n}": Postgres() for n in range(lanes if any(c.database == "PostgreSQL" for c in chosen) else 0)}
+    try:
+        (folder / "servers.json").write_text(json.dumps({name: server.url("{}") for name, server in servers.items()}))
+        (folder / "cases.json").write_text(json.dumps([(case.seed, case.fault.name, case.database) for case in chosen]))
+        command = [*ISOLATED, sys.executable, "-m", "tests.faults.campaign", str(folder), str(lanes)]
+        with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as inside:
+            restarts = threading.Thread(target=_restart, args=(folder, servers, inside), daemon=True)
+            restarts.start()
+            assert inside.stdout is not None
+            try:
+                yield from map(json.loads, inside.stdout)
+            finally:
+                inside.terminate()
+        if inside.returncode:
+            raise RuntimeError(f"the campaign ended with {inside.returncode}")
+    finally:
+        for server in servers.values():
+            server.remove()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _restart(folder: Path, servers: dict[str, Postgres], inside: subprocess.Popen[str]) -> None:
+    """Does what lanes ask for (`Lane.restart`): a file with the seconds, which goes once it is done."""
+    while inside.poll() is None:
+        for name, server in servers.items():
+            if (asked := folder / f"restart-{name}").exists():
+                server.stop()
+                time.sleep(float(asked.read_text()))
+                server.start()
+                asked.unlink()
+        time.sleep(POLL_S)
+
+
+def _ask(folder: Path, name: str, seconds: float) -> None:
+    asked = folder / f"restart-{name}"
+    (folder / f".{name}").write_text(str(seconds))
+    (folder / f".{name}").rename(asked)
+    while asked.exists():
+        time.sleep(POLL_S)
+
+
+def _inside(folder: Path, lanes: int) -> None:
+    named = {fault.name: fault for fault in FAULTS}
+    chosen = [Case(seed, named[fault], database) for seed, fault, database in json.loads((folder / "cases.json").read_text())]
+    template = folder / "template"
+    open_store(Settings(home=template)).engine.dispose()
+    servers = json.loads((folder / "servers.json").read_text())
+    threads = []
+    for database in DATABASES:
+        waiting: queue.SimpleQueue[Case] = queue.SimpleQueue()
+        for case in chosen:
+            if case.database == database:
+                waiting.put(case)
+        for number in range(lanes):
+            name = f"{database}-{number}"
+            lane = _postgres(folder, name, servers[name]) if name in servers else Lane(name, partial(_sqlite, template))
+            threads.append(threading.Thread(target=_lane, args=(folder / "sites", lane, waiting), daemon=True))
+    (folder / "sites").mkdir()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def _sqlite(template: Path, folder: Path) -> str:
+    (folder / "store").mkdir()
+    shutil.copyfile(template / "whetstone.db", folder / "store" / "whetstone.db")
+    return f"sqlite:///{folder}/store/whetstone.db"
+
+
+def _postgres(folder: Path, name: str, address: str) -> Lane:
+    def execute(statement: str) -> None:
+        with psycopg.connect(address.replace("{}", "postgres"), autocommit=True) as connection:
+            connection.execute(statement.encode())
+
+    def made(place: Path) -> str:
+        execute(f'CREATE DATABASE "{place.name}" TEMPLATE template_whetstone')
+        return address.replace("{}", place.name)
+
+    def drop(url: str) -> None:
+        execute(f'DROP DATABASE "{url.partition("?")[0].rpartition("/")[2]}" WITH (FORCE)')
+
+    return Lane(name, made, partial(_ask, folder, name), drop)
+
+
+def _lane(folder: Path, lane: Lane, waiting: queue.SimpleQueue[Case]) -> None:
+    with suppress(queue.Empty):
+        while True:
+            case = waiting.get_nowait()
+            print(json.dumps(_one(folder / f"seed-{case.seed}", lane, case)), flush=True)
+
+
+def _one(folder: Path, lane: Lane, case: Case) -> dict[str, Any]:
+    """One seed: its fault, then what must hold."""
+    began, fault, ends, log = time.monotonic(), case.fault, dict[str, str](), ""
+    place = Site(folder, lane, case.seed, homes=fault.homes, hosts=fault.hosts, disk=fault.needs == "mount")
+    try:
+        fault.inject(place)
+        ends = place.settle()
+        found = [f"{job} ended {state}" for job, state in ends.items() if state not in fault.ends]
+        place.finish()
+        place.stop()
+        found += checker.wrong(place)
+    except (Stuck, WhetstoneError, OSError, psycopg.Error, AssertionError) as error:
+        found = [f"{type(error).__name__}: {error}"]
+    finally:
+        if found := locals().get("found", ["an error nobody foresaw"]):
+            log = _logs(place)
+        place.close()
+    shutil.rmtree(folder, ignore_errors=True)
+    counted = {state: list(ends.values()).count(state) for state in sorted(set(ends.values()))}
+    seconds = round(time.monotonic() - began, 2)
+    return {"seed": case.seed, "fault": fault.name, "database": case.database, "jobs": counted, "wrong": found,
+            "seconds": seconds, "log": log}  # fmt: skip
+
+
+def _logs(place: Site) -> str:
+    found = [f"{row.id} {row.state} {row.attempt} {row.error}" for row in place.rows()]
+    for name in place.homes:
+        with suppress(OSError):
+            found.append((place.home(name) / "supervisor.log").read_text(errors="replace")[-LOG_BYTES:])
+    return "\n".join(found)
+
+
+ENDS = (JobState.SUCCEEDED, JobState.FAILED, JobState.LOST, JobState.CANCELLED)
+HEADER = ("fault", "database", "seeds", "jobs", "succeeded", "failed", "lost", "cancelled", "wrong")
+
+
+def summary(outcomes: list[dict[str, Any]]) -> str:
+    """A row for each fault and database: how jobs stood once all was over and before anybody resumed them."""
+    rows: list[tuple[Any, ...]] = []
+    for fault in FAULTS:
+        for database in DATABASES:
+            own = [each for each in outcomes if (each["fault"], each["database"]) == (fault.name, database)]
+            if own:
+                rows.append(_row(fault.name, database, own))
+    return table(HEADER, [*rows, _row("all", "", outcomes)])
+
+
+def _row(name: str, database: str, own: list[dict[str, Any]]) -> tuple[Any, ...]:
+    ends = [sum(each["jobs"].get(state, 0) for each in own) for state in ENDS]
+    return (name, database, len(own), sum(ends), *ends, sum(bool(each["wrong"]) for each in own))
+
+
+if __name__ == "__main__":
+    _inside(Path(sys.argv[1]), int(sys.argv[2]))

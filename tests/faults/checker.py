@@ -1,0 +1,96 @@
+"""Reads the history of a site in which all has ended, and says what is wrong with it. Knows nothing of what was injected."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from pathlib import Path
+
+from sqlmodel import select
+
+from backend.artifacts import folders
+from backend.domain.errors import WhetstoneError
+from backend.domain.jobs.jobs import TERMINAL, Event, JobState
+from backend.store import history
+from backend.store.tables import ArtifactRow, ClaimRow, JobRow
+from tests.faults.site import Site
+from tests.faults.worker import chain
+
+STEP = re.compile(r"step (\d+) of attempt (\d+)")
+STARTED = re.compile(r"Started as .*, attempt (\d+)\.")
+
+
+def wrong(site: Site) -> list[str]:
+    """A sentence for each thing; to be asked once every supervisor has stopped."""
+    with site.store.read() as session:
+        rows = list(session.exec(select(JobRow)))
+        claims = list(session.exec(select(ClaimRow)))
+        made = list(session.exec(select(ArtifactRow)))
+        events = {row.id: history.events(session, row.id) for row in rows}
+    found = [f"claim of {claim.host}/{claim.device} leaked to {claim.job_id}" for claim in claims]
+    found += [f"orphan: process {process.pid} {process.cmdline()}" for process in site.left_over()]
+    if sorted(row.id for row in rows) != sorted(site.submitted):
+        found.append(f"jobs {sorted(row.id for row in rows)} where {sorted(site.submitted)} were submitted")
+    for row in rows:
+        found += [f"{row.id}: {each}" for each in (*_outcome(site, row), *_events(row, events[row.id]))]
+    return found + _artifacts(site, rows, made)
+
+
+def _outcome(site: Site, row: JobRow) -> list[str]:
+    found = []
+    if row.state not in TERMINAL:
+        found.append(f"it is {row.state}")
+    if row.state == JobState.CANCELLED and row.id not in site.cancelled:
+        found.append(f"it is cancelled, which nobody asked for: {row.error}")
+    if row.state != JobState.SUCCEEDED and row.id not in site.cancelled:
+        found.append(f"it ended {row.state}: {row.error}")
+    if (row.result is not None) != (row.state == JobState.SUCCEEDED):
+        found.append(f"it is {row.state} and its result is {row.result}")
+    if row.lease_until is not None:
+        found.append("its lease was not given back")
+    return found
+
+
+def _events(row: JobRow, events: list[tuple[int, Event]]) -> list[str]:
+    """No gap, no double, nothing of an attempt that is over, one success at most and at the end."""
+    found, attempt, last = [], 0, dict[int, int]()
+    if [seq for seq, _ in events] != list(range(1, len(events) + 1)):
+        found.append("its events have a gap or a double")
+    for _, event in events:
+        message = event.message or ""
+        if started := STARTED.fullmatch(message):
+            if int(started[1]) <= attempt:
+                found.append(f"attempt {started[1]} was started after attempt {attempt}")
+            attempt = int(started[1])
+        if step := STEP.fullmatch(message):
+            number, of = int(step[1]), int(step[2])
+            if of != attempt:
+                found.append(f"{message} was carried while attempt {attempt} had the job")
+            if of in last and number != last[of] + 1:
+                found.append(f"{message} came after step {last[of]}")
+            last[of] = number
+    ends = [number for number, (_, event) in enumerate(events) if event.message == "Succeeded."]
+    if len(ends) != (row.state == JobState.SUCCEEDED) or (ends and ends[-1] != len(events) - 1):
+        found.append(f"it succeeded {len(ends)} times and is {row.state}")
+    return found
+
+
+def _artifacts(site: Site, rows: list[JobRow], made: list[ArtifactRow]) -> list[str]:
+    """Each job that succeeded has one, which verifies and holds what the job's steps come to; nothing else lies there."""
+    found, by_job = [], Counter(each.job_id for each in made)
+    succeeded = {row.id: row for row in rows if row.state == JobState.SUCCEEDED}
+    if by_job != Counter(list(succeeded)):
+        found.append(f"artifacts of {dict(by_job)} where {sorted(succeeded)} succeeded")
+    for each in made:
+        folder = Path(each.path)
+        try:
+            folders.verify(folder, folders.read_manifest(folder))
+            steps = json.loads(succeeded[each.job_id].spec)["steps"] if each.job_id in succeeded else 0
+            if (folder / "model" / "weights").read_text() != chain(each.job_id, steps):
+                found.append(f"{each.id} is not what {each.job_id} had to make")
+        except (WhetstoneError, OSError) as error:
+            found.append(f"{each.id} of {each.job_id} does not verify: {error}")
+    named = {each.path for each in made}
+    lying = {str(path) for name in site.homes for path in (site.home(name) / "artifacts").glob("*")}
+    return found + [f"{path} lies there, and no row names it" for path in sorted(lying - named)]

@@ -1,0 +1,211 @@
+"""Where a fault of the campaign happens: a database, one home or two, their supervisors and workers as real processes."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import psutil
+from sqlmodel import select
+
+from backend.channel import Channel
+from backend.domain.errors import NotNow
+from backend.domain.jobs.jobs import LIVE, TERMINAL, Handle, JobState
+from backend.launchers.local import MARK
+from backend.settings import Settings
+from backend.store import queue
+from backend.store.database import Store, open_store
+from backend.store.tables import JobRow
+from tests.faults.supervise import Start, interpreter, supervise
+
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(["tests.faults.supervise"])
+POLL_S = 0.05
+DISK_MB = 8
+DEADLINE_S = 60.0
+"""Of anything that must happen: a shared machine may be slow, and none of the shortened clocks is a tenth of it."""
+MOST_RESUMES = 4
+
+
+class Stuck(AssertionError):
+    """Something that had to happen did not."""
+
+
+@dataclass
+class Lane:
+    """One place after another in which sites are opened. `database` makes a new address in a folder; `restart` stops the server
+    of this lane for so many seconds, where it has one."""
+
+    name: str
+    database: Callable[[Path], str]
+    restart: Callable[[float], None] | None = None
+    drop: Callable[[str], None] = field(default=lambda _: None)
+
+
+class Site:
+    """`random` decides everything that a seed decides. What does not follow from the fault is not told to the site."""
+
+    def __init__(self, folder: Path, lane: Lane, seed: int, *, homes: int = 1, hosts: int = 1, disk: bool = False) -> None:
+        """`disk`: the home, or all of it, is on a small disk of its own, `self.disk`."""
+        self.folder, self.lane, self.random = folder, lane, Random(seed)
+        self.disk = self.random.choice((folder, folder / "home-0")) if disk else None
+        for each in filter(None, (folder, self.disk)):
+            each.mkdir(exist_ok=True)
+        if self.disk is not None:
+            subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_MB}m", "none", str(self.disk)], check=True)
+        self.homes = {f"home-{number}": f"host-{number % hosts}" for number in range(homes)}
+        self.database = lane.database(folder)
+        self.store: Store = open_store(Settings(home=folder / "driver", database_url=self.database))
+        self.starts = {name: Start(str(folder / name), self.database, host) for name, host in self.homes.items()}
+        self.processes: dict[str, BaseProcess] = {}
+        self.submitted: list[str] = []
+        self.cancelled: set[str] = set()
+        for name in self.homes:
+            interpreter(folder / name)
+
+    def home(self, name: str = "home-0") -> Path:
+        return self.folder / name
+
+    def start(self, name: str = "home-0", **changes: Any) -> BaseProcess:
+        """A supervisor of that home; `changes` to its Start are for this process alone."""
+        process = CONTEXT.Process(target=supervise, args=(replace(self.starts[name], **changes),), daemon=True)
+        process.start()
+        self.processes[name] = process
+        return process
+
+    def signal(self, number: signal.Signals, name: str = "home-0") -> None:
+        process = self.processes[name]
+        with suppress(ProcessLookupError):
+            os.kill(process.pid or 0, number)
+        if number is signal.SIGKILL:
+            process.join(DEADLINE_S)
+
+    def wait(self, low: float = 0.0, high: float = 1.0) -> None:
+        """For a moment between these seconds, which the seed chooses."""
+        time.sleep(self.random.uniform(low, high))
+
+    def submit(self, jobs: int = 2, *, steps: int = 6, **columns: Any) -> list[str]:
+        """Jobs on both lanes of a host; one in four of more than two measures, and has the host to itself."""
+        names = [f"j-{len(self.submitted) + number}" for number in range(jobs)]
+        for number, name in enumerate(names):
+            spec = f'{{"kind": "optimize", "steps": {steps}, "step_s": {self.random.uniform(0.01, 0.08):.3f}}}'
+            lane, alone = ("accelerator", "background")[number % 2], number > 1 and self.random.random() < 0.25
+            row = JobRow(
+                id=name, kind="optimize", state=JobState.QUEUED, title=name, owner="campaign", spec=spec, lane=lane,
+                exclusive=alone, **columns,
+            )  # fmt: skip
+            self.store.run(lambda session, row=row: queue.submit(session, row))
+        self.submitted += names
+        return names
+
+    def rows(self) -> list[JobRow]:
+        with self.store.read() as session:
+            return list(session.exec(select(JobRow)))
+
+    def row(self, job: str) -> JobRow:
+        with self.store.read() as session:
+            return queue.get(session, job)
+
+    def until(self, what: str, condition: Callable[[], bool], deadline_s: float = DEADLINE_S) -> None:
+        """Raises Stuck."""
+        end = time.monotonic() + deadline_s
+        while not condition():
+            if time.monotonic() > end:
+                states = [(row.id, row.state, row.attempt, row.error) for row in self.rows()]
+                raise Stuck(f"not within {deadline_s:.0f} s: {what}; {states}")
+            time.sleep(POLL_S)
+
+    def until_running(self, job: str = "j-0") -> None:
+        """Until it runs, or is over already."""
+        self.until(f"{job} runs", lambda: self.row(job).state not in {JobState.QUEUED, JobState.STARTING})
+
+    def worker(self, job: str = "j-0") -> psutil.Process | None:
+        """The process that was recorded for the job's last attempt, while it is there."""
+        row = self.row(job)
+        if row.handle is None or row.state not in LIVE:
+            return None
+        with suppress(psutil.NoSuchProcess):
+            return psutil.Process(Handle.model_validate_json(row.handle).data["pid"])
+        return None
+
+    def channel(self, job: str, attempt: int | None = None, home: str = "home-0") -> Path:
+        return Path(Channel(self.home(home) / "jobs" / job, attempt or self.row(job).attempt).address)
+
+    def cancel(self, job: str) -> None:
+        with suppress(NotNow):
+            self.store.run(lambda session: queue.request_cancel(session, job, "campaign"))
+            self.cancelled.add(job)
+
+    def resume(self, job: str) -> None:
+        with suppress(NotNow):
+            self.store.run(lambda session: queue.requeue(session, job))
+
+    def tend(self) -> None:
+        """Start again, with nothing in its way, whichever supervisor is gone, as `whetstone up` and every waiting command do."""
+        for name, process in list(self.processes.items()):
+            if not process.is_alive():
+                self.start(name)
+
+    def settle(self) -> dict[str, str]:
+        """Wait until every job has ended by itself; the states then. Raises Stuck."""
+
+        def ended() -> bool:
+            self.tend()
+            return all(row.state in TERMINAL for row in self.rows())
+
+        self.until("every job ends", ended)
+        return {row.id: row.state for row in self.rows()}
+
+    def finish(self) -> None:
+        """Resume, as a person would, what did not succeed, until it does; what was cancelled stays so. Raises Stuck."""
+        for _ in range(MOST_RESUMES):
+            left = [row.id for row in self.rows() if row.state != JobState.SUCCEEDED and row.id not in self.cancelled]
+            if not left:
+                return
+            for job in left:
+                self.resume(job)
+            self.settle()
+        raise Stuck(f"resumed {MOST_RESUMES} times: {[(row.id, row.state, row.error) for row in self.rows()]}")
+
+    def stop(self) -> None:
+        """Every supervisor in order."""
+        for name in self.processes:
+            self.signal(signal.SIGCONT, name)
+            self.signal(signal.SIGTERM, name)
+        for name, process in self.processes.items():
+            process.join(DEADLINE_S)
+            if process.is_alive():
+                self.signal(signal.SIGKILL, name)
+                raise Stuck(f"the supervisor of {name} does not stop on SIGTERM")
+
+    def left_over(self) -> list[psutil.Process]:
+        """Whatever still runs of any of its jobs."""
+        marks, found = tuple(f"{self.home(name)}:" for name in self.homes), []
+        for process in psutil.process_iter():
+            with suppress(psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
+                if process.environ().get(MARK, "").startswith(marks):
+                    found.append(process)
+        return found
+
+    def close(self) -> None:
+        """Whatever happened: no process stays, and the database goes."""
+        for name, process in self.processes.items():
+            if process.is_alive():
+                self.signal(signal.SIGKILL, name)
+        for process in self.left_over():
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        self.store.engine.dispose()
+        self.lane.drop(self.database)
+        if self.disk is not None:
+            subprocess.run(["umount", "--lazy", str(self.disk)], check=True)
