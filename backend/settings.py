@@ -22,6 +22,8 @@ class Settings(BaseModel):
     engines: Path = CHECKOUT / ".engines"
     no_demo: bool = False
     owner: str = "local"
+    role: str = "admin"
+    """Of whoever uses the command line, or the pages without signing in."""
     price_per_hour: float | None = None
     """What an hour of this machine costs, in one's own currency; None where nobody said."""
     silent_s: float = 300.0
@@ -69,8 +71,8 @@ class Settings(BaseModel):
 
 def load() -> Settings:
     """Read the environment: WHETSTONE_HOME (default ~/.whetstone), DATABASE_URL, WHETSTONE_ENGINES, WHETSTONE_NO_DEMO,
-    WHETSTONE_BEARER_ENV and WHETSTONE_HOSTS (names with commas between), WHETSTONE_SHARED, WHETSTONE_QUALITY_FLOOR,
-    WHETSTONE_PRICE_PER_HOUR, WHETSTONE_SILENT_S, WHETSTONE_IDLE_S."""
+    WHETSTONE_BEARER_ENV and WHETSTONE_HOSTS (names with commas between), WHETSTONE_SHARED, WHETSTONE_ROLE,
+    WHETSTONE_QUALITY_FLOOR, WHETSTONE_PRICE_PER_HOUR, WHETSTONE_SILENT_S, WHETSTONE_IDLE_S."""
     environment = os.environ
     home = Path(environment.get("WHETSTONE_HOME") or "~/.whetstone").expanduser().resolve()
     return Settings(
@@ -82,6 +84,7 @@ def load() -> Settings:
         hosts=_listed(environment.get("WHETSTONE_HOSTS")),
         shared=environment.get("WHETSTONE_SHARED", "") not in {"", "0"},
         owner=environment.get("USER") or "local",
+        role=(environment.get("WHETSTONE_ROLE") or "admin").strip().lower(),
         silent_s=_number(environment.get("WHETSTONE_SILENT_S")) or 300.0,
         idle_s=_number(environment.get("WHETSTONE_IDLE_S")) or 3600.0,
         quality_floor=_number(environment.get("WHETSTONE_QUALITY_FLOOR")),

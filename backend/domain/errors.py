@@ -147,6 +147,14 @@ class ReadOnly(RequestError):
     """This is a demonstration: nothing can be started or changed here; `whetstone up` opens a studio of your own."""
 
 
+class NotAllowed(RequestError):
+    """Your role does not allow this: ask an admin of this studio."""
+
+
+class TooMuch(RequestError):
+    """It would go beyond what one person may have here: remove something of yours first."""
+
+
 class WorkError(WhetstoneError):
     """The work failed; the job's log says where."""
 

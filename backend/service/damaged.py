@@ -12,6 +12,7 @@ from backend.domain.evaluation.document import read_evaluation
 from backend.domain.jobs.artifact import Manifest
 from backend.domain.model.facts import ModelCard
 from backend.domain.planner.presets import Preset
+from backend.domain.roles import Action
 from backend.domain.validation import first_flaw
 from backend.service.workspace import Workspace
 from backend.store import rows
@@ -64,5 +65,5 @@ def _of(workspace: Workspace, kind: Kind) -> list[Damaged]:
 
 def remove(workspace: Workspace, damaged: Damaged) -> None:
     """Take the row out of the store; files stay where they are. Raises ReadOnly in a demonstration."""
-    with workspace.store.session() as session:
-        rows.remove(session, _KINDS[damaged.kind].table, damaged.id)
+    table, key = _KINDS[damaged.kind].table, damaged.id
+    workspace.change(Action.REMOVE_DAMAGED, key, lambda session: rows.remove(session, table, key), detail=damaged.kind)

@@ -1,15 +1,26 @@
-"""A workspace: the settings and the store of one home, opened once a process. A demonstration's can only be read."""
+"""A workspace: the settings and the store of one home, and whom it acts for. A demonstration's can only be read.
+
+Every change in this house goes through `Workspace.change`, which checks the actor's role and leaves a record in the audit trail
+in the same transaction; `check` is for refusing early, before any work.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NoReturn
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, NoReturn, TypeVar
 
 from backend import settings as configuration
-from backend.domain.errors import ReadOnly
+from backend.domain import roles
+from backend.domain.errors import NotAllowed, ReadOnly, RequestError
 from backend.domain.jobs.demonstration import MARK, Demonstration
+from backend.domain.roles import RULES, Action, Actor, Role
 from backend.settings import Settings
+from backend.store import audit
 from backend.store.database import PATIENCE_S, Store, open_store
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -19,15 +30,57 @@ class Workspace:
     settings: Settings
     store: Store
     demonstration: Demonstration | None = None
+    actor: Actor = field(default_factory=lambda: Actor(name="local"))
 
     @property
     def read_only(self) -> bool:
         return self.demonstration is not None
 
-    def check_writable(self) -> None:
-        """For changes that are not made through the store. Raises ReadOnly."""
+    def acting_as(self, actor: Actor) -> Workspace:
+        """The same for somebody else."""
+        return replace(self, actor=actor)
+
+    def refusal(self, action: Action, owner: str | None = None) -> str | None:
+        """Why the actor may not, in one sentence; None where they may. `owner`: of what would be changed."""
+        return str(ReadOnly()) if self.read_only else roles.refusal(self.actor, action, owner)
+
+    def check(self, action: Action) -> None:
+        """Before any work, and for what changes nothing in the store. Raises ReadOnly, NotAllowed."""
         if self.read_only:
             raise ReadOnly
+        if why := roles.refusal(self.actor, action):
+            raise NotAllowed(why)
+
+    def change(
+        self, action: Action, target: str, work: Callable[[Any], T], *, detail: str | None = None,
+        changed: Callable[[T], bool] = lambda _: True,
+    ) -> T:  # fmt: skip
+        """`work` in a short write transaction with a record of it, where the actor may do that to that target.
+
+        `changed`: whether what `work` answered with is a change at all. Raises ReadOnly, NotAllowed and what `work` raises.
+        """
+        self.check(action)
+
+        def step(session: Any) -> T:
+            self.allow(session, action, target)
+            found = work(session)
+            if changed(found):
+                audit.append(session, self.actor, action, RULES[action].kind, target, detail)
+            return found
+
+        return self.store.run(step)
+
+    def allow(self, session: Any, action: Action, target: str) -> None:
+        """Inside of a change: that of one target among several. Raises NotAllowed."""
+        if why := roles.refusal(self.actor, action, audit.owner(session, action, target)):
+            raise NotAllowed(why)
+
+    @contextmanager
+    def changing(self, action: Action, target: str, *, detail: str | None = None) -> Iterator[None]:
+        """The same for a change of files: it is recorded once it is made."""
+        self.check(action)
+        yield
+        self.change(action, target, lambda _: None, detail=detail)
 
 
 class ReadOnlyStore(Store):
@@ -41,11 +94,14 @@ class ReadOnlyStore(Store):
 def open_workspace(settings: Settings | None = None, *, patience_s: float = PATIENCE_S) -> Workspace:
     """Open the home that the environment names. `patience_s`: seconds that a change waits for another's.
 
-    Raises StoreUnavailable.
+    It acts for the system's user on the command line. Raises StoreUnavailable, RequestError where WHETSTONE_ROLE is no role.
     """
     chosen = settings or configuration.load()
+    if chosen.role not in list(Role):
+        raise RequestError(f"WHETSTONE_ROLE is `{chosen.role[:40]}`: set it to {', '.join(Role)}, or leave it out.")
     store = open_store(chosen, patience_s=patience_s)
     mark = chosen.home / MARK
+    actor = Actor(name=chosen.owner, role=Role(chosen.role))
     if not mark.is_file():
-        return Workspace(chosen, store)
-    return Workspace(chosen, ReadOnlyStore(store.engine), Demonstration.model_validate_json(mark.read_bytes()))
+        return Workspace(chosen, store, actor=actor)
+    return Workspace(chosen, ReadOnlyStore(store.engine), Demonstration.model_validate_json(mark.read_bytes()), actor)

@@ -100,6 +100,7 @@ class JobFilter(NamedTuple):
     states: Sequence[str] = ()
     kinds: Sequence[str] = ()
     words: str = ""
+    owner: str | None = None
 
 
 def jobs(session: Session, chosen: JobFilter, *, limit: int = 50, offset: int = 0) -> list[JobRow]:
@@ -129,7 +130,7 @@ def _conditions(chosen: JobFilter, *, in_time_order: bool = False) -> list[Colum
         conditions.append(state.in_(chosen.states))
     if chosen.kinds:
         conditions.append(col(JobRow.kind).in_(chosen.kinds))
-    return conditions + _words(chosen.words, JobRow.title, JobRow.id)
+    return conditions + _owned(JobRow.owner, chosen.owner) + _words(chosen.words, JobRow.title, JobRow.id)
 
 
 def _words(words: str, *columns: str) -> list[ColumnElement[bool]]:
@@ -150,9 +151,11 @@ def artifact(session: Session, artifact_id: str) -> ArtifactRow:
     return row
 
 
-def artifacts(session: Session, *, model: str | None = None, limit: int = 100, offset: int = 0) -> list[ArtifactRow]:
+def artifacts(
+    session: Session, *, model: str | None = None, owner: str | None = None, limit: int = 100, offset: int = 0
+) -> list[ArtifactRow]:
     """Newest first."""
-    statement = select(ArtifactRow).order_by(col(ArtifactRow.created_at).desc())
+    statement = select(ArtifactRow).where(*_owned(ArtifactRow.owner, owner)).order_by(col(ArtifactRow.created_at).desc())
     if model:
         statement = statement.where(ArtifactRow.model == model)
     return list(session.exec(statement.offset(offset).limit(limit)))
@@ -192,11 +195,17 @@ def evaluation_ids(session: Session, *, baseline: str, limit: int) -> list[str]:
     return list(session.exec(statement.order_by(col(EvaluationRow.created_at).desc()).limit(limit)))
 
 
-def evaluation_titles(session: Session, *, words: str = "", limit: int = 200) -> list[tuple[str, str, datetime]]:
-    """(id, title, created) newest first, without reading the documents; `words` must all stand in the title or the id."""
-    conditions = _words(words, EvaluationRow.title, EvaluationRow.id)
-    statement = select(EvaluationRow.id, EvaluationRow.title, EvaluationRow.created_at).where(*conditions)
+def evaluation_titles(
+    session: Session, *, words: str = "", owner: str | None = None, limit: int = 200
+) -> list[tuple[str, str, str, datetime]]:
+    """(id, title, owner, created) newest first, without reading the documents; `words` must all stand in the title or the id."""
+    conditions = _words(words, EvaluationRow.title, EvaluationRow.id) + _owned(EvaluationRow.owner, owner)
+    statement = select(EvaluationRow.id, EvaluationRow.title, EvaluationRow.owner, EvaluationRow.created_at).where(*conditions)
     return list(session.exec(statement.order_by(col(EvaluationRow.created_at).desc()).limit(limit)))
+
+
+def _owned(column: str, owner: str | None) -> list[ColumnElement[bool]]:
+    return [] if owner is None else [col(column) == owner]
 
 
 def points(session: Session, job_id: str, *, limit: int = 5000) -> list[Event]:

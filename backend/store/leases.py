@@ -17,6 +17,8 @@ from sqlmodel import Session, col, select
 
 from backend.domain.errors import NotNow, WorkError
 from backend.domain.jobs.jobs import LIVE, TERMINAL, TRANSITIONS, JobState
+from backend.domain.roles import Actor
+from backend.store import audit
 from backend.store.tables import ClaimRow, JobRow, SupervisorRow
 
 HEARTBEAT_SECONDS = 2.0
@@ -76,6 +78,7 @@ def claim(session: Session, row: JobRow, supervisor: SupervisorRow) -> Lease | N
             )  # fmt: skip
     except (IntegrityError, Fenced):
         return None
+    audit.append(session, _actor(supervisor.id), "start", "job", row.id, f"attempt {row.attempt} on {supervisor.host}")
     return found
 
 
@@ -95,12 +98,19 @@ def move(session: Session, held: Lease, state: JobState, **values: Any) -> None:
     row = session.get(JobRow, held.job, populate_existing=True)
     if row is not None and lease(row) == held and state not in TRANSITIONS[JobState(row.state)]:
         raise NotNow(f"Job {held.job} is {row.state}; it cannot become {state}.")
+    before_it = row.state if row is not None else None
     if state in TERMINAL:
         values = {"finished_at": clock(session), "eta_s": None} | values
     if state not in LIVE:
         session.execute(delete(ClaimRow).where(col(ClaimRow.job_id) == held.job))
         values = {"lease_until": None} | values
     change(session, held, [before for before, after in TRANSITIONS.items() if state in after], state=state, **values)
+    if row is not None and row.supervisor and before_it in LIVE and state in TERMINAL:
+        audit.append(session, _actor(row.supervisor), "end", "job", held.job, f"{state}. {values.get('error') or ''}".strip())
+
+
+def _actor(supervisor: str) -> Actor:
+    return Actor(name=supervisor, role=None, origin="supervisor")
 
 
 def requeue(session: Session, held: Lease) -> None:

@@ -20,11 +20,14 @@ MOST_USED = 10_000
 
 
 def remember(session: Session, row: ModelRow) -> ModelRow:
-    """The row as it is kept: a name that another folder has gets a number, and the card carries the name."""
+    """The row as it is kept: a name that another folder has gets a number, the card carries the name, and the folder
+    stays whose it was."""
     name, number = row.name, 1
     while (other := named(session, row.name)) is not None and other.path != row.path:
         number += 1
         row.name = f"{name}-{number}"
+    if (before := find(session, row.path)) is not None:
+        row.owner = before.owner
     card = ModelCard.model_validate_json(row.card).model_copy(update={"id": row.name, "origin": "imported"})
     row.card = card.model_dump_json()
     kept = session.merge(row)

@@ -114,6 +114,8 @@ class ArtifactRow(Base, table=True):
 
     id: str = Field(primary_key=True)
     job_id: str = Field(index=True)
+    owner: str = Field(default="", index=True)
+    """As of the job that made it."""
     model: str
     recipe: str
     recipe_hash: str = Field(index=True)
@@ -129,6 +131,8 @@ class EvaluationRow(Base, table=True):
 
     id: str = Field(primary_key=True)
     job_id: str = Field(index=True)
+    owner: str = ""
+    """As of the job that made it."""
     title: str
     baseline: str
     path: str
@@ -235,10 +239,30 @@ class PresetRow(Base, table=True):
     origin: str
     target: str
     hash: str
+    owner: str = ""
+    """Who saved or imported it; nobody for a bundled one."""
     rank: int = 0
     """Place in the file for a bundled one, so that lists keep its order; 0 for the others, which come first, latest first."""
     created_at: datetime = Field(default_factory=now, sa_type=Aware)
     document: str = Field(sa_type=Text)
+
+
+class AuditRow(Base, table=True):
+    """One change: who made it, from where, what it was and of what. The database itself refuses to change or delete one."""
+
+    __tablename__ = "audit"
+    __table_args__ = (Index("ix_audit_who_id", "who", "id"),)
+
+    id: int | None = Field(default=None, primary_key=True)
+    at: datetime = Field(default_factory=now, sa_type=Aware)
+    who: str
+    role: str
+    origin: str
+    """`page`, `command line` or `supervisor`."""
+    action: str
+    kind: str
+    target: str = Field(index=True)
+    detail: str | None = Field(default=None, sa_type=Text)
 
 
 class SupervisorRow(Base, table=True):

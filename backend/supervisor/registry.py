@@ -64,7 +64,7 @@ def _artifact(settings: Settings, row: JobRow, output: Path, document: dict[str,
     def record(session: Session) -> dict[str, Any]:
         session.merge(
             ArtifactRow(
-                id=manifest.id, job_id=row.id, model=manifest.parent.id, recipe=manifest.recipe.name,
+                id=manifest.id, job_id=row.id, owner=row.owner, model=manifest.parent.id, recipe=manifest.recipe.name,
                 recipe_hash=manifest.recipe_hash, path=str(final), bytes=manifest.bytes_after,
                 manifest=manifest.model_dump_json(),
             )
@@ -89,8 +89,8 @@ def _evaluation(settings: Settings, row: JobRow, output: Path, document: dict[st
     def record(session: Session) -> dict[str, Any]:
         session.merge(
             EvaluationRow(
-                id=identity, job_id=row.id, title=row.title, baseline=evaluation.variants[0].name, path=str(final),
-                document=json.dumps(json.loads(text)),
+                id=identity, job_id=row.id, owner=row.owner, title=row.title, baseline=evaluation.variants[0].name,
+                path=str(final), document=json.dumps(json.loads(text)),
             )
         )  # fmt: skip
         return {**document, "evaluation": identity, "path": str(final), "report": str(final / "report.html")}

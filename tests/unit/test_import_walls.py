@@ -53,7 +53,7 @@ ALLOWED: dict[str, set[str]] = {
 """package -> packages that it may import. docs/decisions/ holds the widenings: worker -> hardware, catalog (1);
 engines, evaluate -> layered, what both know of a model one layer at a time (15); present, and who may import it (17)."""
 
-BASE = {"errors", "figures", "frozen", "validation"}
+BASE = {"errors", "figures", "frozen", "roles", "validation"}
 FLOORS = (
     {"maths", "model", "machine", "workload", "load"},
     {"recipe"},

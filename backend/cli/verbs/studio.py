@@ -9,12 +9,13 @@ import typer
 
 from backend import service
 from backend.cli.interrupts import noted
-from backend.cli.output import emit
+from backend.cli.output import emit, table
 from backend.cli.run import finish
 from backend.cli.verbs.evaluate import summary
 from backend.cli.verbs.optimize import Json
 from backend.present.words import headline
 from backend.service.jobs import supervisors
+from backend.service.studio import audit as trail
 from backend.service.studio import demo as loop
 from backend.service.studio import studio
 
@@ -22,6 +23,7 @@ from backend.service.studio import studio
 def register(app: typer.Typer) -> None:
     app.command("up")(up)
     app.command("demo")(demo)
+    app.command("audit")(audit)
 
 
 def up(
@@ -55,6 +57,20 @@ def up(
 
 def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
+
+
+def audit(
+    who: Annotated[list[str] | None, typer.Option(help="Only what this person, or supervisor, did; may be repeated.")] = None,
+    action: Annotated[list[str] | None, typer.Option(help="Only this action, such as `submit`; may be repeated.")] = None,
+    words: Annotated[str, typer.Option(help="Words that stand in what was changed.")] = "",
+    limit: Annotated[int, typer.Option(help="At most so many, the latest first.", min=1)] = 100,
+    json: Json = False,
+) -> None:
+    """Who changed what, when, and from where: page, command line or supervisor."""
+    found = trail.listing(service.open_workspace(), who=who or (), actions=action or (), words=words, limit=limit)
+    rows = [(f"{r.at:%Y-%m-%d %H:%M:%S}", r.who, r.origin, r.action, f"{r.kind} {r.target}", r.detail or "") for r in found]
+    text = table(("at (UTC)", "who", "from", "action", "what", "detail"), rows) if rows else "Nothing was changed yet."
+    emit(found, as_json=json, text=text)
 
 
 def demo(

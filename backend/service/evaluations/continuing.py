@@ -13,6 +13,7 @@ from backend.domain.evaluation.document import Evaluation, VariantResult
 from backend.domain.figures import counted
 from backend.domain.jobs.jobs import LIVE, EvaluateSpec, JobState
 from backend.domain.load import lines
+from backend.domain.roles import Action
 from backend.domain.workload.workload import parse
 from backend.hardware import engines, probe
 from backend.service.evaluations import evaluations
@@ -42,7 +43,7 @@ def prepare(workspace: Workspace, evaluation_id: str, blocks: int) -> EvaluateSp
 
     Raises NotFound, ReadOnly, EngineMissing, NotContinued where more blocks would not be of the same thing.
     """
-    workspace.check_writable()
+    workspace.check(Action.SUBMIT)
     view = evaluations.show(workspace, evaluation_id)
     spec = asked(view, blocks)
     for why in _obstacles(workspace, view):

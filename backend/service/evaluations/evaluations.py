@@ -20,6 +20,7 @@ from backend.domain.jobs.jobs import EvaluateSpec
 from backend.domain.limits import gates
 from backend.domain.limits.gates import Gate
 from backend.domain.limits.options import check as check_together
+from backend.domain.roles import Action
 from backend.domain.validation import first_flaw, readable
 from backend.hardware import engines
 from backend.service import paths
@@ -45,6 +46,7 @@ class EvaluationView(Frozen):
     title: str
     baseline: str
     path: str
+    owner: str = ""
     created_at: datetime
     document: Evaluation
 
@@ -54,6 +56,7 @@ class EvaluationTitle(Frozen):
 
     id: str
     title: str
+    owner: str
     created_at: datetime
 
 
@@ -81,7 +84,7 @@ def prepare(workspace: Workspace, sources: list[str], chosen: EvaluateOptions, *
 
 def of_variants(workspace: Workspace, resolved: list[Variant], chosen: EvaluateOptions) -> EvaluateSpec:
     """The frozen specification over variants that are resolved already. Raises ReadOnly in a demonstration."""
-    workspace.check_writable()
+    workspace.check(Action.SUBMIT)
     chosen = workloads.fitting(chosen, resolved)
     for variant in resolved:
         if variant.url is not None:
@@ -129,6 +132,7 @@ def frozen(workspace: Workspace, spec: EvaluateSpec) -> EvaluateSpec:
 
     Raises InvalidWorkload where its file is gone since.
     """
+    workspace.check(Action.SUBMIT)
     kept = str(workloads.kept(workspace, spec.options, spec.variants))
     found = tasks.kept(workspace, tasks.check(workspace, spec.options, spec.variants))
     forced = spec.options.ignore_eos
@@ -207,11 +211,11 @@ def report(workspace: Workspace, evaluation_id: str) -> bytes:
     return file.read_bytes()
 
 
-def titles(workspace: Workspace, *, words: str = "", limit: int = 200) -> list[EvaluationTitle]:
-    """Newest first, without their documents; `words` must all stand in the title or the id, in any case."""
+def titles(workspace: Workspace, *, words: str = "", owner: str | None = None, limit: int = 200) -> list[EvaluationTitle]:
+    """Newest first, without their documents; `words` must all stand in the title or the id, in any case. `owner`: only theirs."""
     with workspace.store.read() as session:
-        rows = history.evaluation_titles(session, words=words, limit=limit)
-    return [EvaluationTitle(id=id_, title=title, created_at=created) for id_, title, created in rows]
+        rows = history.evaluation_titles(session, words=words, owner=owner, limit=limit)
+    return [EvaluationTitle(id=id_, title=title, owner=whose, created_at=created) for id_, title, whose, created in rows]
 
 
 def points(workspace: Workspace, job_id: str) -> list[dict[str, Any]]:

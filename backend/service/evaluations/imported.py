@@ -15,6 +15,7 @@ from backend.domain.errors import InvalidImport, NotFound
 from backend.domain.imported import reading
 from backend.domain.imported.reading import MAX_BYTES
 from backend.domain.imported.result import ImportedResult
+from backend.domain.roles import Action
 from backend.service.workspace import Workspace
 
 __all__ = ["MAX_BYTES", "add", "add_files", "listing", "remove", "several", "show"]
@@ -26,12 +27,13 @@ READING_S = 20.0
 
 def add(workspace: Workspace, contents: Sequence[tuple[str, bytes]]) -> ImportedResult:
     """Read (name, content) of each of one run's files and keep it. Raises InvalidImport, and then nothing is kept; ReadOnly."""
-    workspace.check_writable()
+    workspace.check(Action.ADD_RESULT)
     names = ", ".join(name for name, _ in contents)
     result = ImportedResult.model_validate_json(foreign.call(read, list(contents), about=names, cpu_s=READING_S))
     file = _file(workspace, result.id)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    files.write(file, result.model_dump_json())
+    with workspace.changing(Action.ADD_RESULT, result.id, detail=names):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        files.write(file, result.model_dump_json())
     return result
 
 
@@ -75,9 +77,10 @@ def several(workspace: Workspace, ids: Sequence[str]) -> list[ImportedResult]:
 
 def remove(workspace: Workspace, result_id: str) -> None:
     """Forget it; the file it came from is not touched. Raises NotFound, ReadOnly."""
-    workspace.check_writable()
-    show(workspace, result_id)
-    _file(workspace, result_id).unlink(missing_ok=True)
+    workspace.check(Action.REMOVE_RESULT)
+    found = show(workspace, result_id)
+    with workspace.changing(Action.REMOVE_RESULT, result_id, detail=found.name):
+        _file(workspace, result_id).unlink(missing_ok=True)
 
 
 def _folder(workspace: Workspace) -> Path:

@@ -11,6 +11,7 @@ from backend import files
 from backend.domain.errors import EngineMissing
 from backend.domain.evaluation import task_rules
 from backend.domain.evaluation.document import EvaluateOptions, Variant
+from backend.domain.roles import Action
 from backend.hardware import engines
 from backend.service import paths
 from backend.service.evaluations import task_files
@@ -82,7 +83,7 @@ def figures(chosen: EvaluateOptions) -> list[str]:
 
 def kept(workspace: Workspace, found: Sequence[TaskFile]) -> tuple[str, ...]:
     """The folders of the tasks' copies in the home, by hash: a job scores what was asked, whatever becomes of the files."""
-    workspace.check_writable()
+    workspace.check(Action.SUBMIT)
     return tuple(str(_keep(workspace.settings.home / "tasks", task)) for task in found)
 
 

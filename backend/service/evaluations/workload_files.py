@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from backend import files, foreign
 from backend.domain.errors import InvalidWorkload
+from backend.domain.roles import Action
 from backend.domain.workload import formats
 from backend.domain.workload.workload import parse
 from backend.service.workspace import Workspace
@@ -101,7 +102,7 @@ def _first_rows(name: str, content: bytes) -> list[dict[str, Any]]:
 
 def keep(workspace: Workspace, name: str, content: bytes) -> Path:
     """The file of this content in the home, written once: what a job was asked stays as it was. Raises ReadOnly."""
-    workspace.check_writable()
+    workspace.check(Action.SUBMIT)
     folder = workspace.settings.home / "workloads" / BY_HASH / hashlib.sha256(content).hexdigest()[:32]
     file = folder / f"{plain(name)}.jsonl"
     if not file.is_file():
@@ -114,8 +115,9 @@ def store(workspace: Workspace, name: str, content: bytes) -> str:
     """Put an upload beside the others under its name and the start of its hash; that is what it can be asked for by."""
     stored = f"{plain(name)}-{hashlib.sha256(content).hexdigest()[:8]}"
     folder = workspace.settings.home / "workloads"
-    folder.mkdir(parents=True, exist_ok=True)
-    files.write(folder / f"{stored}.jsonl", content)
+    with workspace.changing(Action.UPLOAD, stored, detail="workload"):
+        folder.mkdir(parents=True, exist_ok=True)
+        files.write(folder / f"{stored}.jsonl", content)
     return stored
 
 

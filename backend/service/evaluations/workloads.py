@@ -17,6 +17,7 @@ from backend.domain.evaluation.document import EvaluateOptions, Variant
 from backend.domain.frozen import Frozen
 from backend.domain.load import lines
 from backend.domain.maths.intervals import percentile
+from backend.domain.roles import Action
 from backend.domain.workload import generators, workload
 from backend.domain.workload.formats import PROMPT_COLUMNS
 from backend.domain.workload.workload import Prompt, Workload
@@ -265,7 +266,7 @@ def save(workspace: Workspace, name: str, content: bytes, columns: Mapping[str, 
     `columns` names those of a table: field -> column. The same content twice is one file. Raises InvalidWorkload with the
     first thing that is wrong; then nothing is kept. Raises ReadOnly in a demonstration.
     """
-    workspace.check_writable()
+    workspace.check(Action.UPLOAD)
     return workload_files.store(workspace, Path(name).stem, workload_files.own_lines(name, content, columns or {}))
 
 

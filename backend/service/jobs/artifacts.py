@@ -6,11 +6,13 @@ import tarfile
 from datetime import datetime
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 from backend.artifacts import folders
 from backend.domain.errors import ReadOnly
 from backend.domain.frozen import Frozen
 from backend.domain.jobs.artifact import Manifest
+from backend.domain.roles import Action
 from backend.domain.validation import readable
 from backend.service.workspace import Workspace
 from backend.store import history
@@ -22,6 +24,7 @@ class ArtifactView(Frozen):
 
     id: str
     job_id: str
+    owner: str
     model: str
     recipe: str
     recipe_hash: str
@@ -36,10 +39,12 @@ def _view(row: ArtifactRow) -> ArtifactView:
     return ArtifactView(**fields, manifest=Manifest.model_validate_json(row.manifest))
 
 
-def listing(workspace: Workspace, *, model: str | None = None, limit: int = 100, offset: int = 0) -> list[ArtifactView]:
+def listing(
+    workspace: Workspace, *, model: str | None = None, owner: str | None = None, limit: int = 100, offset: int = 0
+) -> list[ArtifactView]:
     """Newest first."""
     with workspace.store.read() as session:
-        return readable(history.artifacts(session, model=model, limit=limit, offset=offset), _view)
+        return readable(history.artifacts(session, model=model, owner=owner, limit=limit, offset=offset), _view)
 
 
 def show(workspace: Workspace, artifact_id: str) -> ArtifactView:
@@ -67,9 +72,12 @@ def archive(workspace: Workspace, artifact_id: str) -> bytes:
 
 def delete(workspace: Workspace, artifact_id: str) -> None:
     """Remove the row, then the files. Raises NotFound."""
-    with workspace.store.session() as session:
+
+    def take(session: Any) -> Path:
         row = history.artifact(session, artifact_id)
-        folder = Path(row.path)
         session.delete(row)
+        return Path(row.path)
+
+    folder = workspace.change(Action.DELETE_ARTIFACT, artifact_id, take)
     if folder.parent == workspace.settings.artifacts and folder.is_dir():  # a damaged row may name any folder
         folders.remove(folder)

@@ -30,6 +30,7 @@ from backend.domain.jobs.jobs import (
     OptimizeSpec,
     ServeSpec,
 )
+from backend.domain.roles import Action
 from backend.service.jobs import supervisors
 from backend.service.workspace import Workspace
 from backend.store import history, queue
@@ -91,7 +92,13 @@ def submit(
 ) -> JobView:  # fmt: skip
     """Insert one queued job. The same `submission` key twice is one job; one that `yields` makes room for all that do not."""
     row = queued(workspace, spec, title, parent=parent, submission=submission, yields=yields)
-    return workspace.store.run(lambda session: view(queue.submit(session, row)))
+    return workspace.change(
+        Action.SUBMIT,
+        row.id,
+        lambda session: view(queue.submit(session, row)),
+        detail=title,
+        changed=lambda found: found.id == row.id,
+    )
 
 
 def queued(
@@ -103,7 +110,7 @@ def queued(
     if isinstance(spec, OptimizeSpec | EvaluateSpec | ServeSpec):
         spec = spec.model_copy(update={"seen": {folder: files.stamp(Path(folder)) for folder in sorted(spec.folders)}})
     return JobRow(
-        id="j-" + secrets.token_hex(5), kind=kind, state=JobState.QUEUED, title=title, owner=workspace.settings.owner,
+        id="j-" + secrets.token_hex(5), kind=kind, state=JobState.QUEUED, title=title, owner=workspace.actor.name,
         spec=spec.model_dump_json(), parent=parent, submission=submission, exclusive=kind in MEASURING,
         lane="background" if kind in BACKGROUND else "accelerator", yields=yields,
     )  # fmt: skip
@@ -124,19 +131,21 @@ def specification(workspace: Workspace, job_id: str) -> dict[str, Any]:
 
 def listing(
     workspace: Workspace, *, states: Sequence[str] | None = None, kinds: Sequence[str] = (), words: str = "",
-    limit: int = 50, offset: int = 0,
+    owner: str | None = None, limit: int = 50, offset: int = 0,
 ) -> list[JobView]:  # fmt: skip
-    """Newest first."""
+    """Newest first; `owner`: only theirs."""
     with workspace.store.read() as session:
-        chosen = JobFilter(states or (), kinds, words)
+        chosen = JobFilter(states or (), kinds, words, owner)
         found = history.job_columns(session, chosen, COLUMNS, limit=limit, offset=offset)
     return [_view({**row}) for row in found]
 
 
-def count(workspace: Workspace, *, states: Sequence[str] = (), kinds: Sequence[str] = (), words: str = "") -> int:
+def count(
+    workspace: Workspace, *, states: Sequence[str] = (), kinds: Sequence[str] = (), words: str = "", owner: str | None = None
+) -> int:
     """How many jobs `listing` would page through."""
     with workspace.store.read() as session:
-        return history.count_jobs(session, JobFilter(states, kinds, words))
+        return history.count_jobs(session, JobFilter(states, kinds, words, owner))
 
 
 def active(workspace: Workspace) -> list[JobView]:
@@ -182,20 +191,21 @@ def kept_bytes(workspace: Workspace, job_id: str) -> int:
 
 def drop_kept(workspace: Workspace, job_id: str) -> int:
     """Drop it and return the bytes; resumed later, the job begins anew. Raises NotFound; NotNow unless the job has ended."""
-    workspace.check_writable()
+    workspace.check(Action.DROP_KEPT)
     state = show(workspace, job_id).state
     if state not in TERMINAL:
         raise NotNow(f"Job {job_id} is {state}: what it keeps can be dropped once it has ended.")
     kept = _channel(workspace, job_id)
     freed = kept.kept_bytes()
+    workspace.change(Action.DROP_KEPT, job_id, lambda _: None, detail=f"{freed} bytes")
     kept.drop_kept()
     return freed
 
 
 def cancel(workspace: Workspace, job_id: str, cause: str | None = None) -> JobView:
     """`cause`: who or what asks, None for the person whose home this is. Raises NotFound; NotNow where it has ended."""
-    asked = cause or workspace.settings.owner
-    return workspace.store.run(lambda session: view(queue.request_cancel(session, job_id, asked)))
+    by = cause or workspace.actor.name
+    return workspace.change(Action.CANCEL, job_id, lambda session: view(queue.request_cancel(session, job_id, by)), detail=cause)
 
 
 def close(workspace: Workspace, cause: str = "the program that started it, at its end") -> bool:
@@ -209,7 +219,7 @@ def close(workspace: Workspace, cause: str = "the program that started it, at it
 
 def resume(workspace: Workspace, job_id: str) -> JobView:
     """The same id again, from its last checkpoint. Raises NotNow unless failed, cancelled or lost."""
-    return workspace.store.run(lambda session: view(queue.requeue(session, job_id)))
+    return workspace.change(Action.RESUME, job_id, lambda session: view(queue.requeue(session, job_id)))
 
 
 def clone(workspace: Workspace, job_id: str) -> JobView:
@@ -233,7 +243,7 @@ def retry(workspace: Workspace, job_id: str) -> JobView:
 
 def move_to_front(workspace: Workspace, job_id: str) -> JobView:
     """Raises NotNow unless queued."""
-    return workspace.store.run(lambda session: view(queue.move_to_front(session, job_id)))
+    return workspace.change(Action.MOVE, job_id, lambda session: view(queue.move_to_front(session, job_id)))
 
 
 def wait(workspace: Workspace, job_id: str) -> JobView:

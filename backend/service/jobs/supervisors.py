@@ -13,7 +13,8 @@ from pathlib import Path
 import psutil
 
 from backend import processes
-from backend.domain.errors import WorkError
+from backend.domain.errors import ReadOnly, WorkError
+from backend.domain.roles import Action
 from backend.service.workspace import Workspace
 from backend.store import leases
 
@@ -39,11 +40,11 @@ def alive(workspace: Workspace, *, own: bool = False) -> bool:
 
 
 def ensure(workspace: Workspace) -> None:
-    """Start a supervisor where none is; it ends after a few idle seconds. Raises SupervisorFailed.
+    """Start a supervisor where none is, for whoever may submit; it ends after a few idle seconds. Raises SupervisorFailed.
 
     One that does not answer, since its process is paused or its machine busy, is waited for.
     """
-    if not alive(workspace) and _process(workspace) is None:
+    if workspace.refusal(Action.SUBMIT) is None and not alive(workspace) and _process(workspace) is None:
         start(workspace, until_idle=IDLE_SECONDS)
 
 
@@ -52,7 +53,8 @@ def start(workspace: Workspace, *, until_idle: float | None = None) -> None:
 
     Raises SupervisorFailed, and ReadOnly in a demonstration.
     """
-    workspace.check_writable()
+    if workspace.read_only:
+        raise ReadOnly
     command = [sys.executable, "-m", "backend.supervisor"]
     if until_idle is not None:
         command += ["--until-idle", str(until_idle)]

@@ -6,6 +6,7 @@ from backend.domain.errors import NotNow
 from backend.domain.jobs.jobs import LIVE, InstallSpec, JobKind
 from backend.domain.machine.environments import check_installable
 from backend.domain.recipe import libraries
+from backend.domain.roles import Action
 from backend.hardware import engines
 from backend.hardware.engines import EngineStatus
 from backend.service.jobs import jobs
@@ -31,6 +32,7 @@ def install(workspace: Workspace, name: str, *, submission: str | None = None) -
 
 def remove(workspace: Workspace, name: str, *, submission: str | None = None) -> JobView:
     """Queue the removal. Raises NotFound for an unknown engine, NotNow while a job runs from it."""
+    workspace.check(Action.REMOVE_ENGINE)
     check_installable(name)
     for job in jobs.active(workspace):
         if job.state in LIVE and (job.kind in USERS.get(name, set()) or name in _environments(workspace, job)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from backend.domain.errors import NotNow
 from backend.domain.frozen import Frozen
 from backend.domain.jobs.jobs import JobState
+from backend.domain.roles import Action
 from backend.hardware import neuron, probe, speed
 from backend.hardware.speed import Measured
 from backend.service.jobs import jobs
@@ -78,11 +79,12 @@ def measure(workspace: Workspace) -> ProcessorSpeed:
 
     Raises ReadOnly in a demonstration, NotNow while a job runs: each would disturb the other.
     """
-    workspace.check_writable()
+    workspace.check(Action.MEASURE)
     running = [job for job in jobs.active(workspace) if job.state is not JobState.QUEUED]
     if running:
         raise NotNow(f"“{running[0].title}” is running, and measuring now would disturb both: wait until it has ended.")
-    measured = _speed(speed.again(workspace.settings.cache))
+    with workspace.changing(Action.MEASURE, "processor"):
+        measured = _speed(speed.again(workspace.settings.cache))
     assert measured is not None
     return measured
 

@@ -11,6 +11,7 @@ from backend.domain.evaluation.prices import Pricing
 from backend.domain.frozen import Frozen
 from backend.domain.machine.device import Instance
 from backend.domain.machine.targets import nearest
+from backend.domain.roles import Action
 from backend.service.machines import targets
 from backend.service.workspace import Workspace
 from backend.store import prices as stored
@@ -94,10 +95,9 @@ def refresh(workspace: Workspace, region: str | None = None) -> Refreshed:
 
     Raises ReadOnly in a demonstration, and what `aws.pricing.hosting_prices` does; nothing is changed then.
     """
-    workspace.check_writable()
+    workspace.check(Action.REFRESH_PRICES)
     found = published.fetch(region)
-    with workspace.store.session() as session:
-        stored.replace(session, found)
+    workspace.change(Action.REFRESH_PRICES, found.region, lambda session: stored.replace(session, found))
     names = {price.instance for price in found.prices}
     return Refreshed(
         region=found.region, as_of=f"{found.prices[0].as_of:%Y-%m-%d}", prices=len(names),

@@ -11,6 +11,7 @@ from backend.domain.errors import LicenceNotAccepted, NotEnoughDisk, RequestErro
 from backend.domain.frozen import Frozen
 from backend.domain.jobs.jobs import ImportSpec, JobKind
 from backend.domain.model.sources import Inspection
+from backend.domain.roles import Action
 from backend.hardware import probe
 from backend.service import paths
 from backend.service.jobs import jobs
@@ -76,6 +77,7 @@ def prepare(
     Raises what `inspect` raises, LicenceNotAccepted, NotEnoughDisk, RequestError for a model that needs no import or a name
     that is taken.
     """
+    workspace.check(Action.SUBMIT)
     source = source.strip()
     if models.card(source) is not None:
         raise RequestError(f"`{source}` comes with Whetstone: it needs no import.")
@@ -130,7 +132,7 @@ def _acceptance(workspace: Workspace, found: Inspection, accept: bool) -> dateti
 def _accepted_before(workspace: Workspace, found: Inspection) -> datetime | None:
     with workspace.store.read() as session:
         rows = history.jobs(session, JobFilter((), (JobKind.IMPORT,), ""), limit=REMEMBERED, offset=0)
-        specs = [ImportSpec.model_validate(json.loads(row.spec)) for row in rows if row.owner == workspace.settings.owner]
+        specs = [ImportSpec.model_validate(json.loads(row.spec)) for row in rows if row.owner == workspace.actor.name]
     same = (spec for spec in specs if (spec.source, spec.endpoint, spec.licence) == (found.source, found.endpoint, found.licence))
     return next((spec.accepted for spec in same if spec.accepted is not None), None)
 

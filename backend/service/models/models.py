@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 from backend.catalog.bundled import models
 from backend.catalog.cards import licence as licences
@@ -13,6 +14,7 @@ from backend.domain.jobs.artifact import Manifest
 from backend.domain.machine.targets import nearest
 from backend.domain.model.facts import ModelCard, ModelFacts
 from backend.domain.recipe.recipe import Recipe, Speculate
+from backend.domain.roles import Action
 from backend.domain.validation import readable
 from backend.service import paths
 from backend.service.models import catalog_sync
@@ -130,24 +132,27 @@ def remember(workspace: Workspace, source: str, *, name: str | None = None) -> K
 
     Raises UnknownModel, InvalidModel, RequestError where the name is taken. A bundled model is there already and stays as it is.
     """
+    workspace.check(Action.REMEMBER_MODEL)
     card = resolve(workspace, source)
     if card.origin == "starter":
         return KnownModel(card=card, present=True)
     if name is not None:
         check_name(workspace, name, card.path)
     wanted = name or (card.id if card.origin == "imported" or is_remembered(workspace, card) else own_name(Path(card.path)))
-    row = ModelRow(
-        path=card.path, name=wanted, owner=workspace.settings.owner, licence=licence(card), card=card.model_dump_json()
-    )
-    with workspace.store.session() as session:
-        stored = imported.remember(session, row)
+    row = ModelRow(path=card.path, name=wanted, owner=workspace.actor.name, licence=licence(card), card=card.model_dump_json())
+
+    def put(session: Any) -> ModelRow:
+        workspace.allow(session, Action.REPLACE_MODEL, card.path)
+        return imported.remember(session, row)
+
+    stored = workspace.change(Action.REMEMBER_MODEL, card.path, put, detail=wanted)
     return KnownModel(card=ModelCard.model_validate_json(stored.card), present=True)
 
 
 def forget(workspace: Workspace, source: str) -> None:
     """Take an imported folder out of the catalog; the folder and what was made from it stay. Raises NotFound."""
-    with workspace.store.session() as session:
-        imported.forget(session, str(paths.resolved(source) or source))
+    path = str(paths.resolved(source) or source)
+    workspace.change(Action.FORGET_MODEL, path, lambda session: imported.forget(session, path))
 
 
 def is_remembered(workspace: Workspace, card: ModelCard) -> bool:

@@ -13,6 +13,7 @@ from backend.domain.model.facts import ModelCard
 from backend.domain.needs import recovery
 from backend.domain.recipe import methods
 from backend.domain.recipe.recipe import Prune, Quantize, Recipe
+from backend.domain.roles import Action
 from backend.service import paths
 from backend.service.models.models import MAX_SHOWN
 from backend.service.workspace import Workspace
@@ -28,7 +29,7 @@ def save(workspace: Workspace, name: str, content: bytes) -> Path:
 
     Raises InvalidWorkload with the first thing that is wrong, and then nothing is kept; ReadOnly in a demonstration.
     """
-    workspace.check_writable()
+    workspace.check(Action.UPLOAD)
     if len(content) > calibration_text.MAX_BYTES:
         raise InvalidWorkload(f"{name} has more than {calibration_text.MAX_BYTES // 1_000_000} MB: take a sample of it.")
     suffix = Path(name).suffix.lower()
@@ -38,7 +39,7 @@ def save(workspace: Workspace, name: str, content: bytes) -> Path:
     folder = workspace.settings.home / "calibration"
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{plain}-{hashlib.sha256(content).hexdigest()[:8]}{suffix}"
-    with files.staged_file(path) as staged:
+    with workspace.changing(Action.UPLOAD, path.stem, detail="calibration"), files.staged_file(path) as staged:
         staged.write_bytes(content)
         try:
             calibration_text.check_unseen(name, calibration_text.texts(str(staged)))

@@ -11,6 +11,7 @@ from backend.domain.planner.choose import Deployment, Goal
 from backend.domain.planner.estimate import Need
 from backend.domain.recipe import libraries
 from backend.domain.recipe.recipe import Recipe
+from backend.domain.roles import Action
 from backend.domain.rules import plan as rules_plan
 from backend.domain.rules.plan import Plan, Verdict
 from backend.hardware import engines, probe
@@ -110,7 +111,7 @@ def prepare(workspace: Workspace, case: Case, *, seed: int = 0) -> Prepared:
     Raises UnknownModel where there are no weights, InvalidRecipe, ImpossibleStack, EngineMissing, InvalidWorkload, NotEnoughDisk;
     ReadOnly in a demonstration.
     """
-    workspace.check_writable()
+    workspace.check(Action.SUBMIT)
     model, recipe = _with_weights(case.model), case.recipe
     if not recipe.steps:
         raise InvalidRecipe(

@@ -7,7 +7,7 @@ from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from pydantic import ValidationError
 
@@ -17,6 +17,7 @@ from backend.domain.frozen import Frozen
 from backend.domain.machine.targets import nearest
 from backend.domain.planner.presets import Origin, Preset
 from backend.domain.recipe.recipe import Recipe
+from backend.domain.roles import Action
 from backend.domain.validation import first_flaw, readable
 from backend.present.presets import Estimated, Measurement
 from backend.service.machines import targets
@@ -44,12 +45,17 @@ class Filter(Frozen):
 
 
 class KnownPreset(Frozen):
-    """A preset and where it came from; `hash` is that of its content."""
+    """A preset, where it came from and whose it is; `hash` is that of its content."""
 
     preset: Preset
     origin: Origin
+    owner: str
     hash: str
     created_at: datetime
+
+
+KNOWN = ("origin", "owner", "hash", "created_at")
+"""Columns of a row beside its document."""
 
 
 class PresetView(Frozen):
@@ -57,6 +63,7 @@ class PresetView(Frozen):
 
     preset: Preset
     origin: Origin
+    owner: str
     hash: str
     estimated: Estimated
     measured: tuple[Measurement, ...]
@@ -80,16 +87,18 @@ def _bundled() -> list[PresetRow]:
     return [_row(preset, "bundled", rank) for rank, preset in enumerate(bundled.load().values(), 1)]
 
 
-def _row(preset: Preset, origin: Origin, rank: int = 0) -> PresetRow:
+def _row(preset: Preset, origin: Origin, rank: int = 0, owner: str = "") -> PresetRow:
     return PresetRow(
         id=preset.id, model=preset.model, goal=preset.goal, origin=origin, target=preset.target, hash=preset.hash, rank=rank,
-        created_at=now(), document=preset.model_dump_json(),
+        created_at=now(), document=preset.model_dump_json(), owner=owner,
     )  # fmt: skip
 
 
 def _known(row: PresetRow) -> KnownPreset:
     preset = Preset.model_validate_json(row.document)
-    return KnownPreset.model_validate({"preset": preset, "origin": row.origin, "hash": row.hash, "created_at": row.created_at})
+    return KnownPreset.model_validate(
+        {"preset": preset} | {name: getattr(row, name) for name in ("origin", "owner", "hash", "created_at")}
+    )
 
 
 def _synced(workspace: Workspace) -> None:
@@ -152,8 +161,9 @@ def view(workspace: Workspace, known: KnownPreset, evaluated: preset_figures.Eva
     """With its figures; `evaluated` is shared by the presets of a list. Without `probe` this machine is not measured."""
     preset = known.preset
     return PresetView(
-        preset=preset, origin=known.origin, hash=known.hash, estimated=preset_figures.estimated(workspace, preset, probe=probe),
-        measured=evaluated.of(preset), today=tuple(preset_figures.today(workspace, preset, claim) for claim in preset.published),
+        preset=preset, origin=known.origin, owner=known.owner, hash=known.hash,
+        estimated=preset_figures.estimated(workspace, preset, probe=probe), measured=evaluated.of(preset),
+        today=tuple(preset_figures.today(workspace, preset, claim) for claim in preset.published),
     )  # fmt: skip
 
 
@@ -198,16 +208,23 @@ def take(
     Raises InvalidPreset where an id is taken by another preset (`replace` allows it for those that are not bundled) or a target
     does not exist, ReadOnly in a demonstration.
     """
-    workspace.check_writable()
+    workspace.check(Action.SAVE_PRESET)
     _synced(workspace)
     known = targets.hardwares(workspace)
     for preset in found:
         known.find(preset.target)
-    with workspace.store.session() as session:
+
+    def put(session: Any) -> list[Outcome]:
         outcomes = [_outcome(preset, kept.find(session, preset.id), replace) for preset in found]
         for preset, outcome in zip(found, outcomes, strict=True):
+            if outcome == "replaced":
+                workspace.allow(session, Action.REPLACE_PRESET, preset.id)
             if outcome != "unchanged":
-                kept.put(session, _row(preset, origin))
+                kept.put(session, _row(preset, origin, owner=workspace.actor.name))
+        return outcomes
+
+    ids = ", ".join(preset.id for preset in found)
+    outcomes = workspace.change(Action.SAVE_PRESET, ids, put, detail=origin, changed=lambda made: set(made) != {"unchanged"})
     return [(preset.id, outcome) for preset, outcome in zip(found, outcomes, strict=True)]
 
 
@@ -225,14 +242,14 @@ def _outcome(preset: Preset, present: PresetRow | None, replace: bool) -> Outcom
 
 def remove(workspace: Workspace, preset_id: str) -> None:
     """Forget a preset of one's own or an imported one. Raises NotFound, InvalidPreset for a bundled one, ReadOnly."""
+    workspace.check(Action.REMOVE_PRESET)
     _synced(workspace)
     with workspace.store.read() as session:
         row = kept.find(session, preset_id)
     origin = row.origin if row else find(workspace, preset_id).origin
     if origin == "bundled":
         raise InvalidPreset(f"`{preset_id}` comes with Whetstone and stays.")
-    with workspace.store.session() as session:
-        kept.remove(session, [preset_id])
+    workspace.change(Action.REMOVE_PRESET, preset_id, lambda session: kept.remove(session, [preset_id]))
 
 
 def read_file(path: Path) -> list[Preset]:

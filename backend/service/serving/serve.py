@@ -10,6 +10,7 @@ from backend.domain.evaluation.document import Variant
 from backend.domain.frozen import Frozen
 from backend.domain.jobs.jobs import LIVE, JobKind, JobState, ServeSpec
 from backend.domain.model.facts import ModelCard
+from backend.domain.roles import Action
 from backend.hardware import engines, probe
 from backend.service.jobs import artifacts, jobs
 from backend.service.jobs.jobs import JobView
@@ -47,7 +48,7 @@ def prepare(
     Raises BelowFloor, UnknownModel, InvalidModel, NotFound, EngineMissing, ImpossibleStack, NotEnoughMemory, and RequestError
     where nothing is to start; ReadOnly in a demonstration.
     """
-    workspace.check_writable()
+    workspace.check(Action.SUBMIT)
     wanted = [source for source in dict.fromkeys(sources) if not is_address(source)]
     if not wanted:
         raise RequestError("There is nothing to start: choose a model or an artifact.")

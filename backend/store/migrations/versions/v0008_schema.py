@@ -26,10 +26,24 @@ def _optional(kind: Any, *names: str) -> list[sa.Column[Any]]:
     return [sa.Column(name, kind, nullable=True) for name in names]
 
 
+def _append_only(table: str) -> None:
+    """Have the database refuse to change or delete a row of it, whoever asks."""
+    said = f"{table} is append-only"
+    if op.get_bind().dialect.name == "sqlite":
+        for what in ("UPDATE", "DELETE"):
+            refuse = f"BEFORE {what} ON {table} BEGIN SELECT RAISE(ABORT, '{said}'); END"
+            op.execute(f"CREATE TRIGGER {table}_no_{what.lower()} {refuse}")
+        return
+    body = f"BEGIN RAISE EXCEPTION '{said}'; END"
+    op.execute(f"CREATE FUNCTION {table}_append_only() RETURNS trigger LANGUAGE plpgsql AS $$ {body} $$")
+    refuse = f"BEFORE UPDATE OR DELETE OR TRUNCATE ON {table} EXECUTE FUNCTION {table}_append_only()"
+    op.execute(f"CREATE TRIGGER {table}_append_only {refuse}")
+
+
 def upgrade() -> None:
     op.create_table(
         "artifacts",
-        *_columns(sa.String(), "id", "job_id", "model", "recipe", "recipe_hash", "path"),
+        *_columns(sa.String(), "id", "job_id", "owner", "model", "recipe", "recipe_hash", "path"),
         *_columns(sa.BigInteger(), "bytes"),
         *_columns(Aware(timezone=True), "created_at"),
         *_columns(sa.Text(), "manifest"),
@@ -38,7 +52,19 @@ def upgrade() -> None:
     op.create_index("ix_artifacts_created", "artifacts", ["created_at"])
     op.create_index("ix_artifacts_job_id", "artifacts", ["job_id"])
     op.create_index("ix_artifacts_model_created", "artifacts", ["model", "created_at"])
+    op.create_index("ix_artifacts_owner", "artifacts", ["owner"])
     op.create_index("ix_artifacts_recipe_hash", "artifacts", ["recipe_hash"])
+    op.create_table(
+        "audit",
+        *_columns(sa.Integer(), "id"),
+        *_columns(Aware(timezone=True), "at"),
+        *_columns(sa.String(), "who", "role", "origin", "action", "kind", "target"),
+        *_optional(sa.Text(), "detail"),
+        sa.PrimaryKeyConstraint("id"),
+    )
+    op.create_index("ix_audit_target", "audit", ["target"])
+    op.create_index("ix_audit_who_id", "audit", ["who", "id"])
+    _append_only("audit")
     op.create_table(
         "catalog",
         *_columns(sa.String(), "source", "name", "origin"),
@@ -82,7 +108,7 @@ def upgrade() -> None:
     )
     op.create_table(
         "evaluations",
-        *_columns(sa.String(), "id", "job_id", "title", "baseline", "path"),
+        *_columns(sa.String(), "id", "job_id", "owner", "title", "baseline", "path"),
         *_columns(Aware(timezone=True), "created_at"),
         *_columns(sa.Text(), "document"),
         sa.PrimaryKeyConstraint("id"),
@@ -126,7 +152,7 @@ def upgrade() -> None:
     )
     op.create_table(
         "presets",
-        *_columns(sa.String(), "id", "model", "goal", "origin", "target", "hash"),
+        *_columns(sa.String(), "id", "model", "goal", "origin", "target", "hash", "owner"),
         *_columns(sa.Integer(), "rank"),
         *_columns(Aware(timezone=True), "created_at"),
         *_columns(sa.Text(), "document"),

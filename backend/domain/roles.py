@@ -1,0 +1,107 @@
+"""Who may do what: roles, the actor that a workspace acts for, and the one table of everything that changes something.
+
+A viewer reads everything and changes nothing. An operator submits, and changes what is theirs. An admin does all.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Literal, NamedTuple
+
+from backend.domain.frozen import Frozen
+
+
+class Role(StrEnum):
+    """From the least to the most."""
+
+    VIEWER = "viewer"
+    OPERATOR = "operator"
+    ADMIN = "admin"
+
+    @property
+    def rank(self) -> int:
+        return list(Role).index(self)
+
+
+Origin = Literal["page", "command line", "supervisor"]
+"""Where a change came from."""
+Kind = Literal["job", "artifact", "evaluation", "preset", "model", "file", "engine", "prices", "machine", "row"]
+
+
+class Actor(Frozen):
+    """Who acts: `name` owns what they make. `role` None is a person who was given none."""
+
+    name: str
+    role: Role | None = Role.ADMIN
+    origin: Origin = "command line"
+
+
+class Rule(NamedTuple):
+    """`least`: the role from which on it is allowed; `own`: of an operator only for what is theirs. `words` go on after `to`."""
+
+    least: Role
+    kind: Kind
+    words: str
+    own: bool = False
+
+
+class Action(StrEnum):
+    """Everything that a person can change; `RULES` says who may."""
+
+    SUBMIT = "submit"
+    CANCEL = "cancel"
+    RESUME = "resume"
+    MOVE = "move to the front"
+    DROP_KEPT = "drop what a job keeps"
+    DELETE_ARTIFACT = "delete artifact"
+    SAVE_PRESET = "save preset"
+    REPLACE_PRESET = "replace preset"
+    REMOVE_PRESET = "remove preset"
+    REMEMBER_MODEL = "import model"
+    REPLACE_MODEL = "import model again"
+    FORGET_MODEL = "forget model"
+    UPLOAD = "upload"
+    ADD_RESULT = "add result"
+    REMOVE_RESULT = "remove result"
+    REMOVE_ENGINE = "remove engine"
+    REFRESH_PRICES = "refresh prices"
+    MEASURE = "measure machine"
+    REMOVE_DAMAGED = "remove damaged row"
+    ASK = "ask endpoint"
+
+
+OPERATOR, ADMIN = Role.OPERATOR, Role.ADMIN
+RULES: dict[Action, Rule] = {
+    Action.SUBMIT: Rule(OPERATOR, "job", "submit jobs"),
+    Action.CANCEL: Rule(OPERATOR, "job", "cancel jobs", own=True),
+    Action.RESUME: Rule(OPERATOR, "job", "resume jobs", own=True),
+    Action.MOVE: Rule(OPERATOR, "job", "move jobs to the front", own=True),
+    Action.DROP_KEPT: Rule(OPERATOR, "job", "drop what jobs keep", own=True),
+    Action.DELETE_ARTIFACT: Rule(OPERATOR, "artifact", "delete artifacts", own=True),
+    Action.SAVE_PRESET: Rule(OPERATOR, "preset", "save presets"),
+    Action.REPLACE_PRESET: Rule(OPERATOR, "preset", "replace presets", own=True),
+    Action.REMOVE_PRESET: Rule(OPERATOR, "preset", "remove presets", own=True),
+    Action.REMEMBER_MODEL: Rule(OPERATOR, "model", "import models"),
+    Action.REPLACE_MODEL: Rule(OPERATOR, "model", "import models again", own=True),
+    Action.FORGET_MODEL: Rule(OPERATOR, "model", "forget models", own=True),
+    Action.UPLOAD: Rule(OPERATOR, "file", "upload files"),
+    Action.ADD_RESULT: Rule(OPERATOR, "file", "add results of other programs"),
+    Action.REMOVE_RESULT: Rule(ADMIN, "file", "remove results of other programs"),
+    Action.REMOVE_ENGINE: Rule(ADMIN, "engine", "remove engines"),
+    Action.REFRESH_PRICES: Rule(ADMIN, "prices", "refresh prices"),
+    Action.MEASURE: Rule(OPERATOR, "machine", "measure this machine"),
+    Action.REMOVE_DAMAGED: Rule(ADMIN, "row", "remove damaged rows"),
+    Action.ASK: Rule(OPERATOR, "machine", "ask endpoints"),
+}
+
+
+def refusal(actor: Actor, action: Action, owner: str | None = None) -> str | None:
+    """Why that actor may not, in one sentence; None where they may. `owner`: of what is changed, None where that is nobody's."""
+    rule = RULES[action]
+    if actor.role is None:
+        return f"{actor.name} has no role in this studio: ask an admin for one."
+    if actor.role.rank < rule.least.rank:
+        return f"The role {actor.role} may not {rule.words}: ask an admin for the role {rule.least}."
+    if rule.own and owner not in {None, actor.name} and actor.role is not ADMIN:
+        return f"This {rule.kind} is {owner or 'nobody'}'s, and an operator may {rule.words} of their own only: ask an admin."
+    return None

@@ -1,0 +1,60 @@
+"""The audit trail as screens and tools see it: who changed what, when and from where."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from backend.domain.errors import NotAllowed
+from backend.domain.frozen import Frozen
+from backend.domain.roles import Role
+from backend.service.workspace import Workspace
+from backend.store import audit
+from backend.store.audit import AuditFilter
+
+
+class Record(Frozen):
+    """One change. `origin`: page, command line or supervisor; `kind` and `target` say of what."""
+
+    id: int
+    at: datetime
+    who: str
+    role: str
+    origin: str
+    action: str
+    kind: str
+    target: str
+    detail: str | None
+
+
+def listing(
+    workspace: Workspace, *, who: Sequence[str] = (), origins: Sequence[str] = (), actions: Sequence[str] = (), words: str = "",
+    limit: int = 100, offset: int = 0,
+) -> list[Record]:  # fmt: skip
+    """Latest first; an empty field leaves its column alone. Raises NotAllowed for others' changes to whoever is no admin."""
+    check(workspace, who)
+    with workspace.store.read() as session:
+        rows = audit.listing(session, AuditFilter(who, origins, actions, words), limit=limit, offset=offset)
+        return [Record(**{name: getattr(row, name) for name in Record.model_fields}) for row in rows]
+
+
+def count(
+    workspace: Workspace, *, who: Sequence[str] = (), origins: Sequence[str] = (), actions: Sequence[str] = (), words: str = ""
+) -> int:
+    """How many records `listing` would page through. Raises as it does."""
+    check(workspace, who)
+    with workspace.store.read() as session:
+        return audit.count(session, AuditFilter(who, origins, actions, words))
+
+
+def people(workspace: Workspace) -> list[str]:
+    """Everybody who ever changed something. Raises NotAllowed for whoever is no admin."""
+    check(workspace)
+    with workspace.store.read() as session:
+        return audit.people(session)
+
+
+def check(workspace: Workspace, who: Sequence[str] = ()) -> None:
+    """Raises NotAllowed for whoever is no admin and asks for more than their own."""
+    if workspace.actor.role is not Role.ADMIN and tuple(who) != (workspace.actor.name,):
+        raise NotAllowed(f"Only an admin may read the audit trail, and {workspace.actor.name} is none.")

@@ -1,0 +1,234 @@
+"""What each role may do, in the service itself: every function that changes something is found by its source and tried."""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
+
+from backend.domain.errors import NotAllowed, NotFound
+from backend.domain.evaluation.document import EvaluateOptions
+from backend.domain.jobs.jobs import EvaluateSpec, InstallSpec
+from backend.domain.recipe.recipe import Recipe
+from backend.domain.roles import RULES, Action, Actor, Role
+from backend.service import Workspace, damaged, open_workspace
+from backend.service.evaluations import continuing, evaluations, imported, tasks, workload_files, workloads
+from backend.service.jobs import artifacts, jobs
+from backend.service.machines import engines, machine, prices
+from backend.service.models import imports, models
+from backend.service.plans import calibration, cases, optimize
+from backend.service.presets import presets
+from backend.service.serving import serve
+from backend.service.studio import audit
+from backend.settings import Settings
+from backend.store.tables import ArtifactRow
+from tests.homes import open_home
+from tests.postgres import Postgres
+
+ROOT = Path(__file__).resolve().parents[3] / "backend" / "service"
+INSTALL = InstallSpec(engine="serve")
+W8A8 = Recipe.model_validate({"name": "w8a8", "steps": [{"quantize": {"method": "w8a8"}}]})
+Try = Callable[[Workspace, str], object]
+ATTEMPTS: dict[str, Try] = {
+    "damaged.remove": lambda w, _: damaged.remove(w, damaged.Damaged("preset", "x", "")),
+    "evaluations.continuing.prepare": lambda w, _: continuing.prepare(w, "e-1", 1),
+    "evaluations.evaluations.of_variants": lambda w, _: evaluations.of_variants(w, [], EvaluateOptions()),
+    "evaluations.evaluations.frozen": lambda w, _: evaluations.frozen(w, EvaluateSpec.model_construct()),
+    "evaluations.imported.add": lambda w, _: imported.add(w, []),
+    "evaluations.imported.remove": lambda w, _: imported.remove(w, "b-1"),
+    "evaluations.tasks.kept": lambda w, _: tasks.kept(w, []),
+    "evaluations.workload_files.keep": lambda w, _: workload_files.keep(w, "x", b"{}"),
+    "evaluations.workload_files.store": lambda w, _: workload_files.store(w, "x", b"{}"),
+    "evaluations.workloads.save": lambda w, _: workloads.save(w, "x.jsonl", b'{"prompt": "x"}'),
+    "jobs.artifacts.delete": lambda w, _: artifacts.delete(w, "a-1"),
+    "jobs.jobs.submit": lambda w, _: jobs.submit(w, INSTALL, "x"),
+    "jobs.jobs.drop_kept": lambda w, job: jobs.drop_kept(w, job),
+    "jobs.jobs.cancel": lambda w, job: jobs.cancel(w, job),
+    "jobs.jobs.resume": lambda w, job: jobs.resume(w, job),
+    "jobs.jobs.move_to_front": lambda w, job: jobs.move_to_front(w, job),
+    "machines.engines.remove": lambda w, _: engines.remove(w, "serve"),
+    "machines.machine.measure": lambda w, _: machine.measure(w),
+    "machines.prices.refresh": lambda w, _: prices.refresh(w),
+    "models.imports.prepare": lambda w, _: imports.prepare(w, "some/model"),
+    "models.models.forget": lambda w, _: models.forget(w, "/nowhere"),
+    "models.models.remember": lambda w, _: models.remember(w, "/nowhere"),
+    "plans.calibration.save": lambda w, _: calibration.save(w, "x.txt", b"x"),
+    "plans.optimize.prepare": lambda w, _: optimize.prepare(w, cases.resolve(w, models.resolve(w, "starter"), W8A8)),
+    "presets.presets.remove": lambda w, _: presets.remove(w, "my/own"),
+    "presets.presets.take": lambda w, _: presets.take(w, []),
+    "serving.serve.prepare": lambda w, _: serve.prepare(w, ["starter"]),
+}
+"""Every function of the service that changes something, as a viewer would call it."""
+UPKEEP = {"workspace.Workspace.change", "studio.demo_export._fill", "models.catalog_sync.fitted"}
+"""Those that write without a person: the one way itself, a demonstration's own home, the catalog made anew from its files."""
+WRITES = {"session", "run", "upkeep"}
+"""Of a store."""
+FILES = {"write", "staged_file", "staged_folder", "unlink", "rmtree", "write_text", "write_bytes", "copyfile"}
+ON_DISK = {
+    "evaluations.evaluations._kept_text",  # of `frozen`
+    "evaluations.tasks._keep", "evaluations.tasks._copy",  # of `kept`
+    "evaluations.bench.run", "evaluations.reports._rendered",  # a temporary folder
+    "jobs.artifacts.archive",
+    "studio.demo_export.export", "studio.demo_export.seed", "studio.demo_export._write",  # a folder that the caller names
+}  # fmt: skip
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Workspace:
+    return open_home(tmp_path / "home", owner="root")
+
+
+def person(home: Workspace, role: Role | None, name: str = "ann@example.org") -> Workspace:
+    return home.acting_as(Actor(name=name, role=role, origin="page"))
+
+
+def functions() -> Iterator[tuple[str, ast.FunctionDef]]:
+    for path in sorted(ROOT.rglob("*.py")):
+        module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        tree = ast.parse(path.read_text())
+        for holder, nodes in [("", tree.body), *((f"{c.name}.", c.body) for c in tree.body if isinstance(c, ast.ClassDef))]:
+            for node in nodes:
+                if isinstance(node, ast.FunctionDef):
+                    yield f"{module}.{holder}{node.name}", node
+
+
+def calls(function: ast.FunctionDef) -> Iterator[tuple[str, str]]:
+    """(what, method) of each call in it, as `workspace.store`, `session`."""
+    for node in ast.walk(function):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            yield ast.unparse(node.func.value), node.func.attr
+
+
+def test_every_function_that_changes_something_is_tried_here() -> None:
+    changing, writing, on_disk = set(), set(), set()
+    for name, function in functions():
+        for of, method in calls(function):
+            if of == "workspace" and method in {"change", "changing", "check"}:
+                changing.add(name)
+            if of.endswith("store") and method in WRITES:
+                writing.add(name)
+            if method in FILES and (method != "write" or of == "files") and of != "recipes":
+                on_disk.add(name)
+    assert changing == set(ATTEMPTS)
+    assert writing <= UPKEEP, "changes go through Workspace.change"
+    assert on_disk - changing <= ON_DISK, "changes of files go through Workspace.changing"
+
+
+@pytest.mark.parametrize("name", ATTEMPTS)
+def test_a_viewer_changes_nothing(home: Workspace, name: str) -> None:
+    job = jobs.submit(home, INSTALL, "x").id
+    before = audit.count(home)
+    with pytest.raises(NotAllowed, match="viewer may not"):
+        ATTEMPTS[name](person(home, Role.VIEWER), job)
+    with pytest.raises(NotAllowed, match="has no role"):
+        ATTEMPTS[name](person(home, None), job)
+    assert audit.count(home) == before and len(jobs.listing(home)) == 1
+
+
+def test_the_table_of_roles_knows_every_action() -> None:
+    assert set(RULES) == set(Action) and all(rule.least is not Role.VIEWER for rule in RULES.values())
+
+
+def test_an_operator_changes_what_is_theirs_and_an_admin_everything(home: Workspace) -> None:
+    ann, bob = person(home, Role.OPERATOR), person(home, Role.OPERATOR, "bob@example.org")
+    own = jobs.submit(ann, INSTALL, "x")
+    assert own.owner == "ann@example.org"
+    for change in (jobs.cancel, jobs.move_to_front):
+        with pytest.raises(NotAllowed, match=r"ann@example\.org's"):
+            change(bob, own.id)
+    assert jobs.cancel(ann, own.id).cause == "ann@example.org"
+    for change in (jobs.resume, jobs.drop_kept):
+        with pytest.raises(NotAllowed):
+            change(bob, own.id)
+    assert jobs.resume(person(home, Role.ADMIN, "eve"), own.id).owner == "ann@example.org"
+    with pytest.raises(NotFound):
+        jobs.cancel(bob, "j-none")
+    assert jobs.clone(bob, own.id).owner == "bob@example.org"
+
+
+def test_artifacts_presets_and_models_have_owners_too(home: Workspace, tmp_path: Path) -> None:
+    ann, bob = person(home, Role.OPERATOR), person(home, Role.OPERATOR, "bob@example.org")
+    row = ArtifactRow(id="a-1", job_id="j", owner=ann.actor.name, model="m", recipe="r", recipe_hash="0", path="", bytes=1,
+                      manifest="{}")  # fmt: skip
+    with home.store.session() as session:
+        session.add(row)
+    saved = presets.save(ann, "my/own", model="starter", goal="balanced", recipe=W8A8)
+    assert saved.owner == ann.actor.name
+    other = W8A8.model_copy(update={"name": "other"})
+    with pytest.raises(NotAllowed):
+        presets.save(bob, "my/own", model="starter", goal="balanced", recipe=other, replace=True)
+    with pytest.raises(NotAllowed):
+        presets.remove(bob, "my/own")
+    with pytest.raises(NotAllowed):
+        artifacts.delete(bob, "a-1")
+    presets.remove(ann, "my/own")
+    artifacts.delete(ann, "a-1")
+
+
+def test_every_change_is_in_the_trail_with_who_and_from_where(home: Workspace) -> None:
+    ann = person(home, Role.OPERATOR)
+    job = jobs.submit(ann, INSTALL, "Install it", submission="once")
+    assert jobs.submit(ann, INSTALL, "Install it", submission="once").id == job.id
+    jobs.cancel(home, job.id)
+    workloads.save(ann, "mine.jsonl", b'{"prompt": "x"}\n')
+    found = [(r.who, r.origin, r.action, r.kind, r.detail) for r in reversed(audit.listing(home))]
+    assert found == [
+        ("ann@example.org", "page", "submit", "job", "Install it"),
+        ("root", "command line", "cancel", "job", None),
+        ("ann@example.org", "page", "upload", "file", "workload"),
+    ]
+    assert [r.action for r in audit.listing(home, words=job.id[:6])] == ["cancel", "submit"]
+    assert audit.people(home) == ["ann@example.org", "root"]
+    with pytest.raises(NotAllowed, match="Only an admin"):
+        audit.listing(ann)
+    assert len(audit.listing(ann, who=["ann@example.org"])) == 2
+
+
+def test_a_change_that_fails_leaves_no_record(home: Workspace) -> None:
+    with pytest.raises(NotFound):
+        jobs.cancel(home, "j-none")
+    assert audit.listing(home) == []
+
+
+@pytest.mark.parametrize("statement", ["UPDATE audit SET who = 'x'", "DELETE FROM audit"])
+def test_the_database_itself_refuses_to_change_the_trail(home: Workspace, statement: str) -> None:
+    jobs.submit(home, INSTALL, "x")
+    with pytest.raises(DBAPIError, match="append-only"), home.store.engine.begin() as connection:
+        connection.execute(text(statement))
+    assert len(audit.listing(home)) == 1
+
+
+@pytest.mark.process
+def test_so_does_a_server(postgres: Postgres, tmp_path: Path) -> None:
+    url = postgres.new()
+    opened = open_workspace(Settings(home=tmp_path, database_url=url))
+    jobs.submit(opened, INSTALL, "x")
+    for statement in ("UPDATE audit SET who = 'x'", "DELETE FROM audit", "TRUNCATE audit"):
+        with pytest.raises(DBAPIError, match="append-only"), opened.store.engine.begin() as connection:
+            connection.execute(text(statement))
+    opened.store.engine.dispose()
+    postgres.drop(url)
+
+
+def test_the_command_line_has_the_role_that_is_set(
+    home: Workspace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from tests.unit.service.test_damaged import command
+
+    monkeypatch.setenv("WHETSTONE_ROLE", "viewer")
+    assert command(home, monkeypatch, "engines", "install", "serve", "--detach") == 2
+    assert "The role viewer may not submit jobs" in capsys.readouterr().err
+    monkeypatch.setenv("WHETSTONE_ROLE", "operator")
+    assert command(home, monkeypatch, "engines", "remove", "serve", "--detach") == 2
+    monkeypatch.setenv("WHETSTONE_ROLE", "king")
+    assert command(home, monkeypatch, "jobs", "list") == 2
+    assert "WHETSTONE_ROLE is `king`" in capsys.readouterr().err
+    monkeypatch.setenv("WHETSTONE_ROLE", "admin")
+    jobs.submit(home, INSTALL, "Install it")
+    assert command(home, monkeypatch, "audit", "--json") == 0
+    assert [(r["who"], r["action"]) for r in json.loads(capsys.readouterr().out)] == [("root", "submit")]
