@@ -63,7 +63,7 @@ def main() -> None:
 
 def measure(workspace: Workspace, sources: list[str], levels: tuple[int, ...], repeats: int, requests: int) -> Evaluation:
     options = evaluations.options(
-        concurrency=levels, repeats=repeats, requests=requests, max_tokens=MAX_TOKENS, ignore_eos=True,
+        concurrency=levels, repeats=repeats, requests=requests, max_tokens=MAX_TOKENS, ignore_eos=False,
         price_per_hour=PRICE_PER_HOUR, interleave="resident",
     )  # fmt: skip
     spec = evaluations.prepare(workspace, sources, options)
@@ -87,7 +87,7 @@ def markdown(documents: list[Evaluation], note: str) -> str:
         f"# {first.variants[0].name}: the original and what may win here", "",
         f"{first.hardware.get('cpu')}, {first.hardware.get('cores')} cores; "
         f"{', '.join(f'{name} {version}' for name, version in first.versions.items())}; {first.options.repeats} blocks, "
-        f"{first.interleave}, greedy, {first.options.max_tokens} new tokens, whatever they are (`--ignore-eos`), chat prompts. "
+        f"{first.interleave}, greedy, at most {first.options.max_tokens} new tokens, chat prompts. "
         f"`python -m benchmarks.real_model`. {note}", "",
     ]  # fmt: skip
     for number, document in enumerate(documents, 1):
