@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help run setup serve check test lint screenshots campaign test-gpu clean
+.PHONY: help run setup serve check test lint screenshots audit campaign test-gpu clean
 
 BIN := .venv/bin
 # Tests run beside each other, each on one thread, but what measures time has the machine to itself. Three processes on two
@@ -51,9 +51,12 @@ screenshots: ## Photograph every page in both themes and at both widths, and ren
 	$(BIN)/pytest tests/browser/test_loop.py tests/browser/test_pages.py tests/browser/test_report_accessible.py
 	@.ci/screenshots
 
-campaign: ## The long tests: kills, families, A/A, and every property with all its examples
-	@.ci/system test
+audit: ## Ask the package index for known vulnerabilities of what the locks name
 	@.ci/setup test
+	@$(BIN)/python .ci/audit.py
+
+campaign: audit ## The long tests: kills, families, A/A, and every property with all its examples
+	@.ci/system test
 	@$(BIN)/python .ci/serve.py serve compress quality
 	$(BESIDE) -m "(campaign or hypothesis) and not alone and not gpu" --hypothesis-profile full --timeout 3600
 	$(BIN)/pytest -m "campaign and alone and not gpu" --timeout 3600

