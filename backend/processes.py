@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from queue import SimpleQueue
+from types import FrameType
 from typing import NamedTuple
 
 import psutil
@@ -15,6 +18,42 @@ GONE = (psutil.NoSuchProcess, psutil.ZombieProcess, psutil.AccessDenied)
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 KILLED_S = 10.0
 """How long a process may take to go after SIGKILL."""
+
+
+class Signalled(threading.Event):
+    """An event that signals set, however many and whenever they come.
+
+    A handler runs in the main thread wherever that is: perhaps within this event's own lock, since it waits for it, or in
+    another handler. There `Event.set` waits for itself for ever. So a handler only puts a note into a SimpleQueue, whose `put`
+    may be entered again (library reference, queue), and a thread sets the event.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._notes: SimpleQueue[None] = SimpleQueue()
+        self._noted = False
+        threading.Thread(target=self._carry, daemon=True, name="signals").start()
+
+    def _carry(self) -> None:
+        self._notes.get()
+        self.set()
+
+    def note(self, number: int, frame: FrameType | None) -> None:
+        """A handler for `signal.signal`."""
+        self._noted = True
+        self._notes.put(None)
+
+    def is_set(self) -> bool:
+        """Also while the note is on its way."""
+        return self._noted or super().is_set()
+
+    @classmethod
+    def by(cls, numbers: Iterable[signal.Signals]) -> Signalled:
+        """Handles these signals from now on. Main thread only."""
+        made = cls()
+        for number in numbers:
+            signal.signal(number, made.note)
+        return made
 
 
 class Usage(NamedTuple):

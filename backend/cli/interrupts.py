@@ -7,6 +7,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from backend.processes import Signalled
+
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 _noting: threading.Event | None = None
@@ -26,9 +28,9 @@ def noted() -> Iterator[threading.Event]:
     if _noting is not None or threading.current_thread() is not threading.main_thread():
         yield _noting or threading.Event()
         return
-    event = threading.Event()
+    event = Signalled()
     heard = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
-    earlier = {number: signal.signal(number, lambda *_: event.set()) for number in heard}
+    earlier = {number: signal.signal(number, event.note) for number in heard}
     _noting = event
     try:
         yield event

@@ -42,9 +42,7 @@ def main() -> int:
 
 
 def _serve(supervisor: Supervisor, until_idle: float | None) -> int:
-    stopping = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopping.set())
+    stopping = processes.Signalled.by((signal.SIGTERM, signal.SIGINT))
     threading.Thread(target=_beat, args=(supervisor, stopping), daemon=True, name="heartbeat").start()
     supervisor.begin()
     busy_at = time.monotonic()

@@ -50,8 +50,8 @@ def main(folder: str) -> int:
 
 
 def _cancelled(seen: Callable[[], None]) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # first: `seen` must not be entered again
     seen()
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise JobCancelled
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from backend import processes
 from backend.processes import usage
+from backend.settings import CHECKOUT
 
 HOLD = "import sys; held = bytearray(80_000_000); print('ready', flush=True); sys.stdin.read()"
 BURN = "import time\nwhile time.process_time() < 0.5: pass"
@@ -55,3 +56,30 @@ def test_a_clock_that_is_set_leaves_a_process_the_same(monkeypatch: pytest.Monke
     moved = psutil.boot_time() + 1
     monkeypatch.setattr("psutil._pslinux.boot_time", lambda: moved)
     assert processes.running(os.getpid(), started) is not None
+
+
+INTERRUPTED = """
+import signal, sys
+from backend.processes import Signalled
+
+asked = Signalled.by([signal.SIGTERM])
+def profile(frame, event, argument):  # each call that handlers and the event make is interrupted by one more signal
+    sys.setprofile(None)
+    signal.raise_signal(signal.SIGTERM)
+    sys.setprofile(profile if profile.left else None)
+    profile.left -= 1
+profile.left = 200
+with asked._cond:  # as in the middle of `wait`
+    signal.raise_signal(signal.SIGTERM)
+    sys.setprofile(profile)
+    signal.raise_signal(signal.SIGTERM)
+    sys.setprofile(None)
+    assert asked.is_set()
+assert asked.wait(20)
+"""
+
+
+def test_signals_that_come_within_signals_and_within_a_wait_lock_nothing() -> None:
+    """A studio that was sent two SIGTERMs at once waited for itself for ever."""
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED], cwd=CHECKOUT, timeout=30, check=False)
+    assert done.returncode == 0

@@ -21,6 +21,7 @@ from backend import settings
 from backend.domain.errors import PortTaken, RequestError, WhetstoneError, WorkError
 from backend.domain.jobs.jobs import JobState
 from backend.endpoint import is_loopback
+from backend.processes import Signalled
 from backend.service.jobs import jobs, supervisors
 from backend.service.studio import demo_export, first_run
 from backend.service.workspace import Workspace
@@ -63,7 +64,7 @@ def hosts() -> list[str]:
 
 def serve(workspace: Workspace, port: int, *, host: str, browser: bool, say: Say) -> None:
     """Block until Ctrl-C or SIGTERM, then stop both. Raises StudioFailed, SupervisorFailed."""
-    stopping = _signalled()
+    stopping = Signalled.by((signal.SIGINT, signal.SIGTERM))
     own = not supervisors.alive(workspace, own=True)
     first = _FirstRun(workspace, say, stopping)
     web = _start_web(workspace, host, port, browser=browser)
@@ -94,7 +95,7 @@ def _tell_left(workspace: Workspace, say: Say) -> None:
 
 def serve_demonstration(port: int, *, host: str, browser: bool, say: Say) -> None:
     """Block until Ctrl-C or SIGTERM; nothing is left behind. Raises StudioFailed, NotFound."""
-    stopping = _signalled()
+    stopping = Signalled.by((signal.SIGINT, signal.SIGTERM))
     with tempfile.TemporaryDirectory(prefix="whetstone-demonstration-") as folder:
         workspace = demo_export.seed(Path(folder))
         web = _start_web(workspace, host, port, browser=browser)
@@ -106,14 +107,6 @@ def serve_demonstration(port: int, *, host: str, browser: bool, say: Say) -> Non
         finally:
             _stop_web(web)
             say("Stopped.")
-
-
-def _signalled() -> threading.Event:
-    """An event that Ctrl-C and SIGTERM set."""
-    stopping = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stopping.set())
-    return stopping
 
 
 class _FirstRun(threading.Thread):
