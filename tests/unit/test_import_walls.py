@@ -14,7 +14,7 @@ EVERYONE = {"domain", "settings", "files", "processes", "foreign"}
 ALLOWED: dict[str, set[str]] = {
     "pages": {"app", "service", "present", "domain"},
     "app": {"app", "service", "present", "domain"},
-    "cli": {"cli", "service", "present", "domain"},
+    "cli": {"cli", "service", "present", "domain", "processes"},
     "settings": set(),
     "files": {"domain"},
     "foreign": {"domain", "settings"},
