@@ -7,15 +7,20 @@ processes that write the same file leave one of the two, and a reader never sees
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from backend.domain.errors import DiskFull, WorkError
+
+LOOK_S = 0.2
 
 
 def aside(path: Path) -> Path:
@@ -71,6 +76,29 @@ def staged_folder(path: Path) -> Iterator[Path]:
                 raise
     finally:
         shutil.rmtree(staged, ignore_errors=True)
+
+
+def wait_for(lock: BinaryIO, kind: int, waits: Callable[[], None] = lambda: None) -> None:
+    """flock(2) in looks, so that a signal's handler runs between two; `waits` is called once where another has it."""
+    told = False
+    while True:
+        try:
+            fcntl.flock(lock, kind | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if not told:
+                waits()
+            told = True
+            time.sleep(LOOK_S)
+
+
+@contextmanager
+def alone(path: Path, waits: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """While the block runs, no other process of this machine is in one of the same path; that file stays, empty."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab") as lock:
+        wait_for(lock, fcntl.LOCK_EX, waits)
+        yield
 
 
 def stamp(folder: Path) -> str:

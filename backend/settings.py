@@ -34,8 +34,16 @@ class Settings(BaseModel):
     """Environment variables besides `TOKEN_PREFIX...` whose value may be sent to an endpoint as its bearer token."""
     hosts: tuple[str, ...] = ()
     """Names besides those of loopback under which the web studio answers."""
+    import_folders: tuple[Path, ...] = ()
+    """Folders of this machine from which models and files are taken where others reach the studio, links resolved."""
     shared: bool = False
     """Others reach the studio: no request goes out to addresses that only this machine is meant to reach."""
+    artifact_store: str | None = None
+    """Where artifacts lie: s3://BUCKET/PREFIX or a folder; None for one in the home."""
+    artifacts_quota: str | None = None
+    """The most that artifacts may take, as written (`artifacts.places.size`)."""
+    artifacts_cache: str | None = None
+    """The most that copies of artifacts from a bucket take on this machine, as written."""
     quality_floor: float | None = None
     """Nats a token that an artifact may lose before it is called ruined; 0 is no floor, None `domain.limits.loss.FLOOR`."""
 
@@ -49,7 +57,9 @@ class Settings(BaseModel):
 
     @property
     def artifacts(self) -> Path:
-        return self.home / "artifacts"
+        """The folder of artifacts on this machine."""
+        elsewhere = self.artifact_store is None or self.artifact_store.startswith("s3:")
+        return self.home / "artifacts" if elsewhere else Path(str(self.artifact_store)).expanduser().resolve()
 
     @property
     def evaluations(self) -> Path:
@@ -72,7 +82,8 @@ class Settings(BaseModel):
 def load() -> Settings:
     """Read the environment: WHETSTONE_HOME (default ~/.whetstone), DATABASE_URL, WHETSTONE_ENGINES, WHETSTONE_NO_DEMO,
     WHETSTONE_BEARER_ENV and WHETSTONE_HOSTS (names with commas between), WHETSTONE_SHARED, WHETSTONE_ROLE,
-    WHETSTONE_QUALITY_FLOOR, WHETSTONE_PRICE_PER_HOUR, WHETSTONE_SILENT_S, WHETSTONE_IDLE_S."""
+    WHETSTONE_QUALITY_FLOOR, WHETSTONE_PRICE_PER_HOUR, WHETSTONE_SILENT_S, WHETSTONE_IDLE_S, WHETSTONE_ARTIFACTS,
+    WHETSTONE_ARTIFACTS_QUOTA, WHETSTONE_ARTIFACTS_CACHE, WHETSTONE_IMPORT_FOLDERS."""
     environment = os.environ
     home = Path(environment.get("WHETSTONE_HOME") or "~/.whetstone").expanduser().resolve()
     return Settings(
@@ -82,11 +93,15 @@ def load() -> Settings:
         no_demo=environment.get("WHETSTONE_NO_DEMO", "") not in {"", "0"},
         bearer_env=_listed(environment.get("WHETSTONE_BEARER_ENV")),
         hosts=_listed(environment.get("WHETSTONE_HOSTS")),
+        import_folders=tuple(Path(each).expanduser().resolve() for each in _listed(environment.get("WHETSTONE_IMPORT_FOLDERS"))),
         shared=environment.get("WHETSTONE_SHARED", "") not in {"", "0"},
         owner=environment.get("USER") or "local",
         role=(environment.get("WHETSTONE_ROLE") or "admin").strip().lower(),
         silent_s=_number(environment.get("WHETSTONE_SILENT_S")) or 300.0,
         idle_s=_number(environment.get("WHETSTONE_IDLE_S")) or 3600.0,
+        artifact_store=environment.get("WHETSTONE_ARTIFACTS") or None,
+        artifacts_quota=environment.get("WHETSTONE_ARTIFACTS_QUOTA") or None,
+        artifacts_cache=environment.get("WHETSTONE_ARTIFACTS_CACHE") or None,
         quality_floor=_number(environment.get("WHETSTONE_QUALITY_FLOOR")),
         price_per_hour=_number(environment.get("WHETSTONE_PRICE_PER_HOUR")),
     )

@@ -106,8 +106,9 @@ class SimulatedLauncher(Launcher):
 class Home:
     """A supervisor that can crash, and the next one of its home."""
 
-    def __init__(self, world: World, folder: Path, url: str, host: str) -> None:
-        self.settings, self.host, self.time, self._world = Settings(home=folder, database_url=url), host, 0.0, world
+    def __init__(self, world: World, folder: Path, url: str, host: str, **settings: Any) -> None:
+        self.settings = Settings(home=folder, database_url=url, **settings)
+        self.host, self.time, self._world = host, 0.0, world
         self._left: int | None = None
         self.supervisor = self._started()
 

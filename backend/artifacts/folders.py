@@ -45,6 +45,17 @@ def served_files(variant: Variant) -> str | None:
     return found.hexdigest()
 
 
+def served_of(manifest: Manifest, variant: Variant) -> str:
+    """The same as `served_files` of an artifact, without its files."""
+    found = hashlib.sha256()
+    for folder in ("model", *(["draft"] if variant.speculation and variant.speculation.draft_path else [])):
+        for file in sorted(manifest.files, key=lambda file: file.path):
+            at, _, name = file.path.rpartition("/")
+            if at == folder and name.endswith((".safetensors", ".json", ".jinja")):
+                found.update(f"{name} {file.sha256}\n".encode())
+    return found.hexdigest()
+
+
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     files.write(folder / MANIFEST, manifest.model_dump_json(indent=1))
 

@@ -32,7 +32,7 @@ class ConnectionLost(WorkError):
 
 
 class S3Object(NamedTuple):
-    """`tag` is the ETag with its quotes: another content has another."""
+    """`tag` is the ETag with its quotes: another content has another. Empty for a key under which there is ever only one."""
 
     key: str
     size: int
@@ -42,12 +42,15 @@ class S3Object(NamedTuple):
 class Bucket:
     """One bucket. Every method raises AccessRefused, UnknownModel (no such bucket), SourceUnreachable or ConnectionLost."""
 
+    rights = "read {place}: you need s3:ListBucket and s3:GetObject there"
+    tries = 3
+
     def __init__(self, name: str) -> None:
         from boto3 import Session
         from botocore.config import Config
 
         self.name = name
-        retries = {"max_attempts": 3, "mode": "standard"}
+        retries = {"max_attempts": self.tries, "mode": "standard"}
         config = Config(connect_timeout=CONNECT_SECONDS, read_timeout=READ_SECONDS, retries=retries, max_pool_connections=32)
         with self._explained():
             self._client = Session().client("s3", config=config)
@@ -81,9 +84,8 @@ class Bucket:
         return None if keyed or "-" in wanted.tag else ("md5", wanted.tag.strip('"'))
 
     def _get(self, wanted: S3Object, start: int, end: int) -> Any:
-        return self._client.get_object(
-            Bucket=self.name, Key=wanted.key, Range=f"bytes={start}-{end - 1}", IfMatch=wanted.tag
-        )  # fmt: skip
+        same = {"IfMatch": wanted.tag} if wanted.tag else {}
+        return self._client.get_object(Bucket=self.name, Key=wanted.key, Range=f"bytes={start}-{end - 1}", **same)
 
     @contextmanager
     def _explained(self, key: str | None = None) -> Iterator[None]:
@@ -94,7 +96,7 @@ class Bucket:
         except exceptions.ClientError as error:
             raise self._sentence(str(error.response.get("Error", {}).get("Code", "")), key) from None
         except (exceptions.NoCredentialsError, exceptions.PartialCredentialsError, exceptions.CredentialRetrievalError):
-            raise AccessRefused(f"There are no AWS credentials to read s3://{self.name} with: {CREDENTIALS}.") from None
+            raise AccessRefused(f"There are no AWS credentials for s3://{self.name}: {CREDENTIALS}.") from None
         except exceptions.ProfileNotFound:
             raise AccessRefused("AWS_PROFILE names a profile that does not exist: correct or unset it.") from None
         except exceptions.EndpointConnectionError as error:
@@ -113,7 +115,7 @@ class Bucket:
     def _sentence(self, code: str, key: str | None) -> WhetstoneError:
         place = f"s3://{self.name}" + (f"/{key}" if key else "")
         if code in REFUSED:
-            return AccessRefused(f"AWS refuses to let you read {place}: you need s3:ListBucket and s3:GetObject there.")
+            return AccessRefused(f"AWS refuses to let you {self.rights.format(place=place)}.")
         if code in BAD_KEYS:
             return AccessRefused(f"AWS does not accept the credentials in use ({code}): {CREDENTIALS}.")
         if code == "NoSuchBucket":

@@ -123,6 +123,10 @@ class NotEnoughDisk(RequestError):
     """There is not enough free disk for this job; free some, or set WHETSTONE_HOME to a larger disk."""
 
 
+class QuotaExceeded(RequestError):
+    """Artifacts would take more than they may; delete some, or raise WHETSTONE_ARTIFACTS_QUOTA."""
+
+
 class NotEnoughMemory(RequestError):
     """There is not enough free memory for this; stop other programs, or choose something smaller."""
 

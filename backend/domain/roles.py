@@ -54,6 +54,7 @@ class Action(StrEnum):
     MOVE = "move to the front"
     DROP_KEPT = "drop what a job keeps"
     DELETE_ARTIFACT = "delete artifact"
+    COLLECT = "remove what nothing names"
     SAVE_PRESET = "save preset"
     REPLACE_PRESET = "replace preset"
     REMOVE_PRESET = "remove preset"
@@ -78,6 +79,7 @@ RULES: dict[Action, Rule] = {
     Action.MOVE: Rule(OPERATOR, "job", "move jobs to the front", own=True),
     Action.DROP_KEPT: Rule(OPERATOR, "job", "drop what jobs keep", own=True),
     Action.DELETE_ARTIFACT: Rule(OPERATOR, "artifact", "delete artifacts", own=True),
+    Action.COLLECT: Rule(ADMIN, "artifact", "remove what nothing names"),
     Action.SAVE_PRESET: Rule(OPERATOR, "preset", "save presets"),
     Action.REPLACE_PRESET: Rule(OPERATOR, "preset", "replace presets", own=True),
     Action.REMOVE_PRESET: Rule(OPERATOR, "preset", "remove presets", own=True),

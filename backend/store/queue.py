@@ -15,7 +15,7 @@ from sqlmodel import Session, col, select
 
 from backend.domain.errors import NotFound, NotNow
 from backend.domain.jobs.jobs import LIVE, RESUMABLE, TERMINAL, Event, JobState
-from backend.store import history, leases
+from backend.store import contents, history, leases
 from backend.store.leases import Fenced, Lease
 from backend.store.tables import JobRow
 
@@ -32,8 +32,11 @@ def get(session: Session, job_id: str) -> JobRow:
     return row
 
 
-def submit(session: Session, row: JobRow) -> JobRow:
-    """Insert a queued row at the end of the queue; the same `submission` key or id again answers with the first row."""
+def submit(session: Session, row: JobRow, *, artifacts: Iterable[str] = ()) -> JobRow:
+    """Insert a queued row at the end of the queue; the same `submission` key or id again answers with the first row.
+
+    Raises NotFound where one of the artifacts that it names is not there.
+    """
     row.rank = (session.exec(select(func.max(JobRow.rank))).one() or 0.0) + 1.0
     try:
         with session.begin_nested():
@@ -41,6 +44,7 @@ def submit(session: Session, row: JobRow) -> JobRow:
     except IntegrityError:
         same = select(JobRow).where(or_(col(JobRow.id) == row.id, col(JobRow.submission) == row.submission))
         return session.exec(same).one()
+    contents.use(session, row.id, artifacts)
     return get(session, row.id)
 
 

@@ -125,6 +125,43 @@ class ArtifactRow(Base, table=True):
     manifest: str = Field(sa_type=Text)
 
 
+class ContentRow(Base, table=True):
+    """What lies in a place of artifacts under an address that is used once (`store.contents`)."""
+
+    __tablename__ = "contents"
+    __table_args__ = (Index("ix_contents_identity", "place", "identity"),)
+
+    address: str = Field(primary_key=True)
+    place: str
+    identity: str
+    """The SHA-256 of a file in a bucket; the artifact's id of a folder."""
+    size: int = Field(sa_type=BigInteger)
+    job_id: str
+    """The job that held it last: while that one lives, nobody takes it away."""
+    arrived: bool = False
+    held_at: datetime = Field(sa_type=Aware)
+    removed_at: datetime | None = Field(default=None, sa_type=Aware)
+    """Since when it is given up; the address is never used again."""
+
+
+class ArtifactContentRow(Base, table=True):
+    """An artifact names a content."""
+
+    __tablename__ = "artifact_contents"
+
+    artifact_id: str = Field(primary_key=True, foreign_key="artifacts.id", ondelete="CASCADE")
+    address: str = Field(primary_key=True, foreign_key="contents.address", index=True)
+
+
+class ArtifactUseRow(Base, table=True):
+    """A job names an artifact, other than as its result."""
+
+    __tablename__ = "artifact_uses"
+
+    artifact_id: str = Field(primary_key=True, foreign_key="artifacts.id", ondelete="CASCADE")
+    job_id: str = Field(primary_key=True, foreign_key="jobs.id")
+
+
 class EvaluationRow(Base, table=True):
     __tablename__ = "evaluations"
     __table_args__ = (Index("ix_evaluations_baseline_created", "baseline", "created_at"),)

@@ -38,7 +38,7 @@ def main() -> int:
         lock.truncate(0)
         lock.write(f"{os.getpid()} {processes.started(os.getpid())}")
         lock.flush()
-        return _serve(Supervisor(settings, open_store(settings)), arguments.until_idle)
+        return _serve(Supervisor(settings, open_store(settings), beside=True), arguments.until_idle)
 
 
 def _serve(supervisor: Supervisor, until_idle: float | None) -> int:
@@ -76,4 +76,7 @@ def _tick(supervisor: Supervisor) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    ended = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(ended)  # an upload that is under way is not waited for: the next supervisor goes on with it

@@ -1,44 +1,59 @@
 """What happens to a job's result: it is verified and put in its place (`stage`, which may take minutes), then recorded.
 
-What is staged stands under its own name before a row names it; where the record is refused, `withdraw` takes it away again.
+What is staged stands under its own name before a row names it; where the record is refused, `withdraw` takes it away again. An
+artifact goes to the place that is chosen (`artifacts.places`).
 """
 
 from __future__ import annotations
 
 import json
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from sqlmodel import Session
 
-from backend.artifacts import folders
+from backend.artifacts import folders, places
+from backend.domain.errors import ArtifactCorrupt, WhetstoneError, WorkError
 from backend.domain.evaluation.document import read_evaluation
+from backend.domain.jobs.jobs import Event
 from backend.domain.model.facts import ModelCard
 from backend.settings import Settings
-from backend.store import models
+from backend.store import contents, history, models
+from backend.store.contents import Contents
+from backend.store.database import Store
 from backend.store.tables import ArtifactRow, EvaluationRow, JobRow, ModelRow
+
+TELL_S = 2.0
+"""Between two words on how far an upload is."""
+
+
+class NotPlaced(WorkError):
+    """The artifact cannot be put in its place now; nothing of it is lost, and it is tried again."""
 
 
 class Staged(NamedTuple):
     """A result that is in its place. `record` writes its rows, which is short, and answers with the result document.
 
-    `folder` is what nobody needs where the record is refused; None where others may use it.
+    `folder` is what nobody needs where the record is refused, None where others may use it; `contents` are the same of an
+    artifact.
     """
 
     record: Callable[[Session], dict[str, Any]]
     folder: Path | None = None
+    contents: tuple[str, ...] = ()
 
 
-def stage(settings: Settings, row: JobRow, output: Path, document: dict[str, Any]) -> Staged:
-    """Verify what the job made and put it in its place. Touches no database.
+def stage(settings: Settings, store: Store, row: JobRow, output: Path, document: dict[str, Any]) -> Staged:
+    """Verify what the job made and put it in its place. The store hears of an artifact's contents, in short transactions.
 
-    Raises ArtifactCorrupt where the output is not what its manifest says, OSError, and KeyError or ValueError where the document
-    is not of the job's kind.
+    Raises ArtifactCorrupt where the output is not what its manifest says, NotPlaced, OSError, and KeyError or ValueError where
+    the document is not of the job's kind.
     """
     if row.kind == "optimize":
-        return _artifact(settings, row, output, document)
+        return _artifact(settings, store, row, output, document)
     if row.kind == "evaluate":
         return _evaluation(settings, row, output, document)
     if row.kind == "import":
@@ -46,33 +61,62 @@ def stage(settings: Settings, row: JobRow, output: Path, document: dict[str, Any
     return Staged(lambda _: document)
 
 
-def withdraw(session: Session, staged: Staged) -> None:
-    """Remove what was staged and is not to be, unless a row names it."""
+class Told:
+    """Says in the job's events how far an upload is, every few seconds."""
+
+    def __init__(self, store: Store, job_id: str, place: str) -> None:
+        self._store, self._job, self._place, self._at = store, job_id, place, 0.0
+
+    def __call__(self, done: int, total: int) -> None:
+        if time.monotonic() - self._at < TELL_S:
+            return
+        first, self._at = not self._at, time.monotonic()
+        message = f"Putting {total / 1e6:.1f} MB into {self._place}" if first else None
+        event = Event(
+            kind="phase" if first else "progress", phase="upload", message=message, done=float(done), total=float(total),
+            unit="bytes", progress=1.0,
+        )  # fmt: skip
+        self._store.run(lambda session: history.append(session, self._job, [event]))
+
+
+def withdraw(settings: Settings, store: Store, row: JobRow, staged: Staged) -> None:
+    """Remove what was staged and is not to be, unless a row names it. What cannot be removed now, a collection will."""
     if staged.folder is not None and staged.folder.is_dir():
-        rows = session.get(ArtifactRow, staged.folder.name), session.get(EvaluationRow, staged.folder.name)
-        if not any(row is not None and row.path == str(staged.folder) for row in rows):
+        with store.read() as session:
+            named = session.get(EvaluationRow, staged.folder.name)
+        if named is None or named.path != str(staged.folder):
             folders.remove(staged.folder)
+    if staged.contents:
+        given_up = store.run(lambda session: contents.withdraw(session, row.id, staged.contents))
+        places.chosen(settings).remove(given_up)
+        store.run(lambda session: contents.forget(session, given_up))
 
 
-def _artifact(settings: Settings, row: JobRow, output: Path, document: dict[str, Any]) -> Staged:
-    final = settings.artifacts / Path(str(document["artifact"])).name
-    if output.exists():  # else an earlier supervisor published it and died before it could say so
-        folders.verify(output, folders.read_manifest(output))
-        folders.publish(output, final)
-    manifest = folders.read_manifest(final)
+def _artifact(settings: Settings, store: Store, row: JobRow, output: Path, document: dict[str, Any]) -> Staged:
+    identity = Path(str(document["artifact"])).name
+    try:
+        place = places.chosen(settings)
+        tell = Told(store, row.id, place.address)
+        manifest, address, held = place.publish(output, identity, Contents(store, row.id), tell)
+    except ArtifactCorrupt:
+        raise
+    except WhetstoneError as error:
+        raise NotPlaced(str(error)) from error
 
     def record(session: Session) -> dict[str, Any]:
         session.merge(
             ArtifactRow(
                 id=manifest.id, job_id=row.id, owner=row.owner, model=manifest.parent.id, recipe=manifest.recipe.name,
-                recipe_hash=manifest.recipe_hash, path=str(final), bytes=manifest.bytes_after,
+                recipe_hash=manifest.recipe_hash, path=address, bytes=manifest.bytes_after,
                 manifest=manifest.model_dump_json(),
             )
         )  # fmt: skip
+        session.flush()
+        contents.name(session, manifest.id, held)
         models.used(session, manifest.parent)
-        return {**document, "artifact": manifest.id, "path": str(final)}
+        return {**document, "artifact": manifest.id, "path": address}
 
-    return Staged(record, final)
+    return Staged(record, contents=held)
 
 
 def _evaluation(settings: Settings, row: JobRow, output: Path, document: dict[str, Any]) -> Staged:

@@ -30,6 +30,8 @@ from backend.store.leases import Fenced, Lease
 from backend.store.tables import JobRow, SupervisorRow
 from backend.supervisor import registry
 from backend.supervisor.endings import exit_sentence
+from backend.supervisor.registry import NotPlaced
+from backend.supervisor.staging import Staging
 from backend.supervisor.vitals import Vitals
 
 GRACE_SECONDS = 20.0
@@ -57,8 +59,9 @@ class Supervisor:
 
     def __init__(
         self, settings: Settings, store: Store, launcher: Launcher | None = None, *, host: str | None = None,
-        monotonic: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = time.monotonic, beside: bool = False,
     ) -> None:  # fmt: skip
+        """`beside`: results are put in their place in threads of their own."""
         self.settings, self.store, self._now = settings, store, monotonic
         self.launcher = launcher or launchers.chosen(settings)
         self.row = SupervisorRow(
@@ -66,6 +69,7 @@ class Supervisor:
             process_started=processes.started(os.getpid()),
         )  # fmt: skip
         self._runs: dict[str, Run] = {}
+        self._staging = Staging(beside=beside, monotonic=monotonic)
         self._late: dict[Lease, float] = {}
         """Others' leases that have run out, and since when this supervisor sees so."""
 
@@ -263,8 +267,8 @@ class Supervisor:
         result = self._channel(held).result()
         if result is not None and result.outcome == "succeeded":
             self.launcher.sweep(row.id, handle)
-            self._register(row, result)
-            self._channel(held).clear()
+            if self._register(row, result):
+                self._channel(held).clear()
             return
         self._sweep(held, handle)
         if queue.is_making_room(row):
@@ -304,14 +308,18 @@ class Supervisor:
         self.store.run(write)
         self._runs.pop(row.id, None)
 
-    def _register(self, row: JobRow, result: Result) -> None:
-        """Verified and put in place outside, then one short commit, which counts only under the lease."""
-        held = leases.lease(row)
+    def _register(self, row: JobRow, result: Result) -> bool:
+        """Verified and put in place outside, then one short commit, which counts only under the lease. False while it goes on."""
+        held, output = leases.lease(row), self._channel(leases.lease(row)).output
         try:
-            staged = registry.stage(self.settings, row, self._channel(held).output, result.document)
+            staged = self._staging.of(held, lambda: registry.stage(self.settings, self.store, row, output, result.document))
+        except registry.NotPlaced as error:
+            return self._not_placed(row, error)
         except (WhetstoneError, OSError, ValueError, LookupError, TypeError) as error:
             self._close(row, JobState.FAILED, f"The job's result could not be registered: {error}")
-            return
+            return True
+        if staged is None:
+            return False
 
         def write(session: Session) -> None:
             leases.move(session, held, JobState.SUCCEEDED, progress=1.0, result=json.dumps(staged.record(session)))
@@ -320,10 +328,19 @@ class Supervisor:
         try:
             self.store.run(write)
         except (Fenced, NotNow):
-            with self.store.read() as session:
-                registry.withdraw(session, staged)
+            registry.withdraw(self.settings, self.store, row, staged)
             raise
         self._runs.pop(row.id, None)
+        return True
+
+    def _not_placed(self, row: JobRow, error: NotPlaced) -> bool:
+        """The result waits for its place, until somebody cancels the job."""
+        if row.cancel_requested:
+            self._close(row, JobState.CANCELLED, f"The job was cancelled while its artifact waited for its place: {error}")
+            return True
+        told = Event(kind="warning", phase="upload", message=f"{error} The artifact is whole here and waits: it is tried again.")
+        self.store.run(lambda session: history.append(session, row.id, [told]))
+        return False
 
     def _close(self, row: JobRow, state: JobState, sentence: str) -> None:
         def write(session: Session) -> None:

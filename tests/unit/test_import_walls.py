@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
-EVERYONE = {"domain", "settings", "files", "processes", "foreign"}
+EVERYONE = {"domain", "settings", "files", "processes", "foreign", "transfer"}
 ALLOWED: dict[str, set[str]] = {
     "pages": {"app", "service", "present", "domain"},
     "app": {"app", "service", "present", "domain"},
@@ -19,6 +19,7 @@ ALLOWED: dict[str, set[str]] = {
     "files": {"domain"},
     "foreign": {"domain", "settings"},
     "processes": set(),
+    "transfer": {"domain"},
     "endpoint": {"domain", "settings"},
     "channel": {"files", "domain", "settings"},
     "domain": {"domain"},

@@ -11,24 +11,12 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
 
-from backend.domain.errors import InvalidModel, WorkError
+from backend.domain.errors import InvalidModel
+from backend.transfer import Digest, SourceDropped
 
-CHUNK_BYTES = 1 << 20
 READ_PAUSES = (0.5, 2.0)
 """Seconds before each further try of a small read."""
-
-
-class SourceDropped(WorkError):
-    """The connection to the model's source broke; resume the job to carry on where it stopped."""
-
-
-class Digest(NamedTuple):
-    """A checksum as its source states it: `sha256`, `md5`, or `git` (sha1 over git's blob header and the bytes), in hex."""
-
-    kind: str
-    value: str
 
 
 class ModelSource(ABC):

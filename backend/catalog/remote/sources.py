@@ -8,13 +8,14 @@ from urllib.parse import urlsplit
 
 from backend.catalog.cards import gguf
 from backend.catalog.cards.card import read_remote_card
-from backend.catalog.cards.source import RemoteSource, SourceDropped
+from backend.catalog.cards.source import RemoteSource
 from backend.catalog.remote import hub, packages
 from backend.catalog.remote.hub import HubSource
 from backend.catalog.remote.s3 import SCHEME, S3Source
 from backend.catalog.remote.selection import wanted
 from backend.domain.errors import RequestError, SourceUnreachable, UnknownModel
 from backend.domain.model.sources import Inspection, must_accept
+from backend.transfer import SourceDropped
 
 PARTIAL = ".partial"
 """The folder of unfinished downloads, inside the folder of models: on the same disk, so that a rename publishes."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Annotated
 
 import typer
@@ -9,7 +10,8 @@ import typer
 from backend import service
 from backend.cli.output import emit, table
 from backend.cli.verbs.optimize import Json
-from backend.service.jobs import artifacts
+from backend.domain.figures import counted
+from backend.service.jobs import artifacts, collecting
 
 app = typer.Typer(no_args_is_help=True)
 ArtifactId = Annotated[str, typer.Argument(help="An artifact id, as `whetstone artifacts list` shows it.")]
@@ -38,6 +40,31 @@ def verify(artifact: ArtifactId, json: Json = False) -> None:
     found = artifacts.verify(service.open_workspace(), artifact)
     document = {"artifact": found.id, "verified": True, "files": len(found.manifest.files)}
     emit(document, as_json=json, text=f"{found.id}: {len(found.manifest.files)} files are as the manifest says.")
+
+
+@app.command()
+def fetch(artifact: ArtifactId, json: Json = False) -> None:
+    """Its folder on this machine, verified; what lies in a bucket is fetched first."""
+    folder = artifacts.fetch(service.open_workspace(), artifact)
+    emit({"artifact": artifact, "folder": str(folder)}, as_json=json, text=str(folder))
+
+
+@app.command()
+def gc(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
+    unused_for: Annotated[
+        float | None,
+        typer.Option(min=0, metavar="DAYS", help="Also artifacts so old that no job, preset, endpoint or evaluation names."),
+    ] = None,
+    grace: Annotated[float, typer.Option(min=0, metavar="HOURS", help="What nothing names stays for so long.")] = 24.0,
+    json: Json = False,
+) -> None:
+    """Remove what no artifact names: of deleted ones, of uploads that were given up. Nothing that a job may still need."""
+    aged = None if unused_for is None else timedelta(days=unused_for)
+    found = collecting.collect(service.open_workspace(), unused_for=aged, grace=timedelta(hours=grace), dry_run=dry_run)
+    named = f"{', '.join(found.artifacts)}: " if found.artifacts else ""
+    said = "would be removed" if dry_run else "removed"
+    emit(found, as_json=json, text=f"{named}{counted(found.contents, 'content')} {said}, {found.bytes / 1e6:,.1f} MB freed.")
 
 
 @app.command()

@@ -10,7 +10,7 @@ import hashlib
 import json
 from datetime import UTC, datetime
 from pathlib import PurePosixPath
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from pydantic import AfterValidator, Field
 
@@ -30,6 +30,13 @@ def _inside(path: str) -> str:
     if not parts or path.startswith("/") or ".." in parts or "\\" in path or "\0" in path:
         raise ValueError("it must lie inside the artifact")
     return path
+
+
+class Held(NamedTuple):
+    """A content that nobody takes away while its holder's job lives. `arrived`: its bytes are there already."""
+
+    address: str
+    arrived: bool
 
 
 class ArtifactFile(Frozen):

@@ -92,8 +92,14 @@ class _Serving(_Reading):
     @property
     def folders(self) -> set[str]:
         """The models that it reads."""
-        drafts = {variant.speculation.draft_path for variant in self.variants if variant.speculation}
-        return {path for path in {variant.model_path for variant in self.variants} | drafts if path is not None}
+        here = [variant for variant in self.variants if variant.stored_at is None]
+        drafts = {variant.speculation.draft_path for variant in here if variant.speculation}
+        return {path for path in {variant.model_path for variant in here} | drafts if path is not None}
+
+    @property
+    def artifacts(self) -> set[str]:
+        """The ids of those among the variants."""
+        return {variant.source for variant in self.variants if variant.kind == "artifact"}
 
 
 class EvaluateSpec(_Serving):

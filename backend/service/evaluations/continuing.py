@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from backend.artifacts import folders
-from backend.domain.errors import NotContinued, RequestError
+from backend.domain.errors import NotContinued, NotFound, RequestError
 from backend.domain.evaluation.blocks.looks import Continued
 from backend.domain.evaluation.document import Evaluation, VariantResult
 from backend.domain.figures import counted
@@ -18,7 +18,7 @@ from backend.domain.workload.workload import parse
 from backend.hardware import engines, probe
 from backend.service.evaluations import evaluations
 from backend.service.evaluations.evaluations import EvaluationView
-from backend.service.jobs import jobs
+from backend.service.jobs import artifacts, jobs
 from backend.service.jobs.jobs import JobView
 from backend.service.workspace import Workspace
 from backend.store import history
@@ -71,7 +71,7 @@ def _obstacles(workspace: Workspace, view: EvaluationView) -> Iterator[str]:
         yield f"its {gone} is no longer in {view.path}; measure again"
     yield from _continued(workspace, view.id)
     yield from _differences(workspace, document)
-    yield from filter(None, map(_changed, document.variants))
+    yield from filter(None, (_changed(workspace, result) for result in document.variants))
 
 
 def later(workspace: Workspace, evaluation_id: str) -> list[JobView]:
@@ -117,15 +117,28 @@ def _listed(hardware: dict[str, Any]) -> str:
     return ", ".join(f"{name} (driver {driver})" for name, driver in _names(hardware)) or "none"
 
 
-def _changed(result: VariantResult) -> str | None:
+def _changed(workspace: Workspace, result: VariantResult) -> str | None:
     """Why it is not what was measured; None where it is, and of a URL, which is taken at its word."""
     path = result.variant.model_path
+    if result.variant.stored_at is not None:
+        return _changed_in_bucket(workspace, result)
     if path is None:
         return None
     if not Path(path).is_dir():
         return f"`{result.name}` is no longer at {path}; measure again without it"
     if folders.served_files(result.variant) != result.weights_sha256:
         return f"the files of `{result.name}` in {path} are not those that were measured; measure again"
+    return None
+
+
+def _changed_in_bucket(workspace: Workspace, result: VariantResult) -> str | None:
+    """By its manifest: nobody reads a byte of it before it is served, and then it is verified."""
+    try:
+        manifest = artifacts.show(workspace, result.variant.source).manifest
+    except NotFound:
+        return f"`{result.name}`, {result.variant.source}, is no longer there; measure again without it"
+    if folders.served_of(manifest, result.variant) != result.weights_sha256:
+        return f"the files of `{result.name}` are not those that were measured; measure again"
     return None
 
 

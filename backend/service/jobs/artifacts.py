@@ -1,4 +1,4 @@
-"""Artifacts: list, show, verify, delete."""
+"""Artifacts: list, show, verify, fetch, delete."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from backend.artifacts import folders
-from backend.domain.errors import ReadOnly
+from backend.artifacts import places
+from backend.artifacts.base import Tell, silent
+from backend.domain.errors import NotNow, ReadOnly
 from backend.domain.frozen import Frozen
 from backend.domain.jobs.artifact import Manifest
 from backend.domain.roles import Action
 from backend.domain.validation import readable
+from backend.service.jobs import collecting
 from backend.service.workspace import Workspace
-from backend.store import history
+from backend.store import contents, history
 from backend.store.tables import ArtifactRow
 
 
@@ -53,31 +55,45 @@ def show(workspace: Workspace, artifact_id: str) -> ArtifactView:
         return _view(history.artifact(session, artifact_id))
 
 
-def verify(workspace: Workspace, artifact_id: str) -> ArtifactView:
-    """Re-hash every file against the manifest in the store. Raises NotFound, ArtifactCorrupt, ReadOnly in a demonstration."""
+def verify(workspace: Workspace, artifact_id: str, tell: Tell = silent) -> ArtifactView:
+    """Hash every file where it lies against the manifest in the store. Raises NotFound, ArtifactCorrupt, ReadOnly in a
+    demonstration."""
+    shown = _readable(workspace, artifact_id)
+    places.of(workspace.settings, shown.path).verify(shown.path, shown.manifest, tell)
+    return shown
+
+
+def _readable(workspace: Workspace, artifact_id: str) -> ArtifactView:
     shown = show(workspace, artifact_id)
     if workspace.read_only:
         raise ReadOnly(f"The files of {artifact_id} are not part of this demonstration, so they cannot be verified here.")
-    folders.verify(Path(shown.path), shown.manifest)
     return shown
+
+
+def fetch(workspace: Workspace, artifact_id: str, tell: Tell = silent) -> Path:
+    """The folder of its verified files on this machine, fetched where they lie in a bucket. Raises as `verify`."""
+    shown = _readable(workspace, artifact_id)
+    with places.of(workspace.settings, shown.path).use(shown.path, artifact_id, tell) as folder:
+        return folder
 
 
 def archive(workspace: Workspace, artifact_id: str) -> bytes:
     """A tar of its verified files in one folder named after it, for a download. Raises as `verify`."""
-    shown, content = verify(workspace, artifact_id), BytesIO()
-    with tarfile.open(fileobj=content, mode="w") as tar:
-        tar.add(shown.path, arcname=artifact_id)
+    shown, content = _readable(workspace, artifact_id), BytesIO()
+    place = places.of(workspace.settings, shown.path)
+    with place.use(shown.path, artifact_id) as folder, tarfile.open(fileobj=content, mode="w") as tar:
+        tar.add(folder, arcname=artifact_id)
     return content.getvalue()
 
 
 def delete(workspace: Workspace, artifact_id: str) -> None:
-    """Remove the row, then the files. Raises NotFound."""
+    """Remove the row, then the files that no other artifact names. Raises NotFound, NotAllowed, NotNow while a job reads it."""
 
-    def take(session: Any) -> Path:
+    def take(session: Any) -> None:
         row = history.artifact(session, artifact_id)
-        session.delete(row)
-        return Path(row.path)
+        if reading := contents.users(session, artifact_id):
+            raise NotNow(f"{artifact_id} is read by job {reading[0].id} ({reading[0].title}): cancel that one first.")
+        contents.take_away(session, row.id)
 
-    folder = workspace.change(Action.DELETE_ARTIFACT, artifact_id, take)
-    if folder.parent == workspace.settings.artifacts and folder.is_dir():  # a damaged row may name any folder
-        folders.remove(folder)
+    workspace.change(Action.DELETE_ARTIFACT, artifact_id, take)
+    collecting.remove_given_up(workspace)

@@ -92,13 +92,22 @@ def submit(
 ) -> JobView:  # fmt: skip
     """Insert one queued job. The same `submission` key twice is one job; one that `yields` makes room for all that do not."""
     row = queued(workspace, spec, title, parent=parent, submission=submission, yields=yields)
+    named = named_artifacts(workspace, spec)
     return workspace.change(
         Action.SUBMIT,
         row.id,
-        lambda session: view(queue.submit(session, row)),
+        lambda session: view(queue.submit(session, row, artifacts=named)),
         detail=title,
         changed=lambda found: found.id == row.id,
     )
+
+
+def named_artifacts(workspace: Workspace, spec: JobSpec) -> set[str]:
+    """The artifacts that such a job reads: by their ids, and of models by their folders in this home."""
+    if isinstance(spec, OptimizeSpec):
+        below = f"{workspace.settings.artifacts}/"
+        return {path.removeprefix(below).split("/")[0] for path in spec.folders if path.startswith(below)}
+    return spec.artifacts if isinstance(spec, EvaluateSpec | ServeSpec) else set()
 
 
 def queued(

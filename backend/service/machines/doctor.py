@@ -7,12 +7,15 @@ from typing import Literal
 
 from pydantic import BaseModel
 
+from backend.domain.errors import WhetstoneError
 from backend.hardware import engines, probe
 from backend.service import damaged
-from backend.service.jobs import supervisors
+from backend.service.jobs import collecting, supervisors
 from backend.service.workspace import Workspace
 
 LOW_DISK_BYTES = 5_000_000_000
+NEARLY_FULL = 0.9
+"""Of the quota of artifacts."""
 
 
 class Finding(BaseModel):
@@ -26,7 +29,7 @@ def examine(workspace: Workspace) -> list[Finding]:
     """Every check, in the order a newcomer needs them."""
     return [
         _processor(), _accelerators(), _compiler(), *_engines(workspace), _database(workspace),
-        *_damaged(workspace), _disk(workspace), _supervisor(workspace),
+        *_damaged(workspace), _disk(workspace), *_artifacts(workspace), _supervisor(workspace),
         _credentials("AWS credentials", ("AWS_ACCESS_KEY_ID", "AWS_PROFILE")),
         _credentials("Hugging Face token", ("HF_TOKEN",)),
     ]  # fmt: skip
@@ -92,6 +95,24 @@ def _disk(workspace: Workspace) -> Finding:
     level: Literal["ok", "warning"] = "ok" if free > LOW_DISK_BYTES else "warning"
     fix = None if level == "ok" else "free some space, or set WHETSTONE_HOME to a larger disk"
     return Finding(subject="Disk", level=level, finding=f"{free / 1e9:.0f} GB free under {workspace.settings.home}", fix=fix)
+
+
+def _artifacts(workspace: Workspace) -> list[Finding]:
+    """Where they lie, whether this machine can write there, and what they take of what they may."""
+    if workspace.read_only:
+        return []
+    try:
+        usage = collecting.usage(workspace)
+        collecting.check_writable(workspace)
+    except WhetstoneError as error:
+        return [Finding(subject="Artifacts", level="problem", finding=str(error), fix="see WHETSTONE_ARTIFACTS in docs/team.md")]
+    told = f"{usage.bytes / 1e9:.2f} GB in {usage.place}, which can be written"
+    if usage.quota is None:
+        return [Finding(subject="Artifacts", level="ok", finding=f"{told}; no quota")]
+    share = f"{told}; {usage.bytes / usage.quota:.0%} of the quota of {usage.quota / 1e9:.2f} GB" if usage.quota else told
+    full = usage.bytes > NEARLY_FULL * usage.quota
+    fix = "`whetstone artifacts gc --unused-for DAYS`, or a higher WHETSTONE_ARTIFACTS_QUOTA" if full else None
+    return [Finding(subject="Artifacts", level="warning" if full else "ok", finding=share, fix=fix)]
 
 
 def _supervisor(workspace: Workspace) -> Finding:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 
+from backend import transfer
 from backend.catalog.bundled import models
-from backend.catalog.remote import sources, transfer
+from backend.catalog.remote import sources
 from backend.domain.errors import LicenceNotAccepted, NotEnoughDisk, RequestError
 from backend.domain.frozen import Frozen
 from backend.domain.jobs.jobs import ImportSpec, JobKind

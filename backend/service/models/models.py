@@ -40,7 +40,7 @@ def resolve(workspace: Workspace, source: str) -> ModelCard:
     card = models.card(source)
     if card is not None:
         return card
-    folder = paths.folder(source)
+    folder = _folder(workspace, source)
     with workspace.store.read() as session:
         row = imported.find(session, str(folder)) if folder else imported.named(session, source)
         names = [each.name for each in imported.listing(session)] if row is None and folder is None else []
@@ -55,6 +55,14 @@ def resolve(workspace: Workspace, source: str) -> ModelCard:
     known = ", ".join([*models.ids(), *nearest(source, names)])
     shown = source if len(source) <= MAX_SHOWN else f"{source[:MAX_SHOWN]}…"
     raise UnknownModel(f"There is no {what} `{shown}`: give a folder with config.json and safetensors, or one of {known}.")
+
+
+def _folder(workspace: Workspace, source: str) -> Path | None:
+    """What was imported may be named wherever it lies. Raises RequestError as `paths.folder`."""
+    path = paths.resolved(source)
+    with workspace.store.read() as session:
+        remembered = path is not None and imported.find(session, str(path)) is not None
+    return path if remembered and path is not None and path.is_dir() else paths.folder(source)
 
 
 def _shown(workspace: Workspace, source: str) -> ModelCard | None:
@@ -180,7 +188,7 @@ def facts(workspace: Workspace, source: str) -> ModelFacts:
 
     Raises UnknownModel with the nearest names, InvalidModel; InvalidCatalog where the catalog's files are wrong.
     """
-    if models.card(source) is None and paths.folder(source) is None:
+    if models.card(source) is None and _folder(workspace, source) is None:
         found = catalog_sync.find(workspace, source)
         if found is not None:
             return found

@@ -7,6 +7,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from backend import endpoint
+from backend.artifacts import places
 from backend.domain.errors import BelowFloor, ImpossibleStack, NotFound, RequestError
 from backend.domain.evaluation.document import Speculation, Variant
 from backend.domain.jobs.artifact import Manifest
@@ -102,13 +103,14 @@ def distinct_names(variants: list[Variant]) -> list[Variant]:
 
 def _artifact(workspace: Workspace, artifact_id: str) -> Variant:
     shown = artifacts.show(workspace, artifact_id)
-    folder, manifest = Path(shown.path), shown.manifest
-    cache = folder / "compile_cache"
+    manifest = shown.manifest
+    folder = places.of(workspace.settings, shown.path).outline(shown.path, manifest)
+    compiled = any(file.path.startswith("compile_cache/") for file in manifest.files)
     return Variant(
         name=manifest.recipe.name, source=artifact_id, kind="artifact", model_path=str(folder / "model"),
         original_path=manifest.parent.path, serving=manifest.recipe.serving, speculation=_speculation(manifest, folder),
-        compile_cache=str(cache) if cache.is_dir() else None, recipe_hash=manifest.recipe_hash,
-        bytes_on_disk=manifest.bytes_after,
+        compile_cache=str(folder / "compile_cache") if compiled else None, recipe_hash=manifest.recipe_hash,
+        bytes_on_disk=manifest.bytes_after, stored_at=None if str(folder) == shown.path else shown.path,
     )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from backend.domain.roles import Action
 from backend.domain.rules import plan as rules_plan
 from backend.domain.rules.plan import Plan, Verdict
 from backend.hardware import engines, probe
-from backend.service.jobs import jobs
+from backend.service.jobs import collecting, jobs
 from backend.service.jobs.jobs import JobView
 from backend.service.plans import calibration, cases
 from backend.service.plans.cases import Case
@@ -108,7 +108,8 @@ def prepare(workspace: Workspace, case: Case, *, seed: int = 0) -> Prepared:
     """Check everything that can be checked without starting. The job runs here whatever the target; `auto` or an instance is
     where the result is meant to be served, and the recipe must be valid here too.
 
-    Raises UnknownModel where there are no weights, InvalidRecipe, ImpossibleStack, EngineMissing, InvalidWorkload, NotEnoughDisk;
+    Raises UnknownModel where there are no weights, InvalidRecipe, ImpossibleStack, EngineMissing, InvalidWorkload, NotEnoughDisk,
+    QuotaExceeded;
     ReadOnly in a demonstration.
     """
     workspace.check(Action.SUBMIT)
@@ -130,6 +131,7 @@ def prepare(workspace: Workspace, case: Case, *, seed: int = 0) -> Prepared:
         engines.engine_python(workspace.settings, str(environment))
     need = estimate.need(model, recipe, here.draft)
     _check_disk(workspace, need)
+    collecting.check_quota(workspace, need.disk_bytes)
     spec = OptimizeSpec(
         model=model,
         recipe=recipe,

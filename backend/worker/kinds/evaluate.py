@@ -31,10 +31,11 @@ from backend.domain.workload.workload import parse
 from backend.hardware import engines, probe, speed
 from backend.serving.base import is_cpu_build
 from backend.worker.measuring import kept, told
+from backend.worker.measuring.fetched import here
 from backend.worker.measuring.measurement import Measurement
 from backend.worker.measuring.quality import compare_answers, measure
 from backend.worker.measuring.records import RECORDS, write_records
-from backend.worker.measuring.servers import ServerPool, verify
+from backend.worker.measuring.servers import ServerPool
 from backend.worker.measuring.tasks import SAMPLES, Tasks
 from backend.worker.progress import ChannelProgress
 from backend.worker.resources import PeakMemory
@@ -42,12 +43,18 @@ from backend.worker.resources import PeakMemory
 
 def run(spec: EvaluateSpec, channel: JobChannel, memory: PeakMemory) -> dict[str, Any]:
     """Fill the channel's output: evaluation.json, records.parquet, runs.json, report.html, and task_samples.jsonl for tasks."""
-    options, earlier = spec.options, kept.read(spec.continues) if spec.continues else None
-    workload = parse(Path(options.workload).stem, Path(options.workload).read_bytes())
-    scored, asked = options.quality and not earlier, options.tasks and not earlier
+    scored, asked = spec.options.quality and not spec.continues, spec.options.tasks and not spec.continues
     progress = ChannelProgress(channel, 2.0 + 0.5 + 6.0 + (1.5 if scored else 0.0) + (2.2 if asked else 0.0) + 0.5)
     settings = configuration.load()
-    verify(spec.variants, settings)
+    with here(spec.variants, settings, progress) as variants:
+        return _run(spec.model_copy(update={"variants": variants}), channel, memory, progress, settings)
+
+
+def _run(
+    spec: EvaluateSpec, channel: JobChannel, memory: PeakMemory, progress: ChannelProgress, settings: configuration.Settings
+) -> dict[str, Any]:
+    options, earlier = spec.options, kept.read(spec.continues) if spec.continues else None
+    workload = parse(Path(options.workload).stem, Path(options.workload).read_bytes())
     served = any(variant.kind != "url" for variant in spec.variants)
     python = engines.engine_python(settings, "serve") if served else Path(sys.executable)
     tasks = Tasks(spec, settings, channel.work, progress)
@@ -64,6 +71,7 @@ def run(spec: EvaluateSpec, channel: JobChannel, memory: PeakMemory) -> dict[str
         measurement.run(pool)
         measurement.check_answers()
         tasks.score(pool, measurement.lost)
+    scored = options.quality and not earlier
     qualities = _qualities(spec, measurement, progress, channel.work) if scored else {}
     progress.phase("report", "Writing the report", weight=0.5)
     evaluation = _document(measurement, pool, qualities, tasks, hardware)

@@ -16,6 +16,8 @@ from backend.domain.jobs.jobs import ImportSpec
 from backend.domain.model.facts import QuantizedBefore
 from backend.worker.progress import ChannelProgress
 
+SHARED = "Another import fetches the same files: this one waits for it, and takes what it brings."
+
 
 def run(spec: ImportSpec, channel: JobChannel) -> dict[str, Any]:
     """`model` is the card, `path` where the folder will lie, `staged` where it lies until then.
@@ -30,14 +32,16 @@ def run(spec: ImportSpec, channel: JobChannel) -> dict[str, Any]:
     models = configuration.load().models
     final = remote.folder(models, spec.source, spec.revision)
     staged = remote.partial(models, spec.source, spec.revision)
-    if not final.exists():
-        progress = ChannelProgress(channel, 1.0)
-        try:
-            (_convert if remote.is_converted(spec.source) else _gather)(spec, staged, progress)
-        except JobCancelled:
-            raise JobCancelled(
-                f"The import was cancelled. What was fetched is kept in {staged} for `jobs resume`: delete it to free the disk."
-            ) from None
+    progress = ChannelProgress(channel, 1.0)
+    with files.alone(staged.with_name(f"{staged.name}.lock"), lambda: progress.note(SHARED)):
+        if not final.exists():
+            try:
+                (_convert if remote.is_converted(spec.source) else _gather)(spec, staged, progress)
+            except JobCancelled:
+                raise JobCancelled(
+                    f"The import was cancelled. What was fetched is kept in {staged} for `jobs resume`: delete it to free the "
+                    "disk."
+                ) from None
     card = read_card(final if final.exists() else staged)
     document = card.model_copy(update={"path": str(final)}).model_dump(mode="json")
     seconds = time.monotonic() - began
@@ -49,8 +53,8 @@ def _gather(spec: ImportSpec, staged: Path, progress: ChannelProgress) -> None:
     from backend.catalog.cards.card import read_card
     from backend.catalog.remote import selection
     from backend.catalog.remote import sources as remote
-    from backend.catalog.remote.transfer import download, present
     from backend.hardware import probe
+    from backend.transfer import download, present
 
     progress.phase("ask", f"Asking for {spec.source}", weight=0.01)
     source = remote.find(spec.source, spec.revision if spec.endpoint else None, endpoint=spec.endpoint)

@@ -18,7 +18,8 @@ from backend.domain.evaluation.document import Variant
 from backend.domain.jobs.jobs import Event, ServeSpec
 from backend.hardware import engines, probe
 from backend.serving.vllm import VllmServer
-from backend.worker.measuring.servers import HEADROOM, verify
+from backend.worker.measuring.fetched import here
+from backend.worker.measuring.servers import HEADROOM
 from backend.worker.progress import ChannelProgress
 from backend.worker.resources import PeakMemory
 
@@ -51,10 +52,10 @@ def run(spec: ServeSpec, channel: JobChannel, memory: PeakMemory) -> dict[str, A
     Raises EngineMissing, ServerFailed, and JobCancelled while they are still being loaded.
     """
     settings = configuration.load()
-    verify(spec.variants, settings)
     python, cache = engines.engine_python(settings, "serve"), settings.cache / "vllm"
-    with ExitStack() as stack:
-        servers = _start(spec.variants, python, cache, channel, stack)
+    progress = ChannelProgress(channel, float(len(spec.variants)))
+    with here(spec.variants, settings, progress) as variants, ExitStack() as stack:
+        servers = _start(variants, python, cache, channel, progress, stack)
         began = time.monotonic()
         channel.emit(_announcement(spec, servers))
         attention = Attention(began)
@@ -70,9 +71,10 @@ def run(spec: ServeSpec, channel: JobChannel, memory: PeakMemory) -> dict[str, A
     }
 
 
-def _start(variants: Sequence[Variant], python: Path, cache: Path, channel: JobChannel, stack: ExitStack) -> list[VllmServer]:
+def _start(
+    variants: Sequence[Variant], python: Path, cache: Path, channel: JobChannel, progress: ChannelProgress, stack: ExitStack
+) -> list[VllmServer]:
     """All servers, one after the other, each only where it will fit beside those that are up."""
-    progress = ChannelProgress(channel, float(len(variants)))
     servers: list[VllmServer] = []
     for number, variant in enumerate(variants):
         progress.phase("start", f"Loading {variant.name} ({number + 1} of {len(variants)})")

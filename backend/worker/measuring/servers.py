@@ -7,24 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from backend.artifacts import folders
 from backend.domain.evaluation.document import EvaluateOptions, Variant
 from backend.domain.evaluation.startup import Startup
 from backend.domain.jobs.progress import Progress
 from backend.evaluate.public_counters import PublicCounters
 from backend.hardware import probe
 from backend.serving.vllm import VllmServer
-from backend.settings import Settings
 
 HEADROOM = 1.25
 """A resident server may grow by this factor under load."""
-
-
-def verify(variants: Sequence[Variant], settings: Settings) -> None:
-    """Every artifact among them, before a byte of it is served. Raises ArtifactCorrupt."""
-    for variant in variants:
-        if variant.kind == "artifact" and variant.model_path is not None:
-            folders.verified(Path(variant.model_path).parent, variant.source, settings.cache / "verified")
 
 
 @dataclass

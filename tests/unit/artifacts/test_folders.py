@@ -12,10 +12,11 @@ from backend.artifacts import folders
 from backend.domain.errors import ArtifactCorrupt
 from backend.domain.evaluation.document import Variant
 from backend.domain.jobs.artifact import ArtifactFile, Manifest
+from backend.domain.jobs.progress import Silent
 from backend.domain.recipe.recipe import ORIGINAL
 from backend.service.models import models
 from backend.settings import Settings
-from backend.worker.measuring.servers import verify
+from backend.worker.measuring.fetched import here
 from tests.homes import open_home
 
 
@@ -49,10 +50,12 @@ def test_a_flipped_bit_is_found_before_anything_is_served(made: tuple[Path, Mani
     folder, manifest = made
     settings = Settings(home=tmp_path / "home")
     variant = Variant(name="x", source=manifest.id, kind="artifact", model_path=str(folder / "model"))
-    verify([variant], settings)
+    with here([variant], settings, Silent()):
+        pass
     flip(folder / "model" / "model.safetensors")
-    with pytest.raises(ArtifactCorrupt, match=r"model/model\.safetensors of artifact is not the file the manifest describes"):
-        verify([variant], settings)
+    wrong = r"model/model\.safetensors of artifact is not the file the manifest describes"
+    with pytest.raises(ArtifactCorrupt, match=wrong), here([variant], settings, Silent()):
+        pass
 
 
 def test_a_file_is_hashed_once_as_long_as_it_is_the_same(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,10 +11,8 @@ from typing import Any
 import pytest
 
 from backend.catalog.cards.card import read_card
-from backend.catalog.cards.source import Digest
 from backend.catalog.remote import sources
 from backend.catalog.remote.s3 import S3Source
-from backend.catalog.remote.transfer import download
 from backend.domain.errors import (
     AccessRefused,
     InvalidModel,
@@ -25,6 +22,8 @@ from backend.domain.errors import (
     WhetstoneError,
     WorkError,
 )
+from backend.transfer import Digest, download
+from tests.buckets import empty_bucket, post
 from tests.fakes.running import running
 from tests.tiny import tiny_llama
 
@@ -42,29 +41,10 @@ def address() -> Iterator[str]:
         yield url
 
 
-def post(url: str, body: bytes = b"") -> None:
-    urllib.request.urlopen(
-        urllib.request.Request(url, data=body, method="POST", headers={"Content-Type": "text/plain"}), timeout=10
-    ).close()
-
-
 @pytest.fixture
 def s3(address: str, model: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     """A client of the server, which holds the model and enforces no policy yet; the environment has credentials for it."""
-    import boto3
-
-    environment = {
-        "AWS_ENDPOINT_URL": address, "AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s", "AWS_DEFAULT_REGION": "us-east-1",
-        "AWS_CONFIG_FILE": str(tmp_path / "none"), "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "none"),
-        "AWS_EC2_METADATA_DISABLED": "true",
-    }  # fmt: skip
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN"):
-        monkeypatch.delenv(name, raising=False)
-    post(f"{address}/moto-api/reset")
-    client = boto3.Session().client("s3")
-    client.create_bucket(Bucket="models")
+    client = empty_bucket(address, "models", monkeypatch, tmp_path)
     for path in model.iterdir():
         client.put_object(Bucket="models", Key=f"team/tiny/{path.name}", Body=path.read_bytes())
     return client

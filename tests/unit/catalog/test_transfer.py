@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from backend import transfer
 from backend.catalog.cards.source import RemoteSource
-from backend.catalog.remote import selection, sources, transfer
+from backend.catalog.remote import selection, sources
 from backend.domain.errors import DownloadFailed, InvalidModel
 from tests.fakes.running import running
 from tests.homes import eventually

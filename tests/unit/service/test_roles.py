@@ -18,7 +18,7 @@ from backend.domain.recipe.recipe import Recipe
 from backend.domain.roles import RULES, Action, Actor, Role
 from backend.service import Workspace, damaged, open_workspace
 from backend.service.evaluations import continuing, evaluations, imported, tasks, workload_files, workloads
-from backend.service.jobs import artifacts, jobs
+from backend.service.jobs import artifacts, collecting, jobs
 from backend.service.machines import engines, machine, prices
 from backend.service.models import imports, models
 from backend.service.plans import calibration, cases, optimize
@@ -46,6 +46,7 @@ ATTEMPTS: dict[str, Try] = {
     "evaluations.workload_files.store": lambda w, _: workload_files.store(w, "x", b"{}"),
     "evaluations.workloads.save": lambda w, _: workloads.save(w, "x.jsonl", b'{"prompt": "x"}'),
     "jobs.artifacts.delete": lambda w, _: artifacts.delete(w, "a-1"),
+    "jobs.collecting.collect": lambda w, _: collecting.collect(w),
     "jobs.jobs.submit": lambda w, _: jobs.submit(w, INSTALL, "x"),
     "jobs.jobs.drop_kept": lambda w, job: jobs.drop_kept(w, job),
     "jobs.jobs.cancel": lambda w, job: jobs.cancel(w, job),
@@ -64,7 +65,10 @@ ATTEMPTS: dict[str, Try] = {
     "serving.serve.prepare": lambda w, _: serve.prepare(w, ["starter"]),
 }
 """Every function of the service that changes something, as a viewer would call it."""
-UPKEEP = {"workspace.Workspace.change", "studio.demo_export._fill", "models.catalog_sync.fitted"}
+UPKEEP = {
+    "workspace.Workspace.change", "studio.demo_export._fill", "models.catalog_sync.fitted",
+    "jobs.collecting.collect", "jobs.collecting.remove_given_up",  # a look that is rolled back, and what a change leaves to do
+}  # fmt: skip
 """Those that write without a person: the one way itself, a demonstration's own home, the catalog made anew from its files."""
 WRITES = {"session", "run", "upkeep"}
 """Of a store."""

@@ -196,3 +196,33 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(["job_id"], ["jobs.id"]),
     )
     op.create_index("ix_events_job_kind_seq", "events", ["job_id", "kind", "seq"])
+    _contents()
+
+
+def _contents() -> None:
+    op.create_table(
+        "contents",
+        *_columns(sa.String(), "address", "place", "identity"),
+        *_columns(sa.BigInteger(), "size"),
+        *_columns(sa.String(), "job_id"),
+        *_columns(sa.Boolean(), "arrived"),
+        *_columns(Aware(timezone=True), "held_at"),
+        *_optional(Aware(timezone=True), "removed_at"),
+        sa.PrimaryKeyConstraint("address"),
+    )
+    op.create_index("ix_contents_identity", "contents", ["place", "identity"])
+    op.create_table(
+        "artifact_contents",
+        *_columns(sa.String(), "artifact_id", "address"),
+        sa.PrimaryKeyConstraint("artifact_id", "address"),
+        sa.ForeignKeyConstraint(["artifact_id"], ["artifacts.id"], ondelete="CASCADE"),
+        sa.ForeignKeyConstraint(["address"], ["contents.address"]),
+    )
+    op.create_index("ix_artifact_contents_address", "artifact_contents", ["address"])
+    op.create_table(
+        "artifact_uses",
+        *_columns(sa.String(), "artifact_id", "job_id"),
+        sa.PrimaryKeyConstraint("artifact_id", "job_id"),
+        sa.ForeignKeyConstraint(["artifact_id"], ["artifacts.id"], ondelete="CASCADE"),
+        sa.ForeignKeyConstraint(["job_id"], ["jobs.id"]),
+    )

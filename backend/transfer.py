@@ -1,4 +1,4 @@
-"""Downloads files of a remote model into a folder: several at once, resumed where they stopped, checked as they arrive.
+"""Downloads files of a model or artifact into a folder: several at once, resumed where they stopped, checked as they arrive.
 
 A file has its own name only once it is whole and has the checksum its source states; until then it is NAME.part.
 """
@@ -8,14 +8,14 @@ from __future__ import annotations
 import hashlib
 import queue
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
-from backend.catalog.cards.source import CHUNK_BYTES, Digest, RemoteSource, SourceDropped
-from backend.domain.errors import DownloadFailed, WhetstoneError
+from backend.domain.errors import DownloadFailed, WhetstoneError, WorkError
 
 T = TypeVar("T")
+CHUNK_BYTES = 1 << 20
 STREAMS = 4
 TELL_SECONDS = 0.2
 SETTLE_SECONDS = 2.0
@@ -23,6 +23,29 @@ SETTLE_SECONDS = 2.0
 PART = ".part"
 PATIENCE_S = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 """Pauses before each further try while nothing arrives at all; any byte starts them anew."""
+
+
+class SourceDropped(WorkError):
+    """The connection to the source broke; resume the job to carry on where it stopped."""
+
+
+class Digest(NamedTuple):
+    """A checksum as its source states it: `sha256`, `md5`, or `git` (sha1 over git's blob header and the bytes), in hex."""
+
+    kind: str
+    value: str
+
+
+class Source(Protocol):
+    """Where files come from; `name` is what messages call it."""
+
+    name: str
+
+    def digest(self, file: str) -> Digest | None:
+        """The file's checksum where the source states one. Raises SourceDropped."""
+
+    def stream(self, file: str, start: int) -> Iterator[bytes]:
+        """The bytes from `start` to the end. Raises SourceDropped where it may be tried again, else another WhetstoneError."""
 
 
 def present(folder: Path, files: Mapping[str, int]) -> int:
@@ -37,7 +60,7 @@ def present(folder: Path, files: Mapping[str, int]) -> int:
 
 
 def download(
-    source: RemoteSource,
+    source: Source,
     files: Mapping[str, int],
     folder: Path,
     on_progress: Callable[[int], None],
@@ -56,7 +79,7 @@ def download(
 class _Download:
     """Daemon threads take files from a queue, the largest first: a server that stalls cannot hold back the end of the process."""
 
-    def __init__(self, source: RemoteSource, files: Mapping[str, int], folder: Path, patience_s: tuple[float, ...]) -> None:
+    def __init__(self, source: Source, files: Mapping[str, int], folder: Path, patience_s: tuple[float, ...]) -> None:
         self.source, self.files, self.folder, self.patience_s = source, files, folder, patience_s
         self.fetched = 0
         self.errors: list[Exception] = []
@@ -118,6 +141,7 @@ class _File:
         self.whole, self.name, self.size = whole, name, whole.files[name]
         self.final, self.part = whole.folder / name, whole.folder / f"{name}{PART}"
         self.here = 0
+        self.part.parent.mkdir(parents=True, exist_ok=True)
 
     def fetch(self) -> bool:
         """False where it was stopped before the end."""

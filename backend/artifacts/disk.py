@@ -1,0 +1,69 @@
+"""Artifacts in a folder of this machine: each in a folder of its own, from which it is served where it lies."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from backend import files
+from backend.artifacts import folders
+from backend.artifacts.base import Ledger, Place, Published, Tell, silent
+from backend.domain.errors import ArtifactCorrupt
+from backend.domain.jobs.artifact import Manifest
+
+
+class FolderPlace(Place):
+    """`kept` remembers which files were hashed already. The identity of a content is the artifact's id: all of it is in one."""
+
+    def __init__(self, folder: Path, kept: Path) -> None:
+        self.folder, self._kept = folder, kept
+        self.address = str(folder)
+
+    def publish(self, staged: Path, artifact: str, ledger: Ledger, tell: Tell = silent) -> Published:
+        if staged.exists():  # else an earlier supervisor published it and died before it could say so
+            folders.verify(staged, folders.read_manifest(staged))
+        size = sum(path.stat().st_size for path in staged.rglob("*") if path.is_file())
+        (held,) = ledger.hold(self.address, {artifact: size}, plain=True).values()
+        final = Path(held.address)
+        if staged.exists():
+            folders.publish(staged, final)
+        manifest = folders.read_manifest(final)
+        ledger.arrived([held.address])
+        return Published(manifest, held.address, (held.address,))
+
+    def local(self, address: str) -> Path:
+        return Path(address)
+
+    def outline(self, address: str, manifest: Manifest) -> Path:
+        return Path(address)
+
+    @contextmanager
+    def use(self, address: str, artifact: str, tell: Tell = silent) -> Iterator[Path]:
+        folders.verified(Path(address), artifact, self._kept)
+        yield Path(address)
+
+    def missing(self, address: str) -> int:
+        return 0
+
+    def verify(self, address: str, manifest: Manifest, tell: Tell = silent) -> None:
+        folders.verify(Path(address), manifest)
+
+    def remove(self, addresses: Iterable[str]) -> None:
+        for final in map(Path, addresses):
+            if final.parent != self.folder:  # a damaged row may name any folder
+                raise ArtifactCorrupt(f"{final} does not lie in {self.folder}: nothing was removed.")
+            aside = final.with_name(f".{final.name}.deleted")
+            if final.exists():
+                shutil.rmtree(aside, ignore_errors=True)
+                final.rename(aside)
+            if aside.exists():
+                shutil.rmtree(aside)
+
+    def check_writable(self) -> None:
+        with files.disk_errors(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            probe = files.aside(self.folder / "probe")
+            probe.write_bytes(b"whetstone")
+            probe.unlink()

@@ -1,0 +1,54 @@
+"""Which place an artifact is in, and which one new ones go to. A size is written with its unit: `500GB`, `1.5 TiB`, `2000000`."""
+
+from __future__ import annotations
+
+import re
+
+from backend.artifacts.base import Place
+from backend.artifacts.bucket import ARTIFACTS, SCHEME, BucketPlace
+from backend.artifacts.cache import Cache
+from backend.artifacts.disk import FolderPlace
+from backend.domain.errors import RequestError
+from backend.settings import Settings
+
+CACHE_BYTES = 50_000_000_000
+UNITS: dict[str, int] = {unit: 1000**power for power, unit in enumerate(("", "k", "M", "G", "T", "P"))}
+UNITS |= {f"{unit}i": 1024**power for power, unit in enumerate(("", "K", "M", "G", "T", "P")) if power}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGTP]?i?)B?", re.IGNORECASE)
+
+
+def chosen(settings: Settings) -> Place:
+    """Where new artifacts go. Raises RequestError where WHETSTONE_ARTIFACTS names no place."""
+    wanted = settings.artifact_store or ""
+    if wanted.startswith(SCHEME):
+        return _bucket(settings, wanted)
+    return FolderPlace(settings.artifacts, settings.cache / "verified")
+
+
+def of(settings: Settings, address: str) -> Place:
+    """That of an artifact which is there, whatever is chosen now."""
+    if address.startswith(SCHEME):
+        return _bucket(settings, address.rpartition(f"/{ARTIFACTS}/")[0])
+    return FolderPlace(settings.artifacts, settings.cache / "verified")
+
+
+def _bucket(settings: Settings, address: str) -> BucketPlace:
+    most = size(settings.artifacts_cache, "WHETSTONE_ARTIFACTS_CACHE")
+    cache = Cache(settings.cache / "artifacts", CACHE_BYTES if most is None else most)
+    return BucketPlace(address, cache, settings.cache / "verified")
+
+
+def quota(settings: Settings) -> int | None:
+    """Bytes that artifacts may take; None for no bound. Raises RequestError where WHETSTONE_ARTIFACTS_QUOTA is no size."""
+    return size(settings.artifacts_quota, "WHETSTONE_ARTIFACTS_QUOTA")
+
+
+def size(written: str | None, variable: str) -> int | None:
+    """Bytes; None where nothing is written. Raises RequestError."""
+    if not written:
+        return None
+    found = _SIZE.fullmatch(written.strip())
+    if found is None:
+        raise RequestError(f"{variable} is `{written[:40]}`: write a size such as 500GB or 1.5 TiB.")
+    powers = {unit.lower(): factor for unit, factor in UNITS.items()}
+    return int(float(found[1]) * powers[found[2].lower()])

@@ -1,0 +1,136 @@
+"""What artifacts take, and the removal of what nothing names: garbage collection."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+from pydantic import ValidationError
+
+from backend.artifacts import places
+from backend.artifacts.base import Place
+from backend.domain.errors import QuotaExceeded
+from backend.domain.figures import listed
+from backend.domain.frozen import Frozen
+from backend.domain.jobs.jobs import LIVE, JobKind, JobState, OptimizeSpec
+from backend.domain.planner import estimate
+from backend.domain.roles import Action
+from backend.service.workspace import Workspace
+from backend.store import contents, history
+
+GRACE = timedelta(hours=24)
+"""What nothing names stays for so long: a job may still be about to."""
+
+LISTED = 3
+"""Artifacts that a refusal names."""
+
+
+class Collected(Frozen):
+    """What a collection took away, or would."""
+
+    artifacts: list[str]
+    """Ids, of those that nothing named for as long as asked."""
+    contents: int
+    """Files of a bucket, folders of a disk."""
+    bytes: int
+    dry_run: bool
+
+
+class _RolledBack(Exception):
+    """Nothing was meant."""
+
+
+def collect(
+    workspace: Workspace, *, unused_for: timedelta | None = None, grace: timedelta = GRACE, dry_run: bool = False
+) -> Collected:
+    """Remove what no artifact names and no job that goes on holds, once it is older than `grace`; with `unused_for` also
+    artifacts of that age that no job, preset, endpoint or evaluation names. After an interruption the next one goes on.
+
+    Raises ReadOnly in a demonstration, NotAllowed, and what `artifacts.base.Place.remove` does.
+    """
+    workspace.check(Action.COLLECT)
+    addresses = [place.address for place in reached(workspace)]
+
+    def choose(session: Any) -> Collected:
+        old = contents.unused(session, unused_for) if unused_for is not None else []
+        taken = [one for one in old if contents.take_away(session, one, unless_named=True)]
+        contents.give_up_unnamed(session, addresses, grace)
+        found = contents.given_up(session, addresses)
+        size = sum(row.size for row in found if row.arrived)
+        return Collected(artifacts=taken, contents=len(found), bytes=size, dry_run=dry_run)
+
+    if dry_run:
+        with suppress(_RolledBack), workspace.store.session() as session:
+            chosen = choose(session)
+            raise _RolledBack
+        return chosen
+    chosen = workspace.change(Action.COLLECT, "artifacts", choose, changed=lambda found: found.contents > 0)
+    remove_given_up(workspace)
+    return chosen
+
+
+def reached(workspace: Workspace) -> list[Place]:
+    """The places that this machine reaches: its folder, and the one that is chosen."""
+    found = [places.chosen(workspace.settings), places.of(workspace.settings, "")]
+    return list({place.address: place for place in found}.values())
+
+
+def remove_given_up(workspace: Workspace) -> None:
+    """The bytes of what no row names any more, also where that was begun before."""
+    for place in reached(workspace):
+        with workspace.store.read() as session:
+            addresses = [row.address for row in contents.given_up(session, [place.address])]
+        place.remove(addresses)
+        workspace.store.run(partial(contents.forget, addresses=addresses))
+
+
+def check_quota(workspace: Workspace, needed: int) -> None:
+    """Raises QuotaExceeded, which names what to remove, where so many bytes more do not fit beside what is there and what
+    optimize jobs under way will add; RequestError where the quota is no size."""
+    quota = places.quota(workspace.settings)
+    if quota is None:
+        return
+    with workspace.store.read() as session:
+        taken = contents.used(session)
+        going = [row for row in history.queued(session, [*LIVE, JobState.QUEUED]) if row.kind == JobKind.OPTIMIZE]
+        unused, largest = set(contents.unused(session, timedelta(0))), contents.largest(session, LISTED)
+    promised = sum(_need(row.spec) for row in going)
+    if taken + promised + needed <= quota:
+        return
+    named = [f"{one} ({each / 1e9:.2f} GB{', unused' if one in unused else ''})" for one, each in largest]
+    remove = f"delete some with `whetstone artifacts delete`, such as {listed(named)}" if named else "wait for those jobs"
+    raise QuotaExceeded(
+        f"This job's artifact may take {needed / 1e9:.2f} GB, and of the {quota / 1e9:.2f} GB that artifacts may take "
+        f"(WHETSTONE_ARTIFACTS_QUOTA) {taken / 1e9:.2f} GB are taken and {promised / 1e9:.2f} GB are for jobs under way: "
+        f"{remove}."
+    )
+
+
+def _need(spec: str) -> int:
+    try:
+        job = OptimizeSpec.model_validate_json(spec)
+    except ValidationError:
+        return 0
+    return estimate.need(job.model, job.recipe, job.draft).disk_bytes
+
+
+def check_writable(workspace: Workspace) -> None:
+    """Raises what stands in the way of new artifacts."""
+    places.chosen(workspace.settings).check_writable()
+
+
+class Usage(Frozen):
+    """Where new artifacts go, and what all of them take."""
+
+    place: str
+    bytes: int
+    quota: int | None
+
+
+def usage(workspace: Workspace) -> Usage:
+    """Raises RequestError where a setting is wrong."""
+    with workspace.store.read() as session:
+        used = contents.used(session)
+    return Usage(place=places.chosen(workspace.settings).address, bytes=used, quota=places.quota(workspace.settings))

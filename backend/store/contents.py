@@ -1,0 +1,192 @@
+"""The ledger of artifacts' contents: what lies where, which artifact names it, which job names an artifact, what is given up.
+
+Nothing that somebody names is taken away, also where that one comes meanwhile: whoever names or gives up a row locks it first
+and looks then, in a further statement (SQLite lets one write at a time anyway). An address that was given up is never used again,
+so a removal may come as late as it likes.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from itertools import islice
+
+from sqlalchemy import ColumnElement, and_, delete, exists, func, insert, or_, update
+from sqlmodel import Session, col, select
+
+from backend.domain.errors import NotFound
+from backend.domain.jobs.artifact import Held
+from backend.domain.jobs.jobs import LIVE, JobState
+from backend.store.database import Store
+from backend.store.leases import Fenced, clock
+from backend.store.tables import ArtifactContentRow, ArtifactRow, ArtifactUseRow, ContentRow, JobRow, PresetRow
+
+GOING = (*LIVE, JobState.QUEUED)
+GONE = ""
+"""The identity of what is no more."""
+A_STATEMENT = 500
+"""Addresses that one statement names."""
+
+
+class Contents:
+    """What a job that publishes says to the ledger (`artifacts.base.Ledger`)."""
+
+    def __init__(self, store: Store, job_id: str) -> None:
+        self._store, self._job = store, job_id
+
+    def hold(self, place: str, wanted: Mapping[str, int], *, plain: bool = False) -> dict[str, Held]:
+        return self._store.run(lambda session: _hold(session, self._job, place, wanted, plain))
+
+    def arrived(self, addresses: Iterable[str]) -> None:
+        statement = update(ContentRow).where(col(ContentRow.address).in_(list(addresses))).values(arrived=True)
+        self._store.run(lambda session: session.execute(statement))
+
+
+def _hold(session: Session, job_id: str, place: str, wanted: Mapping[str, int], plain: bool) -> dict[str, Held]:
+    at, found = clock(session), {}
+    for identity, size in sorted(wanted.items()):
+        same = (col(ContentRow.place) == place, col(ContentRow.identity) == identity, col(ContentRow.removed_at).is_(None))
+        usable = or_(col(ContentRow.arrived), col(ContentRow.job_id) == job_id)
+        order = (col(ContentRow.arrived).desc(), col(ContentRow.address))
+        row = session.exec(select(ContentRow).where(*same, usable).order_by(*order).limit(1).with_for_update()).first()
+        if row is None:
+            address = _fresh(session, place, identity, plain)
+            row = ContentRow(address=address, place=place, identity=identity, size=size, job_id=job_id, held_at=at)
+            session.add(row)
+        row.job_id, row.held_at = job_id, at
+        found[identity] = Held(row.address, row.arrived)
+    return found
+
+
+def _fresh(session: Session, place: str, identity: str, plain: bool) -> str:
+    address = f"{place}/{identity}"
+    if plain and session.get(ContentRow, address) is None:
+        return address
+    return f"{address}.{secrets.token_hex(4)}"
+
+
+def name(session: Session, artifact_id: str, addresses: Sequence[str]) -> None:
+    """The artifact, whose row is there, names these contents. Raises Fenced where one of them is given up."""
+    wanted = sorted(set(addresses))
+    for some in _chunks(wanted):
+        there = (col(ContentRow.address).in_(some), col(ContentRow.removed_at).is_(None))
+        held = session.exec(select(ContentRow.address).where(*there).order_by(col(ContentRow.address)).with_for_update()).all()
+        if len(held) != len(some):
+            raise Fenced(f"What {artifact_id} is made of was removed meanwhile: nothing was registered.")
+    session.execute(insert(ArtifactContentRow), params=[{"artifact_id": artifact_id, "address": each} for each in wanted])
+
+
+def use(session: Session, job_id: str, artifacts: Iterable[str]) -> None:
+    """A job that was just queued names these artifacts. Raises NotFound where one is not there any more."""
+    for artifact in sorted(set(artifacts)):
+        one = select(ArtifactRow.id).where(ArtifactRow.id == artifact).with_for_update(read=True)
+        if session.exec(one).first() is None:
+            raise NotFound(f"There is no artifact {artifact} any more: `whetstone artifacts list` shows those that exist.")
+        session.execute(insert(ArtifactUseRow), params=[{"artifact_id": artifact, "job_id": job_id}])
+
+
+def users(session: Session, artifact_id: str) -> list[JobRow]:
+    """The jobs that name the artifact and have not ended."""
+    named = select(ArtifactUseRow.job_id).where(ArtifactUseRow.artifact_id == artifact_id)
+    return list(session.exec(select(JobRow).where(col(JobRow.id).in_(named), col(JobRow.state).in_(GOING))))
+
+
+def unused(session: Session, older_than: timedelta) -> list[str]:
+    """Artifacts that were registered so long ago and that nothing names, the oldest first."""
+    old = col(ArtifactRow.created_at) < clock(session) - older_than
+    return list(session.exec(select(ArtifactRow.id).where(old, ~_named()).order_by(col(ArtifactRow.created_at))))
+
+
+def _named() -> ColumnElement[bool]:
+    """By a job, ended or not, and with it by its evaluation or as its endpoint, or by a preset. Its own maker does not count."""
+    jobs = exists().where(col(ArtifactUseRow.artifact_id) == col(ArtifactRow.id))
+    presets = exists().where(col(PresetRow.document).contains(col(ArtifactRow.id)))
+    return or_(jobs, presets)
+
+
+def take_away(session: Session, artifact_id: str, *, unless_named: bool = False) -> bool:
+    """Delete the artifact's row, and give up what only it names. False where it is not there, or somebody names it."""
+    row = session.exec(select(ArtifactRow).where(ArtifactRow.id == artifact_id).with_for_update()).first()
+    if row is None:
+        return False
+    if unless_named and session.exec(select(ArtifactRow.id).where(ArtifactRow.id == artifact_id, _named())).first():
+        return False
+    contents = select(ArtifactContentRow.address).where(ArtifactContentRow.artifact_id == artifact_id)
+    addresses = sorted(session.exec(contents))
+    session.execute(delete(ArtifactContentRow).where(col(ArtifactContentRow.artifact_id) == artifact_id))
+    session.delete(row)
+    session.flush()
+    _give_up(session, addresses)
+    return True
+
+
+def withdraw(session: Session, job_id: str, addresses: Iterable[str]) -> list[str]:
+    """Give up what that job published and nobody names or holds besides; which addresses those are."""
+    own = select(ContentRow.address).where(col(ContentRow.address).in_(list(addresses)), ContentRow.job_id == job_id)
+    return _give_up(session, sorted(session.exec(own)), but=job_id)
+
+
+def give_up_unnamed(session: Session, places: Sequence[str], grace: timedelta) -> None:
+    """Give up what lies in these places, was held longer ago than that, and is named by no artifact and held by no job that goes
+    on."""
+    late = (col(ContentRow.removed_at).is_(None), col(ContentRow.held_at) <= clock(session) - grace, ~_in_use())
+    _give_up(session, session.exec(select(ContentRow.address).where(*late, _in(places)).order_by(col(ContentRow.address))).all())
+
+
+def _give_up(session: Session, addresses: Sequence[str], but: str | None = None) -> list[str]:
+    """Of these, what no artifact names and no going job but that one holds."""
+    given: list[str] = []
+    for some in _chunks(addresses):
+        wanted = col(ContentRow.address).in_(some)
+        session.exec(select(ContentRow.address).where(wanted).order_by(col(ContentRow.address)).with_for_update()).all()
+        free = (wanted, col(ContentRow.removed_at).is_(None), ~_in_use(but))
+        found = session.exec(select(ContentRow.address).where(*free)).all()
+        session.execute(update(ContentRow).where(col(ContentRow.address).in_(found)).values(removed_at=clock(session)))
+        given += found
+    return given
+
+
+def _in_use(but: str | None = None) -> ColumnElement[bool]:
+    named = exists().where(col(ArtifactContentRow.address) == col(ContentRow.address))
+    going = and_(col(JobRow.id) == col(ContentRow.job_id), col(JobRow.state).in_(GOING))
+    holder = exists().where(going if but is None else and_(going, col(JobRow.id) != but))
+    return or_(named, holder)
+
+
+def given_up(session: Session, places: Sequence[str]) -> list[ContentRow]:
+    """What is to be removed from these places, also where that was begun before."""
+    wanted = (col(ContentRow.removed_at).is_not(None), col(ContentRow.identity) != GONE)
+    return list(session.exec(select(ContentRow).where(*wanted, _in(places))))
+
+
+def forget(session: Session, addresses: Iterable[str]) -> None:
+    """Their bytes are gone. The row of a plain address stays, so that it is not used again; the others bore a new word."""
+    plain = col(ContentRow.address) == col(ContentRow.place) + "/" + col(ContentRow.identity)
+    for some in _chunks(addresses):
+        gone = (col(ContentRow.address).in_(some), col(ContentRow.removed_at).is_not(None))
+        session.execute(update(ContentRow).where(*gone, plain).values(identity=GONE))
+        session.execute(delete(ContentRow).where(*gone, col(ContentRow.identity) != GONE))
+
+
+def largest(session: Session, limit: int) -> list[tuple[str, int]]:
+    """(artifact, bytes of all that it names), the largest first."""
+    size, same = func.sum(ContentRow.size), col(ContentRow.address) == col(ArtifactContentRow.address)
+    named = select(ArtifactContentRow.artifact_id, size).join(ContentRow, same).group_by(ArtifactContentRow.artifact_id)
+    return [(one, int(each)) for one, each in session.exec(named.order_by(size.desc()).limit(limit))]
+
+
+def used(session: Session) -> int:
+    """Bytes of all that is not given up, each content once."""
+    total = session.exec(select(func.sum(ContentRow.size)).where(col(ContentRow.removed_at).is_(None))).one()
+    return int(total or 0)
+
+
+def _in(places: Sequence[str]) -> ColumnElement[bool]:
+    return or_(*(or_(col(ContentRow.place) == at, col(ContentRow.place).startswith(f"{at}/", autoescape=True)) for at in places))
+
+
+def _chunks(addresses: Iterable[str]) -> Iterator[list[str]]:
+    left = iter(addresses)
+    while some := list(islice(left, A_STATEMENT)):
+        yield some

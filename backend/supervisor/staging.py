@@ -1,0 +1,53 @@
+"""Puts results in their place beside the supervisor's rounds: an upload may take hours, and other jobs go on meanwhile.
+
+A place that cannot be reached costs no result: it is asked again after a pause, until it answers or somebody cancels the job.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+from backend.store.leases import Lease
+from backend.supervisor.registry import NotPlaced, Staged
+
+PAUSE_S = 15.0
+"""Before a place is asked again that did not answer."""
+
+
+@dataclass
+class _Going:
+    work: Future[Staged]
+    again_at: float | None = None
+
+
+class Staging:
+    """`beside`: in threads of their own; else at once, as a test wants it."""
+
+    def __init__(self, *, beside: bool = False, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._pool = ThreadPoolExecutor(2, "staging") if beside else None
+        self._going: dict[Lease, _Going] = {}
+        self._now = monotonic
+
+    def of(self, held: Lease, work: Callable[[], Staged]) -> Staged | None:
+        """What `work` answers with; None while it goes on. Raises NotPlaced once for each time that the place did not answer,
+        and what else `work` raises."""
+        if self._pool is None:
+            return work()
+        going = self._going.get(held)
+        if going is None or (going.again_at is not None and self._now() >= going.again_at):
+            going = self._going[held] = _Going(self._pool.submit(work))
+        if not going.work.done() or going.again_at is not None:
+            return None
+        try:
+            staged = going.work.result()
+        except NotPlaced:
+            going.again_at = self._now() + PAUSE_S
+            raise
+        except BaseException:
+            del self._going[held]
+            raise
+        del self._going[held]
+        return staged

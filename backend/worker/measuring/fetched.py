@@ -1,0 +1,42 @@
+"""The artifacts that a job serves: verified before a byte of them is read, and fetched where they lie in a bucket."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from backend.artifacts import places
+from backend.domain.evaluation.document import Variant
+from backend.domain.jobs.progress import Progress
+from backend.settings import Settings
+
+
+@contextmanager
+def here(variants: Sequence[Variant], settings: Settings, progress: Progress) -> Iterator[tuple[Variant, ...]]:
+    """The variants with their artifacts' paths on this machine, which stay for as long as they are used.
+
+    Raises ArtifactCorrupt, and what `artifacts.base.Place.use` does.
+    """
+    with ExitStack() as stack:
+        yield tuple(_here(variant, settings, progress, stack) for variant in variants)
+
+
+def _here(variant: Variant, settings: Settings, progress: Progress, stack: ExitStack) -> Variant:
+    if variant.kind != "artifact" or variant.model_path is None:
+        return variant
+    address = variant.stored_at or str(Path(variant.model_path).parent)
+    place = places.of(settings, address)
+    if missing := place.missing(address):
+        told = f"Fetching {variant.name} ({missing / 1e6:.1f} MB) from {place.address}"
+        progress.phase("fetch", told, total=missing, unit="bytes")
+    folder = stack.enter_context(place.use(address, variant.source, lambda done, total: progress.advance(done)))
+    return _moved(variant, folder)
+
+
+def _moved(variant: Variant, folder: Path) -> Variant:
+    speculation = variant.speculation
+    if speculation is not None and speculation.draft_path is not None:
+        speculation = speculation.model_copy(update={"draft_path": str(folder / "draft")})
+    cache = str(folder / "compile_cache") if variant.compile_cache else None
+    return variant.model_copy(update={"model_path": str(folder / "model"), "speculation": speculation, "compile_cache": cache})
