@@ -39,7 +39,10 @@ SECTIONS: dict[str, tuple[Entry, ...]] = {
         Entry("playground", "Playground", ":material/chat:"),
     ),
     "Ship": (Entry("presets", "Presets", ":material/bookmarks:"),),
-    "System": (Entry("hardware", "Hardware", ":material/memory:"),),
+    "System": (
+        Entry("activity", "Activity", ":material/history:"),
+        Entry("hardware", "Hardware", ":material/memory:"),
+    ),
 }
 
 

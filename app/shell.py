@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 
@@ -14,6 +15,7 @@ from backend.domain.errors import WhetstoneError
 from backend.service import Workspace, damaged
 
 LIVE_EVERY = "2s"
+LOG = logging.getLogger("whetstone")
 READABLE = """<style>
 [data-testid='stBaseButton-primary'] kbd { opacity: 1 }
 [data-testid='stSliderThumbValue'] { color: inherit }
@@ -87,6 +89,7 @@ def told() -> Iterator[None]:
     try:
         yield
     except WhetstoneError as error:
+        LOG.warning("%s", error, extra={"event": "refused"})
         st.error(message(error), icon=":material/error:")
 
 

@@ -44,6 +44,9 @@ class Settings(BaseModel):
     """The most that artifacts may take, as written (`artifacts.places.size`)."""
     artifacts_cache: str | None = None
     """The most that copies of artifacts from a bucket take on this machine, as written."""
+    metrics_port: int | None = None
+    """Where the supervisor answers Prometheus, at `metrics_host`; None is nowhere."""
+    metrics_host: str = "127.0.0.1"
     quality_floor: float | None = None
     """Nats a token that an artifact may lose before it is called ruined; 0 is no floor, None `domain.limits.loss.FLOOR`."""
 
@@ -83,7 +86,8 @@ def load() -> Settings:
     """Read the environment: WHETSTONE_HOME (default ~/.whetstone), DATABASE_URL, WHETSTONE_ENGINES, WHETSTONE_NO_DEMO,
     WHETSTONE_BEARER_ENV and WHETSTONE_HOSTS (names with commas between), WHETSTONE_SHARED, WHETSTONE_ROLE,
     WHETSTONE_QUALITY_FLOOR, WHETSTONE_PRICE_PER_HOUR, WHETSTONE_SILENT_S, WHETSTONE_IDLE_S, WHETSTONE_ARTIFACTS,
-    WHETSTONE_ARTIFACTS_QUOTA, WHETSTONE_ARTIFACTS_CACHE, WHETSTONE_IMPORT_FOLDERS."""
+    WHETSTONE_ARTIFACTS_QUOTA, WHETSTONE_ARTIFACTS_CACHE, WHETSTONE_IMPORT_FOLDERS, WHETSTONE_METRICS_PORT,
+    WHETSTONE_METRICS_HOST."""
     environment = os.environ
     home = Path(environment.get("WHETSTONE_HOME") or "~/.whetstone").expanduser().resolve()
     return Settings(
@@ -104,6 +108,8 @@ def load() -> Settings:
         artifacts_cache=environment.get("WHETSTONE_ARTIFACTS_CACHE") or None,
         quality_floor=_number(environment.get("WHETSTONE_QUALITY_FLOOR")),
         price_per_hour=_number(environment.get("WHETSTONE_PRICE_PER_HOUR")),
+        metrics_port=int(_number(environment.get("WHETSTONE_METRICS_PORT")) or 0) or None,
+        metrics_host=environment.get("WHETSTONE_METRICS_HOST") or "127.0.0.1",
     )
 
 

@@ -11,7 +11,6 @@ from backend.cli.verbs import (
     artifacts,
     bench,
     catalog,
-    doctor,
     engines,
     evaluate,
     jobs,
@@ -22,6 +21,7 @@ from backend.cli.verbs import (
     recipe,
     report,
     studio,
+    upkeep,
 )
 from backend.domain.errors import WhetstoneError
 
@@ -34,7 +34,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for module in (studio, optimize, evaluate, report, bench, doctor):
+for module in (studio, optimize, evaluate, report, bench, upkeep):
     module.register(app)
 app.add_typer(jobs.app, name="jobs", help="List, watch, cancel, retry, clone and resume jobs.")
 app.add_typer(artifacts.app, name="artifacts", help="List, show, verify and delete what optimize jobs made.")

@@ -69,6 +69,8 @@ class Action(StrEnum):
     MEASURE = "measure machine"
     REMOVE_DAMAGED = "remove damaged row"
     ASK = "ask endpoint"
+    BACK_UP = "back up"
+    RESTORE = "restore"
 
 
 OPERATOR, ADMIN = Role.OPERATOR, Role.ADMIN
@@ -94,6 +96,8 @@ RULES: dict[Action, Rule] = {
     Action.MEASURE: Rule(OPERATOR, "machine", "measure this machine"),
     Action.REMOVE_DAMAGED: Rule(ADMIN, "row", "remove damaged rows"),
     Action.ASK: Rule(OPERATOR, "machine", "ask endpoints"),
+    Action.BACK_UP: Rule(ADMIN, "file", "back the studio up"),
+    Action.RESTORE: Rule(ADMIN, "file", "restore a studio"),
 }
 
 

@@ -5,17 +5,18 @@ from __future__ import annotations
 import fcntl
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import URL, Engine, create_engine, event, inspect, text
 from sqlalchemy.exc import DatabaseError, DBAPIError, InterfaceError, InternalError, OperationalError
 from sqlmodel import Session
 
 from backend.domain.errors import WorkError
+from backend.domain.jobs.jobs import Event, JobState
 from backend.settings import Settings
 from backend.store import home
 
@@ -35,15 +36,57 @@ PATIENCE_S = 15.0
 """How long a write waits for another's to end before it gives up. A supervisor would rather wait than leave an event unsaid."""
 
 
+NOTED = "changes"
+
+
+class Moved(NamedTuple):
+    """A job has another state. `after_s`: by the database's clock, since it was claimed, or submitted for one that now is."""
+
+    job: str
+    attempt: int
+    kind: str
+    state: JobState
+    after_s: float | None
+    error: str | None = None
+
+
+class Said(NamedTuple):
+    """Events of a job were stored."""
+
+    job: str
+    events: Sequence[Event]
+
+
+class Renewed(NamedTuple):
+    """So many leases run on."""
+
+    leases: int
+
+
+Change = Moved | Said | Renewed
+
+
+def note(session: Session, change: Change) -> None:
+    """What a transaction changed of jobs and leases, for those who keep logs and count (`Store.watch`), who hear of it once it
+    is committed: what was rolled back, or is done again, is told once or not at all."""
+    session.info.setdefault(NOTED, []).append(change)
+
+
+def noted(session: Session) -> list[Change]:
+    found: list[Change] = session.info.pop(NOTED, [])
+    return found
+
+
 class StoreUnavailable(WorkError):
     """The database cannot be opened or is locked; another program may hold it. Try again, or run `whetstone doctor`."""
 
 
 class Store:
-    """One engine; a session a call."""
+    """One engine; a session a call. `watch` hears of each change that was committed; `retries` counts what `run` did again."""
 
     def __init__(self, engine: Engine) -> None:
-        self.engine = engine
+        self.engine, self.retries = engine, 0
+        self.watch: Callable[[Change], None] = lambda _: None
 
     def session(self) -> AbstractContextManager[Session]:
         """A short write transaction: committed at the end, rolled back on any error."""
@@ -57,6 +100,11 @@ class Store:
         """A short read transaction, which never waits for a writer."""
         return self._transaction(self.engine.execution_options(writes=False))
 
+    def snapshot(self) -> AbstractContextManager[Session]:
+        """A read transaction in which all is as it was at its first statement, however long it takes and whoever writes."""
+        options: dict[str, Any] = {} if self.engine.dialect.name == "sqlite" else {"isolation_level": "REPEATABLE READ"}
+        return self._transaction(self.engine.execution_options(writes=False, **options))
+
     def run(self, work: Callable[[Session], T]) -> T:
         """`work` in a short write transaction, from its start again where the database ended that for no fault of its own: a
         serialization failure, a deadlock, a connection that was dropped, a restart. Whether a commit went through before a
@@ -69,6 +117,7 @@ class Store:
             except StoreUnavailable as error:
                 if not _passing(error.__cause__):
                     raise
+                self.retries += 1
                 time.sleep(pause)
         with self.session() as session:
             return work(session)
@@ -78,8 +127,14 @@ class Store:
         try:
             with Session(engine, expire_on_commit=False) as session, session.begin():
                 yield session
+            for change in noted(session):
+                self.watch(change)
         except (OperationalError, InterfaceError, InternalError) as error:
             raise StoreUnavailable(_sentence(error)) from error
+        except DatabaseError as error:
+            if type(error) is not DatabaseError:  # a statement's own fault
+                raise
+            raise StoreUnavailable(_sentence(error)) from error  # the file is no database any more
 
 
 def _passing(error: BaseException | None) -> bool:

@@ -13,6 +13,7 @@ from sqlmodel import Session, col, select
 
 from backend.domain.errors import NotFound
 from backend.domain.jobs.jobs import Event
+from backend.store import database
 from backend.store.tables import ArtifactRow, EvaluationRow, EventRow, JobRow
 
 MAX_WORDS = 8
@@ -41,6 +42,7 @@ def append(session: Session, job_id: str, events: Sequence[Event]) -> None:
     ]
     if rows:
         session.execute(insert(EventRow), params=rows)
+        database.note(session, database.Said(job_id, events))
 
 
 def _summary(event: Event) -> dict[str, Any]:

@@ -18,7 +18,8 @@ from sqlmodel import Session, col, select
 from backend.domain.errors import NotNow, WorkError
 from backend.domain.jobs.jobs import LIVE, TERMINAL, TRANSITIONS, JobState
 from backend.domain.roles import Actor
-from backend.store import audit
+from backend.store import audit, database
+from backend.store.database import Moved, Renewed
 from backend.store.tables import ClaimRow, JobRow, SupervisorRow
 
 HEARTBEAT_SECONDS = 2.0
@@ -79,6 +80,7 @@ def claim(session: Session, row: JobRow, supervisor: SupervisorRow) -> Lease | N
     except (IntegrityError, Fenced):
         return None
     audit.append(session, _actor(supervisor.id), "start", "job", row.id, f"attempt {row.attempt} on {supervisor.host}")
+    database.note(session, Moved(row.id, row.attempt, row.kind, JobState.STARTING, (at - row.created_at).total_seconds()))
     return found
 
 
@@ -107,6 +109,9 @@ def move(session: Session, held: Lease, state: JobState, **values: Any) -> None:
     change(session, held, [before for before, after in TRANSITIONS.items() if state in after], state=state, **values)
     if row is not None and row.supervisor and before_it in LIVE and state in TERMINAL:
         audit.append(session, _actor(row.supervisor), "end", "job", held.job, f"{state}. {values.get('error') or ''}".strip())
+    if row is not None:
+        after_s = (clock(session) - row.started_at).total_seconds() if row.started_at else None
+        database.note(session, Moved(held.job, held.attempt, row.kind, state, after_s, values.get("error")))
 
 
 def _actor(supervisor: str) -> Actor:
@@ -123,7 +128,7 @@ def renew(session: Session, supervisor: SupervisorRow) -> None:
     """Write the supervisor's row anew with the time of now, and renew the leases that it still has."""
     at = clock(session)
     session.merge(supervisor.model_copy(update={"heartbeat_at": at}))
-    _changed(session, update(JobRow).where(*_of(supervisor)).values(lease_until=_until(at)))
+    database.note(session, Renewed(_changed(session, update(JobRow).where(*_of(supervisor)).values(lease_until=_until(at)))))
 
 
 def adopt(session: Session, supervisor: SupervisorRow) -> None:

@@ -156,6 +156,16 @@ def requeue(session: Session, job_id: str) -> JobRow:
     return get(session, job_id)
 
 
+def lose_restored(session: Session) -> int:
+    """Jobs that ran when a backup was made: nobody has them, so each is lost, to be resumed. How many."""
+    rows = session.exec(select(JobRow).where(col(JobRow.state).in_(LIVE))).all()
+    told = "It ran when the backup was made that it was restored from: resume it."
+    for row in rows:
+        leases.move(session, leases.lease(row), JobState.LOST, error=told, handle=None, supervisor=None, cancel_requested=False)
+        history.append(session, row.id, [Event(kind="state", message=told, data={"state": str(JobState.LOST)})])
+    return len(rows)
+
+
 def move_to_front(session: Session, job_id: str) -> JobRow:
     """Give a queued job the lowest rank; one that yields is the person's own from then on. Raises NotNow unless queued."""
     row = get(session, job_id)

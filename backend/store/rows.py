@@ -1,11 +1,17 @@
-"""Rows of any table by their key, where what is in them does not matter."""
+"""Rows of any table, where what is in them does not matter: by their key, and all of them for a backup."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from datetime import datetime
 from typing import Any
 
-from sqlalchemy import inspect
+from sqlalchemy import Column, Integer, Table, delete, insert, inspect
+from sqlalchemy import select as sa_select
+from sqlalchemy.exc import StatementError
 from sqlmodel import Session, select
+
+from backend.store.tables import Aware, Base
 
 
 def documents(session: Session, table: type[Any], column: str) -> list[tuple[str, str]]:
@@ -19,3 +25,68 @@ def remove(session: Session, table: type[Any], key: str) -> None:
     row = session.get(table, key)
     if row is not None:
         session.delete(row)
+
+
+REMADE = frozenset({"supervisors", "claims", "catalog", "catalog_fits", "catalog_planned", "catalog_state"})
+"""Tables of what is made anew, or is of processes that run."""
+EVIDENCE = ("jobs", "artifacts", "evaluations", "models", "audit")
+"""Tables of which one row means that somebody uses the database."""
+AT_ONCE = 500
+
+
+def kept_tables() -> list[Table]:
+    """Those that a backup holds, in an order in which their rows can be put back."""
+    return [table for table in Base.metadata.sorted_tables if table.name not in REMADE]
+
+
+def used(session: Session) -> str | None:
+    """The first table that says so; None of a database as new."""
+    tables = Base.metadata.tables
+    return next((name for name in EVIDENCE if session.execute(sa_select(tables[name]).limit(1)).first() is not None), None)
+
+
+def dump(session: Session, table: Table) -> Iterator[dict[str, Any]]:
+    """Every row as JSON has it, in the order of the keys; a number that the database itself gave is left out."""
+    columns = [column for column in table.columns if not _given(column)]
+    found = session.execute(sa_select(*columns).order_by(*table.primary_key.columns), execution_options={"yield_per": AT_ONCE})
+    for row in found.mappings():
+        yield {name: value.isoformat() if isinstance(value, datetime) else value for name, value in row.items()}
+
+
+def restore(session: Session, table: Table, rows: Iterable[dict[str, Any]]) -> int:
+    """Put rows as `dump` gave them into the table in place of what is there; how many. Raises ValueError where they
+    are no rows of it."""
+    try:
+        return _restore(session, table, rows)
+    except StatementError as error:
+        raise ValueError(f"{table.name} does not take its rows: {error.orig}") from error
+
+
+def _restore(session: Session, table: Table, rows: Iterable[dict[str, Any]]) -> int:
+    if table.name not in EVIDENCE:
+        session.execute(delete(table))
+    moments = {column.name for column in table.columns if isinstance(column.type, Aware)}
+    found, waiting = 0, list[dict[str, Any]]()
+    for row in rows:
+        if unknown := row.keys() - {column.name for column in table.columns}:
+            raise ValueError(f"{table.name} has no column {sorted(unknown)[0]}")
+        waiting.append({name: _moment(value) if name in moments else value for name, value in row.items()})
+        if len(waiting) == AT_ONCE:
+            session.execute(insert(table), waiting)
+            found, waiting = found + len(waiting), []
+    if waiting:
+        session.execute(insert(table), waiting)
+    return found + len(waiting)
+
+
+def made_anew(session: Session) -> None:
+    """Have what is made of files and rows made again at the next look."""
+    session.execute(delete(Base.metadata.tables["catalog_state"]))
+
+
+def _given(column: Column[Any]) -> bool:
+    return bool(column.primary_key and isinstance(column.type, Integer))
+
+
+def _moment(value: Any) -> datetime | None:
+    return None if value is None else datetime.fromisoformat(value)

@@ -1,13 +1,16 @@
-"""What a screen reads of jobs to say how they go: recent progress, resources, and how long others took. Reads only."""
+"""What says how jobs go: recent progress, resources, how long others took; how many there are, and who looks after them. Reads
+only."""
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import NamedTuple
 
-from sqlmodel import Session, col, select
+from sqlmodel import Session, col, func, select
 
-from backend.domain.jobs.jobs import Event, JobState
-from backend.store.tables import EventRow, JobRow
+from backend.domain.jobs.jobs import LIVE, Event, JobState
+from backend.store import leases
+from backend.store.tables import ClaimRow, EventRow, JobRow, SupervisorRow
 
 MOST_RESOURCES = 5000
 
@@ -45,3 +48,57 @@ def succeeded(session: Session, kind: str, title: str | None = None, *, limit: i
     if title is not None:
         statement = statement.where(JobRow.title == title)
     return list(session.exec(statement.order_by(col(JobRow.created_at).desc()).limit(limit)))
+
+
+class Heartbeat(NamedTuple):
+    """A supervisor that did not stop in order. `age_s`: since its last sign of life."""
+
+    id: str
+    host: str
+    home: str
+    age_s: float
+    jobs: int
+    """Live ones that it has."""
+
+    @property
+    def alive(self) -> bool:
+        return self.age_s < leases.STALE_SECONDS
+
+
+def counted(session: Session) -> dict[tuple[str, str], int]:
+    """(state, kind) -> how many."""
+    found = select(JobRow.state, JobRow.kind, func.count()).group_by(JobRow.state, JobRow.kind)
+    return {(state, kind): number for state, kind, number in session.exec(found)}
+
+
+def oldest_queued_s(session: Session) -> float:
+    """How long the longest-waiting queued job has waited since it was submitted; 0 where none waits."""
+    oldest: datetime | None = session.exec(select(func.min(JobRow.created_at)).where(JobRow.state == JobState.QUEUED)).one()
+    return 0.0 if oldest is None else max(0.0, (leases.clock(session) - oldest).total_seconds())
+
+
+def heartbeats(session: Session, *, within_s: float = 24 * 3600) -> list[Heartbeat]:
+    """Those heard within so long, the latest first."""
+    at = leases.clock(session)
+    since = at - timedelta(seconds=within_s)
+    rows = session.exec(
+        select(SupervisorRow)
+        .where(col(SupervisorRow.stopped).is_(False), col(SupervisorRow.heartbeat_at) > since)
+        .order_by(col(SupervisorRow.heartbeat_at).desc())
+    )
+    live = select(JobRow.supervisor, func.count()).where(col(JobRow.state).in_(LIVE)).group_by(col(JobRow.supervisor))
+    jobs = dict(session.exec(live).all())
+    return [Heartbeat(row.id, row.host, row.home, (at - row.heartbeat_at).total_seconds(), jobs.get(row.id, 0)) for row in rows]
+
+
+def live(session: Session) -> list[JobRow]:
+    """Every job that a supervisor has, the longest-running first."""
+    return list(session.exec(select(JobRow).where(col(JobRow.state).in_(LIVE)).order_by(col(JobRow.started_at))))
+
+
+def devices(session: Session) -> dict[str, list[str]]:
+    """Live job -> what it has of its host."""
+    found: dict[str, list[str]] = {}
+    for job, device in session.exec(select(ClaimRow.job_id, ClaimRow.device).order_by(ClaimRow.device)):
+        found.setdefault(job, []).append(device)
+    return found

@@ -1,4 +1,4 @@
-"""`python -m backend.supervisor [--until-idle SECONDS]`: the supervisor process of a home."""
+"""`python -m backend.supervisor [--until-idle SECONDS] [--metrics-port PORT]`: the supervisor process of a home."""
 
 from __future__ import annotations
 
@@ -10,41 +10,66 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 
-from backend import processes
+from backend import logs, processes
 from backend import settings as configuration
 from backend.domain.errors import WhetstoneError
-from backend.store.database import open_store
+from backend.settings import Settings
+from backend.store.database import Change, open_store
 from backend.store.leases import HEARTBEAT_SECONDS, LOCK
 from backend.supervisor.supervisor import Supervisor
+from backend.supervisor.told import Told
 
 TICK_SECONDS = 0.2
+LOG = "supervisor.log"
 
 
 def main() -> int:
     """Runs until SIGTERM or SIGINT, or with --until-idle until there was nothing to do for that long."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--until-idle", type=float, default=None, metavar="SECONDS")
+    parser.add_argument("--metrics-port", type=int, default=None, help="else WHETSTONE_METRICS_PORT; 0 and none: no metrics")
     arguments = parser.parse_args()
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
     settings = configuration.load()
     settings.home.mkdir(parents=True, exist_ok=True)
+    logs.begin(settings.home / LOG)
     with (settings.home / LOCK).open("a+") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            logging.info("Another supervisor serves %s already; nothing to do.", settings.home)
+            logs.say("left", f"Another supervisor serves {settings.home} already; nothing to do.")
             return 0
         lock.truncate(0)
         lock.write(f"{os.getpid()} {processes.started(os.getpid())}")
         lock.flush()
-        return _serve(Supervisor(settings, open_store(settings), beside=True), arguments.until_idle)
+        supervisor = Supervisor(settings, open_store(settings), beside=True)
+        _watch(supervisor, settings, settings.metrics_port if arguments.metrics_port is None else arguments.metrics_port)
+        return _serve(supervisor, arguments.until_idle)
+
+
+def _watch(supervisor: Supervisor, settings: Settings, port: int | None) -> None:
+    """Every committed change is a line of the log, and with a port a figure."""
+    seen: list[Callable[[Change], None]] = [Told().seen]
+    if port:
+        from backend.supervisor.metrics import Metrics
+
+        metrics = Metrics(supervisor)
+        metrics.serve(settings.metrics_host, port)
+        seen.append(metrics.seen)
+
+    def watch(change: Change) -> None:
+        for each in seen:
+            each(change)
+
+    supervisor.store.watch = watch
 
 
 def _serve(supervisor: Supervisor, until_idle: float | None) -> int:
     stopping = processes.Signalled.by((signal.SIGTERM, signal.SIGINT))
     threading.Thread(target=_beat, args=(supervisor, stopping), daemon=True, name="heartbeat").start()
     supervisor.begin()
+    logs.say("started", f"Supervisor {supervisor.row.id} of {supervisor.settings.home} has started.")
     busy_at = time.monotonic()
     while not stopping.is_set():
         if _tick(supervisor):
@@ -54,6 +79,7 @@ def _serve(supervisor: Supervisor, until_idle: float | None) -> int:
         stopping.wait(TICK_SECONDS)
     stopping.set()
     supervisor.stop()
+    logs.say("stopped", "The supervisor has stopped; workers that run go on.")
     return 0
 
 

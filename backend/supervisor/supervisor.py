@@ -72,6 +72,8 @@ class Supervisor:
         self._staging = Staging(beside=beside, monotonic=monotonic)
         self._late: dict[Lease, float] = {}
         """Others' leases that have run out, and since when this supervisor sees so."""
+        self.lost = 0
+        """Jobs of its own that others took over."""
 
     def begin(self) -> None:
         """Take over what an earlier supervisor of this home left. Whoever calls it holds the home's lock."""
@@ -123,6 +125,7 @@ class Supervisor:
         for job_id, run in [(job_id, run) for job_id, run in self._runs.items() if run.lease not in kept]:
             self._sweep(run.lease, run.handle)
             del self._runs[job_id]
+            self.lost += 1
 
     def _guarded(self, row: JobRow) -> None:
         """What is wrong with one job (its channel, a locked database, a full disk) is no other's trouble, and is tried again."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
-EVERYONE = {"domain", "settings", "files", "processes", "foreign", "transfer"}
+EVERYONE = {"domain", "settings", "files", "processes", "foreign", "transfer", "logs"}
 ALLOWED: dict[str, set[str]] = {
     "pages": {"app", "service", "present", "domain"},
     "app": {"app", "service", "present", "domain"},
@@ -20,6 +20,7 @@ ALLOWED: dict[str, set[str]] = {
     "foreign": {"domain", "settings"},
     "processes": set(),
     "transfer": {"domain"},
+    "logs": set(),
     "endpoint": {"domain", "settings"},
     "channel": {"files", "domain", "settings"},
     "domain": {"domain"},

@@ -37,6 +37,9 @@ def up(
         typer.Option("--without-sign-in", help="Everybody who reaches the address may do what you may: open it to them all."),
     ] = False,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open a browser where there is one.")] = True,
+    metrics_port: Annotated[
+        int | None, typer.Option(min=1, max=65535, help="The supervisor answers Prometheus there; else WHETSTONE_METRICS_PORT.")
+    ] = None,
     demo: Annotated[
         bool,
         typer.Option("--demo", help="Show results that were measured elsewhere: read-only, nothing runs, your home is not used."),
@@ -52,7 +55,7 @@ def up(
     if demo:
         studio.serve_demonstration(port, host=host, browser=browser, say=_say)
     else:
-        studio.serve(service.open_workspace(), port, host=host, browser=browser, say=_say)
+        studio.serve(service.open_workspace(), port, host=host, browser=browser, say=_say, metrics_port=metrics_port)
 
 
 def _say(line: str) -> None:

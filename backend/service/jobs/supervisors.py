@@ -58,6 +58,8 @@ def start(workspace: Workspace, *, until_idle: float | None = None) -> None:
     command = [sys.executable, "-m", "backend.supervisor"]
     if until_idle is not None:
         command += ["--until-idle", str(until_idle)]
+    if workspace.settings.metrics_port is not None:
+        command += ["--metrics-port", str(workspace.settings.metrics_port)]
     environment = {**os.environ, "WHETSTONE_HOME": str(workspace.settings.home)}
     if workspace.settings.database_url:
         environment["DATABASE_URL"] = workspace.settings.database_url

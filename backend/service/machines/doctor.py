@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import socket
 from typing import Literal
 
 from pydantic import BaseModel
 
 from backend.domain.errors import WhetstoneError
+from backend.domain.jobs.jobs import JobState
 from backend.hardware import engines, probe
 from backend.service import damaged
 from backend.service.jobs import collecting, supervisors
 from backend.service.workspace import Workspace
+from backend.store import watching
 
 LOW_DISK_BYTES = 5_000_000_000
 NEARLY_FULL = 0.9
@@ -29,7 +32,8 @@ def examine(workspace: Workspace) -> list[Finding]:
     """Every check, in the order a newcomer needs them."""
     return [
         _processor(), _accelerators(), _compiler(), *_engines(workspace), _database(workspace),
-        *_damaged(workspace), _disk(workspace), *_artifacts(workspace), _supervisor(workspace),
+        *_damaged(workspace), _disk(workspace), *_artifacts(workspace), *_supervisors(workspace),
+        _jobs(workspace), _logs(workspace), _metrics(workspace),
         _credentials("AWS credentials", ("AWS_ACCESS_KEY_ID", "AWS_PROFILE")),
         _credentials("Hugging Face token", ("HF_TOKEN",)),
     ]  # fmt: skip
@@ -115,10 +119,53 @@ def _artifacts(workspace: Workspace) -> list[Finding]:
     return [Finding(subject="Artifacts", level="warning" if full else "ok", finding=share, fix=fix)]
 
 
-def _supervisor(workspace: Workspace) -> Finding:
-    if supervisors.alive(workspace):
-        return Finding(subject="Supervisor", level="ok", finding="running")
-    return Finding(subject="Supervisor", level="ok", finding="not running: `whetstone up` and every waiting command start one")
+def _supervisors(workspace: Workspace) -> list[Finding]:
+    """Those that were heard in the last day and did not stop in order, and whether one is there at all."""
+    with workspace.store.read() as session:
+        beats = watching.heartbeats(session)
+    found = []
+    if not supervisors.alive(workspace):
+        told = "not running: `whetstone up` and every waiting command start one"
+        found.append(Finding(subject="Supervisor", level="ok", finding=told))
+    for beat in beats:
+        told = f"{beat.id} on {beat.host} ({beat.home}), heard {beat.age_s:.0f} s ago"
+        if beat.alive:
+            found.append(Finding(subject="Supervisor", level="ok", finding=f"running: {told}"))
+        elif beat.jobs:
+            fix = "`whetstone up` in that home takes its jobs up; else another supervisor gives them up as lost"
+            silent = f"silent with {beat.jobs} job{'' if beat.jobs == 1 else 's'}: {told}"
+            found.append(Finding(subject="Supervisor", level="warning", finding=silent, fix=fix))
+    return found
+
+
+def _jobs(workspace: Workspace) -> Finding:
+    with workspace.store.read() as session:
+        counted, waits = watching.counted(session), watching.oldest_queued_s(session)
+    states = {state: sum(number for (one, _), number in counted.items() if one == state) for state in JobState}
+    told = ", ".join(f"{number} {state}" for state, number in states.items() if number) or "none yet"
+    waiting = f"; the longest-waiting for {waits:.0f} s" if states[JobState.QUEUED] else ""
+    return Finding(subject="Jobs", level="ok", finding=f"{told}{waiting}")
+
+
+def _logs(workspace: Workspace) -> Finding:
+    files = sorted(workspace.settings.home.glob("*.log"))
+    told = ", ".join(f"{path} ({path.stat().st_size / 1e6:.1f} MB)" for path in files)
+    return Finding(subject="Logs", level="ok", finding=told or f"none yet under {workspace.settings.home}")
+
+
+def _metrics(workspace: Workspace) -> Finding:
+    """Whether the supervisor's figures are where the environment says."""
+    host, port = workspace.settings.metrics_host, workspace.settings.metrics_port
+    if port is None:
+        return Finding(subject="Metrics", level="ok", finding="off: WHETSTONE_METRICS_PORT turns the supervisor's on")
+    address = f"http://{host}:{port}/metrics"
+    with socket.socket() as probe_socket:
+        probe_socket.settimeout(1.0)
+        answers = probe_socket.connect_ex((host, port)) == 0
+    if answers:
+        return Finding(subject="Metrics", level="ok", finding=address)
+    fix = "start the supervisor with the same WHETSTONE_METRICS_PORT; its log says where a port could not be had"
+    return Finding(subject="Metrics", level="warning", finding=f"nothing answers at {address}", fix=fix)
 
 
 def _credentials(subject: str, names: tuple[str, ...]) -> Finding:

@@ -6,6 +6,7 @@ A demonstration is the web server alone, over a home that is made for it and rem
 from __future__ import annotations
 
 import http.client
+import logging
 import os
 import signal
 import socket
@@ -15,9 +16,10 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
-from backend import settings
+from backend import logs, settings
 from backend.domain.errors import PortTaken, RequestError, WhetstoneError, WorkError
 from backend.domain.jobs.jobs import JobState
 from backend.endpoint import is_loopback
@@ -28,6 +30,7 @@ from backend.service.workspace import Workspace
 from backend.settings import CHECKOUT
 
 EVERYWHERE = ("0.0.0.0", "::")
+LOG = "studio.log"
 START_SECONDS = 60.0
 OBSTACLE_SECONDS = 15.0
 """How long a first run that cannot go on is left alone: an engine is being installed, or disk is being freed."""
@@ -57,13 +60,22 @@ def check_host(host: str, *, without_sign_in: bool) -> None:
     )  # fmt: skip
 
 
+def begin_log() -> None:
+    """The web server's log is studio.log in the home: what pages refused, and what nobody foresaw."""
+    logs.begin(settings.load().home / LOG, beside=False)
+    for name in [name for name in logging.root.manager.loggerDict if name.startswith("streamlit")]:
+        logging.getLogger(name).propagate = True  # it keeps to itself what a page raised
+
+
 def hosts() -> list[str]:
     """Names beside those of loopback that the web server answers to."""
     return list(settings.load().hosts)
 
 
-def serve(workspace: Workspace, port: int, *, host: str, browser: bool, say: Say) -> None:
+def serve(workspace: Workspace, port: int, *, host: str, browser: bool, say: Say, metrics_port: int | None = None) -> None:
     """Block until Ctrl-C or SIGTERM, then stop both. Raises StudioFailed, SupervisorFailed."""
+    if metrics_port is not None:
+        workspace = replace(workspace, settings=workspace.settings.model_copy(update={"metrics_port": metrics_port}))
     stopping = Signalled.by((signal.SIGINT, signal.SIGTERM))
     own = not supervisors.alive(workspace, own=True)
     first = _FirstRun(workspace, say, stopping)

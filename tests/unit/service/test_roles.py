@@ -24,7 +24,7 @@ from backend.service.models import imports, models
 from backend.service.plans import calibration, cases, optimize
 from backend.service.presets import presets
 from backend.service.serving import serve
-from backend.service.studio import audit
+from backend.service.studio import audit, backup
 from backend.settings import Settings
 from backend.store.tables import ArtifactRow
 from tests.homes import open_home
@@ -63,6 +63,8 @@ ATTEMPTS: dict[str, Try] = {
     "presets.presets.remove": lambda w, _: presets.remove(w, "my/own"),
     "presets.presets.take": lambda w, _: presets.take(w, []),
     "serving.serve.prepare": lambda w, _: serve.prepare(w, ["starter"]),
+    "studio.backup.back_up": lambda w, _: backup.back_up(w, Path("/nowhere/x")),
+    "studio.backup.restore": lambda w, _: backup.restore(w, Path("/nowhere/x")),
 }
 """Every function of the service that changes something, as a viewer would call it."""
 UPKEEP = {
@@ -77,7 +79,7 @@ ON_DISK = {
     "evaluations.evaluations._kept_text",  # of `frozen`
     "evaluations.tasks._keep", "evaluations.tasks._copy",  # of `kept`
     "evaluations.bench.run", "evaluations.reports._rendered",  # a temporary folder
-    "jobs.artifacts.archive",
+    "jobs.artifacts.archive", "studio.backup._put_files",  # of `restore`
     "studio.demo_export.export", "studio.demo_export.seed", "studio.demo_export._write",  # a folder that the caller names
 }  # fmt: skip
 

@@ -1,0 +1,100 @@
+"""`whetstone doctor`, `activity`, `backup` and `restore`: looking after a studio."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from backend import service
+from backend.cli.output import emit, next_command, table
+from backend.cli.verbs.optimize import Json
+from backend.service.jobs import activity, jobs
+from backend.service.machines import doctor
+from backend.service.studio import audit, backup
+
+
+def register(app: typer.Typer) -> None:
+    app.command("doctor")(examine)
+    app.command("activity")(tell_activity)
+    app.command("backup")(back_up)
+    app.command("restore")(restore)
+
+
+def examine(
+    json: Json = False,
+    remove_damaged: Annotated[bool, typer.Option(help="First take rows that cannot be read out of the database.")] = False,
+) -> None:
+    """Accelerators, engines, database, disk, credentials (present or not, never their value), each with a fix."""
+    workspace = service.open_workspace()
+    if remove_damaged:
+        doctor.remove_damaged(workspace)
+    findings = doctor.examine(workspace)
+    marks = {"ok": "ok  ", "warning": "warn", "problem": "FAIL"}
+    lines = [f"{marks[f.level]}  {f.subject}: {f.finding}" + (f"\n      fix: {f.fix}" if f.fix else "") for f in findings]
+    emit(findings, as_json=json, text="\n".join(lines))
+    if any(finding.level == "problem" for finding in findings):
+        raise typer.Exit(1)
+
+
+def back_up(
+    file: Annotated[Path, typer.Argument(help="The file to write.")],
+    files: Annotated[
+        bool, typer.Option("--files", help="With the files of artifacts and evaluations, and what jobs keep to go on from.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Everything the database knows, in one file, while jobs go on; of artifacts the manifests, or with --files all."""
+    made = backup.back_up(service.open_workspace(), file, with_files=files)
+    document = made.model_dump(mode="json", exclude={"members"}) | {"file": str(file), "bytes": made.bytes}
+    left_out = "" if files else " The files of artifacts and evaluations are not in it (--files)."
+    emit(document, as_json=json, text=f"{file}: {_rows(made.rows)}, {made.bytes / 1e6:.3g} MB.{left_out}")
+
+
+def restore(file: Annotated[Path, typer.Argument(help="A file that `whetstone backup` wrote.")], json: Json = False) -> None:
+    """Into a new home. Jobs that ran when it was made are lost, to be resumed."""
+    found = backup.restore(service.open_workspace(), file)
+    lines = [f"Restored {_rows(found.rows)}, as of {found.created:%Y-%m-%d %H:%M:%S} UTC."]
+    if found.lost:
+        lines += [f"{found.lost} ran then and can be resumed.", next_command("jobs", "list", "--state", "lost")]
+    if found.missing:
+        lines.append(f"The files of {found.missing} artifacts or evaluations are not there: they were not in the backup.")
+    emit(found, as_json=json, text="\n".join(lines))
+
+
+def _rows(counted: dict[str, int]) -> str:
+    return ", ".join(f"{counted.get(name, 0)} {name}" for name in ("jobs", "events", "artifacts", "evaluations", "models"))
+
+
+def tell_activity(
+    who: Annotated[str | None, typer.Option(help="Only this person's.")] = None,
+    words: Annotated[str, typer.Option(help="Only what holds all of these.")] = "",
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="At most so many that ended badly, and so many changes.")] = 20,
+    json: Json = False,
+) -> None:
+    """What runs where, what ended badly, who changed what. Those of others only for an admin."""
+    workspace = service.open_workspace()
+    running = activity.running(workspace, owner=who, words=words)
+    states = [str(state) for state in activity.ENDED_BADLY]
+    bad = jobs.listing(workspace, states=states, owner=who, words=words, limit=limit)
+    changes = audit.listing(workspace, who=audit.readable(workspace) or ((who,) if who else ()), words=words, limit=limit)
+    document = {"running": running, "ended_badly": bad, "changes": changes}
+    at = "%Y-%m-%d %H:%M"
+    parts = [
+        _part("Running", ("job", "state", "owner", "host", "devices", "since (UTC)", "lease s", "title"), [
+            (j.id, j.state, j.owner, j.host, " ".join(j.devices), f"{j.since:{at}}" if j.since else "-", j.lease_s, j.title)
+            for j in running
+        ]),
+        _part("Ended badly", ("job", "state", "owner", "at (UTC)", "title", "why"), [
+            (j.id, j.state, j.owner, f"{j.finished_at or j.created_at:{at}}", j.title, (j.error or "")[:80]) for j in bad
+        ]),
+        _part("Changes", ("at (UTC)", "who", "from", "did", "to"), [
+            (f"{c.at:{at}}", c.who, c.origin, c.action, f"{c.kind} {c.target}") for c in changes
+        ]),
+    ]  # fmt: skip
+    emit(document, as_json=json, text="\n\n".join(parts))
+
+
+def _part(title: str, header: tuple[str, ...], rows: list[tuple[object, ...]]) -> str:
+    return f"{title}\n{table(header, rows)}" if rows else f"{title}: nothing."

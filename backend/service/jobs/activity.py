@@ -1,0 +1,62 @@
+"""What runs where: live jobs with their host, home, device and lease, and whether their supervisor is heard."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from backend.domain.frozen import Frozen
+from backend.domain.jobs.jobs import Handle, JobState
+from backend.service.workspace import Workspace
+from backend.store import leases, watching
+from backend.store.tables import JobRow
+
+ENDED_BADLY = (JobState.FAILED, JobState.LOST, JobState.CANCELLED)
+
+
+class Running(Frozen):
+    """A live job. `place`: as its launcher calls it; `lease_s`: seconds until another supervisor may give it up, below 0 where
+    one may already; `heard_s`: since its supervisor was heard, None where that stopped in order or was not heard for a day."""
+
+    id: str
+    title: str
+    kind: str
+    owner: str
+    state: JobState
+    attempt: int
+    host: str
+    home: str
+    devices: tuple[str, ...]
+    place: str | None
+    since: datetime | None
+    lease_s: float | None
+    heard_s: float | None
+
+    @property
+    def silent(self) -> bool:
+        """Nobody looks after it at the moment."""
+        return self.heard_s is None or self.heard_s > leases.STALE_SECONDS
+
+
+def running(workspace: Workspace, *, owner: str | None = None, words: str = "") -> list[Running]:
+    """The longest-running first. `words` must all stand in its title, id, host or home, in any case."""
+    with workspace.store.read() as session:
+        at, rows, devices = leases.clock(session), watching.live(session), watching.devices(session)
+        heard = {beat.id: beat.age_s for beat in watching.heartbeats(session)}
+    found = [_running(row, devices.get(row.id, ()), at, heard.get(row.supervisor or "")) for row in rows]
+    wanted = words.casefold().split()
+    return [each for each in found if owner in {None, each.owner} and all(word in _text(each) for word in wanted)]
+
+
+def _text(each: Running) -> str:
+    return " ".join((each.title, each.id, each.host, each.home)).casefold()
+
+
+def _running(row: JobRow, devices: Sequence[str], at: datetime, heard_s: float | None) -> Running:
+    place = Handle.model_validate_json(row.handle).place if row.handle else None
+    lease_s = (row.lease_until - at).total_seconds() if row.lease_until else None
+    return Running(
+        id=row.id, title=row.title, kind=row.kind, owner=row.owner, state=JobState(row.state), attempt=row.attempt,
+        host=row.host or "", home=row.home or "", devices=tuple(devices), place=place, since=row.started_at, lease_s=lease_s,
+        heard_s=heard_s,
+    )  # fmt: skip

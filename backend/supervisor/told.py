@@ -1,0 +1,31 @@
+"""The supervisor's log of what it did: a line for each change of a job that was committed, and for what workers warn of."""
+
+from __future__ import annotations
+
+import logging
+
+from backend import logs
+from backend.domain.jobs.jobs import JobState
+from backend.store.database import Change, Moved, Said
+
+LEVELS = {JobState.FAILED: logging.ERROR, JobState.LOST: logging.WARNING}
+WORRYING = {"warning": logging.WARNING, "error": logging.ERROR}
+
+
+class Told:
+    """`seen` takes what the store committed."""
+
+    def __init__(self) -> None:
+        self._attempts: dict[str, int] = {}
+
+    def seen(self, change: Change) -> None:
+        if isinstance(change, Moved):
+            self._attempts[change.job] = change.attempt
+            message = change.error or f"Job {change.job} is {change.state}."
+            level = LEVELS.get(change.state, logging.INFO)
+            logs.say(change.state, message, job=change.job, attempt=change.attempt, level=level)
+        elif isinstance(change, Said):
+            for event in change.events:
+                if event.kind in WORRYING and event.message:
+                    attempt, level = self._attempts.get(change.job), WORRYING[event.kind]
+                    logs.say(event.kind, event.message, job=change.job, attempt=attempt, level=level)

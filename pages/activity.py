@@ -1,0 +1,32 @@
+"""Activity: who did what, what failed, what runs where?"""
+
+import streamlit as st
+
+from app import shell
+from app.activity import tabs
+from app.activity.tabs import TABS, Chosen
+from app.session import workspace
+from backend.service.jobs import activity
+from backend.service.studio import audit
+
+opened = workspace()
+st.title("Activity")
+with st.container(horizontal=True, vertical_alignment="bottom"):
+    words = st.text_input(
+        "Words", key="activity_words", type="search", max_chars=80, bind="query-params", width=320,
+        help="In a title, an id, a host, or what was changed.",
+    )  # fmt: skip
+    known, who = audit.people(opened), None
+    if len(known) > 1:
+        who = st.pills("Who", known, key="activity_who", bind="query-params")
+chosen = Chosen(who, words or "")
+running, bad, changes = st.tabs(TABS, key="activity_view", bind="query-params")
+if running.open:
+    with running:
+        shell.live("running", lambda: tabs.running(opened, chosen), active=bool(activity.running(opened)))
+if bad.open:
+    with bad:
+        tabs.ended_badly(opened, chosen)
+if changes.open:
+    with changes:
+        tabs.changes(opened, chosen)

@@ -1,0 +1,112 @@
+"""Activity: what runs where, what ended badly, who changed what; filters, links, and who may read it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from backend.domain.jobs.jobs import Handle, InstallSpec, JobState
+from backend.domain.roles import Actor, Role
+from backend.service import Workspace
+from backend.service.jobs import activity, jobs
+from backend.store import leases
+from backend.store.tables import ClaimRow, JobRow, SupervisorRow, now
+from tests import studio
+from tests.unit.service.test_damaged import command
+
+UNTIL = now() + timedelta(minutes=1)
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
+    with studio.home(tmp_path, monkeypatch) as opened:
+        yield opened
+
+
+def live(home: Workspace, job: str = "j-1", *, heard_s: float = 1.0, owner: str = "ann") -> None:
+    """A job that a supervisor of another machine has."""
+    handle = Handle(launcher="local", place="process 71").model_dump_json()
+    row = JobRow(
+        id=job, kind="optimize", state=JobState.RUNNING, title=f"Shrink {job}", owner=owner, spec="{}", supervisor="s-1",
+        host="gpu-7", home="/far", handle=handle, started_at=now() - timedelta(minutes=3), lease_until=UNTIL,
+    )  # fmt: skip
+    heard = now() - timedelta(seconds=heard_s)
+    with home.store.session() as session:
+        session.merge(SupervisorRow(id="s-1", host="gpu-7", home="/far", pid=1, process_started="x", heartbeat_at=heard))
+        session.add(row)
+        session.flush()
+        session.add(ClaimRow(host="gpu-7", device=f"accelerator-{job}", job_id=job))
+
+
+def failed(home: Workspace, job: str, owner: str = "ann") -> None:
+    row = JobRow(
+        id=job, kind="optimize", state=JobState.FAILED, title=f"Shrink {job}", owner=owner, spec="{}", error="The disk is full.",
+        finished_at=now(),
+    )  # fmt: skip
+    with home.store.session() as session:
+        session.add(row)
+
+
+def test_an_empty_home_says_what_will_stand_there(home: Workspace) -> None:
+    at = studio.open_page("activity")
+    assert "Nothing is running" in studio.says(at)
+    assert "No job has failed" in studio.says(studio.open_page("activity", activity_view=":material/error: Ended badly"))
+    assert "Nobody has changed" in studio.says(studio.open_page("activity", activity_view=":material/history: Changes"))
+
+
+def test_what_runs_says_where_since_when_and_under_which_lease(home: Workspace) -> None:
+    live(home)
+    said = studio.says(studio.open_page("activity"))
+    for words in ("Shrink j", "gpu", "accelerator", "process 71", "/far", "for ann", "attempt 1", "lease", "supervisor heard"):
+        assert words.replace("/", "\\/") in said or words in said, (words, said)
+    assert "Nobody looks after it" not in said
+
+
+def test_a_job_whose_supervisor_is_silent_says_so(home: Workspace) -> None:
+    live(home, heard_s=leases.STALE_SECONDS + 50)
+    assert "Nobody looks after it now" in studio.says(studio.open_page("activity"))
+
+
+def test_words_and_people_narrow_it(home: Workspace) -> None:
+    live(home)
+    live(home, "j-2", owner="bob")
+    assert [each.id for each in activity.running(home, owner="bob")] == ["j-2"]
+    assert [each.id for each in activity.running(home, words="GPU-7 j-1")] == ["j-1"]
+    assert "Nothing matches" in studio.says(studio.open_page("activity", activity_words="nowhere"))
+
+
+def test_what_ended_badly_says_why(home: Workspace) -> None:
+    failed(home, "j-1")
+    at = studio.open_page("activity", activity_view=":material/error: Ended badly")
+    (table,) = at.dataframe
+    assert list(table.value["Why"]) == ["The disk is full."] and list(table.value["Owner"]) == ["ann"]
+
+
+def test_changes_of_others_are_for_admins(home: Workspace) -> None:
+    ann = home.acting_as(Actor(name="ann", role=Role.OPERATOR, origin="page"))
+    spec = InstallSpec(engine="serve")
+    jobs.submit(ann, spec, "Install it")
+    jobs.submit(home, spec, "Install it again")
+    at = studio.open_page("activity", activity_view=":material/history: Changes")
+    (table,) = at.dataframe
+    assert list(table.value["Did"]) == ["submit", "submit"] and set(table.value["Who"]) == {"ann", home.actor.name}
+
+
+def test_the_command_tells_the_same(home: Workspace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    live(home)
+    failed(home, "j-2")
+    jobs.submit(home, InstallSpec(engine="serve"), "Install it")
+    assert command(home, monkeypatch, "activity", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [(j["id"], j["host"], j["devices"]) for j in found["running"]] == [("j-1", "gpu-7", ["accelerator-j-1"])]
+    assert [(j["id"], j["error"]) for j in found["ended_badly"]] == [("j-2", "The disk is full.")]
+    assert [c["action"] for c in found["changes"]] == ["submit"]
+    monkeypatch.setenv("WHETSTONE_ROLE", "viewer")
+    monkeypatch.setenv("USER", "someone")
+    assert command(home, monkeypatch, "activity") == 0
+    said = capsys.readouterr().out
+    assert "gpu-7" in said and "Changes: nothing." in said
