@@ -3,7 +3,7 @@
 import streamlit as st
 
 from app import navigation, shell
-from app.hardware import engine_cards, instance_table
+from app.hardware import artifacts, engine_cards, instance_table
 from app.hardware.rows import accelerator_rows, figures, instruction_sets, mark, neuron_rows, speed_figures
 from app.session import frozen, workspace
 from app.words import message, plain
@@ -63,5 +63,6 @@ if here.compiler:
 else:
     st.markdown(":material/warning: Compiling models needs a C++ compiler and Python headers: install g++ and python3-dev.")
 st.caption(plain(f"{here.cpu}, {here.os}, {here.machine}, Python {here.python}"))
+artifacts.draw(opened)
 instance_table.draw(opened)
 navigation.link("playground", "Try a model here", ":material/chat:")

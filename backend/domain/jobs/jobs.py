@@ -98,8 +98,8 @@ class _Serving(_Reading):
 
     @property
     def artifacts(self) -> set[str]:
-        """The ids of those among the variants."""
-        return {variant.source for variant in self.variants if variant.kind == "artifact"}
+        """The ids of those among the variants that are there already."""
+        return {each.source for each in self.variants if each.kind == "artifact" and each.source.startswith("a-")}
 
 
 class EvaluateSpec(_Serving):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,8 @@ from backend.service.jobs import jobs
 from backend.service.machines import engines
 from backend.service.machines.engines import EngineStatus
 from backend.service.machines.machine import AcceleratorView, MachineView
+from backend.store.contents import Contents
+from backend.store.tables import ContentRow
 from tests import studio
 
 
@@ -56,10 +59,9 @@ def test_without_an_engine_it_is_offered_and_the_others_say_why_not(bare: Worksp
     assert "**serve** · :material/radio_button_unchecked: not installed" in said
     assert "Could do here: serve, speculate draft" in said
     assert "Not available: this version has no Neuron engine" in said
-    assert (
-        keys(at) == ["hardware_install-serve", "hardware_install-compress", "hardware_install-quality", "hardware_measure"]
-        and at.button(key="hardware_install-serve").label == "Install"
-    )
+    cards = [f"hardware_install-{name}" for name in ("serve", "compress", "quality")]
+    assert keys(at) == [*cards, "hardware_measure", "hardware_collect_look"]
+    assert at.button(key="hardware_install-serve").label == "Install"
 
 
 def test_the_machine_is_told_with_what_its_instruction_sets_are_for(bare: Workspace) -> None:
@@ -157,3 +159,21 @@ def test_gpus_stand_in_a_table_of_their_own() -> None:
     assert rows.accelerator_rows(machine)[0]["Memory"] == "150 GB"
     assert rows.figures(machine)[0] == ("Accelerators", "1", "H200")
     assert [row["Instruction set"] for row in rows.instruction_sets(machine)] == ["avx2", "unheard_of"]
+
+
+def test_what_nothing_names_is_shown_and_then_removed(home: Workspace) -> None:
+    lost = studio.optimize_job(home, JobState.LOST)
+    held = Contents(home.store, lost.id).hold(str(home.settings.artifacts), {"a-1": 5_000_000}, plain=True)["a-1"]
+    Contents(home.store, lost.id).arrived([held.address])
+    Path(held.address).mkdir(parents=True)
+    page = studio.open_page("hardware")
+    assert "5 MB" in [metric.value for metric in page.metric]
+    page.button(key="hardware_collect_look").click().run()
+    assert "younger than a day" in studio.says(page)
+    with home.store.session() as session:
+        session.get(ContentRow, held.address).held_at -= timedelta(days=2)
+    page.button(key="hardware_collect_look").click().run()
+    assert "To be removed: 0 artifacts in 1 piece, 5 MB." in studio.says(page) and Path(held.address).exists()
+    page.button(key="hardware_collect_go").click().run()
+    assert "Removed: 0 artifacts in 1 piece; 5 MB are free again." in studio.says(page) and not Path(held.address).exists()
+    assert "0 B" in [metric.value for metric in page.metric]

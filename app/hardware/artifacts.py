@@ -1,0 +1,67 @@
+"""What artifacts take, and the removal of what nothing names, in two steps: look, then remove."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import streamlit as st
+
+from app import shell
+from app.navigation import own
+from app.session import frozen
+from app.words import message, plain, size
+from backend.domain.errors import WhetstoneError
+from backend.domain.figures import counted
+from backend.service import Workspace
+from backend.service.jobs import collecting
+from backend.service.jobs.collecting import Collected
+
+AGES: dict[str, timedelta | None] = {
+    "no artifacts": None, "artifacts of 7 days": timedelta(days=7), "artifacts of 30 days": timedelta(days=30),
+    "artifacts of 90 days": timedelta(days=90),
+}  # fmt: skip
+SHOWN = 5
+
+
+def draw(opened: Workspace) -> None:
+    st.subheader("Artifacts")
+    try:
+        usage = collecting.usage(opened)
+    except WhetstoneError as error:
+        st.error(message(error), icon=":material/error:")
+        return
+    quota = None if usage.quota is None else f"of {size(usage.quota)}"
+    shell.figures([("Taken", size(usage.bytes), quota)])
+    st.caption(plain(f"New ones go to {usage.place}."))
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        age = st.selectbox("Remove what nothing names, and with it", list(AGES), key=own("collect_age"), width=280)
+        kept = own(f"collect {age}")
+        if st.button("See what can go", key=own("collect_look"), icon=":material/search:", **frozen(opened)):
+            st.session_state[kept] = _collect(opened, AGES[age], dry_run=True)
+    found: Collected | None = st.session_state.get(kept)
+    if found is not None:
+        _offer(opened, found, age, kept)
+
+
+def _offer(opened: Workspace, found: Collected, age: str, kept: str) -> None:
+    """What would go, and the button that removes it; afterwards what went."""
+    more = " and more" if len(found.artifacts) > SHOWN else ""
+    named = f" ({', '.join(found.artifacts[:SHOWN])}{more})" if found.artifacts else ""
+    told = f"{counted(len(found.artifacts), 'artifact')}{named} in {counted(found.contents, 'piece')}"
+    if not found.dry_run:
+        st.success(plain(f"Removed: {told}; {size(found.bytes)} are free again."), icon=":material/check_circle:")
+    elif not found.contents:
+        st.caption("There is nothing to remove: everything is named by an artifact, or younger than a day.")
+    else:
+        st.markdown(plain(f"To be removed: {told}, {size(found.bytes)}. No job, preset, endpoint or evaluation names them."))
+        if st.button("Remove", key=own("collect_go"), icon=":material/delete:", **frozen(opened)):
+            st.session_state[kept] = _collect(opened, AGES[age], dry_run=False)
+            st.rerun()
+
+
+def _collect(opened: Workspace, age: timedelta | None, *, dry_run: bool) -> Collected | None:
+    try:
+        return collecting.collect(opened, unused_for=age, dry_run=dry_run)
+    except WhetstoneError as error:
+        st.error(message(error), icon=":material/error:")
+        return None
