@@ -4,7 +4,8 @@
 
 Without a model: random Llamas of hidden size 576 and two layers at vocabularies of 49,152, 131,072 and 262,144, each against
 another of the same shape. Each pair is scored twice: first, then with the original's states kept. `comparing` is what turns both
-models' logits into figures, as it is and by the definitions in double precision. Prints JSON, a line a pair.
+models' logits into figures, as it is and by the definitions in double precision. `parts` are the steps of the first scoring,
+one by one. Prints JSON, a line a pair.
 """
 
 from __future__ import annotations
@@ -20,12 +21,14 @@ from typing import Any
 
 from backend.catalog.text import held_out
 from backend.domain.jobs.progress import Silent
-from backend.evaluate.quality import divergence, quality
+from backend.evaluate.quality import divergence, quality, states
 from backend.evaluate.quality.states import Place
+from backend.layered.products import fast_products
 from tests.tiny import tiny_llama
 
 VOCABULARIES = (49_152, 131_072, 262_144)
 ROWS = 64
+LENGTH = 512
 
 
 def timed(work: Callable[[], Any]) -> dict[str, float]:
@@ -44,6 +47,33 @@ def scored(original: Path, candidate: Path, windows: int, kept: Path) -> dict[st
         quality.score(original, candidate, documents, windows=windows, progress=Silent(), place=place)
 
     return {"first": timed(score), "again": timed(score)}
+
+
+def parts(original: Path, candidate: Path, windows: int) -> dict[str, dict[str, float]]:
+    """Each step of scoring that pair on its own; reading the text and opening the models come before."""
+    import torch
+
+    taken: dict[str, dict[str, float]] = {}
+    tokens = quality.window_tokens(original, held_out.read("code", original).documents, LENGTH, windows)
+    models = {
+        name: states.opened(folder, states.HERE, print) for name, folder in (("original", original), ("candidate", candidate))
+    }
+    left: dict[str, torch.Tensor] = {}
+    with tempfile.TemporaryDirectory() as work, fast_products():
+        for name, model in models.items():
+            taken[f"layers of the {name}"] = timed(lambda name=name, model=model: left.update({name: _left(model, tokens, work)}))
+        with models["original"].head() as head:
+            rows = [(number, slice(start, start + ROWS)) for number in range(windows) for start in range(0, LENGTH, ROWS)]
+            taken["one head"] = timed(lambda: [head(left["original"], *row) for row in rows])
+            first, second = (head(left[name], *rows[0]) for name in models)
+        comparer = divergence.Comparer(first.shape[-1], first.device)
+        targets = tokens[0][: len(first)]
+        taken["comparing"] = timed(lambda: [comparer.positions(first, second, targets) for _ in rows])
+    return taken
+
+
+def _left(model: states.Model, tokens: Any, work: str) -> Any:
+    return model.run(tokens, Path(work), lambda _: None).clone()
 
 
 def comparing(vocabulary: int) -> dict[str, Any]:
@@ -65,12 +95,15 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         if given.model:
-            print(json.dumps({"model": given.model.name, **scored(given.model, given.candidate, given.windows, folder / "kept")}))
+            pair = [given.model, given.candidate]
+            whole = scored(pair[0], pair[1], given.windows, folder / "kept")
+            print(json.dumps({"model": given.model.name, **whole, "parts": parts(pair[0], pair[1], given.windows)}))
             return
         for vocabulary in VOCABULARIES:
             shape: dict[str, Any] = {"hidden": 576, "heads": 9, "kv_heads": 3, "intermediate": 1536, "vocabulary": vocabulary}
             pair = [tiny_llama(folder / f"{vocabulary}-{seed}", seed=seed, **shape) for seed in (0, 1)]
             found = {**scored(pair[0], pair[1], given.windows, folder / "kept"), "comparing": comparing(vocabulary)}
+            found["parts"] = parts(pair[0], pair[1], given.windows)
             print(json.dumps({"vocabulary": vocabulary, **found}), flush=True)
 
 

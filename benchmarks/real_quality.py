@@ -43,7 +43,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "AWQ g64": {"method": "awq", **GROUPS},
     "Wanda 2:4": {"method": None, "pruning": Pruning(method="wanda", pattern="2:4")},
 }
-"""Hidden size 576 is no multiple of 128, so groups are of 64. Mixed precision is `benchmarks.real_mixed`'s."""
+"""Hidden size 576 is no multiple of 128, so groups are of 64. Mixed precision is not among them: its job tells its own."""
 WINDOWS = 24
 TEXTS = ("chat and prose", "code")
 

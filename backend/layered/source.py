@@ -108,13 +108,17 @@ class Packed(Source):
         """The weight of this name, as a plain checkpoint would store it, from its parts."""
         raise NotImplementedError
 
+    def stored(self, name: str) -> dict[str, torch.Tensor]:
+        """The parts of a weight by their names, as they are in the files."""
+        return dict(super().read(self.parts[name]))
+
     def read(self, names: Iterable[str]) -> Iterator[tuple[str, torch.Tensor]]:
         """The plain tensors of these names."""
         wanted = list(names)
         yield from super().read(name for name in wanted if name not in self.parts)
         for name in wanted:
             if name in self.parts:
-                yield name, self.weight(name, dict(super().read(self.parts[name])))
+                yield name, self.weight(name, self.stored(name))
 
 
 def _promised(folder: Path) -> set[str]:

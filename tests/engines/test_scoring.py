@@ -9,9 +9,10 @@ import pytest
 
 from backend.domain.jobs.progress import Silent
 from backend.engines.base import Pruning
-from backend.evaluate.quality import reference
+from backend.evaluate.quality import integers, reference
 from backend.evaluate.quality.quality import score
 from backend.evaluate.quality.states import HERE, Place, Streamed, Whole, opened
+from backend.layered.products import has_int8
 from tests.engines.test_quantize_methods import run
 from tests.families import logits, tiny
 from tests.tiny import TEXT, byte_tokenizer, tiny_llama
@@ -29,6 +30,9 @@ ARTIFACTS: dict[str, dict[str, Any] | None] = {
 }
 FAMILIES = ["gpt2", "gpt-neox", "bloom", "falcon-40b", "mixtral", "gemma2", "cohere", "phi"]
 """Turned weights, a renamed head, a bias by position, fused projections, experts, soft caps, scaled logits, a biased head."""
+ROUNDED = ("w8a8", "int8 with fp8 cache")
+"""Inputs rounded by a scale a token: its largest one lies between two steps, so a last bit of fp32 decides, and products of
+integers have other last bits. Logits here have a standard deviation of 0.7."""
 WINDOWS, LENGTH = 3, 48
 
 
@@ -67,7 +71,11 @@ def test_every_format_gives_the_logits_of_the_whole_model(llama: Path, tmp_path:
     if options is not None:
         made = tmp_path / "out"
         run(llama, made, **options)
-    torch.testing.assert_close(layer_by_layer(made, tmp_path / "a"), through(Whole(made), tmp_path / "b"), rtol=1e-5, atol=1e-5)
+    found, wanted = layer_by_layer(made, tmp_path / "a"), through(Whole(made), tmp_path / "b")
+    if name in ROUNDED and has_int8("cpu"):
+        assert float((found - wanted).abs().mean()) < 0.01 and float((found - wanted).abs().max()) < 0.2
+    else:
+        torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", FAMILIES)
@@ -89,6 +97,27 @@ def test_several_devices_and_states_on_disk_change_nothing(llama: Path, tmp_path
     spread = layer_by_layer(tmp_path / "out", tmp_path / "b", Place(devices=("cpu", "cpu"), spill_bytes=0))
     assert {path.name for path in (tmp_path / "b").iterdir()} == {"hidden-0.bin", "hidden-1.bin"}
     torch.testing.assert_close(spread, alone, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("activations", ["dynamic", "static"])
+def test_products_of_integers_are_those_of_the_dequantized_matrices(llama: Path, tmp_path: Path, activations: str) -> None:
+    """But for the rounding of fp32; and what is not of 8 bits on both sides is left to others."""
+    import torch
+
+    run(llama, tmp_path / "out", method="w8a8", bits=8, activations=activations)
+    source, place = reference.Dequantized(tmp_path / "out"), "model.layers.0.mlp.down_proj"
+    weight = source.one(f"{place}.weight")
+    linear = torch.nn.Linear(*reversed(weight.shape), bias=True)
+    linear.weight.data = weight
+    inputs = torch.randn(2, 30, weight.shape[1], generator=torch.Generator().manual_seed(0))
+    with torch.no_grad(), reference.round_inputs(source, [(place, linear)]):
+        wanted = linear(inputs)
+    with torch.no_grad(), integers.products(source, [(place, linear), ("model.norm", linear)], "cpu") as rest:
+        found = linear(inputs)
+    assert [name for name, _ in rest] == (["model.norm"] if has_int8("cpu") else [place, "model.norm"])
+    if has_int8("cpu"):
+        torch.testing.assert_close(found, wanted, rtol=1e-6, atol=1e-6)
+    assert "forward" not in vars(linear)
 
 
 def test_experts_read_their_input_rounded(tmp_path: Path) -> None:

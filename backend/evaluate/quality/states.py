@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from backend.domain.errors import ImpossibleStack, ModelDamaged
-from backend.evaluate.quality import reference
+from backend.evaluate.quality import integers, reference
 from backend.layered.hidden import SPILL_BYTES, Hidden
 from backend.layered.outline import Outline
 from backend.layered.passes import Passes, out_of_memory
@@ -139,7 +139,10 @@ class Streamed:
         if scales is not None:
             self.cache.scales[number] = scales
         modules = ((outline.stored_name(number, path), module) for path, module in outline.layers[number].named_modules() if path)
-        with reference.round_inputs(self.source, modules):
+        with (
+            integers.products(self.source, modules, self.place.devices[0]) as others,
+            reference.round_inputs(self.source, others),
+        ):
             yield
 
     @contextmanager
