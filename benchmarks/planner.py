@@ -25,6 +25,7 @@ from backend import service
 from backend.catalog.bundled import instances, models, published
 from backend.cli.output import table
 from backend.domain.evaluation.document import Level
+from backend.domain.machine import instructions
 from backend.domain.machine.device import Device
 from backend.domain.model.facts import ModelCard
 from backend.domain.planner import correction, roofline
@@ -137,7 +138,8 @@ def compared(
     card: ModelCard, draft: ModelCard | None, found: speed.Speed, levels: list[tuple[str, Level]]
 ) -> list[tuple[object, ...]]:
     """(variant, streams, metric, predicted least, most, middle, measured, error, inside) for every level."""
-    device = Device("cpu", "cpu", 1, probe.total_memory(), found.weights, found.flops, measured=True)
+    kind = instructions.of(probe.probe()["flags"])
+    device = Device("cpu", "cpu", 1, probe.total_memory(), found.weights, found.flops, measured=True, instructions=kind)
     rows: list[tuple[object, ...]] = []
     for name, level in levels:
         predicted = prediction(card, RECIPES[name], device, level, draft)

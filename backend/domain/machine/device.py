@@ -10,6 +10,7 @@ from typing import Annotated, Literal, NamedTuple
 from pydantic import ConfigDict, Field
 
 from backend.domain.frozen import Frozen
+from backend.domain.machine.instructions import InstructionSet
 from backend.domain.validation import matching
 
 Hardware = Literal["cpu", "cuda", "neuron"]
@@ -37,6 +38,8 @@ class Device(NamedTuple):
     """One direction of the link to the others."""
     measured: bool = False
     source: str = ""
+    instructions: InstructionSet = "none"
+    """Of a processor."""
 
 
 class _Row(Frozen):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from backend.domain.evaluation.prices import per_million
 from backend.domain.frozen import Frozen
+from backend.domain.machine import instructions
 from backend.domain.model.facts import ModelCard, ModelFacts
 from backend.domain.needs import duration, recovery, serving
 from backend.domain.needs import job as job_memory
@@ -14,6 +15,7 @@ from backend.domain.needs.rates import Rates
 from backend.domain.planner import roofline
 from backend.domain.planner.correction import Calibration
 from backend.domain.planner.roofline import ExpectedLoad
+from backend.domain.recipe import methods
 from backend.domain.recipe.recipe import Quantize, Recipe, Speculate
 from backend.domain.rules.facts import Facts
 
@@ -253,8 +255,18 @@ def _formulas(facts: Facts, recipe: Recipe, runs: Rates | None) -> dict[str, str
         "arithmetic": f"{shares.arithmetic[1]:g} to {shares.arithmetic[0]:g} {of}",
         "bandwidth": f"{shares.bandwidth[1]:g} to {shares.bandwidth[0]:g} {of}",
     }
+    rates |= _products(facts, recipe)
     job = {"job": f"{duration.FORMULA}; {runs.basis}"} if runs else {}
     return _need_formulas(recipe) | rates | job
+
+
+def _products(facts: Facts, recipe: Recipe) -> dict[str, str]:
+    """What the processor's instruction set makes of quantized linears, where that was taken."""
+    step, device = recipe.step("quantize"), facts.device
+    bits = methods.bits(step) if isinstance(step, Quantize) and step.method != "kv_cache" else None
+    if device is None or bits is None or device.hardware != "cpu" or (device.instructions, bits) not in instructions.PRODUCTS:
+        return {}
+    return {"products": f"quantized linears: {instructions.words(device.instructions, bits)}"}
 
 
 def _price(per_hour: float | None, rate: Range | None) -> Range | None:

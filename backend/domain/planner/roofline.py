@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 from pydantic import Field
 
 from backend.domain.frozen import Frozen
+from backend.domain.machine import instructions
 from backend.domain.machine.device import Device
 from backend.domain.model.facts import ModelFacts
 from backend.domain.model.shapes import sizes
@@ -42,10 +43,6 @@ MEASURED = Efficiency((1.0, 0.8), (1.0, 0.5), (0.0005, 0.003), (0.0, 0.0))
 """Of the best that the probe saw on a processor, so nothing is above it. 0.8 is what a middling repetition of the probe's own
 matrix-vector product reaches of its best; the rest is assumed."""
 
-DEQUANTIZE = {("cpu", 4): (1.3, 2.0)}
-"""Decoding time against 16 bit, (best, worst), where the kernel unpacks weights on the processor instead of saving traffic.
-Measured on one core with vLLM CPU: 7.0 -> 5.1 tokens/s at 1 stream, 28.6 -> 14.2 at 8."""
-
 ACCEPTANCE: dict[str, tuple[float, float]] = {"draft": (0.8, 0.5), "eagle3": (0.8, 0.5), "medusa": (0.8, 0.5)}
 """(best, worst) probability that a proposed token is accepted. An assumption: only an evaluation can tell."""
 LOOKUP_ACCEPTANCE = (0.7, 0.0)
@@ -68,6 +65,17 @@ class Speed(NamedTuple):
     output_tokens_per_s: tuple[float, float]
 
 
+class Products(NamedTuple):
+    """The linears that are quantized, of which `Served` counts all."""
+
+    traffic: float
+    """Bytes as they are stored."""
+    sixteen: float
+    """Bytes of the same in 16 bit."""
+    flops: float
+    """Of one token."""
+
+
 class Served(NamedTuple):
     """A model as it is served: what a step reads and multiplies."""
 
@@ -84,6 +92,7 @@ class Served(NamedTuple):
     """Of one token, on one device."""
     eight_bit: bool
     bits: int
+    products: Products
     kernel: Kernel | None = None
     """Which GPUs multiply in those bits."""
 
@@ -99,7 +108,9 @@ def served(model: ModelFacts, recipe: Recipe, tensor_parallel: int = 1) -> Serve
         layers=model.layers, hidden=model.hidden_size, traffic=read - of_experts, expert_traffic=of_experts,
         experts=(model.experts, model.experts_per_token) if model.experts and model.experts_per_token else None,
         token_flops=2.0 * (parts.active_linears + head), kv_bytes=kv_bytes(model, serving_of(recipe), tensor_parallel),
-        eight_bit=chosen is not None and chosen.activations, bits=chosen.bits if chosen else 16, kernel=_kernel(recipe),
+        eight_bit=chosen is not None and chosen.activations, bits=chosen.bits if chosen else 16,
+        products=Products(stored.linears + stored.scales, 2.0 * parts.linears, 2.0 * parts.active_linears),
+        kernel=_kernel(recipe),
     )  # fmt: skip
 
 
@@ -123,16 +134,22 @@ def efficiency(device: Device) -> Efficiency:
 def step_seconds(what: Served, device: Device, degree: int, load: ExpectedLoad, end: End, tokens: int = 1) -> float:
     """One pass over `tokens` tokens of each of `load.concurrency` sequences, in the middle of their answers.
 
-    max(bytes / bandwidth, operations / rate) / degree + all-reduces + what a step costs in any case.
+    max(bytes / bandwidth, operations / rate) / degree + all-reduces + what a step costs in any case. On a processor the quantized
+    linears take the time of the same in 16 bit, over what its instruction set makes of them.
     """
     assert device.bandwidth and device.flops
     shares, batch = efficiency(device), load.concurrency * tokens
     context = load.input_tokens + load.output_tokens / 2
     read = (what.traffic + what.expert_traffic * touched(what.experts, batch)) / degree
     read += load.concurrency * context * what.kv_bytes
-    moving = read / (device.bandwidth * shares.bandwidth[end]) * _dequantize(what, device, end)
-    working = batch * what.token_flops / degree / (_rate(what, device) * shares.arithmetic[end])
-    return max(moving, working) + _all_reduces(what, device, degree, batch, end) + shares.step[end]
+    apart = what.products if _gains(what, device) else Products(0.0, 0.0, 0.0)
+    bandwidth, rate = device.bandwidth * shares.bandwidth[end], _rate(what, device) * shares.arithmetic[end]
+    moving, working = (read - apart.traffic / degree) / bandwidth, batch * (what.token_flops - apart.flops) / degree / rate
+    core = max(moving, working)
+    if apart.traffic:
+        sixteen = max(apart.sixteen / degree / bandwidth, batch * apart.flops / degree / rate)
+        core += sixteen / instructions.gain(device.instructions, what.bits, batch)[end]
+    return core + _all_reduces(what, device, degree, batch, end) + shares.step[end]
 
 
 def touched(experts: tuple[int, int] | None, tokens: int) -> float:
@@ -140,10 +157,9 @@ def touched(experts: tuple[int, int] | None, tokens: int) -> float:
     return 1.0 - (1.0 - experts[1] / experts[0]) ** tokens if experts else 0.0
 
 
-def _dequantize(what: Served, device: Device, end: End) -> float:
-    factor = DEQUANTIZE.get((device.hardware, what.bits))
-    # The factor is against 16-bit traffic, and `traffic` counts the fewer bits.
-    return factor[end] * 16 / what.bits if factor else 1.0
+def _gains(what: Served, device: Device) -> bool:
+    """Whether it was measured what the device makes of the quantized linears, rather than of their bytes."""
+    return device.hardware == "cpu" and what.experts is None and (what.bits == 4 or (what.bits == 8 and what.eight_bit))
 
 
 def _rate(what: Served, device: Device) -> float:

@@ -8,7 +8,7 @@ from typing import Literal
 
 from backend.catalog.bundled import instances
 from backend.domain.errors import InvalidRecipe
-from backend.domain.machine import pricelist, targets
+from backend.domain.machine import instructions, pricelist, targets
 from backend.domain.machine.device import Device, Instance, card_device
 from backend.domain.machine.pricelist import InstancePrice
 from backend.domain.machine.targets import Hardwares, Target
@@ -68,7 +68,8 @@ def _local(workspace: Workspace, name: str) -> Device:
         return _gpus(cards, numbers)
     if name == "local:neuron":
         return _neuron()
-    return Device("this machine's processor", "cpu", 1, probe.total_memory())
+    kind = instructions.of(probe.probe()["flags"])
+    return Device("this machine's processor", "cpu", 1, probe.total_memory(), instructions=kind)
 
 
 def _gpus(cards: tuple[Accelerator, ...], numbers: tuple[int, ...]) -> Device:

@@ -12,9 +12,9 @@ from typing import Any
 
 from backend.domain.errors import JobCancelled, WhetstoneError
 from backend.domain.jobs.jobs import EvaluateSpec
+from backend.domain.machine.instructions import AMX, VNNI
 from backend.domain.model.facts import ModelCard
 from backend.domain.recipe.recipe import Recipe, read
-from backend.domain.rules.processor import AMX, VNNI
 from backend.hardware import probe
 from backend.service.evaluations import evaluations
 from backend.service.evaluations.evaluations import EvaluationView
@@ -62,7 +62,7 @@ Say = Callable[[str], None]
 def names(*, starter: bool, gpu: bool, features: Collection[str]) -> tuple[str, ...]:
     """The recipes that can win, the likeliest first: more than are tried, since some may not be valid on a machine.
 
-    Four bits are fast on a processor only where vLLM runs them as W4A8, with AMX (`domain.rules.processor`). The n-grams of
+    Four bits are fast on a processor only where vLLM runs them as W4A8, with AMX (`domain.machine.instructions`). The n-grams of
     plain 16-bit weights cost nothing of the quality.
     """
     if starter:

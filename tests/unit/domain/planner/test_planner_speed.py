@@ -84,7 +84,7 @@ def test_fewer_bits_decode_faster_and_prefill_no_slower() -> None:
 
 
 def test_int4_is_no_gain_where_the_processor_unpacks_it() -> None:
-    device = Device("cpu", "cpu", 1, 64 << 30, 40e9, 1e12, measured=True)
+    device = Device("cpu", "cpu", 1, 64 << 30, 40e9, 1e12, measured=True, instructions="vnni")
     ends = [
         roofline.speed(known("meta-textgeneration-llama-3-8b"), chosen, device, 1, ExpectedLoad())
         for chosen in (Recipe(), AWQ, W8A8)
