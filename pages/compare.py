@@ -55,7 +55,12 @@ with top:
             ringed = compare_slo.ringed(front, [at for at in best if limited and at.variant in inside], theme)
             charts.show(ringed, f"compare-pareto-{number}" if number else "compare-pareto")
         st.caption("Up and to the right is better. The number at a mark is its concurrency; marks off the front are pale.")
-    st.dataframe(compare_slo.rows(best), hide_index=True, alt="The best measured level of each variant within the limits")
+    for under, part in parts.items():  # what cannot be compared is not ranked in one table
+        if len(groups) > 1:
+            st.markdown(f"**{plain(under)}**")
+        inside = {result.name for result in part.variants}
+        rows = compare_slo.rows([at for at in best if at.variant in inside])
+        st.dataframe(rows, hide_index=True, alt="The best measured level of each variant within the limits")
     st.caption(
         "The most output tokens/s of each variant within these limits, at levels that were measured: nothing is interpolated."
     )

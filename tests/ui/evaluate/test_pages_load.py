@@ -26,7 +26,7 @@ URL = "http://127.0.0.1:1"
 TRACE = b'{"prompt": "a", "timestamp": 0.5}\n{"prompt": "b", "timestamp": 1}\n'
 ASKED = {
     "streams": {
-        "evaluate_concurrency": "1, 8", "evaluate_repeats": "3", "evaluate_warmup": "1", "evaluate_temperature": "0.7",
+        "evaluate_concurrency": "1, 8", "evaluate_repeats": "3", "evaluate_warmup_requests": "1", "evaluate_temperature": "0.7",
         "evaluate_price": "1.2345", "evaluate_discount": "20.0",
     },
     "until decided": {"evaluate_until_decided": "true", "evaluate_max_blocks": "12"},
@@ -43,7 +43,7 @@ ASKED = {
     "trace": {"evaluate_load": "Trace", "workload": "trace", "evaluate_prefix_cache": "per-run"},
     "chat": {"workload": "chat", "evaluate_seed": "7", "evaluate_endpoint": "chat", "evaluate_stream": "false",
         "evaluate_quality": "false", "evaluate_seconds": "30.0",
-             "evaluate_timeout": "60.0", "evaluate_ratio": "4.0", "evaluate_interleave": "restart",
+             "evaluate_timeout_s": "60.0", "evaluate_input_output_ratio": "4.0", "evaluate_interleave": "restart",
              "evaluate_max_tokens": "100", "evaluate_requests": "40"},
 }  # fmt: skip
 

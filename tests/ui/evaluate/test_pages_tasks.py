@@ -87,7 +87,7 @@ def test_a_ruined_artifact_is_measured_only_after_a_tick(installed: Workspace) -
     ruined = {"kl_mean": 1.66, "below_floor": "The result is ruined."}
     job = studio.optimize_job(installed, JobState.SUCCEEDED)
     made = studio.artifact(installed, job, studio.optimize_spec(installed).model, ruined)
-    at = studio.open_page("evaluate", variants=f"starter,{made}", evaluate_text="prose")
+    at = studio.open_page("evaluate", variants=f"starter,{made}", evaluate_quality_text="prose")
     assert "The result is ruined." in at.error[0].value or "The result is ruined." in at.error[-1].value
     assert at.button(key="evaluate_submit").disabled
     at.checkbox(key="evaluate_anyway_evaluate").check().run()

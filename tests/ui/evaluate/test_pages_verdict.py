@@ -121,6 +121,8 @@ def test_evaluations_of_other_conditions_have_charts_of_their_own_and_it_is_said
         drawn = [spec for spec in specs if words in spec["layout"]["title"]["text"].replace("<br>", " ")]
         lines = [sum("marker" in trace for trace in spec["data"]) for spec in drawn]
         assert lines == [4, 2], f"{words}: what cannot be compared is not on one chart"
+    best = [len(frame.value) for frame in at.dataframe if "Best at" in frame.value.columns]
+    assert best == [4, 2], "the best levels within the limits are ranked among those that can be compared"
     assert "Another CPU" in studio.says(at)
     drawn = {trace["customdata"][0]: trace["marker"]["color"] for trace in fronts[0]["data"] if "marker" in trace}
     same = [colours[0] for name, colours in drawn.items() if name.startswith("w8a8")]

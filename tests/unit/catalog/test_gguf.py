@@ -30,7 +30,10 @@ def test_the_card_and_the_former_quantization_are_read(tmp_path: Path, model: Pa
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"architecture": "mamba"}, "architecture `mamba`: GGUF files of llama, qwen2, qwen3 can be imported"),
+        *(
+            ({"architecture": kind}, f"architecture `{kind}`: GGUF files of llama, qwen2, qwen3 can be imported")
+            for kind in ("mamba", "gemma", "gemma2", "gemma3", "mistral3")
+        ),
         ({"extra": {"llama.block_count": 0}}, "no sound `llama.block_count`"),
     ],
 )
