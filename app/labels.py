@@ -11,6 +11,7 @@ LABELS = {
     "repeats": "Repeats", "until_decided": "Repeat until it is decided", "max_blocks": "Repeats at most",
     "max_tokens": "Longest answer (tokens)", "temperature": "Temperature", "endpoint": "Endpoint",
     "stream": "Stream the answers", "connections": "Most connections at once", "interleave": "Servers",
+    "starts_apart": "Start servers one after the other",
     "prefix_cache": "Prefix cache", "ignore_eos": "Length of answers",
     "warmup_requests": "Warm-up requests a stream", "warmup_seconds": "Warm-up (seconds)",
     "timeout_s": "Longest wait for an answer (s)", "workload": "Workload", "columns": "Column of the prompts", "seed": "Seed",

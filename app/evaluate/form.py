@@ -10,6 +10,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from app import navigation, once
+from app.evaluate import fields
 from app.evaluate import load as evaluate_load
 from app.evaluate.load import RAMP, RATE, SEARCH, STREAMS, TRACE
 from app.evaluate.workload import Chosen
@@ -31,9 +32,6 @@ from backend.service.models import models
 PURPOSE = "evaluate"
 BLOCKS_FOR_VERDICT = 5
 MOST_VARIANTS = 16
-INTERLEAVE = ("auto", "resident", "restart")
-PREFIX_CACHES = ("recipe", "on", "off", "per-run")
-LENGTHS = {"as a rule": None, "as asked": True, "the model ends them": False}
 TYPED = ("concurrency", "rate")
 """Fields of words, which `evaluate_load` reads."""
 
@@ -111,7 +109,7 @@ def load() -> dict[str, Any]:
             "was too restless to trust small differences.",
         )  # fmt: skip
     with st.expander("More of the load"):
-        more = _more(url, found["way"])
+        more = fields.rest(found["way"])
     if found.get("repeats", BLOCKS_FOR_VERDICT) < BLOCKS_FOR_VERDICT:
         st.caption(f"With fewer than {BLOCKS_FOR_VERDICT} repeats there are figures but no verdict.")
     return {**found, **more, "quality": quality}
@@ -136,114 +134,26 @@ def _repeats(place: DeltaGenerator, url: dict[str, Any]) -> dict[str, Any]:
     return {"repeats": asked}
 
 
-def measured(sources: list[str], fields: dict[str, Any]) -> list[str]:
+def measured(sources: list[str], chosen: dict[str, Any]) -> list[str]:
     """The variants as they are measured: with the check, the baseline is the second one too (A/A)."""
-    return [*sources[:1], *sources] if fields.get("twice") else sources
+    return [*sources[:1], *sources] if chosen.get("twice") else sources
 
 
 def _usual(way: str) -> str:
     return {STREAMS: "four a stream", RATE: "ten seconds of the rate", TRACE: "all lines"}.get(way, "as many as it takes")
 
 
-def _more(url: dict[str, Any], way: str) -> dict[str, Any]:
-    """What is rarely changed, at the options' own defaults."""
-    default = EvaluateOptions()
-    left, middle, right = st.columns(3)
-    found: dict[str, Any] = {
-        "timeout_s": left.number_input(
-            LABELS["timeout_s"], 1.0, 3600.0, default.timeout_s, step=1.0, key="evaluate_timeout", **url,
-            help="An answer that takes longer counts as an error.",
-        ),
-        "temperature": middle.number_input(
-            LABELS["temperature"], 0.0, 2.0, default.temperature, 0.1, key="evaluate_temperature", **url,
-            help="0 is greedy: the same answer each time.",
-        ),
-        "input_output_ratio": right.number_input(
-            LABELS["input_output_ratio"], 0.01, 1000.0, default.input_output_ratio, key="evaluate_ratio", **url,
-            help="For the blended price.",
-        ),
-        "endpoint": left.selectbox(
-            LABELS["endpoint"], ("completions", "chat"), key="evaluate_endpoint", **url,
-            help="chat: the model's own template is put around each turn.",
-        ),
-        "interleave": middle.selectbox(
-            LABELS["interleave"], INTERLEAVE, key="evaluate_interleave", **url,
-            help="resident: all servers up, one loaded at a time. restart: one after another. auto: resident if they fit.",
-        ),
-        "prefix_cache": right.selectbox(
-            LABELS["prefix_cache"], PREFIX_CACHES, key="evaluate_prefix_cache", **url,
-            help="What servers keep of earlier prompts. recipe: as each recipe says (vLLM: on), and no line is asked of a "
-            "server twice. off: lines may come round; of a URL you say so. per-run: each run keeps its own, so they may, too.",
-        ),
-    }  # fmt: skip
-    found["quality_text"] = middle.selectbox(
-        LABELS["quality_text"], evaluations.TEXTS, index=None, key="evaluate_text", placeholder="what suits the model",
-        accept_new_options=True, **url,
-        help="What perplexity and KL divergence are measured on: a bundled text, or the path of your own text or JSONL file.",
-    )  # fmt: skip
-    found |= _warmup(left, url, way)
-    if way in {STREAMS, RATE, SEARCH}:
-        found["seconds"] = left.number_input(
-            LABELS["seconds"], 1.0, 3600.0, value=None, step=1.0, key="evaluate_seconds", placeholder="no limit", **url,
-            help="A run ends after so much steady load, or after its requests, whichever comes first.",
-        )  # fmt: skip
-    if way != STREAMS:
-        found["connections"] = middle.number_input(
-            LABELS["connections"], 1, 4096, default.connections, key="evaluate_connections", **url,
-            help="By the clock only: requests beyond it wait, which is counted.",
-        )  # fmt: skip
-    forced = st.selectbox(
-        LABELS["ignore_eos"], list(LENGTHS), key="evaluate_ignore_eos", **url,
-        help="As asked: vLLM goes on where the model would have ended. As a rule so for generated workloads on our servers.",
-    )  # fmt: skip
-    found["ignore_eos"] = LENGTHS[forced or "as a rule"]
-    found["stream"] = st.checkbox(
-        LABELS["stream"], True, key="evaluate_stream", **url,
-        help="Without it only whole answers have a time: no TTFT, no inter-token latency.",
-    )  # fmt: skip
-    return found
-
-
-def _warmup(place: DeltaGenerator, url: dict[str, Any], way: str) -> dict[str, Any]:
-    default = EvaluateOptions()
-    if way == RATE:
-        return {
-            "warmup_seconds": place.number_input(
-                LABELS["warmup_seconds"],
-                0.0,
-                600.0,
-                default.warmup_seconds,
-                key="evaluate_warmup_seconds",
-                **url,
-                help="At the start; not counted.",
-            )
-        }
-    if way in {RAMP, TRACE}:
-        return {}
-    return {
-        "warmup_requests": place.number_input(
-            LABELS["warmup_requests"],
-            0,
-            100,
-            default.warmup_requests,
-            key="evaluate_warmup",
-            help="Before each run; not counted.",
-            **url,
-        )
-    }
-
-
-def ask(opened: Workspace, sources: list[str], workload: Chosen, fields: dict[str, Any]) -> Asked:
+def ask(opened: Workspace, sources: list[str], workload: Chosen, given: dict[str, Any]) -> Asked:
     """All that can be checked before the start."""
     if not sources:
         return Asked(obstacle="Choose at least one variant; with two or more there is a verdict.")
     if len(sources) > MOST_VARIANTS:
         return Asked(obstacle=f"{len(sources)} variants are too many for one evaluation: choose at most {MOST_VARIANTS}.")
     try:
-        asked = {name: value for name, value in fields.items() if name in EvaluateOptions.model_fields and name not in TYPED}
-        asked |= evaluate_load.options_of(fields)
+        asked = {name: value for name, value in given.items() if name in EvaluateOptions.model_fields and name not in TYPED}
+        asked |= evaluate_load.options_of(given)
         chosen = evaluations.options(**asked, workload=workload.source, seed=workload.seed)
-        return Asked(spec=evaluations.prepare(opened, sources, chosen, anyway=bool(fields.get("anyway"))))
+        return Asked(spec=evaluations.prepare(opened, sources, chosen, anyway=bool(given.get("anyway"))))
     except WhetstoneError as error:
         return Asked(obstacle=sentence(error))
 

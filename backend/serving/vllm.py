@@ -33,7 +33,7 @@ CPU_NICENESS = 5
 
 
 class VllmServer:
-    """One server. `start` and `stop`, or a context manager; `stop` may be called twice.
+    """One server. `start` and `stop`, or a context manager; `stop` may be called twice. `begin` and `look` are `start` in steps.
 
     `held_tokens` is what the load has under way at once, where that is known; `kv_cache_gib` overrides the size that
     `vllm_options.kv_cache_bytes` makes of it (CPU only; a GPU takes vLLM's own share).
@@ -69,6 +69,12 @@ class VllmServer:
         self._ready_s = ready_s
         self._port = 0
         self._process: ServerProcess | None = None
+        self._log_start = StartLog(log, 0)
+        self._log_length = 0
+        """Of the log, in bytes, when the last attempt to start began."""
+        self._attempts = 0
+        """To start that are left."""
+        self._began = self._deadline = 0.0
         self._peak = 0
         self.started_seconds = 0.0
         """What the last start took."""
@@ -111,50 +117,64 @@ class VllmServer:
 
         Raises PortTaken before anything starts where an asked port is not free, and ServerFailed with one sentence.
         """
-        if self._asked_port is not None:
-            check_port(self._asked_port)
-        began = time.monotonic()
-        for attempt in range(PORT_ATTEMPTS):
-            self._port = self._asked_port or free_port()
-            if self._attempt(last=self._asked_port is not None or attempt == PORT_ATTEMPTS - 1):
-                break
-        self.started_seconds = time.monotonic() - began
-        self._progress.note(f"{self._variant.name} answers after {self.started_seconds:.1f} s.")
-        if self.startup is not None and self.startup.compiled_again:
-            self._progress.warn(f"{self._variant.name} was compiled again at start: {self.startup.compiled_again}.")
+        self.begin()
+        while not self.look():
+            pass
         return self.started_seconds
 
-    def _attempt(self, *, last: bool) -> bool:
-        """False where another process took the port in between and it is worth another try."""
-        already = self.log.stat().st_size if self.log.exists() else 0
-        self._process = ServerProcess(self._command(), log=self.log, environment=self._environment(), links=self._links())
-        began = StartLog(self.log, already, shipped=self._variant.compile_cache is not None)
+    def begin(self) -> None:
+        """Start, and do not wait: `look` says when it answers. Raises PortTaken before anything starts."""
+        if self._asked_port is not None:
+            check_port(self._asked_port)
+        self._attempts = 1 if self._asked_port is not None else PORT_ATTEMPTS
+        self._began = time.monotonic()
+        self._attempt()
+
+    def look(self) -> bool:
+        """Wait a moment, and say whether it answers. Raises ServerFailed with one sentence; then nothing of it is left."""
         try:
-            self._process.start()
-            self._wait(began)
+            if not self._is_ready():
+                return False
         except ServerFailed:
             self.stop()
-            if last or not failures.port_was_taken(self.log, already):
+            if not self._attempts or not failures.port_was_taken(self.log, self._log_length):
                 raise
+            self._attempt()
             return False
         except BaseException:
             self.stop()
             raise
+        self.started_seconds = time.monotonic() - self._began
+        self._progress.note(f"{self._variant.name} answers after {self.started_seconds:.1f} s.")
+        if self.startup is not None and self.startup.compiled_again:
+            self._progress.warn(f"{self._variant.name} was compiled again at start: {self.startup.compiled_again}.")
         return True
 
-    def _wait(self, began: StartLog) -> None:
+    def _attempt(self) -> None:
+        """On a port that was free a moment ago."""
+        self._attempts -= 1
+        self._port = self._asked_port or free_port()
+        self._log_length = self.log.stat().st_size if self.log.exists() else 0
+        self._process = ServerProcess(self._command(), log=self.log, environment=self._environment(), links=self._links())
+        self._log_start = StartLog(self.log, self._log_length, shipped=self._variant.compile_cache is not None)
+        self._deadline = time.monotonic() + self._ready_s
+        try:
+            self._process.start()
+        except BaseException:
+            self.stop()
+            raise
+
+    def _is_ready(self) -> bool:
         assert self._process is not None
-        deadline = time.monotonic() + self._ready_s
-        while time.monotonic() < deadline:
-            code = self._process.wait(POLL_SECONDS)
-            if code is not None:
-                raise ServerFailed(failures.sentence(self.log, code))
-            began.read()
-            if self._answers():
-                began.read()
-                self.startup = began.startup()
-                return
-        raise ServerFailed(failures.sentence(self.log, None))
+        code = self._process.wait(POLL_SECONDS)
+        if code is not None or time.monotonic() > self._deadline:
+            raise ServerFailed(failures.sentence(self.log, code))
+        self._log_start.read()
+        if not self._answers():
+            return False
+        self._log_start.read()
+        self.startup = self._log_start.startup()
+        return True
 
     def _answers(self) -> bool:
         """Whether it is this server that answers: on a port that was taken, another's /health would say yes."""

@@ -84,7 +84,10 @@ class EvaluateOptions(LoadOptions):
     bearer_env: Annotated[str, matching(r"[A-Za-z_][A-Za-z0-9_]*", "it must be a variable's name, not the token")] | None = None
     """Environment variable that holds the bearer token of variants that are URLs; the token itself is never stored."""
     interleave: Literal["auto", "resident", "restart"] = "auto"
-    """auto, resident (all servers up) or restart."""
+    """resident: all servers up, one loaded at a time; restart: one after another; auto: resident where they fit."""
+    starts_apart: bool = False
+    """Start servers one after the other, so that each one's time to ready is measured; else, on a processor, those that stay up
+    start two at a time after the first, and only the first's is."""
 
 
 class Summary(Frozen):
@@ -238,7 +241,7 @@ class VariantResult(Frozen):
     tasks: list[TaskScore] = Field(default_factory=list)
     """Scores of lm-eval tasks on the served variant; none where none were asked for."""
     ready_seconds: float | None = None
-    """Until its server answered, in the fastest of its starts."""
+    """Until its server answered, in the fastest of its starts alone; None where each was beside another's."""
     starts: list[Startup] = Field(default_factory=list)
     """Every start of its server, phase by phase; the first may compile what the others load."""
     step: StepBytes | None = None
@@ -253,6 +256,11 @@ class VariantResult(Frozen):
     """Of the files that it was served from (`folders.digest`); None of a URL."""
     lost: str | None = None
     """What happened where its server went away before all was measured; None where it did not."""
+
+    @property
+    def timed_starts(self) -> list[Startup]:
+        """Those whose time to ready is a result: no other server started meanwhile. The slowest first."""
+        return sorted((start for start in self.starts if not start.beside), key=lambda start: -start.ready_s)
 
     @property
     def no_acceptance(self) -> str:

@@ -33,6 +33,8 @@ class Startup(Frozen):
     """One token, asked of the server when it was ready."""
     compiled_again: str | None = None
     """Why what was kept was not loaded, in the server's words."""
+    beside: bool = False
+    """Another server of the evaluation started at the same time, so that these times are of two starts and no time to ready."""
 
     @property
     def ready_s(self) -> float:

@@ -156,6 +156,8 @@ def check(gates: Sequence[Gate], options: EvaluateOptions, tasks: Sequence[str] 
             raise InvalidGate(f"`{gate.written}` {said}.")
         if gate.needs_quality and not options.quality:
             raise InvalidGate(f"`{gate.written}` needs quality, which {{}} leaves out.", "quality")
+        if gate.metric == "ready_seconds" and options.interleave != "restart" and not options.starts_apart:
+            raise InvalidGate(f"`{gate.written}` needs {{}}.", "starts_apart")
         if gate.needs_price and options.price_per_hour is None:
             raise InvalidGate(f"`{gate.written}` needs {{}}.", "price_per_hour")
         if gate.metric.startswith(TASK) and gate.metric not in tasks:

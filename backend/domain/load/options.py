@@ -44,7 +44,7 @@ class LevelOptions(Frozen):
     requests: int | None = Field(None, ge=1)
     """Requests a level and repeat, warm-up not counted."""
     seconds: float | None = Field(None, gt=0)
-    """Or: seconds a level and repeat."""
+    """Seconds a level and repeat; or {requests}, whichever ends first."""
     repeats: int = Field(5, ge=1)
     """Blocks; five or more give a verdict."""
     until_decided: bool = False
@@ -84,13 +84,13 @@ class RequestOptions(Frozen):
     max_tokens: int = Field(64, ge=1)
     """Longest answer, in tokens."""
     temperature: float = Field(0.0, ge=0)
-    """Sampling temperature."""
+    """Sampling temperature; 0 is greedy: the same answer each time."""
     endpoint: Literal["completions", "chat"] = "completions"
-    """Which endpoint is asked."""
+    """Which endpoint is asked; of chat the model's own template is put around each turn."""
     stream: bool = True
     """Without streaming only whole answers are timed."""
     connections: int = Field(1024, ge=1, le=4096)
-    """Open loop: the most connections at once."""
+    """Open loop: the most connections at once; requests beyond wait, which is counted."""
     warmup_requests: int = Field(2, ge=0)
     """Closed loop: requests a stream at the start of each run that are not counted."""
     warmup_seconds: float = Field(2.0, ge=0)

@@ -165,7 +165,7 @@ VARIANT_COLUMNS: dict[str, Callable[[VariantResult], Cell]] = {
     "Answers compared": _quality("answers"),
     "Ready after (s)": lambda result: result.ready_seconds,
     "Ready after compiling (s)": lambda result: min(
-        (each.ready_s for each in result.starts if each.kind == "cold"), default=None
+        (each.ready_s for each in result.timed_starts if each.kind == "cold"), default=None
     ),
     "Peak memory (bytes)": lambda result: result.peak_rss_bytes,
 }

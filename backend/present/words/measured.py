@@ -154,9 +154,10 @@ def scored(result: VariantResult) -> str:
 
 def readiness(result: VariantResult) -> str:
     """`31 s, compile cache loaded (weights 0.6 s, ...); 92 s, compiled at start (...)`: the fastest start of each kind."""
-    fastest = {start.kind: start for start in sorted(result.starts, key=lambda start: -start.ready_s)}
+    fastest = {start.kind: start for start in result.timed_starts}
     if not fastest:
-        return "not measured" if result.ready_seconds is None else f"{figure(result.ready_seconds)} s"
+        beside = ": it started beside another" if result.starts else ""
+        return f"not measured{beside}" if result.ready_seconds is None else f"{figure(result.ready_seconds)} s"
     return "; ".join(_start(start) for start in sorted(fastest.values(), key=lambda start: start.ready_s))
 
 

@@ -119,7 +119,7 @@ def _document(
                 levels=measurement.levels(index),
                 quality=before.quality if before else qualities.get(index),
                 tasks=before.tasks if before else scores.get(index, []),
-                ready_seconds=min((start.ready_s for start in starts), default=None),
+                ready_seconds=min((start.ready_s for start in starts if not start.beside), default=None),
                 starts=starts,
                 step=_step(variant) if BANDWIDTH in hardware else None,
                 peak_rss_bytes=max(peaks, default=None),

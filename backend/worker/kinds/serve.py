@@ -19,7 +19,7 @@ from backend.domain.jobs.jobs import Event, ServeSpec
 from backend.hardware import engines, probe
 from backend.serving.vllm import VllmServer
 from backend.worker.measuring.fetched import here
-from backend.worker.measuring.servers import HEADROOM
+from backend.worker.measuring.servers import room
 from backend.worker.progress import ChannelProgress
 from backend.worker.resources import PeakMemory
 
@@ -85,8 +85,9 @@ def _start(
 
 
 def _check_room(variant: Variant, servers: Sequence[VllmServer]) -> None:
-    """By the largest server that is up, as an evaluation decides whether to keep its servers up together."""
-    needed = HEADROOM * max((server.peak_rss_bytes for server in servers), default=0)
+    """By the largest server that is up, as an evaluation decides whether to keep its servers up together: what it holds, and what
+    it held only while it started."""
+    needed = max((room(server, 1) for server in servers), default=0.0)
     if (free := probe.free_memory()) < needed:
         raise WorkError(
             f"There is not enough memory to serve {variant.name} as well: it takes about {needed / 1e9:.1f} GB and "

@@ -12,10 +12,20 @@ from backend.domain.evaluation.startup import Startup
 from backend.domain.jobs.progress import Progress
 from backend.evaluate.public_counters import PublicCounters
 from backend.hardware import probe
+from backend.serving.base import is_cpu_build
 from backend.serving.vllm import VllmServer
 
 HEADROOM = 1.25
 """A resident server may grow by this factor under load."""
+TOGETHER = 2
+"""Servers that start at a time."""
+
+
+def room(server: VllmServer, others: int, together: int = 1) -> float:
+    """Bytes that so many others like this one take beside it: what each holds once it is up, and what so many at a time hold only
+    while they start."""
+    held = server.held_bytes()
+    return HEADROOM * held * others + together * max(0, server.peak_rss_bytes - held)
 
 
 @dataclass
@@ -83,8 +93,9 @@ class ServerPool:
         if self.mode == "auto":
             self.mode = "resident" if self._fits(ours) else "restart"
         if self.mode == "resident":
-            for index in ours[1:]:
-                self._start(index)
+            together = self._together(ours)
+            for start in range(1, len(ours), together):
+                self._start(*ours[start : start + together])
         return self.mode
 
     def use(self, index: int) -> Endpoint:
@@ -105,25 +116,37 @@ class ServerPool:
         found = self._public.get(index)
         return self.variants[index].speculation is not None if found is None else found.speculates
 
-    def _fits(self, ours: list[int]) -> bool:
-        """By what the first server holds now; the most that it held while it started only one other will need at a time."""
-        server = self._up[ours[0]]
-        held = server.held_bytes()
-        starting = max(0, server.peak_rss_bytes - held)
-        return HEADROOM * held * (len(ours) - 1) + starting < probe.free_memory()
+    def _fits(self, ours: list[int], together: int = 1) -> bool:
+        return room(self._up[ours[0]], len(ours) - 1, together) < probe.free_memory()
 
-    def _start(self, index: int) -> None:
-        variant = self.variants[index]
-        log = self._log(f"server-{index}")
-        self._progress.note(f"Starting vLLM for {variant.name}.")
-        server = VllmServer(
-            variant, python=self._python, log=log, cache_root=self._cache, progress=self._progress, held_tokens=self._held_tokens
-        )
-        server.start()
-        self._up[index] = server
-        server.first_answer()
-        assert server.startup is not None
-        self.startups.setdefault(index, []).append(server.startup)
+    def _together(self, ours: list[int]) -> int:
+        """How many of the others start at a time: on a processor two, where memory allows and nobody asked for the time that a
+        start takes. A start spends half of its time on one core, and a GPU's servers would each find the other's memory."""
+        both = is_cpu_build(self._python) and not self.options.starts_apart and self._fits(ours, TOGETHER)
+        return TOGETHER if both else 1
+
+    def _start(self, *indices: int) -> None:
+        """At the same time, and look at each in turn until all answer."""
+        beside = len(indices) > 1
+        waiting = {}
+        for index in indices:
+            self._progress.note(f"Starting vLLM for {self.variants[index].name}.")
+            waiting[index] = self._up[index] = self._server(index)
+            waiting[index].begin()
+        while waiting:
+            for index in [index for index, server in waiting.items() if server.look()]:
+                del waiting[index]
+        for index in indices:
+            server = self._up[index]
+            server.first_answer()
+            assert server.startup is not None
+            self.startups.setdefault(index, []).append(server.startup.model_copy(update={"beside": beside}))
+
+    def _server(self, index: int) -> VllmServer:
+        return VllmServer(
+            self.variants[index], python=self._python, log=self._log(f"server-{index}"), cache_root=self._cache,
+            progress=self._progress, held_tokens=self._held_tokens,
+        )  # fmt: skip
 
     def _stop(self, index: int) -> None:
         server = self._up.pop(index)

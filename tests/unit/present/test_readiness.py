@@ -24,6 +24,16 @@ def test_the_fastest_start_of_each_kind_stands_with_its_phases() -> None:
     )
 
 
+def test_a_start_beside_another_is_no_time_to_ready() -> None:
+    beside = CACHED.model_copy(update={"beside": True})
+    found = simulated.result("m", []).model_copy(update={"starts": [COLD, beside]})
+    assert readiness(found).startswith("44.0 s, compiled at start") and "cache loaded" not in readiness(found)
+    alone = found.model_copy(update={"starts": [beside], "ready_seconds": None})
+    assert readiness(alone) == "not measured: it started beside another"
+    made = simulated.evaluation().model_copy(update={"variants": [found, alone]})
+    assert [label for label, _ in resources.fastest_starts(made)] == ["m, compiled at start"]
+
+
 def test_without_phases_the_whole_stands_alone() -> None:
     assert readiness(simulated.result("m", [])) == "24.0 s"
 

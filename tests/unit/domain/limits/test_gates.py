@@ -181,12 +181,13 @@ def test_the_originals_own_weights_do_not_diverge(document: Evaluation) -> None:
         ("ttft_p95 > 1ms at 7", r"not measured; add it \(measured: 1 stream, 4 streams\), or leave out `at`"),
         ("kl_mean > 1", "needs quality"),
         ("price_per_million_output > 1", "needs price per hour"),
+        ("ready_seconds > 90s", "needs starts apart"),
     ],
 )
 def test_a_figure_that_the_run_will_not_give_is_refused_before_it(written: str, said: str) -> None:
     with pytest.raises(InvalidGate, match=said):
         gates.check([gates.read(written)], EvaluateOptions(concurrency=(1, 4), quality=False))
-    gates.check([gates.read(written)], EvaluateOptions(concurrency=(1, 4, 7), price_per_hour=1.0))
+    gates.check([gates.read(written)], EvaluateOptions(concurrency=(1, 4, 7), price_per_hour=1.0, starts_apart=True))
 
 
 def test_the_service_reads_conditions_before_and_judges_after(document: Evaluation) -> None:
