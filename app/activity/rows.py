@@ -32,7 +32,7 @@ def ended(job: JobView) -> dict[str, Any]:
     return {
         "Job": job.title,
         "Ended": status(job).partition(" ")[2],
-        "Why": short(job.error or "", LONGEST),
+        "Why": short(job.error or (f"by {job.cause}" if job.cause else ""), LONGEST),
         "Owner": job.owner,
         "At": when(job.finished_at or job.created_at),
         "Id": job.id,
@@ -41,11 +41,11 @@ def ended(job: JobView) -> dict[str, Any]:
 
 def change(record: Record) -> dict[str, Any]:
     return {
-        "At": when(record.at),
         "Who": record.who,
-        "From": record.origin,
         "Did": record.action,
         "To": f"{record.kind} {record.target}",
+        "At": when(record.at),
+        "From": record.origin,
         "Detail": short(record.detail or "", LONGEST),
     }
 

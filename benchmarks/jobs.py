@@ -1,0 +1,263 @@
+"""Jobs by the thousand: how many a second, how long lists of many take, and when an event is on the screen.
+
+    .venv/bin/python -m benchmarks.jobs [--no-ops N] [--jobs N] [--events N] [--watchers N] [--out FILE]
+
+The no-op jobs have workers without a process: a launcher whose job has ended as soon as it is started. There is no warm worker
+yet, so this is what claims, leases, channel, events and registration cost, not what starting Python costs. Each supervisor is a
+process of its own, on a host of its own, and goes on without the pause between rounds. Lists are those of the Jobs page; a
+watcher reads what the page of a running job reads every two seconds. PostgreSQL is a server of this benchmark's own (fsync off).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from sqlmodel import insert
+
+from backend import service
+from backend.channel import Channel, JobChannel
+from backend.cli.output import table
+from backend.domain.jobs.jobs import TERMINAL, Event, Handle, JobState, Outcome
+from backend.hardware import probe
+from backend.launchers.base import Launcher
+from backend.service import Workspace
+from backend.service.jobs import activity, jobs, watching
+from backend.settings import Settings
+from backend.store import queue
+from backend.store.tables import EventRow, JobRow
+from backend.supervisor.supervisor import Supervisor
+from tests.postgres import Postgres
+
+READS = 40
+GOALS = {"SQLite": 20.0, "PostgreSQL": 50.0}
+LIVE_S = 2.0
+"""How often a page looks (app/shell.py)."""
+PHASES = ("optimize", "quality", "publish")
+
+
+class Instant(Launcher):
+    """A worker that says one thing and has succeeded before `start` returns."""
+
+    name = "instant"
+
+    def start(self, job_id: str, channel: Channel) -> Handle:
+        worker = JobChannel(Path(channel.address))
+        worker.emit(Event(kind="note", message="done"))
+        worker.result({"outcome": "succeeded", "document": {}})
+        return Handle(launcher=self.name, place="no process", data={})
+
+    def poll(self, handle: Handle) -> Outcome:
+        return Outcome(alive=False, code=0)
+
+    def cancel(self, handle: Handle, *, force: bool) -> None:
+        return
+
+    def sweep(self, job_id: str, handle: Handle | None) -> None:
+        return
+
+
+def no_op(number: int) -> JobRow:
+    lane = ("accelerator", "background")[number % 2]
+    return JobRow(id=f"j-{number}", kind="install", state=JobState.QUEUED, title="no-op", owner="b", spec="{}", lane=lane)
+
+
+def supervise(home: Path, url: str | None, host: str, ready: Any) -> None:
+    """Until nothing is queued any more."""
+    workspace = service.open_workspace(Settings(home=home, database_url=url))
+    supervisor = Supervisor(workspace.settings, workspace.store, Instant(), host=host)
+    supervisor.begin()
+    ready.wait()
+    while supervisor.tick():
+        pass
+
+
+def throughput(folder: Path, url: str | None, count: int, supervisors: int) -> float:
+    """Jobs a second, from the first claim to the last end."""
+    home = service.open_workspace(Settings(home=folder / "home-0", database_url=url))
+    for number in range(count):
+        home.store.run(lambda session, number=number: queue.submit(session, no_op(number)))
+    address = url or f"sqlite:///{folder}/home-0/whetstone.db"
+    context = multiprocessing.get_context("spawn")
+    ready = context.Barrier(supervisors + 1)
+    started = [
+        context.Process(target=supervise, args=(folder / f"home-{number}", address, f"host-{number}", ready))
+        for number in range(supervisors)
+    ]
+    for process in started:
+        process.start()
+    ready.wait()
+    began = time.monotonic()
+    for process in started:
+        process.join()
+    took = time.monotonic() - began
+    assert jobs.count(home, states=[JobState.SUCCEEDED]) == count
+    return count / took
+
+
+def fill(workspace: Workspace, count: int, events: int) -> None:
+    """So many jobs, all but the last few ended, and the last one with a thousandth of the events to itself."""
+    at, each = datetime.now(UTC), max(1, events // count)
+    states = [str(state) for state in TERMINAL]
+    for first in range(0, count, 500):
+        numbers = range(first, min(count, first + 500))
+        rows = [
+            JobRow(id=f"j-{n}", kind="optimize", state=states[n % len(states)], title=f"Optimize model {n}", owner=f"p{n % 20}",
+                   spec="{}", created_at=at - timedelta(seconds=count - n), started_at=at, finished_at=at).model_dump()
+            for n in numbers
+        ]  # fmt: skip
+        said = [_event(n, seq, at) for n in numbers for seq in range(1, each + 1)]
+        with workspace.store.session() as session:
+            session.execute(insert(JobRow), params=rows)
+            session.execute(insert(EventRow), params=said)
+
+
+def _event(job: int, seq: int, at: datetime) -> dict[str, Any]:
+    event = Event(kind="progress", at=at, phase=PHASES[seq % 3], progress=min(1.0, seq / 1000), message=f"step {seq}")
+    document = event.model_dump_json(exclude_none=True)
+    return {"job_id": f"j-{job}", "seq": seq, "kind": "progress", "at": at, "document": document}
+
+
+def lists(workspace: Workspace, count: int) -> dict[str, float]:
+    """Milliseconds, 95th percentile of READS, of what pages and commands list."""
+    failed = [str(JobState.FAILED)]
+    asked: dict[str, Callable[[], object]] = {
+        "jobs, first page": lambda: jobs.listing(workspace, limit=20),
+        "jobs, last page": lambda: jobs.listing(workspace, limit=20, offset=count - 20),
+        "jobs that failed": lambda: jobs.listing(workspace, states=failed, limit=20),
+        "jobs of a person": lambda: jobs.listing(workspace, owner="p7", limit=20),
+        "jobs by words": lambda: jobs.listing(workspace, words="model 77", limit=20),
+        "how many jobs": lambda: jobs.count(workspace, states=failed),
+        "what runs": lambda: activity.running(workspace),
+        "one job's story": lambda: jobs.timeline(workspace, f"j-{count - 1}"),
+    }
+    return {name: p95([timed(read) for _ in range(READS)]) * 1000 for name, read in asked.items()}
+
+
+def timed(act: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    act()
+    return time.perf_counter() - began
+
+
+def p95(found: list[float]) -> float:
+    return sorted(found)[max(0, round(0.95 * len(found)) - 1)]
+
+
+def event_to_store(workspace: Workspace, folder: Path) -> float:
+    """Seconds, 95th percentile, from a worker's word to its place in the store, with a round every 0.2 s."""
+    supervisor = Supervisor(workspace.settings, workspace.store, _Speaking(), host="events")
+    supervisor.begin()
+    workspace.store.run(lambda session: queue.submit(session, no_op(10**9)))
+    while not supervisor.launcher.spoken:  # type: ignore[attr-defined]
+        supervisor.tick()
+    worker: JobChannel = supervisor.launcher.spoken  # type: ignore[attr-defined]
+    took = []
+    for number in range(READS):
+        began = time.perf_counter()
+        worker.emit(Event(kind="note", message=f"word {number}"))
+        while not any(event.message == f"word {number}" for event in jobs.timeline(workspace, f"j-{10**9}")):
+            time.sleep(0.2)
+            supervisor.tick()
+        took.append(time.perf_counter() - began)
+    return p95(took)
+
+
+class _Speaking(Instant):
+    """Its one worker goes on until the benchmark ends."""
+
+    spoken: JobChannel | None = None
+
+    def start(self, job_id: str, channel: Channel) -> Handle:
+        self.spoken = JobChannel(Path(channel.address))
+        return Handle(launcher=self.name, place="no process", data={})
+
+    def poll(self, handle: Handle) -> Outcome:
+        return Outcome(alive=True)
+
+
+def watching_cost(workspace: Workspace, watchers: int) -> float:
+    """Processor milliseconds that so many watchers of one job take for one look each."""
+    job = f"j-{10**9}"
+
+    def look() -> None:
+        view = jobs.show(workspace, job)
+        jobs.timeline(workspace, job)
+        jobs.latest_progress(workspace, job)
+        watching.time_left(workspace, view)
+        watching.resources(workspace, view)
+
+    look()
+    began = time.process_time()
+    for _ in range(10 * watchers):
+        look()
+    return (time.process_time() - began) / 10 * 1000
+
+
+def measured(folder: Path, address: Callable[[], str | None], asked: argparse.Namespace, supervisors: int) -> dict[str, Any]:
+    (folder / "many").mkdir(parents=True)
+    rate = throughput(folder / "no-ops", address(), asked.no_ops, supervisors)
+    many = service.open_workspace(Settings(home=folder / "many", database_url=address()))
+    fill(many, asked.jobs, asked.events)
+    waits = event_to_store(many, folder)
+    one, several = watching_cost(many, 1), watching_cost(many, asked.watchers)
+    return {"jobs_per_s": rate, "supervisors": supervisors, "lists_p95_ms": lists(many, asked.jobs),
+            "event_to_store_p95_s": waits, "one_watcher_cpu_ms": one, "watchers_cpu_ms": several}  # fmt: skip
+
+
+def report(found: dict[str, dict[str, Any]], asked: argparse.Namespace) -> str:
+    rows: list[tuple[Any, ...]] = []
+    for name, one in found.items():
+        rows.append(
+            (name, f"no-op jobs a second, {one['supervisors']} supervisor(s)", one["jobs_per_s"], f"at least {GOALS[name]:.0f}")
+        )
+        rows += [(name, f"{what}, p95 ms", value, "under 300") for what, value in one["lists_p95_ms"].items()]
+        waits = one["event_to_store_p95_s"]
+        rows.append((name, "event to store, p95 s", waits, ""))
+        rows.append((name, f"event to screen at worst, s (a look every {LIVE_S:.0f} s)", waits + LIVE_S, "under 3"))
+        ratio = one["watchers_cpu_ms"] / one["one_watcher_cpu_ms"]
+        rows.append((name, f"{asked.watchers} watchers against one, processor time", ratio, "under 2"))
+    facts, load = probe.probe(), os.getloadavg()[0]
+    head = (
+        f"# Jobs by the thousand\n\n{facts['cpu']}, {facts['cores']} cores, {datetime.now(UTC).date()}, load {load:.1f}; "
+        f"{asked.no_ops} no-op jobs on workers without a process; {asked.jobs} jobs with {asked.events} events. "
+        "`python -m benchmarks.jobs`.\n\n"
+    )
+    return f"{head}```\n{table(('database', 'what', 'measured', 'goal'), rows)}\n```\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--no-ops", type=int, default=1000)
+    parser.add_argument("--jobs", type=int, default=10_000)
+    parser.add_argument("--events", type=int, default=1_000_000)
+    parser.add_argument("--watchers", type=int, default=50)
+    parser.add_argument("--out", type=Path)
+    asked = parser.parse_args()
+    server = Postgres()
+    try:
+        with tempfile.TemporaryDirectory(prefix="whetstone-jobs-") as scratch:
+            found = {
+                "SQLite": measured(Path(scratch) / "sqlite", lambda: None, asked, 1),
+                "PostgreSQL": measured(Path(scratch) / "postgres", partial(server.new), asked, 2),
+            }
+    finally:
+        server.remove()
+    told = report(found, asked)
+    print(told)
+    if asked.out:
+        asked.out.with_suffix(".json").write_text(json.dumps(found, indent=1))
+        asked.out.write_text(told)
+
+
+if __name__ == "__main__":
+    main()
