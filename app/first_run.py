@@ -9,6 +9,7 @@ from app.labels import sentence
 from app.session import frozen
 from app.words import plain
 from backend.domain.errors import WhetstoneError
+from backend.domain.roles import Action
 from backend.service import Workspace
 from backend.service.jobs import jobs
 from backend.service.studio import demo_model, first_run
@@ -86,7 +87,7 @@ def _goes_on(opened: Workspace, found: FirstRun) -> None:
         why = ", started because this is a first run" if found.job.yields else ""
         st.markdown(f":material/waving_hand: **Demo, step {_current(found)} of {found.steps}**{why}.", width="stretch")
         if found.state == "active" and found.job.yields:
-            _stop_button(opened)
+            _stop_button(opened, found)
     if found.obstacle:
         st.warning(f"The next step waits: {plain(found.obstacle)}", icon=":material/hourglass_empty:")
         navigation.link("hardware", "Engines and disk", ":material/memory:")
@@ -98,8 +99,9 @@ def _current(found: FirstRun) -> int:
     return found.number + (found.state == "waiting")
 
 
-def _stop_button(opened: Workspace) -> None:
-    with st.popover("Stop the demo", icon=":material/cancel:", key="home_ask-stop-demo"):
+def _stop_button(opened: Workspace, found: FirstRun) -> None:
+    options = frozen(opened, Action.CANCEL, found.job.owner)
+    with st.popover("Stop the demo", icon=":material/cancel:", key="home_ask-stop-demo", **options):
         st.markdown("Stop it here? What it made stays, and nothing more of it is started. Resume its job later to carry it on.")
         st.button("Yes, stop it", key="home_stop-demo", on_click=_stop, args=(opened,))
 

@@ -10,33 +10,73 @@ import streamlit as st
 
 from app.words import message, plain
 from backend import service
-from backend.domain.errors import ReadOnly, WhetstoneError
+from backend.domain.errors import NotAllowed, WhetstoneError
+from backend.domain.roles import Action, Actor
 from backend.service import Workspace
 from backend.service.jobs import supervisors
+from backend.service.studio import sign_in
+from backend.service.studio.sign_in import SignIn
 
 PATIENCE_S = 5.0
 """How long a click waits for a locked database. Writes here take milliseconds; after this a person is better told than kept."""
 
 
 @st.cache_resource(show_spinner=False)  # type: ignore[untyped-decorator]
-def _open() -> Workspace:
-    return service.open_workspace(patience_s=PATIENCE_S)
+def _open() -> tuple[Workspace, SignIn | None]:
+    opened = service.open_workspace(patience_s=PATIENCE_S)
+    return opened, sign_in.configured(opened.settings)
 
 
 def workspace() -> Workspace:
-    """The workspace; a store that cannot be opened is told in one sentence and ends the page."""
+    """The workspace, for whoever sees the page; what cannot be opened, or may not be seen, is told in a sentence and ends it."""
     try:
-        opened: Workspace = _open()
+        opened: Workspace
+        opened, asked = _open()
+        return opened.acting_as(_person(opened, asked))
     except WhetstoneError as error:
         st.error(message(error), icon=":material/error:")
         st.stop()
         raise
-    return opened
 
 
-def frozen(opened: Workspace) -> dict[str, Any]:
-    """For a button that starts or changes something: in a demonstration it is disabled and says why."""
-    return {"disabled": True, "help": str(ReadOnly())} if opened.read_only else {}
+def _person(opened: Workspace, asked: SignIn | None) -> Actor:
+    """Who signed in, or whose studio it is. The gate let nobody else in; this is what the service goes by. Raises NotAllowed."""
+    if asked is None:
+        return opened.actor.model_copy(update={"origin": "page"})
+    found = asked.actor(st.user.to_dict() if st.user.is_logged_in else {})
+    if found.role is None:
+        raise NotAllowed(f"{found.name or 'Whoever you are, you'} may not see this studio: sign in, or ask an admin for a role.")
+    return found
+
+
+def account(opened: Workspace) -> None:
+    """Under the menu, where one signs in: who it is, as what, and the way out."""
+    if _open()[1] is None:
+        return
+    with st.sidebar.popover(opened.actor.name, icon=":material/account_circle:", width="stretch", key="shell_account"):
+        st.markdown(f"Signed in as **{plain(opened.actor.name)}**, with the role **{opened.actor.role}**.")
+        st.button("Sign out", icon=":material/logout:", key="shell_sign-out", on_click=st.logout)
+
+
+def frozen(opened: Workspace, action: Action = Action.SUBMIT, owner: str | None = None) -> dict[str, Any]:
+    """For a button that starts or changes something: disabled with the reason where this person may not, or nobody here may.
+
+    `owner`: of what it changes.
+    """
+    why = opened.refusal(action, owner)
+    return {"disabled": True, "help": plain(why)} if why else {}
+
+
+def mine(opened: Workspace, others: bool, key: str) -> str | None:
+    """A switch between everybody's and one's own, where there are others' at all; answers with the owner to narrow to."""
+    if others and st.toggle("Mine only", key=key, bind="query-params"):
+        return opened.actor.name
+    return None
+
+
+def by(opened: Workspace, owner: str) -> str:
+    """` · by ann@example.org`, where that is somebody else."""
+    return f" · by {plain(owner)}" if owner not in {"", opened.actor.name} else ""
 
 
 def banner(opened: Workspace) -> None:

@@ -9,9 +9,10 @@ from contextlib import contextmanager
 import streamlit as st
 
 from app import navigation
-from app.session import banner, settle, workspace
+from app.session import account, banner, frozen, settle, workspace
 from app.words import message, plain
 from backend.domain.errors import WhetstoneError
+from backend.domain.roles import Action
 from backend.service import Workspace, damaged
 
 LIVE_EVERY = "2s"
@@ -74,6 +75,7 @@ def run(beside: Callable[[Workspace], None]) -> None:
     for script in (STEPS, REACHED):
         st.html(script, unsafe_allow_javascript=True)
     opened = workspace()
+    account(opened)
     try:
         with told():
             banner(opened)
@@ -134,5 +136,5 @@ def damaged_rows(opened: Workspace, kind: damaged.Kind) -> None:
             st.markdown(f":material/error: {plain(f'{found.id}: {found.why}')}", width="stretch")
             st.button(
                 "Remove", icon=":material/delete:", key=navigation.own(f"damaged_{found.id}"), on_click=damaged.remove,
-                args=(opened, found), disabled=opened.read_only,
+                args=(opened, found), **frozen(opened, Action.REMOVE_DAMAGED),
             )  # fmt: skip

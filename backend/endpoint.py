@@ -10,9 +10,9 @@ import json
 import os
 import socket
 import ssl
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from ipaddress import ip_address
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -27,6 +27,8 @@ METRICS_BYTES, ANSWER_BYTES = 8 * 2**20, 2**20
 """vLLM tells some tens of kilobytes of metrics."""
 WORDS_BYTES, MOST_WORDS = 20_000, 300
 """Of a refusal: what is read, and the characters that are passed on."""
+NAT64 = ip_network("64:ff9b::/96")
+"""Addresses of version 4 as they are reached from a network of version 6 (RFC 6052)."""
 PATHS = {"completions": "/completions", "chat": "/chat/completions"}
 
 
@@ -101,20 +103,79 @@ def check_bearer(variable: str | None, place: Address) -> None:
 
 
 def check_public(place: Address) -> None:
-    """Where others reach the studio: raises RequestError for an address that is for this machine or its network alone, such as a
-    cloud's metadata, unless the owner listed the name."""
-    chosen = settings.load()
-    if not chosen.shared or place.host in chosen.hosts:
-        return
+    """Before a person's endpoint is asked for the first time: raises RequestError as `resolved` does, also for an address
+    that was written as such; a name that is not known today is left to the run."""
+    with suppress(OSError):
+        _found(place, literal=True)
+
+
+def resolved(place: Address) -> list[tuple[Any, ...]]:
+    """What `socket.getaddrinfo` says of it now, to be connected to as it is: each was looked at, and no name is asked twice.
+
+    Raises OSError where it is unknown; RequestError where others reach the studio and one of its addresses is not for all the
+    world: a cloud's metadata, this machine, its network. An address that was written as such was looked at when it was
+    named, so that servers which are started here can be measured.
+    """
+    return _found(place, literal=False)
+
+
+def _found(place: Address, *, literal: bool) -> list[tuple[Any, ...]]:
     try:
-        found = {entry[4][0] for entry in socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)}
-    except (OSError, UnicodeError):
-        return  # asked by nobody: the run says that the host is unknown
-    if not all(ip_address(str(each).partition("%")[0]).is_global for each in found):
-        raise RequestError(
-            f"{place} is an address of this machine or its network, and others reach this studio: list {place.host} in "
-            "WHETSTONE_HOSTS if it may be asked."
-        )
+        found: list[tuple[Any, ...]] = list(socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM))
+    except UnicodeError as error:
+        raise socket.gaierror(str(error)) from None
+    chosen = settings.load()
+    if chosen.shared and (literal or not _is_literal(place.host)) and place.host.lower() not in chosen.allowed_addresses:
+        for entry in found:
+            if not _is_public(str(entry[4][0]), chosen.allowed_addresses):
+                raise RequestError(
+                    f"{place} is an address of this machine or its network, and others reach this studio: its owner lists "
+                    f"{place.host} in WHETSTONE_ALLOWED_ADDRESSES if it may be asked."
+                )
+    return found
+
+
+def _is_literal(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_public(written: str, allowed: Iterable[str]) -> bool:
+    """Whether the address, and the one of version 4 that it may stand for, is for all the world or listed."""
+    found = ip_address(written.partition("%")[0])
+    if any(found in network for network in _networks(allowed)):
+        return True
+    inner: list[IPv4Address | None] = []
+    if isinstance(found, IPv6Address):
+        inner = [found.ipv4_mapped, found.sixtofour, *(found.teredo or ())]
+        inner += [IPv4Address(int(found) & 0xFFFFFFFF)] if found in NAT64 else []
+    return all(each.is_global and not each.is_multicast for each in (found, *filter(None, inner)))
+
+
+def _networks(allowed: Iterable[str]) -> Iterator[IPv4Network | IPv6Network]:
+    for each in allowed:
+        with suppress(ValueError):
+            yield ip_network(each, strict=False)
+
+
+def connect(place: Address, limit_s: float) -> socket.socket:
+    """A connection to the first of its addresses that takes one. Raises OSError, RequestError as `resolved`."""
+    failure: OSError = TimeoutError()
+    for family, kind, protocol, _, where in resolved(place):
+        made = socket.socket(family, kind, protocol)
+        try:
+            made.settimeout(limit_s)
+            made.connect(where)
+        except OSError as error:
+            made.close()
+            failure = error
+        else:
+            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return made
+    raise failure
 
 
 def is_loopback(host: str) -> bool:
@@ -133,7 +194,7 @@ def ask(
 
     Raises EndpointUnreachable where none comes, or it breaks off while it is read.
     """
-    connection = _connection(place, limit_s)
+    connection = _Connection(place, limit_s)
     headers = {"Content-Type": "application/json"} if body is not None else {}
     if token:
         headers["Authorization"] = f"Bearer {token}"
@@ -155,7 +216,7 @@ def check_endpoint(url: str, bearer_env: str | None = None) -> None:
     token = bearer(bearer_env, place)
     if token is None:
         try:
-            with closing(_connection(place, CONNECT_TIMEOUT_S)) as connection:
+            with closing(_Connection(place, CONNECT_TIMEOUT_S)) as connection:
                 connection.connect()
         except OSError as error:
             raise unreachable(place, error) from None
@@ -261,6 +322,18 @@ def reason(error: BaseException) -> str:
             return str(error) or type(error).__name__
 
 
-def _connection(place: Address, limit_s: float) -> http.client.HTTPConnection:
-    kind = http.client.HTTPSConnection if place.tls else http.client.HTTPConnection
-    return kind(place.host, place.port, timeout=limit_s)
+class _Connection(http.client.HTTPConnection):
+    """To addresses that were looked at."""
+
+    def __init__(self, place: Address, limit_s: float) -> None:
+        super().__init__(place.host, place.port, timeout=limit_s)
+        self._place, self._limit_s = place, limit_s
+        self.default_port = http.client.HTTPS_PORT if place.tls else http.client.HTTP_PORT
+
+    def connect(self) -> None:
+        made = connect(self._place, self._limit_s)
+        try:
+            self.sock = ssl.create_default_context().wrap_socket(made, server_hostname=self.host) if self._place.tls else made
+        except OSError:
+            made.close()
+            raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
@@ -10,6 +11,12 @@ from pydantic import BaseModel, ConfigDict
 CHECKOUT = Path(__file__).resolve().parent.parent
 ASSETS = CHECKOUT / "assets"
 TOKEN_PREFIX = "WHETSTONE_TOKEN_"
+SIGN_IN = (
+    "oidc_metadata_url", "oidc_client_id", "oidc_secret_env", "oidc_secret_file", "oidc_redirect_uri", "role_claim", "name_claim",
+    "viewers", "operators", "admins", "sign_in_hours",
+)  # fmt: skip
+"""What says who may sign in and as what (`service.studio.sign_in`): WHETSTONE_ and these in capitals."""
+LISTS = ("viewers", "operators", "admins")
 
 
 class Settings(BaseModel):
@@ -24,8 +31,14 @@ class Settings(BaseModel):
     owner: str = "local"
     role: str = "admin"
     """Of whoever uses the command line, or the pages without signing in."""
+    sign_in: dict[str, str | tuple[str, ...]] = {}
+    """Those of SIGN_IN that the environment sets."""
     price_per_hour: float | None = None
     """What an hour of this machine costs, in one's own currency; None where nobody said."""
+    max_jobs: float | None = None
+    """Jobs that one person may have queued and running."""
+    max_artifacts_gb: float | None = None
+    """Gigabytes (10^9 bytes) of artifacts that one person may have before another job that makes one is refused."""
     silent_s: float = 300.0
     """A worker whose process shows no sign of life for so long is ended."""
     idle_s: float = 3600.0
@@ -47,6 +60,8 @@ class Settings(BaseModel):
     metrics_port: int | None = None
     """Where the supervisor answers Prometheus, at `metrics_host`; None is nowhere."""
     metrics_host: str = "127.0.0.1"
+    allowed_addresses: tuple[str, ...] = ()
+    """Addresses, networks and names that are asked all the same, in small letters."""
     quality_floor: float | None = None
     """Nats a token that an artifact may lose before it is called ruined; 0 is no floor, None `domain.limits.loss.FLOOR`."""
 
@@ -84,10 +99,10 @@ class Settings(BaseModel):
 
 def load() -> Settings:
     """Read the environment: WHETSTONE_HOME (default ~/.whetstone), DATABASE_URL, WHETSTONE_ENGINES, WHETSTONE_NO_DEMO,
-    WHETSTONE_BEARER_ENV and WHETSTONE_HOSTS (names with commas between), WHETSTONE_SHARED, WHETSTONE_ROLE,
-    WHETSTONE_QUALITY_FLOOR, WHETSTONE_PRICE_PER_HOUR, WHETSTONE_SILENT_S, WHETSTONE_IDLE_S, WHETSTONE_ARTIFACTS,
-    WHETSTONE_ARTIFACTS_QUOTA, WHETSTONE_ARTIFACTS_CACHE, WHETSTONE_IMPORT_FOLDERS, WHETSTONE_METRICS_PORT,
-    WHETSTONE_METRICS_HOST."""
+    WHETSTONE_BEARER_ENV, WHETSTONE_HOSTS, WHETSTONE_ALLOWED_ADDRESSES and WHETSTONE_IMPORT_FOLDERS (with commas between),
+    WHETSTONE_SHARED, WHETSTONE_ROLE, those of SIGN_IN, WHETSTONE_MAX_JOBS, WHETSTONE_MAX_ARTIFACTS_GB, WHETSTONE_QUALITY_FLOOR,
+    WHETSTONE_PRICE_PER_HOUR, WHETSTONE_SILENT_S, WHETSTONE_IDLE_S, WHETSTONE_ARTIFACTS, WHETSTONE_ARTIFACTS_QUOTA,
+    WHETSTONE_ARTIFACTS_CACHE, WHETSTONE_METRICS_PORT, WHETSTONE_METRICS_HOST."""
     environment = os.environ
     home = Path(environment.get("WHETSTONE_HOME") or "~/.whetstone").expanduser().resolve()
     return Settings(
@@ -98,9 +113,13 @@ def load() -> Settings:
         bearer_env=_listed(environment.get("WHETSTONE_BEARER_ENV")),
         hosts=_listed(environment.get("WHETSTONE_HOSTS")),
         import_folders=tuple(Path(each).expanduser().resolve() for each in _listed(environment.get("WHETSTONE_IMPORT_FOLDERS"))),
+        allowed_addresses=tuple(map(str.lower, _listed(environment.get("WHETSTONE_ALLOWED_ADDRESSES")))),
         shared=environment.get("WHETSTONE_SHARED", "") not in {"", "0"},
         owner=environment.get("USER") or "local",
         role=(environment.get("WHETSTONE_ROLE") or "admin").strip().lower(),
+        sign_in=_sign_in(environment),
+        max_jobs=_number(environment.get("WHETSTONE_MAX_JOBS")),
+        max_artifacts_gb=_number(environment.get("WHETSTONE_MAX_ARTIFACTS_GB")),
         silent_s=_number(environment.get("WHETSTONE_SILENT_S")) or 300.0,
         idle_s=_number(environment.get("WHETSTONE_IDLE_S")) or 3600.0,
         artifact_store=environment.get("WHETSTONE_ARTIFACTS") or None,
@@ -111,6 +130,11 @@ def load() -> Settings:
         metrics_port=int(_number(environment.get("WHETSTONE_METRICS_PORT")) or 0) or None,
         metrics_host=environment.get("WHETSTONE_METRICS_HOST") or "127.0.0.1",
     )
+
+
+def _sign_in(environment: Mapping[str, str]) -> dict[str, str | tuple[str, ...]]:
+    found = {name: written for name in SIGN_IN if (written := environment.get(f"WHETSTONE_{name.upper()}"))}
+    return {name: _listed(written) if name in LISTS else written for name, written in found.items()}
 
 
 def _listed(written: str | None) -> tuple[str, ...]:

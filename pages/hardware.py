@@ -8,6 +8,7 @@ from app.hardware.rows import accelerator_rows, figures, instruction_sets, mark,
 from app.session import frozen, workspace
 from app.words import message, plain
 from backend.domain.errors import WhetstoneError
+from backend.domain.roles import Action
 from backend.service.machines import engines, machine
 
 opened = workspace()
@@ -51,7 +52,7 @@ else:
     st.caption("Memory bandwidth was not measured yet. The first estimate for this machine measures it too.")
 told = {"help": "Reads memory and multiplies for six seconds. Estimates use the figures; other work lowers them."}
 label = "Measure again" if here.speed else "Measure it"
-if st.button(label, key="hardware_measure", icon=":material/speed:", **told | frozen(opened)):
+if st.button(label, key="hardware_measure", icon=":material/speed:", **told | frozen(opened, Action.MEASURE)):
     with st.spinner("Measuring memory bandwidth and matrix products"):
         try:
             machine.measure(opened)

@@ -7,7 +7,7 @@ import streamlit as st
 from app import navigation, shell
 from app.jobs.cards import active_cards, ended_card, mark
 from app.jobs.rows import ENDINGS
-from app.session import workspace
+from app.session import mine, workspace
 from backend.domain.jobs.jobs import JobKind
 from backend.service.jobs import jobs
 
@@ -54,7 +54,9 @@ with st.container(horizontal=True, vertical_alignment="bottom"):
         bind="query-params",
         on_change=first_page,
     )
-chosen = {"states": states or ENDINGS, "kinds": kinds, "words": words or ""}
+    others = jobs.count(opened) > jobs.count(opened, owner=opened.actor.name)
+    owner = mine(opened, others, "jobs_mine")
+chosen = {"states": states or ENDINGS, "kinds": kinds, "words": words or "", "owner": owner}
 total = jobs.count(opened, **chosen)
 pages = max(1, ceil(total / PER_PAGE))
 page = st.session_state.get("jobs_page", 1)
@@ -65,7 +67,7 @@ if total:
     st.caption(f"{first + 1} to {first + len(ended)} of {total:,}, newest first")
     for job in ended:
         ended_card(opened, job)
-elif words or states or kinds:
+elif words or states or kinds or owner:
     st.info("No ended job matches these filters: take one away.", icon=":material/filter_alt_off:")
 else:
     st.info("Jobs that have ended will stand here, with how they ended.", icon=":material/history:")

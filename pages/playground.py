@@ -19,9 +19,9 @@ elif alone:
         st.caption("Only one is chosen. An optimized version to compare it with is made by a recipe.")
         navigation.link("build", "Optimize it", ":material/construction:")
 
-question = chat.form(able=bool(served), alone=alone, talks=servers.talk(opened, pair))
+question = chat.form(opened, able=bool(served), alone=alone, talks=servers.talk(opened, pair))
 if question and served:
-    chat.ask(served, [name for name, _ in pair], question)
+    chat.ask(opened, served, [name for name, _ in pair], question)
 if not chat.history():
     st.info(
         "Both answers will stand here, one after the other so that neither slows the other, with the differences marked."

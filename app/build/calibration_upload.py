@@ -9,6 +9,7 @@ import streamlit as st
 from app.labels import sentence
 from app.session import frozen
 from app.words import message
+from backend.domain.roles import Action
 from backend.domain.errors import WhetstoneError
 from backend.service import Workspace
 from backend.service.plans import calibration
@@ -25,7 +26,7 @@ def upload(opened: Workspace, key: str, put: Callable[[str], None]) -> None:
         st.file_uploader(
             "Calibration file", type=list(calibration.TYPES), max_upload_size=calibration.MAX_MB, key=key,
             on_change=_take, args=(opened, key, put),
-            **frozen(opened),
+            **frozen(opened, Action.UPLOAD),
         )  # fmt: skip
         if refused := st.session_state.get(REFUSED):
             st.error(message(refused), icon=":material/error:")

@@ -8,7 +8,9 @@ from app import charts, navigation
 from app.models import memory_bar
 from app.build import figures
 from app.build.figures import Figure
+from app.session import frozen
 from app.words import between, message, moment, plain, size
+from backend.domain.roles import Action
 from backend.domain.planner.choose import Choice
 from backend.domain.errors import WhetstoneError
 from backend.domain.planner.estimate import Estimate, Need
@@ -82,8 +84,8 @@ def _measure(opened: Workspace) -> None:
     """This machine's speed is measured on request: it takes seconds and all cores."""
     st.caption("How fast it will be is unknown until this machine's memory and arithmetic were measured once.")
     clicked = st.button(
-        "Measure this machine", key="build_measure-here", icon=":material/speed:", disabled=opened.read_only,
-        help="Takes some seconds. Then speed and job duration can be estimated.",
+        "Measure this machine", key="build_measure-here", icon=":material/speed:",
+        **{"help": "Takes some seconds. Then speed and job duration can be estimated.", **frozen(opened, Action.MEASURE)},
     )  # fmt: skip
     if not clicked:
         return

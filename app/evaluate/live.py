@@ -8,6 +8,7 @@ from app import charts, navigation, once, shell
 from app.evaluate.form import PURPOSE
 from app.jobs.cards import cancel_button, say_end
 from app.jobs.rows import headline, progress_text
+from app.session import frozen
 from app.words import message, plain, short
 from backend.domain.errors import NotFound, WhetstoneError
 from backend.domain.jobs.jobs import JobState
@@ -41,7 +42,7 @@ def _panel(opened: Workspace, job_id: str, names: list[str]) -> str:
     st.markdown(headline(job))
     if job.ended:
         say_end(job, f"The evaluation is {job.state}: there is no result.")
-        if st.button("Measure again", type="primary", key="evaluate_measure-again", icon=":material/refresh:"):
+        if st.button("Measure again", type="primary", key="evaluate_measure-again", icon=":material/refresh:", **frozen(opened)):
             _again(opened, job_id)
     else:
         st.progress(job.progress or 0.0, text=progress_text(job))

@@ -8,8 +8,10 @@ import streamlit as st
 
 from app import charts, shell
 from app.labels import LABELS, sentence
+from app.session import frozen
 from app.words import message, plain, short
 from backend.domain.errors import WhetstoneError
+from backend.domain.roles import Action
 from backend.domain.workload.generators import KINDS
 from backend.present.charts.lengths import token_histogram
 from backend.service import Workspace
@@ -74,7 +76,7 @@ def _upload(opened: Workspace) -> None:
         'JSONL with a "prompt" a line, ShareGPT or OpenAI conversations, or a table. Kept as JSONL under the studio\'s home.'
     )
     types = [suffix.removeprefix(".") for suffix in workloads.SUFFIXES]
-    file = st.file_uploader("File", type=types, key="evaluate_file")
+    file = st.file_uploader("File", type=types, key="evaluate_file", **frozen(opened, Action.UPLOAD))
     if file is None or st.session_state.get(UPLOADED) == file.file_id:
         return
     try:

@@ -14,6 +14,7 @@ from app.labels import sentence
 from app.session import frozen
 from app.words import ago, plain
 from backend.domain.errors import WhetstoneError
+from backend.domain.roles import Action
 from backend.service import Workspace
 from backend.service.jobs.jobs import JobView
 from backend.service.machines import engines
@@ -64,7 +65,7 @@ def _buttons(opened: Workspace, engine: EngineStatus, last: JobView | None) -> N
             st.markdown("Delete this environment? It can be installed again, which downloads it again.")
             st.button(
                 "Yes, remove it", key=f"hardware_remove-{engine.name}",
-                on_click=_do, args=(opened, engines.remove, engine.name, after), **frozen(opened),
+                on_click=_do, args=(opened, engines.remove, engine.name, after), **frozen(opened, Action.REMOVE_ENGINE),
             )  # fmt: skip
 
 

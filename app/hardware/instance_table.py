@@ -9,6 +9,7 @@ from app.hardware.instances import COLUMNS, SORTS
 from app.session import frozen
 from app.words import message, plain
 from backend.domain.errors import WhetstoneError
+from backend.domain.roles import Action
 from backend.service import Workspace
 from backend.service.machines import prices
 from backend.service.machines.prices import PricedInstance
@@ -73,7 +74,7 @@ def _refresh(opened: Workspace) -> None:
         region = st.text_input(
             "AWS region", key="hardware_region", placeholder="as the environment says, else us-east-1", max_chars=40
         )
-        if st.button("Ask AWS", key="hardware_ask-aws", type="primary", **frozen(opened)):
+        if st.button("Ask AWS", key="hardware_ask-aws", type="primary", **frozen(opened, Action.REFRESH_PRICES)):
             _ask(opened, (region or "").strip() or None)
 
 

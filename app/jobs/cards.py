@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import streamlit as st
 
 from app import navigation
 from app.jobs.rows import can_cancel, headline, places, progress_text, summary, verbs
-from app.session import frozen
+from app.session import by, frozen
 from app.words import message
 from backend.domain.errors import WhetstoneError
 from backend.domain.jobs.jobs import JobState
+from backend.domain.roles import Action
 from backend.service import Workspace
 from backend.service.jobs import jobs
 from backend.service.jobs.jobs import JobView
@@ -31,6 +33,8 @@ DONE = {
     "Retry": "Queued as {id}.",
     "Clone": "Queued as {id}.",
 }
+ACTIONS = {"Cancel": Action.CANCEL, "Move to front": Action.MOVE, "Resume": Action.RESUME}
+"""What each verb is to the service; the others submit a job."""
 HELPS = {
     "Move to front": "Run it before the others that wait.",
     "Resume": "The same job again, from where it was as far as it kept that.",
@@ -70,17 +74,22 @@ def say_end(job: JobView, otherwise: str | None = None) -> None:
 def cancel_button(opened: Workspace, job: JobView) -> None:
     """Cancelling is asked once more, since it cannot be taken back."""
     asked = not can_cancel(job)
-    with st.popover(
-        "Cancelling" if asked else "Cancel", icon=ICONS["Cancel"], disabled=asked, key=navigation.own(f"ask-{job.id}")
-    ):
+    options = {"disabled": asked, **barred(opened, "Cancel", job)}
+    with st.popover("Cancelling" if asked else "Cancel", icon=ICONS["Cancel"], key=navigation.own(f"ask-{job.id}"), **options):
         st.markdown("Stop this job? Nothing half-written is kept; it can be resumed or retried later.")
         st.button("Yes, cancel it", key=navigation.own(f"cancel-{job.id}"), on_click=act, args=(opened, "Cancel", job.id))
+
+
+def barred(opened: Workspace, verb: str, job: JobView) -> dict[str, Any]:
+    """Options of a button that this person may not use on that job; none where they may."""
+    action = ACTIONS.get(verb, Action.SUBMIT)
+    return frozen(opened, action, job.owner if action in ACTIONS.values() else None)
 
 
 def verb_buttons(opened: Workspace, job: JobView) -> None:
     for verb in verbs(job):
         key = navigation.own(f"{verb.lower().replace(' ', '-')}-{job.id}")
-        st.button(verb, key=key, icon=ICONS[verb], on_click=act, args=(opened, verb, job.id), **frozen(opened))
+        st.button(verb, key=key, icon=ICONS[verb], on_click=act, args=(opened, verb, job.id), **barred(opened, verb, job))
 
 
 def active_cards(opened: Workspace, found: Sequence[JobView]) -> None:
@@ -89,7 +98,7 @@ def active_cards(opened: Workspace, found: Sequence[JobView]) -> None:
     for job in found[:SHOWN]:
         with st.container(border=True, key=navigation.own(f"card-{job.id}")):
             with st.container(horizontal=True, vertical_alignment="center"):
-                st.markdown(headline(job), width="stretch")
+                st.markdown(headline(job) + by(opened, job.owner), width="stretch")
                 navigation.link("job", "Open", ":material/open_in_full:", id=job.id)
                 if queue.get(job.id, 1) > 1:
                     verb_buttons(opened, job)
@@ -102,7 +111,7 @@ def active_cards(opened: Workspace, found: Sequence[JobView]) -> None:
 def ended_card(opened: Workspace, job: JobView) -> None:
     """One line of the history with what can be done to it."""
     with st.container(border=True, horizontal=True, vertical_alignment="center", key=f"jobs_ended-{job.id}"):
-        st.markdown(f"{headline(job)}  \n:small[{summary(job)}]", width="stretch")
+        st.markdown(f"{headline(job)}  \n:small[{summary(job)}{by(opened, job.owner)}]", width="stretch")
         navigation.link("job", "Open", ":material/open_in_full:", id=job.id)
         key = f"jobs_do-{job.id}"
         st.menu_button("Run again", verbs(job), key=key, on_click=_chosen, args=(opened, key, job.id), **frozen(opened))

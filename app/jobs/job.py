@@ -9,7 +9,7 @@ import streamlit as st
 
 from app import addresses, charts, navigation, next_steps, shell
 from app.jobs import bits
-from app.jobs.cards import HELPS, ICONS, act
+from app.jobs.cards import HELPS, ICONS, act, barred
 from app.jobs.rows import (
     elapsed,
     last_heard,
@@ -32,6 +32,7 @@ from backend.domain.jobs.artifact import Manifest
 from backend.domain.jobs.jobs import JobKind, JobState
 from backend.domain.model.facts import ModelCard
 from backend.domain.recipe.recipe import Recipe
+from backend.domain.roles import Action
 from backend.present.charts.layers import layer_errors
 from backend.present.words import layers, loss
 from backend.service import Workspace
@@ -78,7 +79,7 @@ def way_on(opened: Workspace, job: JobView, specification: dict[str, Any]) -> St
 def next_step(opened: Workspace, job: JobView, specification: dict[str, Any]) -> None:
     """The one primary button: what one does now that it stands so."""
     verb, step = main_verb(job), way_on(opened, job, specification)
-    options = {"help": HELPS.get(verb or ""), **frozen(opened)}
+    options = {"help": HELPS.get(verb or ""), **barred(opened, verb or "", job)}
     if verb and st.button(verb, type="primary", key=f"job-{verb}", icon=ICONS[verb], shortcut="Alt+E", **options):
         _do(opened, verb, job)
     if step and st.button(step.label, type="primary", icon=step.icon, key="job_next-step", shortcut="Alt+E"):
@@ -93,7 +94,7 @@ def _do(opened: Workspace, verb: str, job: JobView) -> None:
 def other_verbs(opened: Workspace, job: JobView) -> None:
     """What else can be done to it."""
     for verb in verbs(job):
-        options = {"help": HELPS[verb], **frozen(opened)}
+        options = {"help": HELPS[verb], **barred(opened, verb, job)}
         if verb != main_verb(job) and st.button(verb, key=f"job-{verb}", icon=ICONS[verb], **options):
             _do(opened, verb, job)
 
@@ -119,7 +120,8 @@ def kept(opened: Workspace, job: JobView) -> None:
         return
     with st.container(horizontal=True, vertical_alignment="center", key="job_kept"):
         st.caption(f"It keeps {size(held)} of finished work, from which `Resume` goes on.")
-        options = {"help": "Resumed after that, the job begins anew. Its record and its log stay.", **frozen(opened)}
+        options = {"help": "Resumed after that, the job begins anew. Its record and its log stay."}
+        options |= frozen(opened, Action.DROP_KEPT, job.owner)
         st.button(f"Drop {size(held)}", key="job-drop", icon=ICONS["Drop"], on_click=_drop, args=(opened, job.id), **options)
 
 

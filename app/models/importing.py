@@ -8,10 +8,11 @@ from app import navigation, shell
 from app.labels import sentence
 from app.models.rows import facts, figures, technique_rows
 from app.outcomes import source
-from app.session import frozen
+from app.session import by, frozen
 from app.words import message, plain
 from backend.domain.errors import WhetstoneError
 from backend.domain.model.facts import ModelCard
+from backend.domain.roles import Action
 from backend.service import Workspace
 from backend.service.models import models, techniques
 
@@ -53,7 +54,7 @@ def buttons(opened: Workspace, card: ModelCard | None, given: str) -> None:
         st.button(
             "Import", type="primary", icon=":material/download_done:", shortcut="Alt+I",
             on_click=_remember, args=(opened, card.path if card else "", given), key="import_submit",
-            **{**state, **frozen(opened)},
+            **{**state, **frozen(opened, Action.REMEMBER_MODEL)},
         )  # fmt: skip
     if refused := st.session_state.pop(REFUSED, None):
         st.error(message(refused), icon=":material/error:")
@@ -106,10 +107,13 @@ def listed(opened: Workspace) -> None:
     for known in found:
         with st.container(border=True, horizontal=True, vertical_alignment="center", key=f"import_imported-{known.card.path}"):
             gone = "" if known.present else " · :material/folder_off: the folder is gone"
-            st.markdown(f"**{plain(known.card.id)}**{gone}  \n:small[{plain(known.card.path)}]", width="stretch")
+            st.markdown(
+                f"**{plain(known.card.id)}**{gone}{by(opened, known.owner)}  \n:small[{plain(known.card.path)}]", width="stretch"
+            )
             if known.present:
                 navigation.link("model", "Open", ":material/open_in_full:", id=known.card.path)
-            with st.popover("Forget", icon=":material/playlist_remove:", key=f"import_ask-forget-{known.card.path}"):
+            options = frozen(opened, Action.FORGET_MODEL, known.owner)
+            with st.popover("Forget", icon=":material/playlist_remove:", key=f"import_ask-forget-{known.card.path}", **options):
                 st.markdown("Take it out of the catalog? The folder and what was made from it stay.")
                 st.button(
                     "Yes, forget it", key=f"import_forget-{known.card.path}", on_click=_forget, args=(opened, known.card.path)

@@ -11,8 +11,11 @@ import streamlit as st
 from app import navigation
 from app.differences import Piece, differences, markup, speed, verdict
 from app.labels import sentence
+from app.session import frozen
 from app.words import plain
 from backend.domain.errors import WhetstoneError
+from backend.domain.roles import Action
+from backend.service import Workspace
 from backend.service.serving import playground
 from backend.service.serving.playground import Question, Timing
 from backend.service.serving.serve import Served, is_address
@@ -77,7 +80,7 @@ def _mode(talks: bool) -> str:
     return mode
 
 
-def form(*, able: bool, alone: bool, talks: bool) -> Question | None:
+def form(opened: Workspace, *, able: bool, alone: bool, talks: bool) -> Question | None:
     """The prompt and how it is answered; the question when it was asked just now. `talks`: the models have a chat template."""
     with st.container(horizontal=True, vertical_alignment="center"):
         mode = _mode(talks)
@@ -97,9 +100,10 @@ def form(*, able: bool, alone: bool, talks: bool) -> Question | None:
             help="0 takes the likeliest token each time; above it the answer is drawn by chance.",
         )  # fmt: skip
         seed = st.number_input("Seed", 0, 2**31 - 1, 0, key="playground_seed", width=160, help="For temperatures above 0.")
+        options = {"disabled": not able or not prompt, **frozen(opened, Action.ASK)}
         asked = st.button(
             "Ask" if alone else "Ask both", type="primary" if able else "secondary", icon=":material/send:", key="playground_ask",
-            shortcut="Ctrl+Enter", disabled=not able or not prompt,
+            shortcut="Ctrl+Enter", **options,
         )  # fmt: skip
     return Question(prompt or "", int(max_tokens), float(temperature), int(seed), mode == CHAT) if asked else None
 
@@ -108,7 +112,7 @@ def _take(text: str) -> None:
     st.session_state["playground_prompt"] = text
 
 
-def ask(served: Sequence[Served], names: Sequence[str], question: Question) -> None:
+def ask(opened: Workspace, served: Sequence[Served], names: Sequence[str], question: Question) -> None:
     """Stream the answers one after the other, so that neither slows the other, and keep them."""
     turn = Turn(question, [Reply(name) for name in names])
     talks = [before(history(), number, names) for number in range(len(names))]
@@ -116,7 +120,7 @@ def ask(served: Sequence[Served], names: Sequence[str], question: Question) -> N
     del history()[KEPT:]
     st.button("Stop", icon=":material/stop_circle:", key="playground_stop", help="Keeps what has been answered so far.")
     for reply, server, place, talk in zip(turn.replies, served, _places(turn), talks, strict=True):
-        _stream(reply, server, question, place, talk)
+        _stream(opened, reply, server, question, place, talk)
     st.rerun()
 
 
@@ -156,12 +160,13 @@ def _painter(line: st.delta_generator.DeltaGenerator, text: st.delta_generator.D
 
 
 def _stream(
-    reply: Reply, server: Served, question: Question, paint: Callable[[Reply], None], talk: Sequence[tuple[str, str]]
-) -> None:
+    opened: Workspace, reply: Reply, server: Served, question: Question, paint: Callable[[Reply], None],
+    talk: Sequence[tuple[str, str]],
+) -> None:  # fmt: skip
     """Fill the reply; painted some twenty times a second at most."""
     painted = 0.0
     try:
-        model = server.served_name or playground.models(server.url)[0]
+        model = playground.model(opened, server.url, server.served_name)
         for piece in playground.stream(server.url, model, question, reply.timing, talk):
             reply.text += piece
             if time.monotonic() - painted > EVERY_S:

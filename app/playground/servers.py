@@ -12,9 +12,10 @@ from app.jobs.rows import elapsed, headline, progress_text
 from app.labels import sentence
 from app.playground.pick import Pair, share
 from app.session import frozen
-from app.words import ago, plain, seconds
+from app.words import ago, message, plain, seconds
 from backend.domain.errors import WhetstoneError
 from backend.domain.jobs.jobs import JobKind, JobState
+from backend.domain.roles import Action
 from backend.service import Workspace
 from backend.service.jobs import jobs
 from backend.service.jobs.jobs import JobView
@@ -29,7 +30,7 @@ def ready(opened: Workspace, pair: Pair) -> list[Served] | None:
     """Draw what there is to say of the servers; where each of the pair answers, or None while they do not all."""
     wanted = [source for _, source in pair if not serve.is_address(source)]
     if not wanted:
-        return [_somebody_elses(source) for _, source in pair]
+        return _all_elses(opened, pair)
     job = serve.latest(opened, wanted)
     if job is None or job.ended:
         _to_start(opened, pair, job)
@@ -38,7 +39,8 @@ def ready(opened: Workspace, pair: Pair) -> list[Served] | None:
     found = {served.source: served for served in serve.endpoints(opened, job.id)}
     if job.state is not JobState.RUNNING or job.cancel_requested or not found:
         return None
-    return [found.get(source) or _somebody_elses(source) for _, source in pair]
+    others = _all_elses(opened, [each for each in pair if each[1] not in found])
+    return None if others is None else [found.get(source) or others.pop(0) for _, source in pair]
 
 
 def talk(opened: Workspace, pair: Pair) -> bool:
@@ -54,7 +56,18 @@ def _folder(opened: Workspace, source: str) -> str | None:
         return None
 
 
-def _somebody_elses(url: str) -> Served:
+def _all_elses(opened: Workspace, pair: Pair) -> list[Served] | None:
+    """Servers that somebody else runs; None, and said, where one of them may not be asked."""
+    try:
+        return [_somebody_elses(opened, source) for _, source in pair]
+    except WhetstoneError as error:
+        st.error(message(error), icon=":material/block:")
+        return None
+
+
+def _somebody_elses(opened: Workspace, url: str) -> Served:
+    """Raises RequestError where it is no address that may be asked."""
+    variants.resolve(opened, url)
     return Served(source=url, name=url, url=url, served_name="", ready_seconds=0.0)
 
 
@@ -153,7 +166,9 @@ def _by_themselves(minutes: float) -> str:
 
 
 def _stop_button(opened: Workspace, job: JobView, label: str) -> None:
-    st.button(label, icon=":material/stop_circle:", key=f"playground_stop-{job.id}", on_click=_stop, args=(opened, job.id))
+    options = frozen(opened, Action.CANCEL, job.owner)
+    key = f"playground_stop-{job.id}"
+    st.button(label, icon=":material/stop_circle:", key=key, on_click=_stop, args=(opened, job.id), **options)
 
 
 def _stop(opened: Workspace, job_id: str) -> None:

@@ -11,12 +11,13 @@ from app import addresses, navigation
 from app.build.options import stack
 from app.labels import LABELS
 from app.presets import rows as preset_rows
-from app.session import frozen
+from app.session import by, frozen
 from app.words import message, plain
 from backend.domain.errors import NotFound, WhetstoneError
 from backend.domain.model.facts import ModelCard
 from backend.domain.planner.presets import GOALS
 from backend.domain.recipe.recipe import Recipe
+from backend.domain.roles import Action
 from backend.service import Workspace
 from backend.service.models import models
 from backend.service.plans import recipes
@@ -126,7 +127,7 @@ def detail(opened: Workspace, view: PresetView) -> None:
     standing = standings.of_models(opened, [view.preset.model], preset_rows.AT)[view.preset.model].row(view.preset.id)
     st.subheader(plain(view.preset.id))
     st.markdown(f"**{plain(standing.title)}.** {plain(standing.note)}" if standing and standing.note else f"**{goal.title}**")
-    st.markdown(f"Made for: {goal.meaning}. {plain(view.preset.summary)}")
+    st.markdown(f"Made for: {goal.meaning}. {plain(view.preset.summary)}{by(opened, view.owner)}")
     _estimated(view)
     _published(view)
     _measured(view)
@@ -253,7 +254,8 @@ def files(opened: Workspace, ids: Sequence[str]) -> None:
             )  # fmt: skip
         file = st.file_uploader("A file of presets", type=["yaml", "yml"], max_upload_size=1, key="presets_file")
         replace = st.checkbox(LABELS["replace"], key="presets_replace")
-        if st.button("Import", key="presets_import", disabled=file is None or opened.read_only, help=frozen(opened).get("help")):
+        options = {"disabled": file is None, **frozen(opened, Action.SAVE_PRESET)}
+        if st.button("Import", key="presets_import", **options):
             try:
                 taken = presets.take(opened, presets.read(file.getvalue()), replace=replace)
             except WhetstoneError as error:
@@ -271,7 +273,7 @@ def save(opened: Workspace) -> None:
         target = st.text_input("Target", "local", max_chars=80)
         summary = st.text_input("What it is good for", max_chars=200)
         text = st.text_area("Recipe in YAML", "name: my recipe\nsteps:\n  - quantize: {method: w8a8}\n", max_chars=100_000)
-        if st.form_submit_button("Save", key="presets_save", **frozen(opened)):
+        if st.form_submit_button("Save", key="presets_save", **frozen(opened, Action.SAVE_PRESET)):
             try:
                 recipe = recipes.read_text(text)
                 known = presets.save(opened, name, model=model, goal=goal, recipe=recipe, target=target, summary=summary)

@@ -12,6 +12,7 @@ from app.words import message, plain
 from backend.domain.errors import WhetstoneError
 from backend.domain.evaluation.document import Evaluation
 from backend.domain.imported.result import NO_TEST, TITLES, ImportedResult, definition_rows, figure_rows
+from backend.domain.roles import Action
 from backend.present.charts import imported as charts_imported
 from backend.service import Workspace
 from backend.service.evaluations import imported
@@ -37,7 +38,7 @@ def chosen_ids() -> list[str]:
 def _upload(opened: Workspace) -> None:
     files = st.file_uploader(
         "Result of another tool", type=["json", "jsonl"], accept_multiple_files=True, key=own("imported_uploaded"),
-        **{"help": "vLLM's bench writes a file a level: give those of one run together.", **frozen(opened)},
+        **{"help": "vLLM's bench writes a file a level: give those of one run together.", **frozen(opened, Action.ADD_RESULT)},
     )  # fmt: skip
     if not files:
         return

@@ -7,6 +7,7 @@ from math import ceil
 import streamlit as st
 
 from app.navigation import own
+from app.session import mine
 from app.shell import damaged_rows
 from app.words import when
 from backend.present.words import headline, search
@@ -19,19 +20,22 @@ PER_PAGE = 10
 
 def show(opened: Workspace) -> None:
     """Newest first, a page at a time; a row opens it."""
-    total = evaluations.count(opened)
+    total, own_ones = evaluations.count(opened), evaluations.count(opened, owner=opened.actor.name)
     st.subheader("Past evaluations")
     damaged_rows(opened, "evaluation")
     if not total:
         st.caption("What you measure will stand here, with its verdict in one line.")
         return
-    pages = ceil(total / PER_PAGE)
+    owner = mine(opened, total > own_ones, own("past_mine"))
+    total = own_ones if owner else total
+    pages, shared = max(1, ceil(total / PER_PAGE)), owner is None and total > own_ones
     number = st.pagination(pages, key=own("past_page"), bind="query-params") if pages > 1 else 1
-    views = evaluations.listing(opened, limit=PER_PAGE, offset=(number - 1) * PER_PAGE)
+    views = evaluations.listing(opened, owner=owner, limit=PER_PAGE, offset=(number - 1) * PER_PAGE)
     if not views:
         return
     picked = st.dataframe(
-        [row(view) for view in views], hide_index=True, key=own(f"past_{number}_{views[0].id}"), on_select="rerun",
+        [row(view) | ({"By": view.owner} if shared else {}) for view in views],
+        hide_index=True, key=own(f"past_{number}_{views[0].id}"), on_select="rerun",
         selection_mode="single-cell", alt="Past evaluations, newest first, with what came of each",
         column_config={"Evaluation": st.column_config.TextColumn(width=190), "Verdict": st.column_config.TextColumn(width=460)},
     )  # fmt: skip

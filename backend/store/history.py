@@ -132,7 +132,7 @@ def _conditions(chosen: JobFilter, *, in_time_order: bool = False) -> list[Colum
         conditions.append(state.in_(chosen.states))
     if chosen.kinds:
         conditions.append(col(JobRow.kind).in_(chosen.kinds))
-    return conditions + _owned(JobRow.owner, chosen.owner) + _words(chosen.words, JobRow.title, JobRow.id)
+    return conditions + _same(JobRow.owner, chosen.owner) + _words(chosen.words, JobRow.title, JobRow.id)
 
 
 def _words(words: str, *columns: str) -> list[ColumnElement[bool]]:
@@ -157,10 +157,15 @@ def artifacts(
     session: Session, *, model: str | None = None, owner: str | None = None, limit: int = 100, offset: int = 0
 ) -> list[ArtifactRow]:
     """Newest first."""
-    statement = select(ArtifactRow).where(*_owned(ArtifactRow.owner, owner)).order_by(col(ArtifactRow.created_at).desc())
+    statement = select(ArtifactRow).where(*_same(ArtifactRow.owner, owner)).order_by(col(ArtifactRow.created_at).desc())
     if model:
         statement = statement.where(ArtifactRow.model == model)
     return list(session.exec(statement.offset(offset).limit(limit)))
+
+
+def artifact_bytes(session: Session, owner: str) -> int:
+    """Of all that a person has."""
+    return int(session.exec(select(func.coalesce(func.sum(ArtifactRow.bytes), 0)).where(ArtifactRow.owner == owner)).one())
 
 
 def evaluation(session: Session, evaluation_id: str) -> EvaluationRow:
@@ -179,16 +184,17 @@ def latest_artifacts_by_model(session: Session, *, limit: int = 100) -> list[Art
     return list(session.exec(statement))
 
 
-def evaluations(session: Session, *, baseline: str | None = None, limit: int = 100, offset: int = 0) -> list[EvaluationRow]:
+def evaluations(
+    session: Session, *, baseline: str | None = None, owner: str | None = None, limit: int = 100, offset: int = 0
+) -> list[EvaluationRow]:
     """Newest first; `baseline` keeps those measured against the variant of that name."""
-    statement = select(EvaluationRow).order_by(col(EvaluationRow.created_at).desc())
-    if baseline is not None:
-        statement = statement.where(EvaluationRow.baseline == baseline)
+    conditions = _same(EvaluationRow.baseline, baseline) + _same(EvaluationRow.owner, owner)
+    statement = select(EvaluationRow).where(*conditions).order_by(col(EvaluationRow.created_at).desc())
     return list(session.exec(statement.offset(offset).limit(limit)))
 
 
-def evaluation_count(session: Session) -> int:
-    return session.exec(select(func.count()).select_from(EvaluationRow)).one()
+def evaluation_count(session: Session, owner: str | None = None) -> int:
+    return session.exec(select(func.count()).select_from(EvaluationRow).where(*_same(EvaluationRow.owner, owner))).one()
 
 
 def evaluation_ids(session: Session, *, baseline: str, limit: int) -> list[str]:
@@ -201,13 +207,14 @@ def evaluation_titles(
     session: Session, *, words: str = "", owner: str | None = None, limit: int = 200
 ) -> list[tuple[str, str, str, datetime]]:
     """(id, title, owner, created) newest first, without reading the documents; `words` must all stand in the title or the id."""
-    conditions = _words(words, EvaluationRow.title, EvaluationRow.id) + _owned(EvaluationRow.owner, owner)
+    conditions = _words(words, EvaluationRow.title, EvaluationRow.id) + _same(EvaluationRow.owner, owner)
     statement = select(EvaluationRow.id, EvaluationRow.title, EvaluationRow.owner, EvaluationRow.created_at).where(*conditions)
     return list(session.exec(statement.order_by(col(EvaluationRow.created_at).desc()).limit(limit)))
 
 
-def _owned(column: str, owner: str | None) -> list[ColumnElement[bool]]:
-    return [] if owner is None else [col(column) == owner]
+def _same(column: str, value: str | None) -> list[ColumnElement[bool]]:
+    """That the column has it; nothing where there is no value."""
+    return [] if value is None else [col(column) == value]
 
 
 def points(session: Session, job_id: str, *, limit: int = 5000) -> list[Event]:

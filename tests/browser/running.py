@@ -27,11 +27,15 @@ class Studio(NamedTuple):
 
 
 @contextmanager
-def running_studio(home: Path, *options: str) -> Iterator[Studio]:
-    """Start it with `up` and these options, wait until it answers, stop it as Ctrl-C does. No job of the home may run then."""
-    workspace, port = open_home(home), _free_port()
+def running_studio(home: Path, *options: str, **variables: str) -> Iterator[Studio]:
+    """Start it with `up` and these options, wait until it answers, stop it as Ctrl-C does. No job of the home may run then.
+
+    `variables` are of its environment; `{port}` in one is its own.
+    """
+    workspace, port = open_home(home), free_port()
     environment = {**os.environ, "WHETSTONE_HOME": str(workspace.settings.home), "WHETSTONE_NO_DEMO": "1"}
     environment.pop("DATABASE_URL", None)
+    environment |= {name: value.replace("{port}", str(port)) for name, value in variables.items()}
     command = [sys.executable, "-m", "backend.cli.main", "up", "--port", str(port), "--no-browser", *options]
     with (
         (home / "studio.log").open("wb") as log,
@@ -48,7 +52,7 @@ def running_studio(home: Path, *options: str) -> Iterator[Studio]:
     assert processes_of(workspace) == []
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
 
 from backend.domain.errors import RequestError
-from backend.endpoint import address, bearer, check_bearer, check_public
+from backend.endpoint import address, ask, bearer, check_bearer, check_public, connect
 from backend.service.evaluations import bench, evaluations
 from tests.homes import open_home
 
@@ -53,6 +54,9 @@ def test_it_is_refused_before_anything_starts(tmp_path: Path) -> None:
     [
         ("http://169.254.169.254/latest", True), ("http://10.0.0.7:8000", True), (HERE, True), ("http://[fe80::1]", True),
         ("http://[::ffff:169.254.169.254]", True), ("http://192.168.1.1", True), ("http://9.9.9.9", False),
+        ("http://[fd00:ec2::254]", True), ("http://[64:ff9b::a9fe:a9fe]", True), ("http://[2002:a9fe:a9fe::1]", True),
+        ("http://2852039166", True), ("http://0x7f.1", True), ("http://100.64.0.1", True), ("http://224.0.0.1", True),
+        ("http://0.0.0.0:8000", True), ("http://localhost", True), ("http://[2620:fe::fe]", False),
     ],
 )  # fmt: skip
 def test_a_shared_studio_asks_no_address_of_its_own_network(url: str, refused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,5 +67,25 @@ def test_a_shared_studio_asks_no_address_of_its_own_network(url: str, refused: b
         return
     with pytest.raises(RequestError, match="others reach this studio"):
         check_public(address(url))
-    monkeypatch.setenv("WHETSTONE_HOSTS", address(url).host)
-    check_public(address(url))
+    for listed in (address(url).host.upper(), "0.0.0.0/0, ::/0"):
+        monkeypatch.setenv("WHETSTONE_ALLOWED_ADDRESSES", listed)
+        check_public(address(url))
+
+
+def test_a_name_is_looked_up_once_and_what_was_checked_is_connected_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """DNS rebinding: the first answer is public, the second is not."""
+    answers = [[(socket.AF_INET, socket.SOCK_STREAM, 6, "", (where, 80))] for where in ("9.9.9.9", "169.254.169.254")]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: answers.pop(0))
+    monkeypatch.setenv("WHETSTONE_SHARED", "1")
+    place = address("http://rebinds.example")
+    check_public(place)
+    with pytest.raises(RequestError, match="others reach this studio"), ask(place, "GET", "/"):
+        pass
+
+
+def test_servers_that_are_started_here_are_asked_by_their_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WHETSTONE_SHARED", "1")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        connect(address(f"http://127.0.0.1:{server.getsockname()[1]}"), 5.0).close()
+        with pytest.raises(RequestError, match="others reach this studio"):
+            connect(address(f"http://localhost:{server.getsockname()[1]}"), 5.0)

@@ -9,6 +9,7 @@ import typer
 
 from backend import service
 from backend.cli.output import emit, table
+from backend.cli.verbs.jobs import Mine
 from backend.cli.verbs.optimize import Json
 from backend.domain.figures import counted
 from backend.service.jobs import artifacts, collecting
@@ -18,11 +19,12 @@ ArtifactId = Annotated[str, typer.Argument(help="An artifact id, as `whetstone a
 
 
 @app.command("list")
-def list_artifacts(json: Json = False) -> None:
+def list_artifacts(mine: Mine = False, json: Json = False) -> None:
     """Artifacts, newest first."""
-    found = artifacts.listing(service.open_workspace())
-    rows = [(a.id, a.model, a.recipe, a.bytes / 1e6, a.created_at.strftime("%Y-%m-%d %H:%M")) for a in found]
-    text = table(("artifact", "model", "recipe", "MB", "created (UTC)"), rows) if rows else "No artifacts yet."
+    workspace = service.open_workspace()
+    found = artifacts.listing(workspace, owner=workspace.actor.name if mine else None)
+    rows = [(a.id, a.model, a.recipe, a.bytes / 1e6, a.owner, f"{a.created_at:%Y-%m-%d %H:%M}") for a in found]
+    text = table(("artifact", "model", "recipe", "MB", "by", "created (UTC)"), rows) if rows else "No artifacts yet."
     emit(found, as_json=json, text=text)
 
 

@@ -20,17 +20,22 @@ JobId = Annotated[str, typer.Argument(help="A job id, as `whetstone jobs list` s
 Wait = Annotated[bool, typer.Option("--wait/--detach", help="Wait for the end, or leave it to the supervisor.")]
 
 
+Mine = Annotated[bool, typer.Option("--mine", help="Only your own.")]
+
+
 @app.command("list")
 def list_jobs(
     state: Annotated[list[str] | None, typer.Option(help="Only these states; repeatable.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=100_000, help="At most this many, newest first.")] = 50,
+    mine: Mine = False,
     json: Json = False,
 ) -> None:
     """Jobs, newest first."""
-    found = jobs.listing(service.open_workspace(), states=state, limit=limit)
-    rows = [(j.id, j.state, f"{(j.progress or 0):.0%}", j.title, j.created_at.strftime("%Y-%m-%d %H:%M")) for j in found]
+    workspace = service.open_workspace()
+    found = jobs.listing(workspace, states=state, owner=workspace.actor.name if mine else None, limit=limit)
+    rows = [(j.id, j.state, f"{(j.progress or 0):.0%}", j.title, j.owner, f"{j.created_at:%Y-%m-%d %H:%M}") for j in found]
     text = (
-        table(("job", "state", "done", "title", "created (UTC)"), rows)
+        table(("job", "state", "done", "title", "by", "created (UTC)"), rows)
         if rows
         else "No jobs yet: `whetstone demo` runs the first."
     )

@@ -109,6 +109,8 @@ class EvaluateSpec(_Serving):
     options: EvaluateOptions
     """Of an evaluation that is continued, `repeats` counts its old blocks too."""
     continues: Continued | None = None
+    shared: bool = False
+    """It was asked for where others reach the studio: wherever it runs, no endpoint is asked at an address that is not public."""
 
     @property
     def measured(self) -> int:

@@ -7,7 +7,6 @@ and the level begins again; where it refuses even the least, the cause is anothe
 from __future__ import annotations
 
 import resource
-import socket
 import ssl
 import time
 from collections.abc import Callable
@@ -18,7 +17,7 @@ import uvloop
 from backend import files
 from backend.domain.errors import WorkError
 from backend.domain.load.records import LoadPlan, UsageRung
-from backend.endpoint import Address, address, bearer, unreachable
+from backend.endpoint import Address, address, bearer, connect, unreachable
 from backend.evaluate.load.audit import audit
 from backend.evaluate.load.level import ClosedLevel, Run, run, still_memory
 from backend.evaluate.load.open_level import OpenLevel
@@ -74,22 +73,16 @@ def _descend(most: UsageRung, attempt: Callable[[UsageRung, bool], Run]) -> tupl
 
 
 def _peer(place: Address) -> Peer:
-    """Resolve once and connect once, so that no name lookup falls into a measured request. Raises EndpointUnreachable."""
-    failure: OSError = TimeoutError()
+    """Resolve once and connect once, so that no name lookup falls into a measured request.
+
+    Raises EndpointUnreachable, RequestError.
+    """
     try:
-        found = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
+        with connect(place, CONNECT_TIMEOUT_S) as probe:
+            where = str(probe.getpeername()[0])
     except OSError as error:
         raise unreachable(place, error) from None
-    for family, kind, protocol, _, where in found:
-        with socket.socket(family, kind, protocol) as probe:
-            probe.settimeout(CONNECT_TIMEOUT_S)
-            try:
-                probe.connect(where)
-            except OSError as error:
-                failure = error
-                continue
-        return Peer(str(where[0]), place.port, ssl.create_default_context() if place.tls else None, place.host)
-    raise unreachable(place, failure)
+    return Peer(where, place.port, ssl.create_default_context() if place.tls else None, place.host)
 
 
 def _allow_files(needed: int) -> None:

@@ -191,16 +191,18 @@ def show(workspace: Workspace, evaluation_id: str) -> EvaluationView:
         return _view(history.evaluation(session, evaluation_id))
 
 
-def listing(workspace: Workspace, *, baseline: str | None = None, limit: int = 100, offset: int = 0) -> list[EvaluationView]:
-    """Newest first; `baseline` keeps those measured against the variant of that name."""
+def listing(
+    workspace: Workspace, *, baseline: str | None = None, owner: str | None = None, limit: int = 100, offset: int = 0
+) -> list[EvaluationView]:
+    """Newest first; `baseline` keeps those measured against the variant of that name, `owner` theirs."""
     with workspace.store.read() as session:
-        return readable(history.evaluations(session, baseline=baseline, limit=limit, offset=offset), _view)
+        return readable(history.evaluations(session, baseline=baseline, owner=owner, limit=limit, offset=offset), _view)
 
 
-def count(workspace: Workspace) -> int:
-    """How many there are."""
+def count(workspace: Workspace, *, owner: str | None = None) -> int:
+    """How many there are, or that person has."""
     with workspace.store.read() as session:
-        return history.evaluation_count(session)
+        return history.evaluation_count(session, owner)
 
 
 def report(workspace: Workspace, evaluation_id: str) -> bytes:

@@ -31,7 +31,7 @@ from backend.domain.jobs.jobs import (
     ServeSpec,
 )
 from backend.domain.roles import Action
-from backend.service.jobs import supervisors
+from backend.service.jobs import limits, supervisors
 from backend.service.workspace import Workspace
 from backend.store import history, queue
 from backend.store.history import JobFilter
@@ -90,16 +90,20 @@ def submit(
     workspace: Workspace, spec: JobSpec, title: str, *, parent: str | None = None, submission: str | None = None,
     yields: bool = False,
 ) -> JobView:  # fmt: skip
-    """Insert one queued job. The same `submission` key twice is one job; one that `yields` makes room for all that do not."""
+    """Insert one queued job. The same `submission` key twice is one job; one that `yields` makes room for all that do not.
+
+    Raises TooMuch where the person has as much as one may have.
+    """
     row = queued(workspace, spec, title, parent=parent, submission=submission, yields=yields)
     named = named_artifacts(workspace, spec)
-    return workspace.change(
-        Action.SUBMIT,
-        row.id,
-        lambda session: view(queue.submit(session, row, artifacts=named)),
-        detail=title,
-        changed=lambda found: found.id == row.id,
-    )
+
+    def put(session: Any) -> JobView:
+        found = queue.submit(session, row, artifacts=named)
+        if found.id == row.id:
+            limits.check(workspace, session, row.owner, row.kind)
+        return view(found)
+
+    return workspace.change(Action.SUBMIT, row.id, put, detail=title, changed=lambda found: found.id == row.id)
 
 
 def named_artifacts(workspace: Workspace, spec: JobSpec) -> set[str]:
@@ -118,6 +122,8 @@ def queued(
     kind = JobKind(spec.kind)
     if isinstance(spec, OptimizeSpec | EvaluateSpec | ServeSpec):
         spec = spec.model_copy(update={"seen": {folder: files.stamp(Path(folder)) for folder in sorted(spec.folders)}})
+    if isinstance(spec, EvaluateSpec):
+        spec = spec.model_copy(update={"shared": workspace.settings.shared})
     return JobRow(
         id="j-" + secrets.token_hex(5), kind=kind, state=JobState.QUEUED, title=title, owner=workspace.actor.name,
         spec=spec.model_dump_json(), parent=parent, submission=submission, exclusive=kind in MEASURING,
@@ -227,8 +233,14 @@ def close(workspace: Workspace, cause: str = "the program that started it, at it
 
 
 def resume(workspace: Workspace, job_id: str) -> JobView:
-    """The same id again, from its last checkpoint. Raises NotNow unless failed, cancelled or lost."""
-    return workspace.change(Action.RESUME, job_id, lambda session: view(queue.requeue(session, job_id)))
+    """The same id again, from its last checkpoint. Raises NotNow unless failed, cancelled or lost; TooMuch as `submit`."""
+
+    def put(session: Any) -> JobView:
+        found = queue.requeue(session, job_id)
+        limits.check(workspace, session, found.owner, found.kind)
+        return view(found)
+
+    return workspace.change(Action.RESUME, job_id, put)
 
 
 def clone(workspace: Workspace, job_id: str) -> JobView:

@@ -104,10 +104,11 @@ def catalog(workspace: Workspace) -> list[ModelCard]:
 
 
 class KnownModel(Frozen):
-    """A model and whether its folder is still there."""
+    """A model, whether its folder is still there, and who imported it, if anybody did."""
 
     card: ModelCard
     present: bool
+    owner: str = ""
 
     @property
     def source(self) -> str:
@@ -171,8 +172,12 @@ def is_remembered(workspace: Workspace, card: ModelCard) -> bool:
 def remembered(workspace: Workspace, *, limit: int = 100) -> list[KnownModel]:
     """The imported folders, latest first."""
     with workspace.store.read() as session:
-        cards = imported.cards(session, limit=limit)
-    return [KnownModel(card=card, present=_present(card)) for card in cards]
+        return readable(imported.listing(session, limit=limit), _known)
+
+
+def _known(row: ModelRow) -> KnownModel:
+    card = ModelCard.model_validate_json(row.card)
+    return KnownModel(card=card, present=_present(card), owner=row.owner)
 
 
 def draft_for(workspace: Workspace, model: ModelCard, wanted: str | None) -> ModelCard | None:

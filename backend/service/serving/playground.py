@@ -14,9 +14,11 @@ from typing import Any
 from backend import endpoint
 from backend.catalog.text import held_out
 from backend.domain.errors import EndpointUnreachable, RequestError
+from backend.domain.roles import Action
 from backend.endpoint import Address, models
+from backend.service.workspace import Workspace
 
-__all__ = ["PromptTooLong", "Question", "Timing", "chats", "models", "stream"]
+__all__ = ["PromptTooLong", "Question", "Timing", "chats", "model", "models", "stream"]
 
 TIMEOUT_S = 60.0
 LONGEST_LINE = 1_000_000
@@ -76,6 +78,15 @@ def chats(folder: str | Path | None) -> bool | None:
     if folder is None or not Path(folder).is_dir():
         return None
     return held_out.has_template(Path(folder))
+
+
+def model(workspace: Workspace, url: str, served_name: str | None) -> str:
+    """What to ask for at an endpoint: the name that is known, else the first that it lists.
+
+    Raises NotAllowed for whoever may ask nothing, and what `models` does.
+    """
+    workspace.check(Action.ASK)
+    return served_name or models(url)[0]
 
 
 def stream(url: str, model: str, question: Question, timing: Timing, before: Sequence[tuple[str, str]] = ()) -> Iterator[str]:

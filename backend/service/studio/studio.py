@@ -25,7 +25,7 @@ from backend.domain.jobs.jobs import JobState
 from backend.endpoint import is_loopback
 from backend.processes import Signalled
 from backend.service.jobs import jobs, supervisors
-from backend.service.studio import demo_export, first_run
+from backend.service.studio import demo_export, first_run, sign_in
 from backend.service.workspace import Workspace
 from backend.settings import CHECKOUT
 
@@ -50,12 +50,16 @@ def check_port(port: int) -> None:
 
 
 def check_host(host: str, *, without_sign_in: bool) -> None:
-    """Raises RequestError for an address that others reach, as long as nobody has to sign in."""
-    if is_loopback(host) or without_sign_in:
+    """Raises RequestError for an address that others reach while nobody has to sign in, and where the sign-in is set wrongly."""
+    found = sign_in.configured(settings.load())
+    if found is not None:
+        sign_in.secret(found)
+    if found is not None or is_loopback(host) or without_sign_in:
         return
     raise RequestError(
-        f"The studio has no sign-in: on {host[:80]} everybody who reaches it could run jobs, read folders of this machine and "
-        "use its tokens. Leave {} out and reach it with `ssh -L 8501:127.0.0.1:8501 THIS-MACHINE`, or say that it is meant ({}).",
+        f"Nobody would have to sign in: on {host[:80]} everybody who reaches the studio could run jobs, read folders of this "
+        f"machine and use its tokens. To have people sign in, {sign_in.HOW}; or leave {{}} out and reach it with "
+        "`ssh -L 8501:127.0.0.1:8501 THIS-MACHINE`; or say that it is meant ({}).",
         "host", "without_sign_in",
     )  # fmt: skip
 
@@ -69,7 +73,8 @@ def begin_log() -> None:
 
 def hosts() -> list[str]:
     """Names beside those of loopback that the web server answers to."""
-    return list(settings.load().hosts)
+    found = sign_in.configured(settings.load())
+    return [*settings.load().hosts, *([found.host] if found else [])]
 
 
 def serve(workspace: Workspace, port: int, *, host: str, browser: bool, say: Say, metrics_port: int | None = None) -> None:
@@ -162,7 +167,7 @@ def _start_web(workspace: Workspace, host: str, port: int, *, browser: bool) -> 
     ]
     command += ["--server.headless", "false" if browser and sys.stdout.isatty() else "true"]
     environment = {**os.environ, "WHETSTONE_HOME": str(workspace.settings.home)}
-    if not is_loopback(host):
+    if not is_loopback(host) or sign_in.configured(workspace.settings):
         named = [*hosts(), *(() if host in EVERYWHERE else (host,))]
         environment |= {"WHETSTONE_HOSTS": ",".join(named), "WHETSTONE_SHARED": "1"}
     if workspace.read_only:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 from collections.abc import Sequence
@@ -45,6 +46,8 @@ def run(spec: EvaluateSpec, channel: JobChannel, memory: PeakMemory) -> dict[str
     """Fill the channel's output: evaluation.json, records.parquet, runs.json, report.html, and task_samples.jsonl for tasks."""
     scored, asked = spec.options.quality and not spec.continues, spec.options.tasks and not spec.continues
     progress = ChannelProgress(channel, 2.0 + 0.5 + 6.0 + (1.5 if scored else 0.0) + (2.2 if asked else 0.0) + 0.5)
+    if spec.shared:
+        os.environ["WHETSTONE_SHARED"] = "1"  # for the load generator's processes too
     settings = configuration.load()
     with here(spec.variants, settings, progress) as variants:
         return _run(spec.model_copy(update={"variants": variants}), channel, memory, progress, settings)

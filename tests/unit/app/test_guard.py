@@ -71,7 +71,9 @@ def test_without_a_host_nothing_is_answered() -> None:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.7", "::", "studio.example.org"])
 def test_another_address_needs_a_word_that_it_is_meant(host: str) -> None:
-    with pytest.raises(RequestError, match=r"has no sign-in: .*ssh -L .*say that it is meant") as refused:
+    with pytest.raises(
+        RequestError, match=r"Nobody would have to sign in: .*set WHETSTONE_OIDC_METADATA_URL.*ssh -L .*say that it is meant"
+    ) as refused:
         studio.check_host(host, without_sign_in=False)
     assert refused.value.named == ("host", "without_sign_in")
     studio.check_host(host, without_sign_in=True)

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
-from backend.domain.errors import NotAllowed, NotFound
+from backend.domain.errors import NotAllowed, NotFound, TooMuch
 from backend.domain.evaluation.document import EvaluateOptions
 from backend.domain.jobs.jobs import EvaluateSpec, InstallSpec
 from backend.domain.recipe.recipe import Recipe
@@ -23,10 +23,11 @@ from backend.service.machines import engines, machine, prices
 from backend.service.models import imports, models
 from backend.service.plans import calibration, cases, optimize
 from backend.service.presets import presets
-from backend.service.serving import serve
+from backend.service.serving import playground, serve
 from backend.service.studio import audit, backup
 from backend.settings import Settings
 from backend.store.tables import ArtifactRow
+from tests import studio
 from tests.homes import open_home
 from tests.postgres import Postgres
 
@@ -62,6 +63,7 @@ ATTEMPTS: dict[str, Try] = {
     "plans.optimize.prepare": lambda w, _: optimize.prepare(w, cases.resolve(w, models.resolve(w, "starter"), W8A8)),
     "presets.presets.remove": lambda w, _: presets.remove(w, "my/own"),
     "presets.presets.take": lambda w, _: presets.take(w, []),
+    "serving.playground.model": lambda w, _: playground.model(w, "http://127.0.0.1:9", "x"),
     "serving.serve.prepare": lambda w, _: serve.prepare(w, ["starter"]),
     "studio.backup.back_up": lambda w, _: backup.back_up(w, Path("/nowhere/x")),
     "studio.backup.restore": lambda w, _: backup.restore(w, Path("/nowhere/x")),
@@ -174,6 +176,30 @@ def test_artifacts_presets_and_models_have_owners_too(home: Workspace, tmp_path:
         artifacts.delete(bob, "a-1")
     presets.remove(ann, "my/own")
     artifacts.delete(ann, "a-1")
+
+
+def test_one_person_has_no_more_than_is_set(tmp_path: Path) -> None:
+    home = open_home(tmp_path / "home", max_jobs=1, max_artifacts_gb=0.5)
+    ann, bob = person(home, Role.OPERATOR), person(home, Role.OPERATOR, "bob")
+    first = jobs.submit(ann, INSTALL, "x", submission="once")
+    assert jobs.submit(ann, INSTALL, "x", submission="once").id == first.id
+    with pytest.raises(TooMuch, match=r"ann@example\.org has 1 jobs queued or running, and one person may have 1 here"):
+        jobs.submit(ann, INSTALL, "y")
+    assert jobs.count(home) == 1 and audit.count(home) == 1
+    jobs.submit(bob, INSTALL, "y")
+    jobs.cancel(ann, first.id)
+    spec = studio.optimize_spec(home)
+    made = jobs.submit(ann, spec, "z")
+    with pytest.raises(TooMuch, match="queued or running"):
+        jobs.resume(ann, first.id)
+    jobs.cancel(ann, made.id)
+    row = ArtifactRow(id="a-1", job_id="j", owner=ann.actor.name, model="m", recipe="r", recipe_hash="0", path="",
+                      bytes=500_000_000, manifest="{}")  # fmt: skip
+    with home.store.session() as session:
+        session.add(row)
+    with pytest.raises(TooMuch, match=r"has 0\.50 GB of artifacts, and one person may have 0\.5 GB here"):
+        jobs.submit(ann, spec, "z")
+    jobs.submit(ann, INSTALL, "x")
 
 
 def test_every_change_is_in_the_trail_with_who_and_from_where(home: Workspace) -> None:

@@ -1,0 +1,161 @@
+"""Who comes in where the studio asks people to sign in: an OIDC provider, and the roles that its claims give.
+
+It is set by environment variables or by `sign-in.toml` in the home, with the same names in small letters; a variable counts more.
+Nothing of it is in the repository, and the client's secret is in neither: the file or the variable that holds it is named.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import tomllib
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from pydantic import Field, ValidationError
+
+from backend import settings as configuration
+from backend.domain.errors import RequestError
+from backend.domain.frozen import Frozen
+from backend.domain.roles import Actor, Role
+from backend.domain.validation import first_flaw
+from backend.endpoint import is_loopback
+from backend.settings import SIGN_IN, Settings
+from backend.store.home import PRIVATE_FILE
+
+FILE, COOKIE_SECRET = "sign-in.toml", "cookie.secret"
+CALLBACK = "/oauth2callback"
+HOW = (
+    "set WHETSTONE_OIDC_METADATA_URL, WHETSTONE_OIDC_CLIENT_ID, WHETSTONE_OIDC_SECRET_FILE and WHETSTONE_OIDC_REDIRECT_URI "
+    f"(https://STUDIO{CALLBACK}), or the same in {FILE} of WHETSTONE_HOME (docs/team.md)"
+)
+
+
+class SignIn(Frozen):
+    """`secret_env` names the variable, `secret_file` the file that holds the client's secret: one of both.
+
+    `role_claim`: the claim that names a role, or a list of them, with dots into what is nested. `viewers`, `operators`, `admins`:
+    e-mail addresses that the provider has verified, or subjects. `name_claim`: what a person is called and owns things by;
+    without it the verified e-mail address, else the subject.
+    """
+
+    oidc_metadata_url: str
+    oidc_client_id: str
+    oidc_redirect_uri: str
+    oidc_secret_env: str | None = None
+    oidc_secret_file: str | None = None
+    role_claim: str | None = None
+    name_claim: str | None = None
+    viewers: tuple[str, ...] = ()
+    operators: tuple[str, ...] = ()
+    admins: tuple[str, ...] = ()
+    sign_in_hours: float = Field(default=12.0, gt=0, le=720)
+
+    @property
+    def origin(self) -> str:
+        """As a browser writes it."""
+        parts = urlsplit(self.oidc_redirect_uri)
+        return f"{parts.scheme}://{parts.netloc}"
+
+    @property
+    def host(self) -> str:
+        return urlsplit(self.oidc_redirect_uri).hostname or ""
+
+    def actor(self, claims: Mapping[str, Any]) -> Actor:
+        """Whom these claims of a signed-in person make."""
+        verified = str(claims.get("email") or "").lower() if claims.get("email_verified") in (True, "true") else ""
+        subject = str(claims.get("sub", ""))
+        own = str(claims.get(self.name_claim) or "") if self.name_claim else verified
+        return Actor(name=own or subject, role=self._role(claims, {subject, verified} - {""}), origin="page")
+
+    def _role(self, claims: Mapping[str, Any], names: set[str]) -> Role | None:
+        """The highest of those that the claim and the lists give."""
+        listed = {Role.VIEWER: self.viewers, Role.OPERATOR: self.operators, Role.ADMIN: self.admins}
+        lists = {role for role, people in listed.items() if names & {each if each in names else each.lower() for each in people}}
+        said = {role for role in Role if {role.value, f"whetstone-{role}"} & set(_values(claims, self.role_claim))}
+        return max(lists | said, key=lambda role: role.rank, default=None)
+
+
+def _values(claims: Mapping[str, Any], path: str | None) -> list[str]:
+    """What the claim says, as a list; a claim of that very name counts more than one that is nested."""
+    if not path:
+        return []
+    found: Any = claims.get(path)
+    if found is None:
+        found = claims
+        for part in path.split("."):
+            found = found.get(part) if isinstance(found, Mapping) else None
+    return [str(each) for each in found] if isinstance(found, list | tuple) else [] if found is None else [str(found)]
+
+
+def configured(settings: Settings) -> SignIn | None:
+    """None where nothing of it is set. Raises RequestError, which names what is missing or wrong."""
+    file = settings.home / FILE
+    written = {**(_read(file) if file.is_file() else {}), **settings.sign_in}
+    if not any(name.startswith("oidc_") for name in written):
+        return None
+    try:
+        found = SignIn.model_validate(written)
+    except ValidationError as error:
+        raise RequestError(f"{first_flaw(error).of('the sign-in')} To sign in, {HOW}.") from None
+    for name, url in (("METADATA_URL", found.oidc_metadata_url), ("REDIRECT_URI", found.oidc_redirect_uri)):
+        parts = urlsplit(url)
+        if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(parts.hostname or "")):
+            raise RequestError(f"WHETSTONE_OIDC_{name} is `{url[:120]}`: give an https:// address.")
+    if not found.oidc_redirect_uri.endswith(CALLBACK):
+        raise RequestError(f"WHETSTONE_OIDC_REDIRECT_URI must end with {CALLBACK}.")
+    if (found.oidc_secret_env is None) == (found.oidc_secret_file is None):
+        raise RequestError("Name the client's secret once: WHETSTONE_OIDC_SECRET_FILE, or WHETSTONE_OIDC_SECRET_ENV.")
+    return found
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        found = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RequestError(f"{file} cannot be read ({error}): correct it.") from None
+    if unknown := set(found) - set(SIGN_IN):
+        raise RequestError(f"{file} has {', '.join(sorted(unknown))}, which nothing reads: it may have {', '.join(SIGN_IN)}.")
+    return found
+
+
+def secret(found: SignIn) -> str:
+    """The client's. Raises RequestError where it is not there."""
+    if found.oidc_secret_env is not None:
+        value, where = os.environ.get(found.oidc_secret_env, ""), f"The variable {found.oidc_secret_env}"
+    else:
+        file = Path(str(found.oidc_secret_file)).expanduser()
+        where = str(file)
+        try:
+            value = file.read_text(encoding="utf-8")
+        except (OSError, ValueError):
+            value = ""
+    if not value.strip():
+        raise RequestError(f"{where}, which should hold the OIDC client's secret, is empty or cannot be read.")
+    return value.strip()
+
+
+def cookie_secret(settings: Settings) -> str:
+    """What cookies are signed with, made once in this home, for its owner alone."""
+    file = settings.home / COOKIE_SECRET
+    with suppress(FileExistsError), os.fdopen(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, PRIVATE_FILE), "w") as made:
+        made.write(secrets.token_urlsafe(48))
+    return file.read_text()
+
+
+def for_web() -> tuple[SignIn, dict[str, str]] | None:
+    """Of the environment's home, with the `auth` section that `st.login` and `st.user` read; None where nobody has to sign in.
+
+    Raises RequestError as `configured` and `secret`.
+    """
+    settings = configuration.load()
+    found = configured(settings)
+    if found is None:
+        return None
+    return found, {
+        "redirect_uri": found.oidc_redirect_uri, "cookie_secret": cookie_secret(settings), "client_id": found.oidc_client_id,
+        "client_secret": secret(found), "server_metadata_url": found.oidc_metadata_url,
+    }  # fmt: skip
