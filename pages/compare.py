@@ -22,7 +22,7 @@ with action:
 views = form.choose(opened)
 presets = compare_presets.choose(opened)
 if presets:
-    compare_presets.show(presets, views)
+    compare_presets.show(opened, presets, views)
     st.caption("This page's address holds the selection: share it as it is.")
 if not views:
     if not presets:

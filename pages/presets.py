@@ -78,7 +78,7 @@ if len(views) == 1:
         shown.apply(opened, views[0])
 elif views:
     st.subheader("Side by side")
-    compare_presets.show(views)
+    compare_presets.show(opened, views)
 shell.damaged_rows(opened, "preset")
 shown.files(opened, ids or [known.preset.id for known in presets.listing(opened, chosen, limit=500)])
 shown.save(opened)

@@ -13,7 +13,6 @@ from app import charts, navigation
 from app.presets import presets
 from app.presets import rows as preset_rows
 from app.words import plain
-from backend.domain.planner.presets import labels
 from backend.present import presets as preset_figures
 from backend.present.charts import presets as charts_presets
 from backend.present.charts.parts import looks
@@ -22,6 +21,7 @@ from backend.present.tables.evaluation import inert
 from backend.service import Workspace
 from backend.service.evaluations.evaluations import EvaluationView
 from backend.service.presets import presets as service
+from backend.service.presets import standings
 from backend.service.presets.presets import PresetView
 
 MOST = 8
@@ -54,9 +54,8 @@ def _write() -> None:
         st.query_params.pop("presets", None)
 
 
-def series(views: Sequence[PresetView], evaluations: Sequence[EvaluationView] = ()) -> list[Series]:
+def series(views: Sequence[PresetView], names: Sequence[str], evaluations: Sequence[EvaluationView] = ()) -> list[Series]:
     """Every preset's estimate and its latest measurement in one colour, then every variant of the evaluations in its own."""
-    names = labels([view.preset for view in views])
     results = [(evaluation, result) for evaluation in evaluations for result in evaluation.document.variants]
     own = ["" if result is evaluation.document.variants[0] else result.name for evaluation, result in results]
     places, found = looks([*(view.preset.id for view in views), *own]), []
@@ -69,13 +68,15 @@ def series(views: Sequence[PresetView], evaluations: Sequence[EvaluationView] = 
     return [one for one in found if one.points]
 
 
-def show(views: Sequence[PresetView], evaluations: Sequence[EvaluationView] = ()) -> None:
+def show(opened: Workspace, views: Sequence[PresetView], evaluations: Sequence[EvaluationView] = ()) -> None:
     """Charts, differences, export."""
-    theme, drawn = charts.theme(), series(views, evaluations)
+    names = standings.names(opened, [view.preset for view in views])
+    theme, drawn = charts.theme(), series(views, names, evaluations)
     charts.show(charts_presets.pareto(drawn, theme), "presets-pareto")
     st.caption(
         "Up and to the right is better. The number at a mark is how many requests run at once; open marks on broad bars are "
-        "estimated ranges, filled ones measured; each kind has a front of its own."
+        "estimated ranges, filled ones measured; each kind has a front of its own. "
+        "A preset has its goal's name where its figures keep it at every load drawn here, else its recipe's."
     )
     left, right = st.columns(2)
     with left:
@@ -84,7 +85,7 @@ def show(views: Sequence[PresetView], evaluations: Sequence[EvaluationView] = ()
         charts.show(charts_presets.price(drawn, theme), "presets-price")
     st.caption(preset_rows.legend())
     only = st.toggle("Differences only", True, key="compare_preset_differences", bind="query-params")
-    rows = preset_rows.differences(views, labels([view.preset for view in views]), only=only)
+    rows = preset_rows.differences(views, names, only=only)
     if rows:
         words = "What differs between the presets: estimated, published and measured apart"
         st.dataframe(rows, hide_index=True, height="content", alt=words)

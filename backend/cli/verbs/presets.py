@@ -87,7 +87,7 @@ def _document(view: PresetView) -> dict[str, Any]:
 
 def _text(view: PresetView) -> str:
     preset = view.preset
-    head = [f"{preset.id} ({view.origin}): {GOALS[preset.goal].title}, {GOALS[preset.goal].meaning}", preset.summary]
+    head = [f"{preset.id} ({view.origin}), made for: {GOALS[preset.goal].meaning}", preset.summary]
     facts = [f"model   {preset.model}", f"target  {preset.target}", "", recipes.write_text(preset.recipe)]
     parts = ["Estimated by formula:", *_estimated(view), "", "Published by others:", *_published(view), "", "Measured:"]
     return "\n".join([*head, *facts, *parts, *_measured(view)])

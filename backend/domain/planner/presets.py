@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field
@@ -88,11 +89,6 @@ class Preset(Frozen):
         """sha256 over the canonical JSON of all of it, names too: another hash is another preset under that id."""
         return hashlib.sha256(json.dumps(self.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()
 
-    @property
-    def title(self) -> str:
-        """`Lower cost, llama-3-70b-instruct`."""
-        return f"{GOALS[self.goal].title}, {self.id.partition('/')[0]}"
-
 
 def load(concurrency: int, positions: int) -> ExpectedLoad:
     """The load that a preset is estimated at, cut to a model of so many positions."""
@@ -103,14 +99,15 @@ def load(concurrency: int, positions: int) -> ExpectedLoad:
     return ExpectedLoad(input_tokens=max(1, positions - answer), output_tokens=answer, concurrency=concurrency)
 
 
-def labels(presets: list[Preset]) -> list[str]:
-    """Short names to tell presets apart side by side: what all share is left out; the id where that is not enough."""
-    models = {preset.id.partition("/")[0] for preset in presets}
-    goals = {preset.goal for preset in presets}
-    if len(models) == 1:
-        found = [GOALS[preset.goal].title for preset in presets]
-    elif len(goals) == 1:
-        found = [preset.id.partition("/")[0] for preset in presets]
+def labels(presets: Sequence[Preset], titles: Sequence[str]) -> list[str]:
+    """Short names to tell presets apart side by side, from a title each: what all share is left out, what tells alike ones apart
+    is added; the id where that is not enough."""
+    models = [preset.id.partition("/")[0] for preset in presets]
+    if len(set(models)) == 1:
+        found = list(titles)
+    elif len(set(titles)) == 1:
+        found = models
     else:
-        found = [preset.title for preset in presets]
+        found = [f"{title}, {model}" for title, model in zip(titles, models, strict=True)]
+    found = [f"{name}, {preset.target}" if found.count(name) > 1 else name for name, preset in zip(found, presets, strict=True)]
     return found if len(set(found)) == len(found) else [preset.id for preset in presets]

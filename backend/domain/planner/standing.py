@@ -22,6 +22,7 @@ FIGURES: dict[Goal, tuple[str, str, str, str]] = {
     "lower-latency": ("tpot_ms", "Lowest latency", "time a token", "takes"),
 }
 """By goal: the field of an estimate, the title of the best of all, what the figure is, and the word for it."""
+BEST = {best for _, best, _, _ in FIGURES.values()}
 Ends = tuple[float, float]
 
 
@@ -48,6 +49,15 @@ class Standing(Frozen):
 def standings(entries: Sequence[Entry], original: Estimate | None) -> list[Standing]:
     """One a row, in order; all estimates at one load."""
     return [_standing(entry, entries, original) for entry in entries]
+
+
+def at_all_loads(rows: Sequence[Standing], made_of: str) -> str:
+    """One preset's title where several loads are shown: the best of all only where it is at each of them, its goal's where every
+    load holds it, else what it is made of."""
+    titles = [row.title for row in rows]
+    if not rows or made_of in titles:
+        return made_of
+    return titles[0] if len(set(titles)) == 1 else next(title for title in titles if title not in BEST)
 
 
 def _standing(entry: Entry, entries: Sequence[Entry], original: Estimate | None) -> Standing:

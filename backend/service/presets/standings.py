@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from backend.domain.errors import WhetstoneError
 from backend.domain.frozen import Frozen
-from backend.domain.planner import presets
+from backend.domain.planner import presets, standing
 from backend.domain.planner.choose import Goal
 from backend.domain.planner.estimate import Estimate
 from backend.domain.planner.presets import Preset
@@ -48,6 +48,17 @@ def of_models(workspace: Workspace, names: Iterable[str], concurrency: int) -> d
     """By model: all its presets, since a title such as the lowest cost is one among all of them."""
     found = {name: [known.preset for known in presets_of.listing(workspace, Filter(model=name))] for name in dict.fromkeys(names)}
     return {name: of(workspace, chosen, concurrency) for name, chosen in found.items()}
+
+
+def names(workspace: Workspace, chosen: Sequence[Preset]) -> list[str]:
+    """Short names of presets side by side: a goal's only where the figures hold it at each of CONCURRENCIES."""
+    models = [preset.model for preset in chosen]
+    found = [of_models(workspace, models, concurrency) for concurrency in presets.CONCURRENCIES]
+    titles = []
+    for preset in chosen:
+        rows = [row for beside in found if (row := beside[preset.model].row(preset.id))]
+        titles.append(standing.at_all_loads(rows, made_of(preset.recipe)))
+    return presets.labels(chosen, titles)
 
 
 def _original(workspace: Workspace, name: str, concurrency: int, *, here: bool) -> Estimate | None:

@@ -129,6 +129,38 @@ def test_evaluations_of_other_conditions_have_charts_of_their_own_and_it_is_said
     assert len(set(same)) == 1, "one variant, one colour, whichever evaluation it is of"
 
 
+@pytest.mark.parametrize(
+    ("changed", "apart"),
+    [
+        ({"ignore_eos": True}, "Length of answers: as asked"),
+        ({"prefix_cache": "off"}, "Prefix cache: off"),
+        ({"endpoint": "chat"}, "Endpoint: chat"),
+        ({"temperature": 0.7}, "Temperature: 0.7"),
+        ({"max_tokens": 8}, "Longest answer (tokens): 8"),
+        ({"vllm": "0.33.0"}, "Engine: vllm 0.33.0"),
+        ({"ignore_eos": False}, None),
+        ({"torch": "2.14"}, None),
+    ],
+    ids=lambda value: next(iter(value), "") if isinstance(value, dict) else "",
+)
+def test_what_differs_in_one_condition_alone_is_a_group_that_names_it(
+    home: Workspace, changed: dict[str, str | int | bool], apart: str | None
+) -> None:
+    """found.md U15."""
+    first = simulated.evaluation(names=("original", "w8a8"), speeds=(1.0, 2.0))
+    other = (
+        first.model_copy(update={"versions": first.versions | changed})
+        if changed.keys() <= first.versions.keys()
+        else first.model_copy(update={"options": first.options.model_copy(update=changed)})
+    )
+    views = [
+        evaluations.show(home, studio.evaluation(home, each, f"e-{number}")) for number, each in enumerate((first, other, first))
+    ]
+    found = side_by_side.comparable(views)
+    assert sorted(found.values()) == ([[0, 2], [1]] if apart else [[0, 1, 2]])
+    assert apart is None or found[apart] == [1]
+
+
 def test_what_to_do_next_stands_under_the_evaluation_with_the_winner_chosen(home: Workspace) -> None:
     document = simulated.evaluation(names=("original", "a", "b"), speeds=(1.0, 2.0, 1.2))
     kept = [

@@ -210,15 +210,16 @@ def test_an_own_recipe_is_saved_and_a_wrong_one_refused(tmp_path: Path) -> None:
         presets.save(opened, "mine/b", model="starter", goal="fame", recipe=W8A8)
 
 
-def test_labels_leave_out_what_all_share() -> None:
-    found = {preset.id: preset for preset in PRESETS}
-    assert labels([found["llama-3-8b/balanced"], found["llama-3-8b/lower-cost"]]) == ["Balanced", "Lower cost"]
-    assert labels([found["llama-3-8b/balanced"], found["mistral-7b/balanced"]]) == ["llama-3-8b", "mistral-7b"]
-    assert labels([found["llama-3-8b/balanced"], found["mistral-7b/lower-cost"]]) == [
-        "Balanced, llama-3-8b",
-        "Lower cost, mistral-7b",
-    ]
-    assert labels([own(), own("mine/other")]) == ["mine/fast", "mine/other"]
+def test_labels_leave_out_what_all_share_and_tell_alike_ones_apart() -> None:
+    def of(titles: str, *ids: str) -> list[str]:
+        found = {preset.id: preset for preset in PRESETS}
+        return labels([found[name] for name in ids], titles.split())
+
+    assert of("Balanced AWQ", "llama-3-8b/balanced", "llama-3-8b/lower-cost") == ["Balanced", "AWQ"]
+    assert of("AWQ AWQ", "llama-3-8b/balanced", "mistral-7b/balanced") == ["llama-3-8b", "mistral-7b"]
+    assert of("Balanced AWQ", "llama-3-8b/balanced", "mistral-7b/lower-cost") == ["Balanced, llama-3-8b", "AWQ, mistral-7b"]
+    assert of("AWQ AWQ", "llama-2-7b-chat/lower-cost", "llama-2-7b-chat/balanced") == ["AWQ, ml.g6.xlarge", "AWQ, ml.g5.xlarge"]
+    assert labels([own(), own("mine/other")], ["AWQ", "AWQ"]) == ["mine/fast", "mine/other"]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from backend.catalog.bundled import presets as bundled
-from backend.domain.planner.presets import GOALS
+from backend.domain.planner.presets import CONCURRENCIES, GOALS
 from backend.domain.planner.standing import Entry, standings
 from backend.domain.recipe import recipe
 from backend.service import Workspace
@@ -16,13 +16,17 @@ from backend.service.models import models
 from backend.service.plans import pricing
 from backend.service.presets import standings as beside
 from tests.homes import open_home
+from tests.measured import probed
 
-LLAMA_8B, LLAMA_70B = "meta-textgeneration-llama-3-8b", "meta-textgeneration-llama-3-70b"
+LLAMA_8B, LLAMA_70B, STARTER = "meta-textgeneration-llama-3-8b", "meta-textgeneration-llama-3-70b", "starter"
 
 
 @pytest.fixture(scope="module")
 def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
-    return open_home(Path(tmp_path_factory.mktemp("prices")))
+    """Of a machine that was measured before."""
+    opened = open_home(Path(tmp_path_factory.mktemp("prices")))
+    probed(opened)
+    return opened
 
 
 def of(name: str) -> list[bundled.Preset]:
@@ -30,16 +34,36 @@ def of(name: str) -> list[bundled.Preset]:
 
 
 @pytest.mark.parametrize("concurrency", [1, 16, 64])
-@pytest.mark.parametrize("name", [LLAMA_8B, LLAMA_70B])
+@pytest.mark.parametrize("name", [LLAMA_8B, LLAMA_70B, STARTER])
 def test_no_preset_is_called_cheaper_or_faster_than_its_figures(workspace: Workspace, name: str, concurrency: int) -> None:
     found = beside.of(workspace, of(name), concurrency)
-    assert found.original is not None and found.original.price_per_million_output is not None
+    assert found.original is not None and (name == STARTER) == (found.original.price_per_million_output is None)
     for row, preset in zip(found.rows, of(name), strict=True):
         if preset.goal in {"lower-cost", "lower-latency"}:
-            assert row.ratio is not None and row.holds == (row.ratio[0] * row.ratio[1] < 0.98**2)
+            if row.ratio is None:
+                assert name == STARTER and preset.goal == "lower-cost" and row.title == "INT8 (W8A8)", "this machine has no price"
+                continue
+            assert row.holds == (row.ratio[0] * row.ratio[1] < 0.98**2)
+            assert name != STARTER or row.title == "INT8 (W8A8) + draft", "slower a token than the original"
             named = row.title in {GOALS[preset.goal].title, "Lowest cost", "Lowest latency"}
             assert named == bool(row.holds), row
             assert f"{concurrency} stream" in row.note and "of the original's" in row.note
+
+
+@pytest.mark.parametrize("name", [LLAMA_8B, LLAMA_70B, STARTER])
+def test_compare_calls_a_preset_by_its_goal_only_where_its_figures_hold_at_every_load(workspace: Workspace, name: str) -> None:
+    chosen = of(name)
+    at_loads = [beside.of(workspace, chosen, concurrency) for concurrency in CONCURRENCIES]
+    for preset, named in zip(chosen, beside.names(workspace, chosen), strict=True):
+        holds = [row.holds for at in at_loads if (row := at.row(preset.id))]
+        if preset.goal in {"lower-cost", "lower-latency"}:
+            called = named in {GOALS[preset.goal].title, "Lowest cost", "Lowest latency"}
+            assert called == all(holds), (preset.id, named, holds)
+            assert called or named.startswith(beside.made_of(preset.recipe))
+        else:
+            assert named == GOALS[preset.goal].title
+    cheap = next(preset for preset in of(LLAMA_70B) if preset.goal == "lower-cost")
+    assert beside.names(workspace, [cheap]) == ["INT4 (AWQ)"], "dearer than the original at 64 streams"
 
 
 def test_only_the_cheapest_of_all_is_the_lowest(workspace: Workspace) -> None:
