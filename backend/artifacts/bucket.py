@@ -77,7 +77,7 @@ class BucketPlace(Place):
         held = ledger.hold(f"{self.address}/{CONTENTS}", {sha: file.size for sha, file in by_hash.items()})
         total, done = sum(file.size for file in by_hash.values()), 0
         for sha, (address, arrived) in held.items():
-            if not arrived:
+            if not (arrived and self._objects.has(self._key(address), by_hash[sha].size)):  # a restored ledger may be too old
                 self._objects.put(staged / by_hash[sha].path, self._key(address), partial(_tell, tell, done, total))
                 ledger.arrived([address])
             done += by_hash[sha].size
@@ -92,7 +92,7 @@ class BucketPlace(Place):
         content = json.dumps(document, sort_keys=True).encode()
         identity = f"{artifact}.{hashlib.sha256(content).hexdigest()[:SAID]}"
         (held,) = ledger.hold(f"{self.address}/{ARTIFACTS}", {identity: len(content)}).values()
-        if not held.arrived:
+        if not (held.arrived and self._objects.has(self._key(held.address), len(content))):
             self._objects.put_bytes(self._key(held.address), content)
             ledger.arrived([held.address])
         return held.address

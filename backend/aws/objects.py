@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from backend.aws.s3 import Bucket, ConnectionLost, S3Object
+from backend.aws.s3 import Bucket, ConnectionLost, ObjectChanged, S3Object
 
 PART_BYTES = 16 << 20
 MOST_PARTS = 10_000
@@ -67,6 +67,14 @@ class Objects(Bucket):
                 if last:
                     raise
         raise AssertionError("unreachable")
+
+    def has(self, key: str, size: int) -> bool:
+        """Whether an object of that size is there."""
+        try:
+            with self._explained(key):
+                return bool(self._client.head_object(Bucket=self.name, Key=key)["ContentLength"] == size)
+        except ObjectChanged:
+            return False
 
     def stream_from(self, key: str, start: int, size: int) -> Iterator[bytes]:
         """The bytes from `start` on, of an object of that size. Raises ObjectChanged too."""

@@ -29,11 +29,12 @@ def run(spec: ImportSpec, channel: JobChannel) -> dict[str, Any]:
     from backend.catalog.remote import sources as remote
 
     began = time.monotonic()
-    models = configuration.load().models
+    settings = configuration.load()
+    models = settings.models
     final = remote.folder(models, spec.source, spec.revision)
     staged = remote.partial(models, spec.source, spec.revision)
     progress = ChannelProgress(channel, 1.0)
-    with files.alone(staged.with_name(f"{staged.name}.lock"), lambda: progress.note(SHARED)):
+    with files.alone(settings.cache / "imports" / f"{staged.name}.lock", lambda: progress.note(SHARED)):
         if not final.exists():
             try:
                 (_convert if remote.is_converted(spec.source) else _gather)(spec, staged, progress)

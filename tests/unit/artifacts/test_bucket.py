@@ -199,6 +199,16 @@ def test_contents_that_two_artifacts_name_stay_for_the_other(home: Workspace, cl
     place(home).verify(two.address, second)
 
 
+def test_what_an_old_ledger_says_is_there_is_looked_for(home: Workspace, client: Any, tmp_path: Path) -> None:
+    """As after a restored backup: the bucket has gone on since."""
+    publish(home, tmp_path / "a", staged(tmp_path / "a", "j-1", weights=b"one"))
+    for key in keys(client, "team"):
+        client.delete_object(Bucket="team", Key=key)
+    second = staged(tmp_path / "b", "j-2", weights=b"one")
+    made = publish(home, tmp_path / "b", second)
+    place(home).verify(made.address, second)
+
+
 def test_a_bit_that_the_bucket_lost_is_found(home: Workspace, client: Any, tmp_path: Path) -> None:
     manifest = staged(tmp_path / "out")
     made = publish(home, tmp_path / "out", manifest)
