@@ -1,7 +1,8 @@
 """A job's channel: all that passes between a worker and the rest of the studio. Standard library and pydantic only.
 
 Its form is the same wherever it lies, and each attempt has one of its own (`JOB/ATTEMPT/`), so that a worker that was thought
-gone cannot speak for a later attempt. `spec.json` is what was asked; `events/` holds numbered segments, one JSON line an event,
+gone cannot speak for a later attempt. `spec.json` is what was asked, `granted.json` what the worker may use;
+`events/` holds numbered segments, one JSON line an event,
 each put once; `result.json` is put once, last; `alive` changes while the worker's process does; `log.txt` is what the worker
 printed; `work/` is scratch, in it `output/`, what the job publishes; `resume/` is what the next attempt may go on from, and moves
 into that one's channel. Here that is a folder on this machine's disk. In an object
@@ -25,11 +26,13 @@ from pydantic import Field, ValidationError
 from backend import files
 from backend.domain.errors import WorkError
 from backend.domain.frozen import Frozen
+from backend.domain.jobs.claims import Granted
+from backend.domain.jobs.endings import Ending
 from backend.domain.jobs.jobs import Event
 from backend.settings import Settings
 
 SPEC, RESULT, LOG, EVENTS, WORK, OUTPUT, RESUME = "spec.json", "result.json", "log.txt", "events", "work", "output", "resume"
-ALIVE = "alive"
+ALIVE, GRANTED = "alive", "granted.json"
 FLUSH_S = 0.25
 PULSE_S = 2.0
 
@@ -43,6 +46,8 @@ class Result(Frozen):
 
     outcome: Literal["succeeded", "failed", "cancelled"]
     error: str | None = None
+    ending: Ending | None = None
+    """Why it failed, where that is no fault of its own."""
     document: dict[str, Any] = Field(default_factory=dict)
 
 
@@ -69,15 +74,16 @@ class Channel:
         """What a worker is given to find its end."""
         return str(self._folder)
 
-    def open(self, spec: str) -> None:
-        """Begin the attempt with that specification (JSON), and with what an earlier one kept to go on from; of those only the
-        logs stay. Raises DiskFull or WorkError."""
+    def open(self, spec: str, granted: Granted | None = None) -> None:
+        """Begin the attempt with that specification (JSON), what its worker may use of its host, and with what an earlier one
+        kept to go on from; of those only the logs stay. Raises DiskFull or WorkError."""
         with files.disk_errors(self._folder):
             for name in (EVENTS, WORK):
                 (self._folder / name).mkdir(parents=True, exist_ok=True)
             for earlier in sorted(self._attempts(), key=lambda path: int(path.name)):
                 if earlier != self._folder:
                     self._take_over(earlier)
+        files.write(self._folder / GRANTED, (granted or Granted()).model_dump_json())
         files.write(self._folder / SPEC, spec)
 
     def _take_over(self, earlier: Path) -> None:
@@ -210,6 +216,11 @@ class JobChannel:
     def spec(self) -> dict[str, Any]:
         document: dict[str, Any] = json.loads((self._folder / SPEC).read_text())
         return document
+
+    def granted(self) -> Granted:
+        """The cores and GPUs of this machine that are the worker's."""
+        path = self._folder / GRANTED
+        return Granted.model_validate_json(path.read_bytes()) if path.is_file() else Granted()
 
     @property
     def work(self) -> Path:

@@ -31,6 +31,7 @@ from backend.domain.evaluation.document import (
 )
 from backend.domain.evaluation.prices import Pricing, price
 from backend.domain.jobs.artifact import ArtifactFile, Manifest
+from backend.domain.jobs.claims import Claim
 from backend.domain.jobs.jobs import EvaluateSpec, Event, InstallSpec, JobState, OptimizeSpec
 from backend.domain.load.load import Load
 from backend.domain.load.records import LevelAudit
@@ -168,7 +169,7 @@ def _job(identity: str, kind: str, state: JobState, number: int, spec: str, size
     error = "The worker ended with code 1; its log says why." if state is JobState.FAILED else None
     return {
         "id": identity, "kind": kind, "state": state, "title": f"{kind.capitalize()} model-{number % 97:03d} with w8a8",
-        "owner": "someone", "spec": spec, "rank": float(number), "exclusive": kind == "evaluate", "lane": "accelerator",
+        "owner": "someone", "spec": spec, "rank": float(number), "claim": Claim(whole=kind == "evaluate").text,
         "attempt": 1, "created_at": _at(number), "started_at": _at(number) if begun else None,
         "finished_at": _at(number) + timedelta(minutes=9) if ended else None, "event_at": now(),
         "progress": 1.0 if ended else 0.4, "phase": "quantize", "message": "Quantizing", "error": error,

@@ -3,7 +3,7 @@
 import streamlit as st
 
 from app import charts
-from app.build import form, verdict, yaml_text
+from app.build import form, life, verdict, yaml_text
 from app.build import model as recipe_model
 from app.build import target as recipe_target
 from app.session import workspace
@@ -39,6 +39,8 @@ if draft.recipe is not None:
     with told:
         if not refused:  # what was refused just now is not the recipe that the verdict is of
             verdict.summary(opened, model, judgement)
+lived = life.choose()
+life.refused(lived)
 left, right = st.columns([3, 2], gap="large")
 right = right.container(key="build_side")
 
@@ -57,5 +59,5 @@ with right:
     verdict.validity(judgement.case)
     verdict.estimated(opened, judgement)
 with action:
-    verdict.submit_button(opened, draft.recipe, judgement)
+    verdict.submit_button(opened, draft.recipe, judgement, lived)
 form.settled()

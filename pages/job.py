@@ -4,7 +4,7 @@ import streamlit as st
 
 from app import navigation, shell
 from app.jobs import job as job_view
-from app.jobs import recovery, resources
+from app.jobs import life, recovery, resources
 from app.jobs.cards import cancel_button, say_end
 from app.jobs.rows import status
 from app.session import workspace
@@ -41,6 +41,7 @@ with st.container(horizontal=True, vertical_alignment="center"):
     if job.parent:
         navigation.link("job", f"Made from {job.parent}", ":material/account_tree:", id=job.parent)
     navigation.link("jobs", "All jobs", ":material/list:")
+life.panel(opened, job)
 job_view.kept(opened, job)
 
 if job.state is JobState.SUCCEEDED and job.kind == JobKind.OPTIMIZE:

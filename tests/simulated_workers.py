@@ -10,12 +10,15 @@ from typing import Any
 from sqlalchemy import event
 
 from backend.channel import Channel, JobChannel
+from backend.domain.jobs.claims import GIB, Capacity
 from backend.domain.jobs.jobs import Event, Handle, Outcome
 from backend.launchers.base import Launcher
 from backend.settings import Settings
 from backend.store.database import open_store
 from backend.supervisor.supervisor import Supervisor
 from tests.small_artifacts import publish
+
+CAPACITY = Capacity(cores=2, memory_bytes=8 * GIB, gpus=2)
 
 
 class Crash(BaseException):
@@ -42,6 +45,14 @@ class Worker:
         """Publish an artifact, as an optimize job does, and end."""
         manifest = publish(self.channel, f"{self.job} {self.attempt} {self.said}")
         self._end({"outcome": "succeeded", "document": {"artifact": manifest.id, "attempt": self.attempt}})
+
+    def fail(self) -> None:
+        """By an error of its own."""
+        self._end({"outcome": "failed", "error": "The recipe is wrong."})
+
+    def fill(self) -> None:
+        """The disk, and end."""
+        self._end({"outcome": "failed", "error": "The disk filled up.", "ending": "disk"})
 
     def stop(self) -> None:
         """As it ends where it is asked to."""
@@ -117,7 +128,9 @@ class Home:
         for name in ("before_cursor_execute", "commit"):
             event.listen(self.store.engine, name, self._step)
         launcher = SimulatedLauncher(self._world, str(self.settings.home))
-        started = Supervisor(self.settings, self.store, launcher, host=self.host, monotonic=lambda: self.time)
+        started = Supervisor(
+            self.settings, self.store, launcher, host=self.host, capacity=CAPACITY, monotonic=lambda: self.time
+        )  # fmt: skip
         started.begin()
         return started
 
@@ -139,7 +152,11 @@ class Home:
         try:
             self.supervisor.tick()
         except Crash:
-            self._left = None
-            self.store.engine.dispose()
-            self.supervisor = self._started()
+            self.restart()
         self._left = None
+
+    def restart(self) -> None:
+        """The next supervisor of this home, after one that ended."""
+        self._left = None
+        self.store.engine.dispose()
+        self.supervisor = self._started()

@@ -8,7 +8,8 @@ import streamlit as st
 
 from app.labels import sentence
 from app import navigation, once
-from app.build import estimate as recipe_estimate, form, options, target as recipe_target
+from app.build import estimate as recipe_estimate, form, life, options, target as recipe_target
+from app.build.life import Life
 from app.build.target import Asked
 from app.words import between, message, plain, size
 from backend.domain.planner import estimate
@@ -209,9 +210,9 @@ def estimated(opened: Workspace, judgement: Judgement) -> None:
     recipe_estimate.show(opened, found)
 
 
-def submit_button(opened: Workspace, recipe: Recipe | None, judgement: Judgement) -> None:
+def submit_button(opened: Workspace, recipe: Recipe | None, judgement: Judgement, lived: Life) -> None:
     """One job for one recipe and target, however often it is clicked; then the way to the job."""
-    fingerprint = _fingerprint(judgement.prepared) if judgement.prepared else ""
+    fingerprint = f"{_fingerprint(judgement.prepared)} {lived.mark}" if judgement.prepared else ""
     job_id = once.made(PURPOSE, fingerprint) if fingerprint else None
     if job_id:
         navigation.link("job", "Open the job", ":material/monitoring:", id=job_id)
@@ -219,11 +220,11 @@ def submit_button(opened: Workspace, recipe: Recipe | None, judgement: Judgement
         return
     clicked = st.button(
         "Optimize", key="build_optimize", type="primary", icon=":material/play_arrow:", shortcut="Ctrl+Enter",
-        disabled=judgement.prepared is None,
+        disabled=judgement.prepared is None or lived.obstacle is not None,
         help=None if judgement.prepared else _why_not(judgement),
     )  # fmt: skip
     if clicked and judgement.prepared:  # no callback, which would be given the recipe before the field typed in last was read
-        _submit(opened, judgement.prepared, fingerprint)
+        _submit(opened, judgement.prepared, lived, fingerprint)
         st.rerun()
     if refused := st.session_state.pop(REFUSED, None):
         st.error(message(refused), icon=":material/error:")
@@ -240,9 +241,10 @@ def _why_not(judgement: Judgement) -> str:
     return message(judgement.obstacle) if works else "The recipe must be valid first: the reasons stand beside it."
 
 
-def _submit(opened: Workspace, prepared: Prepared, fingerprint: str) -> None:
+def _submit(opened: Workspace, prepared: Prepared, lived: Life, fingerprint: str) -> None:
     try:
-        job = optimize.submit(opened, prepared, submission=once.key(PURPOSE, fingerprint))
+        then, key = life.follower(opened, lived, prepared), once.key(PURPOSE, fingerprint)
+        job = optimize.submit(opened, prepared, submission=key, terms=lived.terms, then=then)
     except WhetstoneError as error:
         st.session_state[REFUSED] = sentence(error)
     else:

@@ -8,14 +8,14 @@ from typing import Any
 import streamlit as st
 
 from app import navigation
-from app.jobs.rows import can_cancel, headline, places, progress_text, summary, verbs
+from app.jobs.rows import can_cancel, headline, places, progress_text, summary, verbs, why
 from app.session import by, frozen
 from app.words import message
 from backend.domain.errors import WhetstoneError
 from backend.domain.jobs.jobs import JobState
 from backend.domain.roles import Action
 from backend.service import Workspace
-from backend.service.jobs import jobs
+from backend.service.jobs import jobs, waiting
 from backend.service.jobs.jobs import JobView
 
 SHOWN = 30
@@ -23,6 +23,7 @@ ACTS: dict[str, Callable[[Workspace, str], JobView]] = {
     "Cancel": jobs.cancel,
     "Move to front": jobs.move_to_front,
     "Resume": jobs.resume,
+    "Release": jobs.release,
     "Retry": jobs.retry,
     "Clone": jobs.clone,
 }
@@ -30,14 +31,16 @@ DONE = {
     "Cancel": "{id} is asked to stop.",
     "Move to front": "{id} is next.",
     "Resume": "{id} is queued again and goes on from where it was.",
+    "Release": "{id} gets another try.",
     "Retry": "Queued as {id}.",
     "Clone": "Queued as {id}.",
 }
-ACTIONS = {"Cancel": Action.CANCEL, "Move to front": Action.MOVE, "Resume": Action.RESUME}
+ACTIONS = {"Cancel": Action.CANCEL, "Move to front": Action.MOVE, "Resume": Action.RESUME, "Release": Action.RELEASE}
 """What each verb is to the service; the others submit a job."""
 HELPS = {
     "Move to front": "Run it before the others that wait.",
     "Resume": "The same job again, from where it was as far as it kept that.",
+    "Release": "It ended its worker too often in a row and was put aside: another try.",
     "Retry": "A new job with the same specification; this one stays as it is.",
     "Clone": "A new job with the same specification.",
 }
@@ -45,6 +48,7 @@ ICONS = {
     "Cancel": ":material/cancel:",
     "Move to front": ":material/vertical_align_top:",
     "Resume": ":material/resume:",
+    "Release": ":material/lock_open:",
     "Retry": ":material/replay:",
     "Clone": ":material/content_copy:",
     "Drop": ":material/delete:",
@@ -94,7 +98,8 @@ def verb_buttons(opened: Workspace, job: JobView) -> None:
 
 def active_cards(opened: Workspace, found: Sequence[JobView]) -> None:
     """Running jobs, then the queue in its order, each with its bar."""
-    queue = places(found)
+    queue, titles = places(found), {job.id: job.title for job in found}
+    reasons = waiting.reasons(opened, found[:SHOWN])
     for job in found[:SHOWN]:
         with st.container(border=True, key=navigation.own(f"card-{job.id}")):
             with st.container(horizontal=True, vertical_alignment="center"):
@@ -104,6 +109,8 @@ def active_cards(opened: Workspace, found: Sequence[JobView]) -> None:
                     verb_buttons(opened, job)
                 cancel_button(opened, job)
             st.progress(min(1.0, job.progress or 0.0), text=progress_text(job, queue.get(job.id)))
+            if job.state is JobState.QUEUED:
+                st.caption(why(reasons.get(job.id), titles))
     if len(found) > SHOWN:
         st.caption(f"And {len(found) - SHOWN} more in the queue.")
 

@@ -109,7 +109,9 @@ def change(opened: Workspace, job: JobView, specification: dict[str, Any]) -> No
         text = recipes.write_text(recipe)
         navigation.link("build", "Change the recipe", ":material/construction:", model=source(model), recipe=text)
     elif job.kind == JobKind.EVALUATE:
-        sources = [str(variant["source"]) for variant in specification["variants"]]
+        made = jobs.show(opened, job.after).result.get("artifact") if job.after else None
+        found = [str(variant["source"]) for variant in specification["variants"]]
+        sources = [str(made) if source == job.after else source for source in found if made or source != job.after]
         navigation.link("evaluate", "Change what is measured", ":material/tune:", variants=navigation.several(*sources))
 
 

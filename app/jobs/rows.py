@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from app.words import ago, between, plain, seconds, size, when
+from app.words import ago, between, message, plain, seconds, size, when
 from backend.domain.jobs.eta import Range
 from backend.domain.jobs.jobs import RESUMABLE, TERMINAL, Event, JobState
+from backend.domain.jobs.queueing import Waiting
+from backend.domain.jobs.terms import Priority
 from backend.service.jobs.jobs import JobView
 
 ICONS = {
@@ -27,6 +29,8 @@ WORTH_A_GUESS = 0.1
 
 
 def status(job: JobView) -> str:
+    if job.aside:
+        return ":material/front_hand: put aside"
     return f"{ICONS[job.state]} {'making room' if job.making_room else job.state}"
 
 
@@ -41,6 +45,8 @@ def verbs(job: JobView) -> tuple[str, ...]:
     """What can be done to it now, beside opening it; cancelling is asked for apart."""
     if job.state is JobState.QUEUED:
         return ("Move to front",)
+    if job.aside:
+        return ("Release", "Clone")
     if job.state in RESUMABLE:
         return ("Resume", "Retry", "Clone")
     return ("Clone",) if job.state is JobState.SUCCEEDED else ()
@@ -48,6 +54,8 @@ def verbs(job: JobView) -> tuple[str, ...]:
 
 def main_verb(job: JobView) -> str | None:
     """What is done next to a job that did not succeed: go on from where it was, which is what its error asks for too."""
+    if job.aside:
+        return "Release"
     return "Resume" if job.state in RESUMABLE else None
 
 
@@ -56,7 +64,8 @@ def can_cancel(job: JobView) -> bool:
 
 
 def headline(job: JobView) -> str:
-    return f"**{plain(job.title)}** · {status(job)}"
+    priority = "" if job.terms.priority == Priority.NORMAL or job.ended else f" · {job.terms.priority} priority"
+    return f"**{plain(job.title)}** · {status(job)}{priority}"
 
 
 def progress_text(job: JobView, place: int | None = None, *, left: bool = True) -> str:
@@ -92,6 +101,16 @@ def summary(job: JobView) -> str:
     if job.error:
         parts.append(plain(job.error))
     return " · ".join(parts)
+
+
+def why(found: Waiting | None, titles: Mapping[str, str]) -> str:
+    """The reason in Markdown; jobs by their titles, as far as they are known."""
+    sentence = found.sentence if found else "It is next."
+    words = message(sentence)
+    for job in found.on if found else ():
+        if title := titles.get(job):
+            words = words.replace(plain(job), f"“{plain(title)}”", 1)
+    return words
 
 
 def places(active: Sequence[JobView]) -> dict[str, int]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from backend.cli.options import terms
 from backend.domain.errors import WhetstoneError
 from backend.present import command
 
 FLAGS = {
     # load options, of a switch the end that may be wrong
-    **command.FLAGS, "endpoint": "--chat", "stream": "--no-stream", "quality": "--no-quality",
+    **command.FLAGS, **terms.FLAGS, "endpoint": "--chat", "stream": "--no-stream", "quality": "--no-quality",
     # what is wanted of an instance that `auto` chooses
     "wanted": "--goal", "min_output_tokens_per_s": "--min-tokens-per-s",
     # what a report is made anew with

@@ -37,6 +37,7 @@ app = typer.Typer(
 for module in (studio, optimize, evaluate, report, bench, upkeep):
     module.register(app)
 app.add_typer(jobs.app, name="jobs", help="List, watch, cancel, retry, clone and resume jobs.")
+app.add_typer(studio.supervisor, name="supervisor", help="Who runs jobs: list, start, drain, stop.")
 app.add_typer(artifacts.app, name="artifacts", help="List, show, verify and delete what optimize jobs made.")
 app.add_typer(engines.app, name="engines", help="The environments that optimize and serve: list, install, remove.")
 app.add_typer(catalog.app, name="catalog", help="The models Whetstone knows.")

@@ -115,6 +115,10 @@ class NotNow(RequestError):
     """The job is not in a state that allows this."""
 
 
+class KeyReused(RequestError):
+    """The key was used for something else: give another."""
+
+
 class NotContinued(RequestError):
     """The evaluation cannot be continued: measure again."""
 

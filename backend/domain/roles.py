@@ -52,6 +52,9 @@ class Action(StrEnum):
     CANCEL = "cancel"
     RESUME = "resume"
     MOVE = "move to the front"
+    PRIORITIZE = "change priority"
+    RELEASE = "release"
+    DRAIN = "drain supervisor"
     DROP_KEPT = "drop what a job keeps"
     DELETE_ARTIFACT = "delete artifact"
     COLLECT = "remove what nothing names"
@@ -79,6 +82,9 @@ RULES: dict[Action, Rule] = {
     Action.CANCEL: Rule(OPERATOR, "job", "cancel jobs", own=True),
     Action.RESUME: Rule(OPERATOR, "job", "resume jobs", own=True),
     Action.MOVE: Rule(OPERATOR, "job", "move jobs to the front", own=True),
+    Action.PRIORITIZE: Rule(OPERATOR, "job", "change the priority of jobs", own=True),
+    Action.RELEASE: Rule(OPERATOR, "job", "release jobs", own=True),
+    Action.DRAIN: Rule(ADMIN, "machine", "drain supervisors"),
     Action.DROP_KEPT: Rule(OPERATOR, "job", "drop what jobs keep", own=True),
     Action.DELETE_ARTIFACT: Rule(OPERATOR, "artifact", "delete artifacts", own=True),
     Action.COLLECT: Rule(ADMIN, "artifact", "remove what nothing names"),

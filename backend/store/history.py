@@ -58,6 +58,12 @@ def _summary(event: Event) -> dict[str, Any]:
     return found
 
 
+def states(session: Session, job_id: str) -> list[Event]:
+    """Every change of its state, in order."""
+    chosen = select(EventRow).where(EventRow.job_id == job_id, EventRow.kind == "state").order_by(col(EventRow.seq))
+    return [Event.model_validate_json(row.document) for row in session.exec(chosen)]
+
+
 def timeline(session: Session, job_id: str, *, limit: int = 200) -> list[Event]:
     """The newest events other than progress, points and resources, in order: a story without reading thousands."""
     statement = (

@@ -1,8 +1,8 @@
 """Who may speak for a job: claims of devices, leases with fencing tokens, and every change of a job's state.
 
-A job is claimed once, executed at least once, registered once. A claim is a row whose (host, device) is unique, so that of two
-supervisors on one host one gets it. A lease runs out by the database's clock; each new owner has a higher token, and whatever an
-earlier one still writes is refused: every change is one UPDATE that names state, attempt and token, and its row count is checked.
+A job is claimed once, executed at least once, registered once. A claim is rows whose (host, device) is unique, so that of two
+supervisors on one host one gets them. A lease runs out by the database's clock; each new owner has a higher token, and whatever
+an earlier one still writes is refused: every change is one UPDATE that names state, attempt and token, its row count is checked.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlmodel import Session, col, select
 
 from backend.domain.errors import NotNow, WorkError
+from backend.domain.jobs.claims import Capacity, Claim, allocate
 from backend.domain.jobs.jobs import LIVE, TERMINAL, TRANSITIONS, JobState
 from backend.domain.roles import Actor
 from backend.store import audit, database
@@ -27,8 +28,6 @@ STALE_SECONDS = 8.0
 LEASE_SECONDS = 30.0
 HANDOVER_SECONDS = 600.0
 """How long a supervisor that was stopped in order may be away before another host's gives its jobs up."""
-LANES = ("accelerator", "background")
-"""The devices of a host; a job that measures takes all of them."""
 LOCK = "supervisor.lock"
 """A home's file that its supervisor holds locked, with its pid and start in it."""
 
@@ -60,28 +59,36 @@ def clock(session: Session) -> datetime:
 
 
 def claim(session: Session, row: JobRow, supervisor: SupervisorRow) -> Lease | None:
-    """A queued job for that supervisor, with the devices that it needs of the supervisor's host.
+    """A queued job for that supervisor, with the units that it needs of the supervisor's host.
 
-    None where another was first, it was cancelled meanwhile, or a device is taken.
+    None where another was first, it was cancelled meanwhile, or a unit is taken.
     """
-    at = clock(session)
-    devices = LANES if row.exclusive else (row.lane,)
+    at, capacity = clock(session), Capacity.model_validate_json(supervisor.capacity)
+    held = session.exec(select(ClaimRow.device).where(ClaimRow.host == supervisor.host)).all()
+    devices = allocate(Claim.model_validate_json(row.claim), capacity, held)
+    if devices is None:
+        return None
     taken = [{"host": supervisor.host, "device": device, "job_id": row.id} for device in devices]
     found = Lease(row.id, row.attempt, row.token + 1)
     owner = {"supervisor": supervisor.id, "host": supervisor.host, "home": supervisor.home}
-    fresh = {"started_at": at, "handle": None, "segment": 0, "cause": None, "error": None, "result": None}
+    fresh = dict.fromkeys(("handle", "cause", "error", "result", "ending", "not_before", "queue_until"))
     try:
         with session.begin_nested():
             session.execute(insert(ClaimRow), params=taken)
             change(
                 session, lease(row), (JobState.QUEUED,), state=JobState.STARTING, token=found.token, lease_until=_until(at),
-                cancel_requested=False, **owner, **fresh,
+                cancel_requested=False, started_at=at, segment=0, **owner, **fresh,
             )  # fmt: skip
     except (IntegrityError, Fenced):
         return None
     audit.append(session, _actor(supervisor.id), "start", "job", row.id, f"attempt {row.attempt} on {supervisor.host}")
     database.note(session, Moved(row.id, row.attempt, row.kind, JobState.STARTING, (at - row.created_at).total_seconds()))
     return found
+
+
+def devices(session: Session, job_id: str) -> list[str]:
+    """The units that a live job has."""
+    return list(session.exec(select(ClaimRow.device).where(ClaimRow.job_id == job_id)))
 
 
 def change(session: Session, held: Lease, states: Iterable[JobState], **values: Any) -> None:
@@ -118,16 +125,17 @@ def _actor(supervisor: str) -> Actor:
     return Actor(name=supervisor, role=None, origin="supervisor")
 
 
-def requeue(session: Session, held: Lease) -> None:
-    """Queue the next attempt of a job that ended without success. Raises Fenced, NotNow."""
-    nothing = dict.fromkeys(("handle", "error", "result", "finished_at", "progress", "phase", "cause"))
-    move(session, held, JobState.QUEUED, attempt=held.attempt + 1, cancel_requested=False, **nothing)
+def requeue(session: Session, held: Lease, **values: Any) -> None:
+    """Queue the next attempt of a job that did not succeed. Raises Fenced, NotNow."""
+    nothing = dict.fromkeys(("handle", "error", "result", "finished_at", "progress", "phase", "cause", "eta_s"))
+    move(session, held, JobState.QUEUED, attempt=held.attempt + 1, cancel_requested=False, **(nothing | values))
 
 
 def renew(session: Session, supervisor: SupervisorRow) -> None:
-    """Write the supervisor's row anew with the time of now, and renew the leases that it still has."""
-    at = clock(session)
-    session.merge(supervisor.model_copy(update={"heartbeat_at": at}))
+    """Write the supervisor's row with the time of now, and renew the leases that it still has. That it drains stays."""
+    at, there = clock(session), session.get(SupervisorRow, supervisor.id)
+    draining = there is not None and there.draining
+    session.merge(supervisor.model_copy(update={"heartbeat_at": at, "draining": draining}))
     database.note(session, Renewed(_changed(session, update(JobRow).where(*_of(supervisor)).values(lease_until=_until(at)))))
 
 
@@ -138,16 +146,43 @@ def adopt(session: Session, supervisor: SupervisorRow) -> None:
     _changed(session, update(JobRow).where(*here).values(**values))
 
 
+def drain(session: Session, host: str, home: str) -> int:
+    """Have that home's supervisors take no new jobs; how many there were."""
+    there = (col(SupervisorRow.host) == host, col(SupervisorRow.home) == home, col(SupervisorRow.stopped).is_(False))
+    return _changed(session, update(SupervisorRow).where(*there).values(draining=True))
+
+
+def latest_supervisor(session: Session, host: str, home: str) -> SupervisorRow | None:
+    """The one of that home that was heard last."""
+    there = select(SupervisorRow).where(SupervisorRow.host == host, SupervisorRow.home == home)
+    return session.exec(there.order_by(col(SupervisorRow.heartbeat_at).desc()).limit(1)).first()
+
+
+def is_draining(session: Session, supervisor: SupervisorRow) -> bool:
+    found = session.get(SupervisorRow, supervisor.id, populate_existing=True)
+    return found is not None and found.draining
+
+
 def hand_over(session: Session, supervisor: SupervisorRow) -> None:
     """What it has goes on without it until the next one of its home adopts it."""
     until = clock(session) + timedelta(seconds=HANDOVER_SECONDS)
     _changed(session, update(JobRow).where(*_of(supervisor)).values(lease_until=until))
-    session.merge(supervisor.model_copy(update={"heartbeat_at": clock(session), "stopped": True}))
+    last = {"heartbeat_at": clock(session), "stopped": True, "draining": is_draining(session, supervisor)}
+    session.merge(supervisor.model_copy(update=last))
 
 
 def owned(session: Session, supervisor: SupervisorRow) -> list[JobRow]:
     """Its live jobs, in queue order."""
     return list(session.exec(select(JobRow).where(*_of(supervisor)).order_by(col(JobRow.rank))))
+
+
+def jobs_held(session: Session) -> dict[str, tuple[str, ...]]:
+    """Supervisor -> its live jobs, in queue order."""
+    found: dict[str, tuple[str, ...]] = {}
+    live = select(JobRow.supervisor, JobRow.id).where(col(JobRow.state).in_(LIVE)).order_by(col(JobRow.rank))
+    for owner, job in session.exec(live):
+        found[str(owner)] = (*found.get(str(owner), ()), job)
+    return found
 
 
 def expired(session: Session, supervisor: SupervisorRow) -> list[JobRow]:

@@ -1,27 +1,38 @@
 """The queue's statements: submit, what may start next, and what a person asks for. The same SQL on SQLite and PostgreSQL.
 
-Which job may start is decided by the pure functions `choose` and `in_the_way` over the live and the queued rows.
+Which job may start is decided by the pure functions of `domain.jobs.queueing` over the live and the queued rows.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from datetime import timedelta
+from typing import Any
 
-from sqlalchemy import and_, func, insert, or_
+from sqlalchemy import ColumnElement, and_, func, insert, or_
 from sqlalchemy import select as sa_select
 from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import aliased
 from sqlmodel import Session, col, select
 
-from backend.domain.errors import NotFound, NotNow
+from backend.domain.errors import KeyReused, NotFound, NotNow
+from backend.domain.jobs import queueing
+from backend.domain.jobs.claims import Capacity, Claim
+from backend.domain.jobs.endings import Ending
 from backend.domain.jobs.jobs import LIVE, RESUMABLE, TERMINAL, Event, JobState
+from backend.domain.jobs.queueing import Entry
+from backend.domain.jobs.terms import Priority, Terms, rank, span
 from backend.store import contents, history, leases
-from backend.store.leases import Fenced, Lease
+from backend.store.leases import Fenced
 from backend.store.tables import JobRow
 
-SORT = ("yields", "exclusive", "lane")
+SORT = ("yields", "claim")
 TRIES = 5
 """How often a person's change is tried against a job that goes on meanwhile."""
+CHANGING = ("seen", "accepted")
+"""Of a specification, what tells when it was asked and not what."""
 
 
 def get(session: Session, job_id: str) -> JobRow:
@@ -33,77 +44,95 @@ def get(session: Session, job_id: str) -> JobRow:
 
 
 def submit(session: Session, row: JobRow, *, artifacts: Iterable[str] = ()) -> JobRow:
-    """Insert a queued row at the end of the queue; the same `submission` key or id again answers with the first row.
+    """Insert a queued row at its place in the queue; the same `submission` key or id again answers with the first row.
 
-    Raises NotFound where one of the artifacts that it names is not there.
+    Raises KeyReused where that one's specification is another, NotNow where the job that it is to come after did not succeed,
+    NotFound where one of the artifacts that it names is not there.
     """
-    row.rank = (session.exec(select(func.max(JobRow.rank))).one() or 0.0) + 1.0
+    at, terms = leases.clock(session), Terms.model_validate_json(row.terms)
+    row.rank = rank(at.timestamp(), terms.priority)
+    first = get(session, row.after) if row.after else None
+    if first is not None and first.state in RESUMABLE:
+        raise NotNow(f"Job {first.id}, which has to succeed first, is {first.state}: resume it before.")
+    if terms.queue_timeout_s and (first is None or first.state == JobState.SUCCEEDED):
+        row.queue_until = at + timedelta(seconds=terms.queue_timeout_s)
     try:
         with session.begin_nested():
             session.execute(insert(JobRow), params=[row.model_dump()])
     except IntegrityError:
         same = select(JobRow).where(or_(col(JobRow.id) == row.id, col(JobRow.submission) == row.submission))
-        return session.exec(same).one()
-    contents.use(session, row.id, artifacts)
+        there = session.exec(same).one()
+        if _asked(there.spec) != _asked(row.spec):
+            raise KeyReused(
+                f"Job {there.id} was submitted with that key and asks for something else: give another key."
+            ) from None
+        return there
+    made = history.result(first).get("artifact") if first is not None else None
+    contents.use(session, row.id, [*artifacts, *([str(made)] if made else [])])
     return get(session, row.id)
 
 
-def claimable(session: Session, host: str) -> JobRow | None:
+def _asked(spec: str) -> dict[str, Any]:
+    return {name: value for name, value in json.loads(spec).items() if name not in CHANGING}
+
+
+def claimable(session: Session, host: str, capacity: Capacity) -> JobRow | None:
     """The queued job that may start now on that host, or None."""
-    return choose(*_rows(session, host))
+    live, queued = _rows(session, host)
+    found = queueing.choose(entries(live), entries(queued), capacity)
+    return next((row for row in queued if found is not None and row.id == found.id), None)
 
 
-def yielding(session: Session, host: str) -> list[JobRow]:
+def yielding(session: Session, host: str, capacity: Capacity) -> list[JobRow]:
     """The live jobs of that host that have to make room now for a person's own."""
-    return in_the_way(*_rows(session, host))
+    live, queued = _rows(session, host)
+    leaving = {entry.id for entry in queueing.in_the_way(entries(live), entries(queued), capacity)}
+    return [row for row in live if row.id in leaving]
+
+
+def entry(row: JobRow) -> Entry:
+    return Entry(row.id, Claim.model_validate_json(row.claim), row.rank, row.yields)
+
+
+def entries(rows: Iterable[JobRow]) -> list[Entry]:
+    return [entry(row) for row in rows]
 
 
 def any_queued(session: Session) -> bool:
     return session.exec(select(JobRow.id).where(JobRow.state == JobState.QUEUED).limit(1)).first() is not None
 
 
+def _startable(session: Session) -> ColumnElement[bool]:
+    """Queued, not to be tried again later, and the job before it has succeeded."""
+    first = aliased(JobRow)
+    done = (col(first.id) == col(JobRow.after), col(first.state) == JobState.SUCCEEDED)
+    succeeded = sa_select(col(first.id)).where(*done).exists()
+    due = or_(col(JobRow.not_before).is_(None), col(JobRow.not_before) <= leases.clock(session))
+    return and_(col(JobRow.state) == JobState.QUEUED, due, or_(col(JobRow.after).is_(None), succeeded))
+
+
 def _rows(session: Session, host: str) -> tuple[Sequence[JobRow], Sequence[JobRow]]:
-    """Live rows of the host, and of the queued ones, in their order, the first of each sort, before which no other could start.
+    """Live rows of the host, and of those that may start, in queue order, the first of each sort, before which no other could.
 
     What yields stands behind all else.
     """
     live = session.exec(select(JobRow).where(col(JobRow.state).in_(LIVE), JobRow.host == host)).all()
-    sort = [col(getattr(JobRow, name)) for name in SORT]
-    first = (
-        sa_select(*sort, func.min(JobRow.rank).label("rank"))
-        .where(col(JobRow.state) == JobState.QUEUED)
-        .group_by(*sort)
-        .subquery()
-    )
+    sort, startable = [col(getattr(JobRow, name)) for name in SORT], _startable(session)
+    first = sa_select(*sort, func.min(JobRow.rank).label("rank")).where(startable).group_by(*sort).subquery()
     same = [col(getattr(JobRow, name)) == first.c[name] for name in (*SORT, "rank")]
     order = (col(JobRow.yields), col(JobRow.rank), col(JobRow.created_at))
-    queued = select(JobRow).join(first, and_(*same)).where(JobRow.state == JobState.QUEUED).order_by(*order)
-    return live, session.exec(queued).all()
+    return live, session.exec(select(JobRow).join(first, and_(*same)).where(startable).order_by(*order)).all()
 
 
-def choose(live: Sequence[JobRow], queued: Sequence[JobRow]) -> JobRow | None:
-    """Of rows in queue order, the one that may start beside the live ones, or None.
-
-    A measuring job waits for all others and holds back those behind it, so that it is never starved; one job an accelerator
-    at a time; background jobs (installs) run beside accelerator jobs. A job that yields starts only where no other is queued.
-    """
-    if any(row.exclusive for row in live):
-        return None
-    busy = {row.lane for row in live}
-    for row in [row for row in queued if not row.yields] or queued:
-        if row.exclusive:
-            return row if not live else None
-        if row.lane not in busy:
-            return row
-    return None
+def followers(session: Session, job_id: str) -> Sequence[JobRow]:
+    """The jobs that come after that one."""
+    return session.exec(select(JobRow).where(JobRow.after == job_id).order_by(col(JobRow.created_at))).all()
 
 
-def in_the_way(live: Sequence[JobRow], queued: Sequence[JobRow]) -> list[JobRow]:
-    """The live rows that yield and without which a person's own job could start now."""
-    wanted = choose([row for row in live if not row.yields], [row for row in queued if not row.yields])
-    if wanted is None:
-        return []
-    return [row for row in live if row.yields and (wanted.exclusive or row.exclusive or row.lane == wanted.lane)]
+def in_line(session: Session, *, most: int) -> Sequence[JobRow]:
+    """The jobs that may start as soon as there is room, in queue order."""
+    order = (col(JobRow.yields), col(JobRow.rank), col(JobRow.created_at))
+    return session.exec(select(JobRow).where(_startable(session)).order_by(*order).limit(most)).all()
 
 
 def make_room(session: Session, row: JobRow) -> None:
@@ -116,18 +145,8 @@ def is_making_room(row: JobRow) -> bool:
     return row.state == JobState.CANCELLING and row.yields and not row.cancel_requested
 
 
-def put_back(session: Session, held: Lease) -> JobState:
-    """Queue a live job again whose worker has gone, under its id and in its old place; cancelled where a person asked for it."""
-    row = get(session, held.job)
-    leases.move(session, held, JobState.CANCELLED)
-    if row.cancel_requested:
-        return JobState.CANCELLED
-    leases.requeue(session, held)
-    return JobState.QUEUED
-
-
-def request_cancel(session: Session, job_id: str, cause: str) -> JobRow:
-    """A queued job is cancelled at once; a live one is asked to stop. `cause`: who or what asked.
+def request_cancel(session: Session, job_id: str, cause: str, ending: Ending = Ending.PERSON) -> JobRow:
+    """A queued job is cancelled at once, a live one is asked to stop. `cause`: who or what asked.
 
     Raises NotNow when it has ended.
     """
@@ -137,22 +156,98 @@ def request_cancel(session: Session, job_id: str, cause: str) -> JobRow:
         if state in TERMINAL:
             raise NotNow(f"Job {job_id} has ended already ({state}).")
         with suppress(Fenced):
+            told = {"cause": cause, "ending": ending}
             if state is JobState.QUEUED:
-                leases.move(session, leases.lease(row), JobState.CANCELLED, cause=cause)
+                leases.move(session, leases.lease(row), JobState.CANCELLED, error=cancelled(cause), **told)
             elif not row.cancel_requested:
-                leases.change(session, leases.lease(row), LIVE, cancel_requested=True, cause=cause)
+                leases.change(session, leases.lease(row), LIVE, cancel_requested=True, **told)
             history.append(session, job_id, [Event(kind="state", message=f"Cancel asked for by {cause}.")])
             break
+    cancel_stranded(session)
     return get(session, job_id)
 
 
+def cancelled(cause: str) -> str:
+    """Of a job that was cancelled before it started, in a sentence."""
+    return f"Cancelled before it started, by {cause}."
+
+
+def stranded(session: Session) -> Sequence[JobRow]:
+    """Queued jobs whose earlier job ended without success, or which waited longer than they were to."""
+    first = aliased(JobRow)
+    ended = sa_select(col(first.id)).where(col(first.id) == col(JobRow.after), col(first.state).in_(RESUMABLE)).exists()
+    unmet = and_(col(JobRow.after).is_not(None), ended)
+    late = col(JobRow.queue_until) < leases.clock(session)
+    return session.exec(select(JobRow).where(JobRow.state == JobState.QUEUED, or_(unmet, late))).all()
+
+
+def cancel_stranded(session: Session) -> int:
+    """Cancel them, with what comes after them; how many. Each says why."""
+    number = 0
+    while found := stranded(session):
+        for row in found:
+            cause, ending = _stranding(session, row)
+            with suppress(Fenced, NotNow):
+                told = cancelled(cause)
+                leases.move(session, leases.lease(row), JobState.CANCELLED, cause=cause, ending=ending, error=told)
+                history.append(session, row.id, [Event(kind="state", message=told, data={"ending": ending})])
+            number += 1
+    return number
+
+
+def _stranding(session: Session, row: JobRow) -> tuple[str, Ending]:
+    first = get(session, row.after) if row.after else None
+    if first is not None and first.state in RESUMABLE:
+        return f"{first.id}, which had to succeed first and {_became(first)}", Ending.DEPENDENCY
+    limit = Terms.model_validate_json(row.terms).queue_timeout_s or 0.0
+    return f"its queue timeout of {span(limit)}", Ending.QUEUE_TIMEOUT
+
+
+def _became(first: JobRow) -> str:
+    return {JobState.FAILED: "failed", JobState.CANCELLED: "was cancelled"}.get(JobState(first.state), "was lost")
+
+
+def begin_waiting(session: Session, job_id: str, artifact: str | None) -> None:
+    """Jobs after one that has succeeded may start from now on: their time in the queue begins, and they name its artifact."""
+    for row in session.exec(select(JobRow).where(JobRow.after == job_id, JobRow.state == JobState.QUEUED)).all():
+        contents.use(session, row.id, [artifact] if artifact else [])
+        if limit := Terms.model_validate_json(row.terms).queue_timeout_s:
+            until = leases.clock(session) + timedelta(seconds=limit)
+            with suppress(Fenced):
+                leases.change(session, leases.lease(row), (JobState.QUEUED,), queue_until=until)
+
+
+def release(session: Session, job_id: str) -> JobRow:
+    """Another try for a job that was put aside. Raises NotNow where it was not."""
+    row = get(session, job_id)
+    if not row.aside:
+        raise NotNow(f"Job {job_id} was not put aside: there is nothing to release it from.")
+    with suppress(Fenced):
+        leases.change(session, leases.lease(row), RESUMABLE, aside=False, strikes=0)
+    return requeue(session, job_id)
+
+
 def requeue(session: Session, job_id: str) -> JobRow:
-    """Resume under the same id. Raises NotNow unless failed, cancelled or lost."""
+    """Resume under the same id, with the jobs that were cancelled only because of it.
+
+    Raises NotNow unless failed, cancelled or lost; of one put aside, and of one whose earlier job has not succeeded.
+    """
     row = get(session, job_id)
     if JobState(row.state) not in RESUMABLE:
         raise NotNow(f"Job {job_id} is {row.state}: only failed, cancelled and lost jobs can be resumed.")
+    if row.aside:
+        raise NotNow(f"Job {job_id} was put aside: `whetstone jobs release {job_id}` gives it another try.")
+    first = get(session, row.after) if row.after else None
+    if first is not None and first.state in RESUMABLE:
+        raise NotNow(f"Job {job_id} comes after {first.id}, which is {first.state}: resume that, and this one comes with it.")
+    limit = Terms.model_validate_json(row.terms).queue_timeout_s
+    fresh: dict[str, Any] = {"retried": 0, "not_before": None}
+    fresh["queue_until"] = leases.clock(session) + timedelta(seconds=limit) if limit and first is None else None
     with suppress(Fenced):  # somebody else resumed it just now
-        leases.requeue(session, leases.lease(row))
+        leases.requeue(session, leases.lease(row), **fresh)
+        after = select(JobRow).where(JobRow.after == job_id, JobRow.ending == Ending.DEPENDENCY)
+        for each in session.exec(after.where(JobRow.state == JobState.CANCELLED)).all():
+            requeue(session, each.id)
     return get(session, job_id)
 
 
@@ -168,13 +263,23 @@ def lose_restored(session: Session) -> int:
 
 def move_to_front(session: Session, job_id: str) -> JobRow:
     """Give a queued job the lowest rank; one that yields is the person's own from then on. Raises NotNow unless queued."""
-    row = get(session, job_id)
     lowest = session.exec(select(func.min(JobRow.rank)).where(JobRow.state == JobState.QUEUED)).one()
+    return _place(session, get(session, job_id), rank=(lowest or 0.0) - 1.0, yields=False)
+
+
+def prioritize(session: Session, job_id: str, priority: Priority) -> JobRow:
+    """Put a queued job where it would stand had it been submitted with that priority. Raises NotNow unless queued."""
+    row = get(session, job_id)
+    terms = Terms.model_validate_json(row.terms).model_copy(update={"priority": priority})
+    return _place(session, row, rank=rank(row.created_at.timestamp(), priority), terms=terms.text)
+
+
+def _place(session: Session, row: JobRow, **values: Any) -> JobRow:
     try:
-        leases.change(session, leases.lease(row), (JobState.QUEUED,), rank=(lowest or 0.0) - 1.0, yields=False)
+        leases.change(session, leases.lease(row), (JobState.QUEUED,), **values)
     except Fenced:
-        raise NotNow(f"Job {job_id} is {get(session, job_id).state}: only queued jobs can be moved.") from None
-    return get(session, job_id)
+        raise NotNow(f"Job {row.id} is {get(session, row.id).state}: only queued jobs can be moved.") from None
+    return get(session, row.id)
 
 
 def by_submission(session: Session, keys: Iterable[str]) -> dict[str, JobRow]:

@@ -39,7 +39,8 @@ class Base(SQLModel, registry=registry()):
 class JobRow(Base, table=True):
     __tablename__ = "jobs"
     __table_args__ = (
-        Index("ix_jobs_queue", "state", "yields", "exclusive", "lane", "rank"),
+        Index("ix_jobs_queue", "state", "yields", "claim", "rank"),
+        Index("ix_jobs_queue_until", "queue_until"),
         Index("ix_jobs_created", "created_at"),
         Index("ix_jobs_kind_created", "kind", "created_at"),
         Index("ix_jobs_kind_title_created", "kind", "title", "created_at"),
@@ -55,15 +56,31 @@ class JobRow(Base, table=True):
     submission: str | None = Field(default=None, unique=True)
     """A key the submitter chose: the same key twice is one job, so that a double click is one job."""
     rank: float = 0.0
-    """Queue order, lowest first; `move to front` goes below the lowest."""
+    """Queue order, lowest first (`domain.jobs.terms.rank`); `move to front` goes below the lowest."""
     yields: bool = False
     """It waits behind every job that does not, and makes room for one: the starter demo of a first run."""
-    exclusive: bool = False
-    lane: str = "accelerator"
+    claim: str = "{}"
+    """What it takes of a host (`domain.jobs.claims.Claim`)."""
+    terms: str = Field(default="{}", sa_type=Text)
+    """What a person asked of its life (`domain.jobs.terms.Terms`)."""
+    after: str | None = Field(default=None, index=True)
+    """The job that must succeed first, whose result this one names."""
     attempt: int = 1
+    retried: int = 0
+    """How often it was tried again by itself since a person last asked for it."""
+    strikes: int = 0
+    """Attempts in a row that ended a worker or a supervisor."""
+    aside: bool = False
+    """Put aside after too many of them, until somebody releases it."""
+    not_before: datetime | None = Field(default=None, sa_type=Aware)
+    """It is tried again then."""
+    queue_until: datetime | None = Field(default=None, sa_type=Aware)
+    """It must have started by then."""
     cancel_requested: bool = False
     cause: str | None = None
     """Who or what asked for the cancel."""
+    ending: str | None = None
+    """Why the latest attempt ended without success, or is about to (`domain.jobs.endings.Ending`)."""
     handle: str | None = Field(default=None, sa_type=Text)
     supervisor: str | None = None
     host: str | None = None
@@ -87,7 +104,7 @@ class JobRow(Base, table=True):
 
 
 class ClaimRow(Base, table=True):
-    """A device of a host that a live job has."""
+    """A unit of a host that a live job has (`domain.jobs.claims`)."""
 
     __tablename__ = "claims"
 
@@ -313,3 +330,7 @@ class SupervisorRow(Base, table=True):
     """As `processes.started`."""
     heartbeat_at: datetime = Field(default_factory=now, sa_type=Aware)
     stopped: bool = False
+    draining: bool = False
+    """It takes no new jobs, and ends when it has none."""
+    capacity: str = Field(default="{}", sa_type=Text)
+    """What its host has (`domain.jobs.claims.Capacity`)."""

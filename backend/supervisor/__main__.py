@@ -26,7 +26,7 @@ LOG = "supervisor.log"
 
 
 def main() -> int:
-    """Runs until SIGTERM or SIGINT, or with --until-idle until there was nothing to do for that long."""
+    """Runs until SIGTERM or SIGINT; drained, until it has no job; with --until-idle, until there was nothing to do so long."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--until-idle", type=float, default=None, metavar="SECONDS")
     parser.add_argument("--metrics-port", type=int, default=None, help="else WHETSTONE_METRICS_PORT; 0 and none: no metrics")
@@ -74,7 +74,7 @@ def _serve(supervisor: Supervisor, until_idle: float | None) -> int:
     while not stopping.is_set():
         if _tick(supervisor):
             busy_at = time.monotonic()
-        elif until_idle is not None and time.monotonic() - busy_at > until_idle:
+        elif supervisor.draining or (until_idle is not None and time.monotonic() - busy_at > until_idle):
             break
         stopping.wait(TICK_SECONDS)
     stopping.set()

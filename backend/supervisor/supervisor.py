@@ -7,37 +7,41 @@ gone changes nothing when it comes back.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import secrets
+import shutil
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 
 from sqlmodel import Session
 
 from backend import channel, launchers, processes
-from backend.channel import Channel, ChannelDamaged, Result
-from backend.domain.errors import NotNow, WhetstoneError
+from backend.channel import Channel, ChannelDamaged
+from backend.domain.errors import DiskFull, NotNow, WhetstoneError
+from backend.domain.jobs.claims import Capacity, granted
+from backend.domain.jobs.endings import MOST_STRIKES, Ending
 from backend.domain.jobs.jobs import LIVE, Event, Handle, JobKind, JobState, Outcome
+from backend.domain.jobs.terms import Terms, span
+from backend.hardware import probe
 from backend.launchers.base import Launcher
 from backend.settings import Settings
 from backend.store import history, leases, queue
 from backend.store.database import Store
 from backend.store.leases import Fenced, Lease
 from backend.store.tables import JobRow, SupervisorRow
-from backend.supervisor import registry
-from backend.supervisor.endings import exit_sentence
-from backend.supervisor.registry import NotPlaced
+from backend.supervisor import naming
+from backend.supervisor.closing import Closing
+from backend.supervisor.exits import exit_sentence
+from backend.supervisor.in_hand import InHand
 from backend.supervisor.staging import Staging
 from backend.supervisor.vitals import Vitals
 
 GRACE_SECONDS = 20.0
 """From SIGTERM to SIGKILL of a cancelled worker: long enough to stop a vLLM server in order."""
-MOST_ATTEMPTS = 3
-"""A job that goes back into the queue by itself does so until it was tried so often."""
 
 
 @dataclass
@@ -48,8 +52,11 @@ class Run:
     vitals: Vitals
     handle: Handle | None = None
     """Of a worker that was started and is not recorded yet."""
-    unstarted: str | None = None
+    unstarted: tuple[Ending, str] | None = None
     """Why it was not started, until its row says so."""
+    ran_before_s: float = 0.0
+    """The attempt's time before this supervisor had it, by the database's clock."""
+    terms: Terms = field(default_factory=Terms)
     asked: float | None = None
     """When the worker was asked to stop."""
 
@@ -59,17 +66,23 @@ class Supervisor:
 
     def __init__(
         self, settings: Settings, store: Store, launcher: Launcher | None = None, *, host: str | None = None,
-        monotonic: Callable[[], float] = time.monotonic, beside: bool = False,
+        capacity: Capacity | None = None, monotonic: Callable[[], float] = time.monotonic, beside: bool = False,
     ) -> None:  # fmt: skip
         """`beside`: results are put in their place in threads of their own."""
         self.settings, self.store, self._now = settings, store, monotonic
         self.launcher = launcher or launchers.chosen(settings)
+        self._capacity = capacity or Capacity(
+            cores=probe.cores(), memory_bytes=probe.total_memory(), gpus=len(probe.accelerators())
+        )
         self.row = SupervisorRow(
             id="s-" + secrets.token_hex(4), host=host or socket.gethostname(), home=str(settings.home), pid=os.getpid(),
-            process_started=processes.started(os.getpid()),
+            process_started=processes.started(os.getpid()), capacity=self._capacity.model_dump_json(),
         )  # fmt: skip
+        self.draining = False
+        """It takes no new jobs: a person asked so, in its row."""
+        staging = Staging(beside=beside, monotonic=monotonic)
+        self._closing, self._in_hand = Closing(settings, store, staging), InHand(settings.home)
         self._runs: dict[str, Run] = {}
-        self._staging = Staging(beside=beside, monotonic=monotonic)
         self._late: dict[Lease, float] = {}
         """Others' leases that have run out, and since when this supervisor sees so."""
         self.lost = 0
@@ -79,18 +92,33 @@ class Supervisor:
         """Take over what an earlier supervisor of this home left. Whoever calls it holds the home's lock."""
         self.store.run(lambda session: leases.adopt(session, self.row))
         self.beat()
+        if self._in_hand.deaths >= MOST_STRIKES:
+            self._put_aside(self._in_hand.suspect, self._in_hand.deaths)
+
+    def _put_aside(self, job_id: str, deaths: int) -> None:
+        """The job at which so many supervisors ended, one after the other."""
+        for row in (row for row in self._own() if row.id == job_id):
+            self.launcher.sweep(row.id, Handle.model_validate_json(row.handle) if row.handle else None)
+            told = f"{deaths} supervisors in a row ended at this job, so it was put aside: see supervisor.log"
+            way_on = f"{told}; `whetstone jobs release {row.id}` gives it another try."
+            self._closing.close(row, JobState.LOST, way_on, ending=Ending.SUPERVISOR, strikes=deaths, aside=True)
 
     def beat(self) -> None:
         """To be called every HEARTBEAT_SECONDS, from a thread of its own: a round may take long."""
         self.store.run(lambda session: leases.renew(session, self.row))
 
     def tick(self, *, start: bool = True) -> bool:
-        """One round; True while any job is its own or queued."""
+        """One round; True while any job is its own, or queued and to be started here."""
         own = self._own()
         self._drop_lost(own)
         for row in own:
-            self._guarded(row)
+            with self._in_hand.at(row.id):
+                self._guarded(row)
         self._give_up_late()
+        self._cancel_stranded()
+        if self.draining:
+            self._clear_out(own, "The supervisor takes no new jobs and ends: this goes back into the queue.")
+            return bool(own)
         started = self._start_next() if start else False
         with self.store.read() as session:
             return bool(own) or started or queue.any_queued(session)
@@ -98,9 +126,7 @@ class Supervisor:
     def stop(self) -> None:
         """Hand over: workers go on, and the next supervisor of this home takes them up. What yields goes back into the queue."""
         deadline = self._now() + GRACE_SECONDS + 10
-        for row in self._own():
-            if row.yields and not row.cancel_requested:
-                self._make_room(row, "The supervisor is being stopped: this goes back into the queue.")
+        self._clear_out(self._own(), "The supervisor is being stopped: this goes back into the queue.")
         while self._now() < deadline and any(self._unsettled(row) for row in self._own()):
             self.tick(start=False)
             time.sleep(0.1)
@@ -115,8 +141,14 @@ class Supervisor:
     def _unsettled(self, row: JobRow) -> bool:
         return row.state == JobState.STARTING or row.yields
 
+    def _clear_out(self, own: list[JobRow], sentence: str) -> None:
+        for row in own:
+            if row.yields and not row.cancel_requested:
+                self._make_room(row, sentence)
+
     def _own(self) -> list[JobRow]:
         with self.store.read() as session:
+            self.draining = leases.is_draining(session, self.row)
             return leases.owned(session, self.row)
 
     def _drop_lost(self, own: list[JobRow]) -> None:
@@ -134,7 +166,7 @@ class Supervisor:
         except Fenced as error:
             logging.warning("%s", error)
         except ChannelDamaged as error:
-            self._abandon(row, str(error))
+            self._abandon(row, Ending.DAMAGED, str(error).rstrip("."))
         except (WhetstoneError, OSError) as error:
             logging.error("%s: %s", row.id, error)
 
@@ -150,13 +182,21 @@ class Supervisor:
         for held, since in self._late.items():
             if self._now() - since > leases.LEASE_SECONDS:
                 where = f"{found[held].host} ({found[held].home})"
-                self._guard(self._lose, found[held], f"The supervisor on {where} is gone, and its worker with it")
+                told = f"The supervisor on {where} is gone, and its worker with it"
+                self._guard(partial(self._closing.unsuccessful, found[held], Ending.NODE, told))
 
-    def _guard(self, act: Callable[[JobRow, str], None], row: JobRow, sentence: str) -> None:
+    def _guard(self, act: Callable[[], None]) -> None:
         try:
-            act(row, sentence)
+            act()
         except Fenced as error:
             logging.warning("%s", error)
+
+    def _cancel_stranded(self) -> None:
+        """What waits for a job that ended without success, and what has waited too long. A look first: a round writes nothing."""
+        with self.store.read() as session:
+            found = queue.stranded(session)
+        if found:
+            self.store.run(queue.cancel_stranded)
 
     def _make_room(self, row: JobRow, sentence: str) -> None:
         def write(session: Session) -> None:
@@ -164,37 +204,49 @@ class Supervisor:
             history.append(session, row.id, [Event(kind="state", message=sentence)])
 
         if row.state == JobState.RUNNING:
-            self._guard(lambda _, __: self.store.run(write), row, sentence)
+            self._guard(lambda: self.store.run(write))
 
     def _start_next(self) -> bool:
+        capacity = self._now_free()
         with self.store.read() as session:
-            found = queue.yielding(session, self.row.host)
+            found = queue.yielding(session, self.row.host, capacity)
         for row in found:
             if row.supervisor == self.row.id:
                 told = "Makes room for a job of your own: this goes back into the queue and starts again after it."
                 self._make_room(row, told)
-        claimed = self.store.run(self._claim)
+        claimed = self.store.run(lambda session: self._claim(session, capacity))
         if claimed is None:
             return False
-        row, held = claimed
-        run = self._runs[row.id] = Run(held, Vitals(self._now()))
+        row, held, devices = claimed
+        with self._in_hand.at(row.id):
+            self._start(row, held, devices)
+        return True
+
+    def _now_free(self) -> Capacity:
+        """What this host has, with what its disk has free now."""
+        return self._capacity.model_copy(update={"disk_bytes": shutil.disk_usage(self.settings.home).free})
+
+    def _start(self, row: JobRow, held: Lease, devices: list[str]) -> None:
+        run = self._runs[row.id] = Run(held, Vitals(self._now()), terms=Terms.model_validate_json(row.terms))
         opened = self._channel(held)
         try:
-            opened.open(row.spec)
+            with self.store.read() as session:
+                spec = naming.specification(self.settings, session, row)
+            opened.open(spec, granted(devices, self._capacity))
             run.handle = self.launcher.start(row.id, opened)
         except (WhetstoneError, OSError) as error:
-            run.unstarted = f"The job was not started. {error}"
-            return True
+            ending = Ending.DISK if isinstance(error, DiskFull) else Ending.UNSTARTED
+            run.unstarted = ending, f"The job was not started. {error}"
+            return
         try:
             self._record(run)
         except (Fenced, NotNow) as error:  # taken over while it started: the next round ends its worker
             logging.warning("%s", error)
-        return True
 
-    def _claim(self, session: Session) -> tuple[JobRow, Lease] | None:
-        row = queue.claimable(session, self.row.host)
+    def _claim(self, session: Session, capacity: Capacity) -> tuple[JobRow, Lease, list[str]] | None:
+        row = queue.claimable(session, self.row.host, capacity)
         held = leases.claim(session, row, self.row) if row else None
-        return (row, held) if row and held else None
+        return (row, held, leases.devices(session, row.id)) if row and held else None
 
     def _record(self, run: Run) -> None:
         """The worker's handle; where the database does not take it now, it is kept and offered again."""
@@ -204,13 +256,14 @@ class Supervisor:
         def write(session: Session) -> None:
             leases.move(session, run.lease, JobState.RUNNING, handle=handle.model_dump_json())
             told = f"Started as {handle.place}, attempt {run.lease.attempt}."
-            history.append(session, run.lease.job, [Event(kind="state", message=told)])
+            data = {"state": JobState.RUNNING, "attempt": run.lease.attempt, "place": handle.place, "host": self.row.host}
+            history.append(session, run.lease.job, [Event(kind="state", message=told, data=data)])
 
         self.store.run(write)
 
     def _look_after(self, row: JobRow) -> None:
         held = leases.lease(row)
-        run = self._runs.setdefault(row.id, Run(held, Vitals(self._now())))
+        run = self._runs.setdefault(row.id, self._adopted(row))
         if row.handle is None:
             self._look_after_unstarted(row, run)
             return
@@ -223,17 +276,37 @@ class Supervisor:
         elif row.cancel_requested or queue.is_making_room(row):
             self._cancel(row, run, handle)
         elif hung := run.vitals.hung(self.settings.silent_s, None if row.kind == JobKind.SERVE else self.settings.idle_s):
-            self._abandon(row, f"{hung}, so it was ended: see the log, then resume the job.")
+            self._abandon(row, Ending.HUNG, f"{hung}, so it was ended: see the log, then resume the job")
+        elif late := self._overdue(row, run):
+            ending, cause = late
+            self.store.run(lambda session: queue.request_cancel(session, row.id, cause, ending))
+
+    def _adopted(self, row: JobRow) -> Run:
+        """Of a job that this supervisor did not start."""
+        with self.store.read() as session:
+            ran_s = (leases.clock(session) - row.started_at).total_seconds() if row.started_at else 0.0
+        return Run(leases.lease(row), Vitals(self._now()), ran_before_s=ran_s, terms=Terms.model_validate_json(row.terms))
+
+    def _overdue(self, row: JobRow, run: Run) -> tuple[Ending, str] | None:
+        """Which limit the attempt is beyond, and its name. Time counts in looks: no pause of this machine is the job's."""
+        ran_s, terms = run.ran_before_s + run.vitals.seen_s, run.terms
+        spoke = row.segment > 0
+        if terms.start_timeout_s is not None and not spoke and ran_s > terms.start_timeout_s:
+            return Ending.START_TIMEOUT, f"its start timeout of {span(terms.start_timeout_s)}"
+        if terms.run_timeout_s is not None and ran_s > terms.run_timeout_s:
+            return Ending.RUN_TIMEOUT, f"its run timeout of {span(terms.run_timeout_s)}"
+        return None
 
     def _look_after_unstarted(self, row: JobRow, run: Run) -> None:
         if run.handle is not None:
             self._record(run)
-        elif run.unstarted is not None:
-            self._sweep(run.lease, None)
-            self._close(row, JobState.FAILED, run.unstarted)
+            return
+        self._sweep(run.lease, None)
+        if run.unstarted is not None:
+            self._closing.unsuccessful(row, *run.unstarted)
         else:  # a supervisor died before its worker was recorded: the job's id finds whatever did start
-            self._sweep(run.lease, None)
-            self._lose(row, "The supervisor ended while starting this job", again=True)
+            self._closing.unsuccessful(row, Ending.SUPERVISOR, "The supervisor ended while starting this job")
+        self._runs.pop(row.id, None)
 
     def _channel(self, held: Lease) -> Channel:
         return channel.of(self.settings, held.job, held.attempt)
@@ -266,89 +339,31 @@ class Supervisor:
     def _finish(self, row: JobRow, handle: Handle, outcome: Outcome) -> None:
         """The worker is gone: what it said of itself counts first, then what was seen of its exit. It has ended, for whoever
         looks, once nothing of it is left."""
-        held = leases.lease(row)
+        held, closing = leases.lease(row), self._closing
         result = self._channel(held).result()
         if result is not None and result.outcome == "succeeded":
             self.launcher.sweep(row.id, handle)
-            if self._register(row, result):
+            if closing.register(row, self._channel(held), result):
                 self._channel(held).clear()
+                self._runs.pop(row.id, None)
             return
         self._sweep(held, handle)
         if queue.is_making_room(row):
-            self._put_back(row, "It was stopped in order")
+            closing.made_room(row)
         elif row.state == JobState.CANCELLING or row.cancel_requested:
-            own = result.error if result is not None and result.outcome == "cancelled" else None
-            self._close(row, JobState.CANCELLED, own or "The job was cancelled; nothing half-written remains.")
+            closing.cancelled(row, result.error if result is not None and result.outcome == "cancelled" else None)
         elif result is not None and result.outcome == "cancelled":
-            self._lose(row, "The worker was stopped from outside, as at the end of a session", again=True)
+            closing.unsuccessful(row, Ending.STOPPED, "The worker was stopped from outside, as at the end of a session")
         elif result is not None:
-            self._close(row, JobState.FAILED, result.error or "The job failed: see its log.")
+            closing.unsuccessful(row, result.ending or Ending.FAILED, result.error or "The job failed: see its log")
         elif outcome.code is not None:
-            self._close(row, JobState.FAILED, exit_sentence(outcome.code, self.settings.jobs))
+            closing.unsuccessful(row, *exit_sentence(outcome.code, self.settings.jobs))
         else:
-            self._lose(row, "The worker is gone and nobody saw it end")
+            closing.unsuccessful(row, Ending.LOST, "The worker is gone and nobody saw it end")
+        self._runs.pop(row.id, None)
 
-    def _abandon(self, row: JobRow, sentence: str) -> None:
-        """End the worker, whatever it does, and the job with it."""
+    def _abandon(self, row: JobRow, ending: Ending, sentence: str) -> None:
+        """End the worker, whatever it does, and the attempt with it."""
         self.launcher.sweep(row.id, Handle.model_validate_json(row.handle) if row.handle else None)
-        self._guard(lambda one, told: self._close(one, JobState.FAILED, told), row, sentence)
-
-    def _lose(self, row: JobRow, sentence: str, *, again: bool = False) -> None:
-        """Nobody looks after a job that yields, so it looks after itself, a few times; so does one for which that is no risk."""
-        if (again or row.yields) and row.attempt < MOST_ATTEMPTS and not row.cancel_requested:
-            self._put_back(row, sentence)
-        else:
-            self._close(row, JobState.LOST, f"{sentence}: resume it.")
-
-    def _put_back(self, row: JobRow, sentence: str) -> None:
-        """Queue it again, swept before: the next attempt carries the same mark."""
-
-        def write(session: Session) -> None:
-            state = queue.put_back(session, leases.lease(row))
-            told = f"{sentence}, and is {'queued again' if state is JobState.QUEUED else state}."
-            history.append(session, row.id, [Event(kind="state", message=told, data={"state": state})])
-
-        self.store.run(write)
-        self._runs.pop(row.id, None)
-
-    def _register(self, row: JobRow, result: Result) -> bool:
-        """Verified and put in place outside, then one short commit, which counts only under the lease. False while it goes on."""
-        held, output = leases.lease(row), self._channel(leases.lease(row)).output
-        try:
-            staged = self._staging.of(held, lambda: registry.stage(self.settings, self.store, row, output, result.document))
-        except registry.NotPlaced as error:
-            return self._not_placed(row, error)
-        except (WhetstoneError, OSError, ValueError, LookupError, TypeError) as error:
-            self._close(row, JobState.FAILED, f"The job's result could not be registered: {error}")
-            return True
-        if staged is None:
-            return False
-
-        def write(session: Session) -> None:
-            leases.move(session, held, JobState.SUCCEEDED, progress=1.0, result=json.dumps(staged.record(session)))
-            history.append(session, row.id, [Event(kind="state", message="Succeeded.", progress=1.0)])
-
-        try:
-            self.store.run(write)
-        except (Fenced, NotNow):
-            registry.withdraw(self.settings, self.store, row, staged)
-            raise
-        self._runs.pop(row.id, None)
-        return True
-
-    def _not_placed(self, row: JobRow, error: NotPlaced) -> bool:
-        """The result waits for its place, until somebody cancels the job."""
-        if row.cancel_requested:
-            self._close(row, JobState.CANCELLED, f"The job was cancelled while its artifact waited for its place: {error}")
-            return True
-        told = Event(kind="warning", phase="upload", message=f"{error} The artifact is whole here and waits: it is tried again.")
-        self.store.run(lambda session: history.append(session, row.id, [told]))
-        return False
-
-    def _close(self, row: JobRow, state: JobState, sentence: str) -> None:
-        def write(session: Session) -> None:
-            leases.move(session, leases.lease(row), state, error=sentence)
-            history.append(session, row.id, [Event(kind="state", message=sentence, data={"state": str(state)})])
-
-        self.store.run(write)
+        self._guard(lambda: self._closing.unsuccessful(row, ending, sentence))
         self._runs.pop(row.id, None)

@@ -15,15 +15,17 @@ LOOK_S = 2.0
 
 
 class Vitals:
-    """`silent_s`: the process itself showed nothing for so long. `idle_s`: it said nothing of its work, and did none."""
+    """`silent_s`: the process itself showed nothing for so long. `idle_s`: it said nothing of its work, and did none. `seen_s`:
+    it was looked after."""
 
     def __init__(self, now: float) -> None:
         self._looked, self._pulse = now, 0
-        self.silent_s = self.idle_s = 0.0
+        self.silent_s = self.idle_s = self.seen_s = 0.0
 
     def look(self, pulse: int, events: Sequence[Event], now: float) -> None:
         """`pulse`: as `Channel.pulse`; `events`: those since the last look; `now`: seconds of a monotonic clock."""
         passed, self._looked = min(LOOK_S, now - self._looked), now
+        self.seen_s += passed
         self.silent_s = 0.0 if events or pulse != self._pulse else self.silent_s + passed
         self.idle_s = 0.0 if any(map(_works, events)) else self.idle_s + passed
         self._pulse = pulse

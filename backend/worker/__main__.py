@@ -19,7 +19,9 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from backend.channel import JobChannel
-from backend.domain.errors import JobCancelled, WhetstoneError, WorkError
+from backend.domain.errors import DiskFull, JobCancelled, WhetstoneError, WorkError
+from backend.domain.jobs.claims import Granted
+from backend.domain.jobs.endings import Ending
 from backend.domain.jobs.jobs import UNSAID, Event, JobSpec
 from backend.files import disk_full, stamp
 from backend.worker import stopping
@@ -29,6 +31,7 @@ from backend.worker.resources import PeakMemory
 def main(folder: str) -> int:
     """Exit 0 succeeded, 1 failed, 130 cancelled, as the result document says; UNSAID where it could not be written."""
     channel = JobChannel(Path(folder))
+    _keep_to(channel.granted())
     channel.live()
     seen = stopping.watch()
     signal.signal(signal.SIGTERM, lambda *_: _cancelled(seen))
@@ -41,12 +44,25 @@ def main(folder: str) -> int:
     except JobCancelled as error:
         return _end(channel, "cancelled", str(error))
     except WhetstoneError as error:
-        return _fail(channel, str(error))
+        return _fail(channel, str(error), ending=Ending.DISK if isinstance(error, DiskFull) else None)
     except OSError as error:
-        return _fail(channel, str(disk_full(channel.work)) if error.errno == errno.ENOSPC else f"{error}.", traced=True)
+        full = error.errno == errno.ENOSPC
+        sentence = str(disk_full(channel.work)) if full else f"{error}."
+        return _fail(channel, sentence, traced=True, ending=Ending.DISK if full else None)
     except Exception as error:  # noqa: BLE001
         sentence = f"An error nobody foresaw ({type(error).__name__}: {error}); the job's log has the rest."
         return _fail(channel, sentence, traced=True)
+
+
+def _keep_to(granted: Granted) -> None:
+    """Before any library is imported: what starts later, and what counts cores, goes by this."""
+    if granted.cores is not None:
+        own = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {own[index] for index in granted.cores if index < len(own)} or set(own))
+    if granted.gpus is not None:
+        own_gpus = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+        listed = [own_gpus[index] if index < len(own_gpus) and own_gpus[0] else str(index) for index in granted.gpus]
+        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(listed)
 
 
 def _cancelled(seen: Callable[[], None]) -> None:
@@ -96,7 +112,7 @@ def _changed(channel: JobChannel) -> list[str]:
     return [folder for folder, seen in channel.spec().get("seen", {}).items() if stamp(Path(folder)) != seen]
 
 
-def _fail(channel: JobChannel, sentence: str, *, traced: bool = False) -> int:
+def _fail(channel: JobChannel, sentence: str, *, traced: bool = False, ending: Ending | None = None) -> int:
     """What a library says of a folder that somebody deleted tells nobody what happened."""
     if traced:
         with suppress(OSError):
@@ -104,16 +120,16 @@ def _fail(channel: JobChannel, sentence: str, *, traced: bool = False) -> int:
     gone = next((folder for folder in _changed(channel) if not Path(folder).is_dir()), None)
     if gone is not None:
         sentence = f"The model's folder {gone} is not there any more: put it back, then resume the job."
-    return _end(channel, "failed", sentence)
+    return _end(channel, "failed", sentence, ending)
 
 
-def _end(channel: JobChannel, outcome: str, error: str) -> int:
+def _end(channel: JobChannel, outcome: str, error: str, ending: Ending | None = None) -> int:
     """A failed or cancelled job leaves no scratch behind; the disk may be full, so this must not need space of its own."""
     shutil.rmtree(channel.work, ignore_errors=True)
     try:
         print(error, file=sys.stderr, flush=True)
         channel.emit(Event(kind="error", message=error))
-        channel.result({"outcome": outcome, "error": error})
+        channel.result({"outcome": outcome, "error": error, **({"ending": ending} if ending else {})})
     except (OSError, WorkError):
         return UNSAID
     return 130 if outcome == "cancelled" else 1

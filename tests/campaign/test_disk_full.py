@@ -1,4 +1,5 @@
-"""A disk that fills up in the middle of a job: the job fails with that sentence, the store stays whole, a retry succeeds."""
+"""A disk that fills up in the middle of a job: the attempt ends with that sentence, the store stays whole, and once there is
+space again the job is tried again by itself."""
 
 from __future__ import annotations
 
@@ -17,26 +18,27 @@ SCRIPT = """
 import shutil
 import sys
 from pathlib import Path
+from backend.domain.jobs.jobs import JobState
 from backend.domain.recipe import recipe
 from backend.service.jobs import artifacts, jobs, supervisors
 from backend.service.plans import optimize
 from tests import homes
-from tests.homes import open_home, processes_of, until_ended
+from tests.homes import eventually, open_home, processes_of, until_ended, until_state
 
 disk = Path(sys.argv[1])
 home = open_home(disk / "home")
 chosen = recipe.read({"name": "w8a8", "steps": [{"quantize": {"method": "w8a8"}}]})
 job = optimize.submit(home, homes.prepare(home, "starter", chosen))
+supervisors.start(home)
+until_state(home, job.id, JobState.RUNNING)
 filler = disk / "filler"
 with filler.open("wb") as sink:
     sink.write(b"x" * (shutil.disk_usage(disk).free - int(sys.argv[2])))
-supervisors.ensure(home)
-ended = until_ended(home, job.id)
-print(ended.state, "|", ended.error)
+eventually("another try", lambda: jobs.show(home, job.id).attempt == 2)
+found = jobs.show(home, job.id)
+print(found.state, found.ending, "|", found.message)
 print("artifacts", len(artifacts.listing(home)), "work", (home.settings.jobs / job.id / "1" / "work").exists())
 filler.unlink()
-jobs.resume(home, job.id)
-supervisors.ensure(home)
 print(until_ended(home, job.id).state)
 artifacts.verify(home, artifacts.listing(home)[0].id)
 jobs.close(home)
@@ -44,7 +46,7 @@ print("processes", len(processes_of(home)))
 """
 
 
-def test_a_disk_that_fills_up_mid_job_fails_it_in_a_sentence_and_spoils_nothing(tmp_path: Path) -> None:
+def test_a_disk_that_fills_up_mid_job_ends_the_attempt_in_a_sentence_and_it_is_tried_again(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
     mount = 'mount -t tmpfs -o size=120m none "$0" && exec "$@"'
@@ -52,5 +54,6 @@ def test_a_disk_that_fills_up_mid_job_fails_it_in_a_sentence_and_spoils_nothing(
     command = [sys.executable, "-c", SCRIPT, str(disk), str(LEFT_BYTES)]
     done = subprocess.run([*isolated, *command], cwd=ROOT, capture_output=True, text=True, check=False, timeout=600)
     lines = done.stdout.splitlines()
-    assert lines and lines[0].startswith("failed | ") and "disk filled up" in lines[0], (done.stdout, done.stderr)
+    assert lines and lines[0].startswith("queued disk | "), (done.stdout, done.stderr)
+    assert "disk filled up" in lines[0] and "tried again in 30 s" in lines[0]
     assert lines[1:] == ["artifacts 0 work False", "succeeded", "processes 0"], (done.stdout, done.stderr)

@@ -20,6 +20,7 @@ from sqlmodel import select
 
 from backend.channel import Channel
 from backend.domain.errors import NotNow
+from backend.domain.jobs.claims import Claim
 from backend.domain.jobs.jobs import LIVE, TERMINAL, Handle, JobState
 from backend.launchers.local import MARK
 from backend.settings import Settings
@@ -95,14 +96,16 @@ class Site:
         time.sleep(self.random.uniform(low, high))
 
     def submit(self, jobs: int = 2, *, steps: int = 6, **columns: Any) -> list[str]:
-        """Jobs on both lanes of a host; one in four of more than two measures, and has the host to itself."""
+        """Jobs in both places of a host; one in four of more than two measures, and has the host to itself."""
         names = [f"j-{len(self.submitted) + number}" for number in range(jobs)]
         for number, name in enumerate(names):
             spec = f'{{"kind": "optimize", "steps": {steps}, "step_s": {self.random.uniform(0.01, 0.08):.3f}}}'
-            lane, alone = ("accelerator", "background")[number % 2], number > 1 and self.random.random() < 0.25
+            alone = number > 1 and self.random.random() < 0.25
+            beside = Claim(background=True, cores=0, gpus=()) if number % 2 else Claim()
+            claim = Claim(whole=True) if alone else beside
             row = JobRow(
-                id=name, kind="optimize", state=JobState.QUEUED, title=name, owner="campaign", spec=spec, lane=lane,
-                exclusive=alone, **columns,
+                id=name, kind="optimize", state=JobState.QUEUED, title=name, owner="campaign", spec=spec, claim=claim.text,
+                **columns,
             )  # fmt: skip
             self.store.run(lambda session, row=row: queue.submit(session, row))
         self.submitted += names

@@ -22,6 +22,8 @@ import psycopg
 from sqlalchemy import event
 
 from backend import launchers, processes
+from backend.domain.jobs import endings
+from backend.domain.jobs.endings import Policy
 from backend.launchers.local import LocalLauncher
 from backend.settings import Settings
 from backend.store import leases
@@ -58,6 +60,7 @@ def supervise(start: Start) -> None:
     os.environ |= {"WHETSTONE_HOME": start.home, "DATABASE_URL": start.database, "WHETSTONE_SILENT_S": str(SILENT_S)}
     leases.LEASE_SECONDS, leases.STALE_SECONDS = LEASE_S, 4 * HEARTBEAT_S
     entry.HEARTBEAT_SECONDS, entry.TICK_SECONDS, supervisor.GRACE_SECONDS = HEARTBEAT_S, TICK_S, GRACE_S
+    endings.POLICIES |= {name: Policy(found.retries, found.first_s / 10) for name, found in endings.POLICIES.items()}
     launchers.chosen = lambda settings: LocalLauncher(settings.home, python)
     entry.open_store = lambda settings: _opened(settings, start)  # type: ignore[assignment,misc]
     socket.gethostname = lambda: start.host

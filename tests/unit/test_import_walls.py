@@ -30,7 +30,7 @@ ALLOWED: dict[str, set[str]] = {
     "catalog": {"catalog", "aws"} | EVERYONE,
     "hardware": {"hardware"} | EVERYONE,
     "artifacts": {"artifacts", "aws"} | EVERYONE,
-    "supervisor": {"supervisor", "channel", "store", "launchers", "artifacts"} | EVERYONE,
+    "supervisor": {"supervisor", "channel", "store", "launchers", "artifacts", "hardware"} | EVERYONE,
     "launchers": {"launchers", "channel", "aws"} | EVERYONE,
     "worker": {
         "worker",
@@ -52,8 +52,9 @@ ALLOWED: dict[str, set[str]] = {
     "layered": {"layered"} | EVERYONE,
     "aws": {"aws"} | EVERYONE,
 }
-"""package -> packages that it may import. docs/decisions/ holds the widenings: worker -> hardware, catalog (1);
-engines, evaluate -> layered, what both know of a model one layer at a time (15); present, and who may import it (17)."""
+"""package -> packages that it may import. docs/decisions/ holds the widenings: worker -> hardware, catalog (1); engines,
+evaluate -> layered, what both know of a model one layer at a time (15); present, and who may import it (17); supervisor ->
+hardware, what its host has (26)."""
 
 BASE = {"errors", "figures", "frozen", "roles", "validation"}
 FLOORS = (

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from backend import service
-from backend.cli.options import load
+from backend.cli.options import load, terms
 from backend.cli.output import emit, table
 from backend.cli.run import submit_and_finish
 from backend.cli.text.levels import levels_table
@@ -20,6 +20,8 @@ from backend.present.words import blocks, headline, loss
 from backend.present.words.measured import agreed_shares
 from backend.present.words.verdicts import task_verdict, verdict
 from backend.service.evaluations import continuing, evaluations
+from backend.service.jobs import jobs
+from backend.service.jobs.jobs import JobView
 
 AGREED = ("greedy match", "exact match", "token F1")
 
@@ -28,9 +30,11 @@ def register(app: typer.Typer) -> None:
     app.command("evaluate")(evaluate)
 
 
+@terms.options(timeout=False)
 @load.options()
 def evaluate(
     chosen: EvaluateOptions,
+    life: terms.Life,
     variants: Annotated[
         list[str] | None, typer.Argument(help="Model ids, folders, artifact ids or URLs; the first is the baseline.")
     ] = None,
@@ -58,11 +62,16 @@ def evaluate(
     else:
         raise RequestError("Give at least one variant, or --continue EVALUATION with --blocks.")
     conditions = evaluations.conditions(fail_if or [], prepared.options, waits=wait)
-    send = continuing.submit if prepared.continues else evaluations.submit
+    key = jobs.key(workspace, life.key)
+
+    def submit() -> JobView:
+        send = continuing.submit if prepared.continues else evaluations.submit
+        return send(workspace, prepared, submission=key, terms=life.terms)
+
     if not wait:
-        queued(workspace, send(workspace, prepared), as_json=json)
+        queued(workspace, submit(), as_json=json)
         return
-    ended = submit_and_finish(workspace, lambda: send(workspace, prepared))
+    ended = submit_and_finish(workspace, submit)
     shown = evaluations.show(workspace, str(ended.result["evaluation"]))
     emit(shown.document, as_json=json, text=f"{summary(shown.document)}\n\nReport: {ended.result['report']}")
     evaluations.judge(shown.document, conditions)

@@ -11,8 +11,11 @@ from backend import service
 from backend.cli.output import describe, emit, table
 from backend.cli.run import submit_and_finish
 from backend.cli.verbs.optimize import Json, queued
+from backend.domain.jobs.jobs import JobState
+from backend.domain.jobs.queueing import Waiting
+from backend.domain.jobs.terms import Priority
 from backend.service import Workspace
-from backend.service.jobs import jobs, supervisors, watching
+from backend.service.jobs import jobs, supervisors, waiting, watching
 from backend.service.jobs.jobs import JobView
 
 app = typer.Typer(no_args_is_help=True)
@@ -33,7 +36,7 @@ def list_jobs(
     """Jobs, newest first."""
     workspace = service.open_workspace()
     found = jobs.listing(workspace, states=state, owner=workspace.actor.name if mine else None, limit=limit)
-    rows = [(j.id, j.state, f"{(j.progress or 0):.0%}", j.title, j.owner, f"{j.created_at:%Y-%m-%d %H:%M}") for j in found]
+    rows = [(j.id, _state(j), f"{(j.progress or 0):.0%}", j.title, j.owner, f"{j.created_at:%Y-%m-%d %H:%M}") for j in found]
     text = (
         table(("job", "state", "done", "title", "by", "created (UTC)"), rows)
         if rows
@@ -42,21 +45,53 @@ def list_jobs(
     emit(found, as_json=json, text=text)
 
 
+def _state(job: JobView) -> str:
+    return f"{job.state}, aside" if job.aside else str(job.state)
+
+
+@app.command("queue")
+def list_queue(json: Json = False) -> None:
+    """What runs, and what waits in the order in which it starts, each with the reason why."""
+    workspace = service.open_workspace()
+    found = jobs.active(workspace)
+    why = waiting.reasons(workspace, found)
+    documents = [job.model_dump(mode="json") | {"waiting": _reason(why.get(job.id))} for job in found]
+    rows = [(job.id, _state(job), job.terms.priority, job.title, _sentence(job, why)) for job in found]
+    text = table(("job", "state", "priority", "title", "waiting"), rows) if rows else "Nothing runs or waits."
+    emit(documents, as_json=json, text=text)
+
+
+def _reason(found: Waiting | None) -> dict[str, object] | None:
+    return {"sentence": found.sentence, "on": list(found.on)} if found else None
+
+
+def _sentence(job: JobView, why: dict[str, Waiting]) -> str:
+    if job.id in why:
+        return why[job.id].sentence
+    return "It is next." if job.state is JobState.QUEUED else ""
+
+
 @app.command()
 def show(job: JobId, json: Json = False) -> None:
     """One job: state, progress, error, specification, events."""
     workspace = service.open_workspace()
     found = jobs.show(workspace, job)
     events = [event.model_dump(mode="json", exclude_none=True) for _, event in jobs.events(workspace, job)]
-    names = ("id", "kind", "state", "phase", "progress", "eta_s", "error", "cause", "parent", "attempt", "result")
+    names = (
+        "id", "kind", "state", "phase", "progress", "eta_s", "error", "cause", "ending", "parent", "after", "attempt", "aside",
+        "terms", "claim", "result",
+    )  # fmt: skip
     document = {name: getattr(found, name) for name in names}
+    why, tried = waiting.reasons(workspace, [found]).get(found.id), waiting.attempts(workspace, found.id)
+    document |= {"waiting": _reason(why), "attempts": [each.model_dump(mode="json") for each in tried]}
     document |= {"spec": jobs.specification(workspace, job), "events": events}
     kept = jobs.kept_bytes(workspace, found.id)
     document["kept_bytes"] = kept
     spent = watching.cost(workspace, found)
     document["cost"] = spent._asdict() if spent else None
     cost = [f"{'Cost' if found.ended else 'Cost so far'}: {spent.words}."] if spent else []
-    lines = [describe(found), *cost, *([found.error] if found.error else [])]
+    lines = [describe(found), *cost, *([found.error] if found.error else []), *([why.sentence] if why else [])]
+    lines += [f"Attempt {each.number} ended: {each.ending.words}." for each in tried if each.ending]
     if kept and found.ended:
         lines.append(f"Keeps {kept / 1e6:.3g} MB to go on from: `whetstone jobs resume` uses it, `whetstone jobs drop` frees it.")
     lines += [f"  {event['at'][11:19]}  {event['message']}" for event in events if event.get("message")]
@@ -110,4 +145,14 @@ _verb("cancel", "Stop a job; nothing half-written remains.", _cancel)
 _again("retry", "Run a job that did not succeed again, as a new job.", jobs.retry)
 _again("clone", "Run the same specification again, as a new job.", jobs.clone)
 _again("resume", "Carry on a failed, cancelled or lost job under its id.", jobs.resume)
+_again("release", "Give a job another try that was put aside.", jobs.release)
 _verb("move-to-front", "Put a queued job first.", jobs.move_to_front)
+
+
+@app.command()
+def prioritize(
+    job: JobId, priority: Annotated[Priority, typer.Argument(help="high, normal or low.")], json: Json = False
+) -> None:  # fmt: skip
+    """Put a queued job where it would stand had it been submitted with that priority."""
+    found = jobs.prioritize(service.open_workspace(), job, priority)
+    emit(found, as_json=json, text=f"{found.id} has {priority} priority.")

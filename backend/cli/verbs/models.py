@@ -7,11 +7,14 @@ from typing import Annotated, Any
 import typer
 
 from backend import service
+from backend.cli.options import terms
 from backend.cli.output import emit, next_command, table
 from backend.cli.run import submit_and_finish
 from backend.cli.verbs.optimize import Json, queued
 from backend.domain.model.facts import ModelCard
 from backend.domain.model.sources import Inspection
+from backend.service.jobs import jobs
+from backend.service.jobs.jobs import JobView
 from backend.service.models import imports, models
 
 app = typer.Typer(no_args_is_help=True)
@@ -44,7 +47,9 @@ def inspect(source: Source, revision: Revision = None, json: Json = False) -> No
 
 
 @app.command("import")
+@terms.options()
 def import_model(
+    life: terms.Life,
     source: Source,
     revision: Revision = None,
     name: Name = None,
@@ -64,10 +69,15 @@ def import_model(
         emit(card, as_json=json, text=f"{card.id} is in the catalog: {card.path}")
         return
     prepared = imports.prepare(workspace, source, revision=revision, accept_licence=accept_licence, name=name)
+    key = jobs.key(workspace, life.key)
+
+    def submit() -> JobView:
+        return imports.submit(workspace, prepared, submission=key, terms=life.terms)
+
     if not wait:
-        queued(workspace, imports.submit(workspace, prepared), as_json=json)
+        queued(workspace, submit(), as_json=json)
         return
-    ended = submit_and_finish(workspace, lambda: imports.submit(workspace, prepared))
+    ended = submit_and_finish(workspace, submit)
     called = ended.result["name"]
     next_step = next_command("optimize", called, "--recipe", "awq")
     document = {"job": ended.id, "state": str(ended.state), **ended.result}

@@ -10,15 +10,16 @@ import typer
 
 from backend import service
 from backend.cli.options import auto_bits as bits
-from backend.cli.options import goals
+from backend.cli.options import goals, terms
 from backend.cli.output import emit, next_command
-from backend.cli.run import submit_and_finish
+from backend.cli.run import finish, submit_and_finish
 from backend.cli.text.estimates import preview_text
 from backend.domain.planner.roofline import ExpectedLoad
 from backend.domain.recipe.recovery import gained
 from backend.present.words import loss
 from backend.service import Workspace
-from backend.service.jobs import supervisors
+from backend.service.evaluations import following
+from backend.service.jobs import jobs, supervisors
 from backend.service.jobs.jobs import JobView
 from backend.service.models import models, variants
 from backend.service.plans import cases, optimize
@@ -30,7 +31,9 @@ def register(app: typer.Typer) -> None:
     app.command("optimize")(command)
 
 
+@terms.options("cores", "memory_bytes")
 def command(
+    life: terms.Life,
     model: Annotated[str, typer.Argument(help="A model id such as `starter`, or a folder.")],
     recipe: Annotated[Path | None, typer.Option(help="A recipe file, or the name of a bundled recipe.")] = None,
     auto_bits: bits.AutoBits = None,
@@ -51,6 +54,9 @@ def command(
     min_context: goals.MinContext = None,
     seed: Annotated[int, typer.Option(help="Seed of the calibration sample.")] = 0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and what it needs, start nothing.")] = False,
+    then_evaluate: Annotated[
+        bool, typer.Option("--then-evaluate", help="Measure the result against the original, as a second job after this one.")
+    ] = False,
     wait: Annotated[bool, typer.Option("--wait/--detach", help="Wait for the end, or leave it to the supervisor.")] = False,
     json: Json = False,
 ) -> None:
@@ -65,9 +71,11 @@ def command(
         emit(found, as_json=json, text=preview_text(f"{model} with {chosen.name}", found))
         return
     prepared = optimize.prepare(workspace, case, seed=seed)
+    then = following.follower(following.prepare(workspace, prepared.spec)) if then_evaluate else None
+    key = jobs.key(workspace, life.key)
 
     def submit() -> JobView:
-        job = optimize.submit(workspace, prepared)
+        job = optimize.submit(workspace, prepared, submission=key, terms=life.terms, then=then)
         if prepared.spec.deployment is not None:
             print(optimize.where(prepared.spec.model, prepared.spec.deployment, chosen), file=sys.stderr)
         return job
@@ -75,14 +83,23 @@ def command(
     if not wait:
         queued(workspace, submit(), as_json=json)
         return
-    document = outcome(submit_and_finish(workspace, submit))
-    emit(document, as_json=json, text=_text(model, document, variants.unserved(workspace, str(document["artifact"]))))
+    ended = submit_and_finish(workspace, submit)
+    document = outcome(ended)
+    text = _text(model, document, variants.unserved(workspace, str(document["artifact"])))
+    second = jobs.follower(workspace, ended.id) if then is not None else None
+    if second is not None:
+        document["evaluation"] = finish(workspace, second).result["evaluation"]
+        text += f"\n{next_command('report', document['evaluation'])}"
+    emit(document, as_json=json, text=text)
 
 
 def queued(workspace: Workspace, job: JobView, *, as_json: bool) -> None:
     """Say that a job is queued, and by whom it will be run."""
     hint = "" if supervisors.alive(workspace) else "\nNo supervisor is running: `whetstone up` starts one and the job with it."
-    emit(job, as_json=as_json, text=f"{job.id} is queued: {job.title}. Watch it with `whetstone jobs show {job.id}`.{hint}")
+    after = jobs.follower(workspace, job.id)
+    then = f"\n{after.id} comes after it: {after.title}." if after else ""
+    text = f"{job.id} is {job.state}: {job.title}. Watch it with `whetstone jobs show {job.id}`.{then}{hint}"
+    emit(job, as_json=as_json, text=text)
 
 
 def outcome(job: JobView) -> dict[str, Any]:

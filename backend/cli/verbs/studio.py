@@ -1,8 +1,9 @@
-"""`whetstone up` and `whetstone demo`."""
+"""`whetstone up`, `whetstone demo`, and `whetstone supervisor ...`: who runs jobs, and how to take one away in order."""
 
 from __future__ import annotations
 
 import sys
+import time
 from typing import Annotated
 
 import typer
@@ -13,11 +14,14 @@ from backend.cli.output import emit, table
 from backend.cli.run import finish
 from backend.cli.verbs.evaluate import summary
 from backend.cli.verbs.optimize import Json
+from backend.domain.errors import NotNow
 from backend.present.words import headline
 from backend.service.jobs import supervisors
 from backend.service.studio import audit as trail
 from backend.service.studio import demo as loop
 from backend.service.studio import studio
+
+supervisor = typer.Typer(no_args_is_help=True)
 
 
 def register(app: typer.Typer) -> None:
@@ -94,3 +98,53 @@ def demo(
     report = loop.report_path(shown)
     print(f"Report: {report}", file=sys.stderr)
     emit(shown.document, as_json=json, text=f"{summary(shown.document)}\n\nReport: {report}\n\n{headline.line(shown.document)}")
+
+
+LOOK_S = 0.5
+
+
+@supervisor.command("list")
+def list_supervisors(json: Json = False) -> None:
+    """Who takes jobs, on all hosts that share the database."""
+    found = supervisors.listing(service.open_workspace())
+    rows = [(each.host, each.home, each.pid, _state(each), ", ".join(each.jobs)) for each in found]
+    text = table(("host", "home", "process", "state", "jobs"), rows) if rows else "No supervisor: `whetstone up` starts one."
+    emit(found, as_json=json, text=text)
+
+
+def _state(found: supervisors.SupervisorView) -> str:
+    return "drains" if found.draining else "takes jobs"
+
+
+@supervisor.command()
+def start(json: Json = False) -> None:
+    """Start this home's supervisor, also after it was drained."""
+    workspace = service.open_workspace()
+    supervisors.start(workspace)
+    emit(supervisors.listing(workspace), as_json=json, text="A supervisor of this home takes jobs.")
+
+
+@supervisor.command()
+def drain(
+    wait: Annotated[bool, typer.Option("--wait/--detach", help="Wait until its last job has ended.")] = True,
+    hand_over: Annotated[bool, typer.Option("--hand-over", help="End now: workers go on, the next one takes them up.")] = False,
+    json: Json = False,
+) -> None:
+    """Take no new jobs in this home, and end with the last one; `whetstone supervisor start` takes jobs again."""
+    workspace = service.open_workspace()
+    supervisors.drain(workspace)
+    if hand_over:
+        supervisors.stop(workspace)
+    while wait and supervisors.alive(workspace, own=True):
+        time.sleep(LOOK_S)
+    gone = not supervisors.alive(workspace, own=True)
+    text = "The supervisor has ended." if gone else "The supervisor takes no new jobs, and ends with its last."
+    emit({"ended": gone}, as_json=json, text=text)
+
+
+@supervisor.command()
+def stop(json: Json = False) -> None:
+    """Stop this home's supervisor; workers go on, and the next one takes them up."""
+    if not supervisors.stop(service.open_workspace()):
+        raise NotNow("No supervisor of this home is running.")
+    emit({"ended": True}, as_json=json, text="The supervisor has ended; jobs that run go on.")

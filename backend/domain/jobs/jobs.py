@@ -37,9 +37,9 @@ LIVE = frozenset({JobState.STARTING, JobState.RUNNING, JobState.CANCELLING})
 
 TRANSITIONS: dict[JobState, frozenset[JobState]] = {
     JobState.QUEUED: frozenset({JobState.STARTING, JobState.CANCELLED}),
-    JobState.STARTING: frozenset({JobState.RUNNING, JobState.CANCELLING}) | TERMINAL,
-    JobState.RUNNING: frozenset({JobState.CANCELLING}) | TERMINAL,
-    JobState.CANCELLING: TERMINAL,
+    JobState.STARTING: frozenset({JobState.RUNNING, JobState.CANCELLING, JobState.QUEUED}) | TERMINAL,
+    JobState.RUNNING: frozenset({JobState.CANCELLING, JobState.QUEUED}) | TERMINAL,
+    JobState.CANCELLING: frozenset({JobState.QUEUED}) | TERMINAL,
     JobState.SUCCEEDED: frozenset(),
     JobState.FAILED: frozenset({JobState.QUEUED}),
     JobState.CANCELLED: frozenset({JobState.QUEUED}),
@@ -57,6 +57,8 @@ class JobKind(StrEnum):
 
 MEASURING = frozenset({JobKind.EVALUATE})
 """Kinds that run alone on the machine, or their figures would be polluted."""
+BACKGROUND = frozenset({JobKind.INSTALL, JobKind.IMPORT})
+"""Kinds that neither compute nor measure, and run beside those that do."""
 
 
 class _Reading(Frozen):

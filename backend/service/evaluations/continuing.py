@@ -12,6 +12,7 @@ from backend.domain.evaluation.blocks.looks import Continued
 from backend.domain.evaluation.document import Evaluation, VariantResult
 from backend.domain.figures import counted
 from backend.domain.jobs.jobs import LIVE, EvaluateSpec, JobState
+from backend.domain.jobs.terms import Terms
 from backend.domain.load import lines
 from backend.domain.roles import Action
 from backend.domain.workload.workload import parse
@@ -53,11 +54,13 @@ def prepare(workspace: Workspace, evaluation_id: str, blocks: int) -> EvaluateSp
     return asked(view, blocks, origin=_origin(view, spec))
 
 
-def submit(workspace: Workspace, spec: EvaluateSpec, *, submission: str | None = None) -> JobView:
+def submit(
+    workspace: Workspace, spec: EvaluateSpec, *, submission: str | None = None, terms: Terms | None = None
+) -> JobView:  # fmt: skip
     """Queue it. What is asked is frozen already: it is that of the evaluation."""
     names = ", ".join(variant.name for variant in spec.variants)
     more = counted(spec.options.repeats - spec.measured, "more block")
-    return jobs.submit(workspace, spec, f"Evaluate {names}: {more}", submission=submission)
+    return jobs.submit(workspace, spec, f"Evaluate {names}: {more}", submission=submission, terms=terms)
 
 
 def _obstacles(workspace: Workspace, view: EvaluationView) -> Iterator[str]:

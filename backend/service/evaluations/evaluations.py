@@ -17,6 +17,7 @@ from backend.domain.errors import GateFailed, InvalidOptions, InvalidWorkload, N
 from backend.domain.evaluation.document import EvaluateOptions, Evaluation, Variant, read_evaluation
 from backend.domain.frozen import Frozen
 from backend.domain.jobs.jobs import EvaluateSpec
+from backend.domain.jobs.terms import Terms
 from backend.domain.limits import gates
 from backend.domain.limits.gates import Gate
 from backend.domain.limits.options import check as check_together
@@ -121,10 +122,15 @@ def judge(document: Evaluation, written: Sequence[Gate]) -> None:
         raise GateFailed(f"{len(found)} figures are not as asked: {'; '.join(breach.words for breach in found)}.")
 
 
-def submit(workspace: Workspace, spec: EvaluateSpec, *, submission: str | None = None) -> JobView:
+def submit(
+    workspace: Workspace, spec: EvaluateSpec, *, submission: str | None = None, terms: Terms | None = None
+) -> JobView:  # fmt: skip
     """Queue it as `frozen` makes it. Raises as that does."""
-    names = ", ".join(variant.name for variant in spec.variants)
-    return jobs.submit(workspace, frozen(workspace, spec), f"Evaluate {names}", submission=submission)
+    return jobs.submit(workspace, frozen(workspace, spec), title(spec), submission=submission, terms=terms)
+
+
+def title(spec: EvaluateSpec) -> str:
+    return f"Evaluate {', '.join(variant.name for variant in spec.variants)}"
 
 
 def frozen(workspace: Workspace, spec: EvaluateSpec) -> EvaluateSpec:

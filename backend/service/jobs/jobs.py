@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -15,11 +15,12 @@ from pydantic import TypeAdapter
 
 from backend import channel, files
 from backend.channel import Channel
-from backend.domain.errors import NotNow
+from backend.domain.errors import NotNow, RequestError
 from backend.domain.frozen import Frozen
+from backend.domain.jobs.claims import Claim
+from backend.domain.jobs.endings import Ending
 from backend.domain.jobs.jobs import (
     LIVE,
-    MEASURING,
     RESUMABLE,
     TERMINAL,
     EvaluateSpec,
@@ -30,18 +31,18 @@ from backend.domain.jobs.jobs import (
     OptimizeSpec,
     ServeSpec,
 )
+from backend.domain.jobs.terms import Priority, Terms
 from backend.domain.roles import Action
-from backend.service.jobs import limits, supervisors
+from backend.service.jobs import claims, limits, supervisors
 from backend.service.workspace import Workspace
 from backend.store import history, queue
 from backend.store.history import JobFilter
 from backend.store.tables import JobRow
 
-BACKGROUND = frozenset({JobKind.INSTALL, JobKind.IMPORT})
-
 
 class JobView(Frozen):
-    """A job as screens and tools see it. `cause`: who or what asked for its cancel."""
+    """A job as screens and tools see it. `cause`: who or what asked for its cancel; `after`: the job that has to succeed first;
+    `ending`: why its latest attempt ended without success; `aside`: put aside until it is released."""
 
     id: str
     kind: str
@@ -57,6 +58,14 @@ class JobView(Frozen):
     attempt: int
     cancel_requested: bool
     cause: str | None
+    after: str | None
+    ending: Ending | None
+    retried: int
+    aside: bool
+    not_before: datetime | None
+    queue_until: datetime | None
+    terms: Terms
+    claim: Claim
     yields: bool
     created_at: datetime
     started_at: datetime | None
@@ -74,6 +83,9 @@ class JobView(Frozen):
         return self.yields and self.state is JobState.CANCELLING and not self.cancel_requested
 
 
+MOST_KEY = 200
+Follower = tuple[Callable[[str], JobSpec], str]
+"""Of the job that comes after another: its specification from that one's id, and its title."""
 COLUMNS = tuple(JobView.model_fields)
 """Of a job's row, what a view needs."""
 
@@ -83,27 +95,51 @@ def view(row: JobRow) -> JobView:
 
 
 def _view(columns: Mapping[str, Any]) -> JobView:
-    return JobView.model_validate({**columns, "result": json.loads(columns["result"]) if columns["result"] else {}})
+    documents = {name: json.loads(columns[name] or "{}") for name in ("result", "terms", "claim")}
+    return JobView.model_validate({**columns, **documents})
 
 
 def submit(
     workspace: Workspace, spec: JobSpec, title: str, *, parent: str | None = None, submission: str | None = None,
-    yields: bool = False,
+    yields: bool = False, terms: Terms | None = None, after: str | None = None, then: Follower | None = None,
 ) -> JobView:  # fmt: skip
     """Insert one queued job. The same `submission` key twice is one job; one that `yields` makes room for all that do not.
+    `then`: a second one, which starts once this has succeeded.
 
-    Raises TooMuch where the person has as much as one may have.
+    Raises KeyReused where the key's job is of another specification, NotNow where the job that it is to come `after` has failed,
+    TooMuch where the person has as much as one may have.
     """
-    row = queued(workspace, spec, title, parent=parent, submission=submission, yields=yields)
-    named = named_artifacts(workspace, spec)
+    row = queued(workspace, spec, title, parent=parent, submission=submission, yields=yields, terms=terms, after=after)
+    uses = named_artifacts(workspace, spec)
 
-    def put(session: Any) -> JobView:
-        found = queue.submit(session, row, artifacts=named)
+    def work(session: Any) -> JobView:
+        found = queue.submit(session, row, artifacts=uses)
         if found.id == row.id:
             limits.check(workspace, session, row.owner, row.kind)
+        if then is not None:
+            named, second = then
+            key = f"{submission} then" if submission else None
+            follower = queued(workspace, named(found.id), second, submission=key, terms=terms, after=found.id)
+            queue.submit(session, follower)
         return view(found)
 
-    return workspace.change(Action.SUBMIT, row.id, put, detail=title, changed=lambda found: found.id == row.id)
+    return workspace.change(Action.SUBMIT, row.id, work, detail=title, changed=lambda found: found.id == row.id)
+
+
+def follower(workspace: Workspace, job_id: str) -> JobView | None:
+    """The job that was submitted to come after that one, the first where there are several."""
+    with workspace.store.read() as session:
+        found = queue.followers(session, job_id)
+        return view(found[0]) if found else None
+
+
+def key(workspace: Workspace, written: str | None) -> str | None:
+    """The submission key of what a person calls it: two people may choose the same. Raises RequestError."""
+    if written is None:
+        return None
+    if not 1 <= len(written) <= MOST_KEY:
+        raise RequestError(f"A key has 1 to {MOST_KEY} characters: shorten {{}}.", "idempotency_key")
+    return f"{workspace.actor.name}:{written}"
 
 
 def named_artifacts(workspace: Workspace, spec: JobSpec) -> set[str]:
@@ -116,18 +152,18 @@ def named_artifacts(workspace: Workspace, spec: JobSpec) -> set[str]:
 
 def queued(
     workspace: Workspace, spec: JobSpec, title: str, *, parent: str | None = None, submission: str | None = None,
-    yields: bool = False,
+    yields: bool = False, terms: Terms | None = None, after: str | None = None,
 ) -> JobRow:  # fmt: skip
     """What `submit` inserts."""
-    kind = JobKind(spec.kind)
+    kind, asked = JobKind(spec.kind), terms or Terms()
     if isinstance(spec, OptimizeSpec | EvaluateSpec | ServeSpec):
         spec = spec.model_copy(update={"seen": {folder: files.stamp(Path(folder)) for folder in sorted(spec.folders)}})
     if isinstance(spec, EvaluateSpec):
         spec = spec.model_copy(update={"shared": workspace.settings.shared})
     return JobRow(
         id="j-" + secrets.token_hex(5), kind=kind, state=JobState.QUEUED, title=title, owner=workspace.actor.name,
-        spec=spec.model_dump_json(), parent=parent, submission=submission, exclusive=kind in MEASURING,
-        lane="background" if kind in BACKGROUND else "accelerator", yields=yields,
+        spec=spec.model_dump_json(), parent=parent, submission=submission, claim=claims.of(spec, asked).text, terms=asked.text,
+        after=after, yields=yields,
     )  # fmt: skip
 
 
@@ -243,6 +279,11 @@ def resume(workspace: Workspace, job_id: str) -> JobView:
     return workspace.change(Action.RESUME, job_id, put)
 
 
+def release(workspace: Workspace, job_id: str) -> JobView:
+    """Another try for a job that was put aside. Raises NotNow where it was not."""
+    return workspace.change(Action.RELEASE, job_id, lambda session: view(queue.release(session, job_id)))
+
+
 def clone(workspace: Workspace, job_id: str) -> JobView:
     """A new job with the same specification and this one as its parent. Raises NotFound; NotNow of one that continues an
     evaluation, unless it has failed."""
@@ -251,7 +292,7 @@ def clone(workspace: Workspace, job_id: str) -> JobView:
     spec: JobSpec = TypeAdapter(JobSpec).validate_json(row.spec)
     if isinstance(spec, EvaluateSpec) and spec.continues and row.state not in RESUMABLE:
         raise NotNow(f"Job {job_id} continues {spec.continues.evaluation}, which is done once: continue its own evaluation.")
-    return submit(workspace, spec, row.title, parent=job_id)
+    return submit(workspace, spec, row.title, parent=job_id, terms=Terms.model_validate_json(row.terms), after=row.after)
 
 
 def retry(workspace: Workspace, job_id: str) -> JobView:
@@ -265,6 +306,15 @@ def retry(workspace: Workspace, job_id: str) -> JobView:
 def move_to_front(workspace: Workspace, job_id: str) -> JobView:
     """Raises NotNow unless queued."""
     return workspace.change(Action.MOVE, job_id, lambda session: view(queue.move_to_front(session, job_id)))
+
+
+def prioritize(workspace: Workspace, job_id: str, priority: Priority) -> JobView:
+    """Raises NotNow unless queued."""
+
+    def work(session: Any) -> JobView:
+        return view(queue.prioritize(session, job_id, priority))
+
+    return workspace.change(Action.PRIORITIZE, job_id, work, detail=priority)
 
 
 def wait(workspace: Workspace, job_id: str) -> JobView:

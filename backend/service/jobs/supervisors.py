@@ -13,7 +13,8 @@ from pathlib import Path
 import psutil
 
 from backend import processes
-from backend.domain.errors import ReadOnly, WorkError
+from backend.domain.errors import NotNow, ReadOnly, WorkError
+from backend.domain.frozen import Frozen
 from backend.domain.roles import Action
 from backend.service.workspace import Workspace
 from backend.store import leases
@@ -21,6 +22,20 @@ from backend.store import leases
 IDLE_SECONDS = 3.0
 START_SECONDS = 30.0
 RESPAWN_SECONDS = 5.0
+
+
+class SupervisorView(Frozen):
+    """One that takes jobs, or drains; `jobs`: what it has."""
+
+    id: str
+    host: str
+    home: str
+    pid: int
+    draining: bool
+    jobs: tuple[str, ...]
+
+
+SHOWN = ("id", "host", "home", "pid", "draining")
 
 
 class SupervisorFailed(WorkError):
@@ -42,10 +57,34 @@ def alive(workspace: Workspace, *, own: bool = False) -> bool:
 def ensure(workspace: Workspace) -> None:
     """Start a supervisor where none is, for whoever may submit; it ends after a few idle seconds. Raises SupervisorFailed.
 
-    One that does not answer, since its process is paused or its machine busy, is waited for.
+    One that does not answer, since its process is paused or its machine busy, is waited for; so is a person who drained it.
     """
+    if drained(workspace):
+        return
     if workspace.refusal(Action.SUBMIT) is None and not alive(workspace) and _process(workspace) is None:
         start(workspace, until_idle=IDLE_SECONDS)
+
+
+def drain(workspace: Workspace) -> None:
+    """Have this home's supervisor take no new jobs and end with its last; nobody but a person starts another. Raises NotNow."""
+    here, home = socket.gethostname(), str(workspace.settings.home)
+    if not workspace.change(Action.DRAIN, home, lambda session: leases.drain(session, here, home)):
+        raise NotNow("No supervisor of this home is running: there is nothing to drain.")
+
+
+def drained(workspace: Workspace) -> bool:
+    """Whether a person drained the supervisor of this home and nobody has started one since."""
+    with workspace.store.read() as session:
+        latest = leases.latest_supervisor(session, socket.gethostname(), str(workspace.settings.home))
+    return latest is not None and latest.draining
+
+
+def listing(workspace: Workspace) -> list[SupervisorView]:
+    """Those that are heard of, on all hosts that share the database."""
+    with workspace.store.read() as session:
+        held = leases.jobs_held(session)
+        rows = leases.supervisors_alive(session)
+        return [SupervisorView(**{name: getattr(row, name) for name in SHOWN}, jobs=held.get(row.id, ())) for row in rows]
 
 
 def start(workspace: Workspace, *, until_idle: float | None = None) -> None:

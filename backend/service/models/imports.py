@@ -11,6 +11,7 @@ from backend.catalog.remote import sources
 from backend.domain.errors import LicenceNotAccepted, NotEnoughDisk, RequestError
 from backend.domain.frozen import Frozen
 from backend.domain.jobs.jobs import ImportSpec, JobKind
+from backend.domain.jobs.terms import Terms
 from backend.domain.model.sources import Inspection
 from backend.domain.roles import Action
 from backend.hardware import probe
@@ -107,11 +108,12 @@ def _missing(workspace: Workspace, found: Inspection) -> int:
     return found.bytes - transfer.present(staged, found.files)
 
 
-def submit(workspace: Workspace, prepared: PreparedImport, *, submission: str | None = None) -> JobView:
+def submit(
+    workspace: Workspace, prepared: PreparedImport, *, submission: str | None = None, terms: Terms | None = None
+) -> JobView:  # fmt: skip
     """Queue it; it runs beside jobs that use the accelerator."""
-    return jobs.submit(
-        workspace, prepared.spec, f"Import {prepared.spec.name or prepared.inspection.title}", submission=submission
-    )
+    title = f"Import {prepared.spec.name or prepared.inspection.title}"
+    return jobs.submit(workspace, prepared.spec, title, submission=submission, terms=terms)
 
 
 def _acceptance(workspace: Workspace, found: Inspection, accept: bool) -> datetime | None:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from backend import endpoint
-from backend.artifacts import places
+from backend.artifacts import variants as artifact_variants
 from backend.domain.errors import BelowFloor, ImpossibleStack, NotFound, RequestError
-from backend.domain.evaluation.document import Speculation, Variant
-from backend.domain.jobs.artifact import Manifest
+from backend.domain.evaluation.document import Variant
 from backend.domain.recipe import methods
-from backend.domain.recipe.recipe import Serving, Speculate
+from backend.domain.recipe.recipe import Serving
 from backend.hardware import probe
 from backend.service import paths
 from backend.service.jobs import artifacts
@@ -103,21 +101,4 @@ def distinct_names(variants: list[Variant]) -> list[Variant]:
 
 def _artifact(workspace: Workspace, artifact_id: str) -> Variant:
     shown = artifacts.show(workspace, artifact_id)
-    manifest = shown.manifest
-    folder = places.of(workspace.settings, shown.path).outline(shown.path, manifest)
-    compiled = any(file.path.startswith("compile_cache/") for file in manifest.files)
-    return Variant(
-        name=manifest.recipe.name, source=artifact_id, kind="artifact", model_path=str(folder / "model"),
-        original_path=manifest.parent.path, serving=manifest.recipe.serving, speculation=_speculation(manifest, folder),
-        compile_cache=str(folder / "compile_cache") if compiled else None, recipe_hash=manifest.recipe_hash,
-        bytes_on_disk=manifest.bytes_after, stored_at=None if str(folder) == shown.path else shown.path,
-    )  # fmt: skip
-
-
-def _speculation(manifest: Manifest, folder: Path) -> Speculation | None:
-    step = manifest.recipe.step("speculate")
-    if not isinstance(step, Speculate) or step.method not in {"draft", "ngram"}:
-        return None
-    if step.method == "ngram":
-        return Speculation(method="ngram", tokens=step.tokens)
-    return Speculation(method="draft", tokens=step.tokens, draft_path=str(folder / "draft"))
+    return artifact_variants.of(workspace.settings, shown.path, shown.manifest, artifact_id)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from backend.domain.errors import ImpossibleStack, InvalidRecipe, NotEnoughDisk, UnknownModel
 from backend.domain.frozen import Frozen
 from backend.domain.jobs.jobs import OptimizeSpec
+from backend.domain.jobs.terms import Terms
 from backend.domain.model.facts import ModelCard, ModelFacts, PublishedModel
 from backend.domain.planner import estimate
 from backend.domain.planner.choose import Deployment, Goal
@@ -16,7 +17,7 @@ from backend.domain.rules import plan as rules_plan
 from backend.domain.rules.plan import Plan, Verdict
 from backend.hardware import engines, probe
 from backend.service.jobs import collecting, jobs
-from backend.service.jobs.jobs import JobView
+from backend.service.jobs.jobs import Follower, JobView
 from backend.service.plans import calibration, cases
 from backend.service.plans.cases import Case
 from backend.service.workspace import Workspace
@@ -145,9 +146,13 @@ def prepare(workspace: Workspace, case: Case, *, seed: int = 0) -> Prepared:
     return Prepared(spec=spec, need=need)
 
 
-def submit(workspace: Workspace, prepared: Prepared, *, submission: str | None = None) -> JobView:
-    """Queue it."""
-    return jobs.submit(workspace, prepared.spec, title(prepared.spec.model, prepared.spec.recipe), submission=submission)
+def submit(
+    workspace: Workspace, prepared: Prepared, *, submission: str | None = None, terms: Terms | None = None,
+    then: Follower | None = None,
+) -> JobView:  # fmt: skip
+    """Queue it, and with it what comes after it (`evaluations.following`)."""
+    named = title(prepared.spec.model, prepared.spec.recipe)
+    return jobs.submit(workspace, prepared.spec, named, submission=submission, terms=terms, then=then)
 
 
 def title(model: ModelCard, recipe: Recipe) -> str:

@@ -93,7 +93,7 @@ def serve(workspace: Workspace, port: int, *, host: str, browser: bool, say: Say
         first.start()
         while not stopping.wait(1.0):
             _check_web(web)
-            if not supervisors.alive(workspace, own=True):
+            if not supervisors.alive(workspace, own=True) and not supervisors.drained(workspace):
                 supervisors.start(workspace)
     finally:
         _stop_web(web)

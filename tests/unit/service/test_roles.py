@@ -14,11 +14,12 @@ from sqlalchemy.exc import DBAPIError
 from backend.domain.errors import NotAllowed, NotFound, TooMuch
 from backend.domain.evaluation.document import EvaluateOptions
 from backend.domain.jobs.jobs import EvaluateSpec, InstallSpec
+from backend.domain.jobs.terms import Priority
 from backend.domain.recipe.recipe import Recipe
 from backend.domain.roles import RULES, Action, Actor, Role
 from backend.service import Workspace, damaged, open_workspace
 from backend.service.evaluations import continuing, evaluations, imported, tasks, workload_files, workloads
-from backend.service.jobs import artifacts, collecting, jobs
+from backend.service.jobs import artifacts, collecting, jobs, supervisors
 from backend.service.machines import engines, machine, prices
 from backend.service.models import imports, models
 from backend.service.plans import calibration, cases, optimize
@@ -52,7 +53,10 @@ ATTEMPTS: dict[str, Try] = {
     "jobs.jobs.drop_kept": lambda w, job: jobs.drop_kept(w, job),
     "jobs.jobs.cancel": lambda w, job: jobs.cancel(w, job),
     "jobs.jobs.resume": lambda w, job: jobs.resume(w, job),
+    "jobs.jobs.release": lambda w, job: jobs.release(w, job),
+    "jobs.jobs.prioritize": lambda w, job: jobs.prioritize(w, job, Priority.HIGH),
     "jobs.jobs.move_to_front": lambda w, job: jobs.move_to_front(w, job),
+    "jobs.supervisors.drain": lambda w, _: supervisors.drain(w),
     "machines.engines.remove": lambda w, _: engines.remove(w, "serve"),
     "machines.machine.measure": lambda w, _: machine.measure(w),
     "machines.prices.refresh": lambda w, _: prices.refresh(w),

@@ -6,6 +6,7 @@ import json
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from alembic.autogenerate import compare_metadata
@@ -14,6 +15,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import text
 
 from backend.domain.errors import NotFound, NotNow
+from backend.domain.jobs.claims import GIB, Capacity, Claim
 from backend.domain.jobs.jobs import TERMINAL, TRANSITIONS, Event, JobState
 from backend.service.jobs import jobs
 from backend.settings import Settings
@@ -22,20 +24,27 @@ from backend.store.database import HEAD, Store, StoreUnavailable, alembic_config
 from backend.store.tables import Base, JobRow, SupervisorRow
 from tests.homes import open_home
 
-SUPERVISOR = SupervisorRow(id="s-1", host="one", home="/a", pid=1, process_started="")
+CAPACITY = Capacity(cores=2, memory_bytes=8 * GIB, gpus=2)
+SUPERVISOR = SupervisorRow(
+    id="s-1", host="one", home="/a", pid=1, process_started="", capacity=CAPACITY.model_dump_json()
+)  # fmt: skip
+BACKGROUND, WHOLE = Claim(background=True, cores=0, gpus=()), Claim(whole=True)
 
 
-def put(store: Store, name: str, *, exclusive: bool = False, lane: str = "accelerator") -> None:
+ALL = Claim()
+
+
+def put(store: Store, name: str, claim: Claim = ALL, **fields: Any) -> None:
     row = JobRow(
-        id=name, kind="optimize", state=JobState.QUEUED, title=name, owner="t", spec="{}", exclusive=exclusive, lane=lane
-    )
+        id=name, kind="optimize", state=JobState.QUEUED, title=name, owner="t", spec="{}", claim=claim.text, **fields
+    )  # fmt: skip
     with store.session() as session:
         queue.submit(session, row)
 
 
 def claim_next(store: Store) -> str | None:
     with store.session() as session:
-        row = queue.claimable(session, SUPERVISOR.host)
+        row = queue.claimable(session, SUPERVISOR.host, CAPACITY)
         return row.id if row and leases.claim(session, row, SUPERVISOR) else None
 
 
@@ -68,10 +77,10 @@ def test_a_claimed_job_cannot_be_claimed_again(store: Store) -> None:
         assert leases.claim(session, row, SUPERVISOR) is None
 
 
-def test_one_job_a_lane_and_installs_beside_it(store: Store) -> None:
+def test_one_job_of_all_cores_and_installs_beside_it(store: Store) -> None:
     put(store, "a")
     put(store, "b")
-    put(store, "install", lane="background")
+    put(store, "install", BACKGROUND)
     assert [claim_next(store), claim_next(store), claim_next(store)] == ["a", "install", None]
     end(store, "a")
     assert claim_next(store) == "b"
@@ -79,8 +88,8 @@ def test_one_job_a_lane_and_installs_beside_it(store: Store) -> None:
 
 def test_a_measuring_job_runs_alone_and_is_not_starved(store: Store) -> None:
     put(store, "a")
-    put(store, "measure", exclusive=True)
-    put(store, "b", lane="background")
+    put(store, "measure", WHOLE)
+    put(store, "b", BACKGROUND)
     assert [claim_next(store), claim_next(store)] == ["a", None]
     end(store, "a")
     assert [claim_next(store), claim_next(store)] == ["measure", None]
@@ -142,7 +151,7 @@ def test_a_job_behind_many_that_must_wait_is_seen(store: Store) -> None:
     assert claim_next(store) == "running"
     for number in range(60):
         put(store, f"waits-{number}")
-    put(store, "install", lane="background")
+    put(store, "install", BACKGROUND)
     assert claim_next(store) == "install"
 
 

@@ -26,7 +26,7 @@ def home(tmp_path: Path) -> Home:
 
 
 def submit(home: Home, job: str = "j-1") -> None:
-    row = JobRow(id=job, kind="optimize", state=JobState.QUEUED, title="t", owner="t", spec="{}")
+    row = JobRow(id=job, kind="optimize", state=JobState.QUEUED, title="t", owner="t", spec="{}", terms='{"retries": 0}')
     home.store.run(lambda session: queue.submit(session, row))
 
 

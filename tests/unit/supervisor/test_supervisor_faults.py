@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlmodel import select
@@ -14,6 +15,7 @@ from backend.channel import Channel
 from backend.domain.errors import WhetstoneError
 from backend.domain.jobs.artifact import Manifest
 from backend.domain.jobs.jobs import Event, Handle, JobState
+from backend.domain.jobs.terms import Terms
 from backend.store import leases, queue
 from backend.store.tables import ArtifactRow, JobRow
 from backend.supervisor.vitals import Vitals
@@ -39,9 +41,21 @@ def home(tmp_path: Path, world: World) -> MakeHome:
     return make
 
 
-def submit(home: Home, name: str = "j-1") -> None:
-    row = JobRow(id=name, kind="optimize", state=JobState.QUEUED, title="t", owner="t", spec="{}")
+def submit(home: Home, name: str = "j-1", **terms: Any) -> None:
+    """Tried once, where nothing else is asked."""
+    asked = Terms(**({"retries": 0} | terms)).text
+    row = JobRow(id=name, kind="optimize", state=JobState.QUEUED, title="t", owner="t", spec="{}", terms=asked)
     home.store.run(lambda session: queue.submit(session, row))
+
+
+def waits(home: Home, name: str = "j-1") -> None:
+    """Until it may be tried again, which is not yet."""
+    row = seen(home, name)
+    assert row.state == JobState.QUEUED and row.not_before is not None
+    home.tick()
+    assert seen(home, name).state == JobState.QUEUED
+    with home.store.session() as session:
+        leases.change(session, leases.lease(row), list(JobState), not_before=row.not_before.replace(year=2020))
 
 
 def seen(home: Home, name: str = "j-1") -> JobRow:
@@ -197,12 +211,14 @@ def test_while_an_artifact_is_verified_others_write(
 
 def test_a_worker_stopped_from_outside_is_queued_again_and_not_called_cancelled(home: MakeHome, world: World) -> None:
     first = home("a")
-    submit(first)
+    submit(first, retries=None)
     for attempt in (1, 2, 3):
         first.tick()
         assert (seen(first).state, seen(first).attempt) == (JobState.RUNNING, attempt)
         world.workers[-1].stop()
         first.tick()
+        if attempt < 3:
+            waits(first)
     assert seen(first).state == JobState.LOST and "stopped from outside" in str(seen(first).error)
 
 

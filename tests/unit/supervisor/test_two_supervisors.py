@@ -1,7 +1,8 @@
 """Claimed once, executed at least once, registered once: two supervisors on one database, crashes between any two statements.
 
 A machine makes histories out of submissions, rounds that end half-way, workers that speak, succeed, die or are thought gone,
-pauses past the lease, cancels and resumes; after each step the store must be whole, and at the end everything must end.
+pauses past the lease, cancels and resumes; with jobs that come after others, priorities, tries again, jobs put aside and drained
+supervisors; after each step the store must be whole, and at the end everything must end.
 """
 
 from __future__ import annotations
@@ -20,18 +21,26 @@ from sqlmodel import col, select
 
 from backend.artifacts import folders
 from backend.domain.errors import NotNow
+from backend.domain.jobs.claims import GIB, Claim, units
+from backend.domain.jobs.endings import MOST_STRIKES, POLICIES, Ending
 from backend.domain.jobs.jobs import LIVE, RESUMABLE, TERMINAL, JobState
+from backend.domain.jobs.terms import Priority, Terms
 from backend.store import history, leases, queue
 from backend.store.tables import ArtifactRow, ClaimRow, JobRow
 from tests.homes import DATABASE, open_home
 from tests.postgres import Postgres
 from tests.properties import examples
-from tests.simulated_workers import Home, Worker, World
+from tests.simulated_workers import CAPACITY, Home, Worker, World
 
 MOST_JOBS = 4
 MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 """Thousands of files are written, and none outlives the test."""
 crashes = st.none() | st.integers(0, 40)
+CLAIMS = (
+    Claim(whole=True), Claim(), Claim(background=True, cores=0, gpus=()), Claim(cores=1, gpus=(0,), memory_bytes=3 * GIB),
+    Claim(cores=1, gpus=(), memory_bytes=6 * GIB),
+)  # fmt: skip
+TERMS = (Terms(), Terms(priority=Priority.HIGH), Terms(retries=0), Terms(retries=5, run_timeout_s=30.0))
 
 
 class TwoSupervisors(RuleBasedStateMachine):
@@ -40,6 +49,8 @@ class TwoSupervisors(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.folder, self.world, self.submitted = Path(tempfile.mkdtemp(dir=MEMORY)), World(), 0
+        self.done: dict[str, int] = {}
+        """Job -> the attempt that succeeded: it is its last one (skypilot#6133)."""
 
     @initialize(hosts=st.sampled_from([("one", "one"), ("one", "two")]))
     def begin(self, hosts: tuple[str, str]) -> None:
@@ -61,14 +72,19 @@ class TwoSupervisors(RuleBasedStateMachine):
             shutil.rmtree(self.folder)
 
     @precondition(lambda self: self.submitted < MOST_JOBS)
-    @rule(exclusive=st.booleans(), yields=st.booleans(), lane=st.sampled_from(leases.LANES))
-    def submit(self, exclusive: bool, yields: bool, lane: str) -> None:
+    @rule(claim=st.sampled_from(CLAIMS), yields=st.booleans(), terms=st.sampled_from(TERMS), after=st.integers(0, MOST_JOBS))
+    def submit(self, claim: Claim, yields: bool, terms: Terms, after: int) -> None:
+        """`after` that many of the jobs that are there, else after none."""
         self.submitted += 1
+        first = f"j-{after}" if 0 < after < self.submitted else None
         row = JobRow(
             id=f"j-{self.submitted}", kind="optimize", state=JobState.QUEUED, title="t", owner="t", spec="{}",
-            exclusive=exclusive, yields=yields, lane=lane,
+            claim=claim.text, yields=yields, terms=terms.text, after=first,
         )  # fmt: skip
-        self.homes[0].store.run(lambda session: queue.submit(session, row))
+        try:
+            self.homes[0].store.run(lambda session: queue.submit(session, row))
+        except NotNow:  # the first has ended without success
+            self.submitted -= 1
 
     @rule(which=st.integers(0, 1), crash_after=crashes)
     def tick(self, which: int, crash_after: int | None) -> None:
@@ -79,7 +95,7 @@ class TwoSupervisors(RuleBasedStateMachine):
         self.homes[which].supervisor.beat()
 
     @precondition(lambda self: self.world.alive())
-    @rule(data=st.data(), what=st.sampled_from(["say", "succeed", "stop", "die"]))
+    @rule(data=st.data(), what=st.sampled_from(["say", "succeed", "stop", "fail", "fill", "die"]))
     def work(self, data: st.DataObject, what: str) -> None:
         """Any worker, also one whose job another supervisor has taken meanwhile."""
         worker: Worker = data.draw(st.sampled_from(self.world.alive()))
@@ -101,6 +117,34 @@ class TwoSupervisors(RuleBasedStateMachine):
         job = f"j-{data.draw(st.integers(1, self.submitted))}"
         with suppress(NotNow):
             self.homes[0].store.run(lambda session: queue.requeue(session, job))
+
+    @precondition(lambda self: self.submitted)
+    @rule(data=st.data(), what=st.sampled_from(["front", "high", "release"]))
+    def arrange(self, data: st.DataObject, what: str) -> None:
+        job = f"j-{data.draw(st.integers(1, self.submitted))}"
+        acts = {
+            "front": lambda session: queue.move_to_front(session, job),
+            "high": lambda session: queue.prioritize(session, job, Priority.HIGH),
+            "release": lambda session: queue.release(session, job),
+        }
+        with suppress(NotNow):
+            self.homes[0].store.run(acts[what])
+
+    @rule()
+    def wait(self) -> None:
+        """Until whatever is to be tried again later may be."""
+        with self.store.session() as session:
+            early = leases.clock(session).replace(year=2020)
+            session.execute(update(JobRow).where(col(JobRow.not_before).is_not(None)).values(not_before=early))
+
+    @rule(which=st.integers(0, 1))
+    def drain(self, which: int) -> None:
+        """It takes no new jobs; the next one of its home does."""
+        home = self.homes[which]
+        home.store.run(lambda session: leases.drain(session, home.host, str(home.settings.home)))
+        home.tick()
+        if not home.supervisor.tick():
+            home.restart()
 
     @rule(which=st.integers(0, 1), seconds=st.sampled_from([5.0, 40.0]))
     def pause(self, which: int, seconds: float) -> None:
@@ -136,8 +180,9 @@ class TwoSupervisors(RuleBasedStateMachine):
             claims = Counter(claim.job_id for claim in session.exec(select(ClaimRow)))
             made = {row.job_id: row for row in session.exec(select(ArtifactRow))}
             events = {row.id: history.events(session, row.id) for row in rows}
-        live = [row for row in rows if row.state in LIVE]
-        assert claims == {row.id: 2 if row.exclusive else 1 for row in live}
+        live, states = [row for row in rows if row.state in LIVE], {row.id: JobState(row.state) for row in rows}
+        assert claims == {row.id: taken(row) for row in live}
+        assert all(states[str(row.after)] is JobState.SUCCEEDED for row in live if row.after)
         assert set(made) == {row.id for row in rows if row.state == JobState.SUCCEEDED}
         for row in made.values():
             folders.verify(Path(row.path), folders.read_manifest(Path(row.path)))
@@ -147,12 +192,19 @@ class TwoSupervisors(RuleBasedStateMachine):
             assert all(number == 1 for number in said.values()), said
             done = [event for _, event in events[row.id] if event.message == "Succeeded."]
             assert len(done) == (row.state == JobState.SUCCEEDED)
+            most = asked(row).retries
+            assert row.retried <= (max(policy.retries for policy in POLICIES.values()) if most is None else most)
+            assert not row.aside or (row.state in RESUMABLE and row.strikes >= MOST_STRIKES)
+            assert self.done.setdefault(row.id, row.attempt) == row.attempt or row.id not in made
+            if row.id not in made:
+                del self.done[row.id]
         starts = Counter((worker.job, worker.attempt) for worker in self.world.workers)
         assert all(number == 1 for number in starts.values()), starts
 
     def settle(self) -> None:
         """Nothing is stuck: with workers that do as they should, everything ends, and nothing is left."""
-        for _ in range(40):
+        for _ in range(60):
+            self.wait()
             for home in self.homes:
                 home.supervisor.beat()
                 home.tick()
@@ -167,10 +219,29 @@ class TwoSupervisors(RuleBasedStateMachine):
         self.whole()
         assert all(state in TERMINAL for state in states), states
         assert {JobState(state) for state in states} <= {JobState.SUCCEEDED} | RESUMABLE
+        self.dependents_ended_with_their_first()
         assert self.world.alive() == []
         with self.homes[0].store.read() as session:
             assert list(session.exec(select(ClaimRow))) == []
             assert session.execute(text("SELECT count(*) FROM jobs")).scalar() == self.submitted
+
+    def dependents_ended_with_their_first(self) -> None:
+        with self.homes[0].store.read() as session:
+            rows = {row.id: row for row in session.exec(select(JobRow))}
+        for row in rows.values():
+            if row.after and rows[row.after].state != JobState.SUCCEEDED:
+                assert row.state == JobState.CANCELLED
+                assert row.ending != Ending.DEPENDENCY or row.after in str(row.cause)
+
+
+def taken(row: JobRow) -> int:
+    """How many units of its host a live job has."""
+    found = units(Claim.model_validate_json(row.claim), CAPACITY)
+    return found.cores + found.memory + len(found.named)
+
+
+def asked(row: JobRow) -> Terms:
+    return Terms.model_validate_json(row.terms)
 
 
 TestTwoSupervisors = TwoSupervisors.TestCase

@@ -122,26 +122,28 @@ def upgrade() -> None:
         *_columns(sa.Text(), "spec"),
         *_optional(sa.String(), "parent", "submission"),
         *_columns(sa.Float(), "rank"),
-        *_columns(sa.Boolean(), "yields", "exclusive"),
-        *_columns(sa.String(), "lane"),
-        *_columns(sa.Integer(), "attempt"),
-        *_columns(sa.Boolean(), "cancel_requested"),
+        *_columns(sa.Boolean(), "yields", "aside", "cancel_requested"),
+        *_columns(sa.String(), "claim"),
+        *_columns(sa.Text(), "terms"),
+        *_columns(sa.Integer(), "attempt", "retried", "strikes"),
         *_optional(sa.Text(), "handle"),
-        *_optional(sa.String(), "supervisor", "cause", "host", "home"),
+        *_optional(sa.String(), "after", "supervisor", "cause", "ending", "host", "home"),
         *_columns(sa.Integer(), "segment", "token"),
         *_optional(sa.String(), "phase"),
         *_optional(sa.Text(), "message"),
         *_optional(sa.Float(), "progress", "eta_s"),
         *_optional(sa.Text(), "error", "result"),
         *_columns(Aware(timezone=True), "created_at"),
-        *_optional(Aware(timezone=True), "lease_until", "started_at", "finished_at", "event_at"),
+        *_optional(Aware(timezone=True), "lease_until", "started_at", "finished_at", "event_at", "not_before", "queue_until"),
         sa.PrimaryKeyConstraint("id"),
         sa.UniqueConstraint("submission"),
     )
+    op.create_index("ix_jobs_after", "jobs", ["after"])
     op.create_index("ix_jobs_created", "jobs", ["created_at"])
     op.create_index("ix_jobs_kind_created", "jobs", ["kind", "created_at"])
     op.create_index("ix_jobs_kind_title_created", "jobs", ["kind", "title", "created_at"])
-    op.create_index("ix_jobs_queue", "jobs", ["state", "yields", "exclusive", "lane", "rank"])
+    op.create_index("ix_jobs_queue", "jobs", ["state", "yields", "claim", "rank"])
+    op.create_index("ix_jobs_queue_until", "jobs", ["queue_until"])
     op.create_table(
         "models",
         *_columns(sa.String(), "path", "name", "owner"),
@@ -173,7 +175,8 @@ def upgrade() -> None:
         *_columns(sa.String(), "id", "host", "home", "process_started"),
         *_columns(sa.Integer(), "pid"),
         *_columns(Aware(timezone=True), "heartbeat_at"),
-        *_columns(sa.Boolean(), "stopped"),
+        *_columns(sa.Boolean(), "stopped", "draining"),
+        *_columns(sa.Text(), "capacity"),
         sa.PrimaryKeyConstraint("id"),
     )
     op.create_table(

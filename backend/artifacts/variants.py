@@ -1,0 +1,32 @@
+"""What is served and measured of an artifact: its model under the recipe's settings, with draft and compile cache."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from backend.artifacts import places
+from backend.domain.evaluation.document import Speculation, Variant
+from backend.domain.jobs.artifact import Manifest
+from backend.domain.recipe.recipe import Recipe, Speculate
+from backend.settings import Settings
+
+
+def of(settings: Settings, path: str, manifest: Manifest, source: str) -> Variant:
+    """`path` is where the artifact lies, a folder or an address; `source` what a person writes for it."""
+    folder = places.of(settings, path).outline(path, manifest)
+    compiled = any(file.path.startswith("compile_cache/") for file in manifest.files)
+    return Variant(
+        name=manifest.recipe.name, source=source, kind="artifact", model_path=str(folder / "model"),
+        original_path=manifest.parent.path, serving=manifest.recipe.serving, speculation=_speculation(manifest.recipe, folder),
+        compile_cache=str(folder / "compile_cache") if compiled else None, recipe_hash=manifest.recipe_hash,
+        bytes_on_disk=manifest.bytes_after, stored_at=None if str(folder) == path else path,
+    )  # fmt: skip
+
+
+def _speculation(recipe: Recipe, folder: Path) -> Speculation | None:
+    step = recipe.step("speculate")
+    if not isinstance(step, Speculate) or step.method not in {"draft", "ngram"}:
+        return None
+    if step.method == "ngram":
+        return Speculation(method="ngram", tokens=step.tokens)
+    return Speculation(method="draft", tokens=step.tokens, draft_path=str(folder / "draft"))

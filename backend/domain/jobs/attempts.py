@@ -1,0 +1,40 @@
+"""A job's attempts, from its events: when each began, where, when it ended and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from backend.domain.frozen import Frozen
+from backend.domain.jobs.endings import Ending
+from backend.domain.jobs.jobs import Event, JobState
+
+
+class Attempt(Frozen):
+    """`began` None: it never started. `ending` and `ended` None: it goes on, or succeeded."""
+
+    number: int
+    began: datetime | None = None
+    place: str | None = None
+    host: str | None = None
+    ended: datetime | None = None
+    ending: Ending | None = None
+    sentence: str | None = None
+
+
+def of(events: Iterable[Event]) -> list[Attempt]:
+    """In order; a job that was only ever queued has none."""
+    found: dict[int, Attempt] = {}
+    for event in events:
+        number, state = event.data.get("attempt"), event.data.get("state")
+        if event.kind != "state" or not isinstance(number, int):
+            continue
+        attempt = found.get(number, Attempt(number=number))
+        if state == JobState.RUNNING:
+            where = {"place": event.data.get("place"), "host": event.data.get("host")}
+            found[number] = attempt.model_copy(update={"began": event.at, **where})
+        else:
+            ending = event.data.get("ending")
+            how = {"ended": event.at, "ending": Ending(ending) if ending else None, "sentence": event.message}
+            found[number] = attempt.model_copy(update=how)
+    return [found[number] for number in sorted(found)]

@@ -1,0 +1,143 @@
+"""Which queued job may start on a host, and why another waits. Pure functions over claims in queue order.
+
+A job is never starved: one that lacks something holds what it lacks against all that stand behind it, which may start only
+where it could still start once those before it have ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from backend.domain.jobs.claims import GIB, Capacity, Claim, fits, lacking, units
+
+
+class Entry(NamedTuple):
+    """A queued or live job. What yields stands behind all that does not, else the lower rank is first."""
+
+    id: str
+    claim: Claim
+    rank: float
+    yields: bool = False
+
+    @property
+    def place(self) -> tuple[bool, float]:
+        return self.yields, self.rank
+
+
+def choose(live: Sequence[Entry], queued: Sequence[Entry], capacity: Capacity) -> Entry | None:
+    """Of entries in queue order, the one that may start beside the live ones, or None.
+
+    One that yields starts only where no other is queued. What the host can never hold, or has no disk for now, is passed over.
+    """
+    passed: list[Entry] = []
+    for entry in [each for each in queued if not each.yields] or queued:
+        if _unable(entry.claim, capacity):
+            continue
+        if blocker(entry, live, passed, capacity) is None:
+            return entry
+        passed.append(entry)
+    return None
+
+
+def _unable(claim: Claim, capacity: Capacity) -> bool:
+    return not fits([claim], capacity) or (capacity.disk_bytes is not None and claim.disk_bytes > capacity.disk_bytes)
+
+
+def blocker(entry: Entry, live: Sequence[Entry], ahead: Sequence[Entry], capacity: Capacity) -> list[Entry] | None:
+    """The live jobs that have what it needs, else the one that waits ahead of it and would be starved; None where neither is."""
+    if lacking([entry.claim, *(each.claim for each in live)], capacity):
+        return holders(entry.claim, live, capacity)
+    for first in ahead:
+        beside = [each.claim for each in live if each.place > first.place]
+        if not fits([first.claim, entry.claim, *beside], capacity):
+            return [first]
+    return None
+
+
+def holders(claim: Claim, live: Sequence[Entry], capacity: Capacity) -> list[Entry]:
+    """The live jobs that have some of what it lacks."""
+    short = lacking([claim, *(each.claim for each in live)], capacity)
+    return [each for each in live if _has(each.claim, short, capacity)]
+
+
+def _has(claim: Claim, short: Sequence[str], capacity: Capacity) -> bool:
+    found = units(claim, capacity)
+    return bool(found.named & set(short)) or ("cores" in short and found.cores > 0) or ("memory" in short and found.memory > 0)
+
+
+def in_the_way(live: Sequence[Entry], queued: Sequence[Entry], capacity: Capacity) -> list[Entry]:
+    """The live jobs that yield and without which a person's own could start now; no more of them than needed, the last first."""
+    own, staying = [each for each in queued if not each.yields], [each for each in live if not each.yields]
+    wanted = choose(staying, own, capacity)
+    leaving: list[Entry] = []
+    for each in sorted((each for each in live if each.yields), key=lambda one: one.rank, reverse=True) if wanted else []:
+        beside = [one for one in live if one not in leaving]
+        if wanted is not None and each in holders(wanted.claim, beside, capacity):
+            leaving.append(each)
+    return leaving
+
+
+class Waiting(NamedTuple):
+    """Why a job does not start, and the jobs that it waits for."""
+
+    sentence: str
+    on: tuple[str, ...] = ()
+
+
+def waiting(entry: Entry, live: Sequence[Entry], ahead: Sequence[Entry], capacity: Capacity) -> Waiting | None:
+    """What stands in its way on that host; None where it may start. `ahead`: the queued ones before it that may start."""
+    claim = entry.claim
+    if not fits([claim], capacity):
+        return Waiting(f"It needs {_needs(claim, capacity)}; the machine has {_has_words(capacity)}.")
+    if capacity.disk_bytes is not None and claim.disk_bytes > capacity.disk_bytes:
+        return Waiting(
+            f"It needs {claim.disk_bytes / 1e9:.3g} GB of disk and {capacity.disk_bytes / 1e9:.3g} GB are free: free some."
+        )
+    if entry.yields and any(not each.yields for each in ahead):
+        return Waiting("It makes room for all other jobs.")
+    able = [each for each in ahead if not _unable(each.claim, capacity)]
+    found = blocker(entry, live, able, capacity)
+    if found is None:
+        return None
+    ids = tuple(each.id for each in found)
+    short = lacking([claim, *(each.claim for each in live)], capacity)
+    if not short:
+        return Waiting(f"It is behind {ids[0]}, which came first and needs {_needs(found[0].claim, capacity)}.", ids)
+    named = " and ".join(ids[:3]) + (f" and {len(ids) - 3} more" if len(ids) > 3 else "")
+    return Waiting(f"It waits for {_wanted(claim, short, live, capacity)}: {named} {'has' if len(ids) == 1 else 'have'} it.", ids)
+
+
+def _needs(claim: Claim, capacity: Capacity) -> str:
+    """All that it takes, in words."""
+    if claim.whole:
+        return "the machine to itself"
+    found = units(claim, capacity)
+    cores = "every core" if claim.cores is None else f"{found.cores} cores"
+    parts = [cores if found.cores else "", f"{found.memory} GiB of memory" if found.memory else ""]
+    return " and ".join(filter(None, [*parts, *(_name(name) for name in sorted(found.named))]))
+
+
+def _has_words(capacity: Capacity) -> str:
+    return f"{capacity.cores} cores, {capacity.memory_bytes // GIB} GiB of memory, {capacity.gpus} GPUs"
+
+
+def _wanted(claim: Claim, short: Sequence[str], live: Sequence[Entry], capacity: Capacity) -> str:
+    """What is short, in words, with how much of it is free."""
+    if claim.whole:
+        return "the machine to itself, since it measures"
+    if any(each.claim.whole for each in live):
+        return "the machine, which a measurement has to itself"
+    wanted, held = units(claim, capacity), [units(each.claim, capacity) for each in live]
+    parts = []
+    if "cores" in short:
+        free = capacity.cores - sum(one.cores for one in held)
+        parts.append("every core" if claim.cores is None else f"{wanted.cores} cores ({free} free)")
+    if "memory" in short:
+        free = capacity.memory_bytes // GIB - sum(one.memory for one in held)
+        parts.append(f"{wanted.memory} GiB of memory ({free} free)")
+    return " and ".join([*parts, *(_name(name) for name in short if name in wanted.named)])
+
+
+def _name(unit: str) -> str:
+    return f"GPU {unit.removeprefix('gpu')}" if unit.startswith("gpu") else "the place of installs and downloads"

@@ -1,0 +1,76 @@
+"""What a person asks of a job's life, beside what it does: its priority, limits of time, how often it is tried, what it takes."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+
+from pydantic import Field
+
+from backend.domain.errors import InvalidOptions
+from backend.domain.frozen import Frozen
+
+WORKING_DAY_S = 8 * 3600.0
+
+
+class Priority(StrEnum):
+    HIGH = "high"
+    NORMAL = "normal"
+    LOW = "low"
+
+    @property
+    def head_start_s(self) -> float:
+        """A job counts as submitted so much earlier: so none is ever overtaken for longer than a working day or two."""
+        return {Priority.HIGH: WORKING_DAY_S, Priority.NORMAL: 0.0, Priority.LOW: -WORKING_DAY_S}[self]
+
+
+class Terms(Frozen):
+    """Seconds and bytes; None where nothing is asked."""
+
+    priority: Priority = Priority.NORMAL
+    retries: int | None = Field(None, ge=0, le=20)
+    """How often it is tried again by itself after what is no fault of its own; None as `domain.jobs.endings` says."""
+    queue_timeout_s: float | None = Field(None, gt=0)
+    """From when it may start, its dependency done, to its start."""
+    start_timeout_s: float | None = Field(None, gt=0)
+    """From its start to the worker's first word."""
+    run_timeout_s: float | None = Field(None, gt=0)
+    """Of one attempt."""
+    cores: int | None = Field(None, ge=1)
+    memory_bytes: int | None = Field(None, ge=1)
+
+    @property
+    def text(self) -> str:
+        return self.model_dump_json(exclude_defaults=True)
+
+
+def rank(submitted_s: float, priority: Priority) -> float:
+    """A job's place in the queue, the lowest first, from when it was submitted (seconds of a clock)."""
+    return submitted_s - priority.head_start_s
+
+
+SPANS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+SIZES = {"mb": 10**6, "gb": 10**9, "tb": 10**12, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
+
+
+def seconds(written: str, field: str) -> float:
+    """`90`, `90s`, `30m`, `2h`, `1d`. Raises InvalidOptions."""
+    found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,6})?)\s*([a-z]*)", written.strip().lower())
+    if found is None or found[2] not in SPANS or not float(found[1]):
+        raise InvalidOptions(f"is wrong: `{written[:40]}` is no time such as 90s, 30m or 2h.", field=field)
+    return float(found[1]) * SPANS[found[2]]
+
+
+def size(written: str, field: str) -> int:
+    """`8GB`, `8GiB`, in bytes. Raises InvalidOptions."""
+    found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,6})?)\s*([a-z]*)", written.strip().lower())
+    if found is None or found[2] not in SIZES or not float(found[1]):
+        raise InvalidOptions(f"is wrong: `{written[:40]}` is no size such as 8GB or 16GiB.", field=field)
+    return int(float(found[1]) * SIZES[found[2]])
+
+
+def span(length_s: float) -> str:
+    """`90 s`, `30 min`, `2 h`: a limit in a sentence."""
+    if length_s >= 7200:
+        return f"{length_s / 3600:.3g} h"
+    return f"{length_s / 60:.3g} min" if length_s >= 120 else f"{length_s:.3g} s"

@@ -1,0 +1,47 @@
+"""An evaluation of what an optimize job is going to make, submitted with it: it starts once that has succeeded."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from backend.domain.errors import ImpossibleStack
+from backend.domain.evaluation.document import EvaluateOptions, Variant
+from backend.domain.jobs.jobs import EvaluateSpec, OptimizeSpec
+from backend.domain.recipe import methods
+from backend.hardware import probe
+from backend.service.evaluations import evaluations
+from backend.service.jobs.jobs import Follower
+from backend.service.models import variants
+from backend.service.workspace import Workspace
+
+FIRST = "the job before it"
+"""Stands for that job's id until it has one."""
+
+
+def prepare(workspace: Workspace, first: OptimizeSpec, chosen: EvaluateOptions | None = None) -> EvaluateSpec:
+    """The original against what `first` makes. Raises what an evaluation of the original does, and ImpossibleStack where this
+    machine's server could not read the result."""
+    model = first.model
+    hardware = "cuda" if probe.has_nvidia() else "cpu"
+    step = first.recipe.step("quantize")
+    if why := methods.unserved(step, hardware, model_type=model.model_type, experts=bool(model.experts)):
+        raise ImpossibleStack(f"What this makes cannot be served here, so it cannot be evaluated: {why[0]}.")
+    baseline = variants.resolve(workspace, model.id if model.origin == "starter" else model.path)
+    spec = evaluations.frozen(workspace, evaluations.of_variants(workspace, [baseline], chosen or evaluations.options()))
+    named = Variant(
+        name=first.recipe.name, source=FIRST, kind="artifact", original_path=model.path, serving=first.recipe.serving,
+        recipe_hash=first.recipe.hash,
+    )  # fmt: skip
+    both = variants.distinct_names([*spec.variants, named])
+    return spec.model_copy(update={"variants": tuple(both)})
+
+
+def after(spec: EvaluateSpec, job_id: str) -> EvaluateSpec:
+    """Naming the job that makes it."""
+    named = (each.model_copy(update={"source": job_id}) if each.source == FIRST else each for each in spec.variants)
+    return spec.model_copy(update={"variants": tuple(named)})
+
+
+def follower(spec: EvaluateSpec) -> Follower:
+    """As it is submitted with the job before it."""
+    return partial(after, spec), evaluations.title(spec)

@@ -1,0 +1,41 @@
+"""What a job will take of the host that runs it: by its kind, by its estimate, and by what a person asked."""
+
+from __future__ import annotations
+
+from backend.domain.jobs.claims import GIB, Claim
+from backend.domain.jobs.jobs import BACKGROUND, MEASURING, JobKind, JobSpec, OptimizeSpec
+from backend.domain.jobs.terms import Terms
+from backend.domain.machine import targets
+from backend.domain.planner import estimate
+from backend.hardware import probe
+
+DISK_STEP = 10_000_000
+"""Estimates are rounded up to this: few different claims keep a long queue quick to look through."""
+
+
+def of(spec: JobSpec, terms: Terms) -> Claim:
+    """A measurement has the host to itself, installs and imports have their own place, all else takes every core and GPU unless
+    fewer are asked for: two jobs that fit run beside each other."""
+    kind = JobKind(spec.kind)
+    if kind in MEASURING:
+        return Claim(whole=True)
+    if kind in BACKGROUND:
+        return Claim(background=True, cores=0, gpus=())
+    if isinstance(spec, OptimizeSpec):
+        return _optimize(spec, terms)
+    return Claim(cores=terms.cores, memory_bytes=terms.memory_bytes or 0)
+
+
+def _optimize(spec: OptimizeSpec, terms: Terms) -> Claim:
+    need = estimate.need(spec.model, spec.recipe, spec.draft)
+    most = probe.total_memory() // GIB * GIB  # an estimate beyond the machine keeps nobody from trying
+    gpus = () if spec.target == "local:cpu" else targets.gpu_numbers(spec.target)
+    memory = terms.memory_bytes or min(-(-need.memory_bytes // GIB) * GIB, most)
+    disk = -(-need.disk_bytes // DISK_STEP) * DISK_STEP
+    return Claim(cores=terms.cores or _share(gpus), gpus=gpus, memory_bytes=memory, disk_bytes=disk)
+
+
+def _share(gpus: tuple[int, ...] | None) -> int | None:
+    """Of the cores, for so many of the GPUs; None for all."""
+    there = len(probe.accelerators())
+    return max(1, probe.cores() * len(gpus) // there) if gpus and there else None

@@ -1,0 +1,88 @@
+"""Why queued jobs wait: for another job, for room, for a time, or for a supervisor; and what was tried of a job."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from backend.domain.jobs import attempts as history_of
+from backend.domain.jobs import queueing
+from backend.domain.jobs.attempts import Attempt
+from backend.domain.jobs.claims import Capacity
+from backend.domain.jobs.jobs import LIVE, JobState
+from backend.domain.jobs.queueing import Entry, Waiting
+from backend.domain.jobs.terms import span
+from backend.service.jobs import supervisors
+from backend.service.jobs.jobs import JobView
+from backend.service.workspace import Workspace
+from backend.store import history, leases, queue
+from backend.store.tables import JobRow, SupervisorRow
+
+MOST = 40
+"""Jobs of the front of the queue that are looked at one against the other; behind them only how many stand before."""
+
+
+def reasons(workspace: Workspace, jobs: Sequence[JobView]) -> dict[str, Waiting]:
+    """Of the queued ones among them, by id; none where a job is about to start."""
+    wanted = [job for job in jobs if job.state is JobState.QUEUED]
+    if not wanted:
+        return {}
+    with workspace.store.read() as session:
+        taking = [row for row in leases.supervisors_alive(session) if not row.draining]
+        line = queue.entries(queue.in_line(session, most=MOST))
+        live = {row.host: _live(session, row) for row in taking}
+        now, found = leases.clock(session), {}
+        for job in wanted:
+            why = _first(session, job) or _later(job, now) or _room(job, line, taking, live)
+            if why is not None:
+                found[job.id] = why
+    if not taking:
+        nobody = _nobody(workspace)
+        found = {job.id: nobody if job.id not in found or not found[job.id].on else found[job.id] for job in wanted}
+    return found
+
+
+def _live(session: Any, supervisor: SupervisorRow) -> list[Entry]:
+    return queue.entries(row for row in history.queued(session, list(LIVE)) if row.host == supervisor.host)
+
+
+def _first(session: Any, job: JobView) -> Waiting | None:
+    first = session.get(JobRow, job.after) if job.after else None
+    if first is None or first.state == JobState.SUCCEEDED:
+        return None
+    return Waiting(f"It comes after {first.id} ({first.title}), which is {first.state}.", (first.id,))
+
+
+def _later(job: JobView, now: datetime) -> Waiting | None:
+    left = (job.not_before - now).total_seconds() if job.not_before else 0.0
+    if left <= 0:
+        return None
+    why = f", since {job.ending.words}" if job.ending else ""
+    return Waiting(f"It is tried again in {span(max(1.0, round(left)))}{why}.")
+
+
+def _room(
+    job: JobView, line: Sequence[Entry], taking: Sequence[SupervisorRow], live: dict[str, list[Entry]]
+) -> Waiting | None:  # fmt: skip
+    """By the host where least stands in its way: one on which it may start says nothing."""
+    place = next((number for number, entry in enumerate(line) if entry.id == job.id), None)
+    if place is None:
+        return Waiting(f"At least {len(line)} others are before it.")
+    found = []
+    for row in taking:
+        capacity = Capacity.model_validate_json(row.capacity)
+        found.append(queueing.waiting(line[place], live[row.host], line[:place], capacity))
+    return None if None in found or not found else found[0]
+
+
+def _nobody(workspace: Workspace) -> Waiting:
+    if supervisors.drained(workspace):
+        return Waiting("The supervisor was drained: `whetstone supervisor start` takes jobs again.")
+    return Waiting("No supervisor is running: `whetstone up` starts one.")
+
+
+def attempts(workspace: Workspace, job_id: str) -> list[Attempt]:
+    """What was tried of it, in order, with the cause of each end."""
+    with workspace.store.read() as session:
+        return history_of.of(history.states(session, job_id))

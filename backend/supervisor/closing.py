@@ -1,0 +1,136 @@
+"""What follows when an attempt ends: its result is registered, or it is tried again, put aside or over, each with its reason."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+from sqlmodel import Session
+
+from backend.channel import Channel, Result
+from backend.domain.errors import NotNow, WhetstoneError
+from backend.domain.jobs import endings
+from backend.domain.jobs.endings import Ending
+from backend.domain.jobs.jobs import Event, JobState
+from backend.domain.jobs.terms import Terms, span
+from backend.settings import Settings
+from backend.store import history, leases, queue
+from backend.store.database import Store
+from backend.store.leases import Fenced
+from backend.store.tables import JobRow
+from backend.supervisor import registry
+from backend.supervisor.registry import NotPlaced, Staged
+from backend.supervisor.staging import Staging
+
+GONE = frozenset({Ending.LOST, Ending.STOPPED, Ending.SUPERVISOR, Ending.NODE})
+"""Nobody saw the job fail: it is lost where it is not tried again."""
+
+
+class Closing:
+    """Every write names the lease of the row as it was read; whatever is raised, the job stands as it stood."""
+
+    def __init__(self, settings: Settings, store: Store, staging: Staging) -> None:
+        self._settings, self._store, self._staging = settings, store, staging
+
+    def unsuccessful(self, row: JobRow, ending: Ending, sentence: str) -> None:
+        """An attempt that was not asked to end. `sentence` has no full stop. Nothing of it may run any more. Raises Fenced."""
+        asked = Terms.model_validate_json(row.terms).retries
+        found = endings.judge(ending, retried=row.retried, strikes=row.strikes, asked=asked)
+        if found.aside:
+            aside = f"That was the {found.strikes}. time in a row, so it was put aside: see the log"
+            told = f"{sentence}. {aside}; `whetstone jobs release {row.id}` gives it another try."
+            self.close(row, _state(ending), told, ending=ending, strikes=found.strikes, aside=True)
+        elif found.again_s is None or row.cancel_requested:
+            self.close(row, _state(ending), _way_on(ending, sentence), ending=ending, strikes=found.strikes)
+        else:
+            self._again(row, ending, sentence, found.again_s, found.strikes)
+
+    def made_room(self, row: JobRow) -> None:
+        """Queue it again in its old place; cancelled where a person asked for that meanwhile. Raises Fenced."""
+        if row.cancel_requested:
+            self.close(row, JobState.CANCELLED, "The job was cancelled; nothing half-written remains.")
+            return
+        told = "It was stopped in order, and is queued again."
+
+        def write(session: Session) -> None:
+            leases.requeue(session, leases.lease(row), ending=Ending.ROOM)
+            self._tell(session, row, told, JobState.QUEUED, Ending.ROOM)
+
+        self._store.run(write)
+
+    def cancelled(self, row: JobRow, own: str | None) -> None:
+        """As it was asked to. `own`: the worker's word. Raises Fenced."""
+        by = f"Stopped by {row.cause}; nothing half-written remains." if row.ending in endings.TIMEOUTS else None
+        told = by or own or "The job was cancelled; nothing half-written remains."
+        self.close(row, JobState.CANCELLED, told, ending=Ending(row.ending or Ending.PERSON), strikes=0)
+
+    def close(self, row: JobRow, state: JobState, sentence: str, **values: Any) -> None:
+        """Raises Fenced."""
+
+        def write(session: Session) -> None:
+            leases.move(session, leases.lease(row), state, error=sentence, **values)
+            self._tell(session, row, sentence, state, values.get("ending"))
+
+        self._store.run(write)
+
+    def _again(self, row: JobRow, ending: Ending, sentence: str, after_s: float, strikes: int) -> None:
+        told = f"{sentence.rstrip('.')}: tried again in {span(after_s)}."
+
+        def write(session: Session) -> None:
+            at = leases.clock(session) + timedelta(seconds=after_s)
+            kept = {"retried": row.retried + 1, "strikes": strikes, "not_before": at, "ending": ending}
+            leases.requeue(session, leases.lease(row), **kept)
+            self._tell(session, row, told, JobState.QUEUED, ending)
+
+        self._store.run(write)
+
+    def _tell(self, session: Session, row: JobRow, sentence: str, state: JobState, ending: Ending | None) -> None:
+        data = {"state": str(state), "attempt": row.attempt, **({"ending": str(ending)} if ending else {})}
+        history.append(session, row.id, [Event(kind="state", message=sentence, data=data)])
+
+    def register(self, row: JobRow, channel: Channel, result: Result) -> bool:
+        """Verified and put in place outside, then one short commit, which counts only under the lease. False while it goes on."""
+        held, output = leases.lease(row), channel.output
+        try:
+            work = partial(registry.stage, self._settings, self._store, row, output, result.document)
+            staged = self._staging.of(held, work)
+        except NotPlaced as error:
+            return self._not_placed(row, error)
+        except (WhetstoneError, OSError, ValueError, LookupError, TypeError) as error:
+            sentence = f"The job's result could not be registered: {error}"
+            self.close(row, JobState.FAILED, sentence, ending=Ending.FAILED, strikes=0)
+            return True
+        if staged is None:
+            return False
+        try:
+            self._store.run(partial(self._record, row, staged))
+        except (Fenced, NotNow):
+            registry.withdraw(self._settings, self._store, row, staged)
+            raise
+        return True
+
+    def _record(self, row: JobRow, staged: Staged, session: Session) -> None:
+        done, document = {"progress": 1.0, "strikes": 0, "retried": 0, "ending": None}, staged.record(session)
+        leases.move(session, leases.lease(row), JobState.SUCCEEDED, result=json.dumps(document), **done)
+        history.append(session, row.id, [Event(kind="state", message="Succeeded.", progress=1.0)])
+        queue.begin_waiting(session, row.id, document.get("artifact"))
+
+    def _not_placed(self, row: JobRow, error: NotPlaced) -> bool:
+        """The result waits for its place, until somebody cancels the job."""
+        if row.cancel_requested:
+            self.close(row, JobState.CANCELLED, f"The job was cancelled while its artifact waited for its place: {error}")
+            return True
+        told = Event(kind="warning", phase="upload", message=f"{error} The artifact is whole here and waits: it is tried again.")
+        self._store.run(lambda session: history.append(session, row.id, [told]))
+        return False
+
+
+def _state(ending: Ending) -> JobState:
+    return JobState.LOST if ending in GONE else JobState.FAILED
+
+
+def _way_on(ending: Ending, sentence: str) -> str:
+    """With what a person can do now, where the sentence does not say so itself."""
+    return f"{sentence}: resume it." if ending in GONE else f"{sentence.rstrip('.')}."

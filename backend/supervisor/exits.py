@@ -1,0 +1,24 @@
+"""How a worker that left no result ended, in a sentence."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from backend import files
+from backend.domain.jobs.endings import Ending
+from backend.domain.jobs.jobs import UNSAID
+
+FULL_BYTES = 1 << 20
+"""A disk with less free is full: a result needs a few kB."""
+
+
+def exit_sentence(code: int, folder: Path) -> tuple[Ending, str]:
+    """Of a worker that left no result in `folder`, and how that ending is called. `code`: negative for a signal."""
+    if code == UNSAID or shutil.disk_usage(folder).free < FULL_BYTES:
+        return Ending.DISK, str(files.disk_full(folder))
+    if code == -9:
+        killed = "The worker was killed (signal 9), as the system does when memory runs out: see the log, then resume the job"
+        return Ending.CRASHED, killed
+    how = f"on signal {-code}" if code < 0 else f"with exit code {code}"
+    return Ending.CRASHED, f"The worker ended {how} without a result: see the log, then resume the job"

@@ -1,0 +1,127 @@
+"""Jobs and Job on a job's life: what it waits for, its priority, what comes after it, what was tried, and Build's second job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from backend.domain.jobs.claims import Capacity
+from backend.domain.jobs.endings import Ending
+from backend.domain.jobs.jobs import Event, JobState
+from backend.domain.jobs.terms import Priority, Terms
+from backend.service import Workspace
+from backend.service.jobs import jobs
+from backend.store import leases, queue
+from backend.store.tables import SupervisorRow
+from tests import studio
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
+    monkeypatch.setattr(leases, "STALE_SECONDS", 3600.0)  # whatever else this machine does meanwhile
+    with studio.home(tmp_path, monkeypatch) as opened:
+        yield opened
+
+
+def takes(home: Workspace, running: str | None = None, *, draining: bool = False) -> None:
+    """A supervisor of two cores that has that job."""
+    owner = SupervisorRow(
+        id="s-1", host="one", home="/elsewhere", pid=1, process_started="", capacity=Capacity(cores=2).model_dump_json()
+    )  # fmt: skip
+    with home.store.session() as session:
+        leases.renew(session, owner)
+        if running is not None:
+            held = leases.claim(session, queue.get(session, running), owner)
+            assert held is not None
+            leases.move(session, held, JobState.RUNNING)
+        if draining:
+            leases.drain(session, "one", "/elsewhere")
+
+
+def labels(at: AppTest) -> list[str]:
+    return [button.label for button in at.button]
+
+
+def test_a_queued_job_says_for_what_it_waits_and_its_priority_can_be_changed(home: Workspace) -> None:
+    first, second = (studio.optimize_job(home) for _ in range(2))
+    takes(home, first.id)
+    at = studio.open_page("job", id=second.id)
+    assert "It waits for every core" in at.info[0].value and "“Optimize starter with w8a8” has it." in at.info[0].value
+    assert second.id not in at.info[0].value
+    at.segmented_control(key=f"job_priority-{second.id}").set_value("high").run()
+    studio.check(at)
+    assert jobs.show(home, second.id).terms.priority is Priority.HIGH
+    listed = studio.says(studio.open_page("jobs"))
+    assert "It waits for every core" in listed and "high priority" in listed
+
+
+def test_without_a_supervisor_and_with_a_drained_one_it_says_so(home: Workspace) -> None:
+    job = studio.optimize_job(home)
+    assert "No supervisor is running" in studio.open_page("job", id=job.id).info[0].value
+    takes(home)
+    assert "It is next." in studio.open_page("job", id=job.id).info[0].value
+    takes(home, draining=True)
+    assert "It is next." not in studio.open_page("job", id=job.id).info[0].value
+
+
+def test_a_job_that_comes_after_another_leads_to_it_and_back(home: Workspace) -> None:
+    first = studio.optimize_job(home)
+    second = jobs.submit(home, studio.optimize_spec(home), "The second", after=first.id)
+    takes(home)
+    at = studio.open_page("job", id=second.id)
+    assert f"After {first.id}" in labels(at)
+    assert "It comes after “Optimize starter with w8a8”" in at.info[0].value
+    at = studio.open_page("job", id=first.id)
+    assert "Then The second" in labels(at)
+    next(button for button in at.button if button.label == "Then The second").click().run()
+    studio.check(at)
+    assert at.title[0].value == "The second"
+
+
+def started(number: int) -> Event:
+    data = {"state": "running", "attempt": number, "place": f"process {number}"}
+    return Event(kind="state", message=f"Started as process {number}, attempt {number}.", data=data)
+
+
+def test_attempts_stand_there_with_the_cause_of_each_end(home: Workspace) -> None:
+    ended = {"state": "queued", "attempt": 1, "ending": str(Ending.LOST)}
+    events = [
+        started(1),
+        Event(kind="state", message="The worker is gone and nobody saw it end: tried again in 5 s.", data=ended),
+        started(2),
+    ]  # fmt: skip
+    job = studio.optimize_job(home, JobState.RUNNING, events=events, attempt=2, terms=Terms(run_timeout_s=1800.0, retries=3).text)
+    at = studio.open_page("job", id=job.id)
+    table = next(each.value for each in at.dataframe if "Attempt" in each.value)
+    assert list(table["Ended"]) == ["its worker was gone", "–"]
+    said = studio.says(at)
+    assert "tried again in 5 s" in said and "It runs at most 30 min, is tried again 3 times at most." in said
+
+
+def test_a_job_that_was_put_aside_is_released_by_its_primary_button(home: Workspace) -> None:
+    job = studio.optimize_job(home, JobState.LOST, aside=True, strikes=3, error="It was put aside.")
+    at = studio.open_page("job", id=job.id)
+    assert "put aside" in studio.says(at)
+    primary = [button for button in at.button if button.proto.type == "primary"]
+    assert [button.label for button in primary] == ["Release"]
+    primary[0].click().run()
+    studio.check(at)
+    assert jobs.show(home, job.id).state is JobState.QUEUED
+
+
+def test_one_tick_on_build_submits_the_evaluation_too_and_a_double_click_both_once(home: Workspace) -> None:
+    at = studio.open_page("build", model="starter", recipe="w8a8")
+    at.checkbox(key="build_then").check().run()
+    at.text_input(key="build_run-limit").set_value("soon").run()
+    assert at.button(key="build_optimize").disabled and any("no time such as" in error.value for error in at.error)
+    at.text_input(key="build_run-limit").set_value("2h").run()
+    at.button(key="build_optimize").click().run()
+    studio.check(at)
+    second, first = jobs.listing(home)
+    assert (first.kind, second.kind, second.after) == ("optimize", "evaluate", first.id)
+    assert first.terms.run_timeout_s == second.terms.run_timeout_s == 7200.0
+    assert [variant["source"] for variant in jobs.specification(home, second.id)["variants"]] == ["starter", first.id]
+    assert at.title[0].value == "Optimize starter with w8a8" and f"Then {second.title}" in labels(at)
