@@ -57,7 +57,7 @@ audit: ## Ask the package index for known vulnerabilities of what the locks name
 
 campaign: audit ## The long tests: kills, families, A/A, and every property with all its examples
 	@.ci/system test
-	@$(BIN)/python .ci/serve.py serve compress quality
+	@$(BIN)/python .ci/serve.py serve compress quality ray
 	$(BESIDE) -m "(campaign or hypothesis) and not alone and not gpu" --hypothesis-profile full --timeout 3600
 	$(BIN)/pytest -m "campaign and alone and not gpu" --timeout 3600
 

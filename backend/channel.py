@@ -7,7 +7,8 @@ each put once; `result.json` is put once, last; `alive` changes while the worker
 printed; `work/` is scratch, in it `output/`, what the job publishes; `resume/` is what the next attempt may go on from, and moves
 into that one's channel. Here that is a folder on this machine's disk. In an object
 store it is a prefix: segments and result are objects put once, since there is neither append nor rename; the worker copies
-`output`, `resume` and its log there before the result, and `Channel.output` fetches. Nobody else builds a path inside a channel.
+`output`, `resume` and its log there before the result, and `Channel.output` fetches. Nobody else builds a
+path inside a channel, but `channel_copy`.
 """
 
 from __future__ import annotations
@@ -144,6 +145,14 @@ class Channel:
         """The log, open to append what a worker on this machine prints. Raises OSError."""
         self._folder.mkdir(parents=True, exist_ok=True)
         return (self._folder / LOG).open("ab")
+
+    def spec(self) -> str:
+        """What was asked, as JSON. Raises OSError."""
+        return (self._folder / SPEC).read_text()
+
+    def granted(self) -> Granted:
+        """What the worker may use. Raises OSError."""
+        return Granted.model_validate_json((self._folder / GRANTED).read_bytes())
 
     def log(self, *, tail_bytes: int | None = None) -> str:
         """What the workers of all attempts printed, or the last bytes of it; empty while there is nothing."""

@@ -27,6 +27,8 @@ class Settings(BaseModel):
     home: Path
     database_url: str | None = None
     engines: Path = CHECKOUT / ".engines"
+    ray_address: str | None = None
+    """HOST:PORT of a Ray cluster's head, of which this machine is a node; jobs that compute then run on its nodes."""
     no_demo: bool = False
     owner: str = "local"
     role: str = "admin"
@@ -102,13 +104,14 @@ def load() -> Settings:
     WHETSTONE_BEARER_ENV, WHETSTONE_HOSTS, WHETSTONE_ALLOWED_ADDRESSES and WHETSTONE_IMPORT_FOLDERS (with commas between),
     WHETSTONE_SHARED, WHETSTONE_ROLE, those of SIGN_IN, WHETSTONE_MAX_JOBS, WHETSTONE_MAX_ARTIFACTS_GB, WHETSTONE_QUALITY_FLOOR,
     WHETSTONE_PRICE_PER_HOUR, WHETSTONE_SILENT_S, WHETSTONE_IDLE_S, WHETSTONE_ARTIFACTS, WHETSTONE_ARTIFACTS_QUOTA,
-    WHETSTONE_ARTIFACTS_CACHE, WHETSTONE_METRICS_PORT, WHETSTONE_METRICS_HOST."""
+    WHETSTONE_ARTIFACTS_CACHE, WHETSTONE_METRICS_PORT, WHETSTONE_METRICS_HOST, WHETSTONE_RAY_ADDRESS."""
     environment = os.environ
     home = Path(environment.get("WHETSTONE_HOME") or "~/.whetstone").expanduser().resolve()
     return Settings(
         home=home,
         database_url=environment.get("DATABASE_URL") or None,
         engines=Path(environment.get("WHETSTONE_ENGINES") or CHECKOUT / ".engines").expanduser().resolve(),
+        ray_address=environment.get("WHETSTONE_RAY_ADDRESS") or None,
         no_demo=environment.get("WHETSTONE_NO_DEMO", "") not in {"", "0"},
         bearer_env=_listed(environment.get("WHETSTONE_BEARER_ENV")),
         hosts=_listed(environment.get("WHETSTONE_HOSTS")),

@@ -149,8 +149,11 @@ def watch(opened: Workspace, job_id: str) -> str:
         cells.append(("Cost" if now.ended else "Cost so far", figure(spent.spent), per_hour))
     cells += [("Attempt", str(now.attempt), None), ("Last event", last_heard(now), None)]
     shell.figures(cells)
+    where = f"{'Ran' if now.ended else 'Runs'} on {now.place}. " if now.place else ""
     if not now.ended:
-        st.caption(f"Rate: {rate(jobs.latest_progress(opened, job_id)) or 'this phase is not counted'}")
+        st.caption(f"{where}Rate: {rate(jobs.latest_progress(opened, job_id)) or 'this phase is not counted'}")
+    elif where:
+        st.caption(where)
     for warning in warnings(events):
         st.warning(message(warning), icon=":material/warning:")
     rows = phase_rows(phases(now, events), ended=now.ended)

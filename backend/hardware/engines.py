@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from backend.domain.errors import EngineMissing
-from backend.domain.machine.environments import COMPRESS, ENVIRONMENTS, QUALITY, SERVE, STUDIO, EnvironmentInfo, find
+from backend.domain.machine.environments import COMPRESS, ENVIRONMENTS, QUALITY, RAY, SERVE, STUDIO, EnvironmentInfo, find
 from backend.domain.recipe import libraries
 from backend.domain.recipe.techniques import supported
 from backend.hardware import probe
@@ -94,6 +94,8 @@ def _can(environment: EnvironmentInfo) -> str:
     """The techniques of the capability table that this environment runs on the hardware attached here."""
     if environment.unavailable is not None:
         return ""
+    if environment is RAY:
+        return "run jobs on the nodes of a cluster"
     if environment is QUALITY:
         return "score tasks on what vLLM serves"
     hardware = "cuda" if probe.accelerators() else "cpu"

@@ -9,4 +9,10 @@ from backend.settings import Settings
 
 def chosen(settings: Settings) -> Launcher:
     """The launcher of this home's jobs."""
-    return LocalLauncher(settings.home)
+    local = LocalLauncher(settings.home)
+    if settings.ray_address is None:
+        return local
+    from backend.launchers.cluster.divided import Divided
+    from backend.launchers.cluster.launcher import RayLauncher
+
+    return Divided(local, RayLauncher(settings))

@@ -22,6 +22,9 @@ class Launcher(ABC):
     name: str
     """As handles carry it."""
 
+    places = False
+    """Whether it finds machines for movable jobs itself, so that they take nothing of this host."""
+
     @abstractmethod
     def start(self, job_id: str, channel: Channel) -> Handle:
         """Start `python -m backend.worker` on a channel that is open, and return without waiting for it. What the worker prints
@@ -32,7 +35,8 @@ class Launcher(ABC):
 
     @abstractmethod
     def poll(self, handle: Handle) -> Outcome:
-        """Whether the worker is there; its exit code where this launcher observed the end. Called several times a second."""
+        """Whether the worker is there; its exit code where this launcher observed the end. Called several times a second, so it
+        waits for nothing and nobody."""
 
     @abstractmethod
     def cancel(self, handle: Handle, *, force: bool) -> None:

@@ -74,7 +74,8 @@ def claim(session: Session, row: JobRow, supervisor: SupervisorRow) -> Lease | N
     fresh = dict.fromkeys(("handle", "cause", "error", "result", "ending", "not_before", "queue_until"))
     try:
         with session.begin_nested():
-            session.execute(insert(ClaimRow), params=taken)
+            if taken:
+                session.execute(insert(ClaimRow), params=taken)
             change(
                 session, lease(row), (JobState.QUEUED,), state=JobState.STARTING, token=found.token, lease_until=_until(at),
                 cancel_requested=False, started_at=at, segment=0, **owner, **fresh,

@@ -22,7 +22,7 @@ from sqlmodel import Session
 from backend import channel, launchers, processes
 from backend.channel import Channel, ChannelDamaged
 from backend.domain.errors import DiskFull, NotNow, WhetstoneError
-from backend.domain.jobs.claims import Capacity, granted
+from backend.domain.jobs.claims import Capacity, Claim, granted
 from backend.domain.jobs.endings import MOST_STRIKES, Ending
 from backend.domain.jobs.jobs import LIVE, Event, Handle, JobKind, JobState, Outcome
 from backend.domain.jobs.terms import Terms, span
@@ -37,6 +37,7 @@ from backend.supervisor import naming
 from backend.supervisor.closing import Closing
 from backend.supervisor.exits import exit_sentence
 from backend.supervisor.in_hand import InHand
+from backend.supervisor.placing import MOST_WAITING, Placing, room
 from backend.supervisor.staging import Staging
 from backend.supervisor.vitals import Vitals
 
@@ -59,6 +60,7 @@ class Run:
     terms: Terms = field(default_factory=Terms)
     asked: float | None = None
     """When the worker was asked to stop."""
+    placing: Placing = field(default_factory=Placing)
 
 
 class Supervisor:
@@ -72,8 +74,9 @@ class Supervisor:
         self.settings, self.store, self._now = settings, store, monotonic
         self.launcher = launcher or launchers.chosen(settings)
         self._capacity = capacity or Capacity(
-            cores=probe.cores(), memory_bytes=probe.total_memory(), gpus=len(probe.accelerators())
-        )
+            cores=probe.cores(), memory_bytes=probe.total_memory(), gpus=len(probe.accelerators()),
+            cluster=MOST_WAITING if self.launcher.places else None,
+        )  # fmt: skip
         self.row = SupervisorRow(
             id="s-" + secrets.token_hex(4), host=host or socket.gethostname(), home=str(settings.home), pid=os.getpid(),
             process_started=processes.started(os.getpid()), capacity=self._capacity.model_dump_json(),
@@ -223,16 +226,19 @@ class Supervisor:
         return True
 
     def _now_free(self) -> Capacity:
-        """What this host has, with what its disk has free now."""
-        return self._capacity.model_copy(update={"disk_bytes": shutil.disk_usage(self.settings.home).free})
+        """What this host has, with what its disk has free now, and how many more jobs its cluster is given."""
+        more = room(self._capacity.cluster, (run.placing for run in self._runs.values()))
+        return self._capacity.model_copy(update={"disk_bytes": shutil.disk_usage(self.settings.home).free, "cluster": more})
 
     def _start(self, row: JobRow, held: Lease, devices: list[str]) -> None:
+        claim = Claim.model_validate_json(row.claim)
         run = self._runs[row.id] = Run(held, Vitals(self._now()), terms=Terms.model_validate_json(row.terms))
+        run.placing.whole = claim.whole
         opened = self._channel(held)
         try:
             with self.store.read() as session:
                 spec = naming.specification(self.settings, session, row)
-            opened.open(spec, granted(devices, self._capacity))
+            opened.open(spec, granted(devices, self._capacity, claim))
             run.handle = self.launcher.start(row.id, opened)
         except (WhetstoneError, OSError) as error:
             ending = Ending.DISK if isinstance(error, DiskFull) else Ending.UNSTARTED
@@ -269,6 +275,7 @@ class Supervisor:
             return
         run.handle = handle = Handle.model_validate_json(row.handle)
         outcome = self.launcher.poll(handle)  # before the events: what was written before the exit is then carried
+        self._tell_place(row, run, handle, outcome)
         events = self._carry(row, held)
         run.vitals.look(self._channel(held).pulse(), events, self._now())
         if not outcome.alive:
@@ -280,6 +287,20 @@ class Supervisor:
         elif late := self._overdue(row, run):
             ending, cause = late
             self.store.run(lambda session: queue.request_cancel(session, row.id, cause, ending))
+
+    def _tell_place(self, row: JobRow, run: Run, handle: Handle, outcome: Outcome) -> None:
+        """Of a worker whose launcher finds a node for it. While it waits it is not silent."""
+        if outcome.waiting is not None:
+            run.vitals = Vitals(self._now())
+        run.handle, told = run.placing.told(handle, outcome)
+        placed = run.handle.model_dump_json()
+
+        def write(session: Session) -> None:
+            leases.change(session, run.lease, LIVE, handle=placed)
+            history.append(session, row.id, told)
+
+        if told:
+            self.store.run(write)
 
     def _adopted(self, row: JobRow) -> Run:
         """Of a job that this supervisor did not start."""
@@ -358,6 +379,8 @@ class Supervisor:
             closing.unsuccessful(row, result.ending or Ending.FAILED, result.error or "The job failed: see its log")
         elif outcome.code is not None:
             closing.unsuccessful(row, *exit_sentence(outcome.code, self.settings.jobs))
+        elif outcome.cause is not None:
+            closing.unsuccessful(row, Ending.NODE if outcome.again else Ending.UNSTARTED, outcome.cause)
         else:
             closing.unsuccessful(row, Ending.LOST, "The worker is gone and nobody saw it end")
         self._runs.pop(row.id, None)

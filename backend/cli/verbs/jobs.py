@@ -78,8 +78,8 @@ def show(job: JobId, json: Json = False) -> None:
     found = jobs.show(workspace, job)
     events = [event.model_dump(mode="json", exclude_none=True) for _, event in jobs.events(workspace, job)]
     names = (
-        "id", "kind", "state", "phase", "progress", "eta_s", "error", "cause", "ending", "parent", "after", "attempt", "aside",
-        "terms", "claim", "result",
+        "id", "kind", "state", "phase", "progress", "eta_s", "error", "cause", "ending", "parent", "after", "attempt", "place",
+        "aside", "terms", "claim", "result",
     )  # fmt: skip
     document = {name: getattr(found, name) for name in names}
     why, tried = waiting.reasons(workspace, [found]).get(found.id), waiting.attempts(workspace, found.id)
@@ -90,7 +90,8 @@ def show(job: JobId, json: Json = False) -> None:
     spent = watching.cost(workspace, found)
     document["cost"] = spent._asdict() if spent else None
     cost = [f"{'Cost' if found.ended else 'Cost so far'}: {spent.words}."] if spent else []
-    lines = [describe(found), *cost, *([found.error] if found.error else []), *([why.sentence] if why else [])]
+    where = [f"{'Ran' if found.ended else 'Runs'} on {found.place}."] if found.place else []
+    lines = [describe(found), *where, *cost, *([found.error] if found.error else []), *([why.sentence] if why else [])]
     lines += [f"Attempt {each.number} ended: {each.ending.words}." for each in tried if each.ending]
     if kept and found.ended:
         lines.append(f"Keeps {kept / 1e6:.3g} MB to go on from: `whetstone jobs resume` uses it, `whetstone jobs drop` frees it.")

@@ -24,6 +24,8 @@ class Claim(Frozen):
     whole: bool = False
     """The host to itself: the job measures."""
     background: bool = False
+    movable: bool = False
+    """It may run on a node of a cluster, where there is one, and then takes nothing of the host."""
     cores: int | None = Field(None, ge=0)
     gpus: tuple[int, ...] | None = None
     memory_bytes: int = Field(0, ge=0)
@@ -43,6 +45,8 @@ class Capacity(Frozen):
     memory_bytes: int = Field(1 << 40, ge=1)
     gpus: int = Field(0, ge=0)
     disk_bytes: int | None = None
+    cluster: int | None = Field(None, ge=0)
+    """How many more jobs its cluster is given now; None where it has none."""
 
 
 class Units(NamedTuple):
@@ -59,10 +63,14 @@ class Granted(Frozen):
 
     cores: tuple[int, ...] | None = None
     gpus: tuple[int, ...] | None = None
+    claim: Claim | None = None
+    """What a cluster is asked for, where the worker is to run on one."""
 
 
 def units(claim: Claim, capacity: Capacity) -> Units:
     """What the claim comes to on such a host; perhaps more than it has."""
+    if claim.movable and capacity.cluster is not None:
+        return Units(0, 0, frozenset())
     gpus = range(capacity.gpus) if claim.whole or claim.gpus is None else claim.gpus
     named = {f"gpu{number}" for number in gpus} | ({BACKGROUND} if claim.whole or claim.background else set())
     if claim.whole:
@@ -107,8 +115,11 @@ def _free(name: str, number: int, used: set[str]) -> list[str]:
     return [unit for unit in (f"{name}{index}" for index in range(number)) if unit not in used]
 
 
-def granted(allocated: Sequence[str], capacity: Capacity) -> Granted:
-    """For the worker: its cores where it has not all of them or none of its own, its GPUs where the host has any."""
+def granted(allocated: Sequence[str], capacity: Capacity, claim: Claim | None = None) -> Granted:
+    """For the worker: its cores where it has not all of them or none of its own, its GPUs where the host has any. On a cluster it
+    has what that gives it."""
+    if claim is not None and claim.movable and capacity.cluster is not None:
+        return Granted(claim=claim)
     cores = _numbers("core", allocated)
     part = 0 < len(cores) < capacity.cores
     return Granted(cores=cores if part else None, gpus=_numbers("gpu", allocated) if capacity.gpus else None)

@@ -197,3 +197,10 @@ class Outcome(Frozen):
 
     alive: bool
     code: int | None = None
+    place: str | None = None
+    """Where it runs, for people, where that was not known at its start."""
+    waiting: str | None = None
+    """What it waits for before it runs (`for ...`); None once it does."""
+    cause: str | None = None
+    """Why it is gone, where the launcher knows; `again`: elsewhere, or later, it may run."""
+    again: bool = True

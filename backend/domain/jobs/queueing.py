@@ -41,6 +41,9 @@ def choose(live: Sequence[Entry], queued: Sequence[Entry], capacity: Capacity) -
 
 
 def _unable(claim: Claim, capacity: Capacity) -> bool:
+    """Whether the host can never hold it, has no disk for it now, or its cluster is given no more jobs now."""
+    if claim.movable and capacity.cluster == 0:
+        return True
     return not fits([claim], capacity) or (capacity.disk_bytes is not None and claim.disk_bytes > capacity.disk_bytes)
 
 

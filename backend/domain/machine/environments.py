@@ -80,6 +80,15 @@ QUALITY = EnvironmentInfo(
     loads=("lm_eval.models.openai_completions",),
     module="lm_eval",
 )
+RAY = EnvironmentInfo(
+    name="ray",
+    purpose="runs jobs on the machines of a Ray cluster",
+    hardware="any x86-64 or Arm processor, on each machine of the cluster",
+    packages=("ray",),
+    locks={"cpu": "ray.txt", "gpu": "ray.txt"},
+    removed={"cpu": (), "gpu": ()},
+    main={"cpu": "ray", "gpu": "ray"},
+)
 NEURON = EnvironmentInfo(
     name="neuron",
     purpose="compiles and serves on AWS Inferentia and Trainium",
@@ -90,7 +99,7 @@ NEURON = EnvironmentInfo(
     main={},
     unavailable="this version has no Neuron engine; its packages come from AWS's own index, on Neuron hardware",
 )
-ENVIRONMENTS = (STUDIO, SERVE, COMPRESS, QUALITY, NEURON)
+ENVIRONMENTS = (STUDIO, SERVE, COMPRESS, QUALITY, RAY, NEURON)
 
 
 def find(name: str) -> EnvironmentInfo:

@@ -18,7 +18,7 @@ def of(spec: JobSpec, terms: Terms) -> Claim:
     fewer are asked for: two jobs that fit run beside each other."""
     kind = JobKind(spec.kind)
     if kind in MEASURING:
-        return Claim(whole=True)
+        return Claim(whole=True, movable=True, cores=terms.cores, memory_bytes=terms.memory_bytes or 0)
     if kind in BACKGROUND:
         return Claim(background=True, cores=0, gpus=())
     if isinstance(spec, OptimizeSpec):
@@ -32,7 +32,7 @@ def _optimize(spec: OptimizeSpec, terms: Terms) -> Claim:
     gpus = () if spec.target == "local:cpu" else targets.gpu_numbers(spec.target)
     memory = terms.memory_bytes or min(-(-need.memory_bytes // GIB) * GIB, most)
     disk = -(-need.disk_bytes // DISK_STEP) * DISK_STEP
-    return Claim(cores=terms.cores or _share(gpus), gpus=gpus, memory_bytes=memory, disk_bytes=disk)
+    return Claim(movable=True, cores=terms.cores or _share(gpus), gpus=gpus, memory_bytes=memory, disk_bytes=disk)
 
 
 def _share(gpus: tuple[int, ...] | None) -> int | None:

@@ -56,6 +56,8 @@ class JobView(Frozen):
     error: str | None
     parent: str | None
     attempt: int
+    place: str | None
+    """Where its worker runs, or ran."""
     cancel_requested: bool
     cause: str | None
     after: str | None
@@ -86,7 +88,7 @@ class JobView(Frozen):
 MOST_KEY = 200
 Follower = tuple[Callable[[str], JobSpec], str]
 """Of the job that comes after another: its specification from that one's id, and its title."""
-COLUMNS = tuple(JobView.model_fields)
+COLUMNS = tuple({"place": "handle"}.get(name, name) for name in JobView.model_fields)
 """Of a job's row, what a view needs."""
 
 
@@ -96,7 +98,9 @@ def view(row: JobRow) -> JobView:
 
 def _view(columns: Mapping[str, Any]) -> JobView:
     documents = {name: json.loads(columns[name] or "{}") for name in ("result", "terms", "claim")}
-    return JobView.model_validate({**columns, **documents})
+    place = json.loads(columns["handle"])["place"] if columns["handle"] else None
+    rest = {name: value for name, value in columns.items() if name != "handle"}
+    return JobView.model_validate({**rest, **documents, "place": place})
 
 
 def submit(

@@ -11,8 +11,10 @@ from pydantic import BaseModel
 from backend.domain.errors import WhetstoneError
 from backend.domain.jobs.jobs import JobState
 from backend.hardware import engines, probe
+from backend.launchers.cluster.requests import HOW
 from backend.service import damaged
 from backend.service.jobs import collecting, supervisors
+from backend.service.machines import cluster
 from backend.service.workspace import Workspace
 from backend.store import watching
 
@@ -33,7 +35,7 @@ def examine(workspace: Workspace) -> list[Finding]:
     return [
         _processor(), _accelerators(), _compiler(), *_engines(workspace), _database(workspace),
         *_damaged(workspace), _disk(workspace), *_artifacts(workspace), *_supervisors(workspace),
-        _jobs(workspace), _logs(workspace), _metrics(workspace),
+        *_cluster(workspace), _jobs(workspace), _logs(workspace), _metrics(workspace),
         _credentials("AWS credentials", ("AWS_ACCESS_KEY_ID", "AWS_PROFILE")),
         _credentials("Hugging Face token", ("HF_TOKEN",)),
     ]  # fmt: skip
@@ -136,6 +138,22 @@ def _supervisors(workspace: Workspace) -> list[Finding]:
             silent = f"silent with {beat.jobs} job{'' if beat.jobs == 1 else 's'}: {told}"
             found.append(Finding(subject="Supervisor", level="warning", finding=silent, fix=fix))
     return found
+
+
+def _cluster(workspace: Workspace) -> list[Finding]:
+    """Where there is to be one."""
+    address = workspace.settings.ray_address
+    if address is None:
+        return []
+    try:
+        alive = [node for node in cluster.nodes(workspace) if node.alive]
+    except WhetstoneError as error:
+        how = f"start its head, and join this machine with `ray start --address={address}`: docs/team.md says how"
+        return [Finding(subject="Ray cluster", level="problem", finding=str(error), fix=how)]
+    able = [node for node in alive if node.takes_jobs]
+    told = "; ".join([f"{address}: {len(alive)} nodes, {len(able)} of them take jobs", *(node.words for node in alive)])
+    fix = None if able else f"start nodes that take jobs with {HOW}"
+    return [Finding(subject="Ray cluster", level="ok" if able else "warning", finding=told, fix=fix)]
 
 
 def _jobs(workspace: Workspace) -> Finding:

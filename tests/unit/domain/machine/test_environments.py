@@ -8,7 +8,7 @@ import tomllib
 import pytest
 
 from backend.domain.errors import DiskFull, NotFound, RequestError
-from backend.domain.machine.environments import COMPRESS, CPU_WHEELS, ENVIRONMENTS, QUALITY, SERVE, check_installable, find
+from backend.domain.machine.environments import COMPRESS, CPU_WHEELS, ENVIRONMENTS, QUALITY, RAY, SERVE, check_installable, find
 from backend.engines import environments
 from backend.settings import CHECKOUT
 
@@ -28,8 +28,9 @@ def lock(name: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    "name", ["studio.txt", "dev.txt", "serve-cpu.txt", "serve-gpu.txt", "compress-cpu.txt", "compress-gpu.txt", "quality.txt"]
-)
+    "name",
+    ["studio.txt", "dev.txt", "serve-cpu.txt", "serve-gpu.txt", "compress-cpu.txt", "compress-gpu.txt", "quality.txt", "ray.txt"],
+)  # fmt: skip
 def test_every_lock_pins_every_package_exactly(name: str) -> None:
     assert lock(name)
 
@@ -51,6 +52,7 @@ def test_the_locks_say_what_pyproject_says() -> None:
         (extras["llmcompressor"] + extras["autoawq"], lock("compress-cpu.txt")),
         (extras["llmcompressor"] + extras["autoawq"], lock("compress-gpu.txt")),
         (extras["lm-eval"], lock("quality.txt")),
+        (extras["ray"], lock("ray.txt")),
     ):
         for requirement in wanted:
             package, version = requirement.split("==")
@@ -91,9 +93,9 @@ def test_the_index_of_cpu_wheels_is_written_in_one_place() -> None:
 
 def test_only_what_can_be_installed_is_accepted() -> None:
     assert check_installable("serve") is SERVE and check_installable("compress") is COMPRESS
-    assert check_installable("quality") is QUALITY
+    assert check_installable("quality") is QUALITY and check_installable("ray") is RAY
     for environment in ENVIRONMENTS:
-        if environment not in (SERVE, COMPRESS, QUALITY):
+        if environment not in (SERVE, COMPRESS, QUALITY, RAY):
             with pytest.raises(RequestError):
                 check_installable(environment.name)
     with pytest.raises(NotFound):

@@ -1,0 +1,141 @@
+"""The studio's end of a bridge: starts one, starts it again when it is gone, and asks it. Any thread may ask."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as Late
+from contextlib import suppress
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from backend.domain.errors import WorkError
+
+BRIDGE = Path(__file__).parent / "inside" / "bridge.py"
+JOIN_S = 30.0
+"""How long joining the cluster may take."""
+AGAIN_S = 3.0
+"""Between two tries to join it."""
+SPARE_S = 5.0
+"""Longer than the bridge itself waits for an answer of Ray."""
+KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "TZ", "USER", "LD_LIBRARY_PATH")
+"""Variables that the bridge gets, beside Ray's own: no secret of the studio reaches a process that Ray records."""
+
+
+class Away(WorkError):
+    """The cluster, or a keeper in it, does not answer. It says nothing of a worker."""
+
+
+class Gone(WorkError):
+    """Ray says that a keeper is not there. It is a hint."""
+
+
+class Failed(WorkError):
+    """A keeper's method raised: a full disk, a file that is not there."""
+
+
+KINDS: dict[str, type[WorkError]] = {"away": Away, "gone": Gone, "failed": Failed}
+
+
+class Client:
+    """A cluster at an address. `python` finds the ray environment's interpreter, and raises EngineMissing where there is none."""
+
+    def __init__(self, address: str, python: Callable[[], Path], log: Path) -> None:
+        self.address, self._python, self._log = address, python, log
+        self._lock, self._numbers = threading.Lock(), itertools.count(1)
+        self._waiting: dict[int, Future[Any]] = {}
+        self._pipe: Connection | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._refused = (-AGAIN_S, "it was not asked yet")
+
+    def ask(self, operation: str, limit_s: float = 10.0, **arguments: Any) -> Any:
+        """What the bridge answers. Raises Away, Gone, Failed."""
+        number, answer = next(self._numbers), Future[Any]()
+        with self._lock:
+            pipe = self._joined()
+            self._waiting[number] = answer
+            with suppress(OSError):  # the reader sees the same and ends what waits
+                pipe.send((number, operation, arguments))
+        try:
+            return answer.result(limit_s + SPARE_S)
+        except Late:
+            raise Away(f"The Ray cluster at {self.address} does not answer within {limit_s + SPARE_S:.0f} s.") from None
+        finally:
+            self._waiting.pop(number, None)
+
+    def call(self, name: str, method: str, limit_s: float = 10.0, /, **arguments: Any) -> Any:
+        """What the method of the keeper of that name answers. Raises Away, Gone, Failed."""
+        return self.ask("call", limit_s, name=name, method=method, arguments=arguments, patience_s=limit_s)
+
+    def close(self) -> None:
+        """End the bridge; what waits is away."""
+        with self._lock:
+            pipe, process = self._pipe, self._process
+            self._pipe = self._process = None
+        if pipe is not None:
+            pipe.close()
+        if process is not None:
+            process.kill()
+            process.wait()
+
+    def _joined(self) -> Connection:
+        """The pipe of a bridge that stands. Raises Away. The lock is held."""
+        if self._pipe is not None:
+            return self._pipe
+        since, why = self._refused
+        if time.monotonic() - since < AGAIN_S:
+            raise Away(f"The Ray cluster at {self.address} does not answer ({why}).")
+        ours, theirs = Pipe()
+        with self._log.open("wb") as log:
+            environment = {name: value for name, value in os.environ.items() if name in KEPT or name.startswith("RAY_")}
+            self._process = subprocess.Popen(
+                [str(self._python()), str(BRIDGE), str(theirs.fileno()), self.address], pass_fds=[theirs.fileno()],
+                env=environment | {"RAY_USAGE_STATS_ENABLED": "0"}, stdin=subprocess.DEVNULL, stdout=log,
+                stderr=subprocess.STDOUT, start_new_session=True,
+            )  # fmt: skip
+        theirs.close()
+        kind, value = self._first(ours)
+        if kind != "value":
+            self._refused = (time.monotonic(), str(value))
+            self._process.kill()
+            self._process.wait()
+            raise Away(f"The Ray cluster at {self.address} does not answer ({value}).")
+        self._pipe = ours
+        threading.Thread(target=self._read, args=(ours,), daemon=True, name="ray").start()
+        return ours
+
+    def _first(self, pipe: Connection) -> tuple[str, Any]:
+        try:
+            if pipe.poll(JOIN_S):
+                _, kind, value = pipe.recv()
+                return kind, value
+        except (EOFError, OSError):
+            return "away", f"the process that joins it ended; see {self._log}"
+        return "away", f"not within {JOIN_S:.0f} s"
+
+    def _read(self, pipe: Connection) -> None:
+        with suppress(EOFError, OSError):
+            while True:
+                number, kind, value = pipe.recv()
+                answer = self._waiting.get(number)
+                if answer is not None and kind == "value":
+                    answer.set_result(value)
+                elif answer is not None:
+                    answer.set_exception(KINDS[kind](str(value)))
+        with self._lock:
+            if self._pipe is pipe:
+                self._pipe, process = None, self._process
+                self._process, self._refused = None, (time.monotonic(), "the connection broke off")
+                if process is not None:
+                    process.kill()
+                    process.wait()
+        for answer in list(self._waiting.values()):
+            if not answer.done():
+                answer.set_exception(Away(f"The connection to the Ray cluster at {self.address} broke off."))

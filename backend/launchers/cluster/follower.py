@@ -1,0 +1,206 @@
+"""One attempt on a cluster, followed in a thread of its own: placed, checked, begun, its channel carried, seen to its end.
+
+What Ray says is a hint. A worker has ended when its keeper says with which code, and its result and output lie in the channel
+here. It is gone when Ray says so again and again, or nothing was heard of it for so long that its node must have ended it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from pydantic import TypeAdapter
+
+from backend.channel import Channel, ChannelDamaged
+from backend.channel_copy import Copy
+from backend.domain.errors import WorkError
+from backend.domain.jobs.claims import Claim
+from backend.domain.jobs.jobs import JobSpec, Outcome
+from backend.launchers.cluster import requests
+from backend.launchers.cluster.client import Away, Gone
+from backend.launchers.cluster.inside import keeper
+from backend.launchers.cluster.requests import Node, Request
+
+LOOK_S = 0.5
+PLACED_S = 2.0
+"""How long one question after a keeper that is not placed yet waits."""
+GONE_LOOKS, GONE_S = 3, 5.0
+"""Ray has to say so often, over so long, that a keeper is not there."""
+AWAY_S = 90.0
+"""Longer than a node of Ray lives without its head (60 s)."""
+ALONE_S = 1800.0
+"""A keeper that nobody asks for so long ends its worker: longer than a supervisor that hands over may be away."""
+
+
+class Cluster(Protocol):
+    """As `client.Client` asks."""
+
+    def ask(self, operation: str, limit_s: float = 10.0, **arguments: Any) -> Any: ...
+
+    def call(self, name: str, method: str, limit_s: float = 10.0, /, **arguments: Any) -> Any: ...
+
+
+class Setup(NamedTuple):
+    """What a worker is started with: the checkout and its interpreter, the digest of its sources, the studio's home, and
+    variables that it gets."""
+
+    checkout: str
+    python: str
+    sources: str
+    home: str
+    given: dict[str, str]
+
+
+class Follower:
+    """Of one attempt. `state` is what was seen last; `cancel` and `stop` may be called from any thread."""
+
+    def __init__(
+        self, cluster: Cluster, name: str, channel: Channel, setup: Setup, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.state = Outcome(alive=True, waiting="for the cluster")
+        self._cluster, self._name, self._channel, self._setup, self._now = cluster, name, channel, setup, now
+        self._copy = Copy(channel, self)
+        self._begun = self._copy.begun
+        self._created = self._begun
+        self._place: str | None = None
+        self._why = ""
+        self._drop: list[str] = []
+        self._asked: bool | None = None
+        self._well, self._gone_since, self._gone = now(), now(), 0
+        self._stopping = threading.Event()
+
+    def follow(self) -> None:
+        """Until the worker has ended or `stop` was called."""
+        while self.state.alive and not self._stopping.is_set():
+            self.step()
+            self._stopping.wait(LOOK_S)
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+    def cancel(self, *, force: bool) -> None:
+        self._asked = force
+
+    def read(self, name: str, offset: int, most: int) -> bytes:
+        found: bytes = self._cluster.call(self._name, "read", 60.0, name=name, offset=offset, most=most)
+        return found
+
+    def write(self, name: str, offset: int, content: bytes, mtime_ns: int | None) -> None:
+        self._cluster.call(self._name, "write", 60.0, name=name, offset=offset, content=content, mtime_ns=mtime_ns)
+
+    def step(self) -> None:
+        """One look. What goes wrong is tried again, for a while."""
+        try:
+            self._look() if self._begun else self._bring()
+            self._well, self._gone = self._now(), 0
+        except Gone as error:
+            self._is_gone(str(error))
+        except ChannelDamaged as error:
+            self._end(cause=str(error).rstrip("."), again=False)
+        except (WorkError, OSError) as error:
+            self._is_away(error)
+
+    def _bring(self) -> None:
+        """Have a keeper placed, its node checked and furnished, and the worker begun."""
+        if self._asked is not None:
+            self._end(cause="It was cancelled before a node took it")
+            return
+        spec: JobSpec = TypeAdapter(JobSpec).validate_json(self._channel.spec())
+        nodes = [Node(**node) for node in self._cluster.ask("nodes")]
+        request = requests.of(spec, self._channel.granted().claim or Claim(), nodes)
+        if not self._created:
+            self._create(request)
+        try:
+            where = self._cluster.call(self._name, "where", PLACED_S)
+        except Away:
+            self.state = Outcome(alive=True, waiting=requests.waiting(request, nodes))
+            return
+        self._place = f"{where['host']} ({where['address']})"
+        self.state = Outcome(alive=True, place=self._place, waiting="for its files to be there")
+        if not self._cluster.call(self._name, "look", patterns=[], drop=[])["begun"] and not self._furnish(spec):
+            return
+        mark = f"{self._setup.home}:{self._name.split(':')[1]}"
+        self._cluster.call(
+            self._name, "begin", 30.0, checkout=self._setup.checkout, python=self._setup.python, mark=mark,
+            given=self._setup.given, folders=Copy.FOLDERS, whole=request.whole,
+        )  # fmt: skip
+        self._begun = True
+        self.state = Outcome(alive=True, place=self._place)
+
+    def _create(self, request: Request) -> None:
+        key, job, attempt = self._name.split(":")
+        arguments = {"key": key, "job": job, "attempt": int(attempt), "alone_s": ALONE_S}
+        self._cluster.ask("start", name=self._name, arguments=arguments, request=request.options)
+        self._created = True
+
+    def _furnish(self, spec: JobSpec) -> bool:
+        """Send what the node lacks; False where the node cannot run the job."""
+        stamps = {path: found for path in requests.paths(spec) if (found := keeper.stamp(Path(path)))}
+        setup = {"checkout": self._setup.checkout, "python": self._setup.python, "sources": self._setup.sources}
+        lacks = self._cluster.call(self._name, "lacks", 60.0, **setup, stamps=stamps)
+        refusal = lacks["refusal"]
+        for path in lacks["other"]:
+            described = {str(one): (keeper.sha256(one), one.stat().st_mtime_ns) for one in keeper.inside(Path(path))}
+            if not self._cluster.call(self._name, "same", 3600.0, described=described):
+                refusal = refusal or f"has other files in {path} than the studio: remove them there, or give them another path"
+        if refusal:
+            self._end(cause=f"The node {self._place} {refusal}", again=False)
+            return False
+        for one in (one for path in lacks["missing"] for one in keeper.inside(Path(path))):
+            self._copy.put(one, str(one))
+        self._copy.send()
+        return True
+
+    def _look(self) -> None:
+        if self._asked is not None:
+            self._cluster.call(self._name, "ask", force=self._asked)
+            self._asked = None
+        if self._place is None:
+            where = self._cluster.call(self._name, "where")
+            self._place = f"{where['host']} ({where['address']})"
+        seen = self._cluster.call(self._name, "look", patterns=Copy.RUNNING, drop=self._drop)
+        code = seen["code"]
+        if code is not None:
+            seen = self._cluster.call(self._name, "look", patterns=Copy.ENDED, drop=[])
+        self._drop = self._copy.fetch([tuple(row) for row in seen["files"]], ended=code is not None)
+        self.state = Outcome(alive=code is None, code=code, place=self._place)
+
+    def _is_gone(self, why: str) -> None:
+        """Ray says so. A name that is not known in a cluster whose head was just replaced is asked for again."""
+        if not self._gone:
+            self._gone_since = self._now()
+        self._gone += 1
+        if self._gone < GONE_LOOKS or self._now() - self._gone_since < GONE_S:
+            return
+        if not self._begun and self._place is None:  # it never was on a node: have it made again
+            self._created, self._gone = False, 0
+        else:
+            self._end(cause=f"The worker on {self._place or 'its node'} is gone, as the cluster says ({why})")
+
+    def _is_away(self, error: Exception) -> None:
+        late_s, why = self._now() - self._well, str(error).rstrip(".")
+        if why != self._why:
+            logging.warning("%s: %s", self._name, error)
+            self._why = why
+        if self._place is None and not self._begun:
+            self._created = False
+            self.state = Outcome(alive=True, waiting=f"for the cluster to answer: {why}")
+        elif late_s > AWAY_S:
+            place = self._place or "its node"
+            self._end(cause=f"Nothing was heard of the worker on {place} for {late_s:.0f} s ({why})")
+        elif isinstance(error, Away):
+            self._rejoin()
+
+    def _rejoin(self) -> None:
+        """A connection to a head that was replaced never answers again: asking for its nodes ends it, and the next one is new."""
+        try:
+            self._cluster.ask("nodes")
+        except WorkError as error:
+            logging.warning("%s: %s", self._name, error)
+
+    def _end(self, cause: str, *, again: bool = True) -> None:
+        self.state = Outcome(alive=False, cause=cause, again=again, place=self._place)

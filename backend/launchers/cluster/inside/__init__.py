@@ -1,0 +1,1 @@
+"""What runs under the ray environment's interpreter: scripts, so nothing of the studio is imported here."""

@@ -1,0 +1,107 @@
+"""The launcher of a Ray cluster. It never waits for the cluster: each attempt has a follower; `poll` says what that saw last."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import socket
+import sys
+import threading
+from collections.abc import Iterable
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+
+from backend.channel import Channel
+from backend.domain.errors import EngineMissing, WorkError
+from backend.domain.jobs.jobs import Handle, Outcome
+from backend.launchers.base import Launcher
+from backend.launchers.cluster.client import Client, Gone
+from backend.launchers.cluster.follower import Cluster, Follower, Setup
+from backend.launchers.cluster.inside import keeper
+from backend.settings import CHECKOUT, Settings
+
+GIVEN = ("WHETSTONE_QUALITY_FLOOR", "WHETSTONE_BEARER_ENV", "HF_HUB_OFFLINE")
+"""Variables of the studio that workers get. None is a secret: those a node has in its own environment, by the same names."""
+STOP_S = 5.0
+"""How long a follower may take to come to the end of its look: longer, and it may leave an idle keeper behind."""
+SWEEP_S = 15.0
+"""How long one keeper may take to end its worker."""
+
+
+def client(settings: Settings, log: str = "ray.log") -> Client:
+    """Of the cluster that WHETSTONE_RAY_ADDRESS names; what Ray says of the connection goes to that file of the home."""
+    assert settings.ray_address is not None
+
+    def python() -> Path:
+        found = settings.engines / "ray" / "bin" / "python"
+        if not found.exists():
+            raise EngineMissing("The engine `ray` is not installed: install it with `whetstone engines install ray`.")
+        return found
+
+    return Client(settings.ray_address, python, settings.home / log)
+
+
+class RayLauncher(Launcher):
+    """A handle's data: `keeper`, its name in the cluster; `folder` and `attempt` of the channel."""
+
+    name = "ray"
+
+    def __init__(self, settings: Settings, cluster: Cluster | None = None) -> None:
+        self._settings, self._cluster = settings, cluster or client(settings)
+        self._followers: dict[str, Follower] = {}
+        self._threads: dict[str, threading.Thread] = {}
+
+    @cached_property
+    def _setup(self) -> Setup:
+        given = {name: value for name, value in os.environ.items() if name in GIVEN}
+        return Setup(str(CHECKOUT), sys.executable, keeper.digest(CHECKOUT), str(self._settings.home), given)
+
+    @cached_property
+    def _key(self) -> str:
+        """Of this home among all that use the cluster."""
+        return hashlib.sha256(f"{socket.gethostname()}:{self._settings.home}".encode()).hexdigest()[:12]
+
+    def start(self, job_id: str, channel: Channel) -> Handle:
+        folder = Path(channel.address)
+        name = f"{self._key}:{job_id}:{folder.name}"
+        handle = Handle(
+            launcher=self.name, place="the Ray cluster",
+            data={"keeper": name, "folder": str(folder.parent), "attempt": int(folder.name)},
+        )  # fmt: skip
+        self._follow(handle)
+        return handle
+
+    def poll(self, handle: Handle) -> Outcome:
+        return self._follow(handle).state
+
+    def cancel(self, handle: Handle, *, force: bool) -> None:
+        self._follow(handle).cancel(force=force)
+
+    def sweep(self, job_id: str, handle: Handle | None) -> None:
+        """A keeper that does not answer now ends its worker by itself, with its node or when nobody has asked it for long."""
+        mine = f"{self._key}:{job_id}:"
+        for name in [name for name in self._followers if name.startswith(mine)]:
+            self._followers.pop(name).stop()
+            self._threads.pop(name).join(STOP_S)
+        try:
+            self._end(name for name in self._cluster.ask("named") if name.startswith(mine))
+        except WorkError as error:
+            logging.warning("%s: %s", job_id, error)
+
+    def _end(self, names: Iterable[str]) -> None:
+        for name in names:
+            with suppress(WorkError):
+                self._cluster.call(name, "close", SWEEP_S)
+            with suppress(Gone):
+                self._cluster.ask("end", name=name)
+
+    def _follow(self, handle: Handle) -> Follower:
+        name = str(handle.data["keeper"])
+        if name not in self._followers:
+            follower = Follower(self._cluster, name, Channel(Path(handle.data["folder"]), handle.data["attempt"]), self._setup)
+            self._followers[name] = follower
+            self._threads[name] = threading.Thread(target=follower.follow, daemon=True, name=name)
+            self._threads[name].start()
+        return self._followers[name]

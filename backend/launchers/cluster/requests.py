@@ -1,0 +1,115 @@
+"""What a job asks of a cluster, in Ray's own resources, and why it waits. Pure: Ray places, nothing here does.
+
+`whetstone` is a resource of each node that may run jobs: one, of which a measurement takes all and any other job a thousandth, so
+that a measurement has its node to itself among jobs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from backend.domain.jobs.claims import Claim
+from backend.domain.jobs.jobs import EvaluateSpec, JobSpec, OptimizeSpec
+
+RESOURCE = "whetstone"
+SHARE = 0.001
+CORES = 4
+"""That an optimize job asks for, where a node has so many."""
+HOW = f"`ray start --address=HOST:PORT --resources='{{\"{RESOURCE}\": 1}}'`"
+NOBODY = f"no node of the cluster takes jobs (start one with {HOW})"
+UNITS = {"CPU": "cores", "GPU": "GPUs", "neuron_cores": "Neuron cores"}
+WHERE = {"cuda": "GPU", "neuron": "neuron_cores"}
+"""The accelerators of a plan's hardware, as Ray counts them."""
+
+
+class Node(NamedTuple):
+    """Of a cluster. `resources`: in all, by Ray's names; `memory` in bytes."""
+
+    id: str
+    host: str
+    address: str
+    alive: bool
+    resources: dict[str, float]
+
+    @property
+    def takes_jobs(self) -> bool:
+        return self.alive and RESOURCE in self.resources
+
+    @property
+    def words(self) -> str:
+        """The node and what it has, in words."""
+        has = {name: self.resources[name] for name in ("CPU", "GPU", "neuron_cores", "memory") if self.resources.get(name)}
+        parts = [f"{number / 1e9:.0f} GB" if name == "memory" else f"{number:g} {UNITS[name]}" for name, number in has.items()]
+        return f"{self.host} ({self.address}) {', '.join(parts)}{'' if self.takes_jobs else ', takes no jobs'}"
+
+
+class Request(NamedTuple):
+    """`cpus`, `gpus`, `neuron_cores`: how many; `memory_bytes`: held back for it; `whole`: a node to itself."""
+
+    cpus: int = 0
+    gpus: int = 0
+    neuron_cores: int = 0
+    memory_bytes: int = 0
+    whole: bool = False
+
+    @property
+    def resources(self) -> dict[str, float]:
+        """By the names by which nodes have them."""
+        asked = {"CPU": self.cpus, "GPU": self.gpus, "neuron_cores": self.neuron_cores, "memory": self.memory_bytes}
+        return {name: float(number) for name, number in asked.items() if number} | {RESOURCE: 1.0 if self.whole else SHARE}
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """As a Ray actor takes them."""
+        own = {RESOURCE: 1.0 if self.whole else SHARE} | ({"neuron_cores": self.neuron_cores} if self.neuron_cores else {})
+        memory = {"memory": self.memory_bytes} if self.memory_bytes else {}
+        return {"num_cpus": self.cpus, "num_gpus": self.gpus, "resources": own, **memory}
+
+
+def of(spec: JobSpec, claim: Claim, nodes: Sequence[Node]) -> Request:
+    """An optimize job: accelerators as its plan has them, its memory, the cores that were asked for or up to CORES. An
+    evaluation: a node to itself, of those with as many GPUs as a variant is spread over where the cluster has such."""
+    able = [node.resources for node in nodes if node.takes_jobs]
+    if isinstance(spec, OptimizeSpec):
+        most = int(max((node.get("CPU", 0.0) for node in able), default=CORES))
+        kind, number = WHERE.get(spec.plan.hardware), max(1, spec.plan.tensor_parallel)
+        return Request(
+            cpus=claim.cores or max(1, min(CORES, most)), gpus=number if kind == "GPU" else 0,
+            neuron_cores=number if kind == "neuron_cores" else 0, memory_bytes=claim.memory_bytes,
+        )  # fmt: skip
+    if isinstance(spec, EvaluateSpec):
+        spread = max(variant.serving.tensor_parallel for variant in spec.variants)
+        gpus = spread if any(node.get("GPU", 0.0) >= spread for node in able) else 0
+        return Request(cpus=claim.cores or 0, gpus=gpus, memory_bytes=claim.memory_bytes, whole=True)
+    return Request(cpus=1)
+
+
+def paths(spec: JobSpec) -> list[str]:
+    """Folders and files of the studio's machine that the job reads."""
+    if isinstance(spec, OptimizeSpec):
+        return sorted(spec.folders | ({spec.calibration_path} if spec.calibration_path else set()))
+    if isinstance(spec, EvaluateSpec):
+        more = {path for variant in spec.variants for path in (variant.original_path, variant.compile_cache)}
+        texts = {spec.options.quality_text, spec.options.workload, *spec.options.tasks}
+        return sorted(spec.folders | {path for path in more | texts if path and path.startswith("/")})
+    return []
+
+
+def waiting(request: Request, nodes: Sequence[Node]) -> str:
+    """Why a keeper is not placed yet, after the word `waits`."""
+    asked = request.resources
+    wanted = "a node to itself" if request.whole else _words(request)
+    if any(node.takes_jobs and all(node.resources.get(name, 0.0) >= number for name, number in asked.items()) for node in nodes):
+        return f"for {wanted}: those that have it are taken"
+    if not any(node.takes_jobs for node in nodes):
+        return f"for {wanted}: {NOBODY}"
+    return f"for {wanted}, which no node of the cluster has"
+
+
+def _words(request: Request) -> str:
+    parts = [f"{request.cpus} core{'s' if request.cpus != 1 else ''}"] if request.cpus else []
+    parts += [f"{request.gpus} GPU{'s' if request.gpus != 1 else ''}"] if request.gpus else []
+    parts += [f"{request.neuron_cores} Neuron cores"] if request.neuron_cores else []
+    parts += [f"{request.memory_bytes / 1e9:.1f} GB of memory"] if request.memory_bytes else []
+    return "a node with " + " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)

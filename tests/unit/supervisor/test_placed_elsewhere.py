@@ -1,0 +1,126 @@
+"""Jobs for which a launcher finds a machine: given in order, a few ahead, told of where they wait and run, tried elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from backend.domain.jobs.claims import Claim
+from backend.domain.jobs.endings import Ending
+from backend.domain.jobs.jobs import Handle, JobState, Outcome
+from backend.store import history, queue
+from backend.store.tables import JobRow
+from backend.supervisor.placing import MOST_WAITING
+from tests.homes import DATABASE, open_home
+from tests.simulated_workers import CAPACITY, Home, SimulatedLauncher, World
+
+
+class Placing(SimulatedLauncher):
+    """Says of each worker, by its number, what a test has written; of others that they wait."""
+
+    places = True
+
+    def __init__(self, world: World, home: str) -> None:
+        super().__init__(world, home)
+        self.says: dict[int, Outcome] = {}
+
+    def poll(self, handle: Handle) -> Outcome:
+        found = super().poll(handle)
+        return self.says.get(handle.data["number"], Outcome(alive=True, waiting="for a node")) if found.alive else found
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def home(tmp_path: Path, world: World) -> Home:
+    open_home(tmp_path)
+    made = Home(world, tmp_path / "a", f"sqlite:///{tmp_path / DATABASE}", "one")
+    supervisor = made.supervisor
+    supervisor.launcher = Placing(world, str(made.settings.home))
+    supervisor._capacity = CAPACITY.model_copy(update={"cluster": MOST_WAITING})
+    supervisor.row.capacity = supervisor._capacity.model_dump_json()
+    return made
+
+
+def submit(home: Home, name: str, claim: Claim) -> None:
+    row = JobRow(
+        id=name, kind="optimize", state=JobState.QUEUED, title=name, owner="t", terms="{}", claim=claim.text, spec="{}"
+    )  # fmt: skip
+    home.store.run(lambda session: queue.submit(session, row))
+
+
+def says(home: Home) -> dict[int, Outcome]:
+    assert isinstance(home.supervisor.launcher, Placing)
+    return home.supervisor.launcher.says
+
+
+def started(world: World) -> list[str]:
+    return [worker.job for worker in world.workers]
+
+
+def row(home: Home, name: str) -> JobRow:
+    with home.store.read() as session:
+        return queue.get(session, name)
+
+
+def said(home: Home, name: str) -> str:
+    with home.store.read() as session:
+        return " ".join(event.message or "" for _, event in history.events(session, name))
+
+
+ANY, WHOLE = Claim(movable=True), Claim(movable=True, whole=True)
+
+
+def test_a_few_jobs_wait_in_the_cluster_and_the_rest_in_their_order_here(home: Home, world: World) -> None:
+    for number in range(7):
+        submit(home, f"j-{number}", ANY)
+    for _ in range(12):
+        home.tick()
+    assert started(world) == ["j-0", "j-1", "j-2", "j-3"]
+    says(home)[0] = Outcome(alive=True, place="gpu-1 (10.0.0.1)")
+    for _ in range(4):
+        home.tick()
+    assert started(world)[4:] == ["j-4"] and said(home, "j-0").endswith("Waits for a node. Runs on gpu-1 (10.0.0.1).")
+    assert Handle.model_validate_json(row(home, "j-0").handle or "").place == "gpu-1 (10.0.0.1)"
+
+
+def test_nothing_is_given_behind_a_measurement_that_waits_for_a_node_but_what_is_for_this_machine(
+    home: Home, world: World
+) -> None:
+    submit(home, "j-1", WHOLE)
+    submit(home, "j-2", ANY)
+    submit(home, "j-3", Claim(background=True, cores=0, gpus=()))
+    for _ in range(6):
+        home.tick()
+    assert started(world) == ["j-1", "j-3"]
+    says(home)[0] = Outcome(alive=True, place="gpu-1 (10.0.0.1)")
+    for _ in range(3):
+        home.tick()
+    assert started(world) == ["j-1", "j-3", "j-2"]
+
+
+def test_a_job_that_waits_for_a_node_is_not_taken_for_hung(home: Home, world: World) -> None:
+    home.supervisor.settings = home.settings.model_copy(update={"silent_s": 10.0, "idle_s": 10.0})
+    submit(home, "j-1", ANY)
+    for _ in range(12):
+        home.time += 10.0
+        home.tick()
+    assert row(home, "j-1").state == JobState.RUNNING
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_the_end_of_a_node_is_tried_again_with_its_cause_and_what_no_node_can_run_is_not(
+    home: Home, world: World, again: bool
+) -> None:
+    submit(home, "j-1", ANY)
+    home.tick()
+    says(home)[0] = Outcome(alive=False, cause="The node gpu-1 (10.0.0.1) is gone", again=again)
+    home.tick()
+    found = row(home, "j-1")
+    assert found.ending == (Ending.NODE if again else Ending.UNSTARTED)
+    assert found.state == (JobState.QUEUED if again else JobState.FAILED)
+    assert "The node gpu-1 (10.0.0.1) is gone" in said(home, "j-1") and ("tried again" in said(home, "j-1")) is again
