@@ -167,7 +167,7 @@ def test_an_operator_submits_and_an_admin_sees_it_in_the_trail(chromium: Browser
         visit.drawn()
         visit.main.get_by_role("tab", name="Changes").click()
         expect(visit.main.get_by_test_id("stDataFrame")).to_be_visible()
-        expect(visit.main.get_by_role("button", name=OPERATOR)).to_be_visible()
+        expect(visit.main.get_by_role("radio", name=OPERATOR)).to_be_visible()
         visit.open("/jobs")
         expect(visit.main.get_by_text(f"by {OPERATOR}")).to_be_visible()
 
