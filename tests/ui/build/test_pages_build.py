@@ -130,6 +130,7 @@ def test_an_empty_name_is_refused_and_nothing_is_lost(home: Workspace) -> None:
     next(box for box in at.text_input if box.label == "Recipe name").set_value("").run()
     studio.check(at)
     assert "name" in at.error[0].value
+    assert not at.success, "no green box beside the red one"
     assert built(at).name == "mine"
 
 

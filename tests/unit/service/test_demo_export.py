@@ -10,6 +10,7 @@ import pytest
 
 from backend.domain.errors import NotFound, ReadOnly, UnknownModel
 from backend.domain.jobs.jobs import Event, InstallSpec, JobState
+from backend.present.words import headline
 from backend.service import Workspace, open_workspace
 from backend.service.evaluations import evaluations, workloads
 from backend.service.jobs import artifacts, jobs, supervisors
@@ -69,6 +70,9 @@ def test_what_comes_with_whetstone_is_small_whole_and_of_one_machine(shown: Work
     assert shown.demonstration is not None
     (latest,) = evaluations.titles(shown)
     document = evaluations.show(shown, latest.id).document
+    assert headline.win(document) is not None and "faster" in headline.line(document), (
+        "the first evaluation that a person sees decides something"
+    )
     assert shown.demonstration.hardware == document.hardware and shown.demonstration.measured_at == document.measured_at
     assert document.measured_at[:10] in shown.demonstration.label and document.hardware["cpu"] in shown.demonstration.label
     assert {job.state for job in jobs.listing(shown)} == {JobState.SUCCEEDED}
