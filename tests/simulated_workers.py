@@ -123,13 +123,13 @@ class Home:
         self._left: int | None = None
         self.supervisor = self._started()
 
-    def _started(self) -> Supervisor:
+    def _started(self, *, beside: bool = False) -> Supervisor:
         self.store = open_store(self.settings)
         for name in ("before_cursor_execute", "commit"):
             event.listen(self.store.engine, name, self._step)
         launcher = SimulatedLauncher(self._world, str(self.settings.home))
         started = Supervisor(
-            self.settings, self.store, launcher, host=self.host, capacity=CAPACITY, monotonic=lambda: self.time
+            self.settings, self.store, launcher, host=self.host, capacity=CAPACITY, monotonic=lambda: self.time, beside=beside
         )  # fmt: skip
         started.begin()
         return started
@@ -155,8 +155,8 @@ class Home:
             self.restart()
         self._left = None
 
-    def restart(self) -> None:
+    def restart(self, *, beside: bool = False) -> None:
         """The next supervisor of this home, after one that ended."""
         self._left = None
         self.store.engine.dispose()
-        self.supervisor = self._started()
+        self.supervisor = self._started(beside=beside)

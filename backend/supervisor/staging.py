@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
 from backend.store.leases import Lease
@@ -15,6 +15,9 @@ from backend.supervisor.registry import NotPlaced, Staged
 
 PAUSE_S = 15.0
 """Before a place is asked again that did not answer."""
+MOMENT_S = 0.5
+"""That a round stays with a result which it has just handed over: a small one is in its place by then, and the next job starts in
+the round in which this one ends."""
 
 
 @dataclass
@@ -39,6 +42,7 @@ class Staging:
         going = self._going.get(held)
         if going is None or (going.again_at is not None and self._now() >= going.again_at):
             going = self._going[held] = _Going(self._pool.submit(work))
+            wait([going.work], MOMENT_S)
         if not going.work.done() or going.again_at is not None:
             return None
         try:

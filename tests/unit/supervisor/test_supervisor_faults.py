@@ -18,6 +18,7 @@ from backend.domain.jobs.jobs import Event, Handle, JobState
 from backend.domain.jobs.terms import Terms
 from backend.store import leases, queue
 from backend.store.tables import ArtifactRow, JobRow
+from backend.supervisor import staging
 from backend.supervisor.vitals import Vitals
 from tests.homes import DATABASE, open_home
 from tests.simulated_workers import Home, SimulatedLauncher, World
@@ -71,6 +72,25 @@ def sleeps(asleep: Home, other: Home) -> None:
     other.tick()
     other.time += leases.LEASE_SECONDS + 1
     other.tick()
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_the_next_job_starts_in_the_round_in_which_one_ends(
+    home: MakeHome, world: World, monkeypatch: pytest.MonkeyPatch, beside: bool
+) -> None:
+    """found.md J12: with results put in their place beside the rounds, each small job took a round more."""
+    monkeypatch.setattr(staging, "MOMENT_S", 60.0)  # a busy machine's moment
+    first, jobs = home("a"), [f"j-{number}" for number in range(6)]
+    first.restart(beside=beside)
+    for name in jobs:
+        submit(first, name)
+    first.tick()
+    for _ in jobs:
+        (worker,) = world.alive()
+        worker.succeed()
+        first.tick()
+    assert not world.alive() and len(world.workers) == len(jobs)
+    assert {seen(first, name).state for name in jobs} == {JobState.SUCCEEDED}, "in one round more than there are jobs"
 
 
 @pytest.mark.parametrize("host", ["one", "two"])
