@@ -22,7 +22,7 @@ import sqlalchemy
 from backend.hardware import probe
 from tests.faults import campaign
 from tests.faults.injuries import FAULTS
-from tests.faults.supervise import GRACE_S, HEARTBEAT_S, LEASE_S, SILENT_S
+from tests.faults.supervise import GRACE_S, HEARTBEAT_S, LEASE_S, SOON_SILENT_S
 
 HEAD = """# The campaign of seeded faults
 
@@ -31,7 +31,8 @@ HEAD = """# The campaign of seeded faults
 
 A seed is a database and homes of its own, two to four jobs, and one fault at a moment that the seed chooses. Supervisors are
 real processes of the real main, forked; workers are real processes of the real top level, whose work is a chain of hashes
-(tests/faults). Clocks are shortened: lease {lease:.0f} s, heartbeat {heartbeat} s, grace {grace:.0f} s, silence {silent:.0f} s.
+(tests/faults). Clocks are shortened: lease {lease:.0f} s, heartbeat {heartbeat} s, grace {grace:.0f} s; silence {silent:.0f} s
+where it is the fault.
 The columns of states count jobs as they stood once all was over and before anybody resumed them; then each was resumed until it
 succeeded, every supervisor was stopped, and the checker read events, claims, artifacts and processes (`wrong`: seeds).
 """
@@ -63,7 +64,7 @@ def report(outcomes: list[dict[str, Any]], asked: argparse.Namespace, seconds: f
     head = HEAD.format(
         processor=facts["cpu"], cores=facts["cores"], python=platform.python_version(), sqlalchemy=sqlalchemy.__version__,
         date=datetime.now(UTC).date(), load=os.getloadavg()[0], seeds=asked.seeds, first=asked.first, seconds=seconds,
-        lease=LEASE_S, heartbeat=HEARTBEAT_S, grace=GRACE_S, silent=SILENT_S,
+        lease=LEASE_S, heartbeat=HEARTBEAT_S, grace=GRACE_S, silent=SOON_SILENT_S,
     )  # fmt: skip
     wrong = [f"- seed {each['seed']}, {each['fault']}, {each['database']}: {each['wrong']}" for each in outcomes if each["wrong"]]
     return f"{head}\n```\n{campaign.summary(outcomes)}\n```\n" + "\n".join(wrong)

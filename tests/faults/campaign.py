@@ -41,10 +41,12 @@ POLL_S = 0.02
 MEMORY = Path("/dev/shm")
 LOG_BYTES = 4000
 ISOLATED = (
-    "unshare", "--user", "--map-root-user", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child",
+    "setpriv", "--pdeathsig", "KILL", "unshare", "--user", "--map-root-user", "--mount", "--pid", "--fork", "--mount-proc",
+    "--kill-child",
     "setpriv", "--bounding-set=-dac_override", "sh", "-c", '"$@"; exit $?', "sh",
 )  # fmt: skip
-"""Root of its own mounts, who yet may not write where nobody may; the shell waits for whatever its workers leave behind."""
+"""Root of its own mounts, who yet may not write where nobody may, and who goes with whoever started it; the shell waits for
+whatever its workers leave behind."""
 
 
 class Case(NamedTuple):

@@ -14,8 +14,8 @@ from sqlalchemy import text
 
 from backend.channel import JobChannel, segment_name
 from backend.domain.jobs.jobs import LIVE, JobState
-from tests.faults.site import Site
-from tests.faults.supervise import LEASE_S, SILENT_S, lock
+from tests.faults.site import Site, Stuck
+from tests.faults.supervise import LEASE_S, SOON_SILENT_S, lock
 from tests.small_artifacts import publish
 
 SUCCEEDED, FAILED, CANCELLED, LOST = JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED, JobState.LOST
@@ -28,6 +28,8 @@ WRONG_RESULTS = (
     b'{"outcome": "succeeded", "document": {}}', b'{"outcome": "succeeded", "document": {"artifact": 7}}',
     b'{"outcome": "succeeded", "document": {"artifact": "../../x"}}', b"[" * 5000,
 )  # fmt: skip
+PAUSED_S = 20.0
+"""Longer than two leases, the database's and the other home's own."""
 LONG = 30
 """Steps of a job that is still at work when something is done to it."""
 
@@ -128,7 +130,10 @@ def paused(site: Site) -> None:
     site.signal(signal.SIGSTOP, asleep)
     _signal(workers if with_workers else [], signal.SIGSTOP)
     its = str(site.home(asleep))
-    site.until("its jobs are given up", lambda: not any(row.state in LIVE and row.home == its for row in site.rows()))
+    with suppress(Stuck):  # it may have been stopped inside a transaction, which keeps all others out until it wakes up
+        site.until(
+            "its jobs are given up", lambda: not any(row.state in LIVE and row.home == its for row in site.rows()), PAUSED_S
+        )
     if site.random.random() < 0.7:
         for row in site.rows():
             if row.state == LOST:
@@ -155,11 +160,15 @@ def paused_briefly(site: Site) -> None:
 
 
 def worker_hangs(site: Site) -> None:
-    begin(site, steps=LONG)
+    """For longer than it may, or almost; then its supervisor is stopped, and the next one is as patient as ever."""
+    site.submit(2, steps=LONG)
+    site.start(silent_s=SOON_SILENT_S)
     site.until_running()
     _signal([site.worker()], signal.SIGSTOP)
-    site.wait(0.0, SILENT_S * 1.5)
+    site.wait(0.0, SOON_SILENT_S * 2)
     _signal([site.worker()], signal.SIGCONT)
+    site.signal(signal.SIGTERM)
+    site.processes["home-0"].join(20)
 
 
 def rebooted(site: Site) -> None:

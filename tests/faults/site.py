@@ -171,10 +171,12 @@ class Site:
 
     def finish(self) -> None:
         """Resume, as a person would, what did not succeed, until it does; what was cancelled stays so. Raises Stuck."""
-        for _ in range(MOST_RESUMES):
+        for resumed in range(MOST_RESUMES + 1):
             left = [row.id for row in self.rows() if row.state != JobState.SUCCEEDED and row.id not in self.cancelled]
             if not left:
                 return
+            if resumed == MOST_RESUMES:
+                break
             for job in left:
                 self.resume(job)
             self.settle()

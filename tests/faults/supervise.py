@@ -32,7 +32,9 @@ from backend.supervisor import __main__ as entry
 from backend.supervisor import supervisor
 
 ROOT = Path(__file__).resolve().parents[2]
-LEASE_S, HEARTBEAT_S, TICK_S, GRACE_S, SILENT_S, PATIENCE_S = 2.0, 0.2, 0.05, 2.0, 4.0, 0.5
+LEASE_S, HEARTBEAT_S, TICK_S, GRACE_S, PATIENCE_S = 2.0, 0.2, 0.05, 2.0, 0.5
+SILENT_S, SOON_SILENT_S = 60.0, 4.0
+"""A worker is silent while Python starts, which takes long beside others; where silence is the fault it counts sooner."""
 WRITES = ("INSERT", "UPDATE", "DELETE")
 
 
@@ -48,6 +50,7 @@ class Start:
     lock_at: int | None = None
     hold_s: float = 0.0
     boot: str | None = None
+    silent_s: float = SILENT_S
 
 
 def supervise(start: Start) -> None:
@@ -57,7 +60,7 @@ def supervise(start: Start) -> None:
     os.dup2(log, 2)
     os.setsid()
     python = str(Path(start.home) / "python")
-    os.environ |= {"WHETSTONE_HOME": start.home, "DATABASE_URL": start.database, "WHETSTONE_SILENT_S": str(SILENT_S)}
+    os.environ |= {"WHETSTONE_HOME": start.home, "DATABASE_URL": start.database, "WHETSTONE_SILENT_S": str(start.silent_s)}
     leases.LEASE_SECONDS, leases.STALE_SECONDS = LEASE_S, 4 * HEARTBEAT_S
     entry.HEARTBEAT_SECONDS, entry.TICK_SECONDS, supervisor.GRACE_SECONDS = HEARTBEAT_S, TICK_S, GRACE_S
     endings.POLICIES |= {name: Policy(found.retries, found.first_s / 10) for name, found in endings.POLICIES.items()}
