@@ -53,6 +53,8 @@ class Settings(BaseModel):
     """Folders of this machine from which models and files are taken where others reach the studio, links resolved."""
     shared: bool = False
     """Others reach the studio: no request goes out to addresses that only this machine is meant to reach."""
+    shared_tokens: tuple[str, ...] = ()
+    """Environment variables with a hub's token that imports use there too."""
     artifact_store: str | None = None
     """Where artifacts lie: s3://BUCKET/PREFIX or a folder; None for one in the home."""
     artifacts_quota: str | None = None
@@ -70,6 +72,10 @@ class Settings(BaseModel):
     def may_send(self, variable: str) -> bool:
         """Whether the owner of this environment lets that variable leave the machine."""
         return variable.startswith(TOKEN_PREFIX) or variable in self.bearer_env
+
+    def may_import_with(self, variable: str) -> bool:
+        """Whether whoever reaches the studio may import with the token in that variable."""
+        return not self.shared or variable in self.shared_tokens
 
     @property
     def jobs(self) -> Path:
@@ -102,9 +108,10 @@ class Settings(BaseModel):
 def load() -> Settings:
     """Read the environment: WHETSTONE_HOME (default ~/.whetstone), DATABASE_URL, WHETSTONE_ENGINES, WHETSTONE_NO_DEMO,
     WHETSTONE_BEARER_ENV, WHETSTONE_HOSTS, WHETSTONE_ALLOWED_ADDRESSES and WHETSTONE_IMPORT_FOLDERS (with commas between),
-    WHETSTONE_SHARED, WHETSTONE_ROLE, those of SIGN_IN, WHETSTONE_MAX_JOBS, WHETSTONE_MAX_ARTIFACTS_GB, WHETSTONE_QUALITY_FLOOR,
-    WHETSTONE_PRICE_PER_HOUR, WHETSTONE_SILENT_S, WHETSTONE_IDLE_S, WHETSTONE_ARTIFACTS, WHETSTONE_ARTIFACTS_QUOTA,
-    WHETSTONE_ARTIFACTS_CACHE, WHETSTONE_METRICS_PORT, WHETSTONE_METRICS_HOST, WHETSTONE_RAY_ADDRESS."""
+    WHETSTONE_SHARED, WHETSTONE_SHARED_TOKENS, WHETSTONE_ROLE, those of SIGN_IN, WHETSTONE_MAX_JOBS, WHETSTONE_MAX_ARTIFACTS_GB,
+    WHETSTONE_QUALITY_FLOOR, WHETSTONE_PRICE_PER_HOUR, WHETSTONE_SILENT_S, WHETSTONE_IDLE_S, WHETSTONE_ARTIFACTS,
+    WHETSTONE_ARTIFACTS_QUOTA, WHETSTONE_ARTIFACTS_CACHE, WHETSTONE_METRICS_PORT, WHETSTONE_METRICS_HOST,
+    WHETSTONE_RAY_ADDRESS."""
     environment = os.environ
     home = Path(environment.get("WHETSTONE_HOME") or "~/.whetstone").expanduser().resolve()
     return Settings(
@@ -118,6 +125,7 @@ def load() -> Settings:
         import_folders=tuple(Path(each).expanduser().resolve() for each in _listed(environment.get("WHETSTONE_IMPORT_FOLDERS"))),
         allowed_addresses=tuple(map(str.lower, _listed(environment.get("WHETSTONE_ALLOWED_ADDRESSES")))),
         shared=environment.get("WHETSTONE_SHARED", "") not in {"", "0"},
+        shared_tokens=_listed(environment.get("WHETSTONE_SHARED_TOKENS")),
         owner=environment.get("USER") or "local",
         role=(environment.get("WHETSTONE_ROLE") or "admin").strip().lower(),
         sign_in=_sign_in(environment),

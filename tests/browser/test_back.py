@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from http.client import HTTPConnection
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import Browser, expect
@@ -47,6 +49,15 @@ def walks(job: str) -> dict[str, Walk]:
         "filtered jobs to job": Walk("/jobs?jobs_words=w8a8", lambda visit: visit.link("Open"), "Optimize starter with w8a8"),
         "evaluation to Compare": Walk("/evaluate?id=e-1", lambda visit: visit.link("Compare"), "Compare"),
     }
+
+
+@pytest.mark.parametrize(("host", "status"), [("evil.example", 403), ("localhost", 200)])
+def test_the_running_studio_answers_under_its_own_names_alone(made: tuple[Studio, str], host: str, status: int) -> None:
+    connection = HTTPConnection("127.0.0.1", urlsplit(made[0].url).port, timeout=20)
+    connection.request("GET", "/", headers={"Host": host})
+    answer = connection.getresponse()
+    assert (answer.status, answer.getheader("x-frame-options")) == (status, "DENY")
+    connection.close()
 
 
 def test_back_returns_to_what_was_there(chromium: Browser, made: tuple[Studio, str]) -> None:

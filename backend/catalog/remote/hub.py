@@ -2,7 +2,7 @@
 
 Requests go through huggingface_hub's own session and error mapping, but not through its downloads: release 1.33 throws a partial
 file away when it stops. The token is read from the environment for each request and kept nowhere; a token that was saved on the
-machine by other tools is not used.
+machine by other tools is not used. Where others reach the studio, only one that its owner listed is: they would read what is his.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, urlsplit
 
+from backend import settings as configuration
 from backend.catalog.cards.source import RemoteSource
 from backend.domain.errors import AccessRefused, InvalidModel, RequestError, SourceUnreachable, UnknownModel, WhetstoneError
 from backend.transfer import CHUNK_BYTES, Digest, SourceDropped
@@ -182,10 +183,14 @@ def _chunks(response: httpx.Response) -> Iterator[bytes]:
 
 
 def _token() -> str | None:
-    return next((token for name in TOKENS if (token := os.environ.get(name, "").strip())), None)
+    allowed = filter(configuration.load().may_import_with, TOKENS)
+    return next((token for name in allowed if (token := os.environ.get(name, "").strip())), None)
 
 
 def _give_token(of: str) -> str:
+    held = next((name for name in TOKENS if os.environ.get(name, "").strip()), None)
+    if held and not _token():
+        return f"list {held} in WHETSTONE_SHARED_TOKENS where `whetstone up` is started, since others reach this studio"
     where = "in the environment of this command and of `whetstone up`"
     return f"set {TOKENS[0]} {where} to a token of {of}" + (" (the one there now has no access)" if _token() else "")
 

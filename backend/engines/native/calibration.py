@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 def sample_tokens(model_dir: Path, texts: Iterable[str], samples: int, length: int, seed: int) -> torch.Tensor:
     """Up to `samples` windows [samples, length] of token ids that do not overlap, drawn from all texts joined end to end.
 
+    Each begins as the model's tokenizer begins a text: what Gemma computes without that token is not what is served.
+
     Raises InvalidWorkload when the text is shorter than one window, InvalidModel when the tokenizer is another model's.
     """
     windows, order = _shuffled(model_dir, texts, length, seed)
@@ -51,15 +53,17 @@ def _shuffled(model_dir: Path, texts: Iterable[str], length: int, seed: int) -> 
 
     tokenizer = source.tokenizer(model_dir)
     end = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
+    begin = torch.tensor(source.begins_with(tokenizer), dtype=torch.long)
     stream = torch.tensor([token for text in texts for token in [*_encoded(tokenizer, text), *end]], dtype=torch.long)
-    windows = len(stream) // length
+    own = length - len(begin)
+    windows = len(stream) // own
     if windows == 0:
         raise InvalidWorkload(
             f"The calibration text is only {len(stream)} tokens, shorter than one sequence of {length}: give more text."
         )
     calibration_text.check_vocabulary(json.loads((model_dir / "config.json").read_bytes()), int(stream.max()))
     order = torch.randperm(windows, generator=torch.Generator().manual_seed(seed))
-    return stream[: windows * length].view(windows, length), order
+    return torch.cat([begin.expand(windows, -1), stream[: windows * own].view(windows, own)], 1), order
 
 
 def _encoded(tokenizer: Any, text: str) -> list[int]:

@@ -139,6 +139,16 @@ def test_the_token_goes_to_the_hub_and_not_where_it_sends_on(hub: FakeHub, monke
     assert told == {"127.0.0.1": "Bearer hf_good", "localhost": None}
 
 
+def test_the_owners_token_is_not_for_strangers_unless_it_is_listed(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub.settings(ID, private=True)
+    monkeypatch.setenv("HF_TOKEN", "hf_good")
+    monkeypatch.setenv("WHETSTONE_SHARED", "1")
+    refused(UnknownModel, "list HF_TOKEN in WHETSTONE_SHARED_TOKENS", "others reach this studio")
+    assert {entry["token"] for entry in hub.log()} == {None}
+    monkeypatch.setenv("WHETSTONE_SHARED_TOKENS", "OTHER, HF_TOKEN")
+    inspect()
+
+
 def test_a_token_saved_on_the_machine_is_not_used(hub: FakeHub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     from huggingface_hub import constants
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from backend.evaluate.quality.quality import window_tokens
 from backend.layered import source
 from backend.worker.kinds.optimize import calibration_texts
 from backend.worker.measuring import quality
-from tests.tiny import TEXT, tiny_llama
+from tests.tiny import TEXT, begins_texts, tiny_llama
 
 SHAPE: dict[str, Any] = {"hidden": 32, "heads": 2, "kv_heads": 1, "intermediate": 64}
 TEMPLATE = "{% for message in messages %}<{{ message.role }}>{{ message.content }}\n{% endfor %}"
@@ -94,17 +93,7 @@ def test_every_window_begins_as_the_tokenizer_begins_a_text(tmp_path: Path) -> N
     """Gemma's and Llama 3's put a token first, without which what they say is poor."""
     model = tiny_llama(tmp_path / "model", **SHAPE)
     plain = window_tokens(model, TEXT, 16, None)
-    path = model / "tokenizer.json"
-    document = json.loads(path.read_bytes())
-    document["post_processor"] = {
-        "type": "TemplateProcessing",
-        "single": [{"SpecialToken": {"id": "<|endoftext|>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
-        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
-        "special_tokens": {"<|endoftext|>": {"id": "<|endoftext|>", "ids": [0], "tokens": ["<|endoftext|>"]}},
-    }  # fmt: skip
-    path.write_text(json.dumps(document))
-    settings = json.loads((model / "tokenizer_config.json").read_text())
-    (model / "tokenizer_config.json").write_text(json.dumps({**settings, "bos_token": "<|endoftext|>"}))
+    begins_texts(model)
     found = window_tokens(model, TEXT, 16, None)
     assert found.shape[1] == 16 and found[:, 0].tolist() == [0] * len(found)
     assert found[0, 1:].tolist() == plain[0, :15].tolist()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
 
 from backend.engines.native import calibration
 from backend.engines.native.group import Stats
 from backend.settings import ASSETS
+from tests.tiny import TEXT, begins_texts, tiny_llama
 
 
 def test_the_token_form_is_the_same_loss_as_the_gram_form() -> None:
@@ -30,3 +33,13 @@ def test_the_tokens_are_those_of_the_models_own_tokenizer() -> None:
     ]
     found = calibration.sample_tokens(folder, texts, len(expected), 1, 0)
     assert found.flatten().tolist() == expected
+
+
+def test_every_window_begins_as_the_tokenizer_begins_a_text(tmp_path: Path) -> None:
+    model = tiny_llama(tmp_path / "model", hidden=32, heads=2, kv_heads=1, intermediate=64)
+    plain = calibration.sample_tokens(model, [TEXT], 1000, 16, 0).flatten().tolist()
+    begins_texts(model)
+    for found in (calibration.sample_tokens(model, [TEXT], 1000, 16, 0), calibration.spare_tokens(model, [TEXT], 0, 16, 0)):
+        assert found.shape[1] == 16 and found[:, 0].tolist() == [0] * len(found)
+    found = calibration.sample_tokens(model, [TEXT], 1000, 16, 0)[:, 1:].flatten().tolist()
+    assert found[: len(plain)] == plain[: len(found)] and abs(len(found) - len(plain)) <= 16, "all of the text, once"
