@@ -2,7 +2,8 @@
 
 audit.py            every lock in assets/locks; what was answered is kept in build/audit.json
 
-Where the index names no vulnerabilities, as a mirror does not, the packages that nobody judged are counted and it goes on.
+Where the index names no vulnerabilities, as a mirror does not, the packages that nobody judged are counted, it says that nothing
+was audited, and goes on: who has only a mirror can still run the campaign.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ ASKED_S = 300
 def asked(lock: Path, folder: Path) -> list[dict[str, Any]]:
     """pip-audit's word on each package of the lock that has hashes. Empty where no index answered in time."""
     listed = folder / lock.name
-    listed.write_text("".join(line for line in lock.open() if not line.startswith("torch==") or line.endswith("\\\n")))
+    lines = lock.read_text().splitlines(keepends=True)
+    listed.write_text("".join(line for line in lines if not line.startswith("torch==") or line.endswith("\\\n")))
     options = ["--disable-pip", "--require-hashes", "--progress-spinner", "off", "--format", "json"]
     command = [sys.executable, "-m", "pip_audit", *options, "-r", str(listed)]
     try:

@@ -10,7 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from backend.domain.jobs.jobs import JobState
+from backend.service.jobs import jobs
 from backend.settings import ASSETS
+from tests.homes import open_home
 from tests.integration.cli.calling import one_sentence, process, whetstone
 from tests.tiny import tiny_llama
 
@@ -121,12 +124,22 @@ def test_what_comes_next_names_what_was_optimized_and_can_be_pasted(tmp_path: Pa
     assert shlex.split(last) == ["Next:", "whetstone", "evaluate", str(model), ready.split()[0]]
 
 
-def test_what_cannot_be_served_here_is_not_offered_to_be_evaluated(tmp_path: Path) -> None:
+def test_what_cannot_be_served_here_is_not_offered_and_what_is_ruined_is_called_so_everywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """found.md E8: a ruined artifact is loud in the terminal, in the job's events and in its result."""
+    monkeypatch.setenv("WHETSTONE_QUALITY_FLOOR", "1e-9")
     text = "name: for a GPU\nsteps:\n  - quantize: {method: int8, samples: 1, length: 8}\n"
     model = tiny_llama(tmp_path / "model")
     done = process(tmp_path / "home", "optimize", str(model), "--recipe", recipe(tmp_path, text), "--wait")
     assert done.returncode == 0, done.stderr
     assert "cannot be served here: vLLM on a processor" in done.stdout.splitlines()[-1] and "Next:" not in done.stdout
+    (warning,) = [line for line in done.stdout.splitlines() if line.startswith("  WARNING: The result is ruined: ")]
+    opened = open_home(tmp_path / "home")
+    (job,) = jobs.listing(opened)
+    ruined = job.result["quality"]["below_floor"]
+    assert job.state is JobState.SUCCEEDED and ruined == warning.removeprefix("  WARNING: ")
+    assert ruined in [event.message for _, event in jobs.events(opened, job.id) if event.kind == "warning"]
 
 
 def test_recipe_check_answers_with_reasons_and_a_suggestion(tmp_path: Path) -> None:

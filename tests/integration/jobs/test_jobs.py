@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -51,6 +52,8 @@ def test_an_optimize_job_ends_in_a_verified_artifact_and_leaves_no_scratch(home:
     assert [seq for seq, _ in jobs.events(home, job.id)] == list(range(1, len(jobs.events(home, job.id)) + 1))
     told = [event.message for event in jobs.timeline(home, job.id) if event.kind == "phase"]
     assert told and jobs.logs(home, job.id).splitlines() == ["The worker has started.", *told]
+    logs = [home.settings.home / "supervisor.log", home.settings.jobs / job.id / "1" / "log.txt"]
+    assert [stat.S_IMODE(log.stat().st_mode) for log in logs] == [0o600, 0o600]
 
 
 def test_a_job_that_cannot_be_started_says_why_and_can_be_resumed(home: Workspace) -> None:

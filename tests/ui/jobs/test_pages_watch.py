@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import streamlit as st
 
+from app.words import plain
 from backend.domain.errors import NotNow
 from backend.domain.jobs.jobs import Event, JobState
 from backend.service import Workspace
@@ -123,6 +124,18 @@ def test_ones_own_cancel_is_no_error(home: Workspace) -> None:
         at = studio.open_page("job", id=job.id)
         boxes = {name: [box.value for box in getattr(at, name)] for name in ("info", "error")}
         assert boxes.pop(kind)[0] == "It ended before its time." and not any(boxes.values())
+
+
+def test_a_ruined_result_is_a_red_box(home: Workspace) -> None:
+    """found.md E8."""
+    job, _ = succeeded(home)
+    assert not studio.open_page("job", id=job).error
+    ruined = "The result is ruined: perplexity goes from 7.6 to 39.0."
+    with home.store.session() as session:
+        row = queue.get(session, job)
+        result = json.loads(row.result or "")
+        row.result = json.dumps(result | {"quality": result["quality"] | {"below_floor": ruined}})
+    assert [box.value for box in studio.open_page("job", id=job).error] == [plain(ruined)]
 
 
 def test_pages_write_times_in_one_form(home: Workspace) -> None:

@@ -15,14 +15,16 @@ from app.presets.rows import AT
 from backend.domain.planner.presets import GOALS, Preset
 from backend.domain.recipe.recipe import Recipe
 from backend.present.charts.parts import places
-from backend.service import Workspace
+from backend.service import Workspace, damaged
 from backend.service.evaluations import evaluations
 from backend.service.plans import recipes
 from backend.service.presets import presets
 from backend.service.presets.presets import Filter
+from backend.store.tables import PresetRow
 from tests import simulated, studio
 from tests.measured import probed
 from tests.tiny import tiny_llama
+from tests.unit.service.test_damaged import ROWS
 
 COST, LATENCY, BALANCED = (f"llama-3-70b-instruct/{goal}" for goal in ("lower-cost", "lower-latency", "balanced"))
 W8A8 = Recipe.model_validate({"name": "w8a8", "steps": [{"quantize": {"method": "w8a8"}}]})
@@ -104,6 +106,18 @@ def test_applied_to_a_model_it_does_not_fit_it_says_why_and_offers_the_nearest(h
     label, query = to_build(at)
     assert "Why:" in studio.says(at) and label.startswith("Use the nearest valid recipe")
     assert recipes.read_text(query["recipe"][0]).serving.tensor_parallel == 1
+
+
+def test_a_row_that_cannot_be_read_is_named_and_can_be_taken_out(home: Workspace) -> None:
+    """found.md S3."""
+    with home.store.session() as session:
+        session.add(PresetRow(**ROWS["preset"].model_dump()))
+    at = studio.open_page("presets")
+    assert "my/own: " in studio.says(at) and "my/own" not in list(at.dataframe[0].value["Preset"])
+    (remove,) = [button for button in at.button if button.label == "Remove"]
+    remove.click().run()
+    studio.check(at)
+    assert damaged.listing(home) == [] and "my/own: " not in studio.says(at)
 
 
 def test_an_unknown_preset_is_one_sentence_and_so_is_the_unknown_model_of_an_imported_one(home: Workspace) -> None:

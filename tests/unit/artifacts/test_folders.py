@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
 from backend.artifacts import folders
+from backend.channel import Channel, JobChannel
 from backend.domain.errors import ArtifactCorrupt
-from backend.domain.evaluation.document import Variant
+from backend.domain.evaluation.document import EvaluateOptions, Variant
 from backend.domain.jobs.artifact import ArtifactFile, Manifest
+from backend.domain.jobs.jobs import EvaluateSpec, ServeSpec
 from backend.domain.jobs.progress import Silent
 from backend.domain.recipe.recipe import ORIGINAL
+from backend.hardware import engines
 from backend.service.models import models
 from backend.settings import Settings
+from backend.worker.kinds import evaluate, serve
 from backend.worker.measuring.fetched import here
+from backend.worker.resources import PeakMemory
 from tests.homes import open_home
 
 
@@ -56,6 +62,27 @@ def test_a_flipped_bit_is_found_before_anything_is_served(made: tuple[Path, Mani
     wrong = r"model/model\.safetensors of artifact is not the file the manifest describes"
     with pytest.raises(ArtifactCorrupt, match=wrong), here([variant], settings, Silent()):
         pass
+
+
+@pytest.mark.parametrize("kind", [evaluate, serve])
+def test_a_job_on_a_flipped_bit_fails_before_a_server_starts(
+    made: tuple[Path, Manifest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Any
+) -> None:
+    """found.md S8."""
+    folder, manifest = made
+    monkeypatch.setenv("WHETSTONE_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("WHETSTONE_ENGINES", str(tmp_path / "engines"))
+    (tmp_path / "engines" / "serve" / "bin").mkdir(parents=True)
+    (tmp_path / "engines" / "serve" / "bin" / "python").touch()
+    (tmp_path / "engines" / "serve" / engines.MARKER).write_text("{}")
+    flip(folder / "model" / "model.safetensors")
+    variants = (Variant(name="x", source=manifest.id, kind="artifact", model_path=str(folder / "model")),)
+    spec = EvaluateSpec(variants=variants, options=EvaluateOptions()) if kind is evaluate else ServeSpec(variants=variants)
+    opened = Channel(tmp_path / "j-1")
+    opened.open(spec.model_dump_json())
+    with pytest.raises(ArtifactCorrupt, match="is not the file the manifest describes"):
+        kind.run(spec, JobChannel(tmp_path / "j-1" / "1"), PeakMemory())
+    assert not [event for _, events in opened.segments(0) for event in events if event.phase == "start"]
 
 
 def test_a_file_is_hashed_once_as_long_as_it_is_the_same(
