@@ -151,7 +151,7 @@ def _properties(view: PresetView) -> dict[str, str]:
     serving = preset.recipe.serving.model_dump(exclude_defaults=True)
     found = {
         "Preset": preset.id,
-        "Goal": GOALS[preset.goal].title,
+        "Made for": GOALS[preset.goal].title,
         "Model": preset.model,
         "Target": preset.target,
         "Recipe": stack(preset.recipe),

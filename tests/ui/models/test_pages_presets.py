@@ -134,6 +134,7 @@ def test_several_presets_are_compared_charts_first_then_differences_only(home: W
     differing = at.dataframe[1].value
     assert list(differing.columns) == ["", "INT4 (AWQ)", "Lowest latency"], "at 64 streams it costs more"
     assert "Model" not in list(differing[""]) and "Target" in list(differing[""])
+    assert "Goal" not in list(differing[""]) and "Made for" in list(differing[""]), "what it is for is not what it does"
     at.toggle(key="compare_preset_differences").set_value(False).run()
     studio.check(at)
     assert "Model" in list(at.dataframe[1].value[""])
