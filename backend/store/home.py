@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 
 from sqlalchemy import URL, make_url
@@ -28,7 +29,7 @@ def prepare(settings: Settings) -> URL:
         if (home / DATABASE).exists() or not any(home.iterdir()):
             _private(home, PRIVATE_FOLDER)
         if settings.database_url is None:
-            os.close(os.open(home / DATABASE, os.O_CREAT | os.O_RDWR, PRIVATE_FILE))
+            _made(home / DATABASE)
             for file in home.glob(f"{DATABASE}*"):
                 _private(file, PRIVATE_FILE)
         if not os.access(home, os.W_OK | os.X_OK):
@@ -37,6 +38,15 @@ def prepare(settings: Settings) -> URL:
         why = getattr(error, "strerror", None) or str(error)
         raise HomeUnusable(f"WHETSTONE_HOME, {home}, cannot be used ({why}): set it to a folder of your own.") from None
     return url(settings)
+
+
+def _made(database: Path) -> None:
+    """An empty file where there is none. One that is there is not even opened: closing any descriptor of it would drop the locks
+    that this process holds on it through SQLite (POSIX advisory locks; sqlite.org/howtocorrupt.html, 2.2)."""
+    with suppress(FileExistsError):
+        os.close(os.open(database, os.O_CREAT | os.O_EXCL | os.O_RDWR, PRIVATE_FILE))
+    if not os.access(database, os.R_OK | os.W_OK):
+        raise PermissionError(None, f"{database.name} may not be written")
 
 
 def _private(path: Path, mode: int) -> None:
