@@ -9,8 +9,8 @@ import streamlit as st
 from app.labels import sentence
 from app.session import frozen
 from app.words import message
-from backend.domain.roles import Action
 from backend.domain.errors import WhetstoneError
+from backend.domain.roles import Action
 from backend.service import Workspace
 from backend.service.plans import calibration
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import streamlit as st
 
 from app import charts, navigation
-from app.models import memory_bar
 from app.build import figures
 from app.build.figures import Figure
+from app.models import memory_bar
 from app.session import frozen
 from app.words import between, message, moment, plain, size
-from backend.domain.roles import Action
-from backend.domain.planner.choose import Choice
 from backend.domain.errors import WhetstoneError
-from backend.domain.planner.estimate import Estimate, Need
 from backend.domain.figures import streams
+from backend.domain.planner.choose import Choice
+from backend.domain.planner.estimate import Estimate, Need
+from backend.domain.roles import Action
 from backend.service import Workspace
 from backend.service.machines import machine
 
@@ -71,9 +71,7 @@ def _calibrated(found: Estimate) -> None:
     if held is None:
         return
     when = moment(held.measured_at)
-    st.markdown(
-        f":material/straighten: Calibrated by a measurement of {when} on this machine, at {streams(held.concurrency)}."
-    )
+    st.markdown(f":material/straighten: Calibrated by a measurement of {when} on this machine, at {streams(held.concurrency)}.")
     if held.evaluation:
         navigation.link("evaluate", f"Evaluation {held.evaluation}", ":material/open_in_full:", id=held.evaluation)
     with st.expander("Error before and after the correction"):

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from app.words import between, size
-from backend.domain.planner.correction import RATE, TPOT, TTFT, Calibration, Point
-from backend.domain.planner.choose import Choice, Loser
-from backend.domain.planner.estimate import Estimate
 from backend.domain.figures import figure, streams
+from backend.domain.planner.choose import Choice, Loser
+from backend.domain.planner.correction import RATE, TPOT, TTFT, Calibration, Point
+from backend.domain.planner.estimate import Estimate
 
 UNKNOWN = "unknown"
 METRICS = {TTFT: ("first token", "ms"), TPOT: ("output token", "ms"), RATE: ("output", "tokens/s")}

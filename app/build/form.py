@@ -13,17 +13,16 @@ from typing import Any, NamedTuple
 
 import streamlit as st
 
-from app.labels import sentence
-from app.build import calibration_upload
 from app import addresses
 from app import steps as steps_words
-from app.build import options
+from app.build import calibration_upload, options
 from app.build.options import Option
+from app.labels import sentence
 from app.words import message, plain
 from backend.domain.errors import WhetstoneError
+from backend.domain.model.facts import ModelFacts
 from backend.domain.recipe import methods
 from backend.domain.recipe.libraries import ENGINES
-from backend.domain.model.facts import ModelFacts
 from backend.domain.recipe.recipe import Prune, Quantize, Recipe, Step
 from backend.service import Workspace
 from backend.service.jobs import artifacts
@@ -157,7 +156,9 @@ def goals(opened: Workspace, model: ModelFacts, target: str) -> None:
     st.markdown("**What is it for?** A start can be changed step by step below.")
     with st.container(horizontal=True):
         for name, goal in options.GOALS.items():
-            st.button(goal.title, key=f"build_goal-{name}", help=goal.help, on_click=_start, args=(opened, model, target, goal.starts))
+            st.button(
+                goal.title, key=f"build_goal-{name}", help=goal.help, on_click=_start, args=(opened, model, target, goal.starts)
+            )
         st.button("By hand", key="build_goal-hand", help="Start with no steps.", on_click=_by_hand)
         st.button("Undo", key="build_take-back", icon=":material/undo:", disabled=not st.session_state.get(UNDO), on_click=undo)
     names = recipes.bundled_names()

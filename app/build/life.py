@@ -42,7 +42,9 @@ def choose() -> Life:
                 bind="query-params",
                 help="A head start of a working day, or the opposite: none is overtaken for ever.",
             )  # fmt: skip
-            limit = st.text_input("Ends after", key="build_run-limit", placeholder="no limit; 30m, 2h", max_chars=20, bind="query-params")
+            limit = st.text_input(
+                "Ends after", key="build_run-limit", placeholder="no limit; 30m, 2h", max_chars=20, bind="query-params"
+            )
             cores = st.number_input(
                 "Cores", min_value=1, value=None, key="build_cores", placeholder="all", bind="query-params",
                 help="Jobs that fit run beside each other; a measurement has the machine to itself.",

@@ -5,9 +5,9 @@ from __future__ import annotations
 import streamlit as st
 
 from app.words import count, message, size
-from backend.domain.planner import estimate
 from backend.domain.errors import WhetstoneError
 from backend.domain.model.facts import ModelFacts, PublishedModel
+from backend.domain.planner import estimate
 from backend.service import Workspace
 from backend.service.models import catalog_sync, models
 

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 import streamlit as st
 
-from backend.domain.planner.choose import Goal
 from backend.domain.machine.device import Instance
-from backend.domain.planner.roofline import ExpectedLoad
 from backend.domain.machine.targets import slug
+from backend.domain.planner.choose import Goal
+from backend.domain.planner.roofline import ExpectedLoad
 from backend.service import Workspace
 from backend.service.machines import machine, targets
 

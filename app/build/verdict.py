@@ -6,25 +6,26 @@ from typing import NamedTuple
 
 import streamlit as st
 
-from app.labels import sentence
 from app import navigation, once
-from app.build import estimate as recipe_estimate, form, life, options, target as recipe_target
+from app.build import estimate as recipe_estimate
+from app.build import form, life, options
+from app.build import target as recipe_target
 from app.build.life import Life
 from app.build.target import Asked
+from app.labels import sentence
 from app.words import between, message, plain, size
-from backend.domain.planner import estimate
-from backend.domain.planner.choose import Goal
-from backend.domain.rules.facts import Reason
 from backend.domain.errors import WhetstoneError
-from backend.domain.planner.estimate import Estimate, Need
 from backend.domain.jobs.eta import Range
 from backend.domain.jobs.jobs import JobKind
 from backend.domain.model.facts import ModelCard, ModelFacts, PublishedModel
+from backend.domain.planner import estimate
+from backend.domain.planner.choose import Goal
+from backend.domain.planner.estimate import Estimate, Need
 from backend.domain.recipe.recipe import Recipe
 from backend.service import Workspace
+from backend.service.jobs import watching
 from backend.service.plans import auto, cases, estimates, optimize
 from backend.service.plans.cases import Case
-from backend.service.jobs import watching
 from backend.service.plans.optimize import Prepared
 
 CHEAPEST_TOKEN = Goal(wanted="throughput")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import streamlit as st
 
-from app.labels import sentence
 from app.build import form
 from app.build.form import UNREAD, Draft
+from app.labels import sentence
 from app.words import message
 from backend.domain.errors import WhetstoneError
 from backend.service.plans import recipes

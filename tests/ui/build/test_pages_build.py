@@ -15,8 +15,8 @@ from app import addresses
 from app.build import options
 from backend.domain.errors import InvalidRecipe
 from backend.domain.jobs.jobs import JobState
-from backend.domain.recipe.libraries import ENGINES
 from backend.domain.model.facts import ModelFacts
+from backend.domain.recipe.libraries import ENGINES
 from backend.domain.recipe.recipe import Quantize, Recipe, read
 from backend.domain.rules import check as rules
 from backend.domain.rules.facts import Facts
@@ -257,7 +257,10 @@ def test_a_greyed_choice_is_swapped_in(home: Workspace) -> None:
 def test_what_can_be_had_instead_keeps_the_other_steps(home: Workspace) -> None:
     card = models.resolve(home, "starter")
     chosen = read({"steps": [{"quantize": {"method": "w8a8"}}, {"speculate": {"method": "ngram"}}]})
-    instead = {getattr(choice.step, "method", None): choice.instead for choice in cases.additions(home, card, chosen, cases.resolve(home, card, chosen))}
+    instead = {
+        getattr(choice.step, "method", None): choice.instead
+        for choice in cases.additions(home, card, chosen, cases.resolve(home, card, chosen))
+    }
     assert instead["awq"] is not None and options.stack(instead["awq"]) == "quantize awq + speculate ngram"
     assert instead["w8a8"] is None and instead["ngram"] is None
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from app.build import figures
+from app.build import target as recipe_target
 from app.models import memory_bar
-from app.build import figures, target as recipe_target
 from backend.domain.jobs.jobs import JobState, OptimizeSpec
 from backend.service import Workspace
 from backend.service.jobs import jobs
@@ -90,7 +91,9 @@ def test_auto_where_nothing_will_do_says_so_and_shows_the_nearest(home: Workspac
 
 
 def test_a_wrong_load_in_the_address_is_as_if_it_were_not_there(home: Workspace) -> None:
-    at = studio.open_page("build", model=LLAMA, target="ml.g5.12xlarge", recipe=AWQ, build_prompt="many", build_streams="-3", build_answer="9" * 30)
+    at = studio.open_page(
+        "build", model=LLAMA, target="ml.g5.12xlarge", recipe=AWQ, build_prompt="many", build_streams="-3", build_answer="9" * 30
+    )
     assert "512 tokens in, 128 out, 1 stream" in studio.says(at)
     at = studio.open_page("build", model=LLAMA, target="ml.g5.12xlarge", recipe=AWQ, build_prompt="100000", build_streams="8")
     assert "100,000 tokens in, 128 out, 8 streams" in studio.says(at)

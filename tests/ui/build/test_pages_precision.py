@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 
-from app.jobs import bits as bits_view
 from app.build import options
+from app.jobs import bits as bits_view
 from backend.domain.jobs.artifact import Manifest
-from backend.domain.recipe.fallback import Attempt, record
 from backend.domain.jobs.jobs import JobState
+from backend.domain.recipe.fallback import Attempt, record
 from backend.domain.recipe.precision import Measured, candidates
 from backend.domain.recipe.recipe import read
 from backend.service import Workspace
