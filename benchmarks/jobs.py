@@ -27,6 +27,7 @@ from sqlmodel import insert
 from backend import service
 from backend.channel import Channel, JobChannel
 from backend.cli.output import table
+from backend.domain.jobs.claims import Claim
 from backend.domain.jobs.jobs import TERMINAL, Event, Handle, JobState, Outcome
 from backend.hardware import probe
 from backend.launchers.base import Launcher
@@ -67,8 +68,8 @@ class Instant(Launcher):
 
 
 def no_op(number: int) -> JobRow:
-    lane = ("accelerator", "background")[number % 2]
-    return JobRow(id=f"j-{number}", kind="install", state=JobState.QUEUED, title="no-op", owner="b", spec="{}", lane=lane)
+    claim = Claim(background=number % 2 == 1, cores=1, gpus=()).text
+    return JobRow(id=f"j-{number}", kind="install", state=JobState.QUEUED, title="no-op", owner="b", spec="{}", claim=claim)
 
 
 def supervise(home: Path, url: str | None, host: str, ready: Any) -> None:
