@@ -48,8 +48,8 @@ def _queued(opened: Workspace, job: JobView) -> None:
     shell.live("life", lambda: _why(opened, job.id), active=True)
     st.segmented_control(
         "Priority", [str(each) for each in Priority], default=str(job.terms.priority), key=f"{PRIORITY}-{job.id}", required=True,
-        on_change=_prioritize, args=(opened, job.id), **frozen(opened),
-        help="A head start of a working day, or the opposite: none is overtaken for ever.",
+        on_change=_prioritize, args=(opened, job.id),
+        **{"help": "A head start of a working day, or the opposite: none is overtaken for ever.", **frozen(opened)},
     )  # fmt: skip
 
 

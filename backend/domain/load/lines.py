@@ -69,9 +69,14 @@ def shared(options: LoadOptions, *, greedy: bool, turns: int = 1, lines: int | N
     apart = max(max(warm_streams(options)), GREEDY_PROMPTS + GREEDY_STREAMS if greedy else 0)
     runs = [of_run(load, options, turns, lines=lines) for load in options.loads]
     if lines is not None and is_open_ended(options):
-        spare = lines if options.may_repeat else (lines - apart) // options.most_blocks
-        runs = [max(run, spare // (1 if options.may_repeat else len(runs))) for run in runs]
+        runs = [max(run, lines) for run in runs] if options.may_repeat else _spread(runs, (lines - apart) // options.most_blocks)
     return Lines(apart, tuple(runs))
+
+
+def _spread(runs: list[int], lines: int) -> list[int]:
+    """These, alike where each gets what it needs at least; else what is left over is shared alike."""
+    alike = lines // len(runs)
+    return [alike] * len(runs) if alike >= max(runs) else [run + max(0, lines - sum(runs)) // len(runs) for run in runs]
 
 
 def is_open_ended(options: LoadOptions) -> bool:

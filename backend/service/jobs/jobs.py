@@ -98,7 +98,7 @@ def view(row: JobRow) -> JobView:
 
 def _view(columns: Mapping[str, Any]) -> JobView:
     documents = {name: json.loads(columns[name] or "{}") for name in ("result", "terms", "claim")}
-    place = json.loads(columns["handle"])["place"] if columns["handle"] else None
+    place = json.loads(columns["handle"]).get("place") if columns["handle"] else None
     rest = {name: value for name, value in columns.items() if name != "handle"}
     return JobView.model_validate({**rest, **documents, "place": place})
 

@@ -46,7 +46,7 @@ CHANGES: dict[str, Callable[[Workspace], object]] = {
     "optimize": lambda home: demo.prepare(home, demo_model.starter(home), demo.RECIPES["w8a8"]),
     "evaluate": lambda home: demo.evaluate_spec(home, demo_model.starter(home), [artifacts.listing(home)[0].id]),
     "workload": lambda home: workloads.save(home, "mine.jsonl", b'{"prompt": "a"}\n'),
-    "supervisor": supervisors.ensure,
+    "supervisor": supervisors.start,
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from backend.domain.load.lines import GREEDY_PROMPTS, GREEDY_STREAMS, least, missing, shared, wanted, warm_streams, warm_up
@@ -29,6 +29,7 @@ def options(**chosen: Any) -> LoadOptions:
 
 
 @given(LOADS, st.integers(1, 6), st.integers(0, 5), st.booleans(), st.integers(1, 5))
+@example({"concurrency": (1, 3), "seconds": 1.0}, 1, 0, False, 1)  # an even share is more than the smaller level needs
 def test_no_two_runs_share_a_line_where_the_workload_is_long_enough(
     load: dict[str, Any], repeats: int, warmup: int, greedy: bool, turns: int
 ) -> None:
