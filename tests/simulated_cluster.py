@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,9 @@ class Idle(Keeper):
     sent: dict[str, bytes]
     missing: tuple[str, ...] = ()
     asked: bool | None = None
+
+    def __init__(self, key: str, job: str, attempt: int, alone_s: float) -> None:
+        super().__init__(key, job, attempt, math.inf)  # else it ends this process, pytest's, as it ends its own on a node
 
     @property
     def folder(self) -> Path:
