@@ -85,7 +85,8 @@ class SimulatedCluster:
             case "start":
                 self.requests.append(arguments["request"])
                 if name not in self.keepers:
-                    self.keepers[name] = Idle(**arguments["arguments"])
+                    # Else a keeper ends this process, pytest's, as it ends its own on a node.
+                    self.keepers[name] = Idle(**{**arguments["arguments"], "alone_s": math.inf})
                     self.ever.append(self.keepers[name])
         return None
 
