@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help run setup serve check test lint screenshots audit campaign test-gpu clean
+.PHONY: help run setup serve check test lint screenshots audit campaign ray test-gpu clean
 
 BIN := .venv/bin
 # Tests run beside each other, each on one thread, but what measures time has the machine to itself. Three processes on two
@@ -57,9 +57,15 @@ audit: ## Ask the package index for known vulnerabilities of what the locks name
 
 campaign: audit ## The long tests: kills, families, A/A, and every property with all its examples
 	@.ci/system test
-	@$(BIN)/python .ci/serve.py serve compress quality ray
-	$(BESIDE) -m "(campaign or hypothesis) and not alone and not gpu" --hypothesis-profile full --timeout 3600
+	@$(BIN)/python .ci/serve.py serve compress quality
+	$(BESIDE) -m "(campaign or hypothesis) and not alone and not gpu and not ray" --hypothesis-profile full --timeout 3600
 	$(BIN)/pytest -m "campaign and alone and not gpu" --timeout 3600
+
+ray: ## Jobs on a real Ray cluster of three nodes on this machine, with nodes and the head killed
+	@.ci/system test
+	@.ci/setup test
+	@$(BIN)/python .ci/serve.py ray
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m ray --timeout 900
 
 test-gpu: ## The tests that need an NVIDIA GPU
 	@.ci/system

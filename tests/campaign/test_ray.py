@@ -21,7 +21,7 @@ from tests.integration.cli.calling import process
 from tests.ray_cluster import MARK, SECRET, RayCluster
 from tests.tiny import tiny_llama
 
-pytestmark = [pytest.mark.campaign, pytest.mark.process]
+pytestmark = [pytest.mark.campaign, pytest.mark.process, pytest.mark.ray]
 LAYERS = 16
 AWQ = recipe.read({"name": "awq", "steps": [{"quantize": {"method": "awq", "group_size": 32, "samples": 16, "length": 256}}]})
 WORTH = "s3cr3t-of-the-studio"

@@ -238,10 +238,10 @@ def test_ctrl_c_cancels_a_job_that_was_only_just_submitted_however_often_it_come
 
 
 def test_who_waits_for_a_job_waits_for_a_supervisor_that_is_paused_too(home: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisors, "START_SECONDS", 2.0)
-    monkeypatch.setattr(leases, "STALE_SECONDS", 1.0)
     job = submit(home, QUICK)
     supervisors.ensure(home)
+    monkeypatch.setattr(supervisors, "START_SECONDS", 2.0)
+    monkeypatch.setattr(leases, "STALE_SECONDS", 1.0)
     (paused,) = homes.supervisors_of(home)
     paused.suspend()
     eventually("a heartbeat that is stale", lambda: not supervisors.alive(home))
