@@ -23,9 +23,6 @@ class Idle(Keeper):
     missing: tuple[str, ...] = ()
     asked: bool | None = None
 
-    def __init__(self, key: str, job: str, attempt: int, alone_s: float) -> None:
-        super().__init__(key, job, attempt, math.inf)  # else it ends this process, pytest's, as it ends its own on a node
-
     @property
     def folder(self) -> Path:
         return self._folder
