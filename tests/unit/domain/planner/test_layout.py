@@ -14,6 +14,7 @@ from backend.domain.planner.estimate import Estimate
 from backend.domain.planner.roofline import ExpectedLoad
 from backend.domain.recipe import recipe
 from backend.domain.recipe.recipe import Recipe
+from backend.hardware import probe
 from backend.service import Workspace
 from backend.service.models import models
 from backend.service.plans import auto, cases, estimates, optimize
@@ -21,6 +22,8 @@ from tests.homes import open_home
 from tests.unit.domain.rules.test_planner_targets import known, target
 
 AWQ = recipe.read({"steps": [{"quantize": {"method": "awq"}}]})
+BYTES_A_LAYER = 1_247_000
+"""Of 2.4 M parameters at 4 bits with the scales of AWQ. A model just too large for the memory asks for little free disk."""
 LLAMA_8B, LLAMA_70B = "meta-textgeneration-llama-3-8b", "meta-textgeneration-llama-3-70b"
 FOUR = "ml.g5.12xlarge"
 
@@ -108,7 +111,8 @@ def test_no_estimate_has_a_negative_cache() -> None:
 def test_what_is_served_elsewhere_need_not_fit_here(workspace: Workspace) -> None:
     """A job reads a layer at a time, so a small machine makes what a large one serves."""
     card = models.facts(workspace, "starter")
-    large = card.model_copy(update={"layers": 30_000, "parameters": 30_000 * 2_400_000})
+    layers = int(1.02 * probe.total_memory() / BYTES_A_LAYER)
+    large = card.model_copy(update={"layers": layers, "parameters": layers * 2_400_000})
     here = cases.resolve(workspace, large, AWQ)
     assert here.verdict.outcome == "does-not-fit"
     made = optimize.prepare(workspace, cases.resolve(workspace, large, AWQ, "ml.p4d.24xlarge"))
