@@ -64,7 +64,7 @@ def main() -> None:
 def measure(workspace: Workspace, sources: list[str], levels: tuple[int, ...], repeats: int, requests: int) -> Evaluation:
     options = evaluations.options(
         concurrency=levels, repeats=repeats, requests=requests, max_tokens=MAX_TOKENS, ignore_eos=False,
-        price_per_hour=PRICE_PER_HOUR, interleave="resident",
+        price_per_hour=PRICE_PER_HOUR, interleave="resident", prefix_cache="per-run",
     )  # fmt: skip
     spec = evaluations.prepare(workspace, sources, options)
     ended = finished(workspace, evaluations.submit(workspace, spec))

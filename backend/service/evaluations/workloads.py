@@ -103,12 +103,22 @@ def is_generated(source: str) -> bool:
 
 
 def fitting(chosen: EvaluateOptions, of: Sequence[Variant]) -> EvaluateOptions:
-    """A chat model is asked chat prompts in its own template where no workload was chosen, and the chat load nowhere else."""
+    """A chat model is asked chat prompts in its own template where no workload was chosen, and the chat load nowhere else.
+
+    The chat prompts are few: where the load asks for more, each run of a server that is started here keeps its own prefixes, so
+    that they may come round and none is answered from what an earlier run left.
+    """
     if not speaks(of):
         return chosen
     if "workload" not in chosen.model_fields_set:
         chosen = chosen.model_copy(update={"workload": CHAT})
-    return chosen.model_copy(update={"endpoint": "chat"}) if chosen.workload == CHAT else chosen
+    if chosen.workload != CHAT:
+        return chosen
+    chosen = chosen.model_copy(update={"endpoint": "chat"})
+    if chosen.prefix_cache != "recipe" or any(variant.kind == "url" for variant in of):
+        return chosen
+    prompts, apart = _made(asked_by(chosen, of)).workload, chosen.model_copy(update={"prefix_cache": "per-run"})
+    return apart if _missing(prompts, chosen) is not None and _missing(prompts, apart) is None else chosen
 
 
 def speaks(of: Sequence[Variant]) -> bool:
@@ -177,8 +187,7 @@ def check(chosen: EvaluateOptions, of: Sequence[Variant]) -> None:
 
 def _check_length(found: Workload, chosen: EvaluateOptions) -> None:
     """Raises InvalidWorkload where a server would be asked a line twice, and so answer it half from its cache."""
-    has = len(found.prompts)
-    needed = lines.missing(chosen, has, greedy=chosen.quality, turns=found.least_turns)
+    has, needed = len(found.prompts), _missing(found, chosen)
     if needed is None:
         return
     once = "the trace in every repeat" if chosen.trace else f"{needed:,} lines"
@@ -188,6 +197,10 @@ def _check_length(found: Workload, chosen: EvaluateOptions) -> None:
         "to per-run (each run keeps its own prefixes) or off.",
         "max_blocks" if chosen.until_decided else "repeats", "requests", "prefix_cache",
     )  # fmt: skip
+
+
+def _missing(found: Workload, chosen: EvaluateOptions) -> int | None:
+    return lines.missing(chosen, len(found.prompts), greedy=chosen.quality, turns=found.least_turns)
 
 
 def kept(workspace: Workspace, chosen: EvaluateOptions, of: Sequence[Variant]) -> Path:

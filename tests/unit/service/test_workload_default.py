@@ -32,3 +32,27 @@ def test_the_load_fits_the_models(tmp_path: Path, given: dict[str, str], others:
 def test_an_address_alone_keeps_what_was_chosen() -> None:
     address = Variant(name="x", source="http://x", kind="url", url="http://x")
     assert workloads.fitting(EvaluateOptions(), [address]) == EvaluateOptions()
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"concurrency": (1,)}, "recipe"),
+        ({"concurrency": (1, 4)}, "per-run"),
+        ({"concurrency": (1, 4), "prefix_cache": "on"}, "on"),
+        ({"concurrency": (1, 64), "requests": 200}, "recipe"),
+    ],
+)
+def test_chat_prompts_that_are_too_few_come_round_in_runs_that_keep_their_own_prefixes(
+    tmp_path: Path, given: dict[str, object], expected: str
+) -> None:
+    """The last asks for more in one run than there are, which `check` refuses."""
+    chosen = workloads.fitting(EvaluateOptions.model_validate(given), [variant(tmp_path / "one", chat=True)])
+    assert chosen.prefix_cache == expected
+
+
+def test_what_an_address_serves_is_not_asked_for_prefixes_of_its_own(tmp_path: Path) -> None:
+    """Its server need not know vLLM's cache_salt."""
+    address = Variant(name="x", source="http://x", kind="url", url="http://x")
+    chosen = workloads.fitting(EvaluateOptions(concurrency=(1, 4)), [variant(tmp_path / "one", chat=True), address])
+    assert chosen.prefix_cache == "recipe"
