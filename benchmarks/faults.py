@@ -2,8 +2,8 @@
 
     .venv/bin/python -m benchmarks.faults [--seeds N] [--first N] [--lanes N] [--faults WORDS] [--out FILE]
 
-Prints a line for each seed with which something is wrong, and the table; `--out` records it. Ends with 1 where anything is
-wrong. `make campaign` runs a few of the seeds.
+Prints a line for each seed with which something is wrong, and the table. `--out` records it after every seed, so that what was
+run stays true when the rest is not. Ends with 1 where anything is wrong or missing. `make campaign` runs a few of the seeds.
 """
 
 from __future__ import annotations
@@ -11,14 +11,17 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import signal
 import sys
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy
 
+from backend import files
 from backend.hardware import probe
 from tests.faults import campaign
 from tests.faults.injuries import FAULTS
@@ -27,7 +30,8 @@ from tests.faults.supervise import GRACE_S, HEARTBEAT_S, LEASE_S, SOON_SILENT_S
 HEAD = """# The campaign of seeded faults
 
 {processor}, {cores} cores; Python {python}, SQLAlchemy {sqlalchemy}, {date}; load average {load:.1f} at the end.
-`python -m benchmarks.faults --seeds {seeds} --first {first}`, {seconds:.0f} s.
+`python -m benchmarks.faults --seeds {seeds} --first {first} --lanes {lanes}{faults}`, {seconds:.0f} s: {ended} of {seeds} seeds
+have ended.
 
 A seed is a database and homes of its own, two to four jobs, and one fault at a moment that the seed chooses. Supervisors are
 real processes of the real main, forked; workers are real processes of the real top level, whose work is a chain of hashes
@@ -46,27 +50,40 @@ def main() -> int:
     parser.add_argument("--faults", default="", help="only those whose name holds this")
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
-    outcomes, began = [], time.monotonic()
-    for each in campaign.run(campaign.cases(asked.first, asked.seeds, asked.faults), asked.lanes):
-        outcomes.append(each)
-        if each["wrong"]:
-            print(f"seed {each['seed']}, {each['fault']}, {each['database']}: {each['wrong']}\n{each['log']}", file=sys.stderr)
-    told = report(outcomes, asked, time.monotonic() - began)
-    print(told)
-    if asked.out:
-        asked.out.write_text(told)
-    return int(any(each["wrong"] for each in outcomes))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # as Ctrl-C: servers and workers go too
+    chosen = campaign.cases(asked.first, asked.seeds, asked.faults)
+    outcomes = record(campaign.run(chosen, asked.lanes), asked)
+    return int(len(outcomes) < len(chosen) or any(each["wrong"] for each in outcomes))
 
 
-def report(outcomes: list[dict[str, Any]], asked: argparse.Namespace, seconds: float) -> str:
-    """The page under benchmarks/results."""
-    facts = probe.probe()
+def record(running: Iterator[dict[str, Any]], asked: argparse.Namespace) -> list[dict[str, Any]]:
+    """What came of each seed; the file is true after every one, and what has ended is printed, also where the rest is cut off."""
+    outcomes, began, facts = list[dict[str, Any]](), time.monotonic(), probe.probe()
+    try:
+        for each in running:
+            outcomes.append(each)
+            if each["wrong"]:
+                print(f"{sentence(each)}\n{each['log']}", file=sys.stderr, flush=True)
+            if asked.out:
+                files.write(asked.out, report(outcomes, asked, facts, time.monotonic() - began), flush=False)
+    finally:
+        print(report(outcomes, asked, facts, time.monotonic() - began))
+    return outcomes
+
+
+def sentence(outcome: dict[str, Any]) -> str:
+    return f"seed {outcome['seed']}, {outcome['fault']}, {outcome['database']}: {outcome['wrong']}"
+
+
+def report(outcomes: list[dict[str, Any]], asked: argparse.Namespace, facts: dict[str, Any], seconds: float) -> str:
+    """The page under benchmarks/results, of the seeds that have ended."""
     head = HEAD.format(
         processor=facts["cpu"], cores=facts["cores"], python=platform.python_version(), sqlalchemy=sqlalchemy.__version__,
         date=datetime.now(UTC).date(), load=os.getloadavg()[0], seeds=asked.seeds, first=asked.first, seconds=seconds,
+        ended=len(outcomes), faults=f" --faults '{asked.faults}'" if asked.faults else "", lanes=asked.lanes,
         lease=LEASE_S, heartbeat=HEARTBEAT_S, grace=GRACE_S, silent=SOON_SILENT_S,
     )  # fmt: skip
-    wrong = [f"- seed {each['seed']}, {each['fault']}, {each['database']}: {each['wrong']}" for each in outcomes if each["wrong"]]
+    wrong = [f"- {sentence(each)}" for each in outcomes if each["wrong"]]
     return f"{head}\n```\n{campaign.summary(outcomes)}\n```\n" + "\n".join(wrong)
 
 

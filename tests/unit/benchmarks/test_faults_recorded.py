@@ -1,0 +1,29 @@
+"""The page of a campaign of faults is true after every seed, whatever happens to the run."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import faults
+
+
+def test_a_run_that_is_cut_off_leaves_what_has_ended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = argparse.Namespace(seeds=3, first=0, lanes=2, faults="", out=tmp_path / "faults.md")
+    base = {"fault": "worker killed", "database": "SQLite", "jobs": {"succeeded": 2}, "seconds": 1.0, "log": "why"}
+
+    def running() -> Iterator[dict[str, Any]]:
+        yield {**base, "seed": 0, "wrong": []}
+        assert "1 of 3 seeds" in asked.out.read_text()
+        yield {**base, "seed": 1, "wrong": ["an orphan"]}
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        faults.record(running(), asked)
+    found = asked.out.read_text()
+    assert "2 of 3 seeds" in found and "- seed 1, worker killed, SQLite: ['an orphan']" in found
+    assert capsys.readouterr().out.strip() == found.strip()
