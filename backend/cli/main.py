@@ -7,22 +7,8 @@ import sys
 import typer
 
 from backend.cli.flags import sentence
-from backend.cli.verbs import (
-    artifacts,
-    bench,
-    catalog,
-    engines,
-    evaluate,
-    jobs,
-    models,
-    optimize,
-    presets,
-    prices,
-    recipe,
-    report,
-    studio,
-    upkeep,
-)
+from backend.cli.verbs import artifacts, bench, engines, evaluate, jobs, optimize, report, studio, upkeep
+from backend.cli.verbs.library import catalog, models, presets, prices, recipe
 from backend.domain.errors import WhetstoneError
 
 app = typer.Typer(
