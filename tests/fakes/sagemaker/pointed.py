@@ -1,0 +1,46 @@
+"""An environment in which boto3 finds the fake account and credentials for it, and nothing else."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from subprocess import PIPE, Popen
+
+import pytest
+
+from tests.fakes.sagemaker.account import REGION, Account
+from tests.fakes.sagemaker.server import Levers, serving
+from tests.pricing import no_credentials
+
+ROOT = Path(__file__).resolve().parents[3]
+SERVICES = ("SAGEMAKER", "SAGEMAKER_RUNTIME", "APPLICATION_AUTO_SCALING")
+
+
+def point(monkeypatch: pytest.MonkeyPatch, folder: Path, url: str) -> None:
+    """botocore itself reads these names."""
+    no_credentials(monkeypatch, folder)
+    named = {f"AWS_ENDPOINT_URL_{service}": url for service in SERVICES}
+    for name, value in {"AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s", "AWS_DEFAULT_REGION": REGION, **named}.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.fixture
+def aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Account]:
+    """An empty account in this process, whose clock stands still."""
+    account = Account()
+    with serving(account) as url:
+        point(monkeypatch, tmp_path, url)
+        yield account
+
+
+@contextmanager
+def elsewhere() -> Iterator[Levers]:
+    """An account in a process of its own, for tests whose supervisor or studio is one."""
+    with Popen([sys.executable, "-m", "tests.fakes.sagemaker"], stdout=PIPE, text=True, cwd=ROOT) as process:
+        try:
+            assert process.stdout is not None
+            yield Levers(f"http://127.0.0.1:{int(process.stdout.readline())}")
+        finally:
+            process.kill()

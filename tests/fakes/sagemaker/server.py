@@ -1,0 +1,177 @@
+"""The account's HTTP end, in this process (`serving`) or in one of its own (`python -m tests.fakes.sagemaker` prints its port).
+
+A request is AWS JSON (X-Amz-Target) or one of the routes, signed for its service. For tests only: POST /-/NAME pulls a lever;
+`clock` {"advance": s} or {"speed": x}, `faults` [{...}], `reset` and `log` are always there. `Levers` is the other end of that.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from tests.fakes.sagemaker import optimization, shapes
+from tests.fakes.sagemaker.account import LEVERS, OPERATIONS, ROUTES, Account, Asked, Fault, Refused, Request, Response, lever
+
+MODULES = (optimization,)
+"""Every module with operations: importing it registers them."""
+SIGNED = re.compile(r"Credential=[^/]+/\d{8}/[^/]+/(?P<service>[^/]+)/aws4_request")
+JSON = {"Content-Type": "application/x-amz-json-1.1"}
+
+
+@lever("clock")
+def clock(account: Account, wanted: dict[str, Any]) -> float:
+    if "speed" in wanted:
+        account.clock.run(wanted["speed"])
+    account.clock.advance(wanted.get("advance", 0))
+    return account.clock.now
+
+
+@lever("faults")
+def faults(account: Account, wanted: Any) -> None:
+    """In place of those that were left."""
+    account.faults[:] = [Fault(**each) for each in wanted]
+
+
+@lever("reset")
+def reset(account: Account, _: Any) -> None:
+    for kept in (account.faults, account.log, account.tables):
+        kept.clear()
+
+
+@lever("log")
+def log(account: Account, _: Any) -> list[dict[str, Any]]:
+    return [asdict(each) for each in account.log]
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    account: Account
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing: the first line of the output is the port."""
+
+    def _any(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        if self.path.startswith("/-/"):
+            with self.account.lock:
+                answer = LEVERS[self.path.removeprefix("/-/")](self.account, json.loads(body or b"null"))
+            self._send(Response(json.dumps(answer).encode()))
+        elif (target := self.headers.get("X-Amz-Target")) is not None:
+            self._operation(*target.split(".", 1), body)
+        else:
+            self._route(body)
+
+    do_GET = do_POST = do_PUT = do_DELETE = _any
+
+    def _operation(self, prefix: str, name: str, body: bytes) -> None:
+        service = shapes.by_target(prefix)
+        parameters = json.loads(body)
+        with self.account.lock:
+            self._answered(name, parameters, lambda: self._called(service, name, parameters))
+
+    def _called(self, service: str | None, name: str, parameters: dict[str, Any]) -> Response:
+        signed = SIGNED.search(self.headers.get("Authorization") or "")
+        if service is None or (service, name) not in OPERATIONS:
+            raise Refused("UnknownOperationException", f"the fake has no {service} {name}")
+        if signed is None or signed["service"] != shapes.service(service).metadata.get("signingName", service):
+            raise Refused("MissingAuthenticationTokenException", "Missing Authentication Token")
+        model = shapes.model(service, name)
+        shapes.check(parameters, model.input_shape)
+        answer = OPERATIONS[service, name](self.account, parameters) or {}
+        document = shapes.answer(answer, model.output_shape) if model.output_shape else {}
+        return Response(json.dumps(document).encode(), headers=JSON)
+
+    def _route(self, body: bytes) -> None:
+        for name, method, pattern, function in ROUTES:
+            found = re.fullmatch(pattern, self.path)
+            if found and method == self.command:
+                request = Request(method, self.path, dict(self.headers.items()), body, found.groupdict())
+                self._answered(name, {"path": self.path, **found.groupdict()}, partial(function, self.account, request))
+                return
+        self._send(_refusal(Refused("NotFound", f"{self.command} {self.path}", 404)))
+
+    def _answered(self, name: str, parameters: dict[str, Any], act: Any) -> None:
+        """Do it, unless a fault says otherwise."""
+        asked, fault = Asked(self.account.clock.now, name, parameters), self.account.fault(name)
+        self.account.log.append(asked)
+        if fault is not None:
+            asked.answer = fault.do
+        if fault is not None and fault.do not in {"cut", "lost"}:
+            self._fail(fault)
+            return
+        try:
+            answer = act()
+        except Refused as error:
+            asked.answer, answer = error.code, _refusal(error)
+        if fault is not None and fault.do == "lost":
+            self.close_connection = True
+            return
+        self._send(answer, cut=fault is not None)
+
+    def _fail(self, fault: Fault) -> None:
+        if fault.do == "drop":
+            self.close_connection = True
+        elif isinstance(fault.do, int):
+            self._send(Response(b"<html>upstream</html>", fault.do, {"Content-Type": "text/html"}))
+        else:
+            self._send(_refusal(Refused(fault.do, fault.message)))
+
+    def _send(self, answer: Response, *, cut: bool = False) -> None:
+        self.send_response(answer.status)
+        for name, value in answer.headers.items():
+            self.send_header(name, value)
+        if answer.chunks is None:
+            self.send_header("Content-Length", str(len(answer.body)))
+            self.end_headers()
+            self.wfile.write(answer.body[: len(answer.body) // 2] if cut else answer.body)
+        else:
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+            for chunk in answer.chunks[: len(answer.chunks) // 2] if cut else answer.chunks:
+                self.wfile.write(f"{len(chunk):x}\r\n".encode() + chunk + b"\r\n")
+                self.wfile.flush()
+            if not cut:
+                self.wfile.write(b"0\r\n\r\n")
+        self.close_connection = self.close_connection or cut
+
+
+def _refusal(error: Refused) -> Response:
+    return Response(json.dumps({"__type": error.code, "message": error.message}).encode(), error.status, JSON)
+
+
+@contextmanager
+def serving(account: Account) -> Iterator[str]:
+    """`http://127.0.0.1:PORT` of that account while the block runs, by threads of this process."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (Handler,), {"account": account}))
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+class Levers:
+    """What tests do with an account in another process."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def pull(self, name: str, wanted: Any = None) -> Any:
+        request = urllib.request.Request(f"{self.url}/-/{name}", data=json.dumps(wanted).encode(), method="POST")
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return json.load(answer)
+
+    def asked(self, operation: str) -> list[dict[str, Any]]:
+        return [each["parameters"] for each in self.pull("log") if each["operation"] == operation]
