@@ -62,7 +62,7 @@ FLOORS = (
     {"maths", "model", "machine", "workload", "load"},
     {"recipe"},
     {"needs", "evaluation"},
-    {"rules", "limits", "imported"},
+    {"rules", "limits", "imported", "deploy"},
     {"planner", "what_if"},
     {"jobs"},
 )

@@ -28,10 +28,11 @@ def serving(settings: Serving) -> list[str]:
 
 def speculating(speculation: Speculation | None, draft: str) -> list[str]:
     """--speculative-config, where there is one. `draft` is the folder of the draft model as the server is to find it."""
-    return ["--speculative-config", json.dumps(_speculative(speculation, draft))] if speculation else []
+    return ["--speculative-config", json.dumps(speculative_config(speculation, draft))] if speculation else []
 
 
-def _speculative(speculation: Speculation, draft: str) -> dict[str, Any]:
+def speculative_config(speculation: Speculation, draft: str) -> dict[str, Any]:
+    """The document that vLLM's `--speculative-config` takes."""
     if speculation.method == "ngram":
         return {"method": "ngram", "num_speculative_tokens": speculation.tokens, **PROMPT_LOOKUP}
     return {"method": "draft_model", "model": draft, "num_speculative_tokens": speculation.tokens, **SAMPLED}

@@ -14,8 +14,9 @@ from botocore.validate import ParamValidator
 
 from tests.fakes.sagemaker.account import Refused
 
-CLASSES = {r"\p{L}": r"\w", r"\p{N}": r"\d", r"\p{Z}": r"\s", r"\p{M}": "", r"\p{S}": "", r"\p{P}": ""}
-"""Java's classes of letters, numbers and spaces as Python has them, near enough."""
+CLASSES = {r"\p{L}": r"\w", r"\p{N}": r"\d", r"\p{Z}": r"\s", r"\p{M}": "", r"\p{S}": "", r"\p{P}": "",
+           r"\uD800\uDC00-\uDBFF\uDFFF": ""}  # fmt: skip
+"""Java's classes of letters, numbers and spaces as Python has them, near enough; its surrogates are no characters here."""
 
 
 @cache

@@ -1,0 +1,134 @@
+"""What a deployment to a SageMaker endpoint is: one frozen document, and the names that follow from it.
+
+Every name is derived from the endpoint's id and the content of the deployment, so that a deploy that was killed finds what it
+made, and makes nothing twice. Knows nothing of AWS's calls (`requests`) and of the containers' variables (`container`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from backend.domain.evaluation.document import Speculation
+from backend.domain.frozen import Frozen
+from backend.domain.recipe.recipe import Serving
+from backend.domain.validation import matching
+
+PREFIX = "whetstone-"
+"""Of every name of ours: the only thing by which a list can be narrowed on AWS's side."""
+TAG = "whetstone:endpoint"
+"""The tag whose value is the endpoint's id; what bears it is ours."""
+ARTIFACT, OWNER, NAME, QUANTIZED = "whetstone:artifact", "whetstone:owner", "whetstone:name", "whetstone:quantized"
+FOLDER = "whetstone-endpoints"
+"""Below a bucket, or its prefix: each endpoint's weights lie in a folder of its id there."""
+VARIANT = "AllTraffic"
+CHANNEL = "draft"
+ID = r"[a-z0-9](-?[a-z0-9])*"
+ROLE = r"arn:aws[a-z-]*:iam::\d{12}:role/[\w+=,.@/-]+"
+REGION = r"[a-z]{2}(-[a-z]+)+-\d"
+UNTAGGED = re.compile(r"[^\w\s.:/=+@-]")
+"""What no value of a tag may have."""
+
+Container = Literal["lmi", "vllm"]
+
+
+class Capacity(Frozen):
+    """So many instances that each serves about `invocations` a minute, between the fewest and the most."""
+
+    minimum: int = Field(ge=1)
+    """SageMaker keeps one at least: an endpoint that nobody may pay for is deleted."""
+    maximum: int = Field(ge=1)
+    invocations: float = Field(gt=0)
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Capacity:
+        if self.maximum < self.minimum:
+            raise ValueError(f"at most {self.maximum} instances are fewer than at least {self.minimum}")
+        return self
+
+
+class Deployment(Frozen):
+    """A variant on a SageMaker endpoint: what is served, in which container, where, and on how many of which instance."""
+
+    id: Annotated[str, matching(ID, "it must be of small letters, digits and single dashes")] = Field(max_length=32)
+    region: Annotated[str, matching(REGION, "it must be a region such as us-east-1")]
+    role: Annotated[str, matching(ROLE, "it must be the ARN of a role, such as arn:aws:iam::123456789012:role/NAME")]
+    artifact: str
+    owner: str = ""
+    name: str
+    """What the variant is called."""
+    instance: str
+    instances: int = Field(1, ge=1)
+    container: Container = "lmi"
+    image: str
+    bucket: Annotated[str, matching(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[\w.=-]+)*", "it must be BUCKET or BUCKET/PREFIX")]
+    serving: Serving = Serving()
+    speculation: Speculation | None = None
+    quantized: str | None = None
+    """The `quant_method` of the weights' own configuration; None of 16-bit weights."""
+    capacity: Capacity | None = None
+    download_s: int = Field(1800, ge=60, le=3600)
+    """AWS gives up on fetching the weights then, and on a container that does not answer after `start_s`."""
+    start_s: int = Field(1800, ge=60, le=3600)
+
+    @property
+    def draft(self) -> bool:
+        """Whether a draft's weights are served beside the model's."""
+        return self.speculation is not None and self.speculation.draft_path is not None
+
+    @property
+    def endpoint(self) -> str:
+        return PREFIX + self.id
+
+    @property
+    def version(self) -> str:
+        """The name of model and configuration: another for every content, since AWS lets neither be changed."""
+        document = self.model_dump(mode="json", exclude={"owner", "capacity"})
+        return f"{self.endpoint}-{hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()[:8]}"
+
+    @property
+    def key(self) -> str:
+        """The prefix in the bucket under which `model/` lies, and `draft/` where there is one; it ends with a slash."""
+        return f"{self.prefix}{FOLDER}/{self.id}/{self.artifact}/"
+
+    @property
+    def bucket_name(self) -> str:
+        return self.bucket.partition("/")[0]
+
+    @property
+    def prefix(self) -> str:
+        """Below the bucket; empty, or with a slash at its end."""
+        below = self.bucket.partition("/")[2]
+        return f"{below}/" if below else ""
+
+    @property
+    def data(self) -> str:
+        return f"s3://{self.bucket_name}/{self.key}"
+
+    @property
+    def resource(self) -> str:
+        """As Application Auto Scaling calls it."""
+        return resource(self.endpoint)
+
+    @property
+    def marks(self) -> dict[str, str]:
+        """The tags of all that is made."""
+        own = {TAG: self.id, ARTIFACT: self.artifact, OWNER: self.owner, NAME: self.name, QUANTIZED: self.quantized or ""}
+        return {name: UNTAGGED.sub("_", value)[:256] for name, value in own.items() if value}
+
+
+def resource(endpoint: str) -> str:
+    return f"endpoint/{endpoint}/variant/{VARIANT}"
+
+
+def is_version(name: str, endpoint: str) -> bool:
+    """Whether a model or configuration of that name was made for the endpoint."""
+    return re.fullmatch(rf"{re.escape(endpoint)}-[0-9a-f]{{8}}", name) is not None
+
+
+def region_of(arn: str) -> str:
+    return arn.split(":")[3]

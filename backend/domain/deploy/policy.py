@@ -1,0 +1,56 @@
+"""The IAM policy of who deploys, proves, lists and deletes an endpoint: the calls that are made, each on what is ours alone."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from backend.domain.deploy.deployment import FOLDER, PREFIX, Deployment
+
+ENDPOINT = ("CreateEndpoint", "DescribeEndpoint", "DeleteEndpoint", "InvokeEndpoint")
+CONFIGURATION = ("CreateEndpointConfig", "DescribeEndpointConfig", "DeleteEndpointConfig")
+MODEL = ("CreateModel", "DescribeModel", "DeleteModel")
+LISTS = ("ListEndpoints", "ListEndpointConfigs", "ListModels")
+"""AWS lets no list be narrowed to a resource."""
+TAGGED = ("AddTags", "ListTags")
+"""A creation with tags needs the right to add them."""
+SCALING = ("RegisterScalableTarget", "PutScalingPolicy", "DeregisterScalableTarget")
+OBJECTS = ("GetObject", "PutObject", "DeleteObject", "AbortMultipartUpload", "ListMultipartUploadParts")
+BUCKET = ("ListBucket", "ListBucketMultipartUploads")
+
+
+def document(deployment: Deployment) -> dict[str, Any]:
+    """Without autoscaling only its removal is allowed, which every deletion asks for."""
+    partition, account = deployment.role.split(":")[1], deployment.role.split(":")[4]
+    of = f"arn:{partition}:sagemaker:{deployment.region}:{account}"
+    named = {kind: f"{of}:{kind}/{PREFIX}{deployment.id}" for kind in ("endpoint", "endpoint-config", "model")}
+    bucket = f"arn:{partition}:s3:::{deployment.bucket_name}"
+    folder = f"{deployment.prefix}{FOLDER}/{deployment.id}/*"
+    logs = f"arn:{partition}:logs:{deployment.region}:{account}:log-group:/aws/sagemaker/Endpoints/{deployment.endpoint}:*"
+    scaling = SCALING if deployment.capacity else SCALING[-1:]
+    return {
+        "Version": "2012-10-17",
+        "Statement": [
+            _allow("Endpoint", "sagemaker", ENDPOINT, named["endpoint"]),
+            # creating an endpoint is checked against its configuration too
+            _allow("Configuration", "sagemaker", (*CONFIGURATION, "CreateEndpoint"), f"{named['endpoint-config']}-*"),
+            _allow("Model", "sagemaker", MODEL, f"{named['model']}-*"),
+            _allow("Tags", "sagemaker", TAGGED, named["endpoint"], f"{named['endpoint-config']}-*", f"{named['model']}-*"),
+            _allow("Lists", "sagemaker", LISTS, "*"),
+            _allow("ListedTags", "sagemaker", ("ListTags", "DescribeEndpoint"), f"{of}:endpoint/{PREFIX}*"),
+            _allow("Role", "iam", ("PassRole",), deployment.role)
+            | {"Condition": {"StringEquals": {"iam:PassedToService": "sagemaker.amazonaws.com"}}},
+            _allow("Weights", "s3", OBJECTS, f"{bucket}/{folder}"),
+            _allow("Bucket", "s3", BUCKET, bucket) | {"Condition": {"StringLike": {"s3:prefix": folder}}},
+            _allow("Logs", "logs", ("FilterLogEvents",), logs),
+            _allow("Scaling", "application-autoscaling", scaling, "*"),
+        ],
+    }
+
+
+def _allow(name: str, service: str, actions: tuple[str, ...], *resources: str) -> dict[str, Any]:
+    return {"Sid": name, "Effect": "Allow", "Action": [f"{service}:{each}" for each in actions], "Resource": list(resources)}
+
+
+def text(deployment: Deployment) -> str:
+    return json.dumps(document(deployment), indent=2) + "\n"

@@ -1,0 +1,134 @@
+"""The same deployment as CloudFormation and as Terraform (JSON syntax), from the documents of `requests`.
+
+Both put model and draft under one data source, which needs no additional ones: not every version of either knows those. The
+weights must be in the bucket before: `aws s3 cp --recursive` of the artifact's `model/` and `draft/`, or an earlier deploy.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from backend.domain.deploy import requests
+from backend.domain.deploy.container import TOGETHER, environment
+from backend.domain.deploy.deployment import VARIANT, Deployment
+
+WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+TERRAFORM_NAMES = {
+    "S3Uri": "s3_uri", "S3DataType": "s3_data_type", "S3DataSource": "s3_data_source",
+    "ModelDataDownloadTimeoutInSeconds": "model_data_download_timeout_in_seconds",
+    "ContainerStartupHealthCheckTimeoutInSeconds": "container_startup_health_check_timeout_in_seconds",
+}  # fmt: skip
+
+
+def cloudformation(deployment: Deployment) -> str:
+    """A template with nothing to fill in."""
+    marked = {"Tags": requests.tags(deployment)}
+    resources: dict[str, Any] = {
+        "Model": {"Type": "AWS::SageMaker::Model", "Properties": {**_model(deployment), **marked}},
+        "Configuration": {
+            "Type": "AWS::SageMaker::EndpointConfig",
+            "Properties": {
+                "EndpointConfigName": deployment.version,
+                "ProductionVariants": [requests.variant(deployment) | {"ModelName": _attribute("Model", "ModelName")}], **marked,
+            },
+        },
+        "Endpoint": {
+            "Type": "AWS::SageMaker::Endpoint",
+            "Properties": {
+                "EndpointName": deployment.endpoint, "EndpointConfigName": _attribute("Configuration", "EndpointConfigName"),
+                **marked,
+            },
+        },
+    }  # fmt: skip
+    return _text({
+        "AWSTemplateFormatVersion": "2010-09-09", "Description": f"{deployment.artifact} on {deployment.instance}, by Whetstone",
+        "Resources": resources | _scaling_resources(deployment),
+        "Outputs": {"Endpoint": {"Value": _attribute("Endpoint", "EndpointName")}},
+    })  # fmt: skip
+
+
+def _scaling_resources(deployment: Deployment) -> dict[str, Any]:
+    if deployment.capacity is None:
+        return {}
+    target = {**requests.scaled(deployment.resource), **requests.limits(deployment)}
+    policy = {
+        "PolicyName": requests.policy_name(deployment), "PolicyType": "TargetTrackingScaling",
+        "ScalingTargetId": {"Ref": "Capacity"}, "TargetTrackingScalingPolicyConfiguration": requests.tracking(deployment),
+    }  # fmt: skip
+    return {
+        "Capacity": {"Type": "AWS::ApplicationAutoScaling::ScalableTarget", "DependsOn": "Endpoint", "Properties": target},
+        "Load": {"Type": "AWS::ApplicationAutoScaling::ScalingPolicy", "Properties": policy},
+    }
+
+
+def _model(deployment: Deployment) -> dict[str, Any]:
+    """With everything under one data source where there is a draft."""
+    found = requests.model(deployment)
+    if not deployment.draft:
+        return found
+    container = {
+        "Image": deployment.image, "ModelDataSource": requests.source(deployment.data),
+        "Environment": environment(deployment, TOGETHER),
+    }  # fmt: skip
+    return found | {"PrimaryContainer": container}
+
+
+def _attribute(resource: str, name: str) -> dict[str, list[str]]:
+    return {"Fn::GetAtt": [resource, name]}
+
+
+def terraform(deployment: Deployment) -> str:
+    """A `.tf.json` for the provider hashicorp/aws."""
+    marked = {"tags": deployment.marks}
+    model = _snaked(_model(deployment) | {"PrimaryContainer": None})
+    model |= {"name": model.pop("model_name"), "primary_container": _container(deployment), **marked}
+    variant = _snaked(requests.variant(deployment)) | {"model_name": "${aws_sagemaker_model.model.name}"}
+    configuration = {"name": deployment.version, "production_variants": [variant], **marked}
+    named = "${aws_sagemaker_endpoint_configuration.configuration.name}"
+    endpoint = {"name": deployment.endpoint, "endpoint_config_name": named, **marked}
+    resources = {
+        "aws_sagemaker_model": {"model": model}, "aws_sagemaker_endpoint_configuration": {"configuration": configuration},
+        "aws_sagemaker_endpoint": {"endpoint": endpoint}, **_scaling_blocks(deployment),
+    }  # fmt: skip
+    return _text({
+        "terraform": {"required_providers": {"aws": {"source": "hashicorp/aws", "version": ">= 6.0"}}},
+        "provider": {"aws": {"region": deployment.region}}, "resource": resources,
+        "output": {"endpoint": {"value": "${aws_sagemaker_endpoint.endpoint.name}"}},
+    })  # fmt: skip
+
+
+def _container(deployment: Deployment) -> dict[str, Any]:
+    found = _model(deployment)["PrimaryContainer"]
+    data = _snaked(found["ModelDataSource"]["S3DataSource"])
+    return {"image": found["Image"], "model_data_source": {"s3_data_source": data}, "environment": found["Environment"]}
+
+
+def _scaling_blocks(deployment: Deployment) -> dict[str, Any]:
+    if deployment.capacity is None:
+        return {}
+    target = _snaked(requests.scaled(deployment.resource) | requests.limits(deployment))
+    of = f"endpoint/${{aws_sagemaker_endpoint.endpoint.name}}/variant/{VARIANT}"
+    tracked = _snaked(requests.tracking(deployment))
+    tracked["predefined_metric_specification"] = _snaked(tracked["predefined_metric_specification"])
+    same = {name: f"${{aws_appautoscaling_target.capacity.{name}}}" for name in _snaked(requests.scaled(""))}
+    policy = {
+        "name": requests.policy_name(deployment), "policy_type": "TargetTrackingScaling", **same,
+        "target_tracking_scaling_policy_configuration": tracked,
+    }  # fmt: skip
+    return {
+        "aws_appautoscaling_target": {"capacity": target | {"resource_id": of}},
+        "aws_appautoscaling_policy": {"load": policy},
+    }
+
+
+def _snaked(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Terraform's names of AWS's parameters, of this level."""
+    found = {TERRAFORM_NAMES.get(name) or WORD.sub("_", name).lower(): value for name, value in parameters.items()}
+    routing = found.get("routing_config")
+    return found | ({"routing_config": [_snaked(routing)]} if routing else {})
+
+
+def _text(document: dict[str, Any]) -> str:
+    return json.dumps(document, indent=2) + "\n"

@@ -1,0 +1,172 @@
+"""The exact requests of a deployment, and the same as text: golden files, held to botocore's models and to the policy."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import botocore.session
+import pytest
+from botocore.validate import ParamValidator
+from pydantic import ValidationError
+
+from backend.domain.deploy import policy, requests, templates
+from backend.domain.deploy.container import image
+from backend.domain.deploy.deployment import Capacity, Deployment, is_version
+from backend.domain.evaluation.document import Speculation
+from backend.domain.recipe.recipe import Serving
+from tests.fakes.sagemaker import shapes
+
+GOLDEN = Path(__file__).parent / "golden"
+PLAIN = Deployment(
+    id="chat", region="eu-central-1", role="arn:aws:iam::123456789012:role/serving", artifact="a-0123456789ab", name="awq int4",
+    instance="ml.g6.12xlarge", image=str(image("lmi", "eu-central-1")), bucket="weights/team", quantized="compressed-tensors",
+    serving=Serving(tensor_parallel=4, max_model_len=4096, max_num_seqs=32, prefix_caching=False), owner="ann@example.org",
+)  # fmt: skip
+DRAFT = PLAIN.model_copy(
+    update={"speculation": Speculation(method="draft", tokens=4, draft_path="draft"), "capacity": Capacity(minimum=1, maximum=3,
+            invocations=60)}
+)  # fmt: skip
+CASES = {
+    "lmi": PLAIN, "lmi-draft-scaled": DRAFT,
+    "lmi-ngram": PLAIN.model_copy(update={"speculation": Speculation(method="ngram", tokens=3)}),
+    "vllm-draft": DRAFT.model_copy(update={"container": "vllm", "image": str(image("vllm", "eu-central-1"))}),
+}  # fmt: skip
+
+
+def calls(deployment: Deployment) -> tuple[requests.Call, ...]:
+    return (*requests.create(deployment), *requests.scaling(deployment))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_requests_are_the_golden_ones_and_botocore_takes_them(name: str) -> None:
+    made = [call._asdict() for call in calls(CASES[name])]
+    assert made == json.loads((GOLDEN / f"{name}.json").read_text())
+    for service, operation, parameters in calls(CASES[name]):
+        model = botocore.session.get_session().get_service_model(service)
+        called = "".join(word.capitalize() for word in operation.split("_"))
+        report = ParamValidator().validate(parameters, model.operation_model(called).input_shape)
+        assert not report.has_errors(), report.generate_report()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_values_are_among_those_that_the_service_knows(name: str) -> None:
+    """botocore itself checks no enum and no pattern."""
+    for service, operation, parameters in calls(CASES[name]):
+        called = "".join(word.capitalize() for word in operation.split("_"))
+        shapes.check(parameters, shapes.model(service, called).input_shape)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_no_variable_names_a_quantization(name: str) -> None:
+    environment = requests.model(CASES[name])["PrimaryContainer"]["Environment"]
+    assert not [variable for variable in environment if "QUANTI" in variable]
+
+
+def test_a_draft_is_staged_where_every_engine_of_the_container_is_told_to_look() -> None:
+    """aws/sagemaker-python-sdk#6143: a draft was staged and the engine ignored it."""
+    container = requests.model(DRAFT)["PrimaryContainer"]
+    (staged,) = container["AdditionalModelDataSources"]
+    place = f"/opt/ml/additional-model-data-sources/{staged['ChannelName']}"
+    assert staged["S3DataSource"]["S3Uri"] == "s3://weights/team/whetstone-endpoints/chat/a-0123456789ab/draft/"
+    environment = container["Environment"]
+    assert json.loads(environment["OPTION_SPECULATIVE_CONFIG"])["model"] == place
+    assert environment["OPTION_SPECULATIVE_DRAFT_MODEL"] == place
+    other = requests.model(CASES["vllm-draft"])["PrimaryContainer"]["Environment"]
+    assert json.loads(other["SM_VLLM_SPECULATIVE_CONFIG"])["model"] == place
+
+
+def test_names_follow_from_id_and_content_alone() -> None:
+    assert PLAIN.version == PLAIN.model_copy(update={"owner": "bob", "capacity": DRAFT.capacity}).version
+    assert PLAIN.version != PLAIN.model_copy(update={"instance": "ml.g5.xlarge"}).version
+    longest = PLAIN.model_copy(update={"id": "x" * 32})
+    assert len(longest.version) <= 63 and is_version(longest.version, longest.endpoint)
+    assert not is_version("whetstone-chat-two-0123abcd", "whetstone-chat")
+
+
+def test_what_no_request_may_have_is_refused() -> None:
+    for wrong in (
+        {"id": "Chat"},
+        {"id": "a--b"},
+        {"id": "x" * 33},
+        {"role": "serving"},
+        {"region": "europe"},
+        {"bucket": "s3://b"},
+    ):
+        with pytest.raises(ValidationError):
+            Deployment.model_validate(PLAIN.model_dump() | wrong)
+    with pytest.raises(ValidationError, match="fewer than at least"):
+        Capacity(minimum=2, maximum=1, invocations=1)
+    assert image("lmi", "cn-north-1") is None
+    odd = PLAIN.model_copy(update={"name": "a*b;c" + "x" * 300})
+    assert odd.marks["whetstone:name"].startswith("a_b_c") and len(odd.marks["whetstone:name"]) == 256
+
+
+def walked(value: Any) -> Iterator[Any]:
+    yield value
+    for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from walked(each)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_cloudformation_says_the_same_and_names_only_what_it_has(name: str) -> None:
+    case = CASES[name]
+    template = json.loads(templates.cloudformation(case))
+    resources = template["Resources"]
+    kinds = sorted(each["Type"] for each in resources.values())
+    scaled = ["AWS::ApplicationAutoScaling::ScalableTarget", "AWS::ApplicationAutoScaling::ScalingPolicy"]
+    assert [kind for kind in kinds if "Scaling" in kind] == (scaled if case.capacity else [])
+    for each in walked(template):
+        if isinstance(each, dict) and {"Ref", "Fn::GetAtt"} & each.keys():
+            assert (each.get("Ref") or each["Fn::GetAtt"][0]) in resources
+    variant = resources["Configuration"]["Properties"]["ProductionVariants"][0]
+    expected = requests.variant(case)
+    assert {key: value for key, value in variant.items() if key != "ModelName"} == {
+        k: v for k, v in expected.items() if k != "ModelName"
+    }
+    told = environment_of(resources["Model"]["Properties"]["PrimaryContainer"]["Environment"])
+    assert told == environment_of(requests.model(case)["PrimaryContainer"]["Environment"])
+
+
+def environment_of(variables: dict[str, str]) -> dict[str, str]:
+    """With the places of the weights as words: a template has both below one."""
+    places = {
+        "/opt/ml/additional-model-data-sources/draft": "DRAFT",
+        "/opt/ml/model/draft": "DRAFT",
+        "/opt/ml/model/model": "MODEL",
+    }
+    found = {}
+    for name, value in variables.items():
+        for place, word in places.items():
+            value = value.replace(place, word)
+        found[name] = re.sub(r"^/opt/ml/model$", "MODEL", value)
+    return found
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_terraform_says_the_same_and_refers_only_to_what_it_has(name: str) -> None:
+    case = CASES[name]
+    document = json.loads(templates.terraform(case))
+    resources = document["resource"]
+    for text in (each for each in walked(document) if isinstance(each, str)):
+        for kind, own, _ in re.findall(r"\$\{(\w+)\.(\w+)\.(\w+)\}", text):
+            assert own in resources[kind]
+    assert ("aws_appautoscaling_policy" in resources) == (case.capacity is not None)
+    variant = resources["aws_sagemaker_endpoint_configuration"]["configuration"]["production_variants"][0]
+    assert variant["instance_type"] == case.instance and variant["initial_instance_count"] == 1
+    assert variant["routing_config"] == [{"routing_strategy": "LEAST_OUTSTANDING_REQUESTS"}]
+    told = resources["aws_sagemaker_model"]["model"]["primary_container"]["environment"]
+    assert environment_of(told) == environment_of(requests.model(case)["PrimaryContainer"]["Environment"])
+    assert resources["aws_sagemaker_model"]["model"]["tags"] == case.marks
+
+
+def test_the_policy_names_no_more_than_one_endpoint() -> None:
+    """Which calls it has is compared with those that are made, in tests/unit/launchers/test_endpoints.py."""
+    for statement in policy.document(DRAFT)["Statement"]:
+        wide = statement["Resource"] == ["*"]
+        assert wide == (statement["Sid"] in {"Lists", "Scaling"})
+        assert all("*" not in action for action in statement["Action"])
+    assert "PutScalingPolicy" not in policy.text(PLAIN) and "PutScalingPolicy" in policy.text(DRAFT)
