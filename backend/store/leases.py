@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from sqlalchemy import CursorResult, delete, func, insert, update
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import IntegrityError
 from sqlmodel import Session, col, select
 
@@ -134,9 +135,8 @@ def requeue(session: Session, held: Lease, **values: Any) -> None:
 
 def renew(session: Session, supervisor: SupervisorRow) -> None:
     """Write the supervisor's row with the time of now, and renew the leases that it still has. That it drains stays."""
-    at, there = clock(session), session.get(SupervisorRow, supervisor.id)
-    draining = there is not None and there.draining
-    session.merge(supervisor.model_copy(update={"heartbeat_at": at, "draining": draining}))
+    at = clock(session)
+    _put(session, supervisor.model_copy(update={"heartbeat_at": at, "draining": False}))
     database.note(session, Renewed(_changed(session, update(JobRow).where(*_of(supervisor)).values(lease_until=_until(at)))))
 
 
@@ -205,6 +205,15 @@ def _of(supervisor: SupervisorRow) -> tuple[Any, ...]:
 
 def _until(at: datetime) -> datetime:
     return at + timedelta(seconds=LEASE_SECONDS)
+
+
+def _put(session: Session, row: SupervisorRow) -> None:
+    """Insert the row, or bring the one that is there to it, except that it drains: in one statement, since the thread that beats
+    and the rounds both write it, and may both be the first."""
+    dialect = sqlite if session.get_bind().dialect.name == "sqlite" else postgresql
+    values = row.model_dump()
+    changed = {name: value for name, value in values.items() if name not in {"id", "draining"}}
+    session.execute(dialect.insert(SupervisorRow).values(**values).on_conflict_do_update(index_elements=["id"], set_=changed))
 
 
 def _changed(session: Session, statement: Any) -> int:

@@ -16,6 +16,7 @@ from backend.settings import Settings
 from backend.store import leases, queue
 from backend.store.database import HEAD, Store, StoreUnavailable, open_store
 from backend.store.tables import JobRow, SupervisorRow
+from tests.homes import eventually
 from tests.postgres import Postgres
 
 pytestmark = pytest.mark.process
@@ -106,3 +107,34 @@ def test_two_homes_that_open_a_new_database_at_once_migrate_it_once(postgres: Po
             assert session.execute(text("SELECT version_num FROM alembic_version")).scalar() == HEAD
         each.engine.dispose()
     postgres.drop(url)
+
+
+def test_a_supervisor_whose_first_two_heartbeats_come_at_once_is_there_once(opened: Store) -> None:
+    """The thread that beats and the rounds write the same row: neither fails because the other was first."""
+    row = SupervisorRow(id="s-1", host="h", home="/h", pid=1, process_started="1")
+    waits = text("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'")
+
+    def second_waits() -> bool:
+        with opened.read() as session:
+            return session.execute(waits).scalar_one() == 1
+
+    with ThreadPoolExecutor(1) as pool, Session(opened.engine) as first:
+        leases.renew(first, row)
+        first.flush()
+        second = pool.submit(opened.run, lambda session: leases.renew(session, row))
+        eventually("the second waits for the first", second_waits, 20)
+        first.commit()
+        second.result(20)
+    with opened.read() as session:
+        assert session.execute(text("SELECT count(*) FROM supervisors")).scalar_one() == 1
+
+
+def test_a_heartbeat_leaves_a_supervisor_draining(opened: Store) -> None:
+    row = SupervisorRow(id="s-1", host="h", home="/h", pid=1, process_started="1")
+    opened.run(lambda session: leases.renew(session, row))
+    with Session(opened.engine) as session:
+        session.execute(text("UPDATE supervisors SET draining = true"))
+        session.commit()
+    opened.run(lambda session: leases.renew(session, row))
+    with opened.read() as session:
+        assert session.execute(text("SELECT draining FROM supervisors")).scalar_one() is True
