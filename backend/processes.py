@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import threading
@@ -16,6 +17,8 @@ import psutil
 
 GONE = (psutil.NoSuchProcess, psutil.ZombieProcess, psutil.AccessDenied)
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+ENV_START = 47
+"""The place, after the name, of where the first environment lies (proc_pid_stat(5), field 50)."""
 KILLED_S = 10.0
 """How long a process may take to go after SIGKILL."""
 
@@ -132,6 +135,22 @@ def marked(name: str, value: str) -> list[psutil.Process]:
             if process.pid != os.getpid() and process.environ().get(name) == value:
                 found.append(process)
     return found
+
+
+def remark(name: str, value: str) -> None:
+    """Give this process that variable, also for whoever looks it up from outside (`marked`): /proc/PID/environ shows the memory
+    in which the kernel put the first environment, so the value is written there, over one of the same length.
+
+    Raises ValueError where the process was not started with a variable of that name and length.
+    """
+    first, entry = b"\0" + Path("/proc/self/environ").read_bytes(), f"\0{name}=".encode()
+    at = first.find(entry)
+    held = first[at + len(entry) :].partition(b"\0")[0]
+    if at < 0 or len(held) != len(value.encode()):
+        raise ValueError(f"{name} has no place for {value!r} in the environment that this process was started with")
+    begins = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[ENV_START])
+    ctypes.memmove(begins + at + len(entry) - 1, value.encode(), len(held))
+    os.environ[name] = value
 
 
 def end(processes: Sequence[psutil.Process], grace_s: float = 0.0) -> None:

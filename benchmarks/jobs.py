@@ -2,10 +2,11 @@
 
     .venv/bin/python -m benchmarks.jobs [--no-ops N] [--jobs N] [--events N] [--watchers N] [--out FILE]
 
-The no-op jobs have workers without a process: a launcher whose job has ended as soon as it is started. There is no warm worker
-yet, so this is what claims, leases, channel, events and registration cost, not what starting Python costs. Each supervisor is a
-process of its own, on a host of its own, and goes on without the pause between rounds. Lists are those of the Jobs page; a
-watcher reads what the page of a running job reads every two seconds. PostgreSQL is a server of this benchmark's own (fsync off).
+The no-op jobs have workers without a process: a launcher whose job has ended as soon as it is started. Warm workers (decision
+0031) are not in it: this is what claims, leases, channel, events and registration cost, not what starting Python costs. Each
+supervisor is a process of its own, on a host of its own, and goes on without the pause between rounds. Lists are those of the
+Jobs page; a watcher reads what the page of a running job reads every two seconds. PostgreSQL is a server of this benchmark's own
+(fsync off).
 """
 
 from __future__ import annotations

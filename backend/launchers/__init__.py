@@ -9,7 +9,7 @@ from backend.settings import Settings
 
 def chosen(settings: Settings) -> Launcher:
     """The launcher of this home's jobs."""
-    local = LocalLauncher(settings.home)
+    local = LocalLauncher(settings.home, warm=settings.warm_workers)
     if settings.ray_address is None:
         return local
     from backend.launchers.cluster.divided import Divided
