@@ -93,6 +93,20 @@ class Objects(Bucket):
                 for error in answer.get("Errors", []):
                     raise self._sentence(str(error.get("Code", "")), error.get("Key"))
 
+    def below(self, prefix: str) -> list[S3Object]:
+        """The objects under the prefix, however deep."""
+        with self._explained():
+            pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self.name, Prefix=prefix)
+            return [S3Object(each["Key"], each["Size"], each["ETag"]) for page in pages for each in page.get("Contents", [])]
+
+    def remove_below(self, prefix: str) -> None:
+        """Everything under the prefix, also what was begun there."""
+        keys = {each.key for each in self.below(prefix)}
+        with self._explained():
+            pages = self._client.get_paginator("list_multipart_uploads").paginate(Bucket=self.name, Prefix=prefix)
+            keys |= {each["Key"] for page in pages for each in page.get("Uploads", [])}
+        self.remove(keys)
+
     def begun(self, key: str) -> list[str]:
         """The ids of uploads under that key that were not ended, the oldest first."""
         pages = self._client.get_paginator("list_multipart_uploads").paginate(Bucket=self.name, Prefix=key)

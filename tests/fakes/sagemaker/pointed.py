@@ -15,7 +15,7 @@ from tests.fakes.sagemaker.server import Levers, serving
 from tests.pricing import no_credentials
 
 ROOT = Path(__file__).resolve().parents[3]
-SERVICES = ("SAGEMAKER", "SAGEMAKER_RUNTIME", "APPLICATION_AUTO_SCALING")
+SERVICES = ("SAGEMAKER", "SAGEMAKER_RUNTIME", "APPLICATION_AUTO_SCALING", "CLOUDWATCH_LOGS")
 
 
 def point(monkeypatch: pytest.MonkeyPatch, folder: Path, url: str) -> None:

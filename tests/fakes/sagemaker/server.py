@@ -17,10 +17,10 @@ from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from tests.fakes.sagemaker import optimization, shapes
+from tests.fakes.sagemaker import endpoints, optimization, shapes
 from tests.fakes.sagemaker.account import LEVERS, OPERATIONS, ROUTES, Account, Asked, Fault, Refused, Request, Response, lever
 
-MODULES = (optimization,)
+MODULES = (endpoints, optimization)
 """Every module with operations: importing it registers them."""
 SIGNED = re.compile(r"Credential=[^/]+/\d{8}/[^/]+/(?P<service>[^/]+)/aws4_request")
 JSON = {"Content-Type": "application/x-amz-json-1.1"}

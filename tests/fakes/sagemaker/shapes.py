@@ -14,8 +14,10 @@ from botocore.validate import ParamValidator
 
 from tests.fakes.sagemaker.account import Refused
 
-CLASSES = {r"\p{L}": r"\w", r"\p{N}": r"\d", r"\p{Z}": r"\s", r"\p{M}": "", r"\p{S}": "", r"\p{P}": "",
-           r"\uD800\uDC00-\uDBFF\uDFFF": ""}  # fmt: skip
+CLASSES = {
+    r"\p{L}": r"\w", r"\p{N}": r"\d", r"\p{Z}": r"\s", r"\p{M}": "", r"\p{S}": "", r"\p{P}": "", r"\p{Print}": r"\S",
+    r"\p{Alnum}": r"\w", r"\uD800\uDC00-\uDBFF\uDFFF": "",
+}  # fmt: skip
 """Java's classes of letters, numbers and spaces as Python has them, near enough; its surrogates are no characters here."""
 
 
@@ -27,7 +29,7 @@ def service(name: str) -> ServiceModel:
 @cache
 def by_target(prefix: str) -> str | None:
     """botocore's name of the service whose requests carry that prefix in X-Amz-Target."""
-    known = ("sagemaker", "application-autoscaling", "pricing", "events")
+    known = ("sagemaker", "application-autoscaling", "pricing", "events", "logs")
     return next((name for name in known if service(name).metadata.get("targetPrefix") == prefix), None)
 
 

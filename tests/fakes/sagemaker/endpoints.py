@@ -1,0 +1,245 @@
+"""Models, configurations, endpoints with their autoscaling, the runtime, and the log that a container writes.
+
+An endpoint is Creating for a while by the account's clock, then InService or Failed (lever `endpoint_plan`); it writes vLLM's
+lines into its log. The lever `container` sets what the container does: which quantization it reads in the weights, whether it
+ignores a draft.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tests.fakes.sagemaker.account import Account, Refused, Request, Response, lever, operation, route
+from tests.fakes.sagemaker.shapes import moment
+
+CREATING_S, DELETING_S = 300.0, 30.0
+
+
+def _missing(kind: str, name: str) -> Refused:
+    return Refused("ValidationException", f'Could not find {kind} "{name}".')
+
+
+def _create(account: Account, table: str, kind: str, name: str, row: dict[str, Any]) -> str:
+    if name in account.tables[table]:
+        raise Refused("ValidationException", f'Cannot create already existing {kind} "{name}".')
+    arn = account.arn(kind, name)
+    account.tables[table][name] = {**row, "arn": arn, "created": account.clock.now}
+    account.tables["tags"][arn] = row.get("Tags", [])
+    return arn
+
+
+def _found(account: Account, table: str, kind: str, name: str) -> dict[str, Any]:
+    if name not in account.tables[table]:
+        raise _missing(kind, name)
+    return account.tables[table][name]
+
+
+def _page(account: Account, request: dict[str, Any], table: str) -> tuple[list[tuple[str, dict[str, Any]]], str | None]:
+    named = [(name, row) for name, row in account.tables[table].items() if request.get("NameContains", "") in name]
+    named.sort(key=lambda each: each[1]["created"], reverse=True)
+    first, size = int(request.get("NextToken") or 0), request.get("MaxResults", 10)
+    return named[first : first + size], str(first + size) if first + size < len(named) else None
+
+
+@operation("sagemaker", "CreateModel")
+def create_model(account: Account, request: dict[str, Any]) -> dict[str, Any]:
+    return {"ModelArn": _create(account, "models", "model", request["ModelName"], request)}
+
+
+@operation("sagemaker", "DescribeModel")
+def describe_model(account: Account, request: dict[str, Any]) -> dict[str, Any]:
+    row = _found(account, "models", "model", request["ModelName"])
+    kept = {name: row[name] for name in ("ModelName", "PrimaryContainer", "ExecutionRoleArn")}
+    return {**kept, "ModelArn": row["arn"], "CreationTime": moment(row["created"])}
+
+
+@operation("sagemaker", "DeleteModel")
+def delete_model(account: Account, request: dict[str, Any]) -> None:
+    _found(account, "models", "model", request["ModelName"])
+    del account.tables["models"][request["ModelName"]]
+
+
+@operation("sagemaker", "ListModels")
+def list_models(account: Account, request: dict[str, Any]) -> dict[str, Any]:
+    rows, more = _page(account, request, "models")
+    found = [{"ModelName": name, "ModelArn": row["arn"], "CreationTime": moment(row["created"])} for name, row in rows]
+    return {"Models": found, "NextToken": more}
+
+
+@operation("sagemaker", "CreateEndpointConfig")
+def create_configuration(account: Account, request: dict[str, Any]) -> dict[str, Any]:
+    for variant in request["ProductionVariants"]:
+        _found(account, "models", "model", variant["ModelName"])
+    name = request["EndpointConfigName"]
+    return {"EndpointConfigArn": _create(account, "configurations", "endpoint-config", name, request)}
+
+
+@operation("sagemaker", "DescribeEndpointConfig")
+def describe_configuration(account: Account, request: dict[str, Any]) -> dict[str, Any]:
+    row = _found(account, "configurations", "endpoint configuration", request["EndpointConfigName"])
+    kept = {name: row[name] for name in ("EndpointConfigName", "ProductionVariants")}
+    return {**kept, "EndpointConfigArn": row["arn"], "CreationTime": moment(row["created"])}
+
+
+@operation("sagemaker", "DeleteEndpointConfig")
+def delete_configuration(account: Account, request: dict[str, Any]) -> None:
+    _found(account, "configurations", "endpoint configuration", request["EndpointConfigName"])
+    del account.tables["configurations"][request["EndpointConfigName"]]
+
+
+@operation("sagemaker", "ListEndpointConfigs")
+def list_configurations(account: Account, request: dict[str, Any]) -> dict[str, Any]:
+    rows, more = _page(account, request, "configurations")
+    found = [
+        {"EndpointConfigName": name, "EndpointConfigArn": row["arn"], "CreationTime": moment(row["created"])}
+        for name, row in rows
+    ]
+    return {"EndpointConfigs": found, "NextToken": more}
+
+
+@operation("sagemaker", "CreateEndpoint")
+def create_endpoint(account: Account, request: dict[str, Any]) -> dict[str, Any]:
+    _found(account, "configurations", "endpoint configuration", request["EndpointConfigName"])
+    plan = {"creating_s": CREATING_S, "ends": "InService", "reason": None, **account.tables["endpoint plan"]}
+    arn = _create(account, "endpoints", "endpoint", request["EndpointName"], {**request, "plan": plan, "deleted": None})
+    _start(account, request)
+    return {"EndpointArn": arn}
+
+
+def _start(account: Account, request: dict[str, Any]) -> None:
+    """What vLLM writes first."""
+    configuration = account.tables["configurations"][request["EndpointConfigName"]]
+    container = account.tables["models"][configuration["ProductionVariants"][0]["ModelName"]]["PrimaryContainer"]
+    environment, does = container["Environment"], account.tables["container"]
+    told = environment.get("OPTION_SPECULATIVE_CONFIG") or environment.get("SM_VLLM_SPECULATIVE_CONFIG")
+    channels = [each["ChannelName"] for each in container.get("AdditionalModelDataSources", [])]
+    staged = {f"/opt/ml/additional-model-data-sources/{name}" for name in channels}
+    wanted = json.loads(told) if told and not does.get("ignores_draft") else None
+    if wanted and "model" in wanted and wanted["model"] not in staged:
+        wanted = None
+    said = (
+        f"SpeculativeConfig(method='{wanted['method']}', model={wanted.get('model')!r}, num_spec_tokens=4)" if wanted else "None"
+    )
+    quantization = does.get("quantization", "compressed-tensors")
+    account.tables["speculates"][request["EndpointName"]] = wanted is not None
+    account.tables["logs"][f"/aws/sagemaker/Endpoints/{request['EndpointName']}"] = [
+        f"INFO Initializing a V1 LLM engine (v0.32.0) with config: model='/opt/ml/model', speculative_config={said}, "
+        f"tokenizer='/opt/ml/model', quantization={quantization}, quantization_config=None, enforce_eager=False"
+    ]
+
+
+def status(account: Account, row: dict[str, Any]) -> str:
+    if row["deleted"] is not None:
+        return "Deleting"
+    return row["plan"]["ends"] if account.clock.now - row["created"] >= row["plan"]["creating_s"] else "Creating"
+
+
+def _endpoint(account: Account, name: str) -> dict[str, Any]:
+    row = _found(account, "endpoints", "endpoint", name)
+    if row["deleted"] is not None and account.clock.now - row["deleted"] >= DELETING_S:
+        del account.tables["endpoints"][name]
+        raise _missing("endpoint", name)
+    return row
+
+
+@operation("sagemaker", "DescribeEndpoint")
+def describe_endpoint(account: Account, request: dict[str, Any]) -> dict[str, Any]:
+    row = _endpoint(account, request["EndpointName"])
+    now = status(account, row)
+    count = account.tables["configurations"].get(row["EndpointConfigName"], {}).get("ProductionVariants", [{}])[0]
+    running = count.get("InitialInstanceCount", 1) if now == "InService" else 0
+    return {
+        "EndpointName": request["EndpointName"], "EndpointArn": row["arn"], "EndpointConfigName": row["EndpointConfigName"],
+        "EndpointStatus": now, "FailureReason": row["plan"]["reason"] if now == "Failed" else None,
+        "CreationTime": moment(row["created"]), "LastModifiedTime": moment(row["created"]),
+        "ProductionVariants": [{"VariantName": "AllTraffic", "CurrentInstanceCount": running}],
+    }  # fmt: skip
+
+
+@operation("sagemaker", "DeleteEndpoint")
+def delete_endpoint(account: Account, request: dict[str, Any]) -> None:
+    row = _endpoint(account, request["EndpointName"])
+    if status(account, row) == "Creating":
+        raise Refused("ValidationException", f'Cannot update in-progress endpoint "{row["arn"]}".')
+    row["deleted"] = row["deleted"] or account.clock.now
+
+
+@operation("sagemaker", "ListEndpoints")
+def list_endpoints(account: Account, request: dict[str, Any]) -> dict[str, Any]:
+    rows, more = _page(account, request, "endpoints")
+    found = [
+        {
+            "EndpointName": name, "EndpointArn": row["arn"], "CreationTime": moment(row["created"]),
+            "LastModifiedTime": moment(row["created"]), "EndpointStatus": status(account, row),
+        }
+        for name, row in rows
+    ]  # fmt: skip
+    return {"Endpoints": found, "NextToken": more}
+
+
+@operation("sagemaker", "ListTags")
+def list_tags(account: Account, request: dict[str, Any]) -> dict[str, Any]:
+    return {"Tags": account.tables["tags"].get(request["ResourceArn"], [])}
+
+
+@operation("application-autoscaling", "RegisterScalableTarget")
+def register(account: Account, request: dict[str, Any]) -> dict[str, Any]:
+    name = request["ResourceId"].split("/")[1]
+    if status(account, _endpoint(account, name)) != "InService":
+        raise Refused("ValidationException", f"The endpoint {name} is not in service.")
+    account.tables["targets"][request["ResourceId"]] = request
+    return {}
+
+
+@operation("application-autoscaling", "PutScalingPolicy")
+def put_policy(account: Account, request: dict[str, Any]) -> dict[str, Any]:
+    if request["ResourceId"] not in account.tables["targets"]:
+        raise Refused("ObjectNotFoundException", f"No scalable target {request['ResourceId']}.")
+    account.tables["policies"][request["PolicyName"]] = request
+    return {"PolicyARN": account.arn("scalingPolicy", request["PolicyName"], "autoscaling"), "Alarms": []}
+
+
+@operation("application-autoscaling", "DeregisterScalableTarget")
+def deregister(account: Account, request: dict[str, Any]) -> None:
+    if account.tables["targets"].pop(request["ResourceId"], None) is None:
+        raise Refused("ObjectNotFoundException", f"No scalable target {request['ResourceId']}.")
+    for name, policy in list(account.tables["policies"].items()):
+        if policy["ResourceId"] == request["ResourceId"]:
+            del account.tables["policies"][name]
+
+
+@operation("logs", "FilterLogEvents")
+def filter_log(account: Account, request: dict[str, Any]) -> dict[str, Any]:
+    if request["logGroupName"] not in account.tables["logs"]:
+        raise Refused("ResourceNotFoundException", "The specified log group does not exist.")
+    return {"events": [{"message": line} for line in account.tables["logs"][request["logGroupName"]]]}
+
+
+@route("InvokeEndpoint", "POST", r"/endpoints/(?P<name>[^/]+)/invocations")
+def invoke(account: Account, request: Request) -> Response:
+    name = request.found["name"]
+    if name not in account.tables["endpoints"] or status(account, account.tables["endpoints"][name]) != "InService":
+        raise Refused("ValidationError", f"Endpoint {name} of account 123456789012 not found.")
+    asked = json.loads(request.body)
+    if account.tables["speculates"].get(name):
+        account.tables["logs"][f"/aws/sagemaker/Endpoints/{name}"].append(
+            "INFO SpecDecoding metrics: Mean acceptance length: 2.50, Accepted throughput: 3.00 tokens/s, Drafted throughput: "
+            "8.00 tokens/s, Accepted: 30 tokens, Drafted: 80 tokens, Per-position acceptance rate: 0.5, "
+            "Avg Draft acceptance rate: 37.5%"
+        )
+    text = account.tables["container"].get("answer", " four, five, six,")
+    document = {"model": asked["model"], "choices": [{"index": 0, "text": text, "finish_reason": "length"}]}
+    return Response(json.dumps(document).encode(), headers={"Content-Type": "application/json"})
+
+
+@lever("endpoint_plan")
+def endpoint_plan(account: Account, wanted: dict[str, Any]) -> None:
+    """How the next endpoints go: `creating_s`, `ends` (InService or Failed), `reason`."""
+    account.tables["endpoint plan"] = wanted
+
+
+@lever("container")
+def container(account: Account, wanted: dict[str, Any]) -> None:
+    """`quantization`, `ignores_draft`, `answer`."""
+    account.tables["container"] = wanted

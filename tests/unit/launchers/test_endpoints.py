@@ -1,0 +1,207 @@
+"""Endpoints on SageMaker, against an account on loopback and moto's S3: the whole life, what fails, and what is left."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from botocore.client import BaseClient
+
+from backend.aws import objects
+from backend.domain.deploy import policy
+from backend.domain.deploy.deployment import Deployment
+from backend.domain.errors import AccessRefused, NotFound, NotNow
+from backend.launchers.endpoints import DeployFailed, Endpoints
+from tests.buckets import empty_bucket, keys
+from tests.fakes.running import running
+from tests.fakes.sagemaker.account import Account, Fault
+from tests.fakes.sagemaker.pointed import aws, point
+from tests.unit.domain.deploy.test_deploy_requests import DRAFT, PLAIN
+
+__all__ = ["aws"]
+FILES = {"model/config.json": 2, "model/weights.safetensors": 6 << 20, "draft/config.json": 2}
+HERE = {"region": "us-east-1"}
+Deploy = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[str]:
+    with running("s3.py") as url:
+        yield url
+
+
+@pytest.fixture
+def bucket(s3: str, aws: Account, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    made = empty_bucket(s3, "weights", monkeypatch, tmp_path)
+    monkeypatch.delenv("AWS_ENDPOINT_URL")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", s3)
+    monkeypatch.setattr(objects, "PART_BYTES", 5 << 20)
+    return made
+
+
+@pytest.fixture
+def artifact(tmp_path: Path) -> Path:
+    for path, size in FILES.items():
+        (tmp_path / "artifact" / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "artifact" / path).write_bytes(b"0" * size)
+    return tmp_path / "artifact"
+
+
+@pytest.fixture
+def endpoints(aws: Account, bucket: Any) -> Endpoints:
+    return Endpoints("us-east-1", sleep=aws.clock.advance)
+
+
+def deployed(endpoints: Endpoints, artifact: Path, deployment: Deployment = DRAFT, **changes: Any) -> Any:
+    chosen = deployment.model_copy(update={**HERE, **changes})
+    files = {path: size for path, size in FILES.items() if chosen.draft or not path.startswith("draft/")}
+    return endpoints.deploy(chosen, artifact, files, lambda line: None)
+
+
+def left(aws: Account, bucket: Any) -> list[str]:
+    """Names of everything that there is, in the account and in the bucket."""
+    aws.clock.advance(3600)
+    tables = [aws.tables[name] for name in ("models", "configurations", "targets", "policies")]
+    alive = [name for name, row in aws.tables["endpoints"].items() if row["deleted"] is None]
+    return [*itertools.chain(*tables), *alive, *keys(bucket, "weights")]
+
+
+def test_the_whole_life_leaves_nothing_and_calls_what_the_policy_allows(
+    aws: Account, bucket: Any, endpoints: Endpoints, artifact: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called: set[str] = set()
+    plain = BaseClient._make_api_call
+
+    def seen(client: Any, operation: str, parameters: dict[str, Any]) -> Any:
+        called.add(f"{client.meta.service_model.signing_name}:{operation}")
+        return plain(client, operation, parameters)
+
+    monkeypatch.setattr(BaseClient, "_make_api_call", seen)
+    made = deployed(endpoints, artifact)
+    assert (made.state, made.instance, made.instances, made.owner) == ("InService", "ml.g6.12xlarge", 1, "ann@example.org")
+    assert [path.removeprefix("team/whetstone-endpoints/chat/a-0123456789ab/") for path in keys(bucket, "weights")] == sorted(
+        FILES
+    )
+    assert list(aws.tables["policies"]) == ["whetstone-chat-load"]
+    assert [each.id for each in endpoints.listing()] == ["chat"]
+    assert [(each.what, each.proven) for each in endpoints.prove("chat")] == [
+        ("answer", True), ("quantization", True), ("speculation", True)
+    ]  # fmt: skip
+    again = deployed(endpoints, artifact)
+    assert again.since == made.since and len(aws.asked("CreateEndpoint")) == 2 and len(aws.tables["endpoints"]) == 1
+    objects.Objects("weights")._client.create_multipart_upload(Bucket="weights", Key=f"{DRAFT.key}model/half")
+    endpoints.delete("chat")
+    assert left(aws, bucket) == []
+    with pytest.raises(NotFound, match="There is no endpoint `chat`"):
+        endpoints.delete("chat")
+    allowed = {each for one in policy.document(DRAFT)["Statement"] for each in one["Action"]}
+    assert {IAM.get(each, each) for each in called} | OF_AWS_ITSELF == allowed
+
+
+IAM = {
+    "s3:ListObjectsV2": "s3:ListBucket", "s3:ListMultipartUploads": "s3:ListBucketMultipartUploads",
+    "s3:HeadObject": "s3:GetObject", "s3:CreateMultipartUpload": "s3:PutObject", "s3:UploadPart": "s3:PutObject",
+    "s3:CompleteMultipartUpload": "s3:PutObject", "s3:DeleteObjects": "s3:DeleteObject",
+}  # fmt: skip
+"""What AWS calls the right to an operation, where that is another name."""
+OF_AWS_ITSELF = {"iam:PassRole", "sagemaker:AddTags", "s3:ListMultipartUploadParts"}
+"""Checked within a creation with a role and tags; parts are only listed where an upload goes on."""
+
+
+def test_an_endpoint_that_fails_says_why_and_leaves_nothing(
+    aws: Account, bucket: Any, endpoints: Endpoints, artifact: Path
+) -> None:
+    aws.tables["endpoint plan"] = {"ends": "Failed", "reason": "The primary container did not pass the ping health check."}
+    with pytest.raises(DeployFailed, match="Failed: The primary container did not pass the ping health check"):
+        deployed(endpoints, artifact)
+    assert left(aws, bucket) == []
+
+
+@pytest.mark.parametrize(
+    "operation", ["CreateModel", "CreateEndpointConfig", "CreateEndpoint", "DescribeEndpoint", "PutScalingPolicy"]
+)
+def test_what_is_refused_on_the_way_leaves_nothing(
+    aws: Account, bucket: Any, endpoints: Endpoints, artifact: Path, operation: str
+) -> None:
+    aws.faults.append(Fault("AccessDeniedException", operation, after=2 if operation == "DescribeEndpoint" else 0))
+    with pytest.raises(AccessRefused, match=operation):
+        deployed(endpoints, artifact)
+    assert left(aws, bucket) == []
+
+
+def test_an_interrupt_while_it_is_made_takes_it_back(aws: Account, bucket: Any, artifact: Path) -> None:
+    waited: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        aws.clock.advance(seconds)
+        waited.append(seconds)
+        if len(waited) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        deployed(Endpoints("us-east-1", sleep=sleep), artifact)
+    assert left(aws, bucket) == [] and aws.asked("DeleteEndpoint")
+
+
+def test_busy_answers_and_late_lists_are_waited_out(
+    aws: Account, bucket: Any, endpoints: Endpoints, artifact: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import time
+
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    aws.faults += [
+        Fault("ValidationException", "DescribeEndpoint", times=2, after=1, message='Could not find endpoint "x".'),
+        Fault("ThrottlingException", "DescribeEndpoint", times=6), Fault("lost", "CreateEndpoint"),
+    ]  # fmt: skip
+    assert deployed(endpoints, artifact, PLAIN).state == "InService" and len(aws.tables["endpoints"]) == 1
+
+
+def test_what_cannot_be_taken_back_is_said(aws: Account, endpoints: Endpoints, artifact: Path) -> None:
+    aws.faults += [Fault("AccessDeniedException", "CreateEndpoint"), Fault("ExpiredTokenException", "ListModels", times=9)]
+    with pytest.raises(DeployFailed, match=r"may cost money.*whetstone endpoints delete chat"):
+        deployed(endpoints, artifact)
+
+
+def test_a_name_that_serves_something_else_is_not_touched(aws: Account, endpoints: Endpoints, artifact: Path) -> None:
+    deployed(endpoints, artifact, PLAIN)
+    with pytest.raises(NotNow, match=r"chat is served already, as a-0123456789ab on ml\.g6\.12xlarge"):
+        deployed(endpoints, artifact, PLAIN, instance="ml.g5.xlarge")
+    assert endpoints.show("chat").state == "InService"
+
+
+def test_what_is_not_ours_is_neither_listed_nor_deleted(aws: Account, endpoints: Endpoints, artifact: Path) -> None:
+    deployed(endpoints, artifact, PLAIN)
+    for arn in aws.tables["tags"]:
+        aws.tables["tags"][arn] = []
+    assert endpoints.listing() == []
+    with pytest.raises(NotFound):
+        endpoints.delete("chat")
+    assert len(aws.tables["endpoints"]) == len(aws.tables["models"]) == 1
+
+
+def test_a_draft_that_the_engine_ignores_is_seen(aws: Account, endpoints: Endpoints, artifact: Path) -> None:
+    aws.tables["container"] = {"ignores_draft": True, "quantization": "None", "answer": " "}
+    deployed(endpoints, artifact)
+    found = endpoints.prove("chat")
+    assert [each.proven for each in found] == [False, False, False]
+    assert found[2].words == "It does not speculate: the engine started without the draft."
+    aws.tables["logs"].clear()
+    seen = endpoints.prove("chat")
+    assert [each.proven for each in seen] == [False, None, None] and all("cannot be proven" in each.words for each in seen[1:])
+
+
+def test_the_account_is_the_only_one_that_is_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A region that nobody gave is asked for in a sentence."""
+    from backend.aws.sagemaker import Refused
+    from backend.launchers.endpoints import home_region
+
+    point(monkeypatch, tmp_path, "http://127.0.0.1:9")
+    assert home_region(None) == "us-east-1" and home_region("eu-west-1") == "eu-west-1"
+    monkeypatch.delenv("AWS_DEFAULT_REGION")
+    assert boto3.Session().region_name is None
+    with pytest.raises(Refused, match="No AWS region is given"):
+        home_region(None)
