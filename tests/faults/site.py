@@ -67,7 +67,8 @@ class Site:
         self.homes = {f"home-{number}": f"host-{number % hosts}" for number in range(homes)}
         self.database = lane.database(folder)
         self.store: Store = open_store(Settings(home=folder / "driver", database_url=self.database))
-        self.starts = {name: Start(str(folder / name), self.database, host) for name, host in self.homes.items()}
+        warm = Random(f"warm {seed}").random() < 0.5
+        self.starts = {name: Start(str(folder / name), self.database, host, warm=warm) for name, host in self.homes.items()}
         self.processes: dict[str, BaseProcess] = {}
         self.submitted: list[str] = []
         self.cancelled: set[str] = set()

@@ -51,6 +51,8 @@ class Start:
     hold_s: float = 0.0
     boot: str | None = None
     silent_s: float = SILENT_S
+    warm: bool = False
+    """Workers are forked (`launchers.warm`)."""
 
 
 def supervise(start: Start) -> None:
@@ -64,7 +66,7 @@ def supervise(start: Start) -> None:
     leases.LEASE_SECONDS, leases.STALE_SECONDS = LEASE_S, 4 * HEARTBEAT_S
     entry.HEARTBEAT_SECONDS, entry.TICK_SECONDS, supervisor.GRACE_SECONDS = HEARTBEAT_S, TICK_S, GRACE_S
     endings.POLICIES |= {name: Policy(found.retries, found.first_s / 10) for name, found in endings.POLICIES.items()}
-    launchers.chosen = lambda settings: LocalLauncher(settings.home, python)
+    launchers.chosen = lambda settings: LocalLauncher(settings.home, python, warm=start.warm)
     entry.open_store = lambda settings: _opened(settings, start)  # type: ignore[assignment,misc]
     socket.gethostname = lambda: start.host
     if start.boot is not None:
@@ -74,7 +76,8 @@ def supervise(start: Start) -> None:
 
 
 def interpreter(home: Path) -> None:
-    """The program that the launcher of that home takes for Python: it runs the campaign's worker on the channel it is given."""
+    """The program that the launcher of that home takes for Python: it runs the campaign's worker on the channel it is given, or
+    its template where it is given none."""
     home.mkdir(parents=True, exist_ok=True)
     script = f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m tests.faults.worker "$3"\n'
     (home / "python").write_text(script)
