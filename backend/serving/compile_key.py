@@ -10,6 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from backend.domain.machine import keys
 from backend.serving.base import distributions, is_cpu_build
 
 KEY_FILE = "key.json"
@@ -39,9 +40,8 @@ def processor() -> str:
 def refusal(key: dict[str, Any], python: Path) -> str | None:
     """Why a cache with this key is of no use here, or None."""
     here = current(python)
-    for name, label in LABELS.items():
-        if key.get(name) != here[name]:
-            return f"it was built for {label} ({key.get(name, 'not said')}; here {here[name]}), so vLLM compiles at start"
+    for field, mine, its in keys.differing(here, key, LABELS):
+        return f"it was built for {LABELS[field]} ({its or 'not said'}; here {mine}), so vLLM compiles at start"
     return None
 
 

@@ -62,6 +62,7 @@ FLOORS = (
     {"maths", "model", "machine", "workload", "load"},
     {"recipe"},
     {"needs", "evaluation"},
+    {"neuron"},
     {"rules", "limits", "imported", "deploy"},
     {"planner", "what_if"},
     {"jobs"},

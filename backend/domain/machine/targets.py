@@ -1,8 +1,8 @@
 """Where a recipe is to run: the words a person writes, and what they mean.
 
 `local`, `local:cpu`, `local:gpu0,1`, `local:neuron` are this machine; `ml.*` is our engines on that instance; `accelerator:NAME`
-one card, for planning; `sagemaker:ml.*` the managed toolkit; `auto` the cheapest instance that will do. Knows nothing of what
-this machine has.
+one card, for planning; `sagemaker:ml.*` the managed toolkit; `neuron:ml.*` a compilation for that instance; `auto` the cheapest
+instance that will do. Knows nothing of what this machine has.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Literal, NamedTuple
 from backend.domain.errors import InvalidRecipe
 from backend.domain.machine.device import Accelerator, Device, Instance, card_device, instance_device
 
-Kind = Literal["local", "instance", "accelerator", "sagemaker", "auto"]
+Kind = Literal["local", "instance", "accelerator", "sagemaker", "neuron", "auto"]
 LOCAL = ("local", "local:cpu", "local:gpu0", "local:neuron")
 GPUS = re.compile(r"local:gpu(\d+(?:,\d+)*)$")
 NEAREST = 3
 
 
 class Target(NamedTuple):
-    """A target with its hardware. `instance` is set for `ml.*` and `sagemaker:ml.*`."""
+    """A target with its hardware. `instance` is set for `ml.*`, `sagemaker:ml.*` and `neuron:ml.*`."""
 
     name: str
     kind: Kind
@@ -61,9 +61,17 @@ class Hardwares(NamedTuple):
             return self._target(self.instances[name], managed=False)
         if prefix == "sagemaker" and rest in self.instances:
             return self._target(self.instances[rest], managed=True)
+        if prefix == "neuron" and rest in self.neuron:
+            row = self.instances[rest]
+            return Target(name, "neuron", self.device(row), row)
         if prefix == "accelerator" and (card := self._card(rest)):
             return Target(f"accelerator:{slug(card.name)}", "accelerator", card_device(card))
         raise InvalidRecipe(self._unknown(name))
+
+    @property
+    def neuron(self) -> list[str]:
+        """Instances with Inferentia or Trainium."""
+        return [name for name, row in self.instances.items() if self.accelerators[row.accelerator].hardware == "neuron"]
 
     def _card(self, name: str) -> Accelerator | None:
         return next((card for card in self.accelerators.values() if slug(card.name) == slug(name)), None)
@@ -74,7 +82,14 @@ class Hardwares(NamedTuple):
 
     def names(self) -> list[str]:
         cards = [f"accelerator:{slug(card)}" for card in self.accelerators]
-        return ["auto", *LOCAL, *self.instances, *cards, *(f"sagemaker:{name}" for name in self.instances)]
+        return [
+            "auto",
+            *LOCAL,
+            *self.instances,
+            *cards,
+            *(f"sagemaker:{name}" for name in self.instances),
+            *(f"neuron:{name}" for name in self.neuron),
+        ]
 
 
 def slug(name: str) -> str:

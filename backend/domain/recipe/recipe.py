@@ -104,7 +104,15 @@ class Speculate(_Step):
 
 
 class Compile(_Step):
+    """Ahead of time. The options are for Neuron targets alone."""
+
     technique: Literal["compile"] = "compile"
+    stack: Literal["nxd-inference", "transformers-neuronx", "vllm-neuron"] | None = None
+    """The library that compiles; None takes the one to prefer for accelerator and model type."""
+    buckets: tuple[Annotated[int, Field(ge=1)], ...] | None = Field(None, min_length=1)
+    """Lengths in tokens that graphs are compiled for; None doubles from 128 to the positions."""
+    optimize_level: Literal[1, 2, 3] | None = None
+    """Of neuronx-cc."""
 
 
 class Shard(_Step):

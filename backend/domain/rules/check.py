@@ -22,7 +22,7 @@ def check(model: ModelFacts, recipe: Recipe, facts: Facts, *, suggest: bool = Tr
     if not suggest:
         return Verdict(plan=None, reasons=reasons)
     suggestion, target = nearest.find(model, recipe, facts)
-    if suggestion is None:  # not even the original: say why, where that is another rule
+    if suggestion is None and facts.place != "neuron":  # not even the original: say why, where that is another rule
         known = {reason.rule for reason in reasons}
         reasons += tuple(reason for reason in rules.reasons(model, ORIGINAL, facts) if reason.rule not in known)
     return Verdict(plan=None, reasons=reasons, suggestion=suggestion, suggestion_target=target)

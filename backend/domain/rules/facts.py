@@ -9,8 +9,9 @@ from backend.domain.machine.device import Device, Hardware
 from backend.domain.model.facts import ModelFacts
 from backend.domain.recipe.recipe import Recipe, Speculate
 
-Place = Literal["local", "planned", "managed"]
-"""`local`: this machine. `planned`: our engines on hardware that is not here. `managed`: the SageMaker toolkit."""
+Place = Literal["local", "planned", "managed", "neuron"]
+"""`local`: this machine. `planned`: our engines on hardware that is not here. `managed`: the SageMaker toolkit.
+`neuron`: compiled by our Neuron engine, with or without the device at hand."""
 
 
 MEMORY = "memory"

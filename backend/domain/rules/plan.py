@@ -17,7 +17,7 @@ from backend.domain.needs.layout import Layout
 from backend.domain.recipe import methods, sagemaker_toolkit
 from backend.domain.recipe.recipe import TECHNIQUES, Compile, Prune, Quantize, Recipe, Speculate
 from backend.domain.recipe.techniques import KERNELS
-from backend.domain.rules import processor
+from backend.domain.rules import neuron_rules, processor
 from backend.domain.rules.facts import MEMORY, Facts, Reason
 
 CUT_CACHE = (
@@ -91,11 +91,13 @@ def layout_of(model: ModelFacts, recipe: Recipe, facts: Facts) -> Layout | None:
     if device is None:
         return None
     tokens = serving.cache_tokens(model, recipe)
-    found = layout.default(model, recipe, device, draft, tokens=tokens) if facts.place != "local" else None
+    found = layout.default(model, recipe, device, draft, tokens=tokens) if facts.place not in {"local", "neuron"} else None
     return found or Layout(serving.room(model, recipe, device, asked, draft), 1, device.units)
 
 
 def _notes(model: ModelFacts, recipe: Recipe, facts: Facts, shared: Layout | None) -> list[str]:
+    if facts.place == "neuron":
+        return neuron_rules.notes(model, recipe, facts)
     notes = []
     if shared is not None and recipe.serving.tensor_parallel not in {1, shared.degree}:
         notes.append(f"Tensor parallel degree {shared.degree}: the model does not fit on fewer.")
@@ -168,6 +170,8 @@ def _capability_notes(model: ModelFacts, recipe: Recipe, facts: Facts) -> list[s
 
 def _planned(step: Any, facts: Facts) -> PlannedStep:
     found = _own(step)
+    if facts.place == "neuron":
+        return found.model_copy(update={"engine": "neuron"})
     if facts.place == "managed":
         return found.model_copy(update={"engine": "sagemaker"})
     if facts.hardware == "cuda" and isinstance(step, Quantize) and step.method in KERNELS:

@@ -14,7 +14,7 @@ from backend.domain.needs import layout, serving
 from backend.domain.recipe import methods, sagemaker_toolkit
 from backend.domain.recipe.recipe import Prune, Quantize, Recipe, Speculate
 from backend.domain.recipe.techniques import BFLOAT16, FP8_CACHE, GROUP_SIZE, KERNELS, NATIVE_FAMILIES, capability
-from backend.domain.rules import method_rules
+from backend.domain.rules import method_rules, neuron_rules
 from backend.domain.rules.facts import MEMORY, Facts, Reason
 
 Rule = Callable[[ModelFacts, Recipe, Facts], Iterator[Reason]]
@@ -83,8 +83,8 @@ def _no_engine(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reas
     if facts.hardware == "neuron":
         yield Reason(
             rule="no-engine",
-            message=f"This version has no engine for Inferentia and Trainium, so nothing runs on {facts.where}: choose a GPU "
-            "instance, or let the managed toolkit compile with a `sagemaker:` target.",
+            message=f"Our servers do not run on Inferentia and Trainium, so nothing is planned on {facts.where}: compile for it "
+            f"(`neuron:{facts.instance or 'ml.inf2.48xlarge'}`, or the managed toolkit by `sagemaker:`), or choose a GPU.",
             source="capability table",
         )
 
@@ -287,7 +287,7 @@ def _published(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reas
 
 _COMMON: tuple[Rule, ...] = (
     _one_weight_quantization, _once_each, _already_quantized, _group_size, *method_rules.COMMON, _generates,
-    _draft, _eager_compile, _context, _tensor_parallel, _serving_types,
+    _draft, _eager_compile, _context, _tensor_parallel, _serving_types, neuron_rules.elsewhere,
 )  # fmt: skip
 _OURS: tuple[Rule, ...] = (
     _no_engine, *_COMMON, _capabilities, _family, *method_rules.LIBRARY, _kernel, _compiler,
@@ -296,4 +296,5 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "local": (*_OURS, _memory),
     "planned": (*_OURS, _memory),
     "managed": (*_COMMON, _stacking, _instance, _neuron_family, _published, _memory),
+    "neuron": (*(rule for rule in _COMMON if rule is not _tensor_parallel), *neuron_rules.RULES),
 }

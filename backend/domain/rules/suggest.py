@@ -15,7 +15,7 @@ from backend.domain.needs import serving as memory
 from backend.domain.recipe import methods
 from backend.domain.recipe.recipe import TECHNIQUES, Compile, Prune, Quantize, Recipe, Serving, Speculate
 from backend.domain.recipe.techniques import BFLOAT16, FP8_CACHE, GROUP_SIZE, KERNELS
-from backend.domain.rules import rules
+from backend.domain.rules import neuron_rules, rules
 from backend.domain.rules.facts import Facts
 
 LIKE = {name: method.alternatives for name, method in methods.QUANTIZE.items()} | {
@@ -33,6 +33,9 @@ Choice = tuple[int, Any]
 
 def find(model: ModelFacts, recipe: Recipe, facts: Facts) -> tuple[Recipe | None, str | None]:
     """(recipe, None), or a recipe for another target with that target's name, or (None, None) where nothing is known to work."""
+    if facts.place == "neuron":
+        found = neuron_rules.candidates(model, recipe, facts)
+        return next((c for c in found if not rules.reasons(model, c, facts)), None), None
     if facts.place != "managed" and facts.hardware == "neuron":
         return _managed_instead(model, recipe, facts)
     return next((c for c in candidates(model, recipe, facts) if not rules.reasons(model, c, facts)), None), None
@@ -131,6 +134,8 @@ def _with_degrees(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[R
 
 
 def _mend_step(model: ModelFacts, step: Any, facts: Facts) -> Any:
+    if isinstance(step, Compile):
+        return Compile()
     if isinstance(step, Prune):
         return step if step.pattern == "unstructured" else step.model_copy(update={"sparsity": 0.5})
     if not isinstance(step, Quantize):

@@ -115,7 +115,7 @@ def facts(target: Target, model: ModelFacts, draft: ModelFacts | None) -> Facts:
     return Facts(
         hardware=target.device.hardware, draft=draft, device=target.device, instance=instance.name if instance else None,
         compiler=probe.has_compiler() if target.kind == "local" else True,
-        place={"local": "local", "sagemaker": "managed"}.get(target.kind, "planned"),
+        place={"local": "local", "sagemaker": "managed", "neuron": "neuron"}.get(target.kind, "planned"),
         family=instance.family if instance else None, optimization_job=bool(instance and instance.optimization_job),
         provided_draft=bool(cells and cells.speculative_decoding_with_provided_draft == "Yes"),
         ram_bytes=int(instance.ram_gib * 2**30) if instance else None,

@@ -1,0 +1,29 @@
+"""Keys of compiled artifacts: fields that decide what one is good for, their digest, and in which fields two of them differ."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+DIGITS = 20
+
+
+class Difference(NamedTuple):
+    """One field: its value in the key that is wanted, and in the one that is there."""
+
+    field: str
+    wanted: Any
+    there: Any
+
+
+def digest(fields: Mapping[str, Any]) -> str:
+    """20 hex digits of the sha256 over the canonical JSON."""
+    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:DIGITS]
+
+
+def differing(wanted: Mapping[str, Any], there: Mapping[str, Any], names: Iterable[str] | None = None) -> list[Difference]:
+    """The fields that differ, in the order of `names` or of the wanted key; a field that one of them lacks is None there."""
+    chosen = list(names) if names is not None else list(dict.fromkeys([*wanted, *there]))
+    return [Difference(name, wanted.get(name), there.get(name)) for name in chosen if wanted.get(name) != there.get(name)]

@@ -1,0 +1,99 @@
+"""What a compilation for Neuron is: stack, shapes, precision, degree, flags; and the key under which its result is cached.
+
+Pure. Knows nothing of files and of the libraries' classes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from backend.domain.frozen import Frozen
+from backend.domain.machine import keys
+from backend.domain.machine.device import Device
+from backend.domain.model.facts import ModelFacts
+from backend.domain.needs import serving
+from backend.domain.neuron import cores, stacks
+from backend.domain.neuron.stacks import StackName
+from backend.domain.recipe.recipe import Compile, Quantize, Recipe, Speculate
+
+SMALLEST = 128
+"""transformers-neuronx, bucket.py: buckets are doubled from here on."""
+AMP = {"bfloat16": "bf16", "float16": "f16", "float32": "f32"}
+
+
+class CompilePlan(Frozen):
+    """All that decides the compiled result, and the model's id, which does not. Tokens and sequences are counts."""
+
+    stack: StackName
+    model: str
+    model_type: str
+    model_hash: str | None
+    """None for a model whose weights are not here."""
+    accelerator: str
+    target: str
+    tensor_parallel: int
+    batch: int
+    positions: int
+    context_buckets: tuple[int, ...]
+    token_buckets: tuple[int, ...]
+    dtype: str
+    """bf16, f16 or f32."""
+    weights: str | None = None
+    """`int8`: stored as 8-bit integers."""
+    cache: str | None = None
+    """`fp8`: the key-value cache."""
+    draft_hash: str | None = None
+    draft_tokens: int | None = None
+    optimize_level: int | None = None
+    compiler: str | None = None
+    """Version of neuronx-cc; None where the stack's environment is not installed."""
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The key's fields."""
+        return self.model_dump(mode="json", exclude={"model"})
+
+    @property
+    def key(self) -> str:
+        return keys.digest(self.fields)
+
+
+def plan(
+    model: ModelFacts, recipe: Recipe, device: Device, draft: ModelFacts | None = None, compiler: str | None = None
+) -> CompilePlan:
+    """For a recipe that no rule refuses. Raises KeyError for an accelerator that is not known."""
+    step, quantize, speculate = (recipe.step(name) for name in ("compile", "quantize", "speculate"))
+    assert isinstance(step, Compile)
+    stack = stacks.choose(device.name, model.model_type, step.stack)
+    assert stack is not None
+    positions, batch = cores.positions(model, recipe), cores.batch(recipe)
+    buckets = tuple(step.buckets or doubled(min(SMALLEST, positions), positions))
+    return CompilePlan(
+        stack=stack, model=model.id, model_type=model.model_type, model_hash=getattr(model, "revision", None),
+        accelerator=device.name, target=cores.SILICON[device.name].target, tensor_parallel=recipe.serving.tensor_parallel,
+        batch=batch, positions=positions, context_buckets=buckets,
+        # vLLM Neuron's second dimension is sequences, not positions (num_seqs_buckets).
+        token_buckets=tuple(doubled(1, batch)) if stack == "vllm-neuron" else buckets,
+        dtype=AMP.get(recipe.serving.dtype, "bf16"), weights="int8" if isinstance(quantize, Quantize) else None,
+        cache="fp8" if serving.serving_of(recipe).kv_cache_dtype == "fp8" else None,
+        draft_hash=getattr(draft, "revision", None) if isinstance(speculate, Speculate) else None,
+        draft_tokens=speculate.tokens if isinstance(speculate, Speculate) else None,
+        optimize_level=step.optimize_level, compiler=compiler,
+    )  # fmt: skip
+
+
+def doubled(least: int, most: int) -> list[int]:
+    """`least`, twice that, ..., `most`."""
+    found = []
+    while least < most:
+        found.append(least)
+        least *= 2
+    return [*found, most]
+
+
+def parts(recipe: Recipe) -> list[str]:
+    """The recipe in the words of `Stack.can`; what no stack has keeps its own name."""
+    found = []
+    for step in recipe.steps:
+        found.append(getattr(step, "method", step.technique))
+    return [*found, *(["fp8-cache"] if recipe.serving.kv_cache_dtype == "fp8" else [])]

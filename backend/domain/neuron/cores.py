@@ -1,0 +1,80 @@
+"""NeuronCores: how many work as one, which tensor parallel degrees the runtime has, and whether a model fits on one of them.
+
+Pure; bytes throughout. Knows no stack.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from backend.domain.machine.device import Device
+from backend.domain.model.facts import ModelFacts
+from backend.domain.needs import serving
+from backend.domain.needs.serving import Room
+from backend.domain.recipe.recipe import Recipe
+
+
+class Silicon(NamedTuple):
+    """`target` is the compiler's word; `joined` physical cores are one logical core."""
+
+    target: str
+    degrees: tuple[int, ...]
+    joined: int
+    source: str
+
+
+GUIDE = "AWS Neuron documentation, transformers-neuronx developer guide, tensor-parallelism support"
+SILICON = {
+    "Inferentia2": Silicon("inf2", (1, 2, 4, 8, 24), 1, GUIDE),
+    "Trainium1": Silicon("trn1", (1, 2, 8, 32), 1, GUIDE),
+    "Trainium2": Silicon(
+        "trn2", (1, 2, 4, 8, 16, 32, 64), 2, "AWS Neuron documentation, logical NeuronCores (two are one); powers of two assumed"
+    ),
+}  # fmt: skip
+"""By the accelerator's name in assets/catalog/instances.toml."""
+
+
+def logical(device: Device) -> Device:
+    """The device in the cores that a program sees."""
+    joined = SILICON[device.name].joined if device.name in SILICON else 1
+    return device._replace(units=device.units // joined, memory_bytes=device.memory_bytes * joined)
+
+
+def degrees(device: Device) -> tuple[int, ...]:
+    """Tensor parallel degrees on that instance, lowest first; empty for an accelerator that is not known."""
+    silicon = SILICON.get(device.name)
+    return tuple(degree for degree in silicon.degrees if degree <= logical(device).units) if silicon else ()
+
+
+def room(model: ModelFacts, recipe: Recipe, device: Device, degree: int, draft: ModelFacts | None = None) -> Room:
+    """The memory of one logical core."""
+    return serving.room(model, recipe, logical(device), degree, draft)
+
+
+def fits(model: ModelFacts, recipe: Recipe, device: Device, degree: int, draft: ModelFacts | None = None) -> bool:
+    """Whether weights, the runtime and the cache of every sequence at its full length surely fit on each core."""
+    found = room(model, recipe, device, degree, draft)
+    return found.cache[0] >= max(0, batch(recipe) * positions(model, recipe) * found.kv_bytes_per_token)
+
+
+def batch(recipe: Recipe) -> int:
+    """Sequences that are compiled for: the size is fixed at compilation."""
+    return recipe.serving.max_num_seqs or 1
+
+
+def positions(model: ModelFacts, recipe: Recipe) -> int:
+    """Tokens of prompt and answer that are compiled for."""
+    return recipe.serving.max_model_len or min(model.max_positions, 2048)
+
+
+def padded_heads(model: ModelFacts, degree: int) -> tuple[int, int]:
+    """(attention heads, KV heads) after padding to whole heads a core and copying KV heads where there are fewer than cores.
+
+    NxD Inference, modules/attention/gqa.py: to the degree where the KV heads divide it, else one a query head.
+    """
+    heads = -(-model.heads // degree) * degree
+    if model.heads == model.kv_heads:
+        return heads, heads
+    if model.kv_heads % degree == 0:
+        return heads, model.kv_heads
+    return heads, degree if degree % model.kv_heads == 0 else heads

@@ -1,0 +1,154 @@
+"""The rules of a compilation for Neuron, and the nearest recipe that can be compiled there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from backend.domain.model.facts import ModelFacts
+from backend.domain.needs import serving
+from backend.domain.neuron import compiling, cores, stacks
+from backend.domain.neuron.stacks import STACKS
+from backend.domain.recipe.recipe import Compile, Quantize, Recipe
+from backend.domain.rules.facts import MEMORY, Facts, Reason
+
+FORMULA = "memory of a core - weights / tensor parallel - runtime (2 to 3 GB) >= sequences x positions x cache of a token"
+OPTIONS = ("stack", "buckets", "optimize_level")
+
+
+def _step(recipe: Recipe) -> Compile:
+    found = recipe.step("compile")
+    return found if isinstance(found, Compile) else Compile()
+
+
+def elsewhere(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+    """What a compile step says to a Neuron stack means nothing to vLLM's compilation and to the managed toolkit's."""
+    given = [name for name in OPTIONS if getattr(_step(recipe), name) is not None]
+    if given and facts.place != "neuron":
+        names = ", ".join(f"`{name}`" for name in given)
+        message = f"{names} of `compile` is for a Neuron target such as `neuron:ml.inf2.48xlarge`: leave it out."
+        yield Reason(rule="neuron-options", message=message, source="docs/neuron.md")
+
+
+def compiled(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+    if not recipe.step("compile"):
+        message = "Nothing runs on Inferentia and Trainium uncompiled: add `compile: {}`."
+        yield Reason(rule="neuron-compile", message=message, source="docs/neuron.md")
+
+
+def family(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+    """Architectures by stack and accelerator."""
+    device, asked = facts.device, _step(recipe).stack
+    name = device.name if device else facts.where
+    if stacks.choose(name, model.model_type, asked) is not None:
+        return
+    rest = stacks.choose(name, model.model_type)
+    known = ", ".join(sorted(STACKS[asked].model_types) if asked else stacks.named(name))
+    if asked and name not in STACKS[asked].accelerators:
+        message = f"{STACKS[asked].title} does not compile for {name}: leave `stack` out."
+    elif rest is not None and asked:
+        message = f"{STACKS[asked].title} names no {model.model_type} among {known}: use `stack: {rest}`."
+    else:
+        who = STACKS[asked].title if asked else f"The libraries for {name}"
+        message = f"{who}: no support for models of type {model.model_type}, only for {known}: choose a GPU instance."
+    sources = [STACKS[one].source for one in ([asked] if asked else stacks.ORDER.get(name, ()))]
+    yield Reason(rule="neuron-family", message=message, source="; ".join(sources) or "docs/neuron.md")
+
+
+def steps(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+    """What the stack cannot, part by part."""
+    name = stacks.choose(facts.device.name if facts.device else "", model.model_type, _step(recipe).stack)
+    if name is None:
+        return
+    stack = STACKS[name]
+    for part in compiling.parts(recipe):
+        if part not in stack.can:
+            known = ", ".join(sorted(stack.can - {"compile"}))
+            message = f"{stack.title} compiles no `{part}` ahead of time: leave it out, or use one of {known}."
+            yield Reason(rule="neuron-stack", message=message, source=stack.source)
+    if _step(recipe).optimize_level is not None and not stack.levels:
+        message = f"{stack.title} sets the compiler's level itself: leave `optimize_level` out."
+        yield Reason(rule="neuron-stack", message=message, source=stack.source)
+
+
+def degree(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+    device, asked = facts.device, recipe.serving.tensor_parallel
+    if device is None or device.name not in cores.SILICON or asked in (possible := cores.degrees(device)):
+        return
+    nearest = min(possible, key=lambda each: (abs(each - asked), -each))
+    known = ", ".join(map(str, possible))
+    message = f"tensor_parallel {asked} is not a degree of {facts.where}, which has {known}: the nearest is {nearest}."
+    yield Reason(rule="tensor-parallel", message=message, source=cores.SILICON[device.name].source)
+
+
+def shapes(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+    """Buckets rise to the positions that are compiled for."""
+    buckets, positions = _step(recipe).buckets, cores.positions(model, recipe)
+    if buckets and (list(buckets) != sorted(set(buckets)) or buckets[-1] != positions):
+        message = f"`buckets` must rise to the {positions} positions of the recipe: end them there, or leave them out."
+        yield Reason(
+            rule="neuron-buckets",
+            message=message,
+            source="vllm-neuron, num_batched_tokens_buckets; NeuronConfig of NxD Inference",
+        )
+
+
+def memory(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+    device, asked = facts.device, recipe.serving.tensor_parallel
+    if device is None or not device.memory_bytes:
+        return
+    draft, possible = facts.serving_draft(recipe), cores.degrees(device)
+    if asked in possible and cores.fits(model, recipe, device, asked, draft):
+        return
+    enough = [each for each in possible if cores.fits(model, recipe, device, each, draft)]
+    if asked not in possible and enough:
+        return
+    held = cores.logical(device).memory_bytes / 1e9
+    found = cores.room(model, recipe, device, asked, draft)
+    mend = f"set `serving.tensor_parallel: {enough[0]}`" if enough else "use a larger instance, INT8 weights or fewer positions"
+    tokens = f"{cores.batch(recipe)} x {cores.positions(model, recipe):,} tokens"
+    wants = f"{found.weights_per_device / 1e9:.1f} GB of weights a core and a cache of {tokens}"
+    message = f"{model.id} does not fit on {facts.where} at tensor parallel {asked}: {wants} against {held:.0f} GB: {mend}."
+    has = f"{cores.logical(device).units} x {held:.0f} GB"
+    yield Reason(rule=MEMORY, message=message, source=FORMULA, brief=f"too large for {facts.where} ({has})")
+
+
+RULES = (compiled, family, steps, degree, shapes, memory)
+
+
+def candidates(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Recipe]:
+    """Recipes with a compile step, the least changed first: degree, positions, stack, then the steps that no stack has."""
+    device = facts.device
+    if device is None:
+        return
+    name, own = device.name, _step(recipe)
+    length = recipe.serving.max_model_len
+    lengths = dict.fromkeys([length if length is None else min(length, model.max_positions), min(2048, model.max_positions)])
+    degrees = sorted(cores.degrees(device), key=lambda each: (each < recipe.serving.tensor_parallel, each))
+    for stack in dict.fromkeys([own.stack, None, *stacks.ORDER.get(name, ())]):
+        can = STACKS[chosen].can if (chosen := stacks.choose(name, model.model_type, stack)) else frozenset()
+        compile_step = own.model_copy(update={"stack": stack, "buckets": None, "optimize_level": None})
+        kept = tuple(step for step in recipe.steps if getattr(step, "method", "") in can)
+        narrow = (Quantize(method="int8"),) if "int8" in can and not any(isinstance(step, Quantize) for step in kept) else ()
+        for steps_kept in dict.fromkeys([kept, (*narrow, *kept), ()]):
+            for tokens in lengths:
+                for each in degrees:
+                    update: dict[str, Any] = {"tensor_parallel": each, "max_model_len": tokens, "enforce_eager": False}
+                    update |= {"kv_cache_dtype": "auto"} if "fp8-cache" not in can else {}
+                    served = recipe.serving.model_copy(update=update)
+                    yield recipe.model_copy(update={"steps": (*steps_kept, compile_step), "serving": served})
+
+
+def notes(model: ModelFacts, recipe: Recipe, facts: Facts) -> list[str]:
+    """What the plan says besides: the stack's age, padded heads."""
+    assert facts.device is not None
+    name = stacks.choose(facts.device.name, model.model_type, _step(recipe).stack)
+    degree = recipe.serving.tensor_parallel
+    found = [f"{STACKS[name].title} is legacy: {STACKS[name].legacy}"] if name and STACKS[name].legacy else []
+    heads, kv_heads = cores.padded_heads(model, degree)
+    if (heads, kv_heads) != (model.heads, model.kv_heads):
+        found.append(f"Padded for {degree} cores: {model.heads} heads to {heads}, {model.kv_heads} KV heads to {kv_heads}.")
+    held = cores.room(model, recipe, facts.device, degree, facts.serving_draft(recipe))
+    weights, left = f"{held.weights_per_device / 1e9:.2f} GB of weights", f"{held.cache[0] / 1e9:.1f} GB left for the cache"
+    found.append(f"Each of {degree} cores holds {weights}; {left} after {serving.NEURON_RUNTIME[1] / 1e9:.0f} GB of runtime.")
+    return found
