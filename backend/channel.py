@@ -197,11 +197,12 @@ def of(settings: Settings, job_id: str, attempt: int = 1, home: str | None = Non
 
 
 class JobChannel:
-    """The worker's end, the only way a worker speaks. Event segments are put once each. Any thread may emit."""
+    """The worker's end, the only way a worker speaks. Event segments are put once each, after those there are. Any thread may
+    emit."""
 
     def __init__(self, address: Path) -> None:
         self._folder = address
-        self._segment = 0
+        self._segment = max((int(path.stem) for path in (address / EVENTS).glob("*.jsonl") if path.stem.isdigit()), default=0)
         self._waiting: list[Event] = []
         self._flushed = 0.0
         self._lock = threading.RLock()
@@ -216,11 +217,15 @@ class JobChannel:
 
         def beat() -> None:
             while True:
-                with suppress(WorkError):  # a full disk is for the job itself to meet
-                    files.write(self._folder / ALIVE, "", flush=False)
+                self.beat()
                 time.sleep(PULSE_S)
 
         threading.Thread(target=beat, daemon=True, name="alive").start()
+
+    def beat(self) -> None:
+        """Show once that this process lives."""
+        with suppress(WorkError):  # a full disk is for the job itself to meet
+            files.write(self._folder / ALIVE, "", flush=False)
 
     def spec(self) -> dict[str, Any]:
         document: dict[str, Any] = json.loads((self._folder / SPEC).read_text())

@@ -16,6 +16,8 @@ SIGN_IN = (
     "viewers", "operators", "admins", "sign_in_hours",
 )  # fmt: skip
 """What says who may sign in and as what (`service.studio.sign_in`): WHETSTONE_ and these in capitals."""
+AWS = ("role", "output", "kms_key", "subnets", "security_groups", "max_runtime", "image", "region")
+"""What jobs on SageMaker need (`domain.managed.settings`): WHETSTONE_AWS_ and these in capitals."""
 LISTS = ("viewers", "operators", "admins")
 
 
@@ -35,6 +37,8 @@ class Settings(BaseModel):
     """Of whoever uses the command line, or the pages without signing in."""
     sign_in: dict[str, str | tuple[str, ...]] = {}
     """Those of SIGN_IN that the environment sets."""
+    aws: dict[str, str] = {}
+    """Those of AWS that the environment sets, with dashes, as `--aws` has them."""
     price_per_hour: float | None = None
     """What an hour of this machine costs, in one's own currency; None where nobody said."""
     max_jobs: float | None = None
@@ -110,7 +114,8 @@ class Settings(BaseModel):
 def load() -> Settings:
     """Read the environment: WHETSTONE_HOME (default ~/.whetstone), DATABASE_URL, WHETSTONE_ENGINES, WHETSTONE_NO_DEMO,
     WHETSTONE_BEARER_ENV, WHETSTONE_HOSTS, WHETSTONE_ALLOWED_ADDRESSES and WHETSTONE_IMPORT_FOLDERS (with commas between),
-    WHETSTONE_SHARED, WHETSTONE_SHARED_TOKENS, WHETSTONE_ROLE, those of SIGN_IN, WHETSTONE_MAX_JOBS, WHETSTONE_MAX_ARTIFACTS_GB,
+    WHETSTONE_SHARED, WHETSTONE_SHARED_TOKENS, WHETSTONE_ROLE, those of SIGN_IN and of
+    AWS (WHETSTONE_AWS_...), WHETSTONE_MAX_JOBS, WHETSTONE_MAX_ARTIFACTS_GB,
     WHETSTONE_QUALITY_FLOOR, WHETSTONE_PRICE_PER_HOUR, WHETSTONE_SILENT_S, WHETSTONE_IDLE_S, WHETSTONE_ARTIFACTS,
     WHETSTONE_ARTIFACTS_QUOTA, WHETSTONE_ARTIFACTS_CACHE, WHETSTONE_METRICS_PORT, WHETSTONE_METRICS_HOST,
     WHETSTONE_RAY_ADDRESS, WHETSTONE_WARM_WORKERS."""
@@ -131,6 +136,7 @@ def load() -> Settings:
         owner=environment.get("USER") or "local",
         role=(environment.get("WHETSTONE_ROLE") or "admin").strip().lower(),
         sign_in=_sign_in(environment),
+        aws={name.replace("_", "-"): found for name in AWS if (found := environment.get(f"WHETSTONE_AWS_{name.upper()}"))},
         max_jobs=_number(environment.get("WHETSTONE_MAX_JOBS")),
         max_artifacts_gb=_number(environment.get("WHETSTONE_MAX_ARTIFACTS_GB")),
         silent_s=_number(environment.get("WHETSTONE_SILENT_S")) or 300.0,

@@ -66,6 +66,7 @@ FLOORS = (
     {"rules", "limits", "imported", "deploy"},
     {"planner", "what_if"},
     {"jobs"},
+    {"managed"},
 )
 """The rooms of the domain from the ground up. A room imports rooms of lower floors only."""
 

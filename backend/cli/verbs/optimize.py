@@ -14,6 +14,7 @@ from backend.cli.options import goals, terms
 from backend.cli.output import emit, next_command
 from backend.cli.run import finish, submit_and_finish
 from backend.cli.text.estimates import preview_text
+from backend.cli.verbs import managed
 from backend.domain.planner.roofline import ExpectedLoad
 from backend.domain.recipe.recovery import gained
 from backend.present.words import loss
@@ -23,6 +24,7 @@ from backend.service.jobs import jobs, supervisors
 from backend.service.jobs.jobs import JobView
 from backend.service.models import models, variants
 from backend.service.plans import cases, optimize
+from backend.service.plans.managed import asked as managed_target
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output and nothing else there.")]
 
@@ -41,7 +43,8 @@ def command(
         str,
         typer.Option(
             help="local, local:cpu or local:gpu0; or where the result is meant to be served, for which it runs here: an instance "
-            "such as ml.g5.12xlarge, or auto, the cheapest that fits and meets the goal."
+            "such as ml.g5.12xlarge, or auto, the cheapest that fits and meets the goal; or sagemaker:ml.g5.12xlarge, for which "
+            "AWS's toolkit runs the job."
         ),
     ] = "local",
     input_tokens: goals.InputTokens = 512,
@@ -52,6 +55,7 @@ def command(
     max_tpot_ms: goals.MaxTpot = None,
     min_tokens_per_s: goals.MinRate = None,
     min_context: goals.MinContext = None,
+    aws: managed.Given = None,
     seed: Annotated[int, typer.Option(help="Seed of the calibration sample.")] = 0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and what it needs, start nothing.")] = False,
     then_evaluate: Annotated[
@@ -61,11 +65,15 @@ def command(
     json: Json = False,
 ) -> None:
     """Optimize a model with a recipe: a watched job that ends in a verified artifact."""
+    managed.refuse(target, aws or [], then_evaluate=then_evaluate)
     workspace, chosen = service.open_workspace(), bits.chosen(recipe, auto_bits)
     limits = {"max_ttft_ms": max_ttft_ms, "max_tpot_ms": max_tpot_ms, "min_output_tokens_per_s": min_tokens_per_s}
     wanted = goals.read(wanted=goal, min_context=min_context, **limits)
     load = ExpectedLoad(input_tokens=input_tokens, output_tokens=output_tokens, concurrency=concurrency)
     case = cases.resolve(workspace, models.facts(workspace, model), chosen, target, wanted, load)
+    if managed_target(target):
+        managed.command(workspace, case, aws or [], life, dry_run=dry_run, wait=wait, as_json=json, queued=queued)
+        return
     if dry_run:
         found = optimize.preview(workspace, case, seed=seed)
         emit(found, as_json=json, text=preview_text(f"{model} with {chosen.name}", found))

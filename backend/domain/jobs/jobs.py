@@ -53,10 +53,14 @@ class JobKind(StrEnum):
     INSTALL = "install"
     SERVE = "serve"
     IMPORT = "import"
+    MANAGED = "managed"
+    """An optimization that AWS runs."""
 
 
 MEASURING = frozenset({JobKind.EVALUATE})
 """Kinds that run alone on the machine, or their figures would be polluted."""
+ELSEWHERE = frozenset({JobKind.MANAGED})
+"""Kinds that take nothing of this machine."""
 BACKGROUND = frozenset({JobKind.INSTALL, JobKind.IMPORT})
 """Kinds that neither compute nor measure, and run beside those that do."""
 
@@ -160,7 +164,24 @@ class ImportSpec(Frozen):
     """When the person who submitted it accepted the licence; None where it need not be accepted."""
 
 
-JobSpec = Annotated[OptimizeSpec | EvaluateSpec | InstallSpec | ServeSpec | ImportSpec, Field(discriminator="kind")]
+class ManagedSpec(Frozen):
+    """An optimization job of SageMaker. Credentials are never part of it: the supervisor's environment has them."""
+
+    kind: Literal["managed"] = "managed"
+    model: str
+    """Its id; the weights lie where the request says."""
+    recipe: Recipe
+    target: str
+    """`sagemaker:` and the instance that the result is to be served on."""
+    request: Facts
+    """Of `create_optimization_job`, without the name that each attempt has (`managed.requests.named`)."""
+    region: str | None = None
+    """None: that of the supervisor's environment."""
+    price_per_hour: float | None = None
+    """USD of that instance; SageMaker chooses the one that the job runs on, and bills that."""
+
+
+JobSpec = Annotated[OptimizeSpec | EvaluateSpec | InstallSpec | ServeSpec | ImportSpec | ManagedSpec, Field(discriminator="kind")]
 
 
 class Event(Frozen):

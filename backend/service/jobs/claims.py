@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from backend.domain.jobs.claims import GIB, Claim
-from backend.domain.jobs.jobs import BACKGROUND, MEASURING, JobKind, JobSpec, OptimizeSpec
+from backend.domain.jobs.jobs import BACKGROUND, ELSEWHERE, MEASURING, JobKind, JobSpec, OptimizeSpec
 from backend.domain.jobs.terms import Terms
 from backend.domain.machine import targets
 from backend.domain.planner import estimate
@@ -19,6 +19,8 @@ def of(spec: JobSpec, terms: Terms) -> Claim:
     kind = JobKind(spec.kind)
     if kind in MEASURING:
         return Claim(whole=True, movable=True, cores=terms.cores, memory_bytes=terms.memory_bytes or 0)
+    if kind in ELSEWHERE:
+        return Claim(cores=0, gpus=())
     if kind in BACKGROUND:
         return Claim(background=True, cores=0, gpus=())
     if isinstance(spec, OptimizeSpec):

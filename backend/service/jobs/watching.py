@@ -49,15 +49,17 @@ class Cost(NamedTuple):
 
 
 def cost(workspace: Workspace, job: JobView, now: datetime | None = None) -> Cost | None:
-    """The time of the attempt at the price of the machine's hour: an evaluation's own, else `WHETSTONE_PRICE_PER_HOUR`.
+    """The time of the attempt at the price of the machine's hour: an evaluation's own, of a job on SageMaker that of the instance
+    that the result is for, else `WHETSTONE_PRICE_PER_HOUR`.
 
     None before it starts, and where no price is set.
     """
     if job.started_at is None:
         return None
-    own = jobs.specification(workspace, job.id).get("options", {}) if job.kind == JobKind.EVALUATE else {}
+    spec = jobs.specification(workspace, job.id) if job.kind in {JobKind.EVALUATE, JobKind.MANAGED} else {}
+    own = spec if job.kind == JobKind.MANAGED else spec.get("options", {})
     per_hour = own.get("price_per_hour")
-    if per_hour is None:
+    if per_hour is None and job.kind != JobKind.MANAGED:
         per_hour, own = workspace.settings.price_per_hour, {}
     if per_hour is None:
         return None

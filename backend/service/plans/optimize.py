@@ -52,7 +52,7 @@ def preview(workspace: Workspace, case: Case, *, seed: int = 0) -> Preview:
     else:
         placed, spec = deployment(case), None
         if case.verdict.plan is None:
-            raise ImpossibleStack(_sentence(case.verdict))
+            raise ImpossibleStack(sentence(case.verdict))
         plan, need = case.verdict.plan, estimate.need(case.model, case.recipe, case.draft)
     return Preview(plan=plan, need=need, spec=spec, deployment=placed, where=where(case.model, placed, case.recipe))
 
@@ -67,8 +67,8 @@ def deployment(case: Case) -> Deployment | None:
         return None
     if case.asked.startswith("sagemaker:"):
         raise InvalidRecipe(
-            f"The managed toolkit of `{case.asked}` would run the job itself, and this version starts nothing on AWS: plan with "
-            "`whetstone recipe check`, or give the instance without `sagemaker:` to optimize here."
+            f"The managed toolkit of `{case.asked}` runs the job itself: start it with `whetstone optimize MODEL --recipe FILE "
+            f"--target {case.asked}`, or give the instance without `sagemaker:` to optimize here."
         )
     if case.verdict.plan is None or not case.works:
         raise ImpossibleStack(_why_not(case))
@@ -125,7 +125,7 @@ def prepare(workspace: Workspace, case: Case, *, seed: int = 0) -> Prepared:
     if planned is None and placed is not None and here.verdict.outcome == "does-not-fit":
         planned = rules_plan.plan(model, recipe, here.facts)  # what is served elsewhere need not fit here
     if planned is None:
-        raise ImpossibleStack(f"{'The job would run on this machine. ' if placed else ''}{_sentence(here.verdict)}")
+        raise ImpossibleStack(f"{'The job would run on this machine. ' if placed else ''}{sentence(here.verdict)}")
     if recipe.step("compile"):
         engines.engine_python(workspace.settings, "serve")
     for environment in {libraries.environment(step.engine) for step in planned.steps} - {None}:
@@ -160,7 +160,8 @@ def title(model: ModelCard, recipe: Recipe) -> str:
     return f"Optimize {model.id} with {recipe.name}"
 
 
-def _sentence(verdict: Verdict) -> str:
+def sentence(verdict: Verdict) -> str:
+    """Why a recipe is refused, and the nearest that is not."""
     reasons = " ".join(reason.message for reason in verdict.reasons)
     if verdict.suggestion is None:
         return reasons

@@ -64,7 +64,7 @@ def test_a_job_for_another_target_is_shown_with_what_runs_here_and_what_is_plann
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("starter", "--target", "sagemaker:ml.g5.12xlarge", "--dry-run"), "starts nothing on AWS"),
+        (("starter", "--target", "sagemaker:ml.g5.12xlarge", "--dry-run"), "The SageMaker toolkit refuses this"),
         (("starter", "--target", "auto", "--max-tpot-ms", "0.001"), "No instance fits"),
         (("starter", "--target", "auto", "--goal", "fame"), "--goal is wrong"),
         (("meta-textgeneration-llama-3-70b", "--target", "auto"), "whetstone models import"),

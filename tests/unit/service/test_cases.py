@@ -133,7 +133,7 @@ def test_a_preview_of_published_facts_has_a_plan_and_no_job(opened: Workspace) -
 @pytest.mark.parametrize(
     ("target", "goal", "error", "said"),
     [
-        ("sagemaker:ml.g5.12xlarge", None, InvalidRecipe, "starts nothing on AWS"),
+        ("sagemaker:ml.g5.12xlarge", None, InvalidRecipe, "runs the job itself"),
         ("auto", Goal(max_tpot_ms=0.0001), ImpossibleStack, "No instance fits"),
         ("ml.inf2.48xlarge", None, ImpossibleStack, "no engine"),
         ("ml.g5.13xlarge", None, InvalidRecipe, "There is no target"),

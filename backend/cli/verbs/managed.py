@@ -1,0 +1,69 @@
+"""`whetstone optimize --target sagemaker:...`: the job is AWS's, watched here like any other."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from backend.cli.options import terms
+from backend.cli.output import emit
+from backend.cli.run import submit_and_finish
+from backend.domain.errors import InvalidOptions
+from backend.domain.managed.settings import WORDS
+from backend.service import Workspace
+from backend.service.jobs import jobs
+from backend.service.jobs.jobs import JobView
+from backend.service.plans import managed
+from backend.service.plans.cases import Case
+from backend.service.plans.managed import ManagedPreview
+
+Given = Annotated[
+    list[str] | None,
+    typer.Option("--aws", metavar="NAME=VALUE", help="With a target sagemaker:ml.*, once for each: " + "; ".join(
+        f"{name}, {what}" for name, what in WORDS.items()
+    ) + "."),
+]  # fmt: skip
+
+
+def command(
+    workspace: Workspace, case: Case, given: Sequence[str], life: terms.Life, *, dry_run: bool, wait: bool, as_json: bool,
+    queued: Callable[..., None],
+) -> None:  # fmt: skip
+    """As `optimize` goes on for such a target. `queued` says that a job is queued."""
+    if dry_run:
+        found = managed.preview(workspace, case, given)
+        emit(found, as_json=as_json, text=_preview_text(found))
+        return
+    key = jobs.key(workspace, life.key)
+
+    def submit() -> JobView:
+        return managed.submit(workspace, case, given, submission=key, terms=life.terms)
+
+    if not wait:
+        queued(workspace, submit(), as_json=as_json)
+        return
+    ended = submit_and_finish(workspace, submit)
+    emit({"job": ended.id, "state": str(ended.state), **ended.result}, as_json=as_json, text=_text(ended.result))
+
+
+def refuse(target: str, given: Sequence[str], *, then_evaluate: bool) -> None:
+    """Raises InvalidOptions for options that do not go with the target."""
+    if given and not managed.asked(target):
+        raise InvalidOptions(f"--aws goes with a target such as sagemaker:ml.g6.12xlarge, not with {target}: leave it out.")
+    if then_evaluate and managed.asked(target):
+        raise InvalidOptions("--then-evaluate goes with jobs that run here: what SageMaker makes lies in S3.")
+
+
+def _preview_text(found: ManagedPreview) -> str:
+    head = f"{found.model} on {found.target}: {len(found.requests)} call{'s' if len(found.requests) != 1 else ''} of AWS"
+    price = "no price is known" if found.price_per_hour is None else f"{found.price_per_hour:.4g} {found.price}"
+    calls = [f"create_optimization_job {json.dumps(each, indent=1)}" for each in found.requests]
+    return "\n".join([f"{head}.", *calls, *([price] if calls else []), *found.notes])
+
+
+def _text(result: dict[str, Any]) -> str:
+    spent = f" for about {result['usd']:.2f} USD" if result["usd"] is not None else ""
+    return f"The result is in {result['output']} after {result['seconds']:.0f} s{spent}.\nServe it with {result['image']}."

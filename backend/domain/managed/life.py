@@ -1,0 +1,96 @@
+"""How an optimization job stands by `describe_optimization_job`, in words, and how often it is worth asking. Pure."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from backend.domain.frozen import Frozen
+from backend.domain.jobs.terms import span
+
+FINAL = frozenset({"COMPLETED", "FAILED", "STOPPED"})
+WORDS = {
+    "STARTING": "is being set up", "INPROGRESS": "runs", "STOPPING": "stops", "COMPLETED": "has completed",
+    "FAILED": "has failed", "STOPPED": "was stopped",
+}  # fmt: skip
+UNSAID = "SageMaker gives no reason"
+
+
+class Seen(Frozen):
+    """One answer. Times are AWS's."""
+
+    name: str
+    arn: str
+    status: str
+    reason: str | None = None
+    created: datetime
+    started: datetime | None = None
+    ended: datetime | None = None
+    output: str = ""
+    image: str | None = None
+
+    @property
+    def final(self) -> bool:
+        return self.status in FINAL
+
+    def ran_s(self, now: datetime) -> float:
+        """Since its start; 0 where it has not started. A clock that is behind AWS's makes nothing negative."""
+        return max(0.0, ((self.ended or now) - self.started).total_seconds()) if self.started else 0.0
+
+    def cost(self, per_hour: float | None, now: datetime) -> float | None:
+        """USD at that price; None without one."""
+        return None if per_hour is None else self.ran_s(now) / 3600 * per_hour
+
+    def sentence(self, per_hour: float | None, now: datetime) -> str:
+        """Where it stands, how long it has run and what that comes to."""
+        return f"SageMaker: {self.name} {WORDS.get(self.status, self.status)}{self._after(per_hour, now)}."
+
+    def failure(self, per_hour: float | None, now: datetime) -> str:
+        """Why there is no result, the reason first."""
+        if self.status == "STOPPED":
+            head = f"Somebody stopped the optimization job {self.name} in AWS, not from here"
+            return f"{head}{self._after(per_hour, now)}: resume the job to begin it again"
+        reason = " ".join((self.reason or UNSAID).split()).rstrip(".")
+        return f"{reason} (optimization job {self.name}{self._after(per_hour, now)})"
+
+    def result(self, per_hour: float | None, now: datetime) -> dict[str, Any]:
+        """What is recorded with the job."""
+        cost = self.cost(per_hour, now)
+        return {
+            "output": self.output, "image": self.image, "optimization_job": self.name, "arn": self.arn,
+            "seconds": self.ran_s(now), "usd": None if cost is None else round(cost, 4),
+        }  # fmt: skip
+
+    def _after(self, per_hour: float | None, now: datetime) -> str:
+        cost = self.cost(per_hour, now)
+        price = "" if cost is None else f", about {cost:.2f} USD at the price of the instance that it is for"
+        return f" after {span(round(self.ran_s(now)))}{price}" if self.started else ""
+
+
+def seen(answer: Mapping[str, Any]) -> Seen:
+    """What is of interest of the answer."""
+    return Seen(
+        name=answer["OptimizationJobName"], arn=answer["OptimizationJobArn"], status=answer["OptimizationJobStatus"],
+        reason=answer.get("FailureReason"), created=answer["CreationTime"], started=answer.get("OptimizationStartTime"),
+        ended=answer.get("OptimizationEndTime"), output=answer.get("OutputConfig", {}).get("S3OutputLocation", ""),
+        image=(answer.get("OptimizationOutput") or {}).get("RecommendedInferenceImage"),
+    )  # fmt: skip
+
+
+class Pace:
+    """Seconds to the next look: soon after a change, ever later while nothing changes, later still while nothing answers."""
+
+    def __init__(self, first_s: float = 2.0, most_s: float = 60.0, away_s: float = 300.0) -> None:
+        self._first, self._most, self._away, self._next = first_s, most_s, away_s, first_s
+
+    def well(self, *, changed: bool) -> float:
+        """After an answer."""
+        self._next = self._first if changed else min(self._most, self._next * 1.5)
+        return self._next
+
+    def away(self) -> float:
+        """After none: doubled, with a random part, so that many jobs do not ask in step."""
+        self._next = min(self._away, self._next * 2)
+        return self._next * random.uniform(0.75, 1.25)

@@ -1,0 +1,161 @@
+"""From a recipe to the exact requests of `create_optimization_job`, by the toolkit's stacking table.
+
+Environment by the container's names (AWS documentation, "Create an inference optimization job"; aws/sagemaker-python-sdk
+a248126).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from backend.domain.errors import ImpossibleStack, InvalidOptions
+from backend.domain.frozen import Facts, Frozen
+from backend.domain.machine.device import Hardware
+from backend.domain.managed import instance_types
+from backend.domain.managed.settings import AwsSettings
+from backend.domain.recipe import sagemaker_toolkit
+from backend.domain.recipe.recipe import TECHNIQUES, Compile, Quantize, Recipe, Shard, Speculate
+
+LONGEST_NAME = 63
+UNSAID = frozenset({"technique", "method", "calibration", "samples", "length", "engine", "format"})
+"""Of a quantize step: what the toolkit decides by itself. Calibration text is its own (`NOTE`)."""
+OWN: dict[str, dict[str, Any]] = {
+    "awq": {"bits": 4, "group_size": 128, "symmetric": False}, "fp8": {"bits": 8, "activations": "dynamic"},
+       "smoothquant": {"bits": 8, "activations": "dynamic"}}  # fmt: skip
+"""What the toolkit does for each method: a recipe may write it, but nothing else."""
+NOTE = "The toolkit calibrates on text of its own: calibration, samples and length of the recipe do not count there."
+
+
+class Requests(Frozen):
+    """`create` are the parameters of each call, none where no job is needed; `notes` say what happens beside them."""
+
+    create: tuple[Facts, ...]
+    notes: tuple[str, ...]
+
+
+def requests(recipe: Recipe, instance: str, hardware: Hardware, settings: AwsSettings, *, tensor_parallel: int = 1) -> Requests:
+    """For the instance that the result is to be served on. `tensor_parallel`: the degree of the plan. `named` makes them whole.
+
+    Raises ImpossibleStack for what the toolkit does not stack or does otherwise, InvalidRecipe for an instance that it does not
+    know.
+    """
+    instance_types.check(instance)
+    _, refused = sagemaker_toolkit.find(recipe, hardware)
+    if refused:
+        raise ImpossibleStack(f"The SageMaker toolkit refuses this: {refused}.")
+    ordered = sorted(recipe.steps, key=lambda step: TECHNIQUES.index(step.technique))
+    found = [_config(step, recipe, hardware, settings, tensor_parallel) for step in ordered if _of_job(step)]
+    create = (_request(found, instance, settings),) if found else ()
+    return Requests(create=create, notes=notes(recipe, hardware))
+
+
+def needs_job(recipe: Recipe) -> bool:
+    """Whether a job is created for it: a draft that is there is set up at deployment."""
+    return any(map(_of_job, recipe.steps))
+
+
+def _of_job(step: Any) -> bool:
+    return not (isinstance(step, Speculate) and step.method == "draft")
+
+
+def named(request: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The request for a job of that name, whose result has a folder of that name. Raises InvalidOptions for what is no name."""
+    if len(name) > LONGEST_NAME or not re.fullmatch(r"[a-zA-Z0-9](-*[a-zA-Z0-9])*", name):
+        raise InvalidOptions(f"SageMaker takes no job called {name[:80]}: up to {LONGEST_NAME} letters, digits and dashes.")
+    output = request["OutputConfig"]
+    whole = {**output, "S3OutputLocation": f"{output['S3OutputLocation']}{name}/"}
+    return {"OptimizationJobName": name, **request, "OutputConfig": whole}
+
+
+def job_name(job_id: str, attempt: int) -> str:
+    """Of an attempt: the same whoever asks, so that what was begun is found again."""
+    return f"whetstone-{job_id}-{attempt}"
+
+
+def _request(configs: list[dict[str, Any]], instance: str, settings: AwsSettings) -> dict[str, Any]:
+    network = {"SecurityGroupIds": list(settings.security_groups), "Subnets": list(settings.subnets)}
+    key = {"KmsKeyId": settings.kms_key} if settings.kms_key else {}
+    return {
+        "RoleArn": settings.role,
+        "ModelSource": _source(settings),
+        "DeploymentInstanceType": instance,
+        **({"OptimizationEnvironment": dict(settings.environment)} if settings.environment else {}),
+        "OptimizationConfigs": configs,
+        "OutputConfig": {**key, "S3OutputLocation": f"{settings.output.rstrip('/')}/"},
+        "StoppingCondition": {"MaxRuntimeInSeconds": settings.max_runtime_s},
+        **({"Tags": [{"Key": tag, "Value": value} for tag, value in sorted(settings.tags.items())]} if settings.tags else {}),
+        **({"VpcConfig": network} if settings.subnets else {}),
+    }
+
+
+def _source(settings: AwsSettings) -> dict[str, Any]:
+    kind, _, named = settings.source.partition(":")
+    if kind == "model":
+        return {"SageMakerModel": {"ModelName": named}}
+    accepted = {"ModelAccessConfig": {"AcceptEula": True}} if settings.accept_eula else {}
+    return {"S3": {"S3Uri": f"{settings.source.rstrip('/')}/", **accepted}}
+
+
+def _config(step: Any, recipe: Recipe, hardware: Hardware, settings: AwsSettings, degree: int) -> dict[str, Any]:
+    """One item of OptimizationConfigs."""
+    match step:
+        case Quantize():
+            _check_quantize(step)
+            return _container("ModelQuantizationConfig", {"OPTION_QUANTIZE": step.method}, settings)
+        case Compile():
+            return _container("ModelCompilationConfig", _compiled(recipe, hardware, degree), settings)
+        case Shard():
+            return _container("ModelShardingConfig", {"OPTION_TENSOR_PARALLEL_DEGREE": str(degree)}, settings)
+        case _:
+            return _eagle(settings)
+
+
+def _container(kind: str, environment: dict[str, str], settings: AwsSettings) -> dict[str, Any]:
+    return {kind: {**({"Image": settings.image} if settings.image else {}), "OverrideEnvironment": environment}}
+
+
+def _compiled(recipe: Recipe, hardware: Hardware, degree: int) -> dict[str, str]:
+    """A compiled artifact is unique for its shapes, precision and degree, so what the recipe states of them is asked for."""
+    serving, names = recipe.serving, {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
+    stated: dict[str, object] = {
+        "OPTION_N_POSITIONS": serving.max_model_len if hardware == "neuron" else None,
+        "OPTION_MAX_ROLLING_BATCH_SIZE": serving.max_num_seqs,
+        "OPTION_DTYPE": names.get(serving.dtype),
+    }
+    return {"OPTION_TENSOR_PARALLEL_DEGREE": str(degree)} | {name: str(value) for name, value in stated.items() if value}
+
+
+def _eagle(settings: AwsSettings) -> dict[str, Any]:
+    data = {"S3Uri": settings.training_data, "S3DataType": "S3Prefix"}
+    more = {"TrainingDataSource": data} if settings.training_data else {}
+    return {"ModelSpeculativeDecodingConfig": {"Technique": "EAGLE", **more}}
+
+
+def _check_quantize(step: Quantize) -> None:
+    """What is written beside the method must be what the toolkit does."""
+    own, fields = OWN[step.method], type(step).model_fields
+    for name, value in ((name, getattr(step, name)) for name in fields if name not in UNSAID):
+        if value not in {fields[name].default, None} and value != own.get(name):
+            does = f"its own is {own[name]}" if name in own else "it has no such option"
+            raise ImpossibleStack(
+                f"The SageMaker toolkit cannot do {step.method} with `{name}: {value}` ({does}): leave it out, or optimize here."
+            )
+
+
+def notes(recipe: Recipe, hardware: Hardware) -> tuple[str, ...]:
+    """What happens beside the requests, a sentence each."""
+    quantize, speculate = recipe.step("quantize"), recipe.step("speculate")
+    found = [NOTE] if isinstance(quantize, Quantize) and quantize.method != "fp8" else []
+    if not recipe.steps:
+        found.append("The recipe has no steps: no optimization job is created, the model is deployed as it is.")
+    if isinstance(speculate, Speculate) and speculate.method == "draft":
+        found.append(
+            "The draft is set up at deployment, beside the result of the job." if needs_job(recipe) else sagemaker_toolkit.NO_JOB
+        )  # fmt: skip
+    if recipe.step("compile") and hardware == "cuda" and recipe.serving.max_model_len:
+        found.append(
+            "TensorRT-LLM is not given `serving.max_model_len`: give --aws env.NAME=VALUE where its default does not do."
+        )
+    return tuple(found)

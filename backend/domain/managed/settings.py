@@ -1,0 +1,116 @@
+"""What a job on AWS needs beside its recipe, as a person writes it: `NAME=VALUE`, or WHETSTONE_AWS_NAME in the environment."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Annotated
+
+from pydantic import Field, ValidationError
+
+from backend.domain.errors import InvalidOptions
+from backend.domain.frozen import Frozen
+from backend.domain.jobs import terms
+from backend.domain.machine.targets import nearest
+from backend.domain.validation import first_flaw, matching
+
+LONGEST_S = 36_000
+"""The toolkit's own default of a job's runtime."""
+MOST_VARIABLES, MOST_TAGS = 25, 50
+S3_PATTERN, S3 = r"s3://[^/\s]+(/\S*)?", "it must be an address such as s3://bucket/prefix/"
+ARN_PATTERN = r"arn:aws[a-z-]*:iam::\d{12}:role/?[a-zA-Z_0-9+=,.@\-_/]+"
+ARN = "it must be a role such as arn:aws:iam::123456789012:role/NAME"
+SOURCE_PATTERN = rf"{S3_PATTERN}|model:[a-zA-Z0-9](-*[a-zA-Z0-9])*"
+WORDS = {
+    "role": "the role that SageMaker takes on, by its ARN", "output": "where the result goes, s3://BUCKET/PREFIX",
+    "source": "where the weights lie, s3://BUCKET/PREFIX, or model:NAME, a model of SageMaker",
+    "accept-eula": "yes: you accept the model's licence", "kms-key": "the key that encrypts the result",
+    "subnets": "of the VPC, with commas", "security-groups": "of the VPC, with commas", "max-runtime": "such as 10h",
+    "image": "of the container that optimizes", "training-data": "prompts for an EAGLE head, s3://BUCKET/PREFIX",
+    "region": "where the job runs", "tag.KEY": "a tag", "env.NAME": "an environment variable of the container",
+}  # fmt: skip
+"""Every setting, and what it is."""
+LISTS = {"subnets", "security_groups"}
+SECRET = re.compile(r"(?i)secret|password|token|api_?key|credential")
+
+
+class AwsSettings(Frozen):
+    """Of one job. Fields that stay empty are left out of the request."""
+
+    role: Annotated[str, matching(ARN_PATTERN, ARN)]
+    output: Annotated[str, matching(S3_PATTERN, S3)]
+    source: Annotated[str, matching(SOURCE_PATTERN, f"{S3}, or model:NAME")]
+    accept_eula: bool = False
+    kms_key: Annotated[str, matching(r"[a-zA-Z0-9:/_-]+", "it must be the id, the alias or the ARN of a key")] | None = None
+    subnets: tuple[str, ...] = Field((), max_length=16)
+    security_groups: tuple[str, ...] = Field((), max_length=5)
+    max_runtime_s: int = Field(LONGEST_S, ge=1)
+    image: Annotated[str, matching(r"\S+", "it must be the address of an image")] | None = Field(None, max_length=255)
+    training_data: Annotated[str, matching(S3_PATTERN, S3)] | None = None
+    region: Annotated[str, matching(r"[a-z]{2}(-[a-z]+)+-\d", "it must be a region such as us-east-1")] | None = None
+    tags: dict[str, str] = Field(default_factory=dict, max_length=MOST_TAGS)
+    environment: dict[str, str] = Field(default_factory=dict, max_length=MOST_VARIABLES)
+
+
+def read(given: Iterable[str], environment: Mapping[str, str]) -> AwsSettings:
+    """`given`: NAME=VALUE each, which count before `environment`: by the names of WORDS, in small letters.
+
+    Raises InvalidOptions with one sentence on the first that lacks, is unknown or is wrong.
+    """
+    found = {**environment, **dict(_pair(each) for each in given)}
+    values: dict[str, object] = {"tags": {}, "environment": {}}
+    for name, value in found.items():
+        _put(values, name, value.strip())
+    missing = next((name for name in ("role", "output", "source") if not values.get(name)), None)
+    if missing:
+        always = "" if missing == "source" else f" or set WHETSTONE_AWS_{missing.upper()}"
+        raise InvalidOptions(f"A job on SageMaker needs {WORDS[missing]}: give --aws {missing}=...{always}.")
+    if bool(values.get("subnets")) != bool(values.get("security_groups")):
+        raise InvalidOptions("A VPC needs both: give --aws subnets=... and --aws security-groups=... together.")
+    try:
+        return AwsSettings.model_validate(values)
+    except ValidationError as error:
+        flaw = first_flaw(error)
+        written = (flaw.field or "").replace("max_runtime_s", "max_runtime").replace("_", "-")
+        raise InvalidOptions(f"--aws {written} {flaw.problem}.") from None
+
+
+def _pair(written: str) -> tuple[str, str]:
+    name, equals, value = written.partition("=")
+    if not equals:
+        raise InvalidOptions(f"--aws {name[:60]} needs a value: write --aws {name[:60]}=VALUE.")
+    return name.strip(), value
+
+
+def _put(values: dict[str, object], name: str, value: str) -> None:
+    kind, dot, rest = name.partition(".")
+    if dot and kind in {"tag", "env"} and rest:
+        if kind == "env" and SECRET.search(rest):
+            raise InvalidOptions(f"--aws env.{rest[:60]} looks like a secret, and whoever sees the job sees it: leave it out.")
+        values["tags" if kind == "tag" else "environment"][rest] = value  # type: ignore[index]
+        return
+    if name not in WORDS or dot:
+        near = ", ".join(nearest(name, WORDS))
+        raise InvalidOptions(f"There is no AWS setting `{name[:60]}`: the nearest are {near}.")
+    field = name.replace("-", "_")
+    if field in LISTS:
+        values[field] = tuple(filter(None, map(str.strip, value.split(","))))
+    elif field == "accept_eula":
+        values[field] = _yes(value)
+    elif field == "max_runtime":
+        values["max_runtime_s"] = _seconds(value)
+    else:
+        values[field] = value or None
+
+
+def _seconds(value: str) -> int:
+    try:
+        return int(terms.seconds(value, "max-runtime"))
+    except InvalidOptions as error:
+        raise InvalidOptions(f"--aws max-runtime {error.problem}") from None
+
+
+def _yes(value: str) -> bool:
+    if value.lower() not in {"yes", "true", "1", "no", "false", "0"}:
+        raise InvalidOptions(f"--aws accept-eula is yes or no, not `{value[:20]}`.")
+    return value.lower() in {"yes", "true", "1"}

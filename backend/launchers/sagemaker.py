@@ -1,0 +1,262 @@
+"""The launcher of SageMaker's optimization jobs. It never waits for AWS: each attempt has a follower; `poll` says what that saw.
+
+`start` asks AWS for nothing: the handle, with the name by which the job is found again, stands in the store before the first
+`poll` has it created. So no job ever runs there that no row names, and a supervisor that dies at any point submits none twice.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+from backend import channel as channels
+from backend.aws.sagemaker import Busy, Expired, Lacking, Refused, Service, Taken
+from backend.channel import Channel, JobChannel
+from backend.domain.errors import AccessRefused, WorkError
+from backend.domain.jobs.jobs import Event, Handle, ManagedSpec, Outcome
+from backend.domain.managed import life, requests
+from backend.domain.managed.life import Pace, Seen
+from backend.launchers.base import Launcher
+from backend.settings import Settings
+
+SLICE_S = 2.0
+"""Between two signs of life of a follower."""
+POLLED_S = 15.0
+"""A follower whose supervisor asks no more creates nothing: that one has lost the job, and another may have it."""
+SETTLE_S = 20.0
+"""How long a job that was perhaps created may be unknown to AWS (eventual consistency) before it counts as never created."""
+GONE_S = 180.0
+"""How long one that was certainly created may be unknown before it counts as deleted."""
+TOLD_S = 60.0
+"""Between two words on what a running job has cost."""
+MANY = 3
+"""Looks in a row without an answer after which it is said."""
+SWEEP_S = 3.0
+"""How long a round of the supervisor may wait for AWS to accept a stop."""
+
+
+class Running(WorkError):
+    """A job may still run at AWS; it is asked to stop again."""
+
+
+def is_managed(channel: Channel) -> bool:
+    """Whether the job of that channel is for AWS."""
+    return bool(json.loads(channel.spec()).get("kind") == "managed")
+
+
+class SageMakerLauncher(Launcher):
+    """A handle's data: `name` of the optimization job, `folder` and `attempt` of the channel. Its place becomes the job's ARN."""
+
+    name = "sagemaker"
+
+    def __init__(
+        self, settings: Settings, *, pace: Callable[[], Pace] = Pace, clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+    ) -> None:  # fmt: skip
+        self._settings, self._pace, self._clock = settings, pace, clock
+        self._followers: dict[str, Follower] = {}
+
+    def start(self, job_id: str, channel: Channel) -> Handle:
+        folder = Path(channel.address)
+        handle = self._handle(job_id, folder)
+        self._follow(handle, fresh=True)
+        return handle
+
+    def poll(self, handle: Handle) -> Outcome:
+        return self._follow(handle).poll()
+
+    def cancel(self, handle: Handle, *, force: bool) -> None:
+        """AWS knows no harder way to stop a job."""
+        self._follow(handle).cancel()
+
+    def sweep(self, job_id: str, handle: Handle | None) -> None:
+        """Raises Running while AWS has not accepted the stop of what may run there."""
+        for each in [handle] if handle else self._begun(job_id):
+            follower = self._follow(each)
+            if not follower.settled.is_set():
+                follower.cancel()
+            if not follower.settled.wait(SWEEP_S):
+                raise Running(f"{each.data['name']} may still run at AWS ({follower.why}): it is asked to stop again.")
+            follower.stop()
+            del self._followers[str(each.data["name"])]
+
+    def _begun(self, job_id: str) -> list[Handle]:
+        """By name, of attempts that stand in no row."""
+        folders = [path for path in (self._settings.jobs / job_id).glob("*") if path.name.isdigit()]
+        opened = [(path, channels.of(self._settings, job_id, int(path.name))) for path in folders]
+        found = []
+        for path, channel in opened:
+            with suppress(OSError):  # it was not opened to its end, so nothing was begun
+                found += [self._handle(job_id, path)] if is_managed(channel) else []
+        return found
+
+    def _handle(self, job_id: str, folder: Path) -> Handle:
+        name = requests.job_name(job_id, int(folder.name))
+        return Handle(
+            launcher=self.name, place=f"optimization job {name} of SageMaker",
+            data={"name": name, "folder": str(folder.parent), "attempt": int(folder.name)},
+        )  # fmt: skip
+
+    def _follow(self, handle: Handle, *, fresh: bool = False) -> Follower:
+        name = str(handle.data["name"])
+        if name not in self._followers:
+            channel = Channel(Path(str(handle.data["folder"])), int(str(handle.data["attempt"])))
+            spec = ManagedSpec.model_validate_json(channel.spec())
+            worker = JobChannel(Path(channel.address))
+            self._followers[name] = Follower(spec, name, worker, self._pace(), self._clock, fresh=fresh)
+        return self._followers[name]
+
+
+class Follower:
+    """Of one attempt: creates its job, asks how it stands, stops it, and says what happened through the job's channel, in a
+    thread of its own. `settled`: nothing of it runs at AWS, or it is stopping there."""
+
+    def __init__(
+        self, spec: ManagedSpec, name: str, channel: JobChannel, pace: Pace, clock: Callable[[], datetime], *, fresh: bool
+    ) -> None:  # fmt: skip
+        self._spec, self._name, self._channel, self._pace, self._clock = spec, name, channel, pace, clock
+        self._service = Service(region=spec.region)
+        self._state, self.why, self.settled = Outcome(alive=True), "it was not asked yet", threading.Event()
+        self._perhaps = not fresh
+        """It may have been created, by whoever was here before."""
+        self._known, self._asked, self._stopped, self._ended = False, False, False, False
+        self._status, self._lacking_at, self._told_at, self._failed = "", 0.0, 0.0, 0
+        self._polled, self._woken, self._lock = time.monotonic(), threading.Event(), threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def poll(self) -> Outcome:
+        self._polled = time.monotonic()
+        self._begin()
+        return self._state
+
+    def cancel(self) -> None:
+        if not self._asked:
+            self._asked = True
+            self._woken.set()
+        self._begin()
+
+    def stop(self) -> None:
+        """Ask no more."""
+        self._stopped = True
+        self._woken.set()
+
+    def _begin(self) -> None:
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, daemon=True, name=self._name)
+                self._thread.start()
+
+    def _run(self) -> None:
+        while not (self._ended or self._stopped):
+            self._pause(self.step())
+
+    def _pause(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while not (self._ended or self._stopped) and (left := until - time.monotonic()) > 0:
+            self._channel.beat()
+            if self._woken.wait(min(left, SLICE_S)):
+                self._woken.clear()
+                return
+
+    def step(self) -> float:
+        """One look, and what follows from it; seconds to the next."""
+        try:
+            changed = self._look()
+        except (WorkError, AccessRefused, Refused) as error:
+            return self._not_answered(error)
+        self._failed = 0
+        return self._pace.well(changed=changed)
+
+    def _not_answered(self, error: Exception) -> float:
+        """AWS is away or busy, or the credentials do not do any more: the job there goes on, and so does this one."""
+        self._failed, self.why = self._failed + 1, str(error).rstrip(".")
+        logging.warning("%s: %s", self._name, error)
+        if self._failed >= MANY or isinstance(error, AccessRefused | Refused):
+            self._state = Outcome(alive=True, waiting=f"for AWS: {self.why}")
+        return self._pace.away()
+
+    def _look(self) -> bool:
+        """Whether anything has changed."""
+        if not (self._known or self._perhaps):
+            return self._create()
+        try:
+            answer = self._service.call("describe_optimization_job", OptimizationJobName=self._name)
+        except Lacking:
+            return self._absent()
+        self._known, self._lacking_at = True, 0.0
+        return self._take(life.seen(answer))
+
+    def _create(self) -> bool:
+        if self._asked:
+            self._finish({"outcome": "cancelled", "error": "The job was cancelled before SageMaker was asked for it."})
+            return True
+        if time.monotonic() - self._polled > POLLED_S:
+            return False
+        self._perhaps = True
+        try:
+            self._service.call("create_optimization_job", **requests.named(self._spec.request, self._name))
+        except Taken:  # an answer that was lost, or a supervisor before this one
+            pass
+        except (Expired, Busy):
+            raise
+        except (AccessRefused, Refused) as error:
+            self._perhaps = False
+            self._finish({"outcome": "failed", "error": str(error)})
+            return True
+        self._known = True
+        self._channel.emit(Event(kind="phase", phase="sagemaker", message=f"SageMaker has the optimization job {self._name}."))
+        return True
+
+    def _absent(self) -> bool:
+        now = time.monotonic()
+        self._lacking_at = self._lacking_at or now
+        lacking_s = now - self._lacking_at
+        if self._known and lacking_s > GONE_S:
+            error = f"SageMaker knows nothing of the optimization job {self._name} any more: somebody deleted it; resume the job"
+            self._finish({"outcome": "failed", "error": error})
+        elif not self._known and (lacking_s > SETTLE_S if self._asked else True):
+            self._perhaps, self._lacking_at = False, 0.0
+            return self._create()
+        return False
+
+    def _take(self, seen: Seen) -> bool:
+        now, changed = self._clock(), seen.status != self._status
+        if seen.final:
+            self._end(seen, now)
+            return True
+        self._status = seen.status
+        self._state = Outcome(alive=True, place=seen.arn)
+        if self._asked and seen.status != "STOPPING":
+            with suppress(Refused, Lacking):  # it has ended meanwhile
+                self._service.call("stop_optimization_job", OptimizationJobName=self._name)
+            changed = True
+        if seen.status == "STOPPING":
+            self.settled.set()
+        if changed or time.monotonic() - self._told_at > TOLD_S:
+            self._told_at = time.monotonic()
+            message, cost = seen.sentence(self._spec.price_per_hour, now), seen.cost(self._spec.price_per_hour, now)
+            data = {"status": seen.status, **({} if cost is None else {"usd": round(cost, 4)})}
+            self._channel.emit(Event(kind="progress", phase="sagemaker", message=message if changed else None, data=data))
+        return changed
+
+    def _end(self, seen: Seen, now: datetime) -> None:
+        price = self._spec.price_per_hour
+        if seen.status == "COMPLETED":
+            told = f"{seen.sentence(price, now)} The result is in {seen.output}."
+            self._channel.emit(Event(kind="phase", phase="sagemaker", message=told, progress=1.0))
+            self._finish({"outcome": "succeeded", "document": seen.result(price, now)})
+        elif seen.status == "STOPPED" and self._asked:
+            self._finish({"outcome": "cancelled", "error": f"{seen.sentence(price, now)} Nothing of it runs any more."})
+        else:
+            self._finish({"outcome": "failed", "error": seen.failure(price, now)})
+
+    def _finish(self, result: dict[str, object]) -> None:
+        """The result first: whoever sees the end finds it."""
+        self._channel.result(result)
+        self._ended, self._state = True, Outcome(alive=False, place=self._state.place)
+        self.settled.set()

@@ -1,0 +1,298 @@
+"""Optimization jobs of SageMaker under a real supervisor, against the account on loopback."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backend.domain.jobs.claims import Claim
+from backend.domain.jobs.endings import Ending
+from backend.domain.jobs.jobs import Handle, JobState, ManagedSpec
+from backend.domain.managed.life import Pace
+from backend.domain.recipe.recipe import read
+from backend.launchers import sagemaker
+from backend.launchers.sagemaker import SageMakerLauncher
+from backend.service import Workspace
+from backend.store import history, queue
+from backend.store.tables import JobRow
+from backend.supervisor.supervisor import Supervisor
+from tests.fakes.sagemaker.account import Account, Fault
+from tests.fakes.sagemaker.optimization import end, running
+from tests.fakes.sagemaker.pointed import aws
+from tests.homes import open_home
+
+__all__ = ["aws"]
+
+REQUEST: dict[str, Any] = {
+    "RoleArn": "arn:aws:iam::123456789012:role/r", "ModelSource": {"S3": {"S3Uri": "s3://b/m/"}},
+    "DeploymentInstanceType": "ml.g6.12xlarge", "OutputConfig": {"S3OutputLocation": "s3://b/out/"},
+    "OptimizationConfigs": [{"ModelQuantizationConfig": {"OverrideEnvironment": {"OPTION_QUANTIZE": "awq"}}}],
+    "StoppingCondition": {"MaxRuntimeInSeconds": 36000},
+}  # fmt: skip
+JOB, NAME = "j-0123456789", "whetstone-j-0123456789-1"
+BETWEEN_S = 0.02
+
+
+class Studio:
+    """A home with its supervisor; `again` is the next one, as after a crash of the first."""
+
+    def __init__(self, workspace: Workspace, account: Account) -> None:
+        self.workspace, self.account, self.launchers = workspace, account, list[SageMakerLauncher]()
+        self.again()
+
+    def again(self) -> None:
+        for follower in [each for launcher in self.launchers for each in launcher._followers.values()]:
+            follower.stop()
+            if follower._thread is not None:
+                follower._thread.join(10)
+        clock = self.account.clock
+        launcher = SageMakerLauncher(
+            self.workspace.settings, pace=lambda: Pace(BETWEEN_S, BETWEEN_S, BETWEEN_S),
+            clock=lambda: datetime.fromtimestamp(clock.now, UTC),
+        )  # fmt: skip
+        self.launchers.append(launcher)
+        self.supervisor = Supervisor(self.workspace.settings, self.workspace.store, launcher)
+        self.supervisor.begin()
+
+    def submit(self) -> None:
+        spec = ManagedSpec(
+            model="m", recipe=read({"steps": [{"quantize": {"method": "awq"}}]}), target="sagemaker:ml.g6.12xlarge",
+            request=REQUEST, price_per_hour=6.0,
+        )  # fmt: skip
+        row = JobRow(
+            id=JOB, kind="managed", state=JobState.QUEUED, title="t", owner="t", terms="{}",
+            claim=Claim(cores=0, gpus=()).text, spec=spec.model_dump_json(),
+        )  # fmt: skip
+        self.workspace.store.run(lambda session: queue.submit(session, row))
+
+    def until(self, holds: Callable[[], object], what: str = "") -> None:
+        """Rounds, as the supervisor's process has them, until that holds."""
+        late = time.monotonic() + 20
+        while not holds():
+            assert time.monotonic() < late, (what, self.row, self.said, [(one.operation, one.answer) for one in self.account.log])
+            self.supervisor.tick()
+            time.sleep(0.01)
+
+    def until_state(self, *states: JobState) -> None:
+        self.until(lambda: self.row.state in states, str(states))
+
+    def until_status(self, status: str) -> None:
+        self.until(lambda: f"{NAME} {status}" in self.said, status)
+
+    @property
+    def row(self) -> JobRow:
+        with self.workspace.store.read() as session:
+            return queue.get(session, JOB)
+
+    @property
+    def said(self) -> str:
+        with self.workspace.store.read() as session:
+            return " ".join(event.message or "" for _, event in history.events(session, JOB))
+
+    @property
+    def result(self) -> dict[str, Any]:
+        return history.result(self.row)
+
+    def cancel(self) -> None:
+        self.workspace.store.run(lambda session: queue.request_cancel(session, JOB, "a person", Ending.PERSON))
+
+    def creates(self) -> int:
+        return len(self.account.asked("CreateOptimizationJob"))
+
+
+def dies_before_the_record(studio: Studio) -> None:
+    """The supervisor, after it has started the job."""
+    with pytest.MonkeyPatch.context() as until_then:
+        until_then.setattr(Supervisor, "_record", lambda *_: None)
+        assert studio.supervisor._start_next()
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No pause between botocore's own tries."""
+    monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda *_: 0.0)
+
+
+@pytest.fixture
+def studio(aws: Account, tmp_path: Path) -> Iterator[Studio]:
+    made = Studio(open_home(tmp_path / "home"), aws)
+    made.submit()
+    yield made
+    for launcher in made.launchers:
+        for follower in launcher._followers.values():
+            follower.stop()
+
+
+def test_a_job_completes_and_its_output_and_image_are_recorded(studio: Studio, aws: Account) -> None:
+    studio.until_status("is being set up")
+    aws.clock.advance(120)
+    studio.until_status("runs")
+    aws.clock.advance(600)
+    aws.clock.advance(600)
+    studio.until_state(JobState.SUCCEEDED)
+    assert studio.creates() == 1
+    assert aws.asked("CreateOptimizationJob") == [
+        {"OptimizationJobName": NAME, **REQUEST, "OutputConfig": {"S3OutputLocation": f"s3://b/out/{NAME}/"}}
+    ]
+    found = studio.result
+    assert (found["output"], found["seconds"], found["usd"]) == (f"s3://b/out/{NAME}/", 1200.0, 2.0)
+    assert "djl-inference" in found["image"] and found["arn"].endswith(NAME)
+    assert f"has completed after 20 min, about 2.00 USD at the price of the instance that it is for. The result is in s3://b/out/{NAME}/"\
+        in studio.said  # fmt: skip
+    assert Handle.model_validate_json(studio.row.handle or "").place == found["arn"]
+
+
+def test_the_reason_of_a_failure_comes_first(studio: Studio, aws: Account) -> None:
+    studio.until_status("is being set up")
+    end(aws, {"name": NAME, "ends": "FAILED", "reason": "CapacityError: no ml.g6.12xlarge is free.\n"})
+    studio.until_state(JobState.FAILED)
+    assert (studio.row.error or "").startswith(f"CapacityError: no ml.g6.12xlarge is free (optimization job {NAME}")
+    assert studio.creates() == 1
+
+
+def test_we_stop_it_and_wait_for_its_end(studio: Studio, aws: Account) -> None:
+    aws.faults.append(Fault("ThrottlingException", "StopOptimizationJob", times=4))
+    studio.until_status("is being set up")
+    aws.clock.advance(180)
+    studio.cancel()
+    studio.until_status("stops")
+    assert studio.row.state == JobState.CANCELLING and running(aws) == [NAME]
+    aws.clock.advance(60)
+    studio.until_state(JobState.CANCELLED)
+    assert running(aws) == [] and "was stopped after 2 min, about 0.20 USD" in (studio.row.error or "")
+
+
+def test_somebody_else_stops_it(studio: Studio, aws: Account) -> None:
+    studio.until_status("is being set up")
+    end(aws, {"name": NAME, "ends": "STOPPED"})
+    studio.until_state(JobState.FAILED)
+    assert "Somebody stopped the optimization job" in (studio.row.error or "") and "resume the job" in (studio.row.error or "")
+
+
+def test_a_job_that_is_cancelled_before_it_is_created_is_never_created(studio: Studio, aws: Account) -> None:
+    studio.supervisor._start_next()
+    studio.cancel()
+    follower = next(iter(studio.launchers[0]._followers.values()))
+    follower._asked = True
+    studio.until_state(JobState.CANCELLED)
+    assert studio.creates() == 0
+
+
+@pytest.mark.parametrize("fault", ["ThrottlingException", 503, "cut", "lost", "drop"])
+def test_what_is_busy_or_broken_costs_no_job(studio: Studio, aws: Account, fault: str | int) -> None:
+    aws.faults += [Fault(fault, "CreateOptimizationJob", times=4), Fault(fault, "DescribeOptimizationJob", times=12, after=1)]
+    studio.until_status("is being set up")
+    studio.until(lambda: all(each.operation != "DescribeOptimizationJob" for each in aws.faults), "faults")
+    aws.clock.advance(3600)
+    studio.until_state(JobState.SUCCEEDED)
+    assert len(aws.tables["optimization"]) == 1 and studio.row.attempt == 1
+
+
+def test_credentials_that_expire_while_it_runs_are_waited_for(studio: Studio, aws: Account) -> None:
+    studio.until_status("is being set up")
+    aws.faults.append(Fault("ExpiredTokenException", times=10_000))
+    studio.until(lambda: "Waits for AWS: The AWS credentials in use have expired" in studio.said, "expired")
+    aws.clock.advance(3600)
+    aws.faults.clear()
+    studio.until_state(JobState.SUCCEEDED)
+    assert studio.creates() == 1
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        (Fault("AccessDeniedException"), "need sagemaker:CreateOptimizationJob"),
+        (Fault("AccessDeniedException", message="u is not authorized to perform: iam:PassRole on r"), "need iam:PassRole"),
+        (Fault("ValidationException", message="The EULA is not accepted."), "The EULA is not accepted"),
+        (Fault("ResourceLimitExceeded", message="The account-level limit is 0."), "limit is 0"),
+    ],
+    ids=lambda value: getattr(value, "do", value)[:12],
+)  # fmt: skip
+def test_what_aws_refuses_is_a_failure_in_its_words(studio: Studio, aws: Account, fault: Fault, words: str) -> None:
+    fault.operation = "CreateOptimizationJob"
+    aws.faults.append(fault)
+    studio.until_state(JobState.FAILED)
+    assert words in (studio.row.error or "") and studio.creates() == 1 and running(aws) == []
+
+
+def test_a_supervisor_that_dies_after_the_submit_finds_its_job_again(studio: Studio, aws: Account) -> None:
+    studio.until(studio.creates, "created")
+    studio.again()
+    aws.clock.advance(3600)
+    studio.until_state(JobState.SUCCEEDED)
+    assert studio.creates() == 1 and studio.row.attempt == 1
+
+
+def test_nothing_is_submitted_before_the_handle_stands_in_the_store(studio: Studio, aws: Account) -> None:
+    dies_before_the_record(studio)
+    assert aws.log == []
+
+
+def test_what_a_dead_supervisor_has_not_recorded_is_found_by_name_and_stopped(studio: Studio, aws: Account) -> None:
+    """As of a version that submits at once: nobody may pay for what no row names."""
+    dies_before_the_record(studio)
+    follower = next(iter(studio.launchers[0]._followers.values()))
+    follower.poll()
+    while not follower._known:
+        time.sleep(0.01)
+    launcher = SageMakerLauncher(studio.workspace.settings, pace=lambda: Pace(BETWEEN_S, BETWEEN_S, BETWEEN_S))
+    launcher.sweep(JOB, None)
+    assert len(aws.asked("StopOptimizationJob")) >= 1
+    aws.clock.advance(60)
+    assert running(aws) == []
+
+
+def test_a_job_that_is_not_known_at_once_is_not_submitted_twice(studio: Studio, aws: Account) -> None:
+    """Eventual consistency: the first looks find nothing."""
+    aws.faults.append(Fault("ResourceNotFound", "DescribeOptimizationJob", times=5))
+    studio.until_status("is being set up")
+    assert studio.creates() == 1 and len(aws.tables["optimization"]) == 1
+
+
+def test_a_job_that_somebody_deleted_is_over(studio: Studio, aws: Account, monkeypatch: Any) -> None:
+    monkeypatch.setattr(sagemaker, "GONE_S", 0.1)
+    studio.until_status("is being set up")
+    aws.tables["optimization"].clear()
+    studio.until_state(JobState.FAILED)
+    assert "somebody deleted it" in (studio.row.error or "") and studio.creates() == 1
+
+
+def test_a_supervisor_that_asks_no_more_creates_nothing(studio: Studio, aws: Account, monkeypatch: Any) -> None:
+    monkeypatch.setattr(sagemaker, "POLLED_S", -1.0)
+    for _ in range(20):
+        studio.supervisor.tick()
+        time.sleep(0.02)
+    assert studio.creates() == 0
+
+
+def test_a_sweep_says_what_may_still_run_while_aws_does_not_take_the_stop(studio: Studio, aws: Account, monkeypatch: Any) -> None:
+    monkeypatch.setattr(sagemaker, "SWEEP_S", 0.2)
+    studio.until_status("is being set up")
+    aws.faults.append(Fault("AccessDeniedException", "StopOptimizationJob", times=10_000))
+    handle, launcher = Handle.model_validate_json(studio.row.handle or ""), studio.launchers[0]
+    with pytest.raises(sagemaker.Running, match=r"may still run at AWS .*StopOptimizationJob"):
+        launcher.sweep(JOB, handle)
+    aws.faults.clear()
+    studio.until(lambda: len([one for one in aws.log if one.answer == 200 and one.operation == "StopOptimizationJob"]), "stop")
+    launcher.sweep(JOB, handle)
+    aws.clock.advance(60)
+    assert running(aws) == []
+
+
+def test_a_round_does_not_wait_for_aws(studio: Studio, aws: Account) -> None:
+    studio.until_status("is being set up")
+    held = threading.Event()
+    with aws.lock:  # every answer waits
+        threading.Timer(0.1, held.set).start()
+        began = time.thread_time()
+        rounds = 0
+        while not held.is_set():
+            studio.supervisor.tick()
+            rounds += 1
+        assert rounds >= 2 and time.thread_time() - began < 5
