@@ -120,10 +120,12 @@ class Follower:
         self, spec: ManagedSpec, name: str, channel: JobChannel, pace: Pace, clock: Callable[[], datetime], *, fresh: bool
     ) -> None:  # fmt: skip
         self._spec, self._name, self._channel, self._pace, self._clock = spec, name, channel, pace, clock
-        self._service = Service(region=spec.region)
+        self._service, self._once = Service(region=spec.region), Service(region=spec.region, tries=1)
         self._state, self.why, self.settled = Outcome(alive=True), "it was not asked yet", threading.Event()
-        self._perhaps = not fresh
-        """It may have been created, by whoever was here before."""
+        self._tried = not fresh
+        """It may have been created: by a request whose answer was lost, or by whoever was here before."""
+        self._refused: str | None = None
+        """Why AWS refused a later request: that says nothing of the first."""
         self._known, self._asked, self._stopped, self._ended = False, False, False, False
         self._status, self._lacking_at, self._told_at, self._failed = "", 0.0, 0.0, 0
         self._polled, self._woken, self._lock = time.monotonic(), threading.Event(), threading.Lock()
@@ -147,7 +149,7 @@ class Follower:
 
     def _begin(self) -> None:
         with self._lock:
-            if self._thread is None:
+            if not (self._ended or self._stopped or (self._thread and self._thread.is_alive())):
                 self._thread = threading.Thread(target=self._run, daemon=True, name=self._name)
                 self._thread.start()
 
@@ -173,16 +175,18 @@ class Follower:
         return self._pace.well(changed=changed)
 
     def _not_answered(self, error: Exception) -> float:
-        """AWS is away or busy, or the credentials do not do any more: the job there goes on, and so does this one."""
+        """AWS is away or busy, the credentials do not do any more, or the disk is full: the job there goes on, and so does this
+        one."""
         self._failed, self.why = self._failed + 1, str(error).rstrip(".")
         logging.warning("%s: %s", self._name, error)
-        if self._failed >= MANY or isinstance(error, AccessRefused | Refused):
-            self._state = Outcome(alive=True, waiting=f"for AWS: {self.why}")
+        if self._failed >= MANY or not isinstance(error, Busy):
+            of = "AWS" if isinstance(error, AccessRefused | Refused | Busy) else "room for its record"
+            self._state = Outcome(alive=True, waiting=f"for {of}: {self.why}")
         return self._pace.away()
 
     def _look(self) -> bool:
         """Whether anything has changed."""
-        if not (self._known or self._perhaps):
+        if not (self._known or self._tried):
             return self._create()
         try:
             answer = self._service.call("describe_optimization_job", OptimizationJobName=self._name)
@@ -192,22 +196,23 @@ class Follower:
         return self._take(life.seen(answer))
 
     def _create(self) -> bool:
+        """Asked once: botocore's own second try would hide what became of the first."""
         if self._asked:
-            self._finish({"outcome": "cancelled", "error": "The job was cancelled before SageMaker was asked for it."})
-            return True
+            return self._never()
         if time.monotonic() - self._polled > POLLED_S:
             return False
-        self._perhaps = True
         try:
-            self._service.call("create_optimization_job", **requests.named(self._spec.request, self._name))
+            self._once.call("create_optimization_job", **requests.named(self._spec.request, self._name))
         except Taken:  # an answer that was lost, or a supervisor before this one
             pass
-        except (Expired, Busy):
+        except Expired:
+            raise
+        except Busy:
+            self._tried, self._lacking_at = True, time.monotonic()
             raise
         except (AccessRefused, Refused) as error:
-            self._perhaps = False
-            self._finish({"outcome": "failed", "error": str(error)})
-            return True
+            self._refused = str(error)
+            return False if self._tried else self._never()
         self._known = True
         self._channel.emit(Event(kind="phase", phase="sagemaker", message=f"SageMaker has the optimization job {self._name}."))
         return True
@@ -219,10 +224,19 @@ class Follower:
         if self._known and lacking_s > GONE_S:
             error = f"SageMaker knows nothing of the optimization job {self._name} any more: somebody deleted it; resume the job"
             self._finish({"outcome": "failed", "error": error})
-        elif not self._known and (lacking_s > SETTLE_S if self._asked else True):
-            self._perhaps, self._lacking_at = False, 0.0
+        elif not self._known and not self._asked and self._refused is None:
             return self._create()
+        elif not self._known and lacking_s > SETTLE_S:
+            return self._never()
         return False
+
+    def _never(self) -> bool:
+        """It was not created, and will not be."""
+        if self._refused is not None and not self._asked:
+            self._finish({"outcome": "failed", "error": self._refused})
+        else:
+            self._finish({"outcome": "cancelled", "error": "The job was cancelled before SageMaker had begun it."})
+        return True
 
     def _take(self, seen: Seen) -> bool:
         now, changed = self._clock(), seen.status != self._status

@@ -86,6 +86,8 @@ class Supervisor:
         staging = Staging(beside=beside, monotonic=monotonic)
         self._closing, self._in_hand = Closing(settings, store, staging), InHand(settings.home)
         self._runs: dict[str, Run] = {}
+        self._aside: dict[str, int] = {}
+        """Jobs to be put aside once what may run of them is ended, and how many supervisors ended at each."""
         self._late: dict[Lease, float] = {}
         """Others' leases that have run out, and since when this supervisor sees so."""
         self.lost = 0
@@ -96,15 +98,17 @@ class Supervisor:
         self.store.run(lambda session: leases.adopt(session, self.row))
         self.beat()
         if self._in_hand.deaths >= MOST_STRIKES:
-            self._put_aside(self._in_hand.suspect, self._in_hand.deaths)
+            self._aside[self._in_hand.suspect] = self._in_hand.deaths
+            for row in (row for row in self._own() if row.id in self._aside):
+                self._guarded(row)
 
-    def _put_aside(self, job_id: str, deaths: int) -> None:
+    def _put_aside(self, row: JobRow, deaths: int) -> None:
         """The job at which so many supervisors ended, one after the other."""
-        for row in (row for row in self._own() if row.id == job_id):
-            self.launcher.sweep(row.id, Handle.model_validate_json(row.handle) if row.handle else None)
-            told = f"{deaths} supervisors in a row ended at this job, so it was put aside: see supervisor.log"
-            way_on = f"{told}; `whetstone jobs release {row.id}` gives it another try."
-            self._closing.close(row, JobState.LOST, way_on, ending=Ending.SUPERVISOR, strikes=deaths, aside=True)
+        self.launcher.sweep(row.id, Handle.model_validate_json(row.handle) if row.handle else None)
+        told = f"{deaths} supervisors in a row ended at this job, so it was put aside: see supervisor.log"
+        way_on = f"{told}; `whetstone jobs release {row.id}` gives it another try."
+        self._closing.close(row, JobState.LOST, way_on, ending=Ending.SUPERVISOR, strikes=deaths, aside=True)
+        del self._aside[row.id]
 
     def beat(self) -> None:
         """To be called every HEARTBEAT_SECONDS, from a thread of its own: a round may take long."""
@@ -268,6 +272,9 @@ class Supervisor:
         self.store.run(write)
 
     def _look_after(self, row: JobRow) -> None:
+        if deaths := self._aside.get(row.id):
+            self._put_aside(row, deaths)
+            return
         held = leases.lease(row)
         run = self._runs.setdefault(row.id, self._adopted(row))
         if row.handle is None:

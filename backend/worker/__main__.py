@@ -105,6 +105,8 @@ def _run(channel: JobChannel, memory: PeakMemory) -> dict[str, Any]:
             from backend.worker.kinds import import_
 
             return import_.run(spec, channel)
+        case "managed":
+            raise WorkError("AWS runs this job, no worker: run it with a supervisor of this version.")
 
 
 def _changed(channel: JobChannel) -> list[str]:

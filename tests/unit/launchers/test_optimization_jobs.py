@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from backend.domain.errors import DiskFull
 from backend.domain.jobs.claims import Claim
 from backend.domain.jobs.endings import Ending
 from backend.domain.jobs.jobs import Handle, JobState, ManagedSpec
@@ -296,3 +297,68 @@ def test_a_round_does_not_wait_for_aws(studio: Studio, aws: Account) -> None:
             studio.supervisor.tick()
             rounds += 1
         assert rounds >= 2 and time.thread_time() - began < 5
+
+
+def test_a_refusal_after_an_answer_that_was_lost_leaves_no_job_unnoticed(studio: Studio, aws: Account) -> None:
+    """The first request has worked; the second meets a limit, and the looks stay behind for a while."""
+    aws.faults += [
+        Fault("lost", "CreateOptimizationJob"), Fault("ResourceLimitExceeded", "CreateOptimizationJob"),
+        Fault("ResourceNotFound", "DescribeOptimizationJob", times=6),
+    ]  # fmt: skip
+    studio.until_status("is being set up")
+    assert studio.creates() == 2 and studio.row.attempt == 1
+    aws.clock.advance(3600)
+    studio.until_state(JobState.SUCCEEDED)
+
+
+def test_a_refusal_after_a_request_that_did_not_arrive_is_a_failure(studio: Studio, aws: Account, monkeypatch: Any) -> None:
+    monkeypatch.setattr(sagemaker, "SETTLE_S", 0.2)
+    aws.faults += [Fault("drop", "CreateOptimizationJob"), Fault("ResourceLimitExceeded", "CreateOptimizationJob")]
+    studio.until_state(JobState.FAILED)
+    assert "ResourceLimitExceeded" in (studio.row.error or "") and running(aws) == []
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_follower_whose_thread_has_died_is_followed_on(studio: Studio, aws: Account, monkeypatch: Any) -> None:
+    studio.until_status("is being set up")
+    follower = studio.launchers[0]._followers[NAME]
+    before = follower._thread
+
+    def ends(*_: Any) -> bool:
+        raise SystemExit
+
+    with monkeypatch.context() as until_then:
+        until_then.setattr(follower, "_take", ends)
+        studio.until(lambda: before is not None and not before.is_alive(), "dead")
+    aws.clock.advance(3600)
+    studio.until_state(JobState.SUCCEEDED)
+
+
+def test_a_supervisor_starts_where_what_it_puts_aside_cannot_be_stopped_yet(
+    studio: Studio, aws: Account, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(sagemaker, "SWEEP_S", 0.1)
+    studio.until_status("is being set up")
+    (studio.workspace.settings.home / "in-hand").write_text(f"{JOB} 3")
+    aws.faults.append(Fault("AccessDeniedException", "StopOptimizationJob", times=10_000))
+    studio.again()
+    studio.supervisor.tick()
+    assert studio.row.state == JobState.RUNNING
+    aws.faults.clear()
+    studio.until_state(JobState.LOST)
+    assert "3 supervisors in a row ended at this job" in (studio.row.error or "") and studio.row.aside
+    aws.clock.advance(60)
+    assert running(aws) == [] and studio.creates() == 1
+
+
+def test_a_full_disk_is_not_told_as_aws(studio: Studio, aws: Account, monkeypatch: Any) -> None:
+    studio.until_status("is being set up")
+
+    def full(*_: Any) -> None:
+        raise DiskFull
+
+    with monkeypatch.context() as until_then:
+        until_then.setattr("backend.channel.JobChannel.result", full)
+        aws.clock.advance(3600)
+        studio.until(lambda: "Waits for room for its record: The disk filled up" in studio.said, "full")
+    studio.until_state(JobState.SUCCEEDED)
