@@ -156,6 +156,6 @@ def notes(recipe: Recipe, hardware: Hardware) -> tuple[str, ...]:
         )  # fmt: skip
     if recipe.step("compile") and hardware == "cuda" and recipe.serving.max_model_len:
         found.append(
-            "TensorRT-LLM is not given `serving.max_model_len`: give --aws env.NAME=VALUE where its default does not do."
+            "TensorRT-LLM is not given `serving.max_model_len`: give the AWS setting env.NAME where its default does not do."
         )
     return tuple(found)

@@ -64,21 +64,21 @@ def read(given: Iterable[str], environment: Mapping[str, str]) -> AwsSettings:
     missing = next((name for name in ("role", "output", "source") if not values.get(name)), None)
     if missing:
         always = "" if missing == "source" else f" or set WHETSTONE_AWS_{missing.upper()}"
-        raise InvalidOptions(f"A job on SageMaker needs {WORDS[missing]}: give --aws {missing}=...{always}.")
+        raise InvalidOptions(f"A job on SageMaker needs {WORDS[missing]}: give {{}} {missing}=...{always}.", "aws")
     if bool(values.get("subnets")) != bool(values.get("security_groups")):
-        raise InvalidOptions("A VPC needs both: give --aws subnets=... and --aws security-groups=... together.")
+        raise InvalidOptions("A VPC needs both: give {} subnets=... and {} security-groups=... together.", "aws", "aws")
     try:
         return AwsSettings.model_validate(values)
     except ValidationError as error:
         flaw = first_flaw(error)
         written = (flaw.field or "").replace("max_runtime_s", "max_runtime").replace("_", "-")
-        raise InvalidOptions(f"--aws {written} {flaw.problem}.") from None
+        raise InvalidOptions(f"{{}} {written} {flaw.problem}.", "aws") from None
 
 
 def _pair(written: str) -> tuple[str, str]:
     name, equals, value = written.partition("=")
     if not equals:
-        raise InvalidOptions(f"--aws {name[:60]} needs a value: write --aws {name[:60]}=VALUE.")
+        raise InvalidOptions(f"{{}} {name[:60]} needs a value: write NAME=VALUE.", "aws")
     return name.strip(), value
 
 
@@ -86,7 +86,7 @@ def _put(values: dict[str, object], name: str, value: str) -> None:
     kind, dot, rest = name.partition(".")
     if dot and kind in {"tag", "env"} and rest:
         if kind == "env" and SECRET.search(rest):
-            raise InvalidOptions(f"--aws env.{rest[:60]} looks like a secret, and whoever sees the job sees it: leave it out.")
+            raise InvalidOptions(f"{{}} env.{rest[:60]} looks like a secret that all see who see the job: leave it out.", "aws")
         values["tags" if kind == "tag" else "environment"][rest] = value  # type: ignore[index]
         return
     if name not in WORDS or dot:
@@ -107,10 +107,10 @@ def _seconds(value: str) -> int:
     try:
         return int(terms.seconds(value, "max-runtime"))
     except InvalidOptions as error:
-        raise InvalidOptions(f"--aws max-runtime {error.problem}") from None
+        raise InvalidOptions(f"{{}} max-runtime {error.problem}", "aws") from None
 
 
 def _yes(value: str) -> bool:
     if value.lower() not in {"yes", "true", "1", "no", "false", "0"}:
-        raise InvalidOptions(f"--aws accept-eula is yes or no, not `{value[:20]}`.")
+        raise InvalidOptions(f"{{}} accept-eula is yes or no, not `{value[:20]}`.", "aws")
     return value.lower() in {"yes", "true", "1"}

@@ -67,8 +67,8 @@ def deployment(case: Case) -> Deployment | None:
         return None
     if case.asked.startswith("sagemaker:"):
         raise InvalidRecipe(
-            f"The managed toolkit of `{case.asked}` runs the job itself: start it with `whetstone optimize MODEL --recipe FILE "
-            f"--target {case.asked}`, or give the instance without `sagemaker:` to optimize here."
+            f"The managed toolkit of `{case.asked}` runs the job itself: start it on the command line, where its AWS settings "
+            "are given (docs/aws.md), or give the instance without `sagemaker:` to optimize here."
         )
     if case.verdict.plan is None or not case.works:
         raise ImpossibleStack(_why_not(case))

@@ -110,7 +110,7 @@ def test_every_setting_arrives() -> None:
         ("role=me", "role is wrong: it must be a role such as"), ("output=b/out", "it must be an address such as s3://"),
         ("source=here", "or model:NAME"), ("subnets=s-1", "needs both"), ("accept-eula=perhaps", "is yes or no"),
 
-        ("max-runtime=long", "--aws max-runtime is wrong: .long. is no time"),
+        ("max-runtime=long", "max-runtime is wrong: .long. is no time"),
         ("rolle=x", "the nearest are role"), ("role", "needs a value"),
         ("env.HF_TOKEN=x", "looks like a secret"), ("region=here", "such as us-east-1"), ("role=", "needs the role"),
         ("output=", "WHETSTONE_AWS_OUTPUT"), ("security-groups=" + ",".join("abcdef"), "needs both"), ("tag.=x", "nearest"),
