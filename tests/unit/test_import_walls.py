@@ -72,6 +72,7 @@ FLOORS = (
 
 HEAVY = {
     "torch", "transformers", "vllm", "compressed_tensors", "safetensors", "numpy", "pandas", "llmcompressor", "awq", "datasets",
+    "transformers_neuronx", "neuronx_distributed_inference",
 }  # fmt: skip
 OWN_PLACES = {"pandas": ("app/",)}
 """Streamlit's tables are coloured by pandas' own styles alone."""

@@ -15,7 +15,8 @@ from backend.domain.recipe.recipe import Recipe
 
 
 class Silicon(NamedTuple):
-    """`target` is the compiler's word; `joined` physical cores are one logical core."""
+    """`target` is the libraries' word: Inferentia2 has the cores of Trainium1 and goes by its name (neuronx-distributed 3aa65c6,
+    utils/utils.py, `hardware`); `joined` physical cores are one logical core."""
 
     target: str
     degrees: tuple[int, ...]
@@ -25,7 +26,7 @@ class Silicon(NamedTuple):
 
 GUIDE = "AWS Neuron documentation, transformers-neuronx developer guide, tensor-parallelism support"
 SILICON = {
-    "Inferentia2": Silicon("inf2", (1, 2, 4, 8, 24), 1, GUIDE),
+    "Inferentia2": Silicon("trn1", (1, 2, 4, 8, 24), 1, GUIDE),
     "Trainium1": Silicon("trn1", (1, 2, 8, 32), 1, GUIDE),
     "Trainium2": Silicon(
         "trn2", (1, 2, 4, 8, 16, 32, 64), 2, "AWS Neuron documentation, logical NeuronCores (two are one); powers of two assumed"

@@ -2,8 +2,8 @@
 
     python -m backend.engines.libraries.inside ENGINE
 
-Runs under the `compress` interpreter: standard library, pydantic and the engine's own libraries. What a library prints goes to
-standard error, which is the job's log. When the other side goes away, so does this process.
+Runs under the interpreter of the engine's environment: standard library, pydantic and the engine's own libraries. What a library
+prints goes to standard error, which is the job's log. When the other side goes away, so does this process.
 """
 
 from __future__ import annotations
@@ -19,9 +19,15 @@ from typing import IO, Any
 
 from backend.domain.errors import DiskFull, WhetstoneError
 from backend.engines.base import QuantizeRequest
+from backend.engines.libraries.outside import NATIVE_TOO
+from backend.engines.neuron.base import CompileRequest
 
-ENGINES = {"llm-compressor": "llm_compressor", "autoawq": "autoawq"}
-"""Name in a recipe -> module beside this one."""
+ENGINES = {
+    "llm-compressor": ("libraries.llm_compressor", "quantize"), "autoawq": ("libraries.autoawq", "quantize"),
+    "transformers-neuronx": ("neuron.tnx", "build"), "nxd-inference": ("neuron.nxd", "build"),
+    "vllm-neuron": ("neuron.vllm_plugin", "build"),
+}  # fmt: skip
+"""Name in a recipe -> module below backend.engines, and its function of a request and a progress."""
 
 
 class LineProgress:
@@ -57,11 +63,13 @@ def main(engine: str) -> int:
     """Exit 0 with a result, 1 with an error's sentence."""
     progress = LineProgress(os.fdopen(os.dup(1), "w"))
     os.dup2(2, 1)
-    request = QuantizeRequest.model_validate_json(sys.stdin.readline())
+    name, call = ENGINES[engine]
+    kind = QuantizeRequest if call == "quantize" else CompileRequest
+    request = kind.model_validate_json(sys.stdin.readline())
     threading.Thread(target=_outlive_nobody, daemon=True).start()
     try:
-        module = importlib.import_module(f"backend.engines.libraries.{ENGINES[engine]}")
-        progress.say({"result": module.quantize(request, progress).model_dump(mode="json")})
+        made = getattr(importlib.import_module(f"backend.engines.{name}"), call)(request, progress)
+        progress.say({"result": made.model_dump(mode="json")})
         return 0
     except WhetstoneError as error:
         progress.say({"error": type(error).__name__, "message": str(error)})
@@ -80,14 +88,18 @@ def _outlive_nobody() -> None:
 
 def _sentence(engine: str, error: Exception) -> dict[str, str]:
     if isinstance(error, MemoryError) or "out of memory" in str(error).lower():
-        message = (
-            f"Memory ran out in {engine}: use the native engine, fewer or shorter calibration sequences, or a smaller model."
-        )
+        mend = "use the native engine, fewer or shorter calibration sequences, or a smaller model"
+        message = f"Memory ran out in {engine}: {mend if engine in NATIVE_TOO else 'use a machine with more'}."
         return {"error": "WorkError", "message": message}
     if getattr(error, "errno", None) == errno.ENOSPC or "No space left on device" in str(error):
         return {"error": "DiskFull", "message": str(DiskFull())}
     first = (str(error).strip() or type(error).__name__).partition("\n")[0].rstrip(".")
-    message = f"{engine} failed ({type(error).__name__}: {first}): the native engine may still do it; the job's log has the rest."
+    still = (
+        ": the native engine may still do it; the job's log has the rest"
+        if engine in NATIVE_TOO
+        else ": the job's log has the rest"
+    )
+    message = f"{engine} failed ({type(error).__name__}: {first}){still}."
     return {"error": "WorkError", "message": message}
 
 

@@ -15,12 +15,16 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, Any
 
+from pydantic import BaseModel
+
 from backend.domain import errors
 from backend.domain.errors import WhetstoneError, WorkError
 from backend.domain.jobs.progress import Progress
 from backend.engines.base import QuantizeRequest, QuantizeResult
 from backend.settings import CHECKOUT
 
+NATIVE_TOO = frozenset({"llm-compressor", "autoawq"})
+"""What they do, the native engine does too."""
 QUIET = {
     "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "TOKENIZERS_PARALLELISM": "false",
     "PYTHONUNBUFFERED": "1",
@@ -34,6 +38,11 @@ def quantize(engine: str, python: Path, request: QuantizeRequest, progress: Prog
     Raises what the engine raised, or WorkError where the process ended without an answer. Whatever ends this call ends the
     process: a cancelled job waits for nothing.
     """
+    return QuantizeResult.model_validate(ask(engine, python, request, progress))
+
+
+def ask(engine: str, python: Path, request: BaseModel, progress: Progress) -> dict[str, Any]:
+    """The document of the engine's answer; `request` is of the kind that it takes. Raises as `quantize`."""
     environment = {**os.environ, **QUIET, "PYTHONPATH": str(CHECKOUT)}
     command = [str(python), "-m", "backend.engines.libraries.inside", engine]
     with subprocess.Popen(
@@ -41,7 +50,7 @@ def quantize(engine: str, python: Path, request: QuantizeRequest, progress: Prog
     ) as process:
         try:
             assert process.stdin is not None and process.stdout is not None
-            _ask(process.stdin, request)
+            _tell(process.stdin, request)
             answer = _listen(process.stdout, progress)
         except BaseException:
             process.kill()
@@ -49,10 +58,10 @@ def quantize(engine: str, python: Path, request: QuantizeRequest, progress: Prog
         process.stdin.close()
     if answer is None:
         raise WorkError(_silence(engine, process.returncode))
-    return QuantizeResult.model_validate(answer)
+    return answer
 
 
-def _ask(sink: IO[str], request: QuantizeRequest) -> None:
+def _tell(sink: IO[str], request: BaseModel) -> None:
     """A child that is gone before it read says why on its own standard error."""
     try:
         sink.write(request.model_dump_json() + "\n")
@@ -83,6 +92,7 @@ def _error(kind: str, message: str) -> WhetstoneError:
 
 def _silence(engine: str, code: int) -> str:
     if code == -signal.SIGKILL:
-        return f"{engine} was ended by the system, most likely because memory ran out: use the native engine, or a smaller model."
+        mend = "use the native engine, or a smaller model" if engine in NATIVE_TOO else "use a machine with more memory"
+        return f"{engine} was ended by the system, most likely because memory ran out: {mend}."
     how = f"by signal {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
     return f"{engine} ended {how} without a result; the job's log says why."

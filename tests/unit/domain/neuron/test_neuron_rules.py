@@ -152,7 +152,7 @@ def plan(**serving: Any) -> compiling.CompilePlan:
 
 def test_the_key_changes_with_each_field_and_not_with_the_name() -> None:
     first = plan()
-    assert (first.context_buckets, first.dtype, first.weights, first.target) == ((128, 256, 512, 1024), "bf16", "int8", "inf2")
+    assert (first.context_buckets, first.dtype, first.weights, first.target) == ((128, 256, 512, 1024), "bf16", "int8", "trn1")
     assert first.key == plan().key == first.model_copy(update={"model": "another name"}).key
     changed = [
         ("compiler", "2.22"), ("tensor_parallel", 24), ("batch", 4), ("dtype", "f16"), ("weights", None), ("cache", "fp8"),

@@ -1,0 +1,65 @@
+"""What a Neuron stack is asked and answers, and the environment that all of them compile in. Knows no stack."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from backend.domain.errors import WorkError
+from backend.domain.frozen import Frozen
+from backend.domain.neuron.compiling import CompilePlan
+
+PROBE_TOKENS = 32
+"""Generated on a device to show that what was compiled loads and runs there."""
+
+
+class CompileRequest(Frozen):
+    """One compilation. `out_dir` exists and is empty; `cache_dir` is neuronx-cc's own cache of graphs, shared by compilations."""
+
+    plan: CompilePlan
+    model_dir: Path
+    draft_dir: Path | None = None
+    out_dir: Path
+    cache_dir: Path
+    device: bool = False
+    """A Neuron device is attached: the result is loaded and asked for tokens too."""
+
+
+class CompileResult(Frozen):
+    versions: dict[str, str]
+    """Of the vendor's packages, by name."""
+    graphs: int
+    """Files with compiled graphs."""
+    proof: dict[str, Any] = Field(default_factory=dict)
+    """What was shown on a device; empty without one."""
+
+
+def environment(request: CompileRequest, **more: str) -> None:
+    """Set what the compiler reads, in this process, before any of the vendor's packages is imported."""
+    os.environ.update(
+        {"NEURON_COMPILE_CACHE_URL": str(request.cache_dir), "NEURON_PLATFORM_TARGET_OVERRIDE": request.plan.target, **more}
+    )
+
+
+def versions(names: Iterable[str]) -> dict[str, str]:
+    """Of the packages that are installed."""
+    found = {}
+    for name in ("neuronx-cc", "torch-neuronx", *names):
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def finished(request: CompileRequest, patterns: tuple[str, ...], names: tuple[str, ...], **proof: Any) -> CompileResult:
+    """Raises WorkError where nothing was compiled, though the library raised nothing."""
+    found = [path for pattern in patterns for path in request.out_dir.rglob(pattern)]
+    if not found:
+        raise WorkError(f"{request.plan.stack} ended without a compiled graph in its folder: the job's log says why.")
+    return CompileResult(versions=versions(names), graphs=len(found), proof=proof)

@@ -1,0 +1,92 @@
+"""NxD Inference: one traced model (`model.pt`) with its `neuron_config.json`, compiled without a device and loaded on one.
+
+The calls are those of 0.9.0 (4bcdc54), inference_demo.py and models/config.py; the contract of the tests has their signatures.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from backend.domain.jobs.progress import Progress
+from backend.domain.neuron.compiling import CompilePlan
+from backend.engines.neuron import base
+from backend.engines.neuron.base import CompileRequest, CompileResult
+
+DTYPES = {"bf16": "bfloat16", "f16": "float16", "f32": "float32"}
+QUANTIZED = "quantized"
+"""Folder below `out_dir` with the INT8 weights, which a server loads."""
+
+
+def options(plan: CompilePlan, out_dir: Path) -> dict[str, Any]:
+    """Arguments of NeuronConfig, and a server's `override_neuron_config`."""
+    chosen: dict[str, Any] = {
+        "tp_degree": plan.tensor_parallel, "batch_size": plan.batch, "seq_len": plan.positions,
+        "max_context_length": plan.positions,
+        "torch_dtype": DTYPES[plan.dtype], "enable_bucketing": True, "context_encoding_buckets": list(plan.context_buckets),
+        "token_generation_buckets": list(plan.token_buckets), "is_continuous_batching": plan.batch > 1,
+    }  # fmt: skip
+    if plan.weights:
+        chosen |= {
+            "quantized": True, "quantization_dtype": plan.weights, "quantization_type": "per_channel_symmetric",
+            "quantized_checkpoints_path": str(out_dir / QUANTIZED),
+        }  # fmt: skip
+    if plan.cache:
+        chosen |= {"kv_cache_quant": True}
+    if plan.draft_tokens:
+        chosen |= {"speculation_length": plan.draft_tokens, "enable_fused_speculation": True}
+    return chosen
+
+
+def build(request: CompileRequest, progress: Progress) -> CompileResult:
+    """Quantize where the plan says so, compile target and draft as one, and on a device compare logits and generate."""
+    flags = {"XLA_HANDLE_SPECIAL_SCALAR": "1", "UNSAFE_FP8FNCAST": "1"} if request.plan.cache else {}
+    base.environment(request, BASE_COMPILE_WORK_DIR=f"{request.cache_dir / 'work' / request.plan.key}/", **flags)
+    kind, model = _model(request)
+    if request.plan.weights:
+        progress.phase("quantize", "Quantizing the weights to INT8", weight=1.0)
+        (request.out_dir / QUANTIZED).mkdir()
+        kind.save_quantized_state_dict(str(request.model_dir), model.config)
+    progress.phase("compile", f"Compiling for {request.plan.accelerator}", weight=6.0)
+    model.compile(str(request.out_dir))
+    proof = _proved(request, model, progress) if request.device else {}
+    return base.finished(request, ("model.pt",), ("neuronx-distributed-inference", "neuronx-distributed"), **proof)
+
+
+def _model(request: CompileRequest) -> tuple[Any, Any]:
+    """The class and the model with its configuration; a draft is fused into it."""
+    from neuronx_distributed_inference.models.config import FusedSpecNeuronConfig, OnDeviceSamplingConfig
+    from neuronx_distributed_inference.utils.constants import MODEL_TYPES
+    from neuronx_distributed_inference.utils.hf_adapter import load_pretrained_config
+
+    kind = MODEL_TYPES[request.plan.model_type]["causal-lm"]
+    wanted = options(request.plan, request.out_dir)
+    sampling = {"on_device_sampling_config": OnDeviceSamplingConfig(top_k=1)} if request.plan.draft_tokens else {}
+
+    def config(folder: Path, **changed: Any) -> Any:
+        settings = kind.get_neuron_config_cls()(**{**wanted, **sampling, **changed})
+        return kind.get_config_cls()(settings, load_config=load_pretrained_config(str(folder)))
+
+    chosen = config(request.model_dir)
+    if request.draft_dir is not None:
+        plain = {"speculation_length": 0, "enable_fused_speculation": False, "quantized": False}
+        chosen.fused_spec_config = FusedSpecNeuronConfig(
+            kind._model_cls, draft_config=config(request.draft_dir, **plain), draft_model_path=str(request.draft_dir)
+        )
+    return kind, kind(str(request.model_dir), chosen)
+
+
+def _proved(request: CompileRequest, model: Any, progress: Progress) -> dict[str, Any]:
+    """Load it on the device and hold its logits to those of transformers; a speculation's tokens are compared instead.
+
+    The library's own comparison: what diverges is its error, and so the job's.
+    """
+    from neuronx_distributed_inference.utils.accuracy import check_accuracy, check_accuracy_logits
+    from transformers import AutoTokenizer, GenerationConfig
+
+    progress.phase("prove", "Loading the compiled model on the device and comparing its answers", weight=2.0)
+    model.load(str(request.out_dir))
+    tokenizer = AutoTokenizer.from_pretrained(str(request.model_dir), padding_side="right")
+    compare, how = (check_accuracy, "token-matching") if request.draft_dir else (check_accuracy_logits, "logit-matching")
+    compare(model, tokenizer, generation_config=GenerationConfig(do_sample=False), num_tokens_to_check=base.PROBE_TOKENS)
+    return {"accuracy": how, "tokens": base.PROBE_TOKENS}

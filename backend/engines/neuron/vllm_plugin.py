@@ -1,0 +1,46 @@
+"""vLLM Neuron: every bucket is compiled by starting vLLM's engine once; its graphs lie below VLLM_CACHE_ROOT.
+
+Without a device it compiles only (VLLM_NEURON_CPU_COMPILE). Options and variables are those of the vendor's documentation for SDK
+2.33, vllm-neuron/docs of aws-neuron-sdk (43a8962).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from backend.domain.jobs.progress import Progress
+from backend.domain.neuron.compiling import CompilePlan
+from backend.engines.neuron import base
+from backend.engines.neuron.base import CompileRequest, CompileResult
+from backend.engines.neuron.nxd import DTYPES
+
+BACKEND = "neuron_native"
+"""VLLM_NEURON_BACKEND: the route by way of XLA is deprecated."""
+
+
+def neuron_config(plan: CompilePlan) -> dict[str, Any]:
+    """`neuron_config` of `--additional-config`."""
+    return {
+        "num_batched_tokens_buckets": list(plan.context_buckets), "num_seqs_buckets": list(plan.token_buckets),
+        "on_device_sampling_config": {"all_greedy": True},
+    }  # fmt: skip
+
+
+def build(request: CompileRequest, progress: Progress) -> CompileResult:
+    """Compile by starting the engine; on a device it generates too."""
+    plan = request.plan
+    alone = {} if request.device else {"VLLM_NEURON_CPU_COMPILE": "1"}
+    base.environment(request, VLLM_CACHE_ROOT=str(request.out_dir), VLLM_NEURON_BACKEND=BACKEND, **alone)
+    from vllm import LLM, SamplingParams
+
+    progress.phase("compile", f"Compiling for {plan.accelerator} by starting vLLM once", weight=6.0)
+    engine = LLM(
+        model=str(request.model_dir), tensor_parallel_size=plan.tensor_parallel, max_model_len=plan.positions,
+        max_num_seqs=plan.batch, max_num_batched_tokens=plan.positions, dtype=DTYPES[plan.dtype],
+        kv_cache_dtype=plan.cache or "auto", additional_config={"neuron_config": neuron_config(plan)},
+    )  # fmt: skip
+    proof = {}
+    if request.device:
+        (answer,) = engine.generate(["a"], SamplingParams(max_tokens=base.PROBE_TOKENS, temperature=0.0, ignore_eos=True))
+        proof = {"generated_tokens": len(answer.outputs[0].token_ids)}
+    return base.finished(request, ("neuron/compile_cache/*/*.neff",), ("vllm-neuron", "vllm"), **proof)
