@@ -7,7 +7,7 @@ import sys
 import typer
 
 from backend.cli.flags import sentence
-from backend.cli.verbs import artifacts, bench, engines, evaluate, jobs, optimize, report, studio, upkeep
+from backend.cli.verbs import artifacts, bench, endpoints, engines, evaluate, jobs, optimize, report, studio, upkeep
 from backend.cli.verbs.library import catalog, models, presets, prices, recipe
 from backend.domain.errors import WhetstoneError
 
@@ -20,11 +20,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for module in (studio, optimize, evaluate, report, bench, upkeep):
+for module in (studio, optimize, evaluate, report, bench, upkeep, endpoints):
     module.register(app)
 app.add_typer(jobs.app, name="jobs", help="List, watch, cancel, retry, clone and resume jobs.")
 app.add_typer(studio.supervisor, name="supervisor", help="Who runs jobs: list, start, drain, stop.")
 app.add_typer(artifacts.app, name="artifacts", help="List, show, verify and delete what optimize jobs made.")
+app.add_typer(endpoints.app, name="endpoints", help="What runs on SageMaker: list, show, prove and delete endpoints.")
 app.add_typer(engines.app, name="engines", help="The environments that optimize and serve: list, install, remove.")
 app.add_typer(catalog.app, name="catalog", help="The models Whetstone knows.")
 app.add_typer(

@@ -25,7 +25,7 @@ class Role(StrEnum):
 
 Origin = Literal["page", "command line", "supervisor"]
 """Where a change came from."""
-Kind = Literal["job", "artifact", "evaluation", "preset", "model", "file", "engine", "prices", "machine", "row"]
+Kind = Literal["job", "artifact", "evaluation", "preset", "model", "file", "engine", "prices", "machine", "row", "endpoint"]
 
 
 class Actor(Frozen):
@@ -72,6 +72,8 @@ class Action(StrEnum):
     MEASURE = "measure machine"
     REMOVE_DAMAGED = "remove damaged row"
     ASK = "ask endpoint"
+    DEPLOY = "deploy"
+    DELETE_ENDPOINT = "delete endpoint"
     BACK_UP = "back up"
     RESTORE = "restore"
 
@@ -102,6 +104,8 @@ RULES: dict[Action, Rule] = {
     Action.MEASURE: Rule(OPERATOR, "machine", "measure this machine"),
     Action.REMOVE_DAMAGED: Rule(ADMIN, "row", "remove damaged rows"),
     Action.ASK: Rule(OPERATOR, "machine", "ask endpoints"),
+    Action.DEPLOY: Rule(OPERATOR, "endpoint", "deploy artifacts"),
+    Action.DELETE_ENDPOINT: Rule(OPERATOR, "endpoint", "delete endpoints", own=True),
     Action.BACK_UP: Rule(ADMIN, "file", "back the studio up"),
     Action.RESTORE: Rule(ADMIN, "file", "restore a studio"),
 }

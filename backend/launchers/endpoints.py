@@ -65,8 +65,8 @@ def home_region(region: str | None) -> str:
 class Endpoints:
     """Those of one region (None: the environment's). Methods raise what `aws.sagemaker.Service` and `aws.s3.Bucket` do."""
 
-    def __init__(self, region: str | None = None, sleep: Callable[[float], None] = time.sleep) -> None:
-        self._region, self._sleep = region, sleep
+    def __init__(self, region: str | None = None, sleep: Callable[[float], None] | None = None) -> None:
+        self._region, self._sleep = region, sleep or time.sleep
         self._sagemaker = Service("sagemaker", region)
 
     # what there is

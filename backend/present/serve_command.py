@@ -40,6 +40,16 @@ def python(served_name: str, *, chat: bool, url: str = ADDRESS) -> str:
     )
 
 
+def boto3(endpoint: str, region: str) -> str:
+    """The same of a SageMaker endpoint, whose container serves the model under one name (`pip install boto3`)."""
+    asked = {"model": "model", "prompt": CONTINUED, "max_tokens": TOKENS}
+    return (
+        f'import json\n\nimport boto3\n\nruntime = boto3.client("sagemaker-runtime", region_name={region!r})\n'
+        f'answer = runtime.invoke_endpoint(\n    EndpointName={endpoint!r}, ContentType="application/json",\n'
+        f'    Body=json.dumps({asked!r}),\n)\nprint(json.load(answer["Body"])["choices"][0]["text"])\n'
+    )
+
+
 def _body(served_name: str, *, chat: bool) -> dict[str, Any]:
     asked: dict[str, Any] = {"messages": [{"role": "user", "content": ASKED}]} if chat else {"prompt": CONTINUED}
     return {"model": served_name, **asked, "max_tokens": TOKENS}

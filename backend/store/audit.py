@@ -17,9 +17,9 @@ MOST_DETAIL, MAX_WORDS = 500, 8
 
 
 def owner(session: Session, action: Action, target: str) -> str | None:
-    """Of what that action would change; None where it is nobody's, or not there."""
+    """Of what that action would change; None where it is nobody's, or not here: an endpoint's stands in AWS."""
     rule = RULES[action]
-    row = session.get(OWNED[rule.kind], target) if rule.own else None
+    row = session.get(OWNED[rule.kind], target) if rule.own and rule.kind in OWNED else None
     return None if row is None else str(row.owner)
 
 

@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
+from backend.domain.deploy.deployment import Deployment
 from backend.domain.errors import NotAllowed, NotFound, TooMuch
 from backend.domain.evaluation.document import EvaluateOptions
 from backend.domain.jobs.jobs import EvaluateSpec, InstallSpec
@@ -24,7 +25,7 @@ from backend.service.machines import engines, machine, prices
 from backend.service.models import imports, models
 from backend.service.plans import calibration, cases, optimize
 from backend.service.presets import presets
-from backend.service.serving import playground, serve
+from backend.service.serving import endpoints, playground, serve
 from backend.service.studio import audit, backup
 from backend.settings import Settings
 from backend.store.tables import ArtifactRow
@@ -67,6 +68,11 @@ ATTEMPTS: dict[str, Try] = {
     "plans.optimize.prepare": lambda w, _: optimize.prepare(w, cases.resolve(w, models.resolve(w, "starter"), W8A8)),
     "presets.presets.remove": lambda w, _: presets.remove(w, "my/own"),
     "presets.presets.take": lambda w, _: presets.take(w, []),
+    "serving.endpoints.deploy": lambda w, _: endpoints.deploy(
+        w, Deployment.model_construct(id="x", artifact="a", instance="i"), print
+    ),
+    "serving.endpoints.delete": lambda w, _: endpoints.delete(w, "x"),
+    "serving.endpoints.prove": lambda w, _: endpoints.prove(w, "x"),
     "serving.playground.model": lambda w, _: playground.model(w, "http://127.0.0.1:9", "x"),
     "serving.serve.prepare": lambda w, _: serve.prepare(w, ["starter"]),
     "studio.backup.back_up": lambda w, _: backup.back_up(w, Path("/nowhere/x")),

@@ -1,0 +1,216 @@
+"""Endpoints on SageMaker: what a deployment of an artifact would be, making it, and those that there are, by tags."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from backend.artifacts import places
+from backend.domain import roles
+from backend.domain.deploy import container, policy, requests, templates
+from backend.domain.deploy.deployment import Capacity, Container, Deployment
+from backend.domain.deploy.proof import Finding
+from backend.domain.errors import ImpossibleStack, InvalidOptions, NotAllowed, NotEnoughMemory, NotFound, RequestError
+from backend.domain.frozen import Frozen
+from backend.domain.machine.device import GIB, Instance
+from backend.domain.machine.targets import nearest
+from backend.domain.recipe import methods
+from backend.domain.roles import Action
+from backend.domain.validation import first_flaw
+from backend.launchers.endpoints import Endpoint, Endpoints, Say, home_region
+from backend.service.jobs import artifacts
+from backend.service.machines import prices, targets
+from backend.service.models import variants
+from backend.service.workspace import Workspace
+
+FORMS = {"cloudformation": templates.cloudformation, "terraform": templates.terraform, "policy": policy.text}
+"""What a deployment can be written as."""
+
+
+class Wanted(Frozen):
+    """What a person asks of a deployment; None is left to the recipe, the environment or AWS's own."""
+
+    instance: str
+    role: str
+    bucket: str
+    name: str | None = None
+    region: str | None = None
+    instances: int = 1
+    container: Container = "lmi"
+    image: str | None = None
+    tensor_parallel: int | None = None
+    capacity: Capacity | None = None
+
+
+class EndpointView(Frozen):
+    """An endpoint as screens and tools see it. Prices are on demand, in USD; `usd_so_far` is at the instances that run now."""
+
+    id: str
+    name: str
+    region: str
+    state: str
+    reason: str | None
+    since: datetime
+    artifact: str
+    variant: str
+    owner: str | None
+    instance: str | None
+    instances: int
+    usd_per_hour: float | None
+    usd_so_far: float | None
+    price_region: str | None
+    """Where the price holds, which may be another region's."""
+
+
+def plan(workspace: Workspace, artifact_id: str, wanted: Wanted, *, anyway: bool = False) -> Deployment:
+    """What deploying that artifact would be. Asks nothing of AWS. `anyway`: also one whose quality is below the floor.
+
+    Raises NotFound, ImpossibleStack, NotEnoughMemory, BelowFloor, InvalidOptions, RequestError.
+    """
+    shown = artifacts.show(workspace, artifact_id)
+    variant = variants.resolve(workspace, artifact_id)
+    variants.check_floor(workspace, [variant], anyway=anyway)
+    step = shown.manifest.recipe.step("quantize")
+    if why := methods.unserved(step, "cuda", model_type=shown.manifest.parent.model_type):
+        raise ImpossibleStack(f"{artifact_id} cannot be served there: {why[0]}.")
+    parallel = wanted.tensor_parallel or variant.serving.tensor_parallel
+    _check_instance(_instance(workspace, wanted.instance), parallel, variant.bytes_on_disk or 0)
+    region = home_region(wanted.region)
+    image = wanted.image or container.image(wanted.container, region)
+    if image is None:
+        raise RequestError(f"AWS keeps the images for {region} in another account: give the address of one with {{}}.", "image")
+    speculation = variant.speculation
+    if speculation is not None and speculation.draft_path:
+        speculation = speculation.model_copy(update={"draft_path": "draft"})  # its place here is not part of the deployment
+    try:
+        return Deployment(
+            id=wanted.name or artifact_id, region=region, role=wanted.role, artifact=artifact_id, owner=workspace.actor.name,
+            name=variant.name, instance=wanted.instance, instances=wanted.instances, container=wanted.container, image=image,
+            bucket=wanted.bucket.removeprefix("s3://").rstrip("/"), speculation=speculation,
+            serving=variant.serving.model_copy(update={"tensor_parallel": parallel}), quantized=_quantized(variant.model_path),
+            capacity=wanted.capacity,
+        )  # fmt: skip
+    except ValidationError as error:
+        flaw = first_flaw(error)
+        raise InvalidOptions(f"{flaw.problem}.", field="name" if flaw.field == "id" else flaw.field) from None
+
+
+def _instance(workspace: Workspace, name: str) -> Instance:
+    """Raises RequestError: botocore itself takes any name."""
+    rows = targets.hardwares(workspace)
+    if name not in rows.instances:
+        raise NotFound(f"There is no instance `{name[:80]}`: the nearest are {', '.join(nearest(name, rows.instances))}.")
+    found = rows.instances[name]
+    if not found.sagemaker_endpoint:
+        raise RequestError(f"SageMaker serves no endpoint on {name}: choose another instance.")
+    if rows.accelerators[found.accelerator].vendor != "NVIDIA":
+        raise RequestError(
+            f"{name} has {found.accelerator}s, which these containers do not serve on: choose one with NVIDIA GPUs."
+        )
+    return found
+
+
+def _check_instance(instance: Instance, parallel: int, weights: int) -> None:
+    """Raises RequestError for more GPUs than it has, NotEnoughMemory where the weights alone fill them."""
+    if parallel > instance.accelerator_count:
+        has = f"{instance.name} has {instance.accelerator_count}"
+        raise RequestError(f"The weights are to be split over {parallel} GPUs, and {has}: give another {{}}.", "tensor_parallel")
+    room = parallel * instance.memory_gib_per_accelerator * GIB
+    if weights > room:
+        raise NotEnoughMemory(
+            f"The weights take {weights / 1e9:.1f} GB, and {parallel} of {instance.name}'s {instance.accelerator_count} GPUs "
+            f"hold {room / 1e9:.1f} GB: split them over more, or choose a larger instance."
+        )
+
+
+def _quantized(folder: str | None) -> str | None:
+    """What the weights' own configuration calls their quantization, which is what the server reads."""
+    try:
+        document = json.loads((Path(folder or "") / "config.json").read_bytes())
+    except (OSError, ValueError):
+        raise NotFound(f"The files of the artifact are not at {folder}: make it again.") from None
+    found = (document.get("quantization_config") or {}).get("quant_method")
+    return None if found is None else str(found)
+
+
+def preview(workspace: Workspace, deployment: Deployment) -> dict[str, Any]:
+    """The exact requests in order, and what the endpoint would cost an hour."""
+    calls = [*requests.create(deployment), *requests.scaling(deployment)]
+    price, where = _price(workspace, deployment.instance)
+    return {
+        "deployment": deployment.model_dump(mode="json"), "weights": deployment.data,
+        "requests": [call._asdict() for call in calls],
+        "usd_per_hour": None if price is None else price * deployment.instances, "price_region": where,
+    }  # fmt: skip
+
+
+def deploy(workspace: Workspace, deployment: Deployment, say: Say) -> EndpointView:
+    """Make it and wait until it is in service. Raises NotAllowed, ReadOnly, ArtifactCorrupt, DeployFailed, NotNow, and what AWS
+    refuses."""
+    with workspace.changing(Action.DEPLOY, deployment.id, detail=f"{deployment.artifact} on {deployment.instance}"):
+        shown = artifacts.show(workspace, deployment.artifact)
+        place = places.of(workspace.settings, shown.path)
+        parts = ("model/", "draft/") if deployment.draft else ("model/",)
+        files = {file.path: file.size for file in shown.manifest.files if file.path.startswith(parts)}
+        with place.use(shown.path, deployment.artifact) as folder:
+            made = Endpoints(deployment.region).deploy(deployment, folder, files, say)
+    return _view(made, _prices(workspace), datetime.now(UTC))
+
+
+def listing(workspace: Workspace, region: str | None = None) -> list[EndpointView]:
+    """Those of a region (None: the environment's) that bear our tags, newest first. Raises what AWS refuses."""
+    found, now = Endpoints(region).listing(), datetime.now(UTC)
+    known = _prices(workspace) if found else {}
+    return [_view(each, known, now) for each in found]
+
+
+def show(workspace: Workspace, endpoint_id: str, region: str | None = None) -> EndpointView:
+    """Raises NotFound, and what AWS refuses."""
+    return _view(Endpoints(region).show(endpoint_id), _prices(workspace), datetime.now(UTC))
+
+
+def prove(workspace: Workspace, endpoint_id: str, region: str | None = None) -> list[Finding]:
+    """What shows that it serves what was deployed; asks it once. Raises NotFound, NotNow, NotAllowed, and what AWS refuses."""
+    workspace.check(Action.ASK)
+    return Endpoints(region).prove(endpoint_id)
+
+
+def delete(workspace: Workspace, endpoint_id: str, region: str | None = None) -> None:
+    """With everything that was made for it. Raises NotFound, NotAllowed, ReadOnly, and what AWS refuses."""
+    with workspace.changing(Action.DELETE_ENDPOINT, endpoint_id):
+        endpoints = Endpoints(region)
+        found = endpoints.find(endpoint_id)
+        if found is not None and (why := roles.refusal(workspace.actor, Action.DELETE_ENDPOINT, found.owner)):
+            raise NotAllowed(why)
+        endpoints.delete(endpoint_id)
+
+
+def _prices(workspace: Workspace) -> dict[str, Instance]:
+    return dict(targets.hardwares(workspace).instances)
+
+
+def _price(workspace: Workspace, instance: str) -> tuple[float | None, str | None]:
+    found = _prices(workspace)[instance]
+    return found.sagemaker_usd_per_hour, found.price_region
+
+
+def _view(found: Endpoint, known: Mapping[str, Instance], now: datetime) -> EndpointView:
+    row = known.get(found.instance or "")
+    each = row.sagemaker_usd_per_hour if row else None
+    hour = None if each is None else each * found.instances
+    hours = max(0.0, (now - found.since).total_seconds() / 3600)
+    return EndpointView(
+        id=found.id, name=found.name, region=found.region, state=found.state, reason=found.reason, since=found.since,
+        artifact=found.artifact, variant=found.variant, owner=found.owner, instance=found.instance, instances=found.instances,
+        usd_per_hour=hour, usd_so_far=None if hour is None else hour * hours, price_region=row.price_region if row else None,
+    )  # fmt: skip
+
+
+def what_to_set() -> str | None:
+    """Which credentials are lacking, in words; None where there are some."""
+    return prices.what_to_set()

@@ -1,0 +1,185 @@
+"""Deploying an artifact by service and command line: what is planned, refused, made, shown with its cost, and taken away."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backend.artifacts import folders
+from backend.domain.errors import (
+    InvalidOptions,
+    NotAllowed,
+    NotEnoughMemory,
+    NotFound,
+    RequestError,
+    WhetstoneError,
+)  # fmt: skip
+from backend.domain.jobs.artifact import Manifest
+from backend.domain.recipe.recipe import Recipe
+from backend.domain.roles import Actor, Role
+from backend.service import Workspace
+from backend.service.serving import endpoints
+from backend.service.serving.endpoints import Wanted
+from backend.service.studio import audit
+from backend.store.tables import ArtifactRow
+from tests.buckets import empty_bucket, keys
+from tests.fakes.running import running
+from tests.fakes.sagemaker.account import Account
+from tests.fakes.sagemaker.pointed import aws
+from tests.homes import open_home
+from tests.small_artifacts import CARD
+from tests.unit.service.test_damaged import command
+
+__all__ = ["aws"]
+ROLE = "arn:aws:iam::123456789012:role/serving"
+WANTED = Wanted(instance="ml.g6.12xlarge", role=ROLE, bucket="weights")
+AWQ = Recipe.model_validate({"name": "int4", "steps": [{"quantize": {"method": "awq"}}], "serving": {"tensor_parallel": 2}})
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[str]:
+    with running("s3.py") as url:
+        yield url
+
+
+@pytest.fixture
+def home(s3: str, aws: Account, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Workspace:
+    """With AWS's two halves behind it, whose hours pass in no time, and nothing else."""
+    monkeypatch.setattr(time, "sleep", lambda seconds: aws.clock.advance(seconds))
+    return open_home(tmp_path / "home", owner="ann")
+
+
+@pytest.fixture
+def bucket(home: Workspace, s3: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    made = empty_bucket(s3, "weights", monkeypatch, tmp_path)
+    monkeypatch.delenv("AWS_ENDPOINT_URL")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", s3)
+    return made
+
+
+def artifact(home: Workspace, recipe: Recipe = AWQ, size: int = 1000, quantization: Any = None) -> str:
+    """One of a few bytes in the home's own folder of artifacts. `size`: what it says of its bytes."""
+    staged = home.settings.home / "staged"
+    for part in ("model", "draft"):
+        (staged / part).mkdir(parents=True)
+        config = {"quantization_config": quantization or {"quant_method": "compressed-tensors"}} if part == "model" else {}
+        (staged / part / "config.json").write_text(json.dumps(config))
+    manifest = Manifest(job="j-1", parent=CARD, recipe=recipe, recipe_hash=recipe.hash, files=folders.describe(staged),
+                        bytes_before=size, bytes_after=size)  # fmt: skip
+    folders.write_manifest(staged, manifest)
+    path = home.settings.artifacts / manifest.id
+    path.parent.mkdir(parents=True, exist_ok=True)
+    staged.rename(path)
+    row = ArtifactRow(id=manifest.id, job_id="j-1", owner="ann", model="m", recipe=recipe.name, recipe_hash=recipe.hash,
+                      path=str(path), bytes=size, manifest=manifest.model_dump_json())  # fmt: skip
+    with home.store.session() as session:
+        session.add(row)
+    return manifest.id
+
+
+def test_a_plan_is_the_recipe_on_the_instance(home: Workspace, aws: Account) -> None:
+    made = artifact(home)
+    planned = endpoints.plan(home, made, WANTED)
+    assert (planned.id, planned.region, planned.owner, planned.quantized) == (made, "us-east-1", "ann", "compressed-tensors")
+    assert planned.serving.tensor_parallel == 2
+    assert endpoints.plan(home, made, WANTED.model_copy(update={"tensor_parallel": 4})).serving.tensor_parallel == 4
+    found = endpoints.preview(home, planned)
+    assert found["usd_per_hour"] > 1 and [call["operation"] for call in found["requests"]] == [
+        "create_model", "create_endpoint_config", "create_endpoint"
+    ]  # fmt: skip
+    assert aws.log == [], "a plan asks nothing of AWS"
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "words"),
+    [
+        ({"instance": "ml.g6.13xlarge"}, NotFound, r"no instance `ml\.g6\.13xlarge`: the nearest are ml\.g6"),
+        ({"instance": "ml.inf2.48xlarge"}, RequestError, "choose one with NVIDIA GPUs"),
+        ({"instance": "ml.g6.xlarge"}, RequestError, r"split over 2 GPUs, and ml\.g6\.xlarge has 1: give another tensor"),
+        ({"role": "serving"}, InvalidOptions, "Role .*ARN of a role"),
+        ({"bucket": "s3://B"}, InvalidOptions, "Bucket .*BUCKET/PREFIX"),
+        ({"name": "My One"}, InvalidOptions, "Name .*small letters"),
+        ({"region": "cn-north-1"}, RequestError, "another account: give the address of one with image"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_refused_in_a_sentence(
+    home: Workspace, changes: dict[str, Any], kind: type[WhetstoneError], words: str
+) -> None:
+    with pytest.raises(kind, match=words) as found:
+        endpoints.plan(home, artifact(home), WANTED.model_copy(update=changes))
+    assert str(found.value).endswith(".") and "\n" not in str(found.value)
+
+
+def test_weights_must_fit(home: Workspace) -> None:
+    with pytest.raises(NotEnoughMemory, match=r"take 90\.0 GB, and 2 of ml\.g6\.12xlarge's 4 GPUs hold"):
+        endpoints.plan(home, artifact(home, size=90_000_000_000), WANTED)
+
+
+def test_the_command_deploys_proves_lists_and_deletes(
+    home: Workspace, bucket: Any, aws: Account, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = artifact(home)
+    asked = ["deploy", made, "--to", "sagemaker", "--instance", "ml.g6.12xlarge", "--role", ROLE, "--bucket", "weights"]
+    for form, words in (
+        ("cloudformation", "AWS::SageMaker::Model"),
+        ("terraform", "aws_sagemaker_model"),
+        ("policy", "iam:PassRole"),
+    ):
+        assert command(home, monkeypatch, *asked, "--as", form) == 0
+        assert words in str(json.loads(capsys.readouterr().out))
+    assert command(home, monkeypatch, *asked, "--autoscale", "1:4:60", "--dry-run", "--json") == 0
+    assert [call["operation"] for call in json.loads(capsys.readouterr().out)["requests"]][3:] == [
+        "register_scalable_target", "put_scaling_policy"
+    ]  # fmt: skip
+    assert command(home, monkeypatch, *asked, "--dry-run") == 0 and "USD an hour" in capsys.readouterr().out
+    assert command(home, monkeypatch, *asked, "--autoscale", "4:1:60") == 2 and "--autoscale" in capsys.readouterr().err.lower()
+    assert aws.log == []
+    assert command(home, monkeypatch, *asked, "--name", "chat", "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["id"], document["state"], document["artifact"]) == ("chat", "InService", made)
+    assert {each["what"]: each["proven"] for each in document["proofs"]} == {"answer": True, "quantization": True}
+    assert keys(bucket, "weights") == [f"whetstone-endpoints/chat/{made}/model/config.json"]
+    assert command(home, monkeypatch, "endpoints", "list") == 0
+    assert "Together" in (listed := capsys.readouterr().out) and "1 x ml.g6.12xlarge" in listed
+    assert command(home, monkeypatch, "endpoints", "show", "chat") == 0
+    assert "invoke_endpoint" in (shown := capsys.readouterr().out) and "USD so far" in shown
+    aws.tables["container"] = {"answer": " "}
+    assert command(home, monkeypatch, "endpoints", "prove", "chat") == 1
+    assert "does not serve what was deployed" in capsys.readouterr().err
+    assert command(home, monkeypatch, "endpoints", "delete", "chat") == 0
+    assert "deleted" in capsys.readouterr().out and keys(bucket, "weights") == []
+    assert command(home, monkeypatch, "endpoints", "delete", "chat") == 2
+    assert (
+        command(home, monkeypatch, "endpoints", "list", "--json") == 0
+        and json.loads(capsys.readouterr().out.split("\n", 0)[-1]) == []
+    )
+    assert [(each.action, each.kind, each.target) for each in audit.listing(home)] == [
+        ("delete endpoint", "endpoint", "chat"), ("deploy", "endpoint", "chat")
+    ]  # fmt: skip
+
+
+def test_the_cost_so_far_is_of_the_hours_since_it_was_made(home: Workspace, bucket: Any, aws: Account) -> None:
+    planned = endpoints.plan(home, artifact(home), WANTED.model_copy(update={"instances": 2}))
+    endpoints.deploy(home, planned, lambda line: None)
+    (found,) = endpoints.listing(home)
+    assert found.instances == 2 and found.usd_per_hour is not None and found.usd_so_far is not None
+    hours = max(0.0, (datetime.now(UTC) - found.since).total_seconds() / 3600)
+    assert found.usd_so_far == pytest.approx(found.usd_per_hour * hours, rel=0.01, abs=0.05)
+    assert found.usd_per_hour == pytest.approx(endpoints.preview(home, planned)["usd_per_hour"])
+
+
+def test_an_operator_deletes_what_is_theirs(home: Workspace, bucket: Any, aws: Account) -> None:
+    ann, bob = (home.acting_as(Actor(name=name, role=Role.OPERATOR, origin="page")) for name in ("ann", "bob"))
+    endpoints.deploy(ann, endpoints.plan(ann, artifact(home), WANTED), lambda line: None)
+    (found,) = endpoints.listing(bob)
+    with pytest.raises(NotAllowed, match="This endpoint is ann's"):
+        endpoints.delete(bob, found.id)
+    assert len(aws.tables["endpoints"]) == 1
+    endpoints.delete(ann, found.id)
+    assert endpoints.listing(ann) == []
