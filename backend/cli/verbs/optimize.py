@@ -13,6 +13,7 @@ from backend.cli.options import auto_bits as bits
 from backend.cli.options import goals, terms
 from backend.cli.output import emit, next_command
 from backend.cli.run import finish, submit_and_finish
+from backend.cli.text.compilations import compilation_text
 from backend.cli.text.estimates import preview_text
 from backend.cli.verbs import managed
 from backend.domain.planner.roofline import ExpectedLoad
@@ -23,7 +24,7 @@ from backend.service.evaluations import following
 from backend.service.jobs import jobs, supervisors
 from backend.service.jobs.jobs import JobView
 from backend.service.models import models, variants
-from backend.service.plans import cases, optimize
+from backend.service.plans import cases, neuron, optimize
 from backend.service.plans.managed import asked as managed_target
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output and nothing else there.")]
@@ -44,7 +45,7 @@ def command(
         typer.Option(
             help="local, local:cpu or local:gpu0; or where the result is meant to be served, for which it runs here: an instance "
             "such as ml.g5.12xlarge, or auto, the cheapest that fits and meets the goal; or sagemaker:ml.g5.12xlarge, for which "
-            "AWS's toolkit runs the job."
+            "AWS's toolkit runs the job; or, with --dry-run, neuron:ml.inf2.48xlarge, for which it is planned what is compiled."
         ),
     ] = "local",
     input_tokens: goals.InputTokens = 512,
@@ -73,6 +74,10 @@ def command(
     case = cases.resolve(workspace, models.facts(workspace, model), chosen, target, wanted, load)
     if managed_target(target):
         managed.command(workspace, case, aws or [], life, dry_run=dry_run, wait=wait, as_json=json, queued=queued)
+        return
+    if dry_run and case.target.kind == "neuron":
+        compilation = neuron.preview(workspace, case)
+        emit(compilation, as_json=json, text=compilation_text(compilation))
         return
     if dry_run:
         found = optimize.preview(workspace, case, seed=seed)

@@ -48,8 +48,16 @@ def degrees(device: Device) -> tuple[int, ...]:
 
 
 def room(model: ModelFacts, recipe: Recipe, device: Device, degree: int, draft: ModelFacts | None = None) -> Room:
-    """The memory of one logical core."""
-    return serving.room(model, recipe, logical(device), degree, draft)
+    """The memory of one logical core, with the heads that are padded and copied for that degree."""
+    beside = as_compiled(draft, degree) if draft else None
+    return serving.room(as_compiled(model, degree), recipe, logical(device), degree, beside)
+
+
+def as_compiled(model: ModelFacts, degree: int) -> ModelFacts:
+    """The model with its heads as they are cut over `degree` cores, and the parameters that this adds."""
+    heads, kv_heads = padded_heads(model, degree)
+    more = 2 * model.layers * (heads - model.heads + kv_heads - model.kv_heads) * model.head_dim * model.hidden_size
+    return model.model_copy(update={"heads": heads, "kv_heads": kv_heads, "parameters": model.parameters + more})
 
 
 def fits(model: ModelFacts, recipe: Recipe, device: Device, degree: int, draft: ModelFacts | None = None) -> bool:

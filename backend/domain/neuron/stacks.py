@@ -46,7 +46,7 @@ STACKS: dict[str, Stack] = {
         frozenset({"bloom", "gpt2", "llama", "mistral", "mixtral", "opt"}),
         frozenset({"compile", "int8", "draft", "fp8-cache"}),
         True,
-        "transformers-neuronx 0.13 (1ade6d7), modeling_auto.py and base.py",
+        "transformers-neuronx 0.13 (1ade6d7), its table of classes and what of them can be saved",
         "AWS ended its support on 16 September 2025: prefer NxD Inference where that names the model.",
     ),
     "vllm-neuron": Stack(

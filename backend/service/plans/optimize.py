@@ -70,6 +70,8 @@ def deployment(case: Case) -> Deployment | None:
             f"The managed toolkit of `{case.asked}` runs the job itself: start it on the command line, where its AWS settings "
             "are given (docs/aws.md), or give the instance without `sagemaker:` to optimize here."
         )
+    if case.target.kind == "neuron":
+        raise InvalidRecipe(f"This version plans a compilation for `{case.asked}` and starts none: ask for the plan alone.")
     if case.verdict.plan is None or not case.works:
         raise ImpossibleStack(_why_not(case))
     made = Deployment(
@@ -166,7 +168,8 @@ def sentence(verdict: Verdict) -> str:
     if verdict.suggestion is None:
         return reasons
     names = " + ".join(step.technique for step in verdict.suggestion.steps) or "no steps"
-    return f"{reasons} Nearest valid recipe: {names}."
+    where = f" on {verdict.suggestion_target}" if verdict.suggestion_target else ""
+    return f"{reasons} Nearest valid recipe: {names}{where}."
 
 
 def _with_weights(model: ModelFacts) -> ModelCard:

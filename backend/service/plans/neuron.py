@@ -1,0 +1,59 @@
+"""From a case on a `neuron:` target to the plan of its compilation and the key under which the result would be cached.
+
+This version plans and starts no compilation.
+"""
+
+from __future__ import annotations
+
+from backend.domain.errors import ImpossibleStack
+from backend.domain.frozen import Frozen
+from backend.domain.neuron import compiling, cores
+from backend.domain.neuron.compiling import CompilePlan
+from backend.domain.neuron.stacks import STACKS
+from backend.hardware import engines
+from backend.service.plans.cases import Case
+from backend.service.plans.optimize import sentence
+from backend.service.workspace import Workspace
+
+COMPILER = "neuronx-cc"
+NO_COMPILER = f"{COMPILER} is not installed here, so its version is not in the key yet: where it compiles, the key is another."
+
+
+class NeuronPreview(Frozen):
+    """`key`: the digest of the plan's fields. Bytes are of one core, at the plan's degree."""
+
+    target: str
+    stack: str
+    """In words; `plan.stack` is its name in recipes."""
+    key: str
+    plan: CompilePlan
+    cores: int
+    """Of the instance, as a program sees them."""
+    core_memory_bytes: int
+    weights_bytes: int
+    cache_bytes: int
+    runtime_bytes: int
+    """The most that program and scratchpad are taken to need."""
+    price_per_hour: float | None
+    """USD of the instance."""
+    notes: tuple[str, ...]
+
+
+def preview(workspace: Workspace, case: Case) -> NeuronPreview:
+    """What would be compiled; nothing is. Raises ImpossibleStack with the nearest recipe that works."""
+    if case.verdict.plan is None:
+        raise ImpossibleStack(sentence(case.verdict))
+    device = case.target.device
+    draft = case.facts.serving_draft(case.recipe)
+    first = compiling.plan(case.model, case.recipe, device, draft)
+    stack = STACKS[first.stack]
+    installed = (engines.marker(workspace.settings.engines, stack.environment) or {}).get("packages", {})
+    plan = first.model_copy(update={"compiler": installed.get(COMPILER)})
+    found = cores.room(case.model, case.recipe, device, plan.tensor_parallel, draft)
+    return NeuronPreview(
+        target=case.asked, stack=stack.title, key=plan.key, plan=plan, cores=cores.logical(device).units,
+        core_memory_bytes=cores.logical(device).memory_bytes, weights_bytes=found.weights_per_device,
+        cache_bytes=plan.batch * plan.positions * found.kv_bytes_per_token, runtime_bytes=found.runtime[1],
+        price_per_hour=case.target.price_per_hour,
+        notes=(*case.verdict.plan.notes, *([] if plan.compiler else [NO_COMPILER])),
+    )  # fmt: skip

@@ -1,0 +1,130 @@
+"""Whatever is planned for Neuron holds to the runtime, the instance and the key, over generated models and recipes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backend.catalog.bundled import instances, published
+from backend.domain.machine import keys
+from backend.domain.model import shapes
+from backend.domain.model.facts import ModelFacts
+from backend.domain.neuron import compiling, cores, stacks
+from backend.domain.recipe import recipe
+from backend.domain.recipe.recipe import Recipe
+from backend.domain.rules import check as compat
+from backend.domain.rules.facts import Facts
+from backend.service.machines import targets
+from tests.properties import examples
+
+LLAMA = "meta-textgeneration-llama-3-8b"
+MODELS = [*published.published(), *published.reference()]
+STEPS: list[dict[str, Any]] = [
+    {"compile": {}}, *({"compile": {"stack": name}} for name in stacks.STACKS), {"quantize": {"method": "int8"}},
+    {"quantize": {"method": "awq"}}, {"speculate": {"method": "draft", "draft": "auto"}}, {"prune": {"method": "wanda"}},
+]  # fmt: skip
+RECIPES = st.builds(
+    lambda steps, serving: recipe.read({"name": "any", "steps": steps, "serving": serving}),
+    st.lists(st.sampled_from(STEPS), max_size=3),
+    st.fixed_dictionaries({}, optional={
+        "tensor_parallel": st.sampled_from([1, 2, 3, 8, 12, 24, 32, 64]), "max_num_seqs": st.sampled_from([1, 8, 300]),
+        "max_model_len": st.sampled_from([64, 1000, 2048, 10**6]), "dtype": st.sampled_from(["auto", "float16", "float32"]),
+        "kv_cache_dtype": st.sampled_from(["auto", "fp8"]), "enforce_eager": st.booleans(),
+    }),
+)  # fmt: skip
+
+
+def known(name: str) -> ModelFacts:
+    found = published.find(name)
+    assert found is not None
+    return found
+
+
+def facts(name: str, model: ModelFacts) -> Facts:
+    target = instances.load().find(f"neuron:{name}")
+    assert target is not None
+    return targets.facts(target, model, published.find(model.draft) if model.draft else None)
+
+
+HEADS = st.builds(
+    lambda keys, group: known(LLAMA).model_copy(update={"heads": keys * group, "kv_heads": keys}),
+    st.integers(1, 40), st.integers(1, 16),
+)  # fmt: skip
+
+
+@examples(500)
+@given(HEADS, st.integers(1, 64))
+def test_whatever_is_cut_is_cut_evenly_and_loses_no_head(model: ModelFacts, degree: int) -> None:
+    queries, heads = cores.padded_heads(model, degree)
+    assert queries % degree == 0 and heads % degree == 0
+    assert model.heads <= queries < model.heads + degree and model.kv_heads <= heads <= queries
+
+
+@examples(500)
+@given(HEADS, st.sampled_from([1, 2, 4, 8, 24]))
+def test_a_core_holds_the_heads_as_they_are_compiled(model: ModelFacts, degree: int) -> None:
+    device, chosen = facts("ml.inf2.48xlarge", model).device, recipe.read({"steps": [{"compile": {}}]})
+    assert device is not None
+    _, heads = cores.padded_heads(model, degree)
+    found = cores.room(model, chosen, device, degree)
+    assert found.kv_bytes_per_token == 2 * model.layers * heads // degree * model.head_dim * 2
+    compiled, before = (shapes.sizes(each) for each in (cores.as_compiled(model, degree), model))
+    assert compiled.embedding == before.embedding and compiled.linears >= before.linears
+
+
+def test_copied_heads_are_counted_where_the_degree_is_no_multiple_of_them() -> None:
+    """40 query and 10 KV heads over 4 cores: NxD Inference makes one KV head a query head, ten a core and not three."""
+    model = known(LLAMA).model_copy(update={"heads": 40, "kv_heads": 10})
+    device = facts("ml.inf2.48xlarge", model).device
+    assert device is not None
+    room = cores.room(model, recipe.read({"steps": [{"compile": {}}]}), device, 4)
+    assert room.kv_bytes_per_token == 2 * model.layers * 10 * model.head_dim * 2
+
+
+@examples(2000, 60)
+@given(RECIPES, st.sampled_from(instances.load().neuron), st.sampled_from(MODELS))
+def test_whatever_is_valid_is_planned_on_cores_that_hold_it_and_else_the_nearest_works(
+    chosen: Recipe, name: str, model: str
+) -> None:
+    card = known(model)
+    there = facts(name, card)
+    verdict = compat.check(card, chosen, there)
+    if verdict.plan is None:
+        assert all(reason.message.endswith(".") and reason.source for reason in verdict.reasons)
+        assert verdict.suggestion is None or compat.check(card, verdict.suggestion, there).valid
+        return
+    device, draft = there.device, there.serving_draft(chosen)
+    assert device is not None
+    plan = compiling.plan(card, chosen, device, draft)
+    assert device.name in stacks.STACKS[plan.stack].accelerators and card.model_type in stacks.STACKS[plan.stack].model_types
+    assert plan.tensor_parallel in cores.degrees(device) and plan.tensor_parallel == verdict.plan.tensor_parallel
+    assert cores.fits(card, chosen, device, plan.tensor_parallel, draft)
+    assert plan.context_buckets[-1] == plan.positions <= card.max_positions and plan.batch >= 1
+    assert list(plan.context_buckets) == sorted(set(plan.context_buckets))
+
+
+SERVINGS = st.fixed_dictionaries({
+    "tensor_parallel": st.sampled_from([2, 8]), "max_num_seqs": st.sampled_from([1, 4]),
+    "max_model_len": st.sampled_from([64, 512]),
+    "dtype": st.sampled_from(["auto", "bfloat16", "float16"]), "kv_cache_dtype": st.sampled_from(["auto", "fp8"]),
+})  # fmt: skip
+
+
+@examples(300)
+@given(SERVINGS, SERVINGS, st.booleans())
+def test_two_plans_have_one_key_only_where_no_field_differs(one: dict[str, Any], other: dict[str, Any], named: bool) -> None:
+    model, device = known(LLAMA), facts("ml.trn1.32xlarge", known(LLAMA)).device
+    assert device is not None
+    first, second = (
+        compiling.plan(model, recipe.read({"steps": [{"compile": {}}], "serving": each}), device) for each in (one, other)
+    )
+    second = second.model_copy(update={"model": "another name"}) if named else second
+    assert (first.key == second.key) == (not keys.differing(first.fields, second.fields))
+
+
+@pytest.mark.parametrize("place", ["ml.g5.12xlarge", "ml.p5.48xlarge"])
+def test_no_gpu_instance_is_among_the_neuron_ones(place: str) -> None:
+    assert place not in instances.load().neuron
