@@ -38,7 +38,10 @@ SECTIONS: dict[str, tuple[Entry, ...]] = {
         Entry("compare", "Compare", ":material/compare_arrows:"),
         Entry("playground", "Playground", ":material/chat:"),
     ),
-    "Ship": (Entry("presets", "Presets", ":material/bookmarks:"),),
+    "Ship": (
+        Entry("presets", "Presets", ":material/bookmarks:"),
+        Entry("endpoints", "Endpoints", ":material/cloud:"),
+    ),
     "System": (
         Entry("activity", "Activity", ":material/history:"),
         Entry("hardware", "Hardware", ":material/memory:"),

@@ -1,0 +1,113 @@
+"""What is served as cards: servers of this machine by their jobs, SageMaker endpoints as AWS has them when one looks."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import streamlit as st
+
+from app import navigation, shell
+from app.session import by, frozen
+from app.words import UNKNOWN, ago, message, plain
+from backend.domain.errors import WhetstoneError
+from backend.domain.jobs.jobs import JobKind
+from backend.domain.roles import Action
+from backend.present import serve_command
+from backend.service import Workspace
+from backend.service.jobs import jobs
+from backend.service.serving import endpoints, serve
+from backend.service.serving.endpoints import EndpointView
+
+DEPLOY = "whetstone deploy ARTIFACT --instance ml.g6.12xlarge --role ROLE_ARN --bucket BUCKET --dry-run"
+ICONS = {"InService": ":material/check_circle:", "Failed": ":material/error:", "Deleting": ":material/delete:"}
+HELD = "endpoints_held"
+"""What AWS answered last in this session, with when."""
+
+
+def local(opened: Workspace) -> None:
+    """Serve jobs that are not over, with where each variant answers."""
+    active = [job for job in jobs.active(opened) if job.kind == JobKind.SERVE]
+    for job in active:
+        with st.container(border=True):
+            served = serve.endpoints(opened, job.id)
+            for each in served:
+                st.markdown(f"**{plain(each.name)}** at {plain(each.url)}")
+                with st.expander("How a client asks it"):
+                    st.code(
+                        serve_command.curl(each.served_name, chat=False, url=f"{each.url.removesuffix('/v1')}/v1"),
+                        language="bash",
+                    )
+            if not served:
+                st.markdown(plain(f"{job.title}: {job.state}"))
+            navigation.link("job", "Its job", ":material/work:", id=job.id)
+    if not active:
+        st.caption("No server runs on this machine.")
+        navigation.link("playground", "Start one in the Playground", ":material/chat:")
+
+
+def managed(opened: Workspace) -> None:
+    """Those of the environment's region that Whetstone made, after AWS was asked."""
+    if lacking := endpoints.what_to_set():
+        st.caption(message(f"There are no AWS credentials here: {lacking}. Then this lists what Whetstone deployed."))
+        return
+    if st.button("Ask AWS again" if HELD in st.session_state else "Ask AWS", key="endpoints_ask", icon=":material/refresh:"):
+        st.session_state.pop(HELD, None)
+    if HELD not in st.session_state:
+        try:
+            with st.spinner("Asking AWS"):
+                st.session_state[HELD] = (endpoints.listing(opened), datetime.now(UTC))
+        except WhetstoneError as error:
+            st.error(message(error), icon=":material/error:")
+            return
+    found, at = st.session_state[HELD]
+    if not found:
+        st.markdown(
+            "Whetstone runs nothing there, so nothing costs money. This prints what deploying an artifact would ask of AWS:"
+        )
+        st.code(DEPLOY, language="bash")
+        return
+    hour = sum(each.usd_per_hour or 0 for each in found)
+    so_far = sum(each.usd_so_far or 0 for each in found)
+    shell.figures([
+        ("Endpoints", str(len(found)), f"asked {ago(at)}"), ("An hour", f"{hour:,.2f} USD", "on demand"),
+        ("So far", f"{so_far:,.2f} USD", "at the instances that run now"),
+    ])  # fmt: skip
+    for each in found:
+        _card(opened, each)
+
+
+def _card(opened: Workspace, found: EndpointView) -> None:
+    with st.container(border=True, key=f"endpoints_card-{found.id}"):
+        with st.container(horizontal=True, vertical_alignment="center"):
+            icon = ICONS.get(found.state, ":material/hourglass_top:")
+            st.markdown(f"{icon} **{plain(found.id)}** · {plain(found.state)}{by(opened, found.owner or '')}", width="stretch")
+            with st.popover("Delete", icon=":material/delete:", key=f"endpoints_ask-delete-{found.id}"):
+                st.markdown(
+                    "Delete this endpoint with its model, configuration and weights in the bucket? It can be deployed again."
+                )
+                refused = frozen(opened, Action.DELETE_ENDPOINT, found.owner)
+                if st.button("Yes, delete it", key=f"endpoints_delete-{found.id}", **refused):
+                    _delete(opened, found)
+        if found.reason:
+            st.error(plain(found.reason), icon=":material/error:")
+        hour = UNKNOWN if found.usd_per_hour is None else f"{found.usd_per_hour:,.2f} USD an hour"
+        so_far = "" if found.usd_so_far is None else f", about {found.usd_so_far:,.2f} USD so far"
+        running = f"{found.instances} x {found.instance or 'an unknown instance'} in {found.region}"
+        st.markdown(
+            plain(f"{found.artifact} ({found.variant}) on {running}: {hour}, since {found.since:%Y-%m-%d %H:%M} UTC{so_far}.")
+        )
+        with st.expander("How a client asks it"):
+            st.code(serve_command.boto3(found.name, found.region), language="python")
+
+
+def _delete(opened: Workspace, found: EndpointView) -> None:
+    """Waits until AWS has it no longer: until then it costs money."""
+    try:
+        with st.spinner("Deleting it: this takes some minutes"):
+            endpoints.delete(opened, found.id, found.region)
+    except WhetstoneError as error:
+        st.error(message(error), icon=":material/error:")
+        return
+    st.session_state.pop(HELD, None)
+    st.toast(plain(f"{found.id} is deleted, with all that was made for it."), icon=":material/check_circle:")
+    st.rerun()

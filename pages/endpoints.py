@@ -1,0 +1,13 @@
+"""Endpoints: what is being served, where, and what does it cost?"""
+
+import streamlit as st
+
+from app.endpoints import cards
+from app.session import workspace
+
+opened = workspace()
+st.title("Endpoints")
+st.subheader("This machine")
+cards.local(opened)
+st.subheader("AWS")
+cards.managed(opened)

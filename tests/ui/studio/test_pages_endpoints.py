@@ -1,0 +1,72 @@
+"""Endpoints: what is served here and on AWS, what it costs, and its deletion after a second click."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backend.aws.sagemaker import Service
+from backend.domain.deploy import requests
+from backend.service import Workspace
+from tests import studio
+from tests.buckets import empty_bucket
+from tests.fakes.running import running
+from tests.fakes.sagemaker.account import Account, Fault
+from tests.fakes.sagemaker.pointed import aws
+from tests.pricing import no_credentials
+from tests.unit.domain.deploy.test_deploy_requests import PLAIN
+
+__all__ = ["aws"]
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[str]:
+    with running("s3.py") as url:
+        yield url
+
+
+@pytest.fixture
+def bucket(s3: str, aws: Account, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    made = empty_bucket(s3, "weights", monkeypatch, tmp_path)
+    monkeypatch.delenv("AWS_ENDPOINT_URL")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", s3)
+    return made
+
+
+def test_without_credentials_it_says_what_to_set(home: Workspace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    no_credentials(monkeypatch, tmp_path)
+    said = studio.says(studio.open_page("endpoints"))
+    assert "No server runs on this machine." in said and "AWS_ACCESS_KEY_ID" in said
+
+
+def test_nothing_there_says_what_to_do(home: Workspace, aws: Account) -> None:
+    said = studio.says(studio.open_page("endpoints"))
+    assert "nothing costs money" in said and "whetstone deploy ARTIFACT" in said
+
+
+def test_an_endpoint_shows_its_cost_and_is_deleted_by_a_second_click(
+    home: Workspace, aws: Account, bucket: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for call in requests.create(PLAIN.model_copy(update={"owner": home.actor.name})):
+        Service(call.service).call(call.operation, **call.parameters)
+    aws.clock.advance(3600)
+    at = studio.open_page("endpoints")
+    said = studio.says(at)
+    assert "chat" in said and "InService" in said and "USD an hour, since" in said and "invoke_endpoint" in said
+    sleep = time.sleep
+    monkeypatch.setattr(time, "sleep", lambda seconds: aws.clock.advance(seconds) if seconds >= 5 else sleep(seconds))
+    at.button(key="endpoints_delete-chat").click().run()
+    studio.check(at)
+    assert aws.tables["models"] == {} and aws.tables["configurations"] == {} and "nothing costs money" in studio.says(at)
+
+
+def test_what_aws_refuses_is_one_sentence(home: Workspace, aws: Account) -> None:
+    aws.faults.append(Fault("AccessDeniedException", "ListEndpoints"))
+    at = studio.open_page("endpoints")
+    assert [error.value.replace("\\", "") for error in at.error] == [
+        "AWS refuses: the credentials in use need sagemaker:ListEndpoints."
+    ]
