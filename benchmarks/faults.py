@@ -1,6 +1,6 @@
 """The campaign of seeded faults, many seeds: supervisors and workers killed, paused, cut off, their disks full, their files torn.
 
-    .venv/bin/python -m benchmarks.faults [--seeds N] [--first N] [--lanes N] [--faults WORDS] [--out FILE]
+    .venv/bin/python -m benchmarks.faults [--seeds N] [--first N] [--lanes N] [--faults WORDS] [--wrong N] [--out FILE]
 
 Prints a line for each seed with which something is wrong, and the table. `--out` records it after every seed, so that what was
 run stays true when the rest is not. Ends with 1 where anything is wrong or missing. `make campaign` runs a few of the seeds.
@@ -48,6 +48,7 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="the first seed; a seed has the same fault and moments each time")
     parser.add_argument("--lanes", type=int, default=campaign.LANES, help="beside each other, of each database")
     parser.add_argument("--faults", default="", help="only those whose name holds this")
+    parser.add_argument("--wrong", type=int, default=0, help="end after so many seeds with which something is wrong")
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # as Ctrl-C: servers and workers go too
@@ -66,6 +67,8 @@ def record(running: Iterator[dict[str, Any]], asked: argparse.Namespace) -> list
                 print(f"{sentence(each)}\n{each['log']}", file=sys.stderr, flush=True)
             if asked.out:
                 files.write(asked.out, report(outcomes, asked, facts, time.monotonic() - began), flush=False)
+            if asked.wrong and sum(bool(one["wrong"]) for one in outcomes) >= asked.wrong:
+                break
     finally:
         print(report(outcomes, asked, facts, time.monotonic() - began))
     return outcomes

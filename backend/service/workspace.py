@@ -65,7 +65,7 @@ class Workspace:
             self.allow(session, action, target)
             found = work(session)
             if changed(found):
-                audit.append(session, self.actor, action, RULES[action].kind, target, detail)
+                self.record(session, action, target, detail)
             return found
 
         return self.store.run(step)
@@ -74,6 +74,10 @@ class Workspace:
         """Inside of a change: that of one target among several. Raises NotAllowed."""
         if why := roles.refusal(self.actor, action, audit.owner(session, action, target)):
             raise NotAllowed(why)
+
+    def record(self, session: Any, action: Action, target: str, detail: str | None = None) -> None:
+        """Inside of a change: that of another target, made with it."""
+        audit.append(session, self.actor, action, RULES[action].kind, target, detail)
 
     @contextmanager
     def changing(self, action: Action, target: str, *, detail: str | None = None) -> Iterator[None]:

@@ -124,7 +124,9 @@ def submit(
             named, second = then
             key = f"{submission} then" if submission else None
             follower = queued(workspace, named(found.id), second, submission=key, terms=terms, after=found.id)
-            queue.submit(session, follower)
+            if queue.submit(session, follower).id == follower.id:
+                limits.check(workspace, session, follower.owner, follower.kind)
+                workspace.record(session, Action.SUBMIT, follower.id, second)
         return view(found)
 
     return workspace.change(Action.SUBMIT, row.id, work, detail=title, changed=lambda found: found.id == row.id)

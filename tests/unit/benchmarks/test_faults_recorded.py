@@ -13,7 +13,7 @@ from benchmarks import faults
 
 
 def test_a_run_that_is_cut_off_leaves_what_has_ended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = argparse.Namespace(seeds=3, first=0, lanes=2, faults="", out=tmp_path / "faults.md")
+    asked = argparse.Namespace(seeds=3, first=0, lanes=2, faults="", wrong=0, out=tmp_path / "faults.md")
     base = {"fault": "worker killed", "database": "SQLite", "jobs": {"succeeded": 2}, "seconds": 1.0, "log": "why"}
 
     def running() -> Iterator[dict[str, Any]]:

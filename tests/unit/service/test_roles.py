@@ -213,6 +213,21 @@ def test_one_person_has_no_more_than_is_set(tmp_path: Path) -> None:
     jobs.submit(ann, INSTALL, "x")
 
 
+def test_the_second_of_two_jobs_counts_against_a_persons_limit_and_is_in_the_trail(tmp_path: Path) -> None:
+    home = open_home(tmp_path / "home", max_jobs=2)
+    ann = person(home, Role.OPERATOR)
+    first = jobs.submit(ann, INSTALL, "x", submission="once", then=(lambda _: INSTALL, "y"))
+    second = jobs.follower(home, first.id)
+    assert second is not None
+    assert jobs.submit(ann, INSTALL, "x", submission="once", then=(lambda _: INSTALL, "y")).id == first.id
+    found = [(each.who, each.action, each.target, each.detail) for each in reversed(audit.listing(home))]
+    assert found == [(ann.actor.name, "submit", second.id, "y"), (ann.actor.name, "submit", first.id, "x")]
+    jobs.cancel(ann, second.id)
+    with pytest.raises(TooMuch, match="has 2 jobs queued or running, and one person may have 2 here"):
+        jobs.submit(ann, INSTALL, "z", then=(lambda _: INSTALL, "w"))
+    assert jobs.count(home) == 2, "none of the two"
+
+
 def test_every_change_is_in_the_trail_with_who_and_from_where(home: Workspace) -> None:
     ann = person(home, Role.OPERATOR)
     job = jobs.submit(ann, INSTALL, "Install it", submission="once")
