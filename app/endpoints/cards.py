@@ -50,7 +50,7 @@ def managed(opened: Workspace) -> None:
     if lacking := endpoints.what_to_set():
         st.caption(message(f"There are no AWS credentials here: {lacking}. Then this lists what Whetstone deployed."))
         return
-    if st.button("Ask AWS again" if HELD in st.session_state else "Ask AWS", key="endpoints_ask", icon=":material/refresh:"):
+    if st.button("Ask AWS again", key="endpoints_ask", icon=":material/refresh:"):
         st.session_state.pop(HELD, None)
     if HELD not in st.session_state:
         try:
