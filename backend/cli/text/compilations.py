@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from backend.service.plans.neuron import NeuronPreview
+from backend.service.plans.compilations import CompilationPreview
 
 GB = 1e9
 
 
-def compilation_text(found: NeuronPreview) -> str:
+def compilation_text(found: CompilationPreview) -> str:
     """The key first, since it is what finds the result again."""
     plan = found.plan
     price = f"{found.price_per_hour:,.4g} USD" if found.price_per_hour is not None else "unknown"
@@ -24,7 +24,7 @@ def compilation_text(found: NeuronPreview) -> str:
         ("a core holds", f"{held}, {runtime}"),
         ("price per hour", price),
     ]
-    head = f"{plan.model} for {found.target}: what would be compiled. Nothing is compiled by this version."
+    head = f"{plan.model} for {found.target}: what would be compiled."
     return "\n".join([head, *(f"{name:18} {value}" for name, value in rows), *found.notes])
 
 

@@ -24,7 +24,7 @@ from backend.service.evaluations import following
 from backend.service.jobs import jobs, supervisors
 from backend.service.jobs.jobs import JobView
 from backend.service.models import models, variants
-from backend.service.plans import cases, neuron, optimize
+from backend.service.plans import cases, compilations, optimize
 from backend.service.plans.managed import asked as managed_target
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output and nothing else there.")]
@@ -76,7 +76,7 @@ def command(
         managed.command(workspace, case, aws or [], life, dry_run=dry_run, wait=wait, as_json=json, queued=queued)
         return
     if dry_run and case.target.kind == "neuron":
-        compilation = neuron.preview(workspace, case)
+        compilation = compilations.preview(workspace, case)
         emit(compilation, as_json=json, text=compilation_text(compilation))
         return
     if dry_run:

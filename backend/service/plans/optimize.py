@@ -70,8 +70,6 @@ def deployment(case: Case) -> Deployment | None:
             f"The managed toolkit of `{case.asked}` runs the job itself: start it on the command line, where its AWS settings "
             "are given (docs/aws.md), or give the instance without `sagemaker:` to optimize here."
         )
-    if case.target.kind == "neuron":
-        raise InvalidRecipe(f"This version plans a compilation for `{case.asked}` and starts none: ask for the plan alone.")
     if case.verdict.plan is None or not case.works:
         raise ImpossibleStack(_why_not(case))
     made = Deployment(
@@ -122,6 +120,8 @@ def prepare(workspace: Workspace, case: Case, *, seed: int = 0) -> Prepared:
             "The recipe has no steps, so a job would only copy the model: add a step, or serve and evaluate the model as it is."
         )
     placed = deployment(case)
+    if case.facts.place == "neuron":
+        raise InvalidRecipe(f"This version plans a compilation for `{case.asked}` and starts none: ask for the plan alone.")
     here = case if placed is None else cases.resolve(workspace, model, recipe)
     planned = here.verdict.plan
     if planned is None and placed is not None and here.verdict.outcome == "does-not-fit":

@@ -1,7 +1,4 @@
-"""From a case on a `neuron:` target to the plan of its compilation and the key under which the result would be cached.
-
-This version plans and starts no compilation.
-"""
+"""From a case on a `neuron:` target to the plan of its compilation and the key under which its result is found again."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ COMPILER = "neuronx-cc"
 NO_COMPILER = f"{COMPILER} is not installed here, so its version is not in the key yet: where it compiles, the key is another."
 
 
-class NeuronPreview(Frozen):
+class CompilationPreview(Frozen):
     """`key`: the digest of the plan's fields. Bytes are of one core, at the plan's degree."""
 
     target: str
@@ -39,7 +36,7 @@ class NeuronPreview(Frozen):
     notes: tuple[str, ...]
 
 
-def preview(workspace: Workspace, case: Case) -> NeuronPreview:
+def preview(workspace: Workspace, case: Case) -> CompilationPreview:
     """What would be compiled; nothing is. Raises ImpossibleStack with the nearest recipe that works."""
     if case.verdict.plan is None:
         raise ImpossibleStack(sentence(case.verdict))
@@ -50,7 +47,7 @@ def preview(workspace: Workspace, case: Case) -> NeuronPreview:
     installed = (engines.marker(workspace.settings.engines, stack.environment) or {}).get("packages", {})
     plan = first.model_copy(update={"compiler": installed.get(COMPILER)})
     found = cores.room(case.model, case.recipe, device, plan.tensor_parallel, draft)
-    return NeuronPreview(
+    return CompilationPreview(
         target=case.asked, stack=stack.title, key=plan.key, plan=plan, cores=cores.logical(device).units,
         core_memory_bytes=cores.logical(device).memory_bytes, weights_bytes=found.weights_per_device,
         cache_bytes=plan.batch * plan.positions * found.kv_bytes_per_token, runtime_bytes=found.runtime[1],
