@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 from backend.aws.s3 import BAD_KEYS, CREDENTIALS, READ_SECONDS
@@ -65,12 +66,14 @@ class Service:
     def client(self) -> Any:
         """botocore's own, for answers that are streams: to be used inside `explained`."""
         if self._client is None:
-            from boto3 import Session
             from botocore.config import Config
+            from botocore.session import get_session
 
+            session = get_session()
+            session.register_component("data_loader", _loader())
             retries = {"total_max_attempts": self._tries, "mode": "standard"}
             config = Config(connect_timeout=CONNECT_SECONDS, read_timeout=READ_SECONDS, retries=retries)
-            self._client = Session().client(self.name, region_name=self._region, config=config)
+            self._client = session.create_client(self.name, region_name=self._region, config=config)
         return self._client
 
     def call(self, operation: str, **parameters: Any) -> dict[str, Any]:
@@ -148,6 +151,14 @@ class Service:
         """As an IAM policy names it: the message does where it is another than the one asked for, such as iam:PassRole."""
         named = PERFORM.search(message)
         return named["action"] if named else f"{PREFIXES.get(self.name, self.name)}:{error.operation_name}"
+
+
+@cache
+def _loader() -> Any:
+    """Shared, since SageMaker's model alone takes half a second to read."""
+    from botocore.loaders import create_loader
+
+    return create_loader()
 
 
 def _line(text: str) -> str:
