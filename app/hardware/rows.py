@@ -8,7 +8,7 @@ from typing import Any
 from app.words import moment, size
 from backend.domain.errors import RequestError
 from backend.domain.jobs.jobs import JobState
-from backend.domain.machine.environments import check_installable
+from backend.domain.machine.environments import check_installable, find
 from backend.service.jobs.jobs import JobView
 from backend.service.machines.engines import EngineStatus
 from backend.service.machines.machine import MachineView, ProcessorSpeed
@@ -102,7 +102,7 @@ def why_not(engine: EngineStatus) -> str | None:
 
 def offered(engine: EngineStatus) -> str | None:
     """The one thing to do with it: install, reinstall, or nothing."""
-    if not removable(engine.name):
+    if not removable(engine.name) or find(engine.name).vendor:
         return None
     if engine.installed:
         return "Reinstall"

@@ -23,7 +23,8 @@ from typing import Any
 from backend import files
 from backend.domain.errors import DiskFull, EngineMissing, NotNow, WorkError
 from backend.domain.jobs.progress import Progress
-from backend.domain.machine.environments import CPU_WHEELS, Build, EnvironmentInfo, check_installable
+from backend.domain.machine.environments import CPU_WHEELS, Build, EnvironmentInfo, check_index, check_installable
+from backend.engines import vendor
 from backend.settings import ASSETS
 
 MARKER = "INSTALLED.json"
@@ -42,6 +43,7 @@ def install(
     source: Path | None = None,
     locks: Path = LOCKS,
     build: Build | None = None,
+    index: str | None = None,
 ) -> dict[str, Any]:
     """Make the environment as its lock says; what already is so, by an earlier run or by hand, is adopted.
 
@@ -50,6 +52,9 @@ def install(
     Raises RequestError before anything starts, NotNow where another installation runs, WorkError, DiskFull.
     """
     environment = check_installable(name)
+    check_index(environment, index)
+    if index is not None:
+        return _from_vendor(environment, engines_dir, index, progress)
     chosen = build or build_here()
     folder, lock = engines_dir / name, locks / environment.locks[chosen]
     with _alone(engines_dir, name):
@@ -63,6 +68,32 @@ def install(
         progress.phase("check", "Checking that everything fits together", weight=0.1)
         _check(environment, folder, chosen)
         return _mark(environment, folder, lock, chosen, origin)
+
+
+def _from_vendor(environment: EnvironmentInfo, engines_dir: Path, index: str, progress: Progress) -> dict[str, Any]:
+    """Anew each time, since an index has no fixed versions. What turns out to be a placeholder is removed again."""
+    folder = engines_dir / environment.name
+    with _alone(engines_dir, environment.name):
+        _clean(folder)
+        progress.phase("create", f"Creating {folder}", weight=0.05)
+        _create(folder)
+        progress.phase("install", f"Installing {', '.join(environment.vendor)} and what they need", weight=0.95)
+        try:
+            code, output = _run([*_pip(folder), "install", "--no-input", *vendor.arguments(environment, index)], progress)
+            if code:
+                raise _failure(f"installing {environment.name}", output)
+            vendor.check_real(environment, folder)
+        except BaseException:
+            _clean(folder)
+            raise
+        packages = installed(folder)
+        document = {
+            "name": environment.name, "build": "vendor", "version": packages.get(environment.main["cpu"]), "lock": None,
+            "origin": index,
+            "date": datetime.now(UTC).isoformat(timespec="seconds"), "packages": dict(sorted(packages.items())),
+        }  # fmt: skip
+        files.write(folder / MARKER, json.dumps(document, indent=2))
+        return document
 
 
 def remove(name: str, engines_dir: Path) -> None:

@@ -46,7 +46,8 @@ def engine_python(settings: Settings, name: str) -> Path:
     if environment is STUDIO:
         return Path(sys.executable)
     if marker(settings.engines, name) is None:
-        what = environment.unavailable or f"install it with `whetstone engines install {name}`"
+        more = " --index URL" if environment.vendor else ""
+        what = environment.unavailable or f"install it with `whetstone engines install {name}{more}`"
         raise EngineMissing(f"The engine `{name}` is not installed: {what}.")
     return settings.engines / name / "bin" / "python"
 
@@ -96,6 +97,8 @@ def _can(environment: EnvironmentInfo) -> str:
         return ""
     if environment is RAY:
         return "run jobs on the nodes of a cluster"
+    if environment.vendor:
+        return "compile for Neuron ahead of time"
     if environment is QUALITY:
         return "score tasks on what vLLM serves"
     hardware = "cuda" if probe.accelerators() else "cpu"
@@ -124,4 +127,8 @@ def _reason(environment: EnvironmentInfo, installed: bool) -> str | None:
         return f"not available: {environment.unavailable}"
     if environment is SERVE and not probe.accelerators() and not {"avx2", "avx512f", "asimddp"} & set(probe.probe()["flags"]):
         return f"needs {environment.hardware}; this machine has neither"
+    if environment.vendor and not installed:
+        return (
+            f"not installed: its packages come from AWS's own index, `whetstone engines install {environment.name} --index URL`"
+        )
     return None if installed else f"not installed: run `whetstone engines install {environment.name}`"

@@ -25,7 +25,7 @@ def compilation_text(found: CompilationPreview) -> str:
         ("price per hour", price),
     ]
     head = f"{plan.model} for {found.target}: what would be compiled."
-    return "\n".join([head, *(f"{name:18} {value}" for name, value in rows), *found.notes])
+    return "\n".join([head, *(f"{name:18} {value}" for name, value in rows), *found.notes, found.lookup.sentence])
 
 
 def _shown(value: Any) -> str:

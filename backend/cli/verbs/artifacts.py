@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from backend import service
+from backend.cli.options import auto_bits
 from backend.cli.output import emit, table
+from backend.cli.text.compilations import compilation_text
 from backend.cli.verbs.jobs import Mine
 from backend.cli.verbs.optimize import Json
 from backend.domain.figures import counted
 from backend.service.jobs import artifacts, collecting
+from backend.service.models import models
+from backend.service.plans import cases, compilations
 
 app = typer.Typer(no_args_is_help=True)
 ArtifactId = Annotated[str, typer.Argument(help="An artifact id, as `whetstone artifacts list` shows it.")]
@@ -49,6 +54,20 @@ def fetch(artifact: ArtifactId, json: Json = False) -> None:
     """Its folder on this machine, verified; what lies in a bucket is fetched first."""
     folder = artifacts.fetch(service.open_workspace(), artifact)
     emit({"artifact": artifact, "folder": str(folder)}, as_json=json, text=str(folder))
+
+
+@app.command()
+def lookup(
+    model: Annotated[str, typer.Argument(help="A model id such as `starter`, a published one, or a folder.")],
+    recipe: Annotated[Path, typer.Option(help="A recipe file, or the name of a bundled recipe.")],
+    target: Annotated[str, typer.Option(help="A Neuron target such as neuron:ml.inf2.48xlarge.")],
+    json: Json = False,
+) -> None:
+    """Whether a job for Neuron would compile, or fetch what was compiled before."""
+    workspace = service.open_workspace()
+    case = cases.resolve(workspace, models.facts(workspace, model), auto_bits.chosen(recipe, None), target)
+    found = compilations.preview(workspace, case)
+    emit(found, as_json=json, text=compilation_text(found))
 
 
 @app.command()

@@ -27,15 +27,18 @@ def list_engines(json: Json = False) -> None:
 @app.command()
 def install(
     engine: Name,
+    index: Annotated[
+        str | None, typer.Option(metavar="URL", help="The vendor's package index, or a folder of wheels (Neuron environments).")
+    ] = None,
     wait: Annotated[bool, typer.Option("--wait/--detach", help="Wait for the end, or leave it to the supervisor.")] = True,
     json: Json = False,
 ) -> None:
     """Install an engine into its own environment under .engines, as a job with a log."""
     workspace = service.open_workspace()
     if not wait:
-        queued(workspace, engines.install(workspace, engine), as_json=json)
+        queued(workspace, engines.install(workspace, engine, index=index), as_json=json)
         return
-    ended = submit_and_finish(workspace, lambda: engines.install(workspace, engine))
+    ended = submit_and_finish(workspace, lambda: engines.install(workspace, engine, index=index))
     emit({"job": ended.id, "state": ended.state, **ended.result}, as_json=json, text=f"{engine} is installed.")
 
 

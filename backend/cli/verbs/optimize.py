@@ -45,7 +45,7 @@ def command(
         typer.Option(
             help="local, local:cpu or local:gpu0; or where the result is meant to be served, for which it runs here: an instance "
             "such as ml.g5.12xlarge, or auto, the cheapest that fits and meets the goal; or sagemaker:ml.g5.12xlarge, for which "
-            "AWS's toolkit runs the job; or, with --dry-run, neuron:ml.inf2.48xlarge, for which it is planned what is compiled."
+            "AWS's toolkit runs the job; or neuron:ml.inf2.48xlarge, for which it is compiled here."
         ),
     ] = "local",
     input_tokens: goals.InputTokens = 512,
@@ -83,7 +83,8 @@ def command(
         found = optimize.preview(workspace, case, seed=seed)
         emit(found, as_json=json, text=preview_text(f"{model} with {chosen.name}", found))
         return
-    prepared = optimize.prepare(workspace, case, seed=seed)
+    prepare = compilations.prepare if case.target.kind == "neuron" else optimize.prepare
+    prepared = prepare(workspace, case, seed=seed)
     then = following.follower(following.prepare(workspace, prepared.spec)) if then_evaluate else None
     key = jobs.key(workspace, life.key)
 

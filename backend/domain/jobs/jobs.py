@@ -15,6 +15,7 @@ from backend.domain.evaluation.blocks.looks import Continued
 from backend.domain.evaluation.document import EvaluateOptions, Variant
 from backend.domain.frozen import Facts, Frozen
 from backend.domain.model.facts import ModelCard
+from backend.domain.neuron.compiling import CompilePlan
 from backend.domain.planner.choose import Deployment
 from backend.domain.recipe.recipe import Recipe
 from backend.domain.rules.plan import Plan
@@ -82,6 +83,8 @@ class OptimizeSpec(_Reading):
     deployment: Deployment | None = None
     """Where the result is meant to be served; None for where the job runs. Nothing is started there."""
     draft: ModelCard | None = None
+    neuron: CompilePlan | None = None
+    """What is compiled, of a job for a Neuron target."""
     calibration_path: str | None = None
     """JSONL, Parquet or text; None is the bundled calibration text."""
     seed: int = 0
@@ -128,6 +131,8 @@ class InstallSpec(Frozen):
     kind: Literal["install"] = "install"
     engine: str
     action: Literal["install", "remove"] = "install"
+    index: str | None = None
+    """The vendor's package index, of an environment that is filled from one."""
 
 
 class ServeSpec(_Serving):

@@ -7,6 +7,7 @@ Knows nothing of disks, pip or what is installed here.
 from __future__ import annotations
 
 from typing import Literal, NamedTuple
+from urllib.parse import urlsplit
 
 from backend.domain.errors import NotFound, RequestError
 
@@ -14,6 +15,9 @@ Build = Literal["cpu", "gpu"]
 
 CPU_WHEELS = "https://download.pytorch.org/whl/cpu"
 """PyTorch's public index of CPU builds: tried where the plain install finds no `torch` that the CPU lock's vLLM accepts."""
+
+
+PUBLIC = ("pypi.org", "files.pythonhosted.org")
 
 
 class EnvironmentInfo(NamedTuple):
@@ -34,6 +38,8 @@ class EnvironmentInfo(NamedTuple):
     """Modules that must load beside the one of `main`."""
     module: str | None = None
     """The module of `main`, where it is not the package's name up to the first dash."""
+    vendor: tuple[str, ...] = ()
+    """Packages from their vendor's own index, whose address the user gives; then there is no lock."""
 
 
 STUDIO = EnvironmentInfo(
@@ -89,17 +95,29 @@ RAY = EnvironmentInfo(
     removed={"cpu": (), "gpu": ()},
     main={"cpu": "ray", "gpu": "ray"},
 )
-NEURON = EnvironmentInfo(
-    name="neuron",
-    purpose="compiles and serves on AWS Inferentia and Trainium",
-    hardware="an AWS Inferentia2 or Trainium instance",
-    packages=("transformers-neuronx",),
-    locks={},
-    removed={},
-    main={},
-    unavailable="this version has no Neuron engine; its packages come from AWS's own index, on Neuron hardware",
-)
-ENVIRONMENTS = (STUDIO, SERVE, COMPRESS, QUALITY, RAY, NEURON)
+
+
+def _neuron(name: str, purpose: str, hardware: str, *vendor: str, module: str) -> EnvironmentInfo:
+    """No lock: what AWS's index has is for the user's eyes alone, and the marker says what was installed."""
+    main: dict[Build, str] = {"cpu": vendor[0], "gpu": vendor[0]}
+    return EnvironmentInfo(name, purpose, hardware, vendor, {}, {"cpu": (), "gpu": ()}, main, module=module, vendor=vendor)
+
+
+NEURON = _neuron(
+    "neuron", "compiles with NxD Inference for AWS Inferentia2, Trainium and Trainium2",
+    "an x86-64 processor to compile; Neuron to run",
+    "neuronx-distributed-inference", "neuronx-cc", "torch-neuronx", module="neuronx_distributed_inference",
+)  # fmt: skip
+NEURON_VLLM = _neuron(
+    "neuron-vllm", "compiles with vLLM Neuron for AWS Trainium2", "an x86-64 processor to compile; Trainium2 to run",
+    "vllm-neuron", "neuronx-cc", "torch-neuronx", module="vllm_neuron",
+)  # fmt: skip
+NEURON_LEGACY = _neuron(
+    "neuron-legacy", "compiles with transformers-neuronx, whose support has ended; NxD Inference succeeds it",
+    "an x86-64 processor to compile; Inferentia2 or Trainium to run",
+    "transformers-neuronx", "neuronx-cc", "torch-neuronx", module="transformers_neuronx",
+)  # fmt: skip
+ENVIRONMENTS = (STUDIO, SERVE, COMPRESS, QUALITY, RAY, NEURON, NEURON_VLLM, NEURON_LEGACY)
 
 
 def find(name: str) -> EnvironmentInfo:
@@ -118,3 +136,21 @@ def check_installable(name: str) -> EnvironmentInfo:
     if environment.unavailable is not None:
         raise RequestError(f"`{name}` cannot be installed: {environment.unavailable}.")
     return environment
+
+
+def check_index(environment: EnvironmentInfo, index: str | None) -> None:
+    """Raises RequestError where an environment of vendor packages lacks its index, and where one that has none is given."""
+    if index is None:
+        if environment.vendor:
+            raise RequestError(
+                f"The packages of `{environment.name}` come from their vendor's own index: give its address with {{}}.", "index"
+            )
+        return
+    if not environment.vendor:
+        raise RequestError(f"`{environment.name}` is installed from its lock, so it takes no index: leave {{}} out.", "index")
+    parts = urlsplit(index)
+    if parts.username or parts.password:
+        raise RequestError("Leave user and password out of the index's address: pip reads them from ~/.netrc.")
+    if (parts.hostname or "").lower() in PUBLIC:
+        names = ", ".join(environment.vendor)
+        raise RequestError(f"The public index has placeholders only of {names}: give AWS's own index with {{}}.", "index")

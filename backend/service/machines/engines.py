@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from backend.domain.errors import NotNow
 from backend.domain.jobs.jobs import LIVE, InstallSpec, JobKind
-from backend.domain.machine.environments import check_installable
+from backend.domain.machine.environments import check_index, check_installable
 from backend.domain.recipe import libraries
 from backend.domain.roles import Action
 from backend.hardware import engines
@@ -24,10 +24,10 @@ def listing(workspace: Workspace) -> list[EngineStatus]:
     return engines.list_engines(workspace.settings)
 
 
-def install(workspace: Workspace, name: str, *, submission: str | None = None) -> JobView:
+def install(workspace: Workspace, name: str, *, index: str | None = None, submission: str | None = None) -> JobView:
     """Queue the installation. Raises NotFound for an unknown engine, RequestError where it cannot be installed here."""
-    check_installable(name)
-    return jobs.submit(workspace, InstallSpec(engine=name), f"Install the engine {name}", submission=submission)
+    check_index(check_installable(name), index)
+    return jobs.submit(workspace, InstallSpec(engine=name, index=index), f"Install the engine {name}", submission=submission)
 
 
 def remove(workspace: Workspace, name: str, *, submission: str | None = None) -> JobView:

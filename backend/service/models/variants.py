@@ -83,6 +83,8 @@ def below_floor(workspace: Workspace, sources: Iterable[str]) -> list[str]:
 def unserved(workspace: Workspace, artifact_id: str) -> str | None:
     """Why this machine's server cannot read an artifact; None where it can."""
     manifest = artifacts.show(workspace, artifact_id).manifest
+    if any(file.path.startswith("compiled/") for file in manifest.files):
+        return f"it was compiled for {(manifest.compile_key or {}).get('accelerator')}, and this version serves nothing on Neuron"
     model, step = manifest.parent, manifest.recipe.step("quantize")
     hardware = "cuda" if probe.has_nvidia() else "cpu"
     why = methods.unserved(step, hardware, model_type=model.model_type, experts=bool(model.experts))

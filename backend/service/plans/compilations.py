@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from backend.domain.errors import ImpossibleStack
+from backend.artifacts import compiled
+from backend.domain.errors import ImpossibleStack, InvalidRecipe
 from backend.domain.frozen import Frozen
-from backend.domain.neuron import compiling, cores
+from backend.domain.jobs.jobs import OptimizeSpec
+from backend.domain.model.facts import ModelCard
+from backend.domain.neuron import cached, compiling, cores
+from backend.domain.neuron.cached import Lookup
 from backend.domain.neuron.compiling import CompilePlan
 from backend.domain.neuron.stacks import STACKS
+from backend.domain.planner import estimate
+from backend.domain.roles import Action
 from backend.hardware import engines
+from backend.service.jobs import collecting
+from backend.service.plans import optimize
 from backend.service.plans.cases import Case
-from backend.service.plans.optimize import sentence
+from backend.service.plans.optimize import Prepared, sentence
 from backend.service.workspace import Workspace
 
 COMPILER = "neuronx-cc"
@@ -34,10 +42,15 @@ class CompilationPreview(Frozen):
     price_per_hour: float | None
     """USD of the instance."""
     notes: tuple[str, ...]
+    lookup: Lookup
+    """Whether the cache of compiled results has it at this moment."""
 
 
 def preview(workspace: Workspace, case: Case) -> CompilationPreview:
-    """What would be compiled; nothing is. Raises ImpossibleStack with the nearest recipe that works."""
+    """What would be compiled; nothing is. Raises ImpossibleStack with the nearest recipe that works, InvalidRecipe for
+    another target."""
+    if case.facts.place != "neuron":
+        raise InvalidRecipe(f"`{case.asked}` is no Neuron target: write one such as `neuron:ml.inf2.48xlarge`.")
     if case.verdict.plan is None:
         raise ImpossibleStack(sentence(case.verdict))
     device = case.target.device
@@ -53,4 +66,25 @@ def preview(workspace: Workspace, case: Case) -> CompilationPreview:
         cache_bytes=plan.batch * plan.positions * found.kv_bytes_per_token, runtime_bytes=found.runtime[1],
         price_per_hour=case.target.price_per_hour,
         notes=(*case.verdict.plan.notes, *([] if plan.compiler else [NO_COMPILER])),
+        lookup=cached.look(plan, compiled.of(workspace.settings).entries()),
     )  # fmt: skip
+
+
+def prepare(workspace: Workspace, case: Case, *, seed: int = 0) -> Prepared:
+    """A job that compiles here for that instance; what the cache has needs no engine.
+
+    Raises what `preview` does, UnknownModel without weights, EngineMissing, NotEnoughDisk, QuotaExceeded.
+    """
+    workspace.check(Action.SUBMIT)
+    model, found = optimize.with_weights(case.model), preview(workspace, case)
+    assert case.verdict.plan is not None
+    if found.lookup.state == "miss":
+        engines.engine_python(workspace.settings, STACKS[found.plan.stack].environment)
+    need = estimate.need(model, case.recipe, case.draft)
+    optimize.check_disk(workspace, need)
+    collecting.check_quota(workspace, need.disk_bytes)
+    spec = OptimizeSpec(
+        model=model, recipe=case.recipe, plan=case.verdict.plan, target=case.asked, deployment=optimize.deployment(case),
+        draft=case.draft if isinstance(case.draft, ModelCard) else None, neuron=found.plan, seed=seed,
+    )  # fmt: skip
+    return Prepared(spec=spec, need=need)

@@ -114,14 +114,14 @@ def prepare(workspace: Workspace, case: Case, *, seed: int = 0) -> Prepared:
     ReadOnly in a demonstration.
     """
     workspace.check(Action.SUBMIT)
-    model, recipe = _with_weights(case.model), case.recipe
+    model, recipe = with_weights(case.model), case.recipe
     if not recipe.steps:
         raise InvalidRecipe(
             "The recipe has no steps, so a job would only copy the model: add a step, or serve and evaluate the model as it is."
         )
     placed = deployment(case)
     if case.facts.place == "neuron":
-        raise InvalidRecipe(f"This version plans a compilation for `{case.asked}` and starts none: ask for the plan alone.")
+        raise InvalidRecipe(f"`{case.asked}` is compiled for by `whetstone optimize ... --target {case.asked}`.")
     here = case if placed is None else cases.resolve(workspace, model, recipe)
     planned = here.verdict.plan
     if planned is None and placed is not None and here.verdict.outcome == "does-not-fit":
@@ -133,7 +133,7 @@ def prepare(workspace: Workspace, case: Case, *, seed: int = 0) -> Prepared:
     for environment in {libraries.environment(step.engine) for step in planned.steps} - {None}:
         engines.engine_python(workspace.settings, str(environment))
     need = estimate.need(model, recipe, here.draft)
-    _check_disk(workspace, need)
+    check_disk(workspace, need)
     collecting.check_quota(workspace, need.disk_bytes)
     spec = OptimizeSpec(
         model=model,
@@ -172,7 +172,7 @@ def sentence(verdict: Verdict) -> str:
     return f"{reasons} Nearest valid recipe: {names}{where}."
 
 
-def _with_weights(model: ModelFacts) -> ModelCard:
+def with_weights(model: ModelFacts) -> ModelCard:
     """Raises UnknownModel, which says how to import the weights of a model that is known by published facts alone."""
     if isinstance(model, ModelCard):
         return model
@@ -180,7 +180,7 @@ def _with_weights(model: ModelFacts) -> ModelCard:
     raise UnknownModel(f"No weights of {model.id} are here, and a job needs them. {no_weights(model)}")
 
 
-def _check_disk(workspace: Workspace, need: Need) -> None:
+def check_disk(workspace: Workspace, need: Need) -> None:
     free = probe.free_disk(workspace.settings.home)
     if free < need.disk_bytes:
         raise NotEnoughDisk(

@@ -19,5 +19,5 @@ def run(spec: InstallSpec, channel: JobChannel) -> dict[str, Any]:
     if spec.action == "remove":
         environments.remove(spec.engine, folder)
         return {"engine": spec.engine, "removed": True}
-    made = environments.install(spec.engine, folder, progress)
+    made = environments.install(spec.engine, folder, progress, index=spec.index)
     return {"engine": spec.engine, **{name: made[name] for name in ("version", "build", "lock", "origin")}}

@@ -21,13 +21,14 @@ from backend.domain.jobs.progress import Progress
 from backend.domain.limits.loss import below_floor
 from backend.domain.needs import duration, serving
 from backend.domain.needs.rates import of_measured
+from backend.domain.neuron.compiling import CompilePlan
 from backend.domain.recipe import fallback, libraries
 from backend.domain.recipe.methods import TUNED, reads_text
 from backend.domain.recipe.recipe import Limits
 from backend.domain.recipe.recovery import Recover, gained
 from backend.domain.rules.plan import PlannedStep
 from backend.hardware import engines, probe, speed
-from backend.worker.optimizing import recovery
+from backend.worker.optimizing import neuron, recovery
 from backend.worker.optimizing.fitting import Fitting
 from backend.worker.progress import ChannelProgress
 from backend.worker.resources import PeakMemory
@@ -72,6 +73,9 @@ class Optimization:
 
     def run(self) -> None:
         self.channel.output.mkdir(parents=True)
+        if self.spec.neuron is not None:
+            self._for_neuron(self.spec.neuron)
+            return
         if not self.rewrites:
             self.progress.phase("copy", "Copying the weights", weight=0.5)
             copy_model(Path(self.spec.model.path), self.model)
@@ -79,6 +83,15 @@ class Optimization:
             getattr(self, f"_{step.technique}")(step)
         if self.rewrites:
             self._measure_quality()
+
+    def _for_neuron(self, plan: CompilePlan) -> None:
+        """The stack rounds the weights itself: the artifact has the original ones beside what was compiled."""
+        self.progress.phase("copy", "Copying the weights", weight=0.5)
+        copy_model(Path(self.spec.model.path), self.model)
+        draft = Path(self.spec.draft.path) if self.spec.draft else None
+        if draft is not None:
+            copy_model(draft, self.channel.output / "draft")
+        self.facts |= neuron.run(plan, Path(self.spec.model.path), draft, self.channel.output, self.progress)
 
     def _prune(self, step: PlannedStep) -> None:
         """Alone. Before a quantization both are one pass over the weights, which `_quantize` makes."""

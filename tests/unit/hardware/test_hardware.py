@@ -84,7 +84,7 @@ def test_every_environment_is_listed_with_what_it_can_or_why_not(tmp_path: Path)
     assert "whetstone engines install compress" in str(found["compress"].reason)
     assert "quantize awq by autoawq" in found["compress"].can and "gptq" in found["compress"].can
     assert "speculate" not in found["compress"].can and "llm-compressor" not in found["studio"].can
-    assert not found["neuron"].installed and str(found["neuron"].reason).startswith("not available: ")
+    assert not found["neuron"].installed and "whetstone engines install neuron --index URL" in str(found["neuron"].reason)
 
 
 def test_a_marker_and_an_interpreter_make_an_engine_installed(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_a_marker_and_an_interpreter_make_an_engine_installed(tmp_path: Path) ->
 
 
 def test_an_engine_that_this_version_has_not_says_why(tmp_path: Path) -> None:
-    with pytest.raises(EngineMissing, match="Neuron engine"):
+    with pytest.raises(EngineMissing, match="whetstone engines install neuron"):
         engines.engine_python(settings(tmp_path), "neuron")
     with pytest.raises(NotFound, match="the engines are studio, serve, compress, quality, ray, neuron"):
         engines.engine_python(settings(tmp_path), "tensorrt")

@@ -1,0 +1,69 @@
+"""Whether the result of a compilation is in the cache, and if not, which entry is nearest and how it differs. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal
+
+from pydantic import Field
+
+from backend.domain.frozen import Facts, Frozen
+from backend.domain.machine import keys
+from backend.domain.neuron.compiling import CompilePlan
+
+
+class Entry(Frozen):
+    """One compiled result: its key, the fields that the key was made of, and the model's id."""
+
+    key: str
+    model: str
+    fields: Facts
+    files: dict[str, tuple[int, str]]
+    """Path -> bytes and sha256."""
+    versions: dict[str, str] = Field(default_factory=dict)
+
+    @property
+    def bytes(self) -> int:
+        return sum(size for size, _ in self.files.values())
+
+
+class Differs(Frozen):
+    """One field: what is wanted, and what the nearest entry has."""
+
+    field: str
+    wanted: Any
+    there: Any
+
+
+class Lookup(Frozen):
+    """`hit`: fetched, nothing is compiled. `nearest` and `differs` of a miss where the cache has anything of that stack."""
+
+    state: Literal["hit", "miss"]
+    key: str
+    nearest: str | None = None
+    differs: tuple[Differs, ...] = ()
+
+    @property
+    def sentence(self) -> str:
+        if self.state == "hit":
+            return f"In the cache under {self.key}: it is fetched, nothing is compiled."
+        if self.nearest is None:
+            return f"Not in the cache ({self.key}): it is compiled; the cache has nothing of that stack."
+        named = ", ".join(f"{each.field} (wanted {each.wanted}, there {each.there})" for each in self.differs)
+        return f"Not in the cache ({self.key}): it is compiled. The nearest entry, {self.nearest}, differs in {named}."
+
+
+def look(plan: CompilePlan, entries: Iterable[Entry]) -> Lookup:
+    """A model whose weights are not here has no hash: then the entry of a model of its name counts."""
+    wanted = plan.fields
+    ranked = []
+    for entry in entries:
+        names = [name for name in wanted if name != "model_hash" or plan.model_hash or entry.model != plan.model]
+        ranked.append((keys.differing(wanted, entry.fields, names), entry))
+    found = min(ranked, key=lambda pair: (pair[1].fields.get("stack") != plan.stack, len(pair[0]), pair[1].key), default=None)
+    if found is not None and not found[0]:
+        return Lookup(state="hit", key=found[1].key)
+    if found is None or found[1].fields.get("stack") != plan.stack:
+        return Lookup(state="miss", key=plan.key)
+    differs = tuple(Differs(**each._asdict()) for each in found[0])
+    return Lookup(state="miss", key=plan.key, nearest=found[1].key, differs=differs)

@@ -1,0 +1,52 @@
+"""The compile step of a job for Neuron: fetched from the cache, or compiled by its stack in its environment and put there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from backend import settings as configuration
+from backend.artifacts import compiled
+from backend.domain.errors import WorkError
+from backend.domain.jobs.progress import Progress
+from backend.domain.neuron.compiling import CompilePlan
+from backend.domain.neuron.stacks import STACKS
+from backend.hardware import engines, neuron
+
+FOLDER = "compiled"
+
+
+def run(plan: CompilePlan, model: Path, draft: Path | None, output: Path, progress: Progress) -> dict[str, Any]:
+    """Fill `output`/compiled; what the manifest says of it. Raises EngineMissing, WorkError with the compiler's own sentence."""
+    settings = configuration.load()
+    cache, folder = compiled.of(settings), output / FOLDER
+    progress.phase("cache", "Looking for it among what was compiled before", weight=0.2)
+    found = cache.fetch(plan.key, folder)
+    if found is not None:
+        progress.note(f"Fetched from the cache under {plan.key}: nothing was compiled.")
+        return {"compile_key": {**plan.fields, "key": plan.key, "cached": True}, "versions": found.versions}
+    versions, proof = _compile(plan, model, draft, folder, compiled.graphs(settings), progress)
+    cache.put(plan.key, plan.model, plan.fields, folder, versions)
+    return {"compile_key": {**plan.fields, "key": plan.key, "cached": False, **proof}, "versions": versions}
+
+
+def _compile(
+    plan: CompilePlan, model: Path, draft: Path | None, folder: Path, graphs: Path, progress: Progress
+) -> tuple[dict[str, str], dict[str, Any]]:
+    from backend.engines.libraries import outside
+    from backend.engines.neuron import persistent
+    from backend.engines.neuron.base import CompileRequest, CompileResult
+
+    python = engines.engine_python(configuration.load(), STACKS[plan.stack].environment)
+    for name in persistent.clean(graphs):
+        progress.warn(f"The graph {name} failed in an earlier compilation and would not be tried again: its entry was removed.")
+    folder.mkdir(parents=True)
+    graphs.mkdir(parents=True, exist_ok=True)
+    request = CompileRequest(
+        plan=plan, model_dir=model, draft_dir=draft, out_dir=folder, cache_dir=graphs, device=bool(neuron.devices())
+    )
+    made = CompileResult.model_validate(outside.ask(plan.stack, python, request, progress))
+    if made.versions.get("neuronx-cc") != plan.compiler:
+        here = made.versions.get("neuronx-cc")
+        raise WorkError(f"The compiler is {here} and the job was planned for {plan.compiler}: submit it again.")
+    return made.versions, {"proof": made.proof} if made.proof else {}

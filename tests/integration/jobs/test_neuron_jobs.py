@@ -1,0 +1,119 @@
+"""A compilation for Neuron by the fake SDK: planned, compiled, cached, fetched, and a miss that names its field."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from backend.artifacts import compiled
+from backend.domain.errors import RequestError
+from backend.domain.machine.environments import NEURON, check_index, find
+from backend.settings import CHECKOUT
+from tests.integration.cli.calling import one_sentence, process, whetstone
+
+FAKES = Path(__file__).parents[2] / "fakes" / "neuron" / "packages"
+TARGET = ("--target", "neuron:ml.inf2.48xlarge")
+RECIPE = """\
+name: neuron
+steps: [{quantize: {method: int8}}, {compile: {}}]
+serving: {max_model_len: 256, tensor_parallel: 8}
+"""
+
+
+@pytest.fixture
+def engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of environments whose `neuron` is the fake SDK."""
+    folder = tmp_path / "engines" / "neuron"
+    (folder / "bin").mkdir(parents=True)
+    python = folder / "bin" / "python"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH={CHECKOUT}:{FAKES} exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    (folder / "INSTALLED.json").write_text(json.dumps({"version": "0.9.0", "packages": {"neuronx-cc": "2.21.1"}}))
+    monkeypatch.setenv("WHETSTONE_ENGINES", str(tmp_path / "engines"))
+    return folder
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Path:
+    path = tmp_path / "neuron.yaml"
+    path.write_text(RECIPE)
+    return path
+
+
+@pytest.mark.process
+def test_a_job_compiles_once_and_the_next_is_a_hit(tmp_path: Path, engines: Path, recipe: Path) -> None:
+    home = tmp_path / "home"
+    asked = ("starter", "--recipe", recipe, *TARGET)
+    dry = whetstone(home, "optimize", *asked, "--dry-run")
+    assert dry.returncode == 0, dry
+    for word in ("NxD Inference (nxd-inference)", "int8", "2.21.1", "key", "Not in the cache"):
+        assert word in dry.stdout
+    shown = json.loads(whetstone(home, "artifacts", "lookup", *asked, "--json").stdout)
+    assert shown["lookup"]["state"] == "miss" and shown["lookup"]["nearest"] is None
+
+    made = process(home, "optimize", *asked, "--wait", "--json")
+    assert made.returncode == 0, made.stderr
+    artifact = json.loads(made.stdout)["artifact"]
+    manifest = json.loads(whetstone(home, "artifacts", "show", artifact, "--json").stdout)["manifest"]
+    assert manifest["compile_key"]["key"] == shown["key"] and manifest["compile_key"]["cached"] is False
+    assert {"compiled/model.pt", "compiled/quantized/model.safetensors"} <= {file["path"] for file in manifest["files"]}
+    served = one_sentence(whetstone(home, "evaluate", "starter", artifact))
+    assert "compiled for Inferentia2" in served
+
+    assert json.loads(whetstone(home, "artifacts", "lookup", *asked, "--json").stdout)["lookup"]["state"] == "hit"
+    again = json.loads(process(home, "optimize", *asked, "--wait", "--json").stdout)["artifact"]
+    manifest = json.loads(whetstone(home, "artifacts", "show", again, "--json").stdout)["manifest"]
+    assert manifest["compile_key"]["cached"] is True and manifest["versions"]["neuronx-cc"] == "2.21.1"
+
+    recipe.write_text(RECIPE.replace("tensor_parallel: 8", "tensor_parallel: 24"))
+    missed = whetstone(home, "artifacts", "lookup", *asked)
+    assert f"The nearest entry, {shown['key']}, differs in tensor_parallel (wanted 24, there 8)." in missed.stdout
+
+
+def test_without_the_engine_the_plan_is_shown_and_the_job_says_how_to_install_it(
+    tmp_path: Path, recipe: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WHETSTONE_ENGINES", str(tmp_path / "none"))
+    asked = ("starter", "--recipe", recipe, *TARGET)
+    assert "neuronx-cc is not installed here" in whetstone(tmp_path, "optimize", *asked, "--dry-run").stdout
+    assert "whetstone engines install neuron --index URL" in one_sentence(whetstone(tmp_path, "optimize", *asked))
+
+
+def test_a_pre_compiled_row_of_the_catalog_resolves_to_an_entry_of_its_name(tmp_path: Path, engines: Path, recipe: Path) -> None:
+    home = tmp_path / "home"
+    asked = ("meta-textgeneration-llama-3-8b", "--recipe", recipe, *TARGET, "--json")
+    shown = json.loads(whetstone(home, "artifacts", "lookup", *asked).stdout)
+    assert shown["lookup"]["state"] == "miss" and shown["plan"]["model_hash"] is None
+    folder = tmp_path / "made"
+    folder.mkdir()
+    (folder / "model.pt").write_bytes(b"x" * 10)
+    cache = compiled.CompiledCache(str(home / "cache" / "compiled"))
+    key = "0" * 20
+    cache.put(
+        key, shown["plan"]["model"], {**{k: v for k, v in shown["plan"].items() if k != "model"}, "model_hash": "h"}, folder, {}
+    )
+    found = json.loads(whetstone(home, "artifacts", "lookup", *asked).stdout)
+    assert found["lookup"] == {"state": "hit", "key": key, "nearest": None, "differs": []}
+
+    # A damaged entry is no hit twice: it is removed when it is fetched.
+    (home / "cache" / "compiled" / "files" / key / "model.pt").write_bytes(b"y" * 10)
+    assert cache.fetch(key, tmp_path / "out") is None and not (tmp_path / "out").exists() and cache.entries() == []
+
+
+@pytest.mark.parametrize(
+    ("name", "index", "said"),
+    [
+        ("neuron", None, "vendor's own index"),
+        ("neuron", "https://pypi.org/simple", "placeholders only of neuronx-distributed-inference"),
+        ("neuron", "https://me:secret@index.example/simple", "user and password"),
+        ("serve", "https://index.example/simple", "it takes no index"),
+    ],
+)
+def test_an_index_is_needed_and_the_public_one_is_none(name: str, index: str | None, said: str) -> None:
+    with pytest.raises(RequestError) as raised:
+        check_index(find(name), index)
+    assert said in str(raised.value) and (index is None or "secret" not in str(raised.value))
+    check_index(NEURON, "https://index.example/simple")
