@@ -36,9 +36,11 @@ SILICON = {
 
 
 def logical(device: Device) -> Device:
-    """The device in the cores that a program sees."""
+    """The device in the cores that a program sees, with the memory and the rates of one."""
     joined = SILICON[device.name].joined if device.name in SILICON else 1
-    return device._replace(units=device.units // joined, memory_bytes=device.memory_bytes * joined)
+    rates = {name: getattr(device, name) for name in ("bandwidth", "flops", "int8_ops", "link")}
+    more = {name: rate * joined for name, rate in rates.items() if rate is not None}
+    return device._replace(units=device.units // joined, memory_bytes=device.memory_bytes * joined, **more)
 
 
 def degrees(device: Device) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ from backend.domain.model.facts import ModelCard, ModelFacts
 from backend.domain.needs import duration, recovery, serving
 from backend.domain.needs import job as job_memory
 from backend.domain.needs.rates import Rates
+from backend.domain.neuron import cores
 from backend.domain.planner import roofline
 from backend.domain.planner.correction import Calibration
 from backend.domain.planner.roofline import ExpectedLoad
@@ -149,10 +150,14 @@ class Context(Frozen):
 
 def estimate(model: ModelFacts, recipe: Recipe, context: Context, degree: int, replicas: int = 1) -> Estimate:
     """The estimate for a recipe that is valid there, in that many replicas, each cut over `degree` devices."""
+    if context.facts.place == "neuron":
+        recipe, context = _compiled(recipe, context)
     facts, wanted = context.facts, need(model, recipe, context.facts.draft)
     draft = facts.serving_draft(recipe)
     unknown: list[str] = []
-    room = serving.room(model, recipe, facts.device, degree, draft) if facts.device else None
+    compiled = facts.place == "neuron"
+    cut = cores.as_compiled(model, degree) if compiled else model
+    room = serving.room(cut, recipe, facts.device, degree, draft) if facts.device else None
     least = serving.least_room(model, recipe, facts.device, draft) if facts.device else None
     speed = _speed(model, recipe, context, degree, replicas, room, unknown)
     job = _job(model, recipe, context, wanted, unknown)
@@ -167,8 +172,8 @@ def estimate(model: ModelFacts, recipe: Recipe, context: Context, degree: int, r
         kv_bytes_per_token=serving.kv_bytes(model, serving.serving_of(recipe)),
         min_tensor_parallel=least.tensor_parallel if least else None,
         tensor_parallel=degree, replicas=replicas, max_tokens_in_cache=tokens[1] if tokens else None, tokens_in_cache=tokens,
-        max_context=min(one[0], model.max_positions) if one else None,
-        max_batch=replicas * (one[0] // length) if one else None,
+        max_context=cores.positions(model, recipe) if compiled else min(one[0], model.max_positions) if one else None,
+        max_batch=replicas * cores.batch(recipe) if compiled else replicas * (one[0] // length) if one else None,
         cache_bytes=(max(0, room.cache[0]), max(0, room.cache[1])) if room else None,
         activation_bytes=room.activations if room else None,
         runtime_bytes=room.runtime if room else None, weights_per_device=room.weights_per_device if room else None,
@@ -182,6 +187,14 @@ def estimate(model: ModelFacts, recipe: Recipe, context: Context, degree: int, r
         load=context.load,
         unknown=tuple(unknown), calibration=context.calibration, formulas=_formulas(facts, recipe, context.runs),
     )  # fmt: skip
+
+
+def _compiled(recipe: Recipe, context: Context) -> tuple[Recipe, Context]:
+    """With the sequences that are compiled for, and the cores that a program sees."""
+    device = context.facts.device
+    facts = context.facts.model_copy(update={"device": cores.logical(device) if device else None})
+    serving = recipe.serving.model_copy(update={"max_num_seqs": cores.batch(recipe)})
+    return recipe.model_copy(update={"serving": serving}), context.model_copy(update={"facts": facts})
 
 
 def _speed(

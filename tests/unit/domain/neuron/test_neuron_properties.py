@@ -13,6 +13,7 @@ from backend.domain.machine import keys
 from backend.domain.model import shapes
 from backend.domain.model.facts import ModelFacts
 from backend.domain.neuron import compiling, cores, stacks
+from backend.domain.planner.estimate import Context, estimate
 from backend.domain.recipe import recipe
 from backend.domain.recipe.recipe import Recipe
 from backend.domain.rules import check as compat
@@ -123,6 +124,17 @@ def test_two_plans_have_one_key_only_where_no_field_differs(one: dict[str, Any],
     )
     second = second.model_copy(update={"model": "another name"}) if named else second
     assert (first.key == second.key) == (not keys.differing(first.fields, second.fields))
+
+
+@pytest.mark.parametrize(("place", "total"), [("ml.inf2.48xlarge", 24), ("ml.trn2.48xlarge", 64)])
+def test_an_estimate_promises_no_more_than_what_is_compiled_for(place: str, total: int) -> None:
+    """Shapes are fixed: it once said 1,237 requests and 8,192 tokens where 4 sequences of 2,048 are compiled."""
+    model, there = known(LLAMA), facts(place, known(LLAMA))
+    serving = {"tensor_parallel": 8, "max_num_seqs": 4, "max_model_len": 2048}
+    chosen = recipe.read({"steps": [{"compile": {}}], "serving": serving})
+    found = estimate(model, chosen, Context(target=place, facts=there), 8)
+    assert (found.max_batch, found.max_context, found.devices) == (4, 2048, total)
+    assert there.device is not None and found.device_bytes == cores.logical(there.device).memory_bytes
 
 
 @pytest.mark.parametrize("place", ["ml.g5.12xlarge", "ml.p5.48xlarge"])

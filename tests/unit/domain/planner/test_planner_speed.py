@@ -240,7 +240,9 @@ def test_auto_takes_the_cheapest_that_fits_and_says_why_the_others_lost(workspac
         loser for loser in found.losers if loser.price_per_hour and loser.price_per_hour < (found.winner.price_per_hour or 0)
     ]
     assert all("against" not in loser.why for loser in cheaper), "a cheaper one lost because it cannot, not on price"
-    assert any("no engine" in loser.why for loser in found.losers) and any("No price" in loser.why for loser in found.losers)
+    assert any("do not run on Inferentia" in loser.why for loser in found.losers) and any(
+        "No price" in loser.why for loser in found.losers
+    )
 
 
 def test_a_goal_is_met_at_the_worst_end_or_not_at_all(workspace: Workspace) -> None:
