@@ -61,6 +61,8 @@ class Settings(BaseModel):
     """Others reach the studio: no request goes out to addresses that only this machine is meant to reach."""
     shared_tokens: tuple[str, ...] = ()
     """Environment variables with a hub's token that imports use there too."""
+    shared_buckets: tuple[str, ...] = ()
+    """BUCKET or BUCKET/PREFIX from which models are imported there, with the owner's AWS credentials."""
     artifact_store: str | None = None
     """Where artifacts lie: s3://BUCKET/PREFIX or a folder; None for one in the home."""
     artifacts_quota: str | None = None
@@ -82,6 +84,11 @@ class Settings(BaseModel):
     def may_import_with(self, variable: str) -> bool:
         """Whether whoever reaches the studio may import with the token in that variable."""
         return not self.shared or variable in self.shared_tokens
+
+    def may_import_from(self, prefix: str) -> bool:
+        """Whether whoever reaches the studio may import from that BUCKET/PREFIX."""
+        listed = (f"{each.removeprefix('s3://').strip('/')}/" for each in self.shared_buckets)
+        return not self.shared or any(f"{prefix}/".startswith(each) for each in listed)
 
     @property
     def jobs(self) -> Path:
@@ -114,7 +121,7 @@ class Settings(BaseModel):
 def load() -> Settings:
     """Read the environment: WHETSTONE_HOME (default ~/.whetstone), DATABASE_URL, WHETSTONE_ENGINES, WHETSTONE_NO_DEMO,
     WHETSTONE_BEARER_ENV, WHETSTONE_HOSTS, WHETSTONE_ALLOWED_ADDRESSES and WHETSTONE_IMPORT_FOLDERS (with commas between),
-    WHETSTONE_SHARED, WHETSTONE_SHARED_TOKENS, WHETSTONE_ROLE, those of SIGN_IN and of
+    WHETSTONE_SHARED, WHETSTONE_SHARED_TOKENS, WHETSTONE_SHARED_BUCKETS, WHETSTONE_ROLE, those of SIGN_IN and of
     AWS (WHETSTONE_AWS_...), WHETSTONE_MAX_JOBS, WHETSTONE_MAX_ARTIFACTS_GB,
     WHETSTONE_QUALITY_FLOOR, WHETSTONE_PRICE_PER_HOUR, WHETSTONE_SILENT_S, WHETSTONE_IDLE_S, WHETSTONE_ARTIFACTS,
     WHETSTONE_ARTIFACTS_QUOTA, WHETSTONE_ARTIFACTS_CACHE, WHETSTONE_METRICS_PORT, WHETSTONE_METRICS_HOST,
@@ -133,6 +140,7 @@ def load() -> Settings:
         allowed_addresses=tuple(map(str.lower, _listed(environment.get("WHETSTONE_ALLOWED_ADDRESSES")))),
         shared=environment.get("WHETSTONE_SHARED", "") not in {"", "0"},
         shared_tokens=_listed(environment.get("WHETSTONE_SHARED_TOKENS")),
+        shared_buckets=_listed(environment.get("WHETSTONE_SHARED_BUCKETS")),
         owner=environment.get("USER") or "local",
         role=(environment.get("WHETSTONE_ROLE") or "admin").strip().lower(),
         sign_in=_sign_in(environment),

@@ -34,7 +34,7 @@ ROOT = Path(__file__).resolve().parents[1]
 COPIED = ("backend", "benchmarks", "tests")
 ENDED = re.compile(r": (\d+) of \d+ seeds\s+have ended")
 WRONG = re.compile(r"^- seed \d+, (.+)$", re.MULTILINE)
-WORDS = 110
+WORDS = 90
 HEADER = ("break", "noticed", "seeds ended", "seconds", "by")
 HEAD = """# Breaks that the campaign of seeded faults notices
 
@@ -138,6 +138,7 @@ def tried(mutant: Mutant, asked: argparse.Namespace) -> Found:
         text = page.read_text() if page.exists() else ""
     ended, wrong = ENDED.search(text), WRONG.search(text)
     told = wrong[1] if wrong else None if running.returncode == 0 else (said.strip().splitlines() or ["it ended"])[-1]
+    told = told and told.replace(sys.executable, "python").replace(str(folder), "")
     return Found(mutant, int(ended[1]) if ended else 0, told, time.monotonic() - began)
 
 

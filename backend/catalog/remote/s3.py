@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping
 
+from backend import settings as configuration
 from backend.aws.s3 import Bucket, ConnectionLost, S3Object
 from backend.catalog.cards.source import RemoteSource
-from backend.domain.errors import UnknownModel
+from backend.domain.errors import AccessRefused, UnknownModel
 from backend.transfer import Digest, SourceDropped
 
 SCHEME = "s3://"
@@ -25,6 +26,11 @@ class S3Source(RemoteSource):
         if not bucket:
             raise UnknownModel("An S3 model is given as s3://bucket/prefix, the folder that holds its config.json.")
         self.id = self.name = f"{SCHEME}{bucket}" + (f"/{prefix}" if prefix else "")
+        if not configuration.load().may_import_from(self.name.removeprefix(SCHEME)):
+            raise AccessRefused(
+                f"{self.name} is not open to those who share this studio: list its bucket or prefix in WHETSTONE_SHARED_BUCKETS "
+                "where `whetstone up` is started."
+            )
         try:
             self._bucket = Bucket(bucket)
             found = self._bucket.objects(f"{prefix}/" if prefix else "")

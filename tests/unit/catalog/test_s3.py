@@ -173,3 +173,17 @@ def test_broken_files_are_refused_as_in_a_folder(s3: Any, model: Path) -> None:
     refused(InvalidModel, "3 layers")
     s3.delete_object(Bucket="models", Key="team/tiny/config.json")
     refused(InvalidModel, f"{URI} has no config.json")
+
+
+@pytest.mark.parametrize(
+    ("listed", "open_"), [("models/team", True), ("x, s3://models/", True), ("models/te", False), ("", False)]
+)
+def test_where_others_reach_the_studio_only_listed_prefixes_are_read(
+    s3: Any, monkeypatch: pytest.MonkeyPatch, listed: str, open_: bool
+) -> None:
+    monkeypatch.setenv("WHETSTONE_SHARED", "1")
+    monkeypatch.setenv("WHETSTONE_SHARED_BUCKETS", listed)
+    if open_:
+        assert S3Source(URI).name == URI
+    else:
+        refused(AccessRefused, f"{URI} is not open to those who share this studio", "WHETSTONE_SHARED_BUCKETS")
