@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Sequence
 from typing import Any
 
 import typer
 from pydantic import BaseModel
 
+from backend.present.tables.text import table as table
 from backend.service.jobs.jobs import JobView
 
 err = sys.stderr
@@ -38,28 +38,6 @@ def plain(document: Any) -> Any:
     return document
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """Columns aligned by their widest cell; numbers to the right."""
-    cells = [[_cell(value) for value in row] for row in rows]
-    widths = [max(len(text) for text in column) for column in zip(header, *cells, strict=True)]
-    right = [all(isinstance(row[i], int | float) or row[i] is None for row in rows) for i in range(len(header))]
-    lines = [_line(list(header), widths, right), _line(["-" * width for width in widths], widths, right)]
-    return "\n".join(lines + [_line(row, widths, right) for row in cells])
-
-
-def _line(cells: list[str], widths: list[int], right: list[bool]) -> str:
-    padded = (c.rjust(w) if r else c.ljust(w) for c, w, r in zip(cells, widths, right, strict=True))
-    return "  ".join(padded).rstrip()
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return "-"
-    if isinstance(value, float):
-        return f"{value:,.1f}" if abs(value) >= 10 else f"{value:.3g}"
-    return str(value)
-
-
 class ProgressPrinter:
     """A job's progress on standard error: one line that is rewritten on a terminal, a line a change of phase elsewhere."""
 
@@ -75,11 +53,4 @@ class ProgressPrinter:
 
 
 def describe(job: JobView) -> str:
-    parts = [f"{job.title}: {job.state}"]
-    if job.phase and not job.ended:
-        parts.append(job.message or job.phase)
-    if job.progress is not None and not job.ended:
-        parts.append(f"{job.progress:.0%}")
-    if job.eta_s is not None and not job.ended:
-        parts.append(f"about {job.eta_s:.0f} s left")
-    return ", ".join(parts)
+    return job.words

@@ -8,15 +8,11 @@ from contextlib import suppress
 
 from backend.cli.interrupts import noted
 from backend.cli.output import ProgressPrinter
-from backend.domain.errors import JobCancelled, NotNow, WorkError
-from backend.domain.jobs.endings import TIMEOUTS, Ending
+from backend.domain.errors import JobCancelled, NotNow
 from backend.domain.jobs.jobs import JobState
 from backend.service import Workspace
 from backend.service.jobs import jobs
 from backend.service.jobs.jobs import JobView
-
-UNASKED = {*TIMEOUTS, Ending.DEPENDENCY}
-"""Why a job is cancelled that no person cancelled: a failure for who waits."""
 
 
 def submit_and_finish(workspace: Workspace, submit: Callable[[], JobView]) -> JobView:
@@ -34,11 +30,7 @@ def finish(workspace: Workspace, job: JobView) -> JobView:
         ended = _wait(workspace, job, interrupted)
         if interrupted.is_set() and ended.state not in (JobState.FAILED, JobState.LOST):
             raise JobCancelled(f"Interrupted. {_cancelled(workspace, ended)}")
-    if ended.state is JobState.CANCELLED and ended.ending not in UNASKED:
-        raise JobCancelled(ended.error)
-    if ended.state is not JobState.SUCCEEDED:
-        raise WorkError(f"{ended.error} (job {ended.id}: `whetstone jobs logs {ended.id}`)")
-    return ended
+    return jobs.succeeded(ended)
 
 
 def _wait(workspace: Workspace, job: JobView, interrupted: threading.Event) -> JobView:

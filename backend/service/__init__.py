@@ -8,6 +8,6 @@ card = models.resolve(workspace, "starter")
 latest = jobs.listing(workspace, limit=5)
 """
 
-from backend.service.workspace import Workspace, open_workspace
+from backend.service.workspace import Workspace, open_home, open_workspace
 
-__all__ = ["Workspace", "open_workspace"]
+__all__ = ["Workspace", "open_home", "open_workspace"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from backend import settings as configuration
@@ -109,3 +110,10 @@ def open_workspace(settings: Settings | None = None, *, patience_s: float = PATI
     if not mark.is_file():
         return Workspace(chosen, store, actor=actor)
     return Workspace(chosen, ReadOnlyStore(store.engine), Demonstration.model_validate_json(mark.read_bytes()), actor)
+
+
+def open_home(home: Path | None = None, database_url: str | None = None) -> Workspace:
+    """Those in place of the ones that the environment names. Raises as `open_workspace`."""
+    asked = {"home": home.expanduser().resolve() if home else None, "database_url": database_url}
+    changes = {name: value for name, value in asked.items() if value is not None}
+    return open_workspace(configuration.load().model_copy(update=changes))

@@ -14,6 +14,7 @@ EVERYONE = {"domain", "settings", "files", "processes", "foreign", "transfer", "
 ALLOWED: dict[str, set[str]] = {
     "pages": {"app", "service", "present", "domain"},
     "app": {"app", "service", "present", "domain"},
+    "whetstone": {"whetstone", "service", "present", "domain"},
     "cli": {"cli", "service", "present", "domain", "processes"},
     "settings": set(),
     "files": {"domain"},
@@ -91,7 +92,7 @@ LINES, LINES_OF_A_PAGE = 400, 150
 
 
 def sources(root: Path) -> list[Path]:
-    return sorted(path for top in ("app", "pages", "backend") for path in (root / top).rglob("*.py"))
+    return sorted(path for top in ("app", "pages", "backend", "whetstone") for path in (root / top).rglob("*.py"))
 
 
 def imports(path: Path) -> list[tuple[str, bool]]:
@@ -129,7 +130,7 @@ def wall_breaks(root: Path) -> list[str]:
         f"{dotted(path, root)} imports {name}"
         for path in sources(root)
         for name, _ in imports(path)
-        if name.split(".")[0] in {"app", "pages", "backend"}
+        if name.split(".")[0] in {"app", "pages", "backend", "whetstone"}
         and (own := package(dotted(path, root))) in ALLOWED
         and package(name) not in ALLOWED[own] | {own, "backend"}
     ]

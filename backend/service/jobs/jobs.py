@@ -15,10 +15,10 @@ from pydantic import TypeAdapter
 
 from backend import channel, files
 from backend.channel import Channel
-from backend.domain.errors import NotNow, RequestError
+from backend.domain.errors import JobCancelled, NotNow, RequestError, WorkError
 from backend.domain.frozen import Frozen
 from backend.domain.jobs.claims import Claim
-from backend.domain.jobs.endings import Ending
+from backend.domain.jobs.endings import TIMEOUTS, Ending
 from backend.domain.jobs.jobs import (
     LIVE,
     RESUMABLE,
@@ -84,7 +84,23 @@ class JobView(Frozen):
         """Being stopped only to be queued again."""
         return self.yields and self.state is JobState.CANCELLING and not self.cancel_requested
 
+    @property
+    def words(self) -> str:
+        """`Optimize starter with awq: running, layer 3 of 6, 42%, about 12 s left`."""
+        parts = [f"{self.title}: {self.state}"]
+        if self.ended:
+            return parts[0]
+        if self.phase:
+            parts.append(self.message or self.phase)
+        if self.progress is not None:
+            parts.append(f"{self.progress:.0%}")
+        if self.eta_s is not None:
+            parts.append(f"about {self.eta_s:.0f} s left")
+        return ", ".join(parts)
 
+
+UNASKED = {*TIMEOUTS, Ending.DEPENDENCY}
+"""Why a job is cancelled that no person cancelled: a failure for who waits."""
 MOST_KEY = 200
 Follower = tuple[Callable[[str], JobSpec], str]
 """Of the job that comes after another: its specification from that one's id, and its title."""
@@ -328,6 +344,15 @@ def wait(workspace: Workspace, job_id: str) -> JobView:
     for _ in watch(workspace, job_id):
         pass
     return show(workspace, job_id)
+
+
+def succeeded(job: JobView) -> JobView:
+    """Of one that has ended: itself. Raises JobCancelled where somebody cancelled it, WorkError where it did not succeed."""
+    if job.state is JobState.CANCELLED and job.ending not in UNASKED:
+        raise JobCancelled(job.error)
+    if job.state is not JobState.SUCCEEDED:
+        raise WorkError(f"{job.error} (job {job.id}: `whetstone jobs logs {job.id}`)")
+    return job
 
 
 def watch(workspace: Workspace, job_id: str, *, every_s: float = 0.25) -> Iterator[JobView]:

@@ -1,0 +1,96 @@
+"""A job: it runs under a supervisor, whether or not anybody waits for it, also after this Python has ended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Generic, TypeVar
+
+from backend.domain.errors import NotNow
+from backend.domain.jobs.jobs import Event, JobState
+from backend.service import Workspace
+from backend.service.jobs import jobs, supervisors, waiting
+from backend.service.jobs.jobs import JobView
+from whetstone.showing import facts
+
+T = TypeVar("T")
+
+
+class Job(Generic[T]):
+    """`T` is what it makes: an Artifact, an Evaluation, a Model; None of a job that makes nothing to go on with."""
+
+    def __init__(self, workspace: Workspace, view: JobView, made: Callable[[JobView], T]) -> None:
+        self._workspace, self._made = workspace, made
+        self.id, self.title = view.id, view.title
+
+    @property
+    def view(self) -> JobView:
+        """All that is known of it now."""
+        return jobs.show(self._workspace, self.id)
+
+    @property
+    def state(self) -> JobState:
+        return self.view.state
+
+    @property
+    def waits_for(self) -> str | None:
+        """Why it has not started, in a sentence; None where it has, or is about to."""
+        found = waiting.reasons(self._workspace, [self.view]).get(self.id)
+        return found.sentence if found else None
+
+    @property
+    def result(self) -> T:
+        """What it made. Raises NotNow where it has not ended, WorkError where it failed, JobCancelled where it was cancelled."""
+        found = self.view
+        if not found.ended:
+            raise NotNow(f"Job {self.id} is {found.state}: wait for its end first.")
+        return self._made(jobs.succeeded(found))
+
+    def wait(self, timeout_s: float | None = None) -> T:
+        """What it made, once it has ended. Interrupted, or after `timeout_s` seconds, only the waiting ends and the job goes on.
+
+        Raises NotNow where it runs for longer than that, else as `result`.
+        """
+        end = None if timeout_s is None else time.monotonic() + timeout_s
+        for found in jobs.watch(self._workspace, self.id):
+            if end is not None and time.monotonic() > end and not found.ended:
+                raise NotNow(f"Job {self.id} is {found.state} after {timeout_s:g} s: wait again, or cancel it.")
+        return self.result
+
+    def events(self) -> Iterator[Event]:
+        """What happens to it, from its beginning to its end, each as it happens."""
+        last = 0
+        for _ in jobs.watch(self._workspace, self.id):
+            for number, event in jobs.events(self._workspace, self.id, after=last):
+                last = number
+                yield event
+
+    def log(self, tail_bytes: int | None = None) -> str:
+        """Its worker's log, or the last bytes of it."""
+        return jobs.logs(self._workspace, self.id, tail_bytes=tail_bytes)
+
+    def cancel(self) -> Job[T]:
+        """Ask for its end; `wait` raises JobCancelled then. Nothing half-written remains. Raises NotNow where it has ended."""
+        jobs.cancel(self._workspace, self.id)
+        return self._started(self)
+
+    def resume(self) -> Job[T]:
+        """The same job again, from its last checkpoint. Raises NotNow unless it failed, was cancelled or lost."""
+        jobs.resume(self._workspace, self.id)
+        return self._started(self)
+
+    def retry(self) -> Job[T]:
+        """A new job of the same. Raises NotNow unless it failed, was cancelled or lost."""
+        return self._started(Job(self._workspace, jobs.retry(self._workspace, self.id), self._made))
+
+    def _started(self, job: Job[T]) -> Job[T]:
+        supervisors.ensure(self._workspace)
+        return job
+
+    def __repr__(self) -> str:
+        return f"<Job {self.id} {self.view.words}>"
+
+    def _repr_html_(self) -> str:
+        found = self.view
+        known = {"Job": self.id, "State": found.words, "Waits": self.waits_for, "Error": found.error, "Runs on": found.place}
+        return facts(self.title, known)

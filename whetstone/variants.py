@@ -1,0 +1,103 @@
+"""What can be evaluated: a model, and an artifact that a job made from one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from backend.domain.deploy.deployment import Deployment
+from backend.domain.errors import InvalidOptions
+from backend.domain.figures import figure
+from backend.domain.jobs.artifact import Manifest
+from backend.domain.model.facts import ModelCard, ModelFacts
+from backend.domain.validation import first_flaw
+from backend.present.words import loss
+from backend.service import Workspace
+from backend.service.jobs import artifacts
+from backend.service.jobs.artifacts import ArtifactView
+from backend.service.models.models import KnownModel
+from backend.service.serving import endpoints
+from backend.service.serving.endpoints import EndpointView
+from whetstone.showing import facts
+
+
+class Model:
+    """A model. One that is known by published facts alone can be checked and estimated, and has no weights to run."""
+
+    def __init__(self, known: ModelFacts) -> None:
+        self.facts, self.id = known, known.id
+
+    @property
+    def source(self) -> str:
+        """What the command line takes for it: the id of a bundled one, else its folder."""
+        return KnownModel(card=self.facts, present=True).source if isinstance(self.facts, ModelCard) else self.id
+
+    def __repr__(self) -> str:
+        return f"<Model {self.id}: {self.facts.architecture}, {self.facts.parameters / 1e6:,.0f} M parameters>"
+
+    def _repr_html_(self) -> str:
+        weights = f"{self.facts.weights_bytes / 1e6:,.1f} MB" if isinstance(self.facts, ModelCard) else "not here"
+        known = {
+            "Architecture": self.facts.architecture, "Parameters": f"{self.facts.parameters:,}", "Layers": self.facts.layers,
+            "Context": f"{self.facts.max_positions:,} tokens", "Weights": weights,
+        }  # fmt: skip
+        return facts(self.id, known)
+
+
+class Artifact:
+    """The immutable result of an optimize job."""
+
+    def __init__(self, workspace: Workspace, view: ArtifactView) -> None:
+        self._workspace, self.view = workspace, view
+        self.id = self.source = view.id
+
+    @property
+    def manifest(self) -> Manifest:
+        """What it holds, file by file, and all that made it."""
+        return self.view.manifest
+
+    @property
+    def quality(self) -> Mapping[str, Any]:
+        """What it was scored at when it was made, by the names of the manifest: `kl_mean`, `perplexity_after`..."""
+        return self.manifest.quality or {}
+
+    def fetch(self) -> Path:
+        """The folder of its verified files on this machine. Raises NotFound, ArtifactCorrupt."""
+        return artifacts.fetch(self._workspace, self.id)
+
+    def deployment(self, *, instance: str, role: str, bucket: str, anyway: bool = False, **more: object) -> Deployment:
+        """What serving it on a SageMaker endpoint would be; asks nothing of AWS. `more`: as of `whetstone deploy`.
+
+        Raises RequestError, and its kinds NotFound, ImpossibleStack, NotEnoughMemory, BelowFloor, InvalidOptions.
+        """
+        asked = {"instance": instance, "role": role, "bucket": bucket, **more}
+        try:
+            wanted = endpoints.Wanted.model_validate(asked)
+        except ValidationError as error:
+            flaw = first_flaw(error)
+            raise InvalidOptions(f"{flaw.problem}.", field=flaw.field) from None
+        return endpoints.plan(self._workspace, self.id, wanted, anyway=anyway)
+
+    def preview_deploy(self, **asked: Any) -> dict[str, Any]:
+        """The exact requests of that deployment and its price an hour; asks nothing of AWS. Raises as `deployment`."""
+        return endpoints.preview(self._workspace, self.deployment(**asked))
+
+    def deploy(self, **asked: Any) -> EndpointView:
+        """Serve it on a SageMaker endpoint, and wait until it is in service. It costs money until it is deleted."""
+        return endpoints.deploy(self._workspace, self.deployment(**asked), lambda _: None)
+
+    def __repr__(self) -> str:
+        return f"<Artifact {self.id}: {self.view.model} with {self.view.recipe}, {self.view.bytes / 1e6:,.1f} MB>"
+
+    def _repr_html_(self) -> str:
+        kl = self.quality.get("kl_mean")
+        before, after = self.manifest.bytes_before / 1e6, self.manifest.bytes_after / 1e6
+        known = {
+            "Artifact": self.id, "Weights": f"{before:,.1f} to {after:,.1f} MB",
+            "Mean KL divergence": None if kl is None else figure(kl), "Quality": loss.of_manifest(self.quality),
+            "Below the floor": self.quality.get("below_floor"), "Job": self.view.job_id,
+        }  # fmt: skip
+        return facts(f"{self.view.model} with {self.view.recipe}", known)
