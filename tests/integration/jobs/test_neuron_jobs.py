@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import sys
 from pathlib import Path
@@ -9,10 +10,14 @@ from pathlib import Path
 import pytest
 
 from backend.artifacts import compiled
-from backend.domain.errors import RequestError
+from backend.domain.errors import RequestError, WorkError
+from backend.domain.jobs.progress import Silent
 from backend.domain.machine.environments import NEURON, check_index, find
+from backend.engines import environments
+from backend.hardware.engines import marker
 from backend.settings import CHECKOUT
 from tests.integration.cli.calling import one_sentence, process, whetstone
+from tests.integration.jobs.test_engine_install import wheel
 
 FAKES = Path(__file__).parents[2] / "fakes" / "neuron" / "packages"
 TARGET = ("--target", "neuron:ml.inf2.48xlarge")
@@ -117,3 +122,20 @@ def test_an_index_is_needed_and_the_public_one_is_none(name: str, index: str | N
         check_index(find(name), index)
     assert said in str(raised.value) and (index is None or "secret" not in str(raised.value))
     check_index(NEURON, "https://index.example/simple")
+
+
+def test_a_placeholder_of_the_public_index_is_refused_by_name_and_nothing_is_kept(tmp_path: Path, offline: None) -> None:
+    wheels, folder = tmp_path / "wheels", tmp_path / "engines"
+    for name, version, module in (
+        ("neuronx-distributed-inference", "0.9.0", "neuronx_distributed_inference"), ("torch-neuronx", "2.9", "torch_neuronx"),
+        ("pydantic", importlib.metadata.version("pydantic"), "pydantic"),
+    ):  # fmt: skip
+        wheel(wheels, name, version, module)
+    wheel(wheels, "neuronx-cc", "1.0.post1", "neuronxcc", summary="WRONG PACKAGE. Please install it from the Neuron Repository")
+    with pytest.raises(WorkError, match=r"`neuronx-cc` 1.0.post1 is the placeholder of the public index"):
+        environments.install("neuron", folder, Silent(), index=str(wheels))
+    assert not (folder / "neuron").exists()
+    wheel(wheels, "neuronx-cc", "2.21.1", "neuronxcc")
+    made = environments.install("neuron", folder, Silent(), index=str(wheels))
+    assert made["version"] == "0.9.0" and made["packages"]["neuronx-cc"] == "2.21.1" and made["lock"] is None
+    assert marker(folder, "neuron") == made
