@@ -108,7 +108,7 @@ def test_what_does_not_fit_is_told_once(home: Workspace) -> None:
 
 def test_what_cannot_be_had_there_can_be_had_elsewhere_by_one_click(home: Workspace) -> None:
     at = studio.open_page("build", model="starter", target="ml.inf2.48xlarge", recipe=AWQ)
-    assert "no engine" in at.error[0].value and "Rule no-engine" in studio.says(at)
+    assert "do not run on Inferentia" in at.error[0].value and "Rule no-engine" in studio.says(at)
     at.button(key="build_nearest").click().run()
     studio.check(at)
     assert param(at, "target") == "sagemaker:ml.inf2.48xlarge" and not at.error

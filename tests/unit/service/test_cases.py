@@ -135,7 +135,7 @@ def test_a_preview_of_published_facts_has_a_plan_and_no_job(opened: Workspace) -
     [
         ("sagemaker:ml.g5.12xlarge", None, InvalidRecipe, "runs the job itself"),
         ("auto", Goal(max_tpot_ms=0.0001), ImpossibleStack, "No instance fits"),
-        ("ml.inf2.48xlarge", None, ImpossibleStack, "no engine"),
+        ("ml.inf2.48xlarge", None, ImpossibleStack, "do not run on Inferentia"),
         ("ml.g5.13xlarge", None, InvalidRecipe, "There is no target"),
     ],
 )
@@ -202,4 +202,4 @@ def test_a_recipe_without_steps_is_no_job(opened: Workspace) -> None:
 def test_too_little_disk_is_refused_with_what_is_needed_and_free(opened: Workspace) -> None:
     need = Need(weights_bytes=1, disk_bytes=1 << 62, memory_bytes=1, formulas={})
     with pytest.raises(NotEnoughDisk, match="GB of disk"):
-        optimize._check_disk(opened, need)
+        optimize.check_disk(opened, need)
