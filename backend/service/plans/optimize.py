@@ -121,7 +121,9 @@ def prepare(workspace: Workspace, case: Case, *, seed: int = 0) -> Prepared:
         )
     placed = deployment(case)
     if case.facts.place == "neuron":
-        raise InvalidRecipe(f"`{case.asked}` is compiled for by `whetstone optimize ... --target {case.asked}`.")
+        raise InvalidRecipe(
+            f"`{case.asked}` is compiled for from the command line: `whetstone optimize` with {{}} set to it.", "target"
+        )
     here = case if placed is None else cases.resolve(workspace, model, recipe)
     planned = here.verdict.plan
     if planned is None and placed is not None and here.verdict.outcome == "does-not-fit":
