@@ -23,7 +23,7 @@ from backend.service.evaluations import continuing, evaluations, imported, tasks
 from backend.service.jobs import artifacts, collecting, jobs, supervisors
 from backend.service.machines import engines, machine, prices
 from backend.service.models import imports, models
-from backend.service.plans import calibration, cases, managed, optimize
+from backend.service.plans import calibration, cases, compilations, managed, optimize
 from backend.service.presets import presets
 from backend.service.serving import endpoints, playground, serve
 from backend.service.studio import audit, backup
@@ -65,6 +65,7 @@ ATTEMPTS: dict[str, Try] = {
     "models.models.forget": lambda w, _: models.forget(w, "/nowhere"),
     "models.models.remember": lambda w, _: models.remember(w, "/nowhere"),
     "plans.calibration.save": lambda w, _: calibration.save(w, "x.txt", b"x"),
+    "plans.compilations.prepare": lambda w, _: compilations.prepare(w, cases.resolve(w, models.resolve(w, "starter"), W8A8)),
     "plans.managed.submit": lambda w, _: managed.submit(w, cases.resolve(w, models.resolve(w, "starter"), W8A8), []),
     "plans.optimize.prepare": lambda w, _: optimize.prepare(w, cases.resolve(w, models.resolve(w, "starter"), W8A8)),
     "presets.presets.remove": lambda w, _: presets.remove(w, "my/own"),
