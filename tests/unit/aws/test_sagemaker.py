@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
 
 from backend.aws.sagemaker import Busy, Expired, Lacking, Refused, Service, Taken
 from backend.domain.errors import AccessRefused
+from tests import pauses
 from tests.fakes.sagemaker.account import Account, Fault
 from tests.fakes.sagemaker.pointed import aws, elsewhere, point
 
@@ -52,7 +52,7 @@ def test_a_job_lives_by_the_accounts_clock(aws: Account) -> None:
 def test_a_failure_is_one_sentence(
     aws: Account, monkeypatch: pytest.MonkeyPatch, fault: Fault, kind: type[Exception], words: str
 ) -> None:
-    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    pauses.skip(monkeypatch)
     aws.faults.append(fault)
     with pytest.raises(kind, match=words) as found:
         Service().call("describe_optimization_job", OptimizationJobName="j1")
@@ -61,14 +61,14 @@ def test_a_failure_is_one_sentence(
 
 
 def test_an_answer_that_is_cut_off(aws: Account, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    pauses.skip(monkeypatch)
     aws.faults.append(Fault("cut", times=9))
     with pytest.raises(Busy, match="broke off"):
         Service().call("create_optimization_job", **JOB)
 
 
 def test_a_fault_that_passes_is_not_seen(aws: Account, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    pauses.skip(monkeypatch)
     aws.faults.append(Fault("ThrottlingException", times=2))
     with pytest.raises(Lacking, match="j1"):
         Service().call("describe_optimization_job", OptimizationJobName="j1")

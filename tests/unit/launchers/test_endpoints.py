@@ -16,6 +16,7 @@ from backend.domain.deploy import policy
 from backend.domain.deploy.deployment import Deployment
 from backend.domain.errors import AccessRefused, NotFound, NotNow
 from backend.launchers.endpoints import DeployFailed, Endpoints
+from tests import pauses
 from tests.buckets import empty_bucket, keys
 from tests.fakes.running import running
 from tests.fakes.sagemaker.account import Account, Fault
@@ -150,9 +151,8 @@ def test_an_interrupt_while_it_is_made_takes_it_back(aws: Account, bucket: Any, 
 def test_busy_answers_and_late_lists_are_waited_out(
     aws: Account, bucket: Any, endpoints: Endpoints, artifact: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import time
 
-    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    pauses.skip(monkeypatch)
     aws.faults += [
         Fault("ValidationException", "DescribeEndpoint", times=2, after=1, message='Could not find endpoint "x".'),
         Fault("ThrottlingException", "DescribeEndpoint", times=6), Fault("lost", "CreateEndpoint"),

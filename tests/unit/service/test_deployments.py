@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,6 +27,7 @@ from backend.service.serving import endpoints
 from backend.service.serving.endpoints import Wanted
 from backend.service.studio import audit
 from backend.store.tables import ArtifactRow
+from tests import pauses
 from tests.buckets import empty_bucket, keys
 from tests.fakes.running import running
 from tests.fakes.sagemaker.account import Account
@@ -51,7 +51,7 @@ def s3() -> Iterator[str]:
 @pytest.fixture
 def home(s3: str, aws: Account, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Workspace:
     """With AWS's two halves behind it, whose hours pass in no time, and nothing else."""
-    monkeypatch.setattr(time, "sleep", lambda seconds: aws.clock.advance(seconds))
+    pauses.skip(monkeypatch, aws.clock.advance)
     return open_home(tmp_path / "home", owner="ann")
 
 
