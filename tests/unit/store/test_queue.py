@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,7 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import text
+from sqlalchemy import event, text
 
 from backend.domain.errors import NotFound, NotNow
 from backend.domain.jobs.claims import GIB, Capacity, Claim
@@ -155,17 +153,13 @@ def test_a_job_behind_many_that_must_wait_is_seen(store: Store) -> None:
     assert claim_next(store) == "install"
 
 
-def test_a_list_of_five_thousand_jobs_takes_a_moment(tmp_path: Path) -> None:
-    """Processor time, and of the best of three: other programs use this machine too."""
+def test_a_list_of_jobs_is_one_statement_that_leaves_their_specifications_where_they_are(tmp_path: Path) -> None:
     home = open_home(tmp_path)
-    spec, result = json.dumps({"text": "x" * 4000}), json.dumps({"path": "y" * 400})
     with home.store.session() as session:
-        for number in range(5000):
-            row = JobRow(id=f"j-{number:05}", kind="optimize", state="succeeded", title="t", owner="t", spec=spec, result=result)
-            session.add(row)
-    took = []
-    for _ in range(3):
-        began = time.process_time()
-        assert len(jobs.listing(home, limit=5000)) == 5000
-        took.append(time.process_time() - began)
-    assert min(took) < 0.3
+        for number in range(50):
+            session.add(JobRow(id=f"j-{number:05}", kind="optimize", state="succeeded", title="t", owner="t", spec="x" * 4000))
+    statements = list[str]()
+    event.listen(home.store.engine, "before_cursor_execute", lambda *call: statements.append(call[2]))
+    assert len(jobs.listing(home, limit=50)) == 50
+    (only,) = [one for one in statements if "FROM jobs" in one]
+    assert "jobs.title" in only and "jobs.spec" not in only
