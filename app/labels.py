@@ -20,6 +20,7 @@ LABELS = {
     "bearer_env": "Environment variable with the bearer token of the endpoints",
     "price_per_hour": "Price per hour", "discount": "Discount (%)", "input_output_ratio": "Input tokens an output token",
     # elsewhere
+    "aws": "the AWS setting", "target": "Target",
     "anyway": "Use it all the same",
     "accept_licence": "I have read this licence and accept it", "replace": "Replace presets of the same id",
     "min_parameters": "Parameters (billions), at least", "max_parameters": "Parameters (billions), at most",

@@ -3,7 +3,7 @@
 import streamlit as st
 
 from app import charts
-from app.build import form, life, verdict, yaml_text
+from app.build import elsewhere, form, life, verdict, yaml_text
 from app.build import model as recipe_model
 from app.build import target as recipe_target
 from app.session import workspace
@@ -15,6 +15,7 @@ head = st.container(horizontal=True, vertical_alignment="bottom", key="build_hea
 head.title("Build", width="stretch")
 action = head.container(width="content")
 
+recipe_target.choose_place(opened)
 subject, place, load = st.columns([3, 3, 1])
 with subject:
     model = recipe_model.choose(opened)
@@ -26,7 +27,8 @@ with place:
 st.caption(plain(recipe_model.about(model)))
 with load:
     streams = recipe_target.streams()
-asked = recipe_target.expected(target, streams)
+aws = elsewhere.settings(opened) if recipe_target.place(target) == "sagemaker" else ()
+asked = recipe_target.expected(target, streams, aws)
 
 draft = form.current()
 form.remember_names(opened)
@@ -39,7 +41,7 @@ if draft.recipe is not None:
     with told:
         if not refused:  # what was refused just now is not the recipe that the verdict is of
             verdict.summary(opened, model, judgement)
-lived = life.choose()
+lived = life.choose(target)
 life.refused(lived)
 left, right = st.columns([3, 2], gap="large")
 right = right.container(key="build_side")
@@ -54,10 +56,11 @@ with left:
         form.limits(draft.recipe)
     else:
         st.error(f"{message(draft.error)} Correct it below, or start anew above.", icon=":material/error:")
+    elsewhere.dry_run(judgement.shown)
     yaml_text.view(draft)
 with right:
     verdict.validity(judgement.case)
     verdict.estimated(opened, judgement)
 with action:
-    verdict.submit_button(opened, draft.recipe, judgement, lived)
+    verdict.submit_button(opened, judgement, lived)
 form.settled()

@@ -16,7 +16,7 @@ from backend.domain.planner.roofline import ExpectedLoad
 from backend.service import Workspace
 from backend.service.machines import machine, targets
 
-TARGET = "build_target"
+TARGET, PLACE = "build_target", "build_place"
 LONGEST = 200
 """Characters of a target in the address that are taken."""
 MOST_TOKENS, MOST_STREAMS = 1_000_000, 4096
@@ -33,27 +33,69 @@ LIMITS = {
 }
 
 
+PLACES = {"local": "This machine", "instance": "An instance", "sagemaker": "SageMaker", "neuron": "Neuron"}
+"""Where the job runs and its result is served, by the kinds of targets."""
+HELPS = (
+    "This machine: made and served here. An instance: made here, planned for that instance or card. SageMaker: AWS's own toolkit "
+    "makes it, in your account. Neuron: compiled here ahead of time, for Inferentia and Trainium."
+)
+
+
 class Asked(NamedTuple):
-    """`price` is USD an hour, for a place that publishes none."""
+    """`price` is USD an hour, for a place that publishes none; `aws` the settings of a job on SageMaker, NAME=VALUE each."""
 
     target: str
     load: ExpectedLoad = ExpectedLoad()
     goal: Goal = Goal()
     price: float | None = None
+    aws: tuple[str, ...] = ()
 
 
 def choose(opened: Workspace) -> str:
-    """Choose the target; whether there is such a one is the planner's to say."""
-    names = labels(opened)
-    wanted = (st.query_params.get("target") or st.session_state.get(TARGET) or "local")[:LONGEST]
+    """Choose the target among those of the chosen place; whether there is such a one is the planner's to say."""
+    wanted = _wanted()
+    names = {name: words for name, words in labels(opened).items() if place(name) == place(wanted)}
     choices = list(names) if wanted in names else [wanted, *names]
     chosen = st.selectbox(
         "Target", choices, index=choices.index(wanted), accept_new_options=True, key=f"build-target-{wanted}",
         format_func=lambda name: names.get(name, name),
-        help="Where the result is to be served. Jobs run on this machine; everything else is for planning.",
+        help="Where the result is to be served; any target can also be typed.",
     )  # fmt: skip
     put(chosen or wanted)
     return chosen or wanted
+
+
+def choose_place(opened: Workspace) -> None:
+    """This machine, an instance, SageMaker or Neuron: with the same instance there, where it is one."""
+    st.session_state[PLACE] = place(_wanted())
+    st.segmented_control(
+        "Where",
+        list(PLACES),
+        format_func=PLACES.__getitem__,
+        key=PLACE,
+        required=True,
+        help=HELPS,
+        on_change=_moved,
+        args=(opened,),
+    )
+
+
+def _moved(opened: Workspace) -> None:
+    there = st.session_state[PLACE]
+    names = [name for name in labels(opened) if place(name) == there]
+    instance = _wanted().rpartition(":")[2]
+    same = next((name for name in names if name.rpartition(":")[2] == instance), None)
+    put(same or names[0])
+
+
+def _wanted() -> str:
+    return str(st.query_params.get("target") or st.session_state.get(TARGET) or "local")[:LONGEST]
+
+
+def place(target: str) -> str:
+    """Which of PLACES a target belongs to."""
+    kind = target.partition(":")[0]
+    return kind if kind in PLACES and kind != "instance" else "instance"
 
 
 def put(target: str) -> None:
@@ -71,7 +113,8 @@ def labels(opened: Workspace) -> dict[str, str]:
     found |= {f"local:gpu{number}": f"local:gpu{number}, {gpu.name}" for number, gpu in enumerate(here.accelerators)}
     found |= {name: f"{name}, {_instance(row)}" for name, row in known.instances.items()}
     found |= {f"accelerator:{slug(card)}": f"accelerator:{slug(card)}, one {card}" for card in known.accelerators}
-    return found | {f"sagemaker:{name}": f"sagemaker:{name}, by the managed toolkit" for name in known.instances}
+    found |= {f"sagemaker:{name}": f"{name}, {_instance(row)}" for name, row in known.instances.items()}
+    return found | {f"neuron:{name}": f"{name}, {_instance(known.instances[name])}" for name in known.neuron}
 
 
 def _instance(row: Instance) -> str:
@@ -84,13 +127,13 @@ def streams() -> int:
     return _whole("Requests at once", "build_streams", 1, MOST_STREAMS)
 
 
-def expected(target: str, at_once: int) -> Asked:
+def expected(target: str, at_once: int, aws: tuple[str, ...] = ()) -> Asked:
     """The load, and what else the estimate on that target needs. A wrong value of the address is as if it were not there."""
     with st.expander("Load and goal" if target == "auto" else "Expected load", icon=":material/tune:"):
         load = _load(at_once)
         price = _price() if target.startswith(("local", "accelerator")) else None
         goal = _goal() if target == "auto" else Goal()
-    return Asked(target, load, goal, price)
+    return Asked(target, load, goal, price, aws)
 
 
 def _load(at_once: int) -> ExpectedLoad:

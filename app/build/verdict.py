@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import streamlit as st
@@ -10,26 +12,31 @@ from app import navigation, once
 from app.build import estimate as recipe_estimate
 from app.build import form, life, options
 from app.build import target as recipe_target
-from app.build.life import Life
+from app.build.elsewhere import Shown
+from app.build.life import Life, Ready
 from app.build.target import Asked
 from app.labels import sentence
 from app.words import between, message, plain, size
-from backend.domain.errors import WhetstoneError
+from backend.domain.errors import EngineMissing, InvalidOptions, WhetstoneError
 from backend.domain.jobs.eta import Range
 from backend.domain.jobs.jobs import JobKind
-from backend.domain.model.facts import ModelCard, ModelFacts, PublishedModel
+from backend.domain.model.facts import ModelFacts, PublishedModel
 from backend.domain.planner import estimate
 from backend.domain.planner.choose import Goal
 from backend.domain.planner.estimate import Estimate, Need
 from backend.domain.recipe.recipe import Recipe
+from backend.domain.roles import Action
 from backend.service import Workspace
 from backend.service.jobs import watching
-from backend.service.plans import auto, cases, estimates, optimize
+from backend.service.plans import auto, cases, compilations, estimates, managed, optimize
 from backend.service.plans.cases import Case
+from backend.service.plans.compilations import CompilationPreview
 from backend.service.plans.optimize import Prepared
 
 CHEAPEST_TOKEN = Goal(wanted="throughput")
 PURPOSE, REFUSED = "optimize", "build_refused"
+BUTTONS = {"sagemaker": "Optimize at AWS", "neuron": "Compile"}
+"""What the button says by the kind of target, else Optimize."""
 
 
 GROUNDS = {"light": "#ffffff", "dark": "#12161a"}
@@ -49,15 +56,18 @@ def stays_in_view(theme: str) -> str:
 
 
 class Judgement(NamedTuple):
-    """`case` is what was chosen, None where its target or draft is not known; `prepared` is what can be submitted, and without it
-    `obstacle` says why not, unless the recipe is not valid."""
+    """`case` is what was chosen, None where its target or draft is not known; `ready` is what can be submitted, and without it
+    `obstacle` says why not, unless the recipe is not valid. `lacking`: the recipe is valid, and something else is still needed.
+    `shown`: what AWS would be asked, or Neuron's compiler."""
 
     case: Case | None = None
     need: Need | None = None
     estimate: Estimate | None = None
-    prepared: Prepared | None = None
+    ready: Ready | None = None
     duration: Range | None = None
     obstacle: str | None = None
+    lacking: bool = False
+    shown: Shown | None = None
     unknown_target: bool = False
 
     @property
@@ -75,14 +85,47 @@ def judge(opened: Workspace, model: ModelFacts, recipe: Recipe, asked: Asked) ->
     found = Judgement(case, estimate.need(model, recipe, case.draft), _estimate(opened, case, asked))
     if not case.works:
         return found
-    if isinstance(model, PublishedModel):
-        return found._replace(obstacle=f"To optimize it, its weights are needed. {optimize.no_weights(model)}")
+    if case.target.kind == "sagemaker":
+        return _managed(opened, found, case, asked.aws)
+    if case.target.kind == "neuron":
+        return _compiled(opened, found, case)
+    return _here(opened, found, case, optimize.prepare)
+
+
+def _here(opened: Workspace, found: Judgement, case: Case, prepare: Callable[[Workspace, Case], Prepared]) -> Judgement:
+    """A job of this machine."""
+    if isinstance(case.model, PublishedModel):
+        needed = f"To optimize it, its weights are needed. {optimize.no_weights(case.model)}"
+        return found._replace(obstacle=needed, lacking=True)
     try:
-        prepared = optimize.prepare(opened, case)
+        prepared = prepare(opened, case)
+    except WhetstoneError as error:
+        lacking = isinstance(error, EngineMissing) and found.shown is not None
+        return found._replace(obstacle=sentence(error), lacking=lacking)
+    title = optimize.title(prepared.spec.model, case.recipe)
+    duration = watching.expected(opened, JobKind.OPTIMIZE, title, spec=prepared.spec)
+    return found._replace(ready=life.ready(opened, prepared), duration=duration)
+
+
+def _managed(opened: Workspace, found: Judgement, case: Case, given: tuple[str, ...]) -> Judgement:
+    """A job of AWS's, with its settings."""
+    try:
+        shown = managed.preview(opened, case, given)
+    except WhetstoneError as error:
+        return found._replace(obstacle=sentence(error), lacking=isinstance(error, InvalidOptions))
+    why = None if shown.requests else f"{' '.join(shown.notes)} There is nothing to start."
+    if why or (why := opened.refusal(Action.SUBMIT)):
+        return found._replace(obstacle=why, lacking=True, shown=shown)
+    return found._replace(ready=life.ready_at_aws(opened, case, given, shown), shown=shown)
+
+
+def _compiled(opened: Workspace, found: Judgement, case: Case) -> Judgement:
+    """A compilation of this machine, or what the cache has of it."""
+    try:
+        shown = compilations.preview(opened, case)
     except WhetstoneError as error:
         return found._replace(obstacle=sentence(error))
-    duration = watching.expected(opened, JobKind.OPTIMIZE, optimize.title(prepared.spec.model, recipe), spec=prepared.spec)
-    return found._replace(prepared=prepared, duration=duration)
+    return _here(opened, found._replace(shown=shown), case, partial(compilations.prepare, found=shown))
 
 
 def _estimate(opened: Workspace, case: Case, asked: Asked) -> Estimate | None:
@@ -105,18 +148,35 @@ def summary(opened: Workspace, model: ModelFacts, judgement: Judgement) -> None:
     if not case.recipe.steps and not opened.read_only:
         st.info("No step yet: choose a goal below, or add a step.", icon=":material/add_circle:")
         return
-    planned = case.target.kind == "sagemaker"
-    if judgement.obstacle and isinstance(model, ModelCard) and not planned:
+    if judgement.obstacle and not judgement.lacking:
         st.error(message(judgement.obstacle), icon=":material/block:")
         return
-    where = "this machine" if case.target.kind == "local" else f"{plain(case.target.name)}, for planning"
-    st.success(f"Valid for this model on {where}: {', '.join(_parts(model, judgement, need))}.", icon=":material/check_circle:")
-    if isinstance(model, PublishedModel):
+    st.success(
+        f"Valid for this model {_where(case)}: {', '.join(_parts(model, judgement, need))}.", icon=":material/check_circle:"
+    )
+    if isinstance(judgement.shown, CompilationPreview):
+        hit = judgement.shown.lookup.state == "hit"
+        st.info(message(judgement.shown.lookup.sentence), icon=":material/inventory_2:" if hit else ":material/memory:")
+    if isinstance(model, PublishedModel) and case.target.kind != "sagemaker":
         _import(model, judgement)
     elif judgement.obstacle:
-        st.info(message(judgement.obstacle), icon=":material/cloud_off:")
-    elif judgement.prepared and judgement.prepared.spec.deployment:
-        st.info(message(optimize.where(model, judgement.prepared.spec.deployment, judgement.prepared.spec.recipe)))
+        st.info(message(judgement.obstacle), icon=":material/edit_note:")
+    elif judgement.ready and judgement.ready.spec and judgement.ready.spec.deployment and judgement.shown is None:
+        st.info(message(optimize.where(model, judgement.ready.spec.deployment, case.recipe)))
+
+
+def _where(case: Case) -> str:
+    """Where it was checked for, and what happens there."""
+    name = plain(case.target.instance.name if case.target.instance else case.target.name)
+    match case.target.kind:
+        case "local":
+            return "on this machine"
+        case "sagemaker":
+            return f"by SageMaker's toolkit, which optimizes it for {name}"
+        case "neuron":
+            return f"compiled for {name}"
+        case _:
+            return f"on {name}, for planning"
 
 
 def _refused(opened: Workspace, case: Case) -> None:
@@ -144,6 +204,8 @@ def _fits(opened: Workspace, case: Case) -> None:
 
 def _parts(model: ModelFacts, judgement: Judgement, need: Need) -> list[str]:
     took = judgement.duration
+    if managed.asked(judgement.place):
+        return [f"weights {size(estimate.original_bytes(model))} to about {size(need.weights_bytes)}", _estimated(judgement)]
     return [
         f"weights {size(estimate.original_bytes(model))} to about {size(need.weights_bytes)}",
         f"disk {size(need.disk_bytes)}",
@@ -211,30 +273,25 @@ def estimated(opened: Workspace, judgement: Judgement) -> None:
     recipe_estimate.show(opened, found)
 
 
-def submit_button(opened: Workspace, recipe: Recipe | None, judgement: Judgement, lived: Life) -> None:
+def submit_button(opened: Workspace, judgement: Judgement, lived: Life) -> None:
     """One job for one recipe and target, however often it is clicked; then the way to the job."""
-    fingerprint = f"{_fingerprint(judgement.prepared)} {lived.mark}" if judgement.prepared else ""
+    ready = judgement.ready
+    fingerprint = f"{ready.mark} {lived.mark}" if ready else ""
     job_id = once.made(PURPOSE, fingerprint) if fingerprint else None
     if job_id:
         navigation.link("job", "Open the job", ":material/monitoring:", id=job_id)
         st.button("Run it once more", key="build_again", on_click=once.renew, args=(PURPOSE,))
         return
     clicked = st.button(
-        "Optimize", key="build_optimize", type="primary", icon=":material/play_arrow:", shortcut="Ctrl+Enter",
-        disabled=judgement.prepared is None or lived.obstacle is not None,
-        help=None if judgement.prepared else _why_not(judgement),
+        BUTTONS.get(judgement.case.target.kind if judgement.case else "", "Optimize"), key="build_optimize", type="primary",
+        icon=":material/play_arrow:", shortcut="Ctrl+Enter", disabled=ready is None or lived.obstacle is not None,
+        help=None if ready else _why_not(judgement),
     )  # fmt: skip
-    if clicked and judgement.prepared:  # no callback, which would be given the recipe before the field typed in last was read
-        _submit(opened, judgement.prepared, lived, fingerprint)
+    if clicked and ready:  # no callback, which would be given the recipe before the field typed in last was read
+        _submit(ready, lived, fingerprint)
         st.rerun()
     if refused := st.session_state.pop(REFUSED, None):
         st.error(message(refused), icon=":material/error:")
-
-
-def _fingerprint(prepared: Prepared) -> str:
-    spec = prepared.spec
-    where = spec.deployment.target if spec.deployment else spec.target
-    return f"{spec.model.path} {spec.model.revision} {spec.recipe.hash} {spec.recipe.name} {where}"
 
 
 def _why_not(judgement: Judgement) -> str:
@@ -242,10 +299,9 @@ def _why_not(judgement: Judgement) -> str:
     return message(judgement.obstacle) if works else "The recipe must be valid first: the reasons stand beside it."
 
 
-def _submit(opened: Workspace, prepared: Prepared, lived: Life, fingerprint: str) -> None:
+def _submit(ready: Ready, lived: Life, fingerprint: str) -> None:
     try:
-        then, key = life.follower(opened, lived, prepared), once.key(PURPOSE, fingerprint)
-        job = optimize.submit(opened, prepared, submission=key, terms=lived.terms, then=then)
+        job = ready.submit(once.key(PURPOSE, fingerprint), lived)
     except WhetstoneError as error:
         st.session_state[REFUSED] = sentence(error)
     else:

@@ -1,4 +1,4 @@
-"""An estimate and a choice of instances as text: every line a quantity with its unit, unknown where it is unknown."""
+"""An estimate, a choice of instances and the plan of a compilation as text: quantities with units, unknown where unknown."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from backend.domain.figures import figure, streams
 from backend.domain.planner.choose import Choice, Deployment, Loser
 from backend.domain.planner.correction import Calibration
 from backend.domain.planner.estimate import Estimate
+from backend.service.plans.compilations import CompilationPreview
 from backend.service.plans.optimize import Preview
 
 LOSERS_SHOWN = 12
@@ -108,3 +109,9 @@ def _one(value: int | None, unit: str) -> str:
 def _percent(error: float) -> str:
     whole = round(error * 100)
     return f"{whole:+d}%" if whole else "0%"
+
+
+def compilation_text(found: CompilationPreview) -> str:
+    """The key first, since it is what finds the result again; last whether the cache has it."""
+    head = f"{found.plan.model} for {found.target}: what would be compiled."
+    return "\n".join([head, *(f"{name:18} {value}" for name, value in found.rows), *found.notes, found.lookup.sentence])

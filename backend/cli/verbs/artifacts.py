@@ -11,7 +11,7 @@ import typer
 from backend import service
 from backend.cli.options import auto_bits
 from backend.cli.output import emit, table
-from backend.cli.text.compilations import compilation_text
+from backend.cli.text.estimates import compilation_text
 from backend.cli.verbs.jobs import Mine
 from backend.cli.verbs.optimize import Json
 from backend.domain.figures import counted

@@ -13,8 +13,7 @@ from backend.cli.options import auto_bits as bits
 from backend.cli.options import goals, terms
 from backend.cli.output import emit, next_command
 from backend.cli.run import finish, submit_and_finish
-from backend.cli.text.compilations import compilation_text
-from backend.cli.text.estimates import preview_text
+from backend.cli.text.estimates import compilation_text, preview_text
 from backend.cli.verbs import managed
 from backend.domain.planner.roofline import ExpectedLoad
 from backend.domain.recipe.recovery import gained

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from backend.artifacts import compiled
 from backend.domain.errors import ImpossibleStack, InvalidRecipe
 from backend.domain.frozen import Frozen
@@ -20,7 +22,7 @@ from backend.service.plans.cases import Case
 from backend.service.plans.optimize import Prepared, sentence
 from backend.service.workspace import Workspace
 
-COMPILER = "neuronx-cc"
+COMPILER, GB = "neuronx-cc", 1e9
 NO_COMPILER = f"{COMPILER} is not installed here, so its version is not in the key yet: where it compiles, the key is another."
 
 
@@ -44,6 +46,25 @@ class CompilationPreview(Frozen):
     notes: tuple[str, ...]
     lookup: Lookup
     """Whether the cache of compiled results has it at this moment."""
+
+    @property
+    def rows(self) -> list[tuple[str, str]]:
+        """One a field of the key, which comes first since it is what finds the result again; then what a core holds."""
+        held = f"{self.weights_bytes / GB:.1f} GB of weights, {self.cache_bytes / GB:.1f} GB of cache"
+        room = f"up to {self.runtime_bytes / GB:.1f} GB of program and scratchpad, of {self.core_memory_bytes / GB:.1f} GB"
+        fields = {name: value for name, value in self.plan.fields.items() if name != "stack"}
+        return [
+            ("key", self.key), ("stack", f"{self.stack} ({self.plan.stack})"),
+            *((name.replace("_", " "), _shown(value)) for name, value in fields.items()),
+            ("cores", f"{self.plan.tensor_parallel} of {self.cores}"), ("a core holds", f"{held}, {room}"),
+            ("price per hour", "unknown" if self.price_per_hour is None else f"{self.price_per_hour:,.4g} USD"),
+        ]  # fmt: skip
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "-"
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def preview(workspace: Workspace, case: Case) -> CompilationPreview:
@@ -70,13 +91,13 @@ def preview(workspace: Workspace, case: Case) -> CompilationPreview:
     )  # fmt: skip
 
 
-def prepare(workspace: Workspace, case: Case, *, seed: int = 0) -> Prepared:
-    """A job that compiles here for that instance; what the cache has needs no engine.
+def prepare(workspace: Workspace, case: Case, *, seed: int = 0, found: CompilationPreview | None = None) -> Prepared:
+    """A job that compiles here for that instance; what the cache has needs no engine. `found`: its preview, where it is known.
 
     Raises what `preview` does, UnknownModel without weights, EngineMissing, NotEnoughDisk, QuotaExceeded.
     """
     workspace.check(Action.SUBMIT)
-    model, found = optimize.with_weights(case.model), preview(workspace, case)
+    model, found = optimize.with_weights(case.model), found or preview(workspace, case)
     assert case.verdict.plan is not None
     if found.lookup.state == "miss":
         engines.engine_python(workspace.settings, STACKS[found.plan.stack].environment)

@@ -67,8 +67,8 @@ def deployment(case: Case) -> Deployment | None:
         return None
     if case.asked.startswith("sagemaker:"):
         raise InvalidRecipe(
-            f"The managed toolkit of `{case.asked}` runs the job itself: start it on the command line, where its AWS settings "
-            "are given (docs/aws.md), or give the instance without `sagemaker:` to optimize here."
+            f"The managed toolkit of `{case.asked}` runs the job itself: start it on Build or on the command line, where its AWS "
+            "settings are given (docs/aws.md), or give the instance without `sagemaker:` to optimize here."
         )
     if case.verdict.plan is None or not case.works:
         raise ImpossibleStack(_why_not(case))
@@ -122,7 +122,7 @@ def prepare(workspace: Workspace, case: Case, *, seed: int = 0) -> Prepared:
     placed = deployment(case)
     if case.facts.place == "neuron":
         raise InvalidRecipe(
-            f"`{case.asked}` is compiled for from the command line: `whetstone optimize` with {{}} set to it.", "target"
+            f"`{case.asked}` is compiled for from Build or the command line: `whetstone optimize` with {{}} set to it.", "target"
         )
     here = case if placed is None else cases.resolve(workspace, model, recipe)
     planned = here.verdict.plan

@@ -113,7 +113,7 @@ def test_what_cannot_be_had_there_can_be_had_elsewhere_by_one_click(home: Worksp
     studio.check(at)
     assert param(at, "target") == "sagemaker:ml.inf2.48xlarge" and not at.error
     assert recipes.read_text(param(at, "recipe")).steps[0].technique == "compile"
-    assert at.button(key="build_optimize").disabled and "runs the job itself" in at.button(key="build_optimize").help
+    assert at.button(key="build_optimize").disabled and "needs the role" in at.button(key="build_optimize").help
 
 
 def test_an_order_that_was_put_right_is_a_note(home: Workspace) -> None:

@@ -1,0 +1,97 @@
+"""What a job on SageMaker needs, kept in the session, and what it or a compilation for Neuron would be: the dry run."""
+
+from __future__ import annotations
+
+import json
+
+import streamlit as st
+
+from app.words import message, plain
+from backend.domain.managed.settings import WORDS
+from backend.service import Workspace
+from backend.service.plans.compilations import CompilationPreview
+from backend.service.plans.managed import ManagedPreview
+
+HELD = "build_aws"
+"""The AWS settings of this session, by the names of `--aws`."""
+FIRST = {
+    "role": ("Role (ARN)", "arn:aws:iam::123456789012:role/NAME"),
+    "output": ("The result goes to", "s3://BUCKET/PREFIX"),
+    "source": ("The weights lie in", "s3://BUCKET/PREFIX or model:NAME"),
+}
+MORE = {
+    "region": ("Region", "us-east-1"),
+    "max-runtime": ("Ends after", "10h"),
+    "kms-key": ("Key that encrypts the result", "alias/NAME"),
+    "subnets": ("Subnets of the VPC", "subnet-1,subnet-2"),
+    "security-groups": ("Security groups of the VPC", "sg-1"),
+    "image": ("Image that optimizes", "SageMaker chooses"),
+    "training-data": ("Prompts for an EAGLE head", "s3://BUCKET/PREFIX"),
+}
+"""Setting -> label, and what stands there as long as nothing does."""
+LINES = "lines"
+Shown = ManagedPreview | CompilationPreview
+
+
+def settings(opened: Workspace) -> tuple[str, ...]:
+    """As `--aws` takes them, NAME=VALUE each; those that the environment of the studio sets are filled in."""
+    held: dict[str, str] = st.session_state.setdefault(HELD, dict(opened.settings.aws))
+    with st.container(border=True, key="build_aws-settings"):
+        for place, (name, (label, example)) in zip(st.columns(len(FIRST)), FIRST.items(), strict=True):
+            with place:
+                held[name] = _field(held, name, label, example)
+        with st.container(horizontal=True, vertical_alignment="center"):
+            accepted = st.checkbox(
+                "I accept the model's licence (EULA)", held.get("accept-eula") == "yes", key="build_aws-accept-eula",
+                help="Models behind a licence are not optimized without.",
+            )  # fmt: skip
+            held["accept-eula"] = "yes" if accepted else ""
+            with st.popover("More AWS settings", icon=":material/tune:", key="build_aws-more"):
+                for name, (label, example) in MORE.items():
+                    held[name] = _field(held, name, label, example)
+                held[LINES] = st.text_area(
+                    "Tags and variables of the container", held.get(LINES, ""), key="build_aws-lines", max_chars=4000,
+                    placeholder="tag.team=search\nenv.OPTION_DTYPE=bf16",
+                    help="One a line. No secrets: all see them who see the job.",
+                )  # fmt: skip
+    lines = [line.strip() for line in held[LINES].splitlines() if line.strip()]
+    own = [name for name in held if name != LINES and (held[name] or name in opened.settings.aws)]
+    return (*(f"{name}={held[name]}" for name in own), *lines)
+
+
+def _field(held: dict[str, str], name: str, label: str, example: str) -> str:
+    words = st.text_input(
+        label, held.get(name, ""), key=f"build_aws-{name}", placeholder=example, max_chars=1000,
+        help=f"{WORDS[name][:1].upper()}{WORDS[name][1:]}.",
+    )  # fmt: skip
+    return (words or "").strip()
+
+
+def dry_run(found: Shown | None) -> None:
+    """What would be asked of AWS, or compiled, exactly: as `--dry-run` has it."""
+    if isinstance(found, ManagedPreview):
+        _requests(found)
+    elif found is not None:
+        _compilation(found)
+
+
+def _requests(found: ManagedPreview) -> None:
+    calls = len(found.requests)
+    label = f"What AWS is asked: {calls} call{'s' if calls != 1 else ''}"
+    with st.expander(label, icon=":material/cloud_upload:", key="build_aws-request"):
+        for note in found.notes:
+            st.markdown(f"- {message(note)}")
+        for each in found.requests:
+            st.caption("create_optimization_job, named by the job when it is submitted")
+            st.code(json.dumps(each, indent=2), language="json", wrap_lines=True)
+        if found.requests:
+            price = "No price is known." if found.price_per_hour is None else f"{found.price_per_hour:,.4g} {found.price}"
+            st.caption(plain(price))
+
+
+def _compilation(found: CompilationPreview) -> None:
+    with st.expander(f"What is compiled: key {found.key}", icon=":material/memory:", key="build_neuron-plan"):
+        st.markdown("\n".join(["| | |", "|:--|:--|", *(f"| {plain(name)} | {plain(value)} |" for name, value in found.rows)]))
+        for note in found.notes:
+            st.markdown(f"- {message(note)}")
+        st.code(json.dumps(found.model_dump(mode="json"), indent=2), language="json", wrap_lines=True, height=320)
