@@ -29,15 +29,15 @@ UNDER_WAY = "It is under way: what came of it will stand at the top of this page
 def way(opened: Workspace) -> None:
     """The demo as a way to start: begin it, go on with it, or see what came of it."""
     st.markdown("#### :material/rocket_launch: The demo")
-    found = first_run.status(opened)
-    under_way = found is not None and found.state in {"active", "waiting"}
-    st.markdown(UNDER_WAY if under_way else OFFER if found is None or found.why is None else plain(found.why))
-    if found is not None and found.state == "done":
-        navigation.link("evaluate", "See what came of it", ":material/speed:", id=str(found.job.result["evaluation"]))
-    elif found is not None and under_way:
-        navigation.link("job", "Watch it", ":material/open_in_full:", id=found.job.id)
+    run = first_run.status(opened)
+    under_way = run is not None and run.state in {"active", "waiting"}
+    st.markdown(UNDER_WAY if under_way else OFFER if run is None or run.why is None else plain(run.why))
+    if run is not None and run.state == "done":
+        navigation.link("evaluate", "See what came of it", ":material/speed:", id=str(run.job.result["evaluation"]))
+    elif run is not None and under_way:
+        navigation.link("job", "Watch it", ":material/open_in_full:", id=run.job.id)
     else:
-        label = "Carry the demo on" if found else "Run the demo"
+        label = "Carry the demo on" if run else "Run the demo"
         if st.button(label, type="primary", icon=":material/play_arrow:", shortcut="Alt+S", key="home_demo", **frozen(opened)):
             _start(opened)
 
@@ -51,56 +51,56 @@ def _start(opened: Workspace) -> None:
 
 def moves(opened: Workspace) -> bool:
     """Whether something of it will change by itself."""
-    found = first_run.status(opened)
-    return found is not None and found.state in {"active", "waiting"}
+    run = first_run.status(opened)
+    return run is not None and run.state in {"active", "waiting"}
 
 
 def notice(opened: Workspace) -> str | None:
     """Draw it as long as there is something to say; answers with what makes the page around it change, None where nothing."""
-    found = first_run.status(opened)
-    if found is None or found.state in {"done", "stopped"} or (found.state == "failed" and _was_left(opened, found)):
+    run = first_run.status(opened)
+    if run is None or run.state in {"done", "stopped"} or (run.state == "failed" and _was_left(opened, run)):
         return None
     with st.container(border=True, key="home_demo-box"):
-        if found.state == "failed":
-            _failed(found)
+        if run.state == "failed":
+            _failed(run)
         else:
-            _goes_on(opened, found)
-    return f"{found.state} {found.number} {found.obstacle}"
+            _goes_on(opened, run)
+    return f"{run.state} {run.number} {run.obstacle}"
 
 
-def _was_left(opened: Workspace, found: FirstRun) -> bool:
+def _was_left(opened: Workspace, run: FirstRun) -> bool:
     """Who has started something else needs no word of a demo that failed."""
-    return jobs.count(opened) > found.number
+    return jobs.count(opened) > run.number
 
 
-def _failed(found: FirstRun) -> None:
-    st.markdown(f":material/error: **The demo ended** at step {found.number} of {found.steps}.  \n{_why(found)}")
-    navigation.link("job", "What happened, and resume it", ":material/open_in_full:", id=found.job.id)
+def _failed(run: FirstRun) -> None:
+    st.markdown(f":material/error: **The demo ended** at step {run.number} of {run.steps}.  \n{_why(run)}")
+    navigation.link("job", "What happened, and resume it", ":material/open_in_full:", id=run.job.id)
 
 
-def _why(found: FirstRun) -> str:
-    return plain(found.job.error or f"Its job is {found.job.state}.")
+def _why(run: FirstRun) -> str:
+    return plain(run.job.error or f"Its job is {run.job.state}.")
 
 
-def _goes_on(opened: Workspace, found: FirstRun) -> None:
+def _goes_on(opened: Workspace, run: FirstRun) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
-        why = ", started because this is a first run" if found.job.yields else ""
-        st.markdown(f":material/waving_hand: **Demo, step {_current(found)} of {found.steps}**{why}.", width="stretch")
-        if found.state == "active" and found.job.yields:
-            _stop_button(opened, found)
-    if found.obstacle:
-        st.warning(f"The next step waits: {plain(found.obstacle)}", icon=":material/hourglass_empty:")
+        why = ", started because this is a first run" if run.job.yields else ""
+        st.markdown(f":material/waving_hand: **Demo, step {_current(run)} of {run.steps}**{why}.", width="stretch")
+        if run.state == "active" and run.job.yields:
+            _stop_button(opened, run)
+    if run.obstacle:
+        st.warning(f"The next step waits: {plain(run.obstacle)}", icon=":material/hourglass_empty:")
         navigation.link("hardware", "Engines and disk", ":material/memory:")
     else:
-        st.caption(" ".join([plain(found.why or FETCHES), ABOUT, *([YIELDS] if found.job.yields else [])]))
+        st.caption(" ".join([plain(run.why or FETCHES), ABOUT, *([YIELDS] if run.job.yields else [])]))
 
 
-def _current(found: FirstRun) -> int:
-    return found.number + (found.state == "waiting")
+def _current(run: FirstRun) -> int:
+    return run.number + (run.state == "waiting")
 
 
-def _stop_button(opened: Workspace, found: FirstRun) -> None:
-    options = frozen(opened, Action.CANCEL, found.job.owner)
+def _stop_button(opened: Workspace, run: FirstRun) -> None:
+    options = frozen(opened, Action.CANCEL, run.job.owner)
     with st.popover("Stop the demo", icon=":material/cancel:", key="home_ask-stop-demo", **options):
         st.markdown("Stop it here? What it made stays, and nothing more of it is started. Resume its job later to carry it on.")
         st.button("Yes, stop it", key="home_stop-demo", on_click=_stop, args=(opened,))

@@ -64,7 +64,7 @@ def figures(result: dict[str, Any]) -> list[tuple[str, str, str | None]]:
     return found
 
 
-def artifact_rows(found: Sequence[ArtifactView]) -> list[dict[str, Any]]:
+def artifact_rows(artifacts: Sequence[ArtifactView]) -> list[dict[str, Any]]:
     return [
         {
             "Artifact": view.id,
@@ -74,5 +74,5 @@ def artifact_rows(found: Sequence[ArtifactView]) -> list[dict[str, Any]]:
             "Mean KL": figure((view.manifest.quality or {}).get("kl_mean")),
             "Made": when(view.created_at),
         }
-        for view in found
+        for view in artifacts
     ]

@@ -43,10 +43,10 @@ def _person(opened: Workspace, asked: SignIn | None) -> Actor:
     """Who signed in, or whose studio it is. The gate let nobody else in; this is what the service goes by. Raises NotAllowed."""
     if asked is None:
         return opened.actor.model_copy(update={"origin": "page"})
-    found = asked.actor(st.user.to_dict() if st.user.is_logged_in else {})
-    if found.role is None:
-        raise NotAllowed(f"{found.name or 'Whoever you are, you'} may not see this studio: sign in, or ask an admin for a role.")
-    return found
+    actor = asked.actor(st.user.to_dict() if st.user.is_logged_in else {})
+    if actor.role is None:
+        raise NotAllowed(f"{actor.name or 'Whoever you are, you'} may not see this studio: sign in, or ask an admin for a role.")
+    return actor
 
 
 def account(opened: Workspace) -> None:

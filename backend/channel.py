@@ -88,9 +88,9 @@ class Channel:
         files.write(self._folder / SPEC, spec)
 
     def _take_over(self, earlier: Path) -> None:
-        for kept in earlier.glob(f"{RESUME}*"):
-            shutil.rmtree(self._folder / kept.name, ignore_errors=True)
-            kept.rename(self._folder / kept.name)
+        for path in earlier.glob(f"{RESUME}*"):
+            shutil.rmtree(self._folder / path.name, ignore_errors=True)
+            path.rename(self._folder / path.name)
         for name in (EVENTS, WORK):
             shutil.rmtree(earlier / name, ignore_errors=True)
 

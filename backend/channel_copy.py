@@ -51,8 +51,8 @@ class Copy:
 
     def send(self) -> None:
         """What was asked, and what an earlier attempt kept to go on from."""
-        kept = [path for folder in self._folder.glob(f"{RESUME}*") for path in sorted(folder.rglob("*")) if path.is_file()]
-        for path in [*kept, *sorted(self._folder.glob("*.json"))]:
+        paths = [path for folder in self._folder.glob(f"{RESUME}*") for path in sorted(folder.rglob("*")) if path.is_file()]
+        for path in [*paths, *sorted(self._folder.glob("*.json"))]:
             self.put(path, str(path.relative_to(self._folder)))
 
     def put(self, path: Path, name: str) -> None:

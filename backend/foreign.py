@@ -68,8 +68,8 @@ def _demanding(about: str, cpu_s: float) -> TooDemanding:
 
 def _rebuilt(said: dict[str, Any]) -> WhetstoneError:
     kind = getattr(errors, said["type"], errors.RequestError)
-    found: WhetstoneError = kind(said["problem"], *said["named"], field=said["field"])
-    return found
+    error: WhetstoneError = kind(said["problem"], *said["named"], field=said["field"])
+    return error
 
 
 def main() -> int:

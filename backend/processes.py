@@ -53,10 +53,10 @@ class Signalled(threading.Event):
     @classmethod
     def by(cls, numbers: Iterable[signal.Signals]) -> Signalled:
         """Handles these signals from now on. Main thread only."""
-        made = cls()
+        signalled = cls()
         for number in numbers:
-            signal.signal(number, made.note)
-        return made
+            signal.signal(number, signalled.note)
+        return signalled
 
 
 class Usage(NamedTuple):
@@ -129,12 +129,12 @@ def proportional(pid: int) -> int:
 
 def marked(name: str, value: str) -> list[psutil.Process]:
     """Every process but this one that has that variable in its environment."""
-    found = []
+    processes = []
     for process in psutil.process_iter():
         with suppress(*GONE):
             if process.pid != os.getpid() and process.environ().get(name) == value:
-                found.append(process)
-    return found
+                processes.append(process)
+    return processes
 
 
 def remark(name: str, value: str) -> None:

@@ -14,12 +14,12 @@ opened = workspace()
 
 
 def running() -> tuple[tuple[str, str], ...]:
-    found, demo = jobs.active(opened), first_run.notice(opened)
-    if found:
-        active_cards(opened, found)
+    job_views, demo = jobs.active(opened), first_run.notice(opened)
+    if job_views:
+        active_cards(opened, job_views)
     elif demo is None:
         st.caption("Nothing is running.")
-    return (*mark(found), ("demo", str(demo)))
+    return (*mark(job_views), ("demo", str(demo)))
 
 
 def way_catalog() -> None:

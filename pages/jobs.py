@@ -20,12 +20,12 @@ def first_page() -> None:
 
 
 def active() -> tuple[tuple[str, str], ...]:
-    found = jobs.active(opened)
-    if found:
-        active_cards(opened, found)
+    job_views = jobs.active(opened)
+    if job_views:
+        active_cards(opened, job_views)
     else:
         st.info("Nothing is running. What you start will stand here, with its progress.", icon=":material/info:")
-    return mark(found)
+    return mark(job_views)
 
 
 with st.container(horizontal=True, vertical_alignment="bottom"):

@@ -71,12 +71,12 @@ def changes(opened: Workspace, chosen: Chosen) -> None:
     who = (chosen.person,) if chosen.person else ()
     asked: dict[str, Any] = {"who": audit.readable(opened) or who, "words": chosen.words, "origins": origins or ()}
     page, first = _paged("changes_page", audit.count(opened, **asked))
-    found = audit.listing(opened, **asked, limit=PER_PAGE, offset=first)
-    if not found:
+    records = audit.listing(opened, **asked, limit=PER_PAGE, offset=first)
+    if not records:
         nothing(chosen.any or bool(origins), "Nobody has changed anything yet.")
         return
-    picked = _table([rows.change(each) for each in found], f"changes_{page}_{found[0].id}", "Who changed what, latest first")
-    if picked is not None and (job := rows.job_of(found[picked])):
+    picked = _table([rows.change(each) for each in records], f"changes_{page}_{records[0].id}", "Who changed what, latest first")
+    if picked is not None and (job := rows.job_of(records[picked])):
         navigation.go("job", id=job)
 
 

@@ -44,8 +44,8 @@ def show(opened: Workspace, found: Estimate) -> None:
     _formulas(found)
 
 
-def _basis(found: Estimate) -> str:
-    if found.calibration is not None:
+def _basis(estimate: Estimate) -> str:
+    if estimate.calibration is not None:
         return "Corrected by a measurement."
     return "Nothing of it is measured."
 
@@ -65,9 +65,9 @@ def _table(title: str, rows: list[Figure]) -> str:
     return "\n".join([f"| {title} | estimated |", "|:--|:--|", *lines])
 
 
-def _calibrated(found: Estimate) -> None:
+def _calibrated(estimate: Estimate) -> None:
     """By which evaluation it was corrected, and how far it lay from each measured level."""
-    held = found.calibration
+    held = estimate.calibration
     if held is None:
         return
     when = moment(held.measured_at)
@@ -96,9 +96,9 @@ def _measure(opened: Workspace) -> None:
         st.rerun()
 
 
-def _formulas(found: Estimate) -> None:
+def _formulas(estimate: Estimate) -> None:
     with st.expander("Formulas and sources"):
-        for name, formula in found.formulas.items():
+        for name, formula in estimate.formulas.items():
             st.markdown(f"- **{plain(name.replace('_', ' '))}**: {plain(formula)}")
         st.caption(plain(SOURCES))
 

@@ -45,43 +45,43 @@ def sizes(ends: tuple[float, float] | None) -> str:
     return f"{least.split()[0] if same else least}–{most}"
 
 
-def speeds(found: Estimate) -> list[Figure]:
+def speeds(estimate: Estimate) -> list[Figure]:
     """What serving will give."""
     return [
-        Figure("Time to first token", span(found.ttft_ms, "ms"), "ttft"),
-        Figure("Time per output token", span(found.tpot_ms, "ms"), "tpot"),
-        Figure("Output tokens/s", span(found.output_tokens_per_s), "output_tokens_per_s"),
-        Figure("USD per million output", span(found.price_per_million_output), "price"),
+        Figure("Time to first token", span(estimate.ttft_ms, "ms"), "ttft"),
+        Figure("Time per output token", span(estimate.tpot_ms, "ms"), "tpot"),
+        Figure("Output tokens/s", span(estimate.output_tokens_per_s), "output_tokens_per_s"),
+        Figure("USD per million output", span(estimate.price_per_million_output), "price"),
     ]
 
 
-def memory(found: Estimate) -> list[Figure]:
+def memory(estimate: Estimate) -> list[Figure]:
     """What serving will need, and how much it can hold."""
-    least = str(found.min_tensor_parallel) if found.min_tensor_parallel else UNKNOWN
-    before = size(found.weights_bytes_original)
-    changed = f" (original {before})" if found.weights_bytes != found.weights_bytes_original else ""
+    least = str(estimate.min_tensor_parallel) if estimate.min_tensor_parallel else UNKNOWN
+    before = size(estimate.weights_bytes_original)
+    changed = f" (original {before})" if estimate.weights_bytes != estimate.weights_bytes_original else ""
     return [
-        Figure("Weights", f"{size(found.weights_bytes)}{changed}", "weights"),
-        Figure("Cache a token", f"{found.kv_bytes_per_token / 1024:,.4g} KiB", "kv_cache"),
-        Figure("Tensor parallel", f"{found.tensor_parallel} (at least {least})", "cache"),
-        *([Figure("Replicas", str(found.replicas), "output_tokens_per_s")] if found.replicas > 1 else []),
-        *([Figure("Idle accelerators", f"{found.idle} of {found.devices}", "price")] if found.idle else []),
-        Figure("Left for the cache, a device", sizes(found.cache_bytes), "cache"),
-        Figure("Tokens in the cache", span(found.tokens_in_cache), "cache"),
-        Figure("Longest context", _tokens(found.max_context, "tokens"), "cache"),
-        Figure("Largest batch of this load", _tokens(found.max_batch, "requests"), "cache"),
+        Figure("Weights", f"{size(estimate.weights_bytes)}{changed}", "weights"),
+        Figure("Cache a token", f"{estimate.kv_bytes_per_token / 1024:,.4g} KiB", "kv_cache"),
+        Figure("Tensor parallel", f"{estimate.tensor_parallel} (at least {least})", "cache"),
+        *([Figure("Replicas", str(estimate.replicas), "output_tokens_per_s")] if estimate.replicas > 1 else []),
+        *([Figure("Idle accelerators", f"{estimate.idle} of {estimate.devices}", "price")] if estimate.idle else []),
+        Figure("Left for the cache, a device", sizes(estimate.cache_bytes), "cache"),
+        Figure("Tokens in the cache", span(estimate.tokens_in_cache), "cache"),
+        Figure("Longest context", _tokens(estimate.max_context, "tokens"), "cache"),
+        Figure("Largest batch of this load", _tokens(estimate.max_batch, "requests"), "cache"),
     ]
 
 
-def job(found: Estimate) -> list[Figure]:
+def job(estimate: Estimate) -> list[Figure]:
     """What the optimize job takes if it runs on that target."""
-    took = between(*found.job_seconds) if found.job_seconds and found.job_seconds[1] else UNKNOWN
-    took = "no job is needed" if found.job_seconds == (0.0, 0.0) else took
+    took = between(*estimate.job_seconds) if estimate.job_seconds and estimate.job_seconds[1] else UNKNOWN
+    took = "no job is needed" if estimate.job_seconds == (0.0, 0.0) else took
     return [
         Figure("Optimize job", took, "job"),
-        Figure("Cost of the job", "0 USD" if found.job_cost == (0.0, 0.0) else span(found.job_cost, "USD"), "job"),
-        Figure("Disk for the job", size(found.disk_bytes), "disk"),
-        Figure("Memory for the job", size(found.memory_bytes), "memory"),
+        Figure("Cost of the job", "0 USD" if estimate.job_cost == (0.0, 0.0) else span(estimate.job_cost, "USD"), "job"),
+        Figure("Disk for the job", size(estimate.disk_bytes), "disk"),
+        Figure("Memory for the job", size(estimate.memory_bytes), "memory"),
     ]
 
 
@@ -89,16 +89,16 @@ def _tokens(value: int | None, unit: str) -> str:
     return UNKNOWN if value is None else f"{value:,} {unit}"
 
 
-def price(found: Estimate) -> str:
-    if found.price_per_hour is None:
+def price(estimate: Estimate) -> str:
+    if estimate.price_per_hour is None:
         return "no price is known"
-    return f"{found.price_per_hour:,.4g} USD an hour, {found.price_note or 'as given'}"
+    return f"{estimate.price_per_hour:,.4g} USD an hour, {estimate.price_note or 'as given'}"
 
 
-def calibrated(found: Calibration) -> list[str]:
+def calibrated(calibration: Calibration) -> list[str]:
     """One line a measured level: each metric as measured, and how far the prediction lay from it, before and after."""
     lines: dict[int, list[str]] = {}
-    for point, after in zip(found.points, found.after, strict=True):
+    for point, after in zip(calibration.points, calibration.after, strict=True):
         name, unit = METRICS[point.metric]
         said = f"{name} {figure(point.measured)} {unit} (error {percent(point)}, then {percent(after)})"
         lines.setdefault(point.concurrency, []).append(said)
@@ -115,6 +115,6 @@ def others(losers: Sequence[Loser]) -> list[dict[str, object]]:
     return [{"Instance": each.target, "USD an hour": each.price_per_hour, "Why it lost": each.why} for each in losers]
 
 
-def chosen(found: Choice) -> str:
+def chosen(choice: Choice) -> str:
     """The choice in one sentence."""
-    return f"{found.winner.target} is chosen. {found.why}" if found.winner else found.why
+    return f"{choice.winner.target} is chosen. {choice.why}" if choice.winner else choice.why

@@ -31,12 +31,12 @@ def choose(opened: Workspace) -> ModelFacts | None:
     if st.query_params.get("model") != chosen:
         st.query_params["model"] = chosen
     try:
-        found = models.facts(opened, chosen)
+        model_facts = models.facts(opened, chosen)
     except WhetstoneError as error:
         st.error(message(error), icon=":material/error:")
         return None
     st.session_state[MODEL] = chosen
-    return found
+    return model_facts
 
 
 def about(model: ModelFacts) -> str:

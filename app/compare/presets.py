@@ -32,10 +32,10 @@ COLUMNS = ("preset", "model", "goal", "target", "recipe", "kind", "concurrency",
 
 def choose(opened: Workspace) -> list[PresetView]:
     """Pick presets on Compare; the choice is `presets=` of the address."""
-    known = presets.found(opened, st.query_params.get("presets", ""))
-    if len(known) > MOST:
+    known_presets = presets.found(opened, st.query_params.get("presets", ""))
+    if len(known_presets) > MOST:
         st.warning(f"Only the first {MOST} presets are shown.", icon=":material/warning:")
-    ids = [each.preset.id for each in known[:MOST]]
+    ids = [each.preset.id for each in known_presets[:MOST]]
     if st.session_state.get(KEY) != ids:  # the address was changed by a link or by Back
         st.session_state[KEY] = ids
     offered = [each.preset.id for each in service.listing(opened, limit=OFFERED)]
@@ -43,7 +43,7 @@ def choose(opened: Workspace) -> list[PresetView]:
         "Presets", list(dict.fromkeys([*offered, *ids])), key=KEY, max_selections=MOST, on_change=_write,
         placeholder="Choose two or more",
     )  # fmt: skip
-    return service.views(opened, known[:MOST])
+    return service.views(opened, known_presets[:MOST])
 
 
 def _write() -> None:

@@ -66,9 +66,9 @@ def _slider(column: Any, name: str, label: str, highest: float) -> float | None:
     return float(value)
 
 
-def rows(found: Sequence[AtSlo]) -> list[dict[str, str]]:
+def rows(at_slos: Sequence[AtSlo]) -> list[dict[str, str]]:
     """One a variant, the fastest first; a variant that keeps the limits at no measured level says so."""
-    return [_row(at) for at in sorted(found, key=_speed, reverse=True)]
+    return [_row(at) for at in sorted(at_slos, key=_speed, reverse=True)]
 
 
 def _speed(at: AtSlo) -> tuple[bool, tuple[bool, float, float]]:
@@ -99,9 +99,9 @@ def _is_placed(level: Level) -> bool:
     return level.output_tokens_per_s is not None and level.output_tokens_per_s_per_request is not None
 
 
-def ringed(chart: Figure, found: Sequence[AtSlo], theme: Theme) -> Figure:
+def ringed(chart: Figure, at_slos: Sequence[AtSlo], theme: Theme) -> Figure:
     """The Pareto chart with a ring around the chosen level of each variant."""
-    chosen = [at.level for at in found if at.level and _is_placed(at.level)]
+    chosen = [at.level for at in at_slos if at.level and _is_placed(at.level)]
     if not chosen or not chart["data"]:
         return chart
     colour = COLOURS[theme].ink

@@ -100,14 +100,14 @@ def _card(opened: Workspace, found: EndpointView) -> None:
             st.code(serve_command.boto3(found.name, found.region), language="python")
 
 
-def _delete(opened: Workspace, found: EndpointView) -> None:
+def _delete(opened: Workspace, endpoint: EndpointView) -> None:
     """Waits until AWS has it no longer: until then it costs money."""
     try:
         with st.spinner("Deleting it: this takes some minutes"):
-            endpoints.delete(opened, found.id, found.region)
+            endpoints.delete(opened, endpoint.id, endpoint.region)
     except WhetstoneError as error:
         st.error(message(error), icon=":material/error:")
         return
     st.session_state.pop(HELD, None)
-    st.toast(plain(f"{found.id} is deleted, with all that was made for it."), icon=":material/check_circle:")
+    st.toast(plain(f"{endpoint.id} is deleted, with all that was made for it."), icon=":material/check_circle:")
     st.rerun()

@@ -80,11 +80,11 @@ def _upload(opened: Workspace) -> None:
     if file is None or st.session_state.get(UPLOADED) == file.file_id:
         return
     try:
-        seen = workloads.preview(file.name, file.getvalue())
+        preview = workloads.preview(file.name, file.getvalue())
     except WhetstoneError as error:
         st.error(message(error), icon=":material/error:")
         return
-    ready, chosen = _columns(seen) if seen.columns else (True, {})
+    ready, chosen = _columns(preview) if preview.columns else (True, {})
     mark = f"{file.file_id} {chosen}"
     refused = st.session_state.get(REFUSED, ("", ""))
     if refused[0] != mark and not ready:
@@ -101,9 +101,9 @@ def _upload(opened: Workspace) -> None:
     st.error(message(refused[1]), icon=":material/error:")
 
 
-def _columns(seen: workloads.Preview) -> tuple[bool, dict[str, str]]:
+def _columns(preview: workloads.Preview) -> tuple[bool, dict[str, str]]:
     """Whether it was just confirmed, and which column is what."""
-    columns, rows = seen
+    columns, rows = preview
     st.dataframe(rows, hide_index=True, alt=f"The first {len(rows)} rows of the file")
     guess = next((columns.index(name) for name in workloads.PROMPT_COLUMNS if name in columns), 0)
     left, right = st.columns(2)
@@ -118,19 +118,19 @@ def _columns(seen: workloads.Preview) -> tuple[bool, dict[str, str]]:
 
 def _preview(opened: Workspace, source: str, tokenizer_of: str | None, seed: int) -> None:
     try:
-        found = workloads.facts_for(opened, source, tokenizer_of, seed)
+        workload_facts = workloads.facts_for(opened, source, tokenizer_of, seed)
     except WhetstoneError as error:
         st.error(message(error), icon=":material/error:")
         return
-    tokens = workloads.token_lengths(opened, found, tokenizer_of) if tokenizer_of else None
-    shell.figures(figures(found, tokens))
-    for words in _told(found):
+    tokens = workloads.token_lengths(opened, workload_facts, tokenizer_of) if tokenizer_of else None
+    shell.figures(figures(workload_facts, tokens))
+    for words in _told(workload_facts):
         st.caption(words)
     if tokens is None:
         st.caption("Lengths in tokens stand here once the first variant is a model or artifact on this machine.")
     else:
-        charts.show(token_histogram(tokens.lengths, found.name, tokens.model, charts.theme()), "token-lengths")
-    rows = preview_rows(found, tokens)
+        charts.show(token_histogram(tokens.lengths, workload_facts.name, tokens.model, charts.theme()), "token-lengths")
+    rows = preview_rows(workload_facts, tokens)
     st.dataframe(rows, hide_index=True, alt=f"The first {len(rows)} prompts with their lengths")
 
 
@@ -147,25 +147,25 @@ def _told(found: WorkloadFacts) -> list[str]:
     return said
 
 
-def figures(found: WorkloadFacts, tokens: TokenLengths | None) -> list[tuple[str, str, str | None]]:
+def figures(workload_facts: WorkloadFacts, tokens: TokenLengths | None) -> list[tuple[str, str, str | None]]:
     """(label, value, how it is known)."""
-    cells: list[tuple[str, str, str | None]] = [("Prompts", f"{found.prompts:,}", None)]
+    cells: list[tuple[str, str, str | None]] = [("Prompts", f"{workload_facts.prompts:,}", None)]
     if tokens is not None:
-        which = "all prompts" if tokens.counted == found.prompts else f"the first {tokens.counted:,} prompts"
+        which = "all prompts" if tokens.counted == workload_facts.prompts else f"the first {tokens.counted:,} prompts"
         basis = f"{which}, by the tokenizer of {tokens.model}"
         cells += [("Median length", f"{tokens.p50:,} tokens", basis), ("Longest", f"{tokens.largest:,} tokens", basis)]
     else:
         cells += [
-            ("Median length", f"{found.characters_p50:,} characters", None),
-            ("Longest", f"{found.characters_max:,} characters", None),
+            ("Median length", f"{workload_facts.characters_p50:,} characters", None),
+            ("Longest", f"{workload_facts.characters_max:,} characters", None),
         ]
     return cells
 
 
-def preview_rows(found: WorkloadFacts, tokens: TokenLengths | None) -> list[dict[str, Any]]:
+def preview_rows(workload_facts: WorkloadFacts, tokens: TokenLengths | None) -> list[dict[str, Any]]:
     """The first prompts, each with its length."""
-    rows, own = [], any(prompt.max_tokens for prompt in found.first)
-    for number, prompt in enumerate(found.first):
+    rows, own = [], any(prompt.max_tokens for prompt in workload_facts.first)
+    for number, prompt in enumerate(workload_facts.first):
         counted: dict[str, Any] = {"Tokens": tokens.lengths[number]} if tokens and number < len(tokens.lengths) else {}
         asked: dict[str, Any] = {"Longest answer": prompt.max_tokens} if own else {}
         rows.append({**counted, "Characters": len(prompt.prompt), **asked, "Prompt": prompt.prompt[:PREVIEW_CHARACTERS]})

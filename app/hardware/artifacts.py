@@ -38,22 +38,22 @@ def draw(opened: Workspace) -> None:
         kept = own(f"collect {age}")
         if st.button("See what can go", key=own("collect_look"), icon=":material/search:", **frozen(opened)):
             st.session_state[kept] = _collect(opened, AGES[age], dry_run=True)
-    found: Collected | None = st.session_state.get(kept)
-    if found is not None:
-        _offer(opened, found, age, kept)
+    collected: Collected | None = st.session_state.get(kept)
+    if collected is not None:
+        _offer(opened, collected, age, kept)
 
 
-def _offer(opened: Workspace, found: Collected, age: str, kept: str) -> None:
+def _offer(opened: Workspace, collected: Collected, age: str, kept: str) -> None:
     """What would go, and the button that removes it; afterwards what went."""
-    more = " and more" if len(found.artifacts) > SHOWN else ""
-    named = f" ({', '.join(found.artifacts[:SHOWN])}{more})" if found.artifacts else ""
-    told = f"{counted(len(found.artifacts), 'artifact')}{named} in {counted(found.contents, 'piece')}"
-    if not found.dry_run:
-        st.success(plain(f"Removed: {told}; {size(found.bytes)} are free again."), icon=":material/check_circle:")
-    elif not found.contents:
+    more = " and more" if len(collected.artifacts) > SHOWN else ""
+    named = f" ({', '.join(collected.artifacts[:SHOWN])}{more})" if collected.artifacts else ""
+    told = f"{counted(len(collected.artifacts), 'artifact')}{named} in {counted(collected.contents, 'piece')}"
+    if not collected.dry_run:
+        st.success(plain(f"Removed: {told}; {size(collected.bytes)} are free again."), icon=":material/check_circle:")
+    elif not collected.contents:
         st.caption("There is nothing to remove: everything is named by an artifact, or younger than a day.")
     else:
-        st.markdown(plain(f"To be removed: {told}, {size(found.bytes)}. No job, preset, endpoint or evaluation names them."))
+        st.markdown(plain(f"To be removed: {told}, {size(collected.bytes)}. No job, preset, endpoint or evaluation names them."))
         if st.button("Remove", key=own("collect_go"), icon=":material/delete:", **frozen(opened)):
             st.session_state[kept] = _collect(opened, AGES[age], dry_run=False)
             st.rerun()

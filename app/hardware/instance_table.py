@@ -21,21 +21,21 @@ def draw(opened: Workspace) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         st.subheader("Instances and what they cost", width="stretch")
         _refresh(opened)
-    found, known, discount = _filtered(opened)
-    if not found:
+    priced, known, discount = _filtered(opened)
+    if not priced:
         st.info("No instance matches these filters: take one away.", icon=":material/filter_alt_off:")
         return
-    st.caption(plain(f"{len(found)} of {known} instances. {instances.summary(found)}"))
+    st.caption(plain(f"{len(priced)} of {known} instances. {instances.summary(priced)}"))
     config = {name: st.column_config.NumberColumn(format=shape) for name, shape in COLUMNS.items()}
     st.dataframe(
-        instances.lines(found),
+        instances.lines(priced),
         hide_index=True,
         column_config={"Instance": st.column_config.TextColumn(pinned=True), **config},
         alt="Instances with accelerators, memory, bandwidth and hourly price, with region, day and source of the price",
     )
     with st.container(horizontal=True, vertical_alignment="center"):
         st.download_button(
-            "CSV", instances.as_csv(found, discount), "instances.csv", "text/csv", icon=":material/download:",
+            "CSV", instances.as_csv(priced, discount), "instances.csv", "text/csv", icon=":material/download:",
             on_click="ignore", key="hardware_prices-csv",
         )  # fmt: skip
         st.caption(
@@ -57,8 +57,8 @@ def _filtered(opened: Workspace) -> tuple[list[PricedInstance], int, float]:
         family = st.multiselect("Family", families, key="hardware_family", bind="query-params", width=160)
         accelerator = st.multiselect("Accelerator", cards, key="hardware_accelerator", bind="query-params", width=150)
         sort = st.selectbox("Sort by", list(SORTS), key="hardware_sort", bind="query-params", width=140)
-    found = instances.chosen(rows, words=words or "", families=family, accelerators=accelerator, sort=sort)
-    return found, len(rows), percent / 100
+    priced = instances.chosen(rows, words=words or "", families=family, accelerators=accelerator, sort=sort)
+    return priced, len(rows), percent / 100
 
 
 def _refresh(opened: Workspace) -> None:

@@ -35,8 +35,8 @@ def chosen(
 ) -> list[PricedInstance]:
     """Those that match every filter, in the order that is asked for; an unknown order is the data's."""
     key = SORTS.get(sort, SORTS["Family"])
-    kept = [row for row in rows if _matches(row, words.casefold().split(), families, accelerators)]
-    return sorted(kept, key=lambda row: (key(row) is None, key(row) or 0.0))
+    priced = [row for row in rows if _matches(row, words.casefold().split(), families, accelerators)]
+    return sorted(priced, key=lambda row: (key(row) is None, key(row) or 0.0))
 
 
 def _matches(row: PricedInstance, words: Sequence[str], families: Sequence[str], accelerators: Sequence[str]) -> bool:

@@ -127,6 +127,6 @@ def failure(last: JobView | None, *, installed: bool) -> str | None:
     return last.error or f"The job ended as {last.state}."
 
 
-def mark(found: Sequence[JobView]) -> tuple[tuple[str, str], ...]:
+def mark(jobs: Sequence[JobView]) -> tuple[tuple[str, str], ...]:
     """What makes the page around the live part change."""
-    return tuple((job.id, str(job.state)) for job in found)
+    return tuple((job.id, str(job.state)) for job in jobs)

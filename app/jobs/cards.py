@@ -96,11 +96,11 @@ def verb_buttons(opened: Workspace, job: JobView) -> None:
         st.button(verb, key=key, icon=ICONS[verb], on_click=act, args=(opened, verb, job.id), **barred(opened, verb, job))
 
 
-def active_cards(opened: Workspace, found: Sequence[JobView]) -> None:
+def active_cards(opened: Workspace, job_views: Sequence[JobView]) -> None:
     """Running jobs, then the queue in its order, each with its bar."""
-    queue, titles = places(found), {job.id: job.title for job in found}
-    reasons = waiting.reasons(opened, found[:SHOWN])
-    for job in found[:SHOWN]:
+    queue, titles = places(job_views), {job.id: job.title for job in job_views}
+    reasons = waiting.reasons(opened, job_views[:SHOWN])
+    for job in job_views[:SHOWN]:
         with st.container(border=True, key=navigation.own(f"card-{job.id}")):
             with st.container(horizontal=True, vertical_alignment="center"):
                 st.markdown(headline(job) + by(opened, job.owner), width="stretch")
@@ -111,8 +111,8 @@ def active_cards(opened: Workspace, found: Sequence[JobView]) -> None:
             st.progress(min(1.0, job.progress or 0.0), text=progress_text(job, queue.get(job.id)))
             if job.state is JobState.QUEUED:
                 st.caption(why(reasons.get(job.id), titles))
-    if len(found) > SHOWN:
-        st.caption(f"And {len(found) - SHOWN} more in the queue.")
+    if len(job_views) > SHOWN:
+        st.caption(f"And {len(job_views) - SHOWN} more in the queue.")
 
 
 def ended_card(opened: Workspace, job: JobView) -> None:
@@ -129,6 +129,6 @@ def _chosen(opened: Workspace, key: str, job_id: str) -> None:
         act(opened, str(verb), job_id)
 
 
-def mark(found: Sequence[JobView]) -> tuple[tuple[str, str], ...]:
+def mark(job_views: Sequence[JobView]) -> tuple[tuple[str, str], ...]:
     """What makes the page around the cards change: which jobs are active, and how."""
-    return tuple((job.id, str(job.state)) for job in found)
+    return tuple((job.id, str(job.state)) for job in job_views)

@@ -211,11 +211,11 @@ def optimized(opened: Workspace, job: JobView) -> None:
         _layers(artifact.manifest)
 
 
-def _layers(made: Manifest) -> None:
+def _layers(manifest: Manifest) -> None:
     """Which layers suffer, as a chart and in words."""
-    if verbs := layers.done(made.recipe):
-        charts.show(layer_errors(made.layers, charts.theme(), verbs), "layer-errors")
-    for sentence in layers.sentences(made.recipe, made.layers, made.kept_16bit):
+    if verbs := layers.done(manifest.recipe):
+        charts.show(layer_errors(manifest.layers, charts.theme(), verbs), "layer-errors")
+    for sentence in layers.sentences(manifest.recipe, manifest.layers, manifest.kept_16bit):
         st.markdown(f"- {plain(sentence)}")
 
 

@@ -73,13 +73,13 @@ def _prioritize(opened: Workspace, job_id: str) -> None:
 
 def _limits(job: JobView) -> str:
     """What a person asked of its life, where it is not what every job has."""
-    asked = job.terms
+    terms = job.terms
     limits = [
-        ("waits", asked.queue_timeout_s), ("starts within", asked.start_timeout_s), ("runs", asked.run_timeout_s),
+        ("waits", terms.queue_timeout_s), ("starts within", terms.start_timeout_s), ("runs", terms.run_timeout_s),
     ]  # fmt: skip
     parts = [f"{words} at most {span(limit)}" for words, limit in limits if limit]
-    parts += [f"is tried again {asked.retries} times at most"] if asked.retries is not None else []
-    parts += [f"takes {job.claim.cores} cores"] if asked.cores else []
+    parts += [f"is tried again {terms.retries} times at most"] if terms.retries is not None else []
+    parts += [f"takes {job.claim.cores} cores"] if terms.cores else []
     return f"It {', '.join(parts)}." if parts else ""
 
 

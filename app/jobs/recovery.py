@@ -25,15 +25,15 @@ ROWS = {"original": "before pruning", "pruned": "after pruning", "recovered": "a
 def panel(opened: Workspace, job: JobView, specification: dict[str, Any]) -> None:
     """Nothing for a job whose recipe has no recovery."""
     recipe = Recipe.model_validate(specification["recipe"]) if job.kind == "optimize" else None
-    asked = asked_of(recipe) if recipe else None
-    if recipe is None or asked is None:
+    recover = asked_of(recipe) if recipe else None
+    if recipe is None or recover is None:
         return
     st.subheader("Recovery")
     document = job.result.get("recovery")
     if document:
         _ended(document, quantized=recipe.step("quantize") is not None)
     else:
-        shell.live("recovery", lambda: _watch(opened, job.id, asked), active=not job.ended)
+        shell.live("recovery", lambda: _watch(opened, job.id, recover), active=not job.ended)
 
 
 def _ended(document: dict[str, Any], *, quantized: bool) -> None:
@@ -57,7 +57,7 @@ def _kl(quality: dict[str, float]) -> str | None:
     return f"mean KL {figure(quality['kl_mean'])}" if quality["kl_mean"] else None
 
 
-def _watch(opened: Workspace, job_id: str, asked: Recover) -> str:
+def _watch(opened: Workspace, job_id: str, recover: Recover) -> str:
     """The curve so far; answers with the state."""
     job = jobs.show(opened, job_id)
     points = [point for point in evaluations.points(opened, job_id) if "validation" in point]
@@ -66,5 +66,5 @@ def _watch(opened: Workspace, job_id: str, asked: Recover) -> str:
     elif not points:
         st.caption("The loss curve will stand here once recovery has begun.")
     else:
-        charts.show(loss_curve(points, "kl" if asked.teacher else "next token", charts.theme()), "recovery-loss")
+        charts.show(loss_curve(points, "kl" if recover.teacher else "next token", charts.theme()), "recovery-loss")
     return str(job.state)

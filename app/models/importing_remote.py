@@ -27,11 +27,11 @@ def _inspect(_opened: Workspace, source: str) -> Inspection:
 def look(opened: Workspace, source: str) -> Inspection | None:
     """What an import would fetch; the sentence that says why not where there is no such model."""
     try:
-        found: Inspection = _inspect(opened, source)
+        inspection: Inspection = _inspect(opened, source)
     except WhetstoneError as error:
         st.error(message(error), icon=":material/error:")
         return None
-    return found
+    return inspection
 
 
 def describe(found: Inspection) -> bool:

@@ -43,25 +43,25 @@ def parts(found: Estimate) -> list[Part]:
     ]
 
 
-def html(found: Estimate, theme: Theme) -> str | None:
+def html(estimate: Estimate, theme: Theme) -> str | None:
     """The bar with its legend; None where there is nothing to see on it."""
-    shown = parts(found)
-    if not shown or sum(part.bytes for part in shown[:-1]) < LEAST_SHARE * (found.device_bytes or 1):
+    shown = parts(estimate)
+    if not shown or sum(part.bytes for part in shown[:-1]) < LEAST_SHARE * (estimate.device_bytes or 1):
         return None
     bars = "".join(_bar(part, theme) for part in shown if part.bytes)
     legend = "".join(_legend(part, theme) for part in shown)
     return (
-        f'<div role="img" aria-label="{escape(words(found))}">'
+        f'<div role="img" aria-label="{escape(words(estimate))}">'
         f'<div style="display:flex;height:22px;gap:2px;border-radius:4px;overflow:hidden">{bars}</div>'
         f'<div style="display:flex;flex-wrap:wrap;gap:2px 14px;margin-top:6px;font-size:0.85rem">{legend}</div></div>'
     )
 
 
-def words(found: Estimate) -> str:
+def words(estimate: Estimate) -> str:
     """What the bar shows, for whoever cannot see it."""
-    of = f"Estimated memory of one of {found.devices} devices" if (found.devices or 1) > 1 else "Estimated memory"
-    listed = ", ".join(f"{part.name} {size(part.bytes)}" for part in parts(found))
-    return f"{of}, {size(found.device_bytes)}: {listed}."
+    of = f"Estimated memory of one of {estimate.devices} devices" if (estimate.devices or 1) > 1 else "Estimated memory"
+    listed = ", ".join(f"{part.name} {size(part.bytes)}" for part in parts(estimate))
+    return f"{of}, {size(estimate.device_bytes)}: {listed}."
 
 
 def _fill(part: Part, theme: Theme) -> str:

@@ -129,19 +129,19 @@ def memory(opened: Workspace, entry: Entry) -> None:
         title = st.segmented_control(
             "Weights", list(kinds), default=ORIGINAL, required=True, key="model_weights", bind="query-params"
         )  # fmt: skip
-    found = catalog.memory(opened, entry.model, kinds[title or ORIGINAL])
+    footprints = catalog.memory(opened, entry.model, kinds[title or ORIGINAL])
     cheapest = catalog.cheapest(opened, entry.model, kinds[title or ORIGINAL])
     if cheapest is not None:
         st.markdown(f"The cheapest instance that will do is `{cheapest.instance}`, {cheapest.usd_per_hour:,.4g} USD an hour.")
         st.caption(f"{plain(cheapest.note)}. By our engines' rules and the memory below, which is estimated.")
     else:
         st.markdown("No instance with a published price will do with our engines.")
-    drawn = charts_memory.memory(found, charts.theme())
+    drawn = charts_memory.memory(footprints, charts.theme())
     st.plotly_chart(
-        charts.trusted(drawn), key="model_memory", theme=None, config=charts.CONFIG, alt=charts_memory.alt(found)
+        charts.trusted(drawn), key="model_memory", theme=None, config=charts.CONFIG, alt=charts_memory.alt(footprints)
     )  # fmt: skip
     with st.expander("The same as a table", icon=":material/table_rows:"):
-        st.dataframe(charts_memory.rows(found), hide_index=True, alt="Memory on each kind of hardware")
+        st.dataframe(charts_memory.rows(footprints), hide_index=True, alt="Memory on each kind of hardware")
 
 
 def _quantizes(kind: str, entry: Entry) -> bool:

@@ -36,17 +36,17 @@ class Choice:
     parent: str
 
 
-def choices(opened: Workspace, made: Sequence[ArtifactView]) -> list[Choice]:
+def choices(opened: Workspace, artifact_views: Sequence[ArtifactView]) -> list[Choice]:
     """Each model that is there, followed by its artifacts, in the order of `made`."""
     found: list[Choice] = []
-    for known in models.known(opened):
-        if known.present:
-            label = f"{known.card.id} · original · {size(known.card.weights_bytes)}"
-            found.append(Choice(known.source, label, known.card.id, known.source))
-        for view in made:
-            if origin(view.manifest.parent) == known.source:
+    for known_model in models.known(opened):
+        if known_model.present:
+            label = f"{known_model.card.id} · original · {size(known_model.card.weights_bytes)}"
+            found.append(Choice(known_model.source, label, known_model.card.id, known_model.source))
+        for view in artifact_views:
+            if origin(view.manifest.parent) == known_model.source:
                 label = f"{view.recipe} of {view.model} · {size(view.bytes)} · {view.id} · {when(view.created_at)[:16]}"
-                found.append(Choice(view.id, label, f"{view.recipe} ({view.id})", known.source))
+                found.append(Choice(view.id, label, f"{view.recipe} ({view.id})", known_model.source))
     return found
 
 
@@ -71,9 +71,9 @@ def suggestion(found: Sequence[Choice], made: Sequence[str]) -> tuple[str, str]:
 
 def pair(opened: Workspace) -> list[tuple[str, str]]:
     """The chosen (name, source) of one or two; an empty list while a URL is still to be given."""
-    made = artifacts.listing(opened)  # newest first
-    found = choices(opened, made)
-    defaults = suggestion(found, [view.id for view in made])
+    artifact_views = artifacts.listing(opened)  # newest first
+    found = choices(opened, artifact_views)
+    defaults = suggestion(found, [view.id for view in artifact_views])
     left, right = st.columns(2)
     with left:
         first = _side("original", found, defaults[0], found)

@@ -36,11 +36,11 @@ def ready(opened: Workspace, pair: Pair) -> list[Served] | None:
         _to_start(opened, pair, job)
         return None
     shell.live(f"playground-{job.id}", lambda: _panel(opened, job.id), active=True)
-    found = {served.source: served for served in serve.endpoints(opened, job.id)}
-    if job.state is not JobState.RUNNING or job.cancel_requested or not found:
+    servers = {served.source: served for served in serve.endpoints(opened, job.id)}
+    if job.state is not JobState.RUNNING or job.cancel_requested or not servers:
         return None
-    others = _all_elses(opened, [each for each in pair if each[1] not in found])
-    return None if others is None else [found.get(source) or others.pop(0) for _, source in pair]
+    others = _all_elses(opened, [each for each in pair if each[1] not in servers])
+    return None if others is None else [servers.get(source) or others.pop(0) for _, source in pair]
 
 
 def talk(opened: Workspace, pair: Pair) -> bool:

@@ -30,12 +30,12 @@ SEEN, REVISION, TOLD = "presets_seen", "presets_revision", "presets_told"
 def model_presets(opened: Workspace, model_id: str) -> None:
     """The presets of one model, with the way to build on each: a section of the model's page."""
     st.subheader("Presets")
-    known = presets.listing(opened, Filter(model=model_id))
-    if not known:
+    known_presets = presets.listing(opened, Filter(model=model_id))
+    if not known_presets:
         st.caption("None for this model yet. Presets of other models can be applied to it on the Presets page.")
         navigation.link("presets", "All presets", ":material/bookmarks:")
         return
-    views = presets.views(opened, known)
+    views = presets.views(opened, known_presets)
     st.caption(preset_rows.legend())
     st.caption(plain(preset_rows.basis(views)))
     beside = standings.of(opened, [view.preset for view in views], preset_rows.AT)
@@ -64,13 +64,13 @@ def chosen(opened: Workspace) -> list[KnownPreset]:
 
 def found(opened: Workspace, words: str) -> list[KnownPreset]:
     """Presets by ids between commas, each once."""
-    known = []
+    known_presets = []
     for wanted in dict.fromkeys(navigation.parts(words)):
         try:
-            known.append(presets.find(opened, wanted))
+            known_presets.append(presets.find(opened, wanted))
         except NotFound as error:
             st.error(message(error), icon=":material/error:")
-    return known
+    return known_presets
 
 
 def _columns() -> dict[str, Any]:
@@ -211,7 +211,7 @@ def apply(opened: Workspace, view: PresetView) -> None:
 
 def targets_named(opened: Workspace) -> list[str]:
     """The targets that presets use."""
-    return list(dict.fromkeys(known.preset.target for known in presets.listing(opened, limit=200)))
+    return list(dict.fromkeys(known_preset.preset.target for known_preset in presets.listing(opened, limit=200)))
 
 
 def _applied(applied: Applied) -> None:

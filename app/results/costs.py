@@ -38,17 +38,17 @@ def show(opened: Workspace, document: Evaluation, names: Collection[str], *, in_
         "A what-if on these measurements: nothing is run again. The instance gives its price only; the speed stays that of the "
         "machine that was measured. Every price on this page and in the report follows."
     )
-    asked = ask(opened, document)
-    hour = costs.hour_words(document, asked)
+    what_if = ask(opened, document)
+    hour = costs.hour_words(document, what_if)
     st.caption(plain(hour))
-    priced = as_asked(document, asked)
+    priced = as_asked(document, what_if)
     if not in_sight:
-        return asked, priced
+        return what_if, priced
     draw_price(select.only(priced, names))
-    found = costs.within_limits(priced, asked)
-    st.dataframe(rows(priced, asked, found), hide_index=True, placeholder="–", alt="Cost of each variant within the limits")
-    st.caption(plain(" ".join(said for said in costs.basis(document, asked, found) if said != hour)))
-    return asked, priced
+    found = costs.within_limits(priced, what_if)
+    st.dataframe(rows(priced, what_if, found), hide_index=True, placeholder="–", alt="Cost of each variant within the limits")
+    st.caption(plain(" ".join(said for said in costs.basis(document, what_if, found) if said != hour)))
+    return what_if, priced
 
 
 def draw_price(document: Evaluation) -> None:
@@ -118,9 +118,9 @@ def _hour(opened: Workspace, left: Any, right: Any, stored: float | None) -> tup
     return _finite(typed), None
 
 
-def rows(document: Evaluation, asked: WhatIf, at: Within | None = None) -> list[dict[str, str | None]]:
+def rows(document: Evaluation, what_if: WhatIf, at: Within | None = None) -> list[dict[str, str | None]]:
     """One a variant, in the evaluation's order, as written cells; what cannot be told says so. `at` as in `cost_words.rows`."""
-    return [{name: _cell(cell) for name, cell in row.items()} for row in costs.rows(document, asked, at)]
+    return [{name: _cell(cell) for name, cell in row.items()} for row in costs.rows(document, what_if, at)]
 
 
 def _cell(cell: str | float | None) -> str:

@@ -46,10 +46,10 @@ def show(opened: Workspace, view: EvaluationView) -> None:
     steps = st.container(horizontal=True, vertical_alignment="center")
     speed, price, quality, single, under = st.tabs(TABS, key=own("view"), bind="query-params")
     with price:
-        asked, priced = costs.show(opened, document, names, in_sight=bool(price.open))
+        what_if, priced = costs.show(opened, document, names, in_sight=bool(price.open))
     with steps:
         verdict.more_button(opened, view)
-        downloads(opened, view, asked, priced)
+        downloads(opened, view, what_if, priced)
     if speed.open:
         with speed:
             draw_speed(opened, view, shown, priced)
@@ -159,13 +159,13 @@ def _answers(result: VariantResult) -> str:
     return (answers_agreement(result.quality) if result.quality else "") or "not compared"
 
 
-def downloads(opened: Workspace, view: EvaluationView, asked: WhatIf = AS_STORED, priced: Evaluation | None = None) -> None:
+def downloads(opened: Workspace, view: EvaluationView, what_if: WhatIf = AS_STORED, priced: Evaluation | None = None) -> None:
     """The report, the document and the table, as files: the report and the table at the price that was `asked`, which `priced`
     has, the document as it was stored."""
     table = priced or view.document
     with st.container(horizontal=True, width="content"):
         st.download_button(
-            "Report (HTML)", report_download.page(opened, view, asked), f"{view.id}.html", "text/html",
+            "Report (HTML)", report_download.page(opened, view, what_if), f"{view.id}.html", "text/html",
             icon=":material/description:", on_click="ignore", key=own(f"html-{view.id}"),
         )  # fmt: skip
         st.download_button(

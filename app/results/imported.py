@@ -59,22 +59,22 @@ def _upload(opened: Workspace) -> None:
 
 def _choose(opened: Workspace) -> list[ImportedResult]:
     try:
-        known = {result.id: result for result in imported.listing(opened)}
+        importeds = {result.id: result for result in imported.listing(opened)}
     except WhetstoneError as error:
         st.error(message(error), icon=":material/error:")
         return []
-    if not known:
+    if not importeds:
         return []
-    asked = [each for each in chosen_ids() if each in known]
+    asked = [each for each in chosen_ids() if each in importeds]
     key = own("imported")
     if st.session_state.get(key) != asked:  # the address was changed by a link, by Back or by an upload
         st.session_state[key] = asked
     st.multiselect(
-        "Imported results", list(known), key=key, placeholder="Choose one or more",
-        format_func=lambda each: f"{known[each].name}, {known[each].measured_at or 'moment not recorded'} ({each})",
+        "Imported results", list(importeds), key=key, placeholder="Choose one or more",
+        format_func=lambda each: f"{importeds[each].name}, {importeds[each].measured_at or 'moment not recorded'} ({each})",
         on_change=lambda: _write(list(st.session_state[key])),
     )  # fmt: skip
-    return [known[each] for each in st.session_state[key]]
+    return [importeds[each] for each in st.session_state[key]]
 
 
 def _write(ids: list[str]) -> None:

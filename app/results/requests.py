@@ -30,11 +30,11 @@ def show(view: EvaluationView, shown: Sequence[str]) -> None:
     """A run on the clock with every request, how latencies are spread, and the answers that changed most: it reads the records of
     a level. `shown`: the variants on the charts."""
     try:
-        asked = {load.words: load for load in requests.loads(view)}
+        loads = {load.words: load for load in requests.loads(view)}
         at = st.segmented_control(
-            "At", list(asked), default=next(iter(asked)), required=True, key=named("requests_at"), bind="query-params"
+            "At", list(loads), default=next(iter(loads)), required=True, key=named("requests_at"), bind="query-params"
         )
-        chosen = asked[at or next(iter(asked))]
+        chosen = loads[at or next(iter(loads))]
         _answers(view, chosen)
         _runs(view, chosen, shown)
     except NotFound as error:
@@ -47,25 +47,25 @@ def _answers(view: EvaluationView, load: Load) -> None:
         return
     st.markdown("**Answers that changed most**")
     variant = st.selectbox("Against the baseline", others, key=named("requests_variant"), bind="query-params")
-    found = requests.pairs(view, variant, load)
-    if not found:
+    pairs = requests.pairs(view, variant, load)
+    if not pairs:
         st.caption("No request was answered by both.")
         return
-    same = sum(pair.same for pair in found)
-    said = f"{same} of {len(found)} answers have the same words as those of {plain(baseline)}."
+    same = sum(pair.same for pair in pairs)
+    said = f"{same} of {len(pairs)} answers have the same words as those of {plain(baseline)}."
     chance = " The temperature is above 0, so answers differ by chance too." if view.document.options.temperature > 0 else ""
-    own = " From its second turn on, a conversation goes on from the variant's own answers." if any(p.turn for p in found) else ""
+    own = " From its second turn on, a conversation goes on from the variant's own answers." if any(p.turn for p in pairs) else ""
     st.caption(f"{said}{chance}{own} The most different ones come first; choose a row to read both.")
     key = named(f"pairs-{load.key}-{variant}")
     picked = st.dataframe(
-        rows(found[:SHOWN]), hide_index=True, on_select="rerun", selection_mode="single-row", key=key,
+        rows(pairs[:SHOWN]), hide_index=True, on_select="rerun", selection_mode="single-row", key=key,
         alt="Prompts whose answers differ most",
     )  # fmt: skip
     place = picked.selection.rows[0] if picked.selection.rows else 0
-    _side_by_side(found[min(place, len(found) - 1)], baseline, variant)
+    _side_by_side(pairs[min(place, len(pairs) - 1)], baseline, variant)
 
 
-def rows(found: list[Pair]) -> list[dict[str, Any]]:
+def rows(pairs: list[Pair]) -> list[dict[str, Any]]:
     """One a prompt: what it was, how far the answers agree, and what each took."""
     return [
         {
@@ -76,7 +76,7 @@ def rows(found: list[Pair]) -> list[dict[str, Any]]:
             "Baseline (s)": figure(pair.baseline_s),
             "Variant (s)": figure(pair.variant_s),
         }
-        for pair in found
+        for pair in pairs
     ]
 
 

@@ -42,10 +42,10 @@ def show(document: Evaluation, shown: Evaluation) -> None:
 
 def say_line(document: Evaluation) -> None:
     """Green where something wins, amber where it is too noisy to tell, else plain."""
-    words, said = strong(headline.line(document)), headline.calls(document)
+    words, calls = strong(headline.line(document)), headline.calls(document)
     if headline.win(document) is not None:
         st.success(words, icon=":material/trophy:")
-    elif any(call.kind == "noisy" for call in said):
+    elif any(call.kind == "noisy" for call in calls):
         st.warning(words, icon=":material/graphic_eq:")
     else:
         st.info(words, icon=":material/balance:")

@@ -55,10 +55,10 @@ class Guard:
 def _place(origin: str) -> str:
     """`host:port` of an origin; of `null` nothing."""
     try:
-        found = urlsplit(origin)
+        split = urlsplit(origin)
     except ValueError:
         return ""
-    return found.netloc if found.scheme in {"http", "https"} and origin == f"{found.scheme}://{found.netloc}" else ""
+    return split.netloc if split.scheme in {"http", "https"} and origin == f"{split.scheme}://{split.netloc}" else ""
 
 
 def _name(place: str) -> str:

@@ -54,12 +54,12 @@ def small(manifest: Manifest) -> dict[str, int]:
 class BucketPlace(Place):
     """`address` is s3://BUCKET/PREFIX. Raises RequestError where it names no bucket."""
 
-    def __init__(self, address: str, cache: Cache, kept: Path) -> None:
+    def __init__(self, address: str, cache: Cache, path: Path) -> None:
         bucket, _, prefix = address.removeprefix(SCHEME).partition("/")
         if not bucket:
             raise RequestError(f"WHETSTONE_ARTIFACTS is {address}: write s3://BUCKET/PREFIX, or the path of a folder.")
         self.address = f"{SCHEME}{bucket}/{prefix.strip('/')}".rstrip("/")
-        self._bucket, self._cache, self._kept = bucket, cache, kept
+        self._bucket, self._cache, self._kept = bucket, cache, path
 
     @cached_property
     def _objects(self) -> Objects:

@@ -48,10 +48,10 @@ class Cache:
 
     def make_room(self, needed: int) -> None:
         """Give up what was not used the longest until so many more bytes are within the bound; what is in use stays."""
-        found = [path for path in self.folder.glob("*") if path.is_dir()]
-        sizes = {path: sum(file.stat().st_size for file in path.rglob("*") if file.is_file()) for path in found}
+        paths = [path for path in self.folder.glob("*") if path.is_dir()]
+        sizes = {path: sum(file.stat().st_size for file in path.rglob("*") if file.is_file()) for path in paths}
         left = sum(sizes.values()) + needed
-        for path in sorted(found, key=lambda path: path.stat().st_mtime):
+        for path in sorted(paths, key=lambda path: path.stat().st_mtime):
             if left <= self.most_bytes:
                 return
             if self.drop(path.name):

@@ -70,8 +70,8 @@ class _Bucket:
         self.objects = Objects(name)
 
     def names(self) -> list[str]:
-        found = self.objects.objects(f"{self.prefix}/{ENTRIES}/")
-        return sorted(each.key.removeprefix(f"{self.prefix}/") for each in found if each.key.endswith(".json"))
+        s3_objects = self.objects.objects(f"{self.prefix}/{ENTRIES}/")
+        return sorted(each.key.removeprefix(f"{self.prefix}/") for each in s3_objects if each.key.endswith(".json"))
 
     def read(self, name: str) -> bytes:
         return self.objects.get_bytes(f"{self.prefix}/{name}")

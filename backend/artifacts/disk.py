@@ -17,8 +17,8 @@ from backend.domain.jobs.artifact import Manifest
 class FolderPlace(Place):
     """`kept` remembers which files were hashed already. The identity of a content is the artifact's id: all of it is in one."""
 
-    def __init__(self, folder: Path, kept: Path) -> None:
-        self.folder, self._kept = folder, kept
+    def __init__(self, folder: Path, path: Path) -> None:
+        self.folder, self._kept = folder, path
         self.address = str(folder)
 
     def publish(self, staged: Path, artifact: str, ledger: Ledger, tell: Tell = silent) -> Published:

@@ -73,7 +73,7 @@ def verify(folder: Path, manifest: Manifest) -> None:
     _verify(folder, manifest, {})
 
 
-def verified(folder: Path, artifact: str, kept: Path) -> Manifest:
+def verified(folder: Path, artifact: str, path: Path) -> Manifest:
     """The manifest of the artifact of that id, whose files are what its id was made of.
 
     A file is hashed once: `kept`, a folder, remembers its inode, size and mtime. Raises ArtifactCorrupt as `verify`, and where
@@ -82,7 +82,7 @@ def verified(folder: Path, artifact: str, kept: Path) -> Manifest:
     manifest = read_manifest(folder)
     if manifest.id != artifact:
         raise ArtifactCorrupt(f"The manifest of {artifact} is not the one it was published with: run the optimize job again.")
-    memory = kept / f"{artifact}.json"
+    memory = path / f"{artifact}.json"
     seen = _verify(folder, manifest, _remembered(memory))
     memory.parent.mkdir(parents=True, exist_ok=True)
     files.write(memory, json.dumps(seen), flush=False)

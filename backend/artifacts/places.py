@@ -47,8 +47,8 @@ def size(written: str | None, variable: str) -> int | None:
     """Bytes; None where nothing is written. Raises RequestError."""
     if not written:
         return None
-    found = _SIZE.fullmatch(written.strip())
-    if found is None:
+    match = _SIZE.fullmatch(written.strip())
+    if match is None:
         raise RequestError(f"{variable} is `{written[:40]}`: write a size such as 500GB or 1.5 TiB.")
     powers = {unit.lower(): factor for unit, factor in UNITS.items()}
-    return int(float(found[1]) * powers[found[2].lower()])
+    return int(float(match[1]) * powers[match[2].lower()])

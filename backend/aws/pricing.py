@@ -108,7 +108,7 @@ def _texts(client: Any, region: str) -> Iterator[object]:
 
 def _products(texts: list[object]) -> tuple[list[_Product], list[str]]:
     """One product an instance. What is damaged, or has two prices, is left out and told."""
-    found: dict[str, _Product] = {}
+    products: dict[str, _Product] = {}
     skipped: list[str] = []
     twice: set[str] = set()
     for text in texts:
@@ -119,11 +119,11 @@ def _products(texts: list[object]) -> tuple[list[_Product], list[str]]:
             continue
         if product is None:
             continue
-        before = found.setdefault(product.instance, product)
+        before = products.setdefault(product.instance, product)
         if before.usd_per_hour != product.usd_per_hour and product.instance not in twice:
             twice.add(product.instance)
             skipped.append(f"{product.instance} has two prices, {before.usd_per_hour:g} and {product.usd_per_hour:g} USD an hour")
-    return [product for name, product in found.items() if name not in twice], skipped
+    return [product for name, product in products.items() if name not in twice], skipped
 
 
 def parse(text: object) -> _Product | None:

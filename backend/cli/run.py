@@ -35,9 +35,9 @@ def finish(workspace: Workspace, job: JobView) -> JobView:
 
 def _wait(workspace: Workspace, job: JobView, interrupted: threading.Event) -> JobView:
     """The job as it ended, or as it is at an interrupt."""
-    told, last = ProgressPrinter(), job
+    progress_printer, last = ProgressPrinter(), job
     for current in jobs.watch(workspace, job.id):
-        told(current)
+        progress_printer(current)
         last = current
         if interrupted.is_set():
             break

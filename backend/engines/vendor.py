@@ -22,11 +22,11 @@ def arguments(environment: EnvironmentInfo, index: str) -> list[str]:
 def check_real(environment: EnvironmentInfo, folder: Path) -> None:
     """Raises WorkError naming the first of the vendor's packages that is a placeholder, or not there."""
     paths = [str(path) for path in folder.glob("lib/python3*/site-packages")]
-    found: dict[str, PackageMetadata] = {}
+    packages: dict[str, PackageMetadata] = {}
     for each in importlib.metadata.distributions(path=paths):
-        found[each.metadata["Name"].lower().replace("_", "-")] = each.metadata
+        packages[each.metadata["Name"].lower().replace("_", "-")] = each.metadata
     for name in environment.vendor:
-        about = found.get(name)
+        about = packages.get(name)
         if about is None:
             raise WorkError(f"`{name}` was not installed: look at the job's log.")
         if PLACEHOLDER in f"{about.get('Summary')} {about.get_payload()}":  # type: ignore[attr-defined]

@@ -44,14 +44,14 @@ def _between(before: Counter, after: Counter) -> float:
 
 
 def _rapl(powercap: Path) -> dict[str, Counter]:
-    found: dict[str, Counter] = {}
+    counters: dict[str, Counter] = {}
     for zone in sorted(powercap.glob("intel-rapl:*")):
         with suppress(OSError, ValueError):
             name = (zone / "name").read_text().strip()
             if name.startswith(COUNTED):
                 said = f"{name}{_within(zone) if name == 'dram' else ''} (RAPL)"
-                found[said] = Counter(_joules(zone / "energy_uj"), _joules(zone / "max_energy_range_uj"))
-    return found
+                counters[said] = Counter(_joules(zone / "energy_uj"), _joules(zone / "max_energy_range_uj"))
+    return counters
 
 
 def _within(zone: Path) -> str:

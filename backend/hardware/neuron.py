@@ -49,8 +49,8 @@ def parse(text: str) -> tuple[NeuronDevice, ...]:
         rows = json.loads(text)
     except ValueError:
         return ()
-    found = [_device(row) for row in rows] if isinstance(rows, list) else []
-    return tuple(sorted(device for device in found if device is not None))
+    neuron_devices = [_device(row) for row in rows] if isinstance(rows, list) else []
+    return tuple(sorted(device for device in neuron_devices if device is not None))
 
 
 def _device(row: Any) -> NeuronDevice | None:

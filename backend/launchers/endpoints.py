@@ -75,20 +75,20 @@ class Endpoints:
         """The newest first. One that goes away meanwhile is left out."""
         pages = self._sagemaker.pages("list_endpoints", NameContains=PREFIX, SortBy="CreationTime", SortOrder="Descending")
         names = [each["EndpointName"] for page in pages for each in page["Endpoints"]]
-        found = [self._read(name) for name in names if name.startswith(PREFIX)]
-        return [each for each in found if each is not None]
+        endpoints = [self._read(name) for name in names if name.startswith(PREFIX)]
+        return [each for each in endpoints if each is not None]
 
     def find(self, endpoint_id: str) -> Endpoint | None:
         return self._read(PREFIX + endpoint_id)
 
     def show(self, endpoint_id: str) -> Endpoint:
         """Raises NotFound."""
-        found = self.find(endpoint_id)
-        if found is None:
+        endpoint = self.find(endpoint_id)
+        if endpoint is None:
             raise NotFound(
                 f"There is no endpoint `{endpoint_id[:60]}` of Whetstone's in this region: see `whetstone endpoints list`."
             )
-        return found
+        return endpoint
 
     def _read(self, name: str) -> Endpoint | None:
         """None where there is none, or where it is not ours."""
@@ -259,17 +259,17 @@ class Endpoints:
 
     def prove(self, endpoint_id: str, patience_s: float = LOGGED_WITHIN_S) -> list[proof.Finding]:
         """Ask it once, and read in the engine's log what it serves. Raises NotFound, NotNow where it is not in service."""
-        found = self.show(endpoint_id)
-        if found.state != "InService":
-            raise NotNow(f"{endpoint_id} is {found.state}, so it cannot be asked.")
-        environment = self._model(found.version)["PrimaryContainer"].get("Environment", {})
-        expected = proof.Expected(quantized=found.quantized, speculation=proof.speculation_of(environment))
-        probed = proof.answered(self.ask(found.name, proof.QUESTION))
-        lines, waited = self._log(found.name), 0.0
+        endpoint = self.show(endpoint_id)
+        if endpoint.state != "InService":
+            raise NotNow(f"{endpoint_id} is {endpoint.state}, so it cannot be asked.")
+        environment = self._model(endpoint.version)["PrimaryContainer"].get("Environment", {})
+        expected = proof.Expected(quantized=endpoint.quantized, speculation=proof.speculation_of(environment))
+        probed = proof.answered(self.ask(endpoint.name, proof.QUESTION))
+        lines, waited = self._log(endpoint.name), 0.0
         while not proof.settled(expected, lines) and waited < patience_s:
             self._sleep(FIRST_PAUSE_S)
             waited += FIRST_PAUSE_S
-            lines = self._log(found.name)
+            lines = self._log(endpoint.name)
         return [probed, *proof.logged(expected, lines)]
 
     def ask(self, name: str, body: Mapping[str, Any]) -> bytes:

@@ -75,8 +75,8 @@ class LocalLauncher(Launcher):
             if code is not None:
                 del self._children[child.pid]
             return Outcome(alive=code is None, code=code)
-        seen = self._template.look(Worker(handle.data["pid"], handle.data["started"])) if self._template is not None else None
-        return seen or Outcome(alive=_process(handle) is not None)
+        outcome = self._template.look(Worker(handle.data["pid"], handle.data["started"])) if self._template is not None else None
+        return outcome or Outcome(alive=_process(handle) is not None)
 
     def cancel(self, handle: Handle, *, force: bool) -> None:
         process = _process(handle)

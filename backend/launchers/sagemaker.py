@@ -89,11 +89,11 @@ class SageMakerLauncher(Launcher):
         """By name, of attempts that stand in no row."""
         folders = [path for path in (self._settings.jobs / job_id).glob("*") if path.name.isdigit()]
         opened = [(path, channels.of(self._settings, job_id, int(path.name))) for path in folders]
-        found = []
+        handles = []
         for path, channel in opened:
             with suppress(OSError):  # it was not opened to its end, so nothing was begun
-                found += [self._handle(job_id, path)] if is_managed(channel) else []
-        return found
+                handles += [self._handle(job_id, path)] if is_managed(channel) else []
+        return handles
 
     def _handle(self, job_id: str, folder: Path) -> Handle:
         name = requests.job_name(job_id, int(folder.name))

@@ -77,10 +77,10 @@ class Template:
             answer = self._answers.pop(number, {})
             if "pid" not in answer:
                 return None
-            found = Worker(answer["pid"], answer["started"])
-            self._alive[found.pid] = found
+            worker = Worker(answer["pid"], answer["started"])
+            self._alive[worker.pid] = worker
             os.write(writing, b"1")
-            return found
+            return worker
         except OSError:
             self._gone()
             return None

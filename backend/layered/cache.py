@@ -50,14 +50,14 @@ def recorder() -> Any:
 
         def update(self, keys: torch.Tensor, values: torch.Tensor, layer: int, *_: Any, **__: Any) -> Any:
             if self.recording:
-                seen = Extent(float(keys.abs().max()), float(values.abs().max()))
-                if not all(map(math.isfinite, seen)):
+                extent = Extent(float(keys.abs().max()), float(values.abs().max()))
+                if not all(map(math.isfinite, extent)):
                     raise WorkError(
                         f"The keys or values of layer {layer} are not finite on the calibration text: check the model's weights."
                     )
                 with self._lock:
                     before = self.extents.get(layer, Extent(0.0, 0.0))
-                    self.extents[layer] = Extent(max(before.key, seen.key), max(before.value, seen.value))
+                    self.extents[layer] = Extent(max(before.key, extent.key), max(before.value, extent.value))
             return keys, values
 
     return Recorder()

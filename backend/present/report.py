@@ -143,7 +143,7 @@ def shown_variants(evaluation: Evaluation) -> list[str]:
 def spreads(records: Mapping[str, Sequence[RequestRecord]]) -> dict[str, dict[str, Spread]]:
     """Of measured records by variant."""
     return {
-        metric: {name: found for name, own in records.items() if (found := _spread(metric, own)).count} for metric in LATENCIES
+        metric: {name: spread for name, own in records.items() if (spread := _spread(metric, own)).count} for metric in LATENCIES
     }
 
 

@@ -15,12 +15,12 @@ from backend.domain.errors import RequestError
 def resolved(source: str) -> Path | None:
     """The absolute path, `~` expanded; None where that cannot be one. Raises RequestError where it is no UTF-8."""
     try:
-        found = Path(source).expanduser().resolve()
+        path = Path(source).expanduser().resolve()
     except (OSError, RuntimeError, ValueError):
         return None
-    if not str(found).isprintable() and not _is_text(str(found)):
-        raise RequestError(f"The path {ascii(str(found))[:200]} is not UTF-8 text: rename the folder or file.")
-    return found
+    if not str(path).isprintable() and not _is_text(str(path)):
+        raise RequestError(f"The path {ascii(str(path))[:200]} is not UTF-8 text: rename the folder or file.")
+    return path
 
 
 def _is_text(path: str) -> bool:

@@ -111,9 +111,9 @@ def tail(log: Path) -> str:
 def _reason(text: str, code: int | None) -> str:
     text = _CHATTER.sub("", text)
     for pattern, meaning in PATTERNS:
-        found = re.search(pattern, text)
-        if found:
-            named = next((group for group in found.groups() if group), "")
+        match = re.search(pattern, text)
+        if match:
+            named = next((group for group in match.groups() if group), "")
             return meaning.replace("{1}", named)
     if code in SIGKILL_CODES:
         return "it was killed, most likely because memory ran out: stop other servers or choose a smaller model"

@@ -56,8 +56,8 @@ class StartLog:
             if mark.search(line):
                 self._ends[name] = now
         self._compiled = self._compiled or _COMPILED.search(line) is not None
-        if found := _AGAIN.search(line):
-            self._again = found.group(1).strip().rstrip(".")
+        if match := _AGAIN.search(line):
+            self._again = match.group(1).strip().rstrip(".")
 
     def startup(self) -> Startup:
         """The phases of a server that answers now. A phase without its line belongs to the next one that has one."""

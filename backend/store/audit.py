@@ -59,5 +59,5 @@ def count(session: Session, chosen: AuditFilter) -> int:
 
 def people(session: Session) -> list[str]:
     """Every person who ever changed something, by name."""
-    asked = select(AuditRow.who).where(AuditRow.origin != "supervisor").distinct()
-    return list(session.exec(asked.order_by(col(AuditRow.who))))
+    of_scalar = select(AuditRow.who).where(AuditRow.origin != "supervisor").distinct()
+    return list(session.exec(of_scalar.order_by(col(AuditRow.who))))

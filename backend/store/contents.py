@@ -44,7 +44,7 @@ class Contents:
 
 
 def _hold(session: Session, job_id: str, place: str, wanted: Mapping[str, int], plain: bool) -> dict[str, Held]:
-    at, found = clock(session), {}
+    at, holds = clock(session), {}
     for identity, size in sorted(wanted.items()):
         same = (col(ContentRow.place) == place, col(ContentRow.identity) == identity, col(ContentRow.removed_at).is_(None))
         usable = or_(col(ContentRow.arrived), col(ContentRow.job_id) == job_id)
@@ -55,8 +55,8 @@ def _hold(session: Session, job_id: str, place: str, wanted: Mapping[str, int], 
             row = ContentRow(address=address, place=place, identity=identity, size=size, job_id=job_id, held_at=at)
             session.add(row)
         row.job_id, row.held_at = job_id, at
-        found[identity] = Held(row.address, row.arrived)
-    return found
+        holds[identity] = Held(row.address, row.arrived)
+    return holds
 
 
 def _fresh(session: Session, place: str, identity: str, plain: bool) -> str:

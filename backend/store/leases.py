@@ -160,8 +160,8 @@ def latest_supervisor(session: Session, host: str, home: str) -> SupervisorRow |
 
 
 def is_draining(session: Session, supervisor: SupervisorRow) -> bool:
-    found = session.get(SupervisorRow, supervisor.id, populate_existing=True)
-    return found is not None and found.draining
+    supervisor_row = session.get(SupervisorRow, supervisor.id, populate_existing=True)
+    return supervisor_row is not None and supervisor_row.draining
 
 
 def hand_over(session: Session, supervisor: SupervisorRow) -> None:

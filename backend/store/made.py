@@ -36,8 +36,8 @@ def keep(store: Store, what: Made, version: str, make: Callable[[], Write]) -> N
 
 def state(session: Session, what: Made) -> str | None:
     """The version, None before the first."""
-    found = session.get(CatalogStateRow, what)
-    return found.value if found else None
+    state_row = session.get(CatalogStateRow, what)
+    return state_row.value if state_row else None
 
 
 def set_state(session: Session, what: Made, version: str) -> None:

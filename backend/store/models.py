@@ -30,9 +30,9 @@ def remember(session: Session, row: ModelRow) -> ModelRow:
         row.owner = before.owner
     card = ModelCard.model_validate_json(row.card).model_copy(update={"id": row.name, "origin": "imported"})
     row.card = card.model_dump_json()
-    kept = session.merge(row)
+    model = session.merge(row)
     catalog.put(session, _imported(row))
-    return kept
+    return model
 
 
 def named(session: Session, name: str) -> ModelRow | None:
@@ -54,16 +54,16 @@ def _imported(row: ModelRow) -> CatalogRow:
 def used(session: Session, card: ModelCard, at: datetime | None = None) -> None:
     """A model that an artifact was made from stands in the catalog; the bundled and the imported ones do anyway."""
     if card.origin != "starter" and catalog.get(session, card.path) is None:
-        found = card if card.origin == "imported" else card.model_copy(update={"origin": "folder"})
-        catalog.put(session, catalog.row(found, at=at))
+        model_card = card if card.origin == "imported" else card.model_copy(update={"origin": "folder"})
+        catalog.put(session, catalog.row(model_card, at=at))
 
 
 def list_again(session: Session, bundled: Sequence[CatalogRow]) -> None:
     """The catalog anew: what comes with Whetstone, every import, and every folder that an artifact was made from."""
     catalog.replace(session, ("starter", "published", "reference"), bundled)
     catalog.replace(session, ("imported", "folder"), readable(listing(session, limit=None), _imported))
-    made = history.latest_artifacts_by_model(session, limit=MOST_USED)
-    for parent, at in readable(made, lambda row: (Manifest.model_validate_json(row.manifest).parent, row.created_at)):
+    artifacts = history.latest_artifacts_by_model(session, limit=MOST_USED)
+    for parent, at in readable(artifacts, lambda row: (Manifest.model_validate_json(row.manifest).parent, row.created_at)):
         used(session, parent, at)
 
 

@@ -8,9 +8,9 @@ from backend.domain.machine.pricelist import InstancePrice, PriceList
 from backend.store.tables import PriceRow
 
 
-def replace(session: Session, found: PriceList) -> None:
-    session.exec(delete(PriceRow).where(col(PriceRow.region) == found.region))
-    for price in found.prices:
+def replace(session: Session, price_list: PriceList) -> None:
+    session.exec(delete(PriceRow).where(col(PriceRow.region) == price_list.region))
+    for price in price_list.prices:
         session.add(PriceRow(**price.model_dump()))
 
 

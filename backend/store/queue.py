@@ -184,8 +184,8 @@ def stranded(session: Session) -> Sequence[JobRow]:
 def cancel_stranded(session: Session) -> int:
     """Cancel them, with what comes after them; how many. Each says why."""
     number = 0
-    while found := stranded(session):
-        for row in found:
+    while jobs := stranded(session):
+        for row in jobs:
             cause, ending = _stranding(session, row)
             with suppress(Fenced, NotNow):
                 told = cancelled(cause)

@@ -48,8 +48,8 @@ def used(session: Session) -> str | None:
 def dump(session: Session, table: Table) -> Iterator[dict[str, Any]]:
     """Every row as JSON has it, in the order of the keys; a number that the database itself gave is left out."""
     columns = [column for column in table.columns if not _given(column)]
-    found = session.execute(sa_select(*columns).order_by(*table.primary_key.columns), execution_options={"yield_per": AT_ONCE})
-    for row in found.mappings():
+    result = session.execute(sa_select(*columns).order_by(*table.primary_key.columns), execution_options={"yield_per": AT_ONCE})
+    for row in result.mappings():
         yield {name: value.isoformat() if isinstance(value, datetime) else value for name, value in row.items()}
 
 

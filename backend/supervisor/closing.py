@@ -37,15 +37,15 @@ class Closing:
     def unsuccessful(self, row: JobRow, ending: Ending, sentence: str) -> None:
         """An attempt that was not asked to end. `sentence` has no full stop. Nothing of it may run any more. Raises Fenced."""
         asked = Terms.model_validate_json(row.terms).retries
-        found = endings.judge(ending, retried=row.retried, strikes=row.strikes, asked=asked)
-        if found.aside:
-            aside = f"That was the {found.strikes}. time in a row, so it was put aside: see the log"
+        verdict = endings.judge(ending, retried=row.retried, strikes=row.strikes, asked=asked)
+        if verdict.aside:
+            aside = f"That was the {verdict.strikes}. time in a row, so it was put aside: see the log"
             told = f"{sentence}. {aside}; `whetstone jobs release {row.id}` gives it another try."
-            self.close(row, _state(ending), told, ending=ending, strikes=found.strikes, aside=True)
-        elif found.again_s is None or row.cancel_requested:
-            self.close(row, _state(ending), _way_on(ending, sentence), ending=ending, strikes=found.strikes)
+            self.close(row, _state(ending), told, ending=ending, strikes=verdict.strikes, aside=True)
+        elif verdict.again_s is None or row.cancel_requested:
+            self.close(row, _state(ending), _way_on(ending, sentence), ending=ending, strikes=verdict.strikes)
         else:
-            self._again(row, ending, sentence, found.again_s, found.strikes)
+            self._again(row, ending, sentence, verdict.again_s, verdict.strikes)
 
     def made_room(self, row: JobRow) -> None:
         """Queue it again in its old place; cancelled where a person asked for that meanwhile. Raises Fenced."""
@@ -122,8 +122,8 @@ class Closing:
         if row.cancel_requested:
             self.close(row, JobState.CANCELLED, f"The job was cancelled while its artifact waited for its place: {error}")
             return True
-        told = Event(kind="warning", phase="upload", message=f"{error} The artifact is whole here and waits: it is tried again.")
-        self._store.run(lambda session: history.append(session, row.id, [told]))
+        event = Event(kind="warning", phase="upload", message=f"{error} The artifact is whole here and waits: it is tried again.")
+        self._store.run(lambda session: history.append(session, row.id, [event]))
         return False
 
 

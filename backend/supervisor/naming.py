@@ -24,10 +24,10 @@ def specification(settings: Settings, session: Session, row: JobRow) -> str:
     spec: JobSpec = TypeAdapter(JobSpec).validate_json(row.spec)
     if not isinstance(spec, EvaluateSpec) or row.after not in {variant.source for variant in spec.variants}:
         return row.spec
-    made = history.artifact(session, str(history.result(queue.get(session, row.after)).get("artifact")))
-    manifest = Manifest.model_validate_json(made.manifest)
+    artifact = history.artifact(session, str(history.result(queue.get(session, row.after)).get("artifact")))
+    manifest = Manifest.model_validate_json(artifact.manifest)
     if ruined := (manifest.quality or {}).get("below_floor"):
-        raise BelowFloor(f"{manifest.recipe.name} ({made.id}): {ruined} Evaluate it by itself and say that it is meant.")
-    found = variants.of(settings, made.path, manifest, made.id)
+        raise BelowFloor(f"{manifest.recipe.name} ({artifact.id}): {ruined} Evaluate it by itself and say that it is meant.")
+    found = variants.of(settings, artifact.path, manifest, artifact.id)
     put = tuple(found.model_copy(update={"name": each.name}) if each.source == row.after else each for each in spec.variants)
     return spec.model_copy(update={"variants": put}).model_dump_json()

@@ -140,9 +140,9 @@ class Supervisor:
         self.store.run(self._hand_over)
 
     def _hand_over(self, session: Session) -> None:
-        told = Event(kind="state", message="The supervisor was stopped: the worker goes on, and the next one takes it up.")
+        event = Event(kind="state", message="The supervisor was stopped: the worker goes on, and the next one takes it up.")
         for row in leases.owned(session, self.row):
-            history.append(session, row.id, [told])
+            history.append(session, row.id, [event])
         leases.hand_over(session, self.row)
 
     def _unsettled(self, row: JobRow) -> bool:
@@ -184,13 +184,13 @@ class Supervisor:
         may be set.
         """
         with self.store.read() as session:
-            found = {leases.lease(row): row for row in leases.expired(session, self.row)}
-        self._late = {held: self._late.get(held, self._now()) for held in found}
+            jobs = {leases.lease(row): row for row in leases.expired(session, self.row)}
+        self._late = {held: self._late.get(held, self._now()) for held in jobs}
         for held, since in self._late.items():
             if self._now() - since > leases.LEASE_SECONDS:
-                where = f"{found[held].host} ({found[held].home})"
+                where = f"{jobs[held].host} ({jobs[held].home})"
                 told = f"The supervisor on {where} is gone, and its worker with it"
-                self._guard(partial(self._closing.unsuccessful, found[held], Ending.NODE, told))
+                self._guard(partial(self._closing.unsuccessful, jobs[held], Ending.NODE, told))
 
     def _guard(self, act: Callable[[], None]) -> None:
         try:
@@ -201,8 +201,8 @@ class Supervisor:
     def _cancel_stranded(self) -> None:
         """What waits for a job that ended without success, and what has waited too long. A look first: a round writes nothing."""
         with self.store.read() as session:
-            found = queue.stranded(session)
-        if found:
+            jobs = queue.stranded(session)
+        if jobs:
             self.store.run(queue.cancel_stranded)
 
     def _make_room(self, row: JobRow, sentence: str) -> None:
@@ -216,8 +216,8 @@ class Supervisor:
     def _start_next(self) -> bool:
         capacity = self._now_free()
         with self.store.read() as session:
-            found = queue.yielding(session, self.row.host, capacity)
-        for row in found:
+            jobs = queue.yielding(session, self.row.host, capacity)
+        for row in jobs:
             if row.supervisor == self.row.id:
                 told = "Makes room for a job of your own: this goes back into the queue and starts again after it."
                 self._make_room(row, told)
@@ -299,14 +299,14 @@ class Supervisor:
         """Of a worker whose launcher finds a node for it. While it waits it is not silent."""
         if outcome.waiting is not None:
             run.vitals = Vitals(self._now())
-        run.handle, told = run.placing.told(handle, outcome)
+        run.handle, events = run.placing.told(handle, outcome)
         placed = run.handle.model_dump_json()
 
         def write(session: Session) -> None:
             leases.change(session, run.lease, LIVE, handle=placed)
-            history.append(session, row.id, told)
+            history.append(session, row.id, events)
 
-        if told:
+        if events:
             self.store.run(write)
 
     def _adopted(self, row: JobRow) -> Run:

@@ -43,9 +43,9 @@ def read_weights(source: ModelSource, sizes: Mapping[str, int]) -> Weights:
     files = weight_files(source, sizes, index)
     firsts = source.read_all(_first_reads(files, index))
     for file, first in zip(files, firsts, strict=True):
-        found, raw = safetensors_header.parse(source, file, first, sizes[file])
+        tensor_infos, raw = safetensors_header.parse(source, file, first, sizes[file])
         digest.update(f"{file} {sizes[file]} ".encode() + raw)
-        tensors |= found
+        tensors |= tensor_infos
     missing = sorted(set(index or tensors) - set(tensors))
     if missing:
         raise InvalidModel(f"{INDEX} lists {missing[0]!r}, which no weight file holds: download the model again.")
@@ -118,7 +118,7 @@ def _no_weights(source: ModelSource, sizes: Mapping[str, int]) -> InvalidModel:
 
 def bytes_by_dtype(tensors: Mapping[str, TensorInfo]) -> dict[str, int]:
     """Bytes of all tensors by the dtype they are stored in, most first."""
-    found: Counter[str] = Counter()
+    counter: Counter[str] = Counter()
     for info in tensors.values():
-        found[info.dtype] += info.end - info.start
-    return dict(found.most_common())
+        counter[info.dtype] += info.end - info.start
+    return dict(counter.most_common())

@@ -202,14 +202,14 @@ def _authorization() -> dict[str, str]:
 
 def _files(info: ModelInfo) -> dict[str, _File]:
     """The files at the top level whose size is known."""
-    found = {}
+    files = {}
     for sibling in info.siblings or []:
         size = sibling.lfs.size if sibling.lfs is not None else sibling.size
         if "/" in sibling.rfilename or size is None:
             continue
         digest = Digest("git", sibling.blob_id) if sibling.blob_id else None
-        found[sibling.rfilename] = _File(size, Digest("sha256", sibling.lfs.sha256) if sibling.lfs is not None else digest)
-    return found
+        files[sibling.rfilename] = _File(size, Digest("sha256", sibling.lfs.sha256) if sibling.lfs is not None else digest)
+    return files
 
 
 def _licence(info: ModelInfo) -> str | None:

@@ -90,12 +90,12 @@ def download(package: Package, folder: Path, on_progress: Callable[[int], None])
     for wheel in folder.glob("*.whl"):
         if _sha256(wheel) == package.sha256:
             return wheel
-    asked = folder / "requirements.txt"
-    files.write(asked, f"{package.requirement} --hash=sha256:{package.sha256}\n")
+    path = folder / "requirements.txt"
+    files.write(path, f"{package.requirement} --hash=sha256:{package.sha256}\n")
     command = [*_PIP, "download", "--no-deps", "--only-binary", ":all:", "--require-hashes", "--no-cache-dir", "--quiet"]
     with (folder / "pip.log").open("w+") as log:
         running = subprocess.Popen(
-            [*command, "-r", str(asked), "-d", str(folder)], stdout=log, stderr=log, env=_temporary_in(folder)
+            [*command, "-r", str(path), "-d", str(folder)], stdout=log, stderr=log, env=_temporary_in(folder)
         )
         try:
             _watch(running, folder, on_progress)

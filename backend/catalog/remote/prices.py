@@ -18,9 +18,9 @@ SAID_BY = (
 
 def fetch(region: str | None = None) -> PriceList:
     """What AWS says now, of the bundled instances only. Raises what `aws.pricing.hosting_prices` does."""
-    found = pricing.hosting_prices(region)
+    price_list = pricing.hosting_prices(region)
     known = instances.load().instances
-    return found._replace(prices=tuple(price for price in found.prices if price.instance in known))
+    return price_list._replace(prices=tuple(price for price in price_list.prices if price.instance in known))
 
 
 def missing_credentials() -> str | None:

@@ -33,10 +33,10 @@ class S3Source(RemoteSource):
             )
         try:
             self._bucket = Bucket(bucket)
-            found = self._bucket.objects(f"{prefix}/" if prefix else "")
+            s3_objects = self._bucket.objects(f"{prefix}/" if prefix else "")
         except ConnectionLost as error:
             raise SourceDropped(str(error)) from None
-        self._objects = {one.key.rpartition("/")[2]: one for one in found if not one.key.endswith("/")}
+        self._objects = {one.key.rpartition("/")[2]: one for one in s3_objects if not one.key.endswith("/")}
         if not self._objects:
             raise UnknownModel(f"There is nothing directly below {self.name}/: give the prefix that holds config.json.")
         listed = sorted((name, one.size, one.tag) for name, one in self._objects.items())

@@ -64,13 +64,13 @@ def _losers(losers: Sequence[Loser]) -> str:
     return table(("target", "USD an hour", "why it lost"), shown)
 
 
-def preview_text(title: str, found: Preview) -> str:
+def preview_text(title: str, preview: Preview) -> str:
     """The steps, what the job needs, where it runs, and where the result is meant to be served."""
-    steps = [f"  {number}. {step.title}" for number, step in enumerate(found.plan.steps, 1)] or ["  nothing: the original"]
-    need = found.need
+    steps = [f"  {number}. {step.title}" for number, step in enumerate(preview.plan.steps, 1)] or ["  nothing: the original"]
+    need = preview.need
     needs = f"  needs {need.disk_bytes / 1e6:.0f} MB of disk and about {need.memory_bytes / 1e6:.0f} MB of memory"
-    notes = [f"  {note}" for note in found.plan.notes]
-    return "\n".join([f"{title}:", *steps, needs, *notes, found.where, *_deployment(found.deployment)])
+    notes = [f"  {note}" for note in preview.plan.notes]
+    return "\n".join([f"{title}:", *steps, needs, *notes, preview.where, *_deployment(preview.deployment)])
 
 
 def _deployment(found: Deployment | None) -> list[str]:

@@ -27,10 +27,10 @@ ArtifactId = Annotated[str, typer.Argument(help="An artifact id, as `whetstone a
 def list_artifacts(mine: Mine = False, json: Json = False) -> None:
     """Artifacts, newest first."""
     workspace = service.open_workspace()
-    found = artifacts.listing(workspace, owner=workspace.actor.name if mine else None)
-    rows = [(a.id, a.model, a.recipe, a.bytes / 1e6, a.owner, f"{a.created_at:%Y-%m-%d %H:%M}") for a in found]
+    artifact_views = artifacts.listing(workspace, owner=workspace.actor.name if mine else None)
+    rows = [(a.id, a.model, a.recipe, a.bytes / 1e6, a.owner, f"{a.created_at:%Y-%m-%d %H:%M}") for a in artifact_views]
     text = table(("artifact", "model", "recipe", "MB", "by", "created (UTC)"), rows) if rows else "No artifacts yet."
-    emit(found, as_json=json, text=text)
+    emit(artifact_views, as_json=json, text=text)
 
 
 @app.command()
@@ -44,9 +44,9 @@ def show(artifact: ArtifactId, json: Json = False) -> None:
 @app.command()
 def verify(artifact: ArtifactId, json: Json = False) -> None:
     """Re-hash every file against the manifest; exit 1 where a byte differs."""
-    found = artifacts.verify(service.open_workspace(), artifact)
-    document = {"artifact": found.id, "verified": True, "files": len(found.manifest.files)}
-    emit(document, as_json=json, text=f"{found.id}: {len(found.manifest.files)} files are as the manifest says.")
+    artifact_view = artifacts.verify(service.open_workspace(), artifact)
+    document = {"artifact": artifact_view.id, "verified": True, "files": len(artifact_view.manifest.files)}
+    emit(document, as_json=json, text=f"{artifact_view.id}: {len(artifact_view.manifest.files)} files are as the manifest says.")
 
 
 @app.command()
@@ -66,8 +66,8 @@ def lookup(
     """Whether a job for Neuron would compile, or fetch what was compiled before."""
     workspace = service.open_workspace()
     case = cases.resolve(workspace, models.facts(workspace, model), auto_bits.chosen(recipe, None), target)
-    found = compilations.preview(workspace, case)
-    emit(found, as_json=json, text=compilation_text(found))
+    preview = compilations.preview(workspace, case)
+    emit(preview, as_json=json, text=compilation_text(preview))
 
 
 @app.command()

@@ -42,15 +42,15 @@ def import_command(
     json: Json = False,
 ) -> None:
     """Import a result of GuideLLM or vLLM's bench, to stand beside ours with what is defined alike and what is not."""
-    found = imported.add_files(service.open_workspace(), files)
-    emit(found, as_json=json, text=_text(found))
+    imported_result = imported.add_files(service.open_workspace(), files)
+    emit(imported_result, as_json=json, text=_text(imported_result))
 
 
 def imported_command(json: Json = False) -> None:
     """List what was imported."""
-    found = imported.listing(service.open_workspace())
-    rows = [(each.id, each.name, each.provenance, each.measured_at, len(each.levels)) for each in found]
-    emit(found, as_json=json, text=table(("id", "name", "provenance", "measured", "levels"), rows))
+    importeds = imported.listing(service.open_workspace())
+    rows = [(each.id, each.name, each.provenance, each.measured_at, len(each.levels)) for each in importeds]
+    emit(importeds, as_json=json, text=table(("id", "name", "provenance", "measured", "levels"), rows))
 
 
 def forget_command(
@@ -61,15 +61,15 @@ def forget_command(
     emit({"id": result, "removed": True}, as_json=json, text=f"{result} is forgotten.")
 
 
-def _text(found: ImportedResult) -> str:
-    figures = figure_rows([found])
-    defined = definition_rows([found])
+def _text(imported_result: ImportedResult) -> str:
+    figures = figure_rows([imported_result])
+    defined = definition_rows([imported_result])
     lines = [
-        f"{found.id}: {found.name}, {found.provenance}",
+        f"{imported_result.id}: {imported_result.name}, {imported_result.provenance}",
         table(SHOWN, [[row[name] for name in SHOWN] for row in figures]),
         "",
         table(("metric", "with ours", "how it is defined there"), [list(row.values())[1:] for row in defined]),
-        *found.notes,
+        *imported_result.notes,
         NO_VERDICT,
     ]
     return "\n".join(lines)

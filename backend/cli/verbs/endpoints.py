@@ -69,11 +69,11 @@ def deploy(
         found = endpoints.preview(workspace, planned)
         emit(found, as_json=json, text=_preview(found))
         return
-    made = endpoints.deploy(workspace, planned, lambda line: print(line, file=sys.stderr, flush=True))
-    print(_text(made), file=sys.stderr, flush=True)
-    proofs = endpoints.prove(workspace, made.id, made.region)
-    document = {**made.model_dump(mode="json"), "proofs": [each.model_dump(mode="json") for each in proofs]}
-    emit(document, as_json=json, text=f"{_text(made)}\n{_proofs(proofs)}\n{next_command('endpoints', 'delete', made.id)}")
+    endpoint = endpoints.deploy(workspace, planned, lambda line: print(line, file=sys.stderr, flush=True))
+    print(_text(endpoint), file=sys.stderr, flush=True)
+    proofs = endpoints.prove(workspace, endpoint.id, endpoint.region)
+    document = {**endpoint.model_dump(mode="json"), "proofs": [each.model_dump(mode="json") for each in proofs]}
+    emit(document, as_json=json, text=f"{_text(endpoint)}\n{_proofs(proofs)}\n{next_command('endpoints', 'delete', endpoint.id)}")
     _check(proofs)
 
 
@@ -103,15 +103,15 @@ def _hour(found: dict[str, Any]) -> str:
 @app.command("list")
 def list_endpoints(region: Region = None, json: Json = False) -> None:
     """The endpoints of a region that Whetstone made, asked of AWS, with what they cost."""
-    found = endpoints.listing(service.open_workspace(), region)
+    endpoint_views = endpoints.listing(service.open_workspace(), region)
     rows = [
         (e.id, e.state, e.artifact, f"{e.instances} x {e.instance or '?'}", e.usd_per_hour, f"{e.since:%Y-%m-%d %H:%M}",
          e.usd_so_far, e.owner or "-")
-        for e in found
+        for e in endpoint_views
     ]  # fmt: skip
-    hour = sum(each.usd_per_hour or 0 for each in found)
+    hour = sum(each.usd_per_hour or 0 for each in endpoint_views)
     text = f"{table(HEADER, rows)}\nTogether {hour:,.2f} USD an hour on demand." if rows else "No endpoints of Whetstone's there."
-    emit(found, as_json=json, text=text)
+    emit(endpoint_views, as_json=json, text=text)
 
 
 @app.command()

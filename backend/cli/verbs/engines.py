@@ -19,9 +19,9 @@ Name = Annotated[str, typer.Argument(help="An engine, as `whetstone engines list
 @app.command("list")
 def list_engines(json: Json = False) -> None:
     """Installed or not, version, what each can do here and, where it cannot, why."""
-    found = engines.listing(service.open_workspace())
-    rows = [(e.name, "installed" if e.installed else "-", e.version or "-", e.reason or e.can) for e in found]
-    emit(found, as_json=json, text=table(("engine", "state", "version", "here"), rows))
+    engine_statuses = engines.listing(service.open_workspace())
+    rows = [(e.name, "installed" if e.installed else "-", e.version or "-", e.reason or e.can) for e in engine_statuses]
+    emit(engine_statuses, as_json=json, text=table(("engine", "state", "version", "here"), rows))
 
 
 @app.command()

@@ -35,14 +35,14 @@ def list_jobs(
 ) -> None:
     """Jobs, newest first."""
     workspace = service.open_workspace()
-    found = jobs.listing(workspace, states=state, owner=workspace.actor.name if mine else None, limit=limit)
-    rows = [(j.id, _state(j), f"{(j.progress or 0):.0%}", j.title, j.owner, f"{j.created_at:%Y-%m-%d %H:%M}") for j in found]
+    job_views = jobs.listing(workspace, states=state, owner=workspace.actor.name if mine else None, limit=limit)
+    rows = [(j.id, _state(j), f"{(j.progress or 0):.0%}", j.title, j.owner, f"{j.created_at:%Y-%m-%d %H:%M}") for j in job_views]
     text = (
         table(("job", "state", "done", "title", "by", "created (UTC)"), rows)
         if rows
         else "No jobs yet: `whetstone demo` runs the first."
     )
-    emit(found, as_json=json, text=text)
+    emit(job_views, as_json=json, text=text)
 
 
 def _state(job: JobView) -> str:
@@ -53,10 +53,10 @@ def _state(job: JobView) -> str:
 def list_queue(json: Json = False) -> None:
     """What runs, and what waits in the order in which it starts, each with the reason why."""
     workspace = service.open_workspace()
-    found = jobs.active(workspace)
-    why = waiting.reasons(workspace, found)
-    documents = [job.model_dump(mode="json") | {"waiting": _reason(why.get(job.id))} for job in found]
-    rows = [(job.id, _state(job), job.terms.priority, job.title, _sentence(job, why)) for job in found]
+    job_views = jobs.active(workspace)
+    why = waiting.reasons(workspace, job_views)
+    documents = [job.model_dump(mode="json") | {"waiting": _reason(why.get(job.id))} for job in job_views]
+    rows = [(job.id, _state(job), job.terms.priority, job.title, _sentence(job, why)) for job in job_views]
     text = table(("job", "state", "priority", "title", "waiting"), rows) if rows else "Nothing runs or waits."
     emit(documents, as_json=json, text=text)
 
@@ -75,25 +75,25 @@ def _sentence(job: JobView, why: dict[str, Waiting]) -> str:
 def show(job: JobId, json: Json = False) -> None:
     """One job: state, progress, error, specification, events."""
     workspace = service.open_workspace()
-    found = jobs.show(workspace, job)
+    job_view = jobs.show(workspace, job)
     events = [event.model_dump(mode="json", exclude_none=True) for _, event in jobs.events(workspace, job)]
     names = (
         "id", "kind", "state", "phase", "progress", "eta_s", "error", "cause", "ending", "parent", "after", "attempt", "place",
         "aside", "terms", "claim", "result",
     )  # fmt: skip
-    document = {name: getattr(found, name) for name in names}
-    why, tried = waiting.reasons(workspace, [found]).get(found.id), waiting.attempts(workspace, found.id)
+    document = {name: getattr(job_view, name) for name in names}
+    why, tried = waiting.reasons(workspace, [job_view]).get(job_view.id), waiting.attempts(workspace, job_view.id)
     document |= {"waiting": _reason(why), "attempts": [each.model_dump(mode="json") for each in tried]}
     document |= {"spec": jobs.specification(workspace, job), "events": events}
-    kept = jobs.kept_bytes(workspace, found.id)
+    kept = jobs.kept_bytes(workspace, job_view.id)
     document["kept_bytes"] = kept
-    spent = watching.cost(workspace, found)
+    spent = watching.cost(workspace, job_view)
     document["cost"] = spent._asdict() if spent else None
-    cost = [f"{'Cost' if found.ended else 'Cost so far'}: {spent.words}."] if spent else []
-    where = [f"{'Ran' if found.ended else 'Runs'} on {found.place}."] if found.place else []
-    lines = [describe(found), *where, *cost, *([found.error] if found.error else []), *([why.sentence] if why else [])]
+    cost = [f"{'Cost' if job_view.ended else 'Cost so far'}: {spent.words}."] if spent else []
+    where = [f"{'Ran' if job_view.ended else 'Runs'} on {job_view.place}."] if job_view.place else []
+    lines = [describe(job_view), *where, *cost, *([job_view.error] if job_view.error else []), *([why.sentence] if why else [])]
     lines += [f"Attempt {each.number} ended: {each.ending.words}." for each in tried if each.ending]
-    if kept and found.ended:
+    if kept and job_view.ended:
         lines.append(f"Keeps {kept / 1e6:.3g} MB to go on from: `whetstone jobs resume` uses it, `whetstone jobs drop` frees it.")
     lines += [f"  {event['at'][11:19]}  {event['message']}" for event in events if event.get("message")]
     emit(document, as_json=json, text="\n".join(lines))
@@ -114,8 +114,8 @@ def logs(job: JobId) -> None:
 
 def _verb(name: str, help_text: str, act: Callable[[Workspace, str], JobView]) -> None:
     def command(job: JobId, json: Json = False) -> None:
-        found = act(service.open_workspace(), job)
-        emit(found, as_json=json, text=describe(found))
+        job_view = act(service.open_workspace(), job)
+        emit(job_view, as_json=json, text=describe(job_view))
 
     app.command(name, help=help_text)(command)
 
@@ -136,10 +136,10 @@ def _again(name: str, help_text: str, act: Callable[[Workspace, str], JobView]) 
 
 def _cancel(workspace: Workspace, job: str) -> JobView:
     """A worker goes on without a supervisor, but only one can end it."""
-    found = jobs.cancel(workspace, job)
-    if not found.ended:
+    job_view = jobs.cancel(workspace, job)
+    if not job_view.ended:
         supervisors.ensure(workspace)
-    return found
+    return job_view
 
 
 _verb("cancel", "Stop a job; nothing half-written remains.", _cancel)
@@ -155,5 +155,5 @@ def prioritize(
     job: JobId, priority: Annotated[Priority, typer.Argument(help="high, normal or low.")], json: Json = False
 ) -> None:  # fmt: skip
     """Put a queued job where it would stand had it been submitted with that priority."""
-    found = jobs.prioritize(service.open_workspace(), job, priority)
-    emit(found, as_json=json, text=f"{found.id} has {priority} priority.")
+    job_view = jobs.prioritize(service.open_workspace(), job, priority)
+    emit(job_view, as_json=json, text=f"{job_view.id} has {priority} priority.")

@@ -34,8 +34,8 @@ def command(
 ) -> None:  # fmt: skip
     """As `optimize` goes on for such a target. `queued` says that a job is queued."""
     if dry_run:
-        found = managed.preview(workspace, case, given)
-        emit(found, as_json=as_json, text=_preview_text(found))
+        preview = managed.preview(workspace, case, given)
+        emit(preview, as_json=as_json, text=_preview_text(preview))
         return
     key = jobs.key(workspace, life.key)
 
@@ -57,11 +57,11 @@ def refuse(target: str, given: Sequence[str], *, then_evaluate: bool) -> None:
         raise InvalidOptions("--then-evaluate goes with jobs that run here: what SageMaker makes lies in S3.")
 
 
-def _preview_text(found: ManagedPreview) -> str:
-    head = f"{found.model} on {found.target}: {len(found.requests)} call{'s' if len(found.requests) != 1 else ''} of AWS"
-    price = "no price is known" if found.price_per_hour is None else f"{found.price_per_hour:.4g} {found.price}"
-    calls = [f"create_optimization_job {json.dumps(each, indent=1)}" for each in found.requests]
-    return "\n".join([f"{head}.", *calls, *([price] if calls else []), *found.notes])
+def _preview_text(preview: ManagedPreview) -> str:
+    head = f"{preview.model} on {preview.target}: {len(preview.requests)} call{'s' if len(preview.requests) != 1 else ''} of AWS"
+    price = "no price is known" if preview.price_per_hour is None else f"{preview.price_per_hour:.4g} {preview.price}"
+    calls = [f"create_optimization_job {json.dumps(each, indent=1)}" for each in preview.requests]
+    return "\n".join([f"{head}.", *calls, *([price] if calls else []), *preview.notes])
 
 
 def _text(result: dict[str, Any]) -> str:

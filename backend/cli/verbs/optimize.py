@@ -79,8 +79,8 @@ def command(
         emit(compilation, as_json=json, text=compilation_text(compilation))
         return
     if dry_run:
-        found = optimize.preview(workspace, case, seed=seed)
-        emit(found, as_json=json, text=preview_text(f"{model} with {chosen.name}", found))
+        preview = optimize.preview(workspace, case, seed=seed)
+        emit(preview, as_json=json, text=preview_text(f"{model} with {chosen.name}", preview))
         return
     prepare = compilations.prepare if case.target.kind == "neuron" else optimize.prepare
     prepared = prepare(workspace, case, seed=seed)

@@ -48,14 +48,14 @@ def report_command(
     if api_input is not None or api_output is not None:
         api = ApiPrice(per_million_input=api_input or 0.0, per_million_output=api_output or 0.0)
     try:
-        asked = WhatIf(
+        what_if = WhatIf(
             limits=Slo(ttft_p95_ms=ttft_p95, tpot_p95_ms=tpot_p95), request_limits=limits, per_hour=price_per_hour,
             discount=discount, input_output_ratio=ratio, api=api, requests_a_month=requests_a_month,
         )  # fmt: skip
     except ValidationError as error:
         flaw = first_flaw(error)
         raise RequestError(f"{flaw.problem}.", field=flaw.field) from None
-    page = reports.page(service.open_workspace(), evaluation, asked, imported or [])
+    page = reports.page(service.open_workspace(), evaluation, what_if, imported or [])
     try:
         to.write_bytes(page)
     except OSError as error:

@@ -74,10 +74,10 @@ def audit(
     json: Json = False,
 ) -> None:
     """Who changed what, when, and from where: page, command line or supervisor."""
-    found = trail.listing(service.open_workspace(), who=who or (), actions=action or (), words=words, limit=limit)
-    rows = [(f"{r.at:%Y-%m-%d %H:%M:%S}", r.who, r.origin, r.action, f"{r.kind} {r.target}", r.detail or "") for r in found]
+    records = trail.listing(service.open_workspace(), who=who or (), actions=action or (), words=words, limit=limit)
+    rows = [(f"{r.at:%Y-%m-%d %H:%M:%S}", r.who, r.origin, r.action, f"{r.kind} {r.target}", r.detail or "") for r in records]
     text = table(("at (UTC)", "who", "from", "action", "what", "detail"), rows) if rows else "Nothing was changed yet."
-    emit(found, as_json=json, text=text)
+    emit(records, as_json=json, text=text)
 
 
 def demo(
@@ -106,14 +106,14 @@ LOOK_S = 0.5
 @supervisor.command("list")
 def list_supervisors(json: Json = False) -> None:
     """Who takes jobs, on all hosts that share the database."""
-    found = supervisors.listing(service.open_workspace())
-    rows = [(each.host, each.home, each.pid, _state(each), ", ".join(each.jobs)) for each in found]
+    supervisor_views = supervisors.listing(service.open_workspace())
+    rows = [(each.host, each.home, each.pid, _state(each), ", ".join(each.jobs)) for each in supervisor_views]
     text = table(("host", "home", "process", "state", "jobs"), rows) if rows else "No supervisor: `whetstone up` starts one."
-    emit(found, as_json=json, text=text)
+    emit(supervisor_views, as_json=json, text=text)
 
 
-def _state(found: supervisors.SupervisorView) -> str:
-    return "drains" if found.draining else "takes jobs"
+def _state(supervisor_view: supervisors.SupervisorView) -> str:
+    return "drains" if supervisor_view.draining else "takes jobs"
 
 
 @supervisor.command()

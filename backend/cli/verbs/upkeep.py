@@ -54,13 +54,13 @@ def back_up(
 
 def restore(file: Annotated[Path, typer.Argument(help="A file that `whetstone backup` wrote.")], json: Json = False) -> None:
     """Into a new home. Jobs that ran when it was made are lost, to be resumed."""
-    found = backup.restore(service.open_workspace(), file)
-    lines = [f"Restored {_rows(found.rows)}, as of {found.created:%Y-%m-%d %H:%M:%S} UTC."]
-    if found.lost:
-        lines += [f"{found.lost} ran then and can be resumed.", next_command("jobs", "list", "--state", "lost")]
-    if found.missing:
-        lines.append(f"The files of {found.missing} artifacts or evaluations are not there: they were not in the backup.")
-    emit(found, as_json=json, text="\n".join(lines))
+    restored = backup.restore(service.open_workspace(), file)
+    lines = [f"Restored {_rows(restored.rows)}, as of {restored.created:%Y-%m-%d %H:%M:%S} UTC."]
+    if restored.lost:
+        lines += [f"{restored.lost} ran then and can be resumed.", next_command("jobs", "list", "--state", "lost")]
+    if restored.missing:
+        lines.append(f"The files of {restored.missing} artifacts or evaluations are not there: they were not in the backup.")
+    emit(restored, as_json=json, text="\n".join(lines))
 
 
 def _rows(counted: dict[str, int]) -> str:

@@ -101,13 +101,13 @@ def _compared(score: TaskScore, pair: _Pair, tested: Tested | None) -> dict[str,
 
 
 def _pairs(variant: int, own: Sequence[Scored], baseline: Sequence[Scored]) -> list[_Pair]:
-    known = {(each.score.task, each.score.metric): each for each in baseline}
-    found = []
+    scores = {(each.score.task, each.score.metric): each for each in baseline}
+    pairs = []
     for place, each in enumerate(own):
-        against = known.get((each.score.task, each.score.metric))
+        against = scores.get((each.score.task, each.score.metric))
         if against is not None and (pair := _difference(against, each)) is not None:
-            found.append(_Pair(variant, place, *pair))
-    return found
+            pairs.append(_Pair(variant, place, *pair))
+    return pairs
 
 
 def _difference(baseline: Scored, variant: Scored) -> tuple[Difference, int] | None:

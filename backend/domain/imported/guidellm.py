@@ -169,17 +169,17 @@ def _level(name: str, benchmark: _Benchmark) -> ImportedLevel:
     )
 
 
-def _spread(found: _ByStatus, scale: float = 1.0) -> Spread | None:
+def _spread(by_status: _ByStatus, scale: float = 1.0) -> Spread | None:
     """None where no request gave one: the tool writes zeros then."""
-    summary = found.successful
+    summary = by_status.successful
     if not summary.count:
         return None
     percentiles = {name: value * scale for name, value in summary.percentiles.model_dump().items()}
     return Spread(mean=summary.mean * scale, **percentiles)
 
 
-def _mean(found: _ByStatus) -> float | None:
-    return found.successful.mean if found.successful.count else None
+def _mean(by_status: _ByStatus) -> float | None:
+    return by_status.successful.mean if by_status.successful.count else None
 
 
 def _model(document: dict[str, Any]) -> str:

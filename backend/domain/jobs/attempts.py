@@ -24,17 +24,17 @@ class Attempt(Frozen):
 
 def of(events: Iterable[Event]) -> list[Attempt]:
     """In order; a job that was only ever queued has none."""
-    found: dict[int, Attempt] = {}
+    attempts: dict[int, Attempt] = {}
     for event in events:
         number, state = event.data.get("attempt"), event.data.get("state")
         if event.kind != "state" or not isinstance(number, int):
             continue
-        attempt = found.get(number, Attempt(number=number))
+        attempt = attempts.get(number, Attempt(number=number))
         if state == JobState.RUNNING:
             where = {"place": event.data.get("place"), "host": event.data.get("host")}
-            found[number] = attempt.model_copy(update={"began": event.at, **where})
+            attempts[number] = attempt.model_copy(update={"began": event.at, **where})
         else:
             ending = event.data.get("ending")
             how = {"ended": event.at, "ending": Ending(ending) if ending else None, "sentence": event.message}
-            found[number] = attempt.model_copy(update=how)
-    return [found[number] for number in sorted(found)]
+            attempts[number] = attempt.model_copy(update=how)
+    return [attempts[number] for number in sorted(attempts)]

@@ -87,16 +87,16 @@ class Runs(NamedTuple):
     rounds: float
 
 
-def from_runs(earlier: Sequence[tuple[float, Runs]], asked: Runs) -> Range | None:
+def from_runs(earlier: Sequence[tuple[float, Runs]], runs: Runs) -> Range | None:
     """What `asked` takes at the fastest and slowest pace of earlier evaluations, each given by its seconds and what it did.
 
     Up to SETTLING of an earlier one's time was not requests (servers that start, warm-up), and grows with runs; the rest with
     rounds. Which share it was is not known, so the range has both ends.
     """
-    if not earlier or asked.runs < 1:
+    if not earlier or runs.runs < 1:
         return None
     ends = [
-        took * (share * asked.runs / did.runs + (1 - share) * asked.rounds / did.rounds)
+        took * (share * runs.runs / did.runs + (1 - share) * runs.rounds / did.rounds)
         for took, did in earlier
         for share in (0.0, SETTLING)
     ]

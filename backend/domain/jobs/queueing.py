@@ -100,13 +100,13 @@ def waiting(entry: Entry, live: Sequence[Entry], ahead: Sequence[Entry], capacit
     if entry.yields and any(not each.yields for each in ahead):
         return Waiting("It makes room for all other jobs.")
     able = [each for each in ahead if not _unable(each.claim, capacity)]
-    found = blocker(entry, live, able, capacity)
-    if found is None:
+    entries = blocker(entry, live, able, capacity)
+    if entries is None:
         return None
-    ids = tuple(each.id for each in found)
+    ids = tuple(each.id for each in entries)
     short = lacking([claim, *(each.claim for each in live)], capacity)
     if not short:
-        return Waiting(f"It is behind {ids[0]}, which came first and needs {_needs(found[0].claim, capacity)}.", ids)
+        return Waiting(f"It is behind {ids[0]}, which came first and needs {_needs(entries[0].claim, capacity)}.", ids)
     named = " and ".join(ids[:3]) + (f" and {len(ids) - 3} more" if len(ids) > 3 else "")
     return Waiting(f"It waits for {_wanted(claim, short, live, capacity)}: {named} {'has' if len(ids) == 1 else 'have'} it.", ids)
 

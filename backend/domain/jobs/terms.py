@@ -55,18 +55,18 @@ SIZES = {"mb": 10**6, "gb": 10**9, "tb": 10**12, "mib": 1 << 20, "gib": 1 << 30,
 
 def seconds(written: str, field: str) -> float:
     """`90`, `90s`, `30m`, `2h`, `1d`. Raises InvalidOptions."""
-    found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,6})?)\s*([a-z]*)", written.strip().lower())
-    if found is None or found[2] not in SPANS or not float(found[1]):
+    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,6})?)\s*([a-z]*)", written.strip().lower())
+    if match is None or match[2] not in SPANS or not float(match[1]):
         raise InvalidOptions(f"is wrong: `{written[:40]}` is no time such as 90s, 30m or 2h.", field=field)
-    return float(found[1]) * SPANS[found[2]]
+    return float(match[1]) * SPANS[match[2]]
 
 
 def size(written: str, field: str) -> int:
     """`8GB`, `8GiB`, in bytes. Raises InvalidOptions."""
-    found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,6})?)\s*([a-z]*)", written.strip().lower())
-    if found is None or found[2] not in SIZES or not float(found[1]):
+    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,6})?)\s*([a-z]*)", written.strip().lower())
+    if match is None or match[2] not in SIZES or not float(match[1]):
         raise InvalidOptions(f"is wrong: `{written[:40]}` is no size such as 8GB or 16GiB.", field=field)
-    return int(float(found[1]) * SIZES[found[2]])
+    return int(float(match[1]) * SIZES[match[2]])
 
 
 def span(length_s: float) -> str:

@@ -105,25 +105,25 @@ def metrics() -> list[str]:
 
 def read(written: str) -> Gate:
     """Raises InvalidGate with one sentence."""
-    found = WRITTEN.fullmatch(written)
-    if found is None:
+    match = WRITTEN.fullmatch(written)
+    if match is None:
         raise InvalidGate(f"`{written[:80]}` is not a condition such as `ttft_p95 > 300ms`.")
-    metric, unit = found["metric"], found["unit"]
+    metric, unit = match["metric"], match["unit"]
     if metric not in metrics() and not metric.startswith(TASK):
         near = get_close_matches(metric, metrics(), 3, 0.4)
         hint = f"did you mean {' or '.join(near)}" if near else f"the names are {', '.join(metrics())}"
         raise InvalidGate(f"there is no figure `{metric[:60]}`; {hint}?")
     scale = _scale(metric, unit, written)
-    at = float(found["at"]) if found["at"] else None
+    at = float(match["at"]) if match["at"] else None
     if at is not None and _of_variant(metric):
         raise InvalidGate(f"`{metric}` is one figure a variant, so `at {at:g}` has no meaning; leave it out.")
     try:
-        limit = float(found["value"]) * scale
+        limit = float(match["value"]) * scale
     except ValueError:
         limit = math.nan
     if not math.isfinite(limit):
-        raise InvalidGate(f"`{found['value'][:40]}` is no number.")
-    return Gate(written.strip(), metric, found["operator"], limit, at, found["per_second"] is not None)
+        raise InvalidGate(f"`{match['value'][:40]}` is no number.")
+    return Gate(written.strip(), metric, match["operator"], limit, at, match["per_second"] is not None)
 
 
 def _scale(metric: str, unit: str, written: str) -> float:
@@ -175,13 +175,13 @@ def _breaches(gate: Gate, result: VariantResult, options: EvaluateOptions) -> It
     if _of_variant(gate.metric):
         yield from _held(gate, result.name, None, _variant_figure(gate.metric, result))
         return
-    asked = asked_loads(options)
-    wanted = [load for load in (asked or [level.load for level in result.levels]) if gate.holds_at(load)]
+    loads = asked_loads(options)
+    wanted = [load for load in (loads or [level.load for level in result.levels]) if gate.holds_at(load)]
     # A search that was cut short would have tried more, nobody knows what.
-    if not wanted or (asked is None and gate.at is None and result.lost):
+    if not wanted or (loads is None and gate.at is None and result.lost):
         yield Breach(gate, result.name, None, None)
     for load in wanted:
-        yield from _at(gate, result, load, options.repeats if asked else 1)
+        yield from _at(gate, result, load, options.repeats if loads else 1)
 
 
 def _at(gate: Gate, result: VariantResult, load: Load, repeats: int) -> Iterator[Breach]:

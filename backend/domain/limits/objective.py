@@ -51,12 +51,12 @@ class Check(NamedTuple):
 
 def parse(text: str) -> Objective:
     """Read an objective. Raises RequestError with one sentence."""
-    found = _FORM.fullmatch(text)
-    if not found or found[1] not in METRICS or int(found[2]) == 0 or float(found[3]) <= 0:
+    match = _FORM.fullmatch(text)
+    if not match or match[1] not in METRICS or int(match[2]) == 0 or float(match[3]) <= 0:
         known = ", ".join(METRICS)
         raise RequestError(f"`{text[:80]}` is not an objective: write one such as ttft_p95<=300ms, of {known}, in ms or s.")
-    limit = float(found[3]) * (1000 if found[4] == "s" else 1)
-    return Objective("".join(text.split()), METRICS[found[1]], int(found[2]) / 100, limit)
+    limit = float(match[3]) * (1000 if match[4] == "s" else 1)
+    return Objective("".join(text.split()), METRICS[match[1]], int(match[2]) / 100, limit)
 
 
 def check(objectives: Sequence[Objective], records: Sequence[RequestRecord]) -> Check:

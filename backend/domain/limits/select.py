@@ -51,15 +51,15 @@ class ParetoPoint(NamedTuple):
 
 def pareto_points(evaluation: Evaluation) -> list[ParetoPoint]:
     """Every level with both throughputs. Levels that are not comparable are shown, but never on the front."""
-    found = [
+    points = [
         ParetoPoint(index, level, total, per_user, False)
         for index, result in enumerate(evaluation.variants)
         for level in result.levels
         if (total := finite(level.output_tokens_per_s)) is not None
         and (per_user := finite(level.output_tokens_per_s_per_request)) is not None
     ]
-    front = _front([(point.total, point.per_user) for point in found if is_sound(point.level)])
-    return [point._replace(on_front=is_sound(point.level) and (point.total, point.per_user) in front) for point in found]
+    front = _front([(point.total, point.per_user) for point in points if is_sound(point.level)])
+    return [point._replace(on_front=is_sound(point.level) and (point.total, point.per_user) in front) for point in points]
 
 
 def _front(points: Iterable[tuple[float, float]]) -> set[tuple[float, float]]:

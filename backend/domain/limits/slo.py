@@ -37,8 +37,8 @@ def best(evaluation: Evaluation, slo: Slo) -> list[AtSlo]:
 
 
 def _best(result: VariantResult, slo: Slo) -> Level | None:
-    kept = [level for level in result.levels if is_sound(level) and slo.meets(level)]
-    return max(kept, key=throughput_order, default=None)
+    levels = [level for level in result.levels if is_sound(level) and slo.meets(level)]
+    return max(levels, key=throughput_order, default=None)
 
 
 def throughput_order(level: Level) -> tuple[bool, float, float]:
@@ -49,10 +49,10 @@ def throughput_order(level: Level) -> tuple[bool, float, float]:
 
 def highest(evaluations: Sequence[Evaluation], latency: str) -> float | None:
     """The largest p95 of `ttft_ms` or `tpot_ms` in any of them, in milliseconds; None where it was not measured."""
-    found: list[Summary | None] = [
+    summaries: list[Summary | None] = [
         getattr(level, latency) for evaluation in evaluations for result in evaluation.variants for level in result.levels
     ]
-    return max((summary.p95 for summary in found if summary), default=None)
+    return max((summary.p95 for summary in summaries if summary), default=None)
 
 
 def _within(summary: Summary | None, limit: float | None) -> bool:

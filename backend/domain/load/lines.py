@@ -86,16 +86,16 @@ def is_open_ended(options: LoadOptions) -> bool:
 
 def wanted(options: LoadOptions, *, greedy: bool, turns: int = 1) -> int:
     """Lines that a generated workload is to have."""
-    found = shared(options, greedy=greedy, turns=turns)
+    lines = shared(options, greedy=greedy, turns=turns)
     if options.sweep:
-        return found.apart + SEARCHED_RUNS * max(found.runs)
+        return lines.apart + SEARCHED_RUNS * max(lines.runs)
     if is_open_ended(options):
         likely = [
             math.ceil(load.value * ((options.seconds or 0) * ANSWERS_A_SECOND + options.warmup_requests))
             for load in options.loads
         ]
-        found = Lines(found.apart, tuple(map(max, found.runs, likely)))
-    return found.needed(1 if options.may_repeat else options.most_blocks)
+        lines = Lines(lines.apart, tuple(map(max, lines.runs, likely)))
+    return lines.needed(1 if options.may_repeat else options.most_blocks)
 
 
 def missing(options: LoadOptions, lines: int, *, greedy: bool, turns: int = 1) -> int | None:

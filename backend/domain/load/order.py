@@ -66,11 +66,11 @@ def by_asked(records: Sequence[RequestRecord]) -> dict[Asked, RequestRecord]:
         begun.setdefault((record.prompt, _begun(record) in warm), set()).add(_begun(record))
     # Within a line and kind, prompts are taken in the order of issue, whatever the timing.
     times = {key: {place: time for time, place in enumerate(sorted(places))} for key, places in begun.items()}
-    found = {}
+    request_records = {}
     for record in records:
         key = (record.prompt, _begun(record) in warm)
-        found[Asked(record.prompt, record.turn, key[1], times[key][_begun(record)])] = record
-    return found
+        request_records[Asked(record.prompt, record.turn, key[1], times[key][_begun(record)])] = record
+    return request_records
 
 
 def pairs(baseline: Sequence[RequestRecord], variant: Sequence[RequestRecord]) -> Iterator[tuple[RequestRecord, RequestRecord]]:

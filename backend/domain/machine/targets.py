@@ -105,5 +105,5 @@ def nearest(name: str, known: Iterable[str]) -> list[str]:
 
 def gpu_numbers(name: str) -> tuple[int, ...] | None:
     """The GPUs that `local:gpu0,1` names; None for another target."""
-    found = GPUS.match(name)
-    return tuple(dict.fromkeys(int(number) for number in found[1].split(","))) if found else None
+    match = GPUS.match(name)
+    return tuple(dict.fromkeys(int(number) for number in match[1].split(","))) if match else None

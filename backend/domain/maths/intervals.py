@@ -62,12 +62,12 @@ class Tested(NamedTuple):
 
 def holm(p_values: Sequence[float], alpha: float = SIGNIFICANCE) -> list[Tested]:
     """Adjusted p-value and the alpha at which each hypothesis was tested, in the order given (Holm 1979)."""
-    found: dict[int, Tested] = {}
+    tested: dict[int, Tested] = {}
     adjusted, stopped_at = 0.0, None
     for rank, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
         remaining = len(p_values) - rank
         adjusted = max(adjusted, min(1.0, remaining * p_values[index]))
         if stopped_at is None and adjusted > alpha:
             stopped_at = alpha / remaining
-        found[index] = Tested(adjusted, stopped_at or alpha / remaining)
-    return [found[index] for index in range(len(p_values))]
+        tested[index] = Tested(adjusted, stopped_at or alpha / remaining)
+    return [tested[index] for index in range(len(p_values))]

@@ -103,10 +103,10 @@ def for_job(candidates: Iterable[Candidate]) -> JobPlace | None:
     return min(places, key=lambda place: (place.cost[1], place.target), default=None)
 
 
-def best(found: Iterable[Estimate], goal: Goal) -> Estimate | None:
+def best(estimates: Iterable[Estimate], goal: Goal) -> Estimate | None:
     """Of several ways to use one target (tensor parallel degrees) the one that meets the goal best; None of none."""
     return min(
-        found,
+        estimates,
         key=lambda each: (
             misses(each, goal) is not None,
             _worth(each, goal),
@@ -134,23 +134,23 @@ def misses(found: Estimate, goal: Goal) -> str | None:
     return None
 
 
-def _worth(found: Estimate, goal: Goal) -> float:
-    if goal.wanted == "latency" and found.tpot_ms:
-        return found.tpot_ms[1]
-    if goal.wanted == "throughput" and found.price_per_million_output:
-        return found.price_per_million_output[1]
-    return found.price_per_hour or 0.0 if goal.wanted == "cost" else float("inf")
+def _worth(estimate: Estimate, goal: Goal) -> float:
+    if goal.wanted == "latency" and estimate.tpot_ms:
+        return estimate.tpot_ms[1]
+    if goal.wanted == "throughput" and estimate.price_per_million_output:
+        return estimate.price_per_million_output[1]
+    return estimate.price_per_hour or 0.0 if goal.wanted == "cost" else float("inf")
 
 
-def _loser(found: Estimate, why: str) -> Loser:
-    return Loser(target=found.target, fits=True, why=why, price_per_hour=found.price_per_hour)
+def _loser(estimate: Estimate, why: str) -> Loser:
+    return Loser(target=estimate.target, fits=True, why=why, price_per_hour=estimate.price_per_hour)
 
 
 UNITS = {"cost": "USD an hour", "throughput": "USD a million output tokens", "latency": "ms per output token"}
 
 
-def _behind(found: Estimate, winner: Estimate, goal: Goal) -> str:
-    mine, best = _worth(found, goal), _worth(winner, goal)
+def _behind(estimate: Estimate, winner: Estimate, goal: Goal) -> str:
+    mine, best = _worth(estimate, goal), _worth(winner, goal)
     if mine == best:
         return f"As good as {winner.target} at {best:,.4g} {UNITS[goal.wanted]}, and not cheaper."
     return f"{mine:,.4g} against {best:,.4g} {UNITS[goal.wanted]}."

@@ -83,12 +83,12 @@ def calibrate(
         return None
     chosen = min({point.concurrency for point in points}, key=lambda level: (abs(level - concurrency), level))
     factors = {point.metric: point.measured / point.predicted for point in points if point.concurrency == chosen}
-    found = Calibration(
+    calibration = Calibration(
         concurrency=chosen, ttft=factors.get(TTFT, 1.0), tpot=factors.get(TPOT, 1.0), rate=factors.get(RATE, 1.0), points=points,
         evaluation=evaluation, measured_at=measured_at,
     )  # fmt: skip
-    after = tuple(point for predicted, level in pairs for point in compare(found.applied(predicted), level))
-    return found.model_copy(update={"after": after})
+    after = tuple(point for predicted, level in pairs for point in compare(calibration.applied(predicted), level))
+    return calibration.model_copy(update={"after": after})
 
 
 def _scaled(ends: tuple[float, float], factor: float) -> tuple[float, float]:

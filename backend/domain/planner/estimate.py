@@ -205,14 +205,14 @@ def _speed(
     if isinstance(step, Speculate) and context.acceptance is None:
         best, worst = roofline.acceptance_range(step, None)
         unknown.append(f"acceptance: assumed {worst:g} to {best:g}, only an evaluation can tell")
-    found = None
+    speed = None
     if facts.device is not None and room is not None:
         draft, load = facts.serving_draft(recipe), context.load
         held = serving.sequences(room, recipe, load.input_tokens + load.output_tokens)
-        found = roofline.replicated(model, recipe, facts.device, degree, load, draft, context.acceptance, held, replicas)
-    if found is None:
+        speed = roofline.replicated(model, recipe, facts.device, degree, load, draft, context.acceptance, held, replicas)
+    if speed is None:
         unknown.append(f"speed: {_why(model, recipe, facts)}")
-    return context.calibration.applied(found) if found and context.calibration else found
+    return context.calibration.applied(speed) if speed and context.calibration else speed
 
 
 def _why(model: ModelFacts, recipe: Recipe, facts: Facts) -> str:

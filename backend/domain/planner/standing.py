@@ -77,6 +77,6 @@ def _standing(entry: Entry, entries: Sequence[Entry], original: Estimate | None)
     return Standing(key=entry.key, title=title, holds=holds, ratio=(least, most), note=note)
 
 
-def _ends(found: Estimate | None, field: str) -> Ends | None:
-    value: Ends | None = getattr(found, field) if found else None
+def _ends(estimate: Estimate | None, field: str) -> Ends | None:
+    value: Ends | None = getattr(estimate, field) if estimate else None
     return value

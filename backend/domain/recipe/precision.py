@@ -97,12 +97,12 @@ def candidates(options: Mapping[str, Any], eight: Eight) -> tuple[Precision, ...
     that it fuses.
     """
     mine = own(options)
-    found = [mine]
+    precisions = [mine]
     if mine.bits < 8:
         if (mine.group_size or FINER) > FINER:
-            found.append(mine.model_copy(update={"group_size": FINER}))
-        found.append(Precision(method=eight, bits=8))
-    return (*found, SIXTEEN)
+            precisions.append(mine.model_copy(update={"group_size": FINER}))
+        precisions.append(Precision(method=eight, bits=8))
+    return (*precisions, SIXTEEN)
 
 
 def average(groups: Sequence[Measured], chosen: Sequence[Precision]) -> float:

@@ -104,10 +104,10 @@ def memory(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
     if asked not in possible and enough:
         return
     held = cores.logical(device).memory_bytes / 1e9
-    found = cores.room(model, recipe, device, asked, draft)
+    room = cores.room(model, recipe, device, asked, draft)
     mend = f"set `serving.tensor_parallel: {enough[0]}`" if enough else "use a larger instance, INT8 weights or fewer positions"
     tokens = f"{cores.batch(recipe)} x {cores.positions(model, recipe):,} tokens"
-    wants = f"{found.weights_per_device / 1e9:.1f} GB of weights a core and a cache of {tokens}"
+    wants = f"{room.weights_per_device / 1e9:.1f} GB of weights a core and a cache of {tokens}"
     message = f"{model.id} does not fit on {facts.where} at tensor parallel {asked}: {wants} against {held:.0f} GB: {mend}."
     has = f"{cores.logical(device).units} x {held:.0f} GB"
     yield Reason(rule=MEMORY, message=message, source=FORMULA, brief=f"too large for {facts.where} ({has})")

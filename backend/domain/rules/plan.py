@@ -169,15 +169,15 @@ def _capability_notes(model: ModelFacts, recipe: Recipe, facts: Facts) -> list[s
 
 
 def _planned(step: Any, facts: Facts) -> PlannedStep:
-    found = _own(step)
+    planned_step = _own(step)
     if facts.place == "neuron":
-        return found.model_copy(update={"engine": "neuron"})
+        return planned_step.model_copy(update={"engine": "neuron"})
     if facts.place == "managed":
-        return found.model_copy(update={"engine": "sagemaker"})
+        return planned_step.model_copy(update={"engine": "sagemaker"})
     if facts.hardware == "cuda" and isinstance(step, Quantize) and step.method in KERNELS:
         title = "weight-only FP8 (Marlin)" if _weights_only(step, facts) else KERNELS[step.method].title
-        return found.model_copy(update={"kernel": title})
-    return found
+        return planned_step.model_copy(update={"kernel": title})
+    return planned_step
 
 
 def _weights_only(step: Any, facts: Facts) -> bool:

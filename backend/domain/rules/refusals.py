@@ -36,8 +36,8 @@ def grouped(refused: Iterable[Refused]) -> list[Group]:
     found: dict[str, list[Refused]] = {}
     for each in refused:
         found.setdefault(each.why, []).append(each)
-    made = [Group(tuple(it.title for it in group), why, _shared(group)) for why, group in found.items()]
-    return sorted(made, key=lambda group: -len(group.titles))
+    groups = [Group(tuple(it.title for it in group), why, _shared(group)) for why, group in found.items()]
+    return sorted(groups, key=lambda group: -len(group.titles))
 
 
 def _shared(group: list[Refused]) -> str | None:

@@ -34,8 +34,8 @@ Choice = tuple[int, Any]
 def find(model: ModelFacts, recipe: Recipe, facts: Facts) -> tuple[Recipe | None, str | None]:
     """(recipe, None), or a recipe for another target with that target's name, or (None, None) where nothing is known to work."""
     if facts.place == "neuron":
-        found = neuron_rules.candidates(model, recipe, facts)
-        return next((c for c in found if not rules.reasons(model, c, facts)), None), None
+        recipes = neuron_rules.candidates(model, recipe, facts)
+        return next((c for c in recipes if not rules.reasons(model, c, facts)), None), None
     if facts.place != "managed" and facts.hardware == "neuron":
         return _managed_instead(model, recipe, facts)
     return next((c for c in candidates(model, recipe, facts) if not rules.reasons(model, c, facts)), None), None

@@ -175,14 +175,14 @@ class WhatIf(Frozen):
     peak: float = Field(2.0, ge=1)
 
 
-def pricing_of(evaluation: Evaluation, asked: WhatIf) -> Pricing | None:
+def pricing_of(evaluation: Evaluation, what_if: WhatIf) -> Pricing | None:
     """The price chosen afterwards, else the one given with the evaluation; None without either."""
     stored = evaluation.options
-    hour = asked.per_hour if asked.per_hour is not None else stored.price_per_hour
+    hour = what_if.per_hour if what_if.per_hour is not None else stored.price_per_hour
     if hour is None:
         return None
-    discount = stored.discount if asked.discount is None else asked.discount
-    ratio = stored.input_output_ratio if asked.input_output_ratio is None else asked.input_output_ratio
+    discount = stored.discount if what_if.discount is None else what_if.discount
+    ratio = stored.input_output_ratio if what_if.input_output_ratio is None else what_if.input_output_ratio
     return Pricing(per_hour=hour, discount=discount, input_output_ratio=ratio)
 
 
@@ -198,9 +198,9 @@ def level_price(pricing: Pricing, level: Level) -> Price | None:
     )
 
 
-def as_asked(evaluation: Evaluation, asked: WhatIf) -> Evaluation:
+def as_asked(evaluation: Evaluation, what_if: WhatIf) -> Evaluation:
     """At the price chosen afterwards; the very same document where none was chosen, or none is known."""
-    pricing = pricing_of(evaluation, asked)
+    pricing = pricing_of(evaluation, what_if)
     return evaluation if pricing is None or pricing == pricing_of(evaluation, WhatIf()) else priced(evaluation, pricing)
 
 

@@ -99,9 +99,9 @@ def documents(content: bytes) -> list[tuple[int, Any]]:
     return found
 
 
-def check_trace(found: Workload) -> None:
+def check_trace(workload: Workload) -> None:
     """Raises InvalidWorkload where a line has no time."""
-    for number, prompt in enumerate(found.prompts, 1):
+    for number, prompt in enumerate(workload.prompts, 1):
         if prompt.timestamp is None:
             raise InvalidWorkload(f'Line {number} of the trace has no "timestamp": give each line its time in seconds.')
 

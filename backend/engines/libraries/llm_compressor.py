@@ -103,13 +103,13 @@ def _modifiers(request: QuantizeRequest, watch: _Watch) -> list[Any]:
             return [watch.over(QuantizationModifier)(**how)]
 
 
-def _pruner(asked: Pruning, watch: _Watch) -> Any:
+def _pruner(pruning: Pruning, watch: _Watch) -> Any:
     """An N:M mask is named by what of M weights is dropped, an unstructured one 0:0."""
     from llmcompressor.modifiers.pruning import SparseGPTModifier, WandaPruningModifier
 
-    modifier = {"wanda": WandaPruningModifier, "sparsegpt": SparseGPTModifier}[asked.method]
-    structure = {"unstructured": "0:0"}.get(asked.pattern, asked.pattern)
-    return watch.over(modifier)(sparsity=asked.sparsity, mask_structure=structure, ignore=[f"re:.*{name}" for name in IGNORED])
+    modifier = {"wanda": WandaPruningModifier, "sparsegpt": SparseGPTModifier}[pruning.method]
+    structure = {"unstructured": "0:0"}.get(pruning.pattern, pruning.pattern)
+    return watch.over(modifier)(sparsity=pruning.sparsity, mask_structure=structure, ignore=[f"re:.*{name}" for name in IGNORED])
 
 
 def _weights(request: QuantizeRequest) -> dict[str, Any]:

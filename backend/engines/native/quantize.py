@@ -117,7 +117,7 @@ class _Run:
 
     def _taps(self, device: str) -> Taps:
         """A tally for each input of the plan."""
-        layer, total, made = self.outline.layers[0], self.tokens.numel(), {}
+        layer, total, tallies = self.outline.layers[0], self.tokens.numel(), {}
         magnitudes = self.pipeline.magnitudes or self.mix.magnitudes
         kept, places = self.mix.gram_tokens(self.pipeline), len(self.request.devices)
         counted, every = (None, 1) if kept is None else (-(-kept // places), max(1, total // kept) | 1)
@@ -126,8 +126,8 @@ class _Run:
                 features, expert = layer.get_submodule(names[0]).in_features, self._is_expert(names[0])
                 coming = 0 if expert else total if kept is None else min(kept, total)
                 step = 1 if expert else every
-                made[names[0]] = Tally(features, coming, self.pipeline.gram, device, counted, step, magnitudes)
-        return made
+                tallies[names[0]] = Tally(features, coming, self.pipeline.gram, device, counted, step, magnitudes)
+        return tallies
 
     def _is_expert(self, path: str) -> bool:
         experts = self.outline.family.experts

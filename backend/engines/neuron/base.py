@@ -59,7 +59,7 @@ def versions(names: Iterable[str]) -> dict[str, str]:
 
 def finished(request: CompileRequest, patterns: tuple[str, ...], names: tuple[str, ...], **proof: Any) -> CompileResult:
     """Raises WorkError where nothing was compiled, though the library raised nothing."""
-    found = [path for pattern in patterns for path in request.out_dir.rglob(pattern)]
-    if not found:
+    paths = [path for pattern in patterns for path in request.out_dir.rglob(pattern)]
+    if not paths:
         raise WorkError(f"{request.plan.stack} ended without a compiled graph in its folder: the job's log says why.")
-    return CompileResult(versions=versions(names), graphs=len(found), proof=proof)
+    return CompileResult(versions=versions(names), graphs=len(paths), proof=proof)

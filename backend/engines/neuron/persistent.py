@@ -20,7 +20,7 @@ def failed(cache: Path) -> list[Path]:
 
 def clean(cache: Path) -> list[str]:
     """Remove the failed entries; their names, so that a person hears of it."""
-    found = failed(cache)
-    for entry in found:
+    paths = failed(cache)
+    for entry in paths:
         shutil.rmtree(entry)
-    return [entry.name for entry in found]
+    return [entry.name for entry in paths]

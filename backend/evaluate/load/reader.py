@@ -35,12 +35,12 @@ class Reader:
     @classmethod
     async def start(cls) -> Reader:
         """Started and waiting for work. Raises WorkError where it does not come up."""
-        made = cls(await asyncio.create_subprocess_exec(sys.executable, "-m", __name__, stdin=PIPE, stdout=PIPE))
+        reader = cls(await asyncio.create_subprocess_exec(sys.executable, "-m", __name__, stdin=PIPE, stdout=PIPE))
         try:
-            await made._from.readexactly(len(READY))
+            await reader._from.readexactly(len(READY))
         except asyncio.IncompleteReadError:
             raise WorkError(GONE) from None
-        return made
+        return reader
 
     async def words(self, reads: Sequence[bytes]) -> bytes:
         """The text of an answer as a JSON text, empty where the answer is not whole. Raises WorkError."""
@@ -62,8 +62,8 @@ class Reader:
 def words(raw: bytes) -> str:
     """What a whole answer says; nothing where it is an error or cut off."""
     whole = Exchange(0, 0, 0, None, False, 0.0, sent=0.0, end=0.0, status="done", times=[0.0], reads=[raw])
-    found = record(whole)
-    return found.text if found.ok else ""
+    request_record = record(whole)
+    return request_record.text if request_record.ok else ""
 
 
 def main() -> None:

@@ -121,14 +121,14 @@ def _encoded(document: str) -> str:
 
 
 def _charts(evaluation: Evaluation) -> dict[str, Plot]:
-    found = {metric: _latency(evaluation, metric) for metric in charts.LATENCIES}
+    plots = {metric: _latency(evaluation, metric) for metric in charts.LATENCIES}
     for metric in THROUGHPUTS:
-        found[metric] = _single(partial(charts.throughput, evaluation, metric))
+        plots[metric] = _single(partial(charts.throughput, evaluation, metric))
     for metric in PRICES:
-        found[metric] = _single(partial(charts.price, evaluation, metric))
-    found["pareto"] = _single(partial(charts.pareto, evaluation))
-    found["quality_speed"] = _single(partial(charts.quality_speed, evaluation, None))
-    return found
+        plots[metric] = _single(partial(charts.price, evaluation, metric))
+    plots["pareto"] = _single(partial(charts.pareto, evaluation))
+    plots["quality_speed"] = _single(partial(charts.quality_speed, evaluation, None))
+    return plots
 
 
 def _latency(evaluation: Evaluation, metric: str) -> Plot:
@@ -175,14 +175,14 @@ def goodput(evaluation: Evaluation, extras: Extras) -> dict[str, Any]:
     return {"rows": rows, "table": table(rows), "limits": " and ".join(words)}
 
 
-def _goodput(found: Within, duration_s: float) -> Row:
-    low, high = wilson(found.within, found.of)
+def _goodput(within: Within, duration_s: float) -> Row:
+    low, high = wilson(within.within, within.of)
     return {
-        "Variant": found.variant,
-        "Concurrency": found.load.cell,
-        "Goodput (requests/s)": found.within / duration_s if duration_s > 0 else None,
-        "All requests/s": found.of / duration_s if duration_s > 0 else None,
-        "Within the limits": f"{found.within / found.of:.1%}",
+        "Variant": within.variant,
+        "Concurrency": within.load.cell,
+        "Goodput (requests/s)": within.within / duration_s if duration_s > 0 else None,
+        "All requests/s": within.of / duration_s if duration_s > 0 else None,
+        "Within the limits": f"{within.within / within.of:.1%}",
         "95% interval": f"{low:.1%} to {high:.1%}",
     }
 

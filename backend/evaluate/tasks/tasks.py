@@ -65,8 +65,8 @@ def _identity(folder: str) -> tuple[str, str]:
 
 def _scored(row: dict[str, Any], answer: dict[str, Any], hashes: dict[str, str]) -> Scored:
     fields = {name: row[name] for name in ("task", "metric", "value", "stderr", "samples", "higher_is_better")}
-    found = TaskScore(**fields, harness=answer["harness"], sha256=hashes[row["task"]], cut=answer["cut"][row["task"]])
-    return of_samples(found, {int(sample): value for sample, value in row["each"]})
+    task_score = TaskScore(**fields, harness=answer["harness"], sha256=hashes[row["task"]], cut=answer["cut"][row["task"]])
+    return of_samples(task_score, {int(sample): value for sample, value in row["each"]})
 
 
 def _ask(python: Path, request: dict[str, Any], cache: Path, bearer: str | None = None) -> dict[str, Any]:

@@ -35,10 +35,10 @@ def client(settings: Settings, log: str = "ray.log") -> Client:
     assert settings.ray_address is not None
 
     def python() -> Path:
-        found = settings.engines / "ray" / "bin" / "python"
-        if not found.exists():
+        path = settings.engines / "ray" / "bin" / "python"
+        if not path.exists():
             raise EngineMissing("The engine `ray` is not installed: install it with `whetstone engines install ray`.")
-        return found
+        return path
 
     return Client(settings.ray_address, python, settings.home / log)
 

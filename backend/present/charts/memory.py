@@ -58,21 +58,21 @@ def parts(each: Footprint) -> tuple[float, float, float]:
     return room.weights_per_device * share, (room.activations + room.runtime[1]) * share, max(0, room.cache[0]) * share
 
 
-def _trace(name: str, number: int, found: Sequence[Footprint], theme: Theme) -> dict[str, Any]:
+def _trace(name: str, number: int, footprints: Sequence[Footprint], theme: Theme) -> dict[str, Any]:
     look = style(number + 1, theme)
     patterns = ("", "/", ".")
     return {
-        "type": "bar", "orientation": "h", "name": name, "x": [parts(each)[number] for each in found],
-        "y": [label(each) for each in found], "hovertext": [_hover(each) for each in found], "hoverinfo": "text",
+        "type": "bar", "orientation": "h", "name": name, "x": [parts(each)[number] for each in footprints],
+        "y": [label(each) for each in footprints], "hovertext": [_hover(each) for each in footprints], "hoverinfo": "text",
         "marker": {"color": look.colour, "pattern": {"shape": patterns[number], "solidity": 0.2}},
     }  # fmt: skip
 
 
-def _over(found: Sequence[Footprint], theme: Theme) -> dict[str, Any]:
-    shares = [100 * each.used_bytes / each.device.memory_bytes for each in found]
+def _over(footprints: Sequence[Footprint], theme: Theme) -> dict[str, Any]:
+    shares = [100 * each.used_bytes / each.device.memory_bytes for each in footprints]
     return {
         "type": "bar", "orientation": "h", "name": TOO_LARGE, "x": [min(share, WIDEST) for share in shares],
-        "y": [label(each) for each in found], "hovertext": [_hover(each) for each in found], "hoverinfo": "text",
+        "y": [label(each) for each in footprints], "hovertext": [_hover(each) for each in footprints], "hoverinfo": "text",
         "text": [f"needs {share:,.0f} %" for share in shares], "textposition": "inside", "insidetextanchor": "start",
         "textfont": {"color": COLOURS[theme].ink},
         "marker": {"color": COLOURS[theme].grid, "line": {"color": COLOURS[theme].muted, "width": 1}},
@@ -95,18 +95,18 @@ def _over_which(each: Footprint) -> str:
     return f"{each.replicas} replicas, {cut}" if each.replicas > 1 else cut
 
 
-def alt(found: Sequence[Footprint]) -> str:
+def alt(footprints: Sequence[Footprint]) -> str:
     """The chart in words."""
-    if not found:
+    if not footprints:
         return f"{TITLE}: there is no instance to hold it against."
-    fits = [label(each) for each in found if each.fits]
-    others = [label(each) for each in found if not each.fits]
+    fits = [label(each) for each in footprints if each.fits]
+    others = [label(each) for each in footprints if not each.fits]
     said = [f"{TITLE} on each kind of instance, estimated."]
     said += [f"It fits on {', '.join(fits)}."] if fits else ["It fits on none of them."]
     return " ".join([*said, f"It does not fit on {', '.join(others)}."] if others else said)
 
 
-def rows(found: Sequence[Footprint]) -> list[dict[str, Any]]:
+def rows(footprints: Sequence[Footprint]) -> list[dict[str, Any]]:
     """The same as a table; GB are 10^9 bytes, of one accelerator."""
     return [
         {
@@ -117,5 +117,5 @@ def rows(found: Sequence[Footprint]) -> list[dict[str, Any]]:
             "Memory (GB)": round(each.device.memory_bytes / 1e9, 1),
             "Tokens in the cache, at least": each.room.tokens[0] if each.fits else 0, "Instances": ", ".join(each.names),
         }
-        for each in found
+        for each in footprints
     ]  # fmt: skip

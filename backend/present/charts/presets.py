@@ -51,16 +51,16 @@ class Series(NamedTuple):
         return f"{SIGNS[self.kind]} {self.name} ({self.kind})"
 
 
-def of_estimates(name: str, place: int, found: Estimated) -> Series:
+def of_estimates(name: str, place: int, estimated: Estimated) -> Series:
     """Per user: all streams' tokens over the streams. Per dollar: all streams' tokens over the price of the hour."""
     points = []
-    for level in found.levels:
+    for level in estimated.levels:
         rate, hour, at = level.output_tokens_per_s, level.price_per_hour, level.load.concurrency
         points.append(
             Point(at, _over(rate, at), _over(rate, hour), level.tpot_ms, level.price_per_million_output),
         )
-    note = next((level.price_note for level in found.levels if level.price_note), None)
-    target = found.levels[0].target if found.levels else ""
+    note = next((level.price_note for level in estimated.levels if level.price_note), None)
+    target = estimated.levels[0].target if estimated.levels else ""
     return Series(name, "estimated", place, tuple(points), f"Estimated for {target}" + (f"; price {note}" if note else ""))
 
 

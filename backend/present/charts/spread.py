@@ -18,7 +18,7 @@ def distribution(
 ) -> Figure:
     """One step line a variant, in its look (`parts.places`): the share of its requests that took at most so many milliseconds."""
     title = f"{TITLES[metric]} of every request at {at}"
-    traces = [_steps(name, looks[name], found, theme) for name, found in spreads.items() if found.values]
+    traces = [_steps(name, looks[name], spread, theme) for name, spread in spreads.items() if spread.values]
     if not traces:
         return empty(title, "No request gave this latency.", theme)
     x = {"label": f"{TITLES[metric]} (ms)", "rangemode": "tozero"}
@@ -26,19 +26,19 @@ def distribution(
     return {"data": traces, "layout": layout(title, x, y, theme, provenance=provenance)}
 
 
-def _steps(name: str, place: int, found: Spread, theme: Theme) -> dict[str, Any]:
+def _steps(name: str, place: int, spread: Spread, theme: Theme) -> dict[str, Any]:
     """A sampled value stands for its place among all of them: value k of n is at k / n, the ends exactly."""
-    look, drawn = style(place, theme), len(found.values)
-    places = [round(step * (found.count - 1) / max(1, drawn - 1)) for step in range(drawn)]
-    shares = [round((place + 1) / found.count, 5) for place in places]
+    look, drawn = style(place, theme), len(spread.values)
+    places = [round(step * (spread.count - 1) / max(1, drawn - 1)) for step in range(drawn)]
+    shares = [round((place + 1) / spread.count, 5) for place in places]
     return {
         "type": "scatter",
         "mode": "lines",
         "name": legend_name(name),
         "customdata": [text(name)] * drawn,
-        "x": [round(value, 4) for value in found.values],
+        "x": [round(value, 4) for value in spread.values],
         "y": shares,
-        "hovertext": [f"{share:.1%} took at most {figure(value)} ms" for value, share in zip(found.values, shares, strict=True)],
+        "hovertext": [f"{share:.1%} took at most {figure(value)} ms" for value, share in zip(spread.values, shares, strict=True)],
         "hoverinfo": "text+name",
         "line": {"color": look.colour, "dash": look.dash, "width": 2, "shape": "hv"},
         "marker": {"color": look.colour},

@@ -124,12 +124,12 @@ def quality_speed(evaluation: Evaluation, load: Load | None = None, theme: Theme
     `load` is a level's. By default the highest that all variants with both figures have; where they share none (searches, a
     server that died), each is drawn at its own highest and its mark says which.
     """
-    found = _places(evaluation, load)
-    shared = len({level.load for level in found.values()}) == 1 if load is None else True
-    title = _quality_title(found, load, shared)
-    marks = [_quality_trace(evaluation, index, level, shared, theme) for index, level in found.items()]
+    levels = _places(evaluation, load)
+    shared = len({level.load for level in levels.values()}) == 1 if load is None else True
+    title = _quality_title(levels, load, shared)
+    marks = [_quality_trace(evaluation, index, level, shared, theme) for index, level in levels.items()]
     if not marks:
-        return empty(title, _nothing(evaluation, found), theme)
+        return empty(title, _nothing(evaluation, levels), theme)
     highest = max(trace["x"][0] + trace["error_x"]["array"][0] for trace in marks) or 1.0
     for trace in () if shared else marks:  # a load beside a price is long: it leans inwards, so that no edge cuts it
         trace["textposition"] = "top right" if trace["x"][0] < highest / 2 else "top left"
@@ -137,7 +137,7 @@ def quality_speed(evaluation: Evaluation, load: Load | None = None, theme: Theme
     label = PRICE if shared else f"Load and {PRICE[:1].lower()}{PRICE[1:]}"
     meta = {"interval": ["95% from", "95% to"], "label": label, "provenance": provenance(evaluation)}
     around = layout(title, x, {"label": "Output tokens/s", "rangemode": "tozero"}, theme, **meta)
-    left_out = _left_out(evaluation, found)
+    left_out = _left_out(evaluation, levels)
     key = [whisker_key(theme)] if any(any(trace["error_x"]["array"]) for trace in marks) else []
     return {"data": [*marks, *key], "layout": {**around, "annotations": [note(left_out, theme)] if left_out else []}}
 
@@ -156,24 +156,24 @@ def _places(evaluation: Evaluation, load: Load | None) -> dict[int, Level]:
     return {index: levels[max(load for load in levels if load in shared or not shared)] for index, levels in own.items()}
 
 
-def _quality_title(found: Mapping[int, Level], load: Load | None, shared: bool) -> str:
-    if not found and load is None:
+def _quality_title(levels: Mapping[int, Level], load: Load | None, shared: bool) -> str:
+    if not levels and load is None:
         return "Quality against speed"
-    at = load or next(iter(found.values())).load
+    at = load or next(iter(levels.values())).load
     return f"Quality against speed at {at.words}" if shared else "Quality against speed, each at its highest load"
 
 
-def _nothing(evaluation: Evaluation, found: Mapping[int, Level]) -> str:
+def _nothing(evaluation: Evaluation, levels: Mapping[int, Level]) -> str:
     if all(_divergence(result.quality) is None for result in evaluation.variants):
         return "Quality was not measured."
-    return f"{_left_out(evaluation, found)}."
+    return f"{_left_out(evaluation, levels)}."
 
 
-def _left_out(evaluation: Evaluation, found: Mapping[int, Level]) -> str:
+def _left_out(evaluation: Evaluation, levels: Mapping[int, Level]) -> str:
     """Names the variants that have no place here and why, so that nobody takes them for free of cost."""
     missing: dict[str, list[str]] = {}
     for index, result in enumerate(evaluation.variants):
-        if index not in found:
+        if index not in levels:
             missing.setdefault(_why_not(result), []).append(legend_name(result.name))
     return "; ".join(f"{why}: {', '.join(names)}" for why, names in missing.items())
 

@@ -23,22 +23,22 @@ Within = Sequence[Operating | None]
 FORMULA = "SageMaker-compatible (the announcement's formula)"
 
 
-def within_limits(evaluation: Evaluation, asked: WhatIf) -> Within:
+def within_limits(evaluation: Evaluation, what_if: WhatIf) -> Within:
     """Where each variant runs best under the limits."""
-    return [costs.within(result, asked.limits) for result in evaluation.variants]
+    return [costs.within(result, what_if.limits) for result in evaluation.variants]
 
 
-def rows(evaluation: Evaluation, asked: WhatIf, at: Within | None = None) -> list[Row]:
+def rows(evaluation: Evaluation, what_if: WhatIf, at: Within | None = None) -> list[Row]:
     """One a variant, in the evaluation's order. Prices in the currency of the hourly price; what cannot be told says so.
 
     `at` is what `within_limits` gave, for whoever has it already.
     """
-    pricing = pricing_of(evaluation, asked)
-    found = within_limits(evaluation, asked) if at is None else at
-    return [_row(result, each, pricing, asked) for result, each in zip(evaluation.variants, found, strict=True)]
+    pricing = pricing_of(evaluation, what_if)
+    found = within_limits(evaluation, what_if) if at is None else at
+    return [_row(result, each, pricing, what_if) for result, each in zip(evaluation.variants, found, strict=True)]
 
 
-def _row(result: VariantResult, at: Operating | None, pricing: Pricing | None, asked: WhatIf) -> Row:
+def _row(result: VariantResult, at: Operating | None, pricing: Pricing | None, what_if: WhatIf) -> Row:
     if at is None:
         return {"Variant": result.name, "Highest load within the limits": NEVER}
     found: Row = {
@@ -50,11 +50,11 @@ def _row(result: VariantResult, at: Operating | None, pricing: Pricing | None, a
     if pricing is None:
         return {**found, "Price, million output tokens": "no price given"}
     found |= _prices(result, pricing, at)
-    if asked.api is not None:
-        found["Cheaper than the hosted API from"] = break_even_words(pricing, at, asked.api)
-    if asked.requests_a_month:
-        month = costs.monthly(pricing, at, asked.requests_a_month, asked.peak)
-        found[f"{asked.requests_a_month:,.0f} requests a month"] = month_words(month) if month else "nothing was answered"
+    if what_if.api is not None:
+        found["Cheaper than the hosted API from"] = break_even_words(pricing, at, what_if.api)
+    if what_if.requests_a_month:
+        month = costs.monthly(pricing, at, what_if.requests_a_month, what_if.peak)
+        found[f"{what_if.requests_a_month:,.0f} requests a month"] = month_words(month) if month else "nothing was answered"
     return found
 
 
@@ -78,8 +78,8 @@ def _price(pricing: Pricing, tokens_per_s: float | None) -> float | str | None:
 
 
 def _exact(pricing: Pricing, level: Level) -> dict[str, float | None]:
-    found = level_price(pricing, level)
-    return {"blended": found.blended, "sagemaker": found.blended_sagemaker} if found else {}
+    price = level_price(pricing, level)
+    return {"blended": price.blended, "sagemaker": price.blended_sagemaker} if price else {}
 
 
 def load_words(at: Operating) -> str:
@@ -92,14 +92,14 @@ def load_words(at: Operating) -> str:
 
 def break_even_words(pricing: Pricing, at: Operating, api: ApiPrice) -> str:
     """From which share of its full load the machine is the cheaper one."""
-    found = costs.break_even(pricing, at, api)
-    if found.api_per_hour is None:
+    break_even = costs.break_even(pricing, at, api)
+    if break_even.api_per_hour is None:
         return UNCOUNTED
-    if found.share is None:
+    if break_even.share is None:
         return "the API is free"
-    if found.requests_per_hour is None:
-        return f"never: at full load the API asks {figure(found.api_per_hour)} an hour"
-    return f"{found.share:.0%} of full load ({figure(found.requests_per_hour)} requests an hour)"
+    if break_even.requests_per_hour is None:
+        return f"never: at full load the API asks {figure(break_even.api_per_hour)} an hour"
+    return f"{break_even.share:.0%} of full load ({figure(break_even.requests_per_hour)} requests an hour)"
 
 
 def month_words(month: Monthly) -> str:
@@ -115,23 +115,23 @@ def limits_words(limits: Slo) -> str:
     return " and ".join(found) or "no limit"
 
 
-def basis(evaluation: Evaluation, asked: WhatIf, at: Within | None = None) -> list[str]:
+def basis(evaluation: Evaluation, what_if: WhatIf, at: Within | None = None) -> list[str]:
     """What the rows rest on, as sentences. `at` as in `rows`."""
     return [
-        f"Limits: {limits_words(asked.limits)}.",
-        hour_words(evaluation, asked),
-        *_api(asked.api),
-        *_busy(asked),
-        _read(within_limits(evaluation, asked) if at is None else at),
+        f"Limits: {limits_words(what_if.limits)}.",
+        hour_words(evaluation, what_if),
+        *_api(what_if.api),
+        *_busy(what_if),
+        _read(within_limits(evaluation, what_if) if at is None else at),
     ]
 
 
-def hour_words(evaluation: Evaluation, asked: WhatIf) -> str:
+def hour_words(evaluation: Evaluation, what_if: WhatIf) -> str:
     """Which price prices are computed with, and whether it was chosen afterwards."""
-    pricing, given = pricing_of(evaluation, asked), pricing_of(evaluation, WhatIf())
+    pricing, given = pricing_of(evaluation, what_if), pricing_of(evaluation, WhatIf())
     if pricing is None:
         return "No hourly price is known."
-    source = f" ({asked.price_source})" if asked.price_source else ""
+    source = f" ({what_if.price_source})" if what_if.price_source else ""
     changed = "" if given and _hour(pricing) == _hour(given) else f" This was chosen afterwards; {_given(given)}."
     mix = _mix(evaluation, pricing)
     return f"An hour costs {_hour(pricing, source)}.{changed}{mix} The speed is that of the machine that was measured."
@@ -147,8 +147,8 @@ def _mix(evaluation: Evaluation, pricing: Pricing) -> str:
     return "" if asked == stored else said
 
 
-def _given(given: Pricing | None) -> str:
-    return f"with the evaluation, {_hour(given)} was given" if given else "no price was given with the evaluation"
+def _given(pricing: Pricing | None) -> str:
+    return f"with the evaluation, {_hour(pricing)} was given" if pricing else "no price was given with the evaluation"
 
 
 def price_words(evaluation: Evaluation, metric: str) -> str:
@@ -183,11 +183,11 @@ def _api(api: ApiPrice | None) -> list[str]:
     return [f"The hosted API asks {asks}, as entered."]
 
 
-def _busy(asked: WhatIf) -> list[str]:
-    if not asked.requests_a_month:
+def _busy(what_if: WhatIf) -> list[str]:
+    if not what_if.requests_a_month:
         return []
     hours = f"A month is {costs.HOURS_A_MONTH:.0f} hours; machines are whole and always on"
-    return [f"{hours}; the peak is {asked.peak:g} times the mean load."]
+    return [f"{hours}; the peak is {what_if.peak:g} times the mean load."]
 
 
 def _read(found: Within) -> str:

@@ -165,10 +165,10 @@ class Verdict(NamedTuple):
 
 def by_level(evaluation: Evaluation) -> dict[tuple[str, Load], list[Comparison]]:
     """The comparisons of each variant and level."""
-    found: dict[tuple[str, Load], list[Comparison]] = {}
+    comparisons: dict[tuple[str, Load], list[Comparison]] = {}
     for row in evaluation.comparison:
-        found.setdefault((row.variant, row.load), []).append(row)
-    return found
+        comparisons.setdefault((row.variant, row.load), []).append(row)
+    return comparisons
 
 
 def verdicts(evaluation: Evaluation) -> list[Verdict]:

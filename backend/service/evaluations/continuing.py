@@ -80,8 +80,8 @@ def _obstacles(workspace: Workspace, view: EvaluationView) -> Iterator[str]:
 def later(workspace: Workspace, evaluation_id: str) -> list[JobView]:
     """The job that continues it or has done so; none where all that tried have failed."""
     with workspace.store.read() as session:
-        found = [jobs.view(row) for row in history.continuing(session, evaluation_id)]
-    return [job for job in found if job.state in {*LIVE, JobState.QUEUED, JobState.SUCCEEDED}]
+        job_views = [jobs.view(row) for row in history.continuing(session, evaluation_id)]
+    return [job for job in job_views if job.state in {*LIVE, JobState.QUEUED, JobState.SUCCEEDED}]
 
 
 def _continued(workspace: Workspace, evaluation_id: str) -> Iterator[str]:

@@ -117,9 +117,9 @@ def conditions(written: Sequence[str], chosen: EvaluateOptions, *, waits: bool) 
 
 def judge(document: Evaluation, written: Sequence[Gate]) -> None:
     """Raises GateFailed with every place where a condition holds."""
-    found = gates.breaches(document, written)
-    if found:
-        raise GateFailed(f"{len(found)} figures are not as asked: {'; '.join(breach.words for breach in found)}.")
+    breaches = gates.breaches(document, written)
+    if breaches:
+        raise GateFailed(f"{len(breaches)} figures are not as asked: {'; '.join(breach.words for breach in breaches)}.")
 
 
 def submit(
@@ -173,11 +173,11 @@ def _kept_text(workspace: Workspace, chosen: EvaluateOptions) -> str | None:
     if found is None or found in held_out.BUNDLED:
         return found
     content = Path(found).read_bytes()
-    kept = workspace.settings.home / "texts" / hashlib.sha256(content).hexdigest()[:16] / Path(found).name
-    if not kept.is_file():
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        files.write(kept, content)
-    return str(kept)
+    path = workspace.settings.home / "texts" / hashlib.sha256(content).hexdigest()[:16] / Path(found).name
+    if not path.is_file():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        files.write(path, content)
+    return str(path)
 
 
 def _view(row: EvaluationRow) -> EvaluationView:
@@ -233,5 +233,5 @@ def points(workspace: Workspace, job_id: str) -> list[dict[str, Any]]:
     """
     since = jobs.show(workspace, job_id).started_at
     with workspace.store.read() as session:
-        found = history.points(session, job_id)
-    return [event.data for event in found if since is None or event.at >= since]
+        events = history.points(session, job_id)
+    return [event.data for event in events if since is None or event.at >= since]

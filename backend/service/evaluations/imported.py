@@ -78,8 +78,8 @@ def several(workspace: Workspace, ids: Sequence[str]) -> list[ImportedResult]:
 def remove(workspace: Workspace, result_id: str) -> None:
     """Forget it; the file it came from is not touched. Raises NotFound, ReadOnly."""
     workspace.check(Action.REMOVE_RESULT)
-    found = show(workspace, result_id)
-    with workspace.changing(Action.REMOVE_RESULT, result_id, detail=found.name):
+    imported = show(workspace, result_id)
+    with workspace.changing(Action.REMOVE_RESULT, result_id, detail=imported.name):
         _file(workspace, result_id).unlink(missing_ok=True)
 
 

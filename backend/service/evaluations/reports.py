@@ -23,13 +23,13 @@ from backend.service.evaluations.evaluations import EvaluationView
 from backend.service.workspace import Workspace
 
 
-def page(workspace: Workspace, evaluation_id: str, asked: WhatIf | None = None, others: Sequence[str] = ()) -> bytes:
+def page(workspace: Workspace, evaluation_id: str, what_if: WhatIf | None = None, others: Sequence[str] = ()) -> bytes:
     """The HTML file. `others` are ids of imported results. Raises NotFound, WorkError where it could not be written."""
     view = evaluations.show(workspace, evaluation_id)
     theirs = [imported.show(workspace, each) for each in others]
-    if asked is None and not theirs and (Path(view.path) / "report.html").is_file():
+    if what_if is None and not theirs and (Path(view.path) / "report.html").is_file():
         return evaluations.report(workspace, evaluation_id)
-    chosen = asked or WhatIf()
+    chosen = what_if or WhatIf()
     extras = Extras(requests=_requests(view), what_if=chosen, goodput=_goodput(view, chosen), imported=tuple(theirs))
     return _rendered(view, extras)
 
@@ -76,12 +76,12 @@ class _Stored:
         return ((pair.block, pair.prompt_text, pair.baseline, pair.variant) for pair in found)
 
 
-def _goodput(view: EvaluationView, asked: WhatIf) -> tuple[Within, ...]:
+def _goodput(view: EvaluationView, what_if: WhatIf) -> tuple[Within, ...]:
     """Of every level, where each request must keep limits; none without limits, or where the file is gone."""
-    if not asked.request_limits:
+    if not what_if.request_limits:
         return ()
     try:
-        counts = latencies.counts(view, Limits.model_validate(asked.request_limits))
+        counts = latencies.counts(view, Limits.model_validate(what_if.request_limits))
     except NotFound:
         return ()
     return tuple(Within(variant=name, load=load, within=found.within, of=found.of) for (name, load), found in counts.items())

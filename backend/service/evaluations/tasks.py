@@ -91,13 +91,13 @@ def _keep(home: Path, task: TaskFile) -> Path:
     folder = home / f"{task.name}-{task.sha256[:32]}"
     if (folder / COPY).is_file():
         return folder
-    with files.staged_folder(folder) as made:
-        shutil.copyfile(task.source, made / "task.yaml")
-        data = {split: [_copy(file, made / f"{split}-{number}.jsonl") for number, file in enumerate(found)]
+    with files.staged_folder(folder) as path:
+        shutil.copyfile(task.source, path / "task.yaml")
+        data = {split: [_copy(file, path / f"{split}-{number}.jsonl") for number, file in enumerate(found)]
                 for split, found in task.data.items()}  # fmt: skip
         config = {**task.config, "dataset_kwargs": {"data_files": data}}
         document = {"name": task.name, "sha256": task.sha256, "samples": task.samples, "config": config}
-        (made / COPY).write_text(json.dumps(document))
+        (path / COPY).write_text(json.dumps(document))
     return folder
 
 

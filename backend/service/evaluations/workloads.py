@@ -251,7 +251,7 @@ def context_of(variant: Variant) -> int | None:
     return found if isinstance(found, int) else None
 
 
-def token_lengths(workspace: Workspace, found: WorkloadFacts, source: str) -> TokenLengths | None:
+def token_lengths(workspace: Workspace, workload_facts: WorkloadFacts, source: str) -> TokenLengths | None:
     """The lengths in tokens of the variant `source`; None where its tokenizer is not here, as with a URL."""
     try:
         variant = variants.resolve(workspace, source)
@@ -259,7 +259,7 @@ def token_lengths(workspace: Workspace, found: WorkloadFacts, source: str) -> To
         return None
     if variant.model_path is None:
         return None
-    counted = _lengths(_stamp(Path(variant.model_path)), found.sha256, found.sample)
+    counted = _lengths(_stamp(Path(variant.model_path)), workload_facts.sha256, workload_facts.sample)
     if counted is None:
         return None
     return TokenLengths(

@@ -151,8 +151,8 @@ def submit(
 def follower(workspace: Workspace, job_id: str) -> JobView | None:
     """The job that was submitted to come after that one, the first where there are several."""
     with workspace.store.read() as session:
-        found = queue.followers(session, job_id)
-        return view(found[0]) if found else None
+        jobs = queue.followers(session, job_id)
+        return view(jobs[0]) if jobs else None
 
 
 def key(workspace: Workspace, written: str | None) -> str | None:
@@ -224,8 +224,8 @@ def count(
 def active(workspace: Workspace) -> list[JobView]:
     """Running jobs first, then queued ones in the order in which they will start."""
     with workspace.store.read() as session:
-        found = history.queued(session, [*LIVE, JobState.QUEUED])
-        return [view(row) for row in sorted(found, key=lambda row: (row.state == JobState.QUEUED, row.yields))]
+        jobs = history.queued(session, [*LIVE, JobState.QUEUED])
+        return [view(row) for row in sorted(jobs, key=lambda row: (row.state == JobState.QUEUED, row.yields))]
 
 
 def timeline(workspace: Workspace, job_id: str) -> list[Event]:
@@ -294,9 +294,9 @@ def resume(workspace: Workspace, job_id: str) -> JobView:
     """The same id again, from its last checkpoint. Raises NotNow unless failed, cancelled or lost; TooMuch as `submit`."""
 
     def put(session: Any) -> JobView:
-        found = queue.requeue(session, job_id)
-        limits.check(workspace, session, found.owner, found.kind)
-        return view(found)
+        job = queue.requeue(session, job_id)
+        limits.check(workspace, session, job.owner, job.kind)
+        return view(job)
 
     return workspace.change(Action.RESUME, job_id, put)
 

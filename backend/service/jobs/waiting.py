@@ -32,15 +32,15 @@ def reasons(workspace: Workspace, jobs: Sequence[JobView]) -> dict[str, Waiting]
         taking = [row for row in leases.supervisors_alive(session) if not row.draining]
         line = queue.entries(queue.in_line(session, most=MOST))
         live = {row.host: _live(session, row) for row in taking}
-        now, found = leases.clock(session), {}
+        now, waits = leases.clock(session), {}
         for job in wanted:
             why = _first(session, job) or _later(job, now) or _room(job, line, taking, live)
             if why is not None:
-                found[job.id] = why
+                waits[job.id] = why
     if not taking:
         nobody = _nobody(workspace)
-        found = {job.id: nobody if job.id not in found or not found[job.id].on else found[job.id] for job in wanted}
-    return found
+        waits = {job.id: nobody if job.id not in waits or not waits[job.id].on else waits[job.id] for job in wanted}
+    return waits
 
 
 def _live(session: Any, supervisor: SupervisorRow) -> list[Entry]:

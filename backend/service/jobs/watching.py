@@ -162,10 +162,10 @@ def resources(workspace: Workspace, job: JobView) -> list[Use]:
     if job.started_at is None:
         return []
     with workspace.store.read() as session:
-        found = watching.resources(session, job.id, job.started_at - CLOCK_SLACK)
+        events = watching.resources(session, job.id, job.started_at - CLOCK_SLACK)
     uses = [
         Use(max(0.0, (e.at - job.started_at).total_seconds()), e.data["rss_bytes"], e.data["cpu_percent"])
-        for e in found
+        for e in events
         if {"rss_bytes", "cpu_percent"} <= e.data.keys()
     ]
     return thinned(uses, MOST_POINTS)

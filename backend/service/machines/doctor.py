@@ -47,10 +47,10 @@ def _processor() -> Finding:
 
 
 def _accelerators() -> Finding:
-    found = probe.accelerators()
-    if not found:
+    accelerators = probe.accelerators()
+    if not accelerators:
         return Finding(subject="Accelerators", level="ok", finding="none: everything runs on the processor")
-    return Finding(subject="Accelerators", level="ok", finding=", ".join(item.name for item in found))
+    return Finding(subject="Accelerators", level="ok", finding=", ".join(item.name for item in accelerators))
 
 
 def _compiler() -> Finding:

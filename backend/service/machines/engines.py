@@ -50,7 +50,7 @@ def _environments(workspace: Workspace, job: JobView) -> set[str | None]:
 
 def latest(workspace: Workspace) -> dict[str, JobView]:
     """The newest installation or removal of each engine, active or ended."""
-    found: dict[str, JobView] = {}
+    job_views: dict[str, JobView] = {}
     for job in jobs.listing(workspace, kinds=[JobKind.INSTALL], limit=LOOKED_AT):
-        found.setdefault(str(jobs.specification(workspace, job.id)["engine"]), job)
-    return found
+        job_views.setdefault(str(jobs.specification(workspace, job.id)["engine"]), job)
+    return job_views

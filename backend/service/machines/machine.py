@@ -89,8 +89,8 @@ def measure(workspace: Workspace) -> ProcessorSpeed:
     return measured
 
 
-def _speed(found: Measured | None) -> ProcessorSpeed | None:
-    return None if found is None else ProcessorSpeed(**found.speed._asdict(), at=found.at, attempts=found.attempts)
+def _speed(measured: Measured | None) -> ProcessorSpeed | None:
+    return None if measured is None else ProcessorSpeed(**measured.speed._asdict(), at=measured.at, attempts=measured.attempts)
 
 
 def _accelerators() -> list[dict[str, object]]:

@@ -96,12 +96,12 @@ def refresh(workspace: Workspace, region: str | None = None) -> Refreshed:
     Raises ReadOnly in a demonstration, and what `aws.pricing.hosting_prices` does; nothing is changed then.
     """
     workspace.check(Action.REFRESH_PRICES)
-    found = published.fetch(region)
-    workspace.change(Action.REFRESH_PRICES, found.region, lambda session: stored.replace(session, found))
-    names = {price.instance for price in found.prices}
+    price_list = published.fetch(region)
+    workspace.change(Action.REFRESH_PRICES, price_list.region, lambda session: stored.replace(session, price_list))
+    names = {price.instance for price in price_list.prices}
     return Refreshed(
-        region=found.region, as_of=f"{found.prices[0].as_of:%Y-%m-%d}", prices=len(names),
-        missing=tuple(name for name in instances.load().instances if name not in names), skipped=found.skipped,
+        region=price_list.region, as_of=f"{price_list.prices[0].as_of:%Y-%m-%d}", prices=len(names),
+        missing=tuple(name for name in instances.load().instances if name not in names), skipped=price_list.skipped,
     )  # fmt: skip
 
 

@@ -33,8 +33,8 @@ def hardwares(workspace: Workspace) -> Hardwares:
 
 
 @lru_cache(maxsize=4)
-def _overlaid(found: tuple[InstancePrice, ...]) -> Hardwares:
-    return pricelist.overlay(instances.load(), found)
+def _overlaid(instance_prices: tuple[InstancePrice, ...]) -> Hardwares:
+    return pricelist.overlay(instances.load(), instance_prices)
 
 
 def find(workspace: Workspace, name: str, *, measured: Literal["now", "before"] | None = None) -> Target:
@@ -96,16 +96,16 @@ def _capability(text: str) -> tuple[int, int] | None:
 
 def _neuron() -> Device:
     """All its NeuronCores; with the nominal rates of its kind where EC2 says which instance this is."""
-    found = neuron.devices()
-    if not found:
+    neuron_devices = neuron.devices()
+    if not neuron_devices:
         if NEURON.exists():
             return Device("this machine's Neuron cores", "neuron", 1, 0)
         raise InvalidRecipe("This machine has no Inferentia or Trainium accelerator: use the target `local`.")
     rows = instances.load()
     row = rows.instances.get(f"ml.{neuron.instance_type()}")
     base = rows.device(row) if row else Device("this machine's Neuron cores", "neuron", 1, 0)
-    memory = min(device.memory_bytes // device.cores for device in found)
-    return base._replace(units=sum(device.cores for device in found), memory_bytes=memory)
+    memory = min(device.memory_bytes // device.cores for device in neuron_devices)
+    return base._replace(units=sum(device.cores for device in neuron_devices), memory_bytes=memory)
 
 
 def facts(target: Target, model: ModelFacts, draft: ModelFacts | None) -> Facts:

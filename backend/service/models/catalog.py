@@ -145,11 +145,11 @@ def cheapest(workspace: Workspace, model: ModelFacts, kind: str = ORIGINAL_KIND)
     """By our engines' rules; None where no instance with a published price will do. Raises UnknownFilter."""
     steps = kinds.recipes()
     _known("technique", (kind,), [*steps])
-    found = techniques.cheapest(workspace, model, steps[kind], catalog_sync.draft_of(workspace, model))
-    if found is None or found.price_per_hour is None:
+    target = techniques.cheapest(workspace, model, steps[kind], catalog_sync.draft_of(workspace, model))
+    if target is None or target.price_per_hour is None:
         return None
-    note = targets.price_note(found.instance) or ""
-    return Cheapest(instance=found.name, usd_per_hour=found.price_per_hour, note=note)
+    note = targets.price_note(target.instance) or ""
+    return Cheapest(instance=target.name, usd_per_hour=target.price_per_hour, note=note)
 
 
 def families(workspace: Workspace) -> list[str]:
@@ -164,8 +164,8 @@ def licences(workspace: Workspace) -> list[str]:
 
 def instances(workspace: Workspace) -> list[str]:
     """The bundled instances by name, then the same for the managed toolkit."""
-    known = targets.hardwares(workspace)
-    return [where.name for where in (*known.targets(), *known.targets(managed=True))]
+    candidates = targets.hardwares(workspace)
+    return [where.name for where in (*candidates.targets(), *candidates.targets(managed=True))]
 
 
 def techniques_known() -> list[str]:

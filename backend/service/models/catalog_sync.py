@@ -58,9 +58,9 @@ def _bundled_hash() -> str:
 def _bundled_rows() -> list[CatalogRow]:
     known, others = published.published(), published.reference()
     starters = {card.id: card for card in _starters()}
-    found = [table.row(card, draft=starters.get(card.draft or ""), position=n) for n, card in enumerate(starters.values())]
-    found += [table.row(each, draft=published.find(each.draft or ""), position=n) for n, each in enumerate(known.values())]
-    return found + [table.row(each, position=n) for n, each in enumerate(others.values())]
+    catalogs = [table.row(card, draft=starters.get(card.draft or ""), position=n) for n, card in enumerate(starters.values())]
+    catalogs += [table.row(each, draft=published.find(each.draft or ""), position=n) for n, each in enumerate(known.values())]
+    return catalogs + [table.row(each, position=n) for n, each in enumerate(others.values())]
 
 
 def _starters() -> list[ModelCard]:
@@ -70,15 +70,15 @@ def _starters() -> list[ModelCard]:
 @lru_cache(maxsize=1)
 def imported_by(name: str) -> tuple[Path, ...]:
     """The sources of a domain module and of all domain modules that it imports, near or far, in order of their paths."""
-    waiting, found = [name], set[Path]()
+    waiting, paths = [name], set[Path]()
     while waiting:
         path = CHECKOUT / f"{waiting.pop().replace('.', '/')}.py"
-        if path.is_file() and path not in found:
-            found.add(path)
+        if path.is_file() and path not in paths:
+            paths.add(path)
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
                 if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("backend.domain"):
                     waiting += [str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)]
-    return tuple(sorted(found))
+    return tuple(sorted(paths))
 
 
 @lru_cache(maxsize=4)
@@ -106,10 +106,10 @@ def find(workspace: Workspace, name: str) -> PublishedModel | None:
     Raises InvalidCatalog, StoreUnavailable where the catalog could not be brought up to date and does not hold it.
     """
     failed = problem(workspace)
-    found = _stored(workspace, name)
-    if found is None and failed is not None:
+    published_model = _stored(workspace, name)
+    if published_model is None and failed is not None:
         raise failed
-    return found
+    return published_model
 
 
 def known(workspace: Workspace, name: str) -> PublishedModel | None:
@@ -121,8 +121,8 @@ def known(workspace: Workspace, name: str) -> PublishedModel | None:
 def _stored(workspace: Workspace, name: str) -> PublishedModel | None:
     with workspace.store.read() as session:
         row = table.find(session, name, ("published", "reference"))
-    found = read(row) if row else None
-    return found if isinstance(found, PublishedModel) else None
+    model_facts = read(row) if row else None
+    return model_facts if isinstance(model_facts, PublishedModel) else None
 
 
 def names(workspace: Workspace) -> list[str]:
@@ -162,8 +162,8 @@ def _place(where: Target) -> tuple[str, str]:
 
 
 def _instances(workspace: Workspace) -> list[tuple[str, Target]]:
-    known = targets.hardwares(workspace)
-    return [(where.name, where) for where in (*known.targets(), *known.targets(managed=True))]
+    candidates = targets.hardwares(workspace)
+    return [(where.name, where) for where in (*candidates.targets(), *candidates.targets(managed=True))]
 
 
 def _check_rules(workspace: Workspace) -> None:
@@ -192,8 +192,8 @@ def _fits(workspace: Workspace, each: ModelFacts, places: list[tuple[str, Target
 def facts_on(where: Target, model: ModelFacts, draft: ModelFacts | None) -> Facts:
     """What the rules may know. On this machine a model is held against its memory too: the weights may not even be here, so
     nothing else has refused it yet."""
-    found = targets.facts(where, model, draft)
-    return found.model_copy(update={"place": "planned"}) if where.kind == "local" and where.device.memory_bytes else found
+    facts = targets.facts(where, model, draft)
+    return facts.model_copy(update={"place": "planned"}) if where.kind == "local" and where.device.memory_bytes else facts
 
 
 def _alike(facts: Facts) -> tuple[object, ...]:

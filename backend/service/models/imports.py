@@ -100,12 +100,12 @@ def prepare(
     return PreparedImport(spec=spec, inspection=found, present=present, to_fetch=to_fetch)
 
 
-def _missing(workspace: Workspace, found: Inspection) -> int:
+def _missing(workspace: Workspace, inspection: Inspection) -> int:
     """Bytes that the import will write: what is not fetched yet, or the 16-bit weights of a GGUF file."""
-    if sources.is_converted(found.source):
-        return found.card.weights_bytes if found.card else 0
-    staged = sources.partial(workspace.settings.models, found.source, found.revision)
-    return found.bytes - transfer.present(staged, found.files)
+    if sources.is_converted(inspection.source):
+        return inspection.card.weights_bytes if inspection.card else 0
+    staged = sources.partial(workspace.settings.models, inspection.source, inspection.revision)
+    return inspection.bytes - transfer.present(staged, inspection.files)
 
 
 def submit(

@@ -122,8 +122,8 @@ def known(workspace: Workspace, *, limit: int = 100) -> list[KnownModel]:
         remembered = imported.cards(session, limit=limit)
     paths = {card.path for card in remembered}
     used = [card for card in _parents(workspace, limit) if card.origin != "starter" and card.path not in paths]
-    found = [KnownModel(card=card, present=True) for card in catalog(workspace)]
-    return found + [KnownModel(card=card, present=_present(card)) for card in [*remembered, *used]]
+    cards = [KnownModel(card=card, present=True) for card in catalog(workspace)]
+    return cards + [KnownModel(card=card, present=_present(card)) for card in [*remembered, *used]]
 
 
 def _present(card: ModelCard) -> bool:
@@ -194,9 +194,9 @@ def facts(workspace: Workspace, source: str) -> ModelFacts:
     Raises UnknownModel with the nearest names, InvalidModel; InvalidCatalog where the catalog's files are wrong.
     """
     if models.card(source) is None and _folder(workspace, source) is None:
-        found = catalog_sync.find(workspace, source)
-        if found is not None:
-            return found
+        published_model = catalog_sync.find(workspace, source)
+        if published_model is not None:
+            return published_model
     try:
         return resolve(workspace, source)
     except UnknownModel as error:

@@ -64,11 +64,11 @@ def checks(workspace: Workspace, model: ModelFacts, target: str = "local") -> li
     target."""
     draft, steps = catalog_sync.draft_of(workspace, model), catalog.recipes()
     facts = catalog_sync.facts_on(targets.find(workspace, target), model, draft)
-    found = []
+    technique_checks = []
     for technique, method, engine, _ in supported():
         chosen = steps[catalog.kind(technique, method, engine)]
-        found.append(_check(technique, method, engine, decide(workspace, model, chosen, facts)))
-    return found
+        technique_checks.append(_check(technique, method, engine, decide(workspace, model, chosen, facts)))
+    return technique_checks
 
 
 def decide(workspace: Workspace, model: ModelFacts, recipe: Recipe, facts: Facts) -> Verdict:
@@ -92,11 +92,11 @@ def cheapest(
 def cells(workspace: Workspace, model: ModelFacts, where: Target) -> list[TechniqueCheck]:
     """Like `checks`, without the search for what is nearest: for lists of many models."""
     facts, steps = catalog_sync.facts_on(where, model, catalog_sync.draft_of(workspace, model)), catalog.recipes()
-    found = []
+    technique_checks = []
     for technique, method, engine, _ in supported():
         verdict = check.check(model, steps[catalog.kind(technique, method, engine)], facts, suggest=False)
-        found.append(_check(technique, method, engine, verdict))
-    return found
+        technique_checks.append(_check(technique, method, engine, verdict))
+    return technique_checks
 
 
 def original_fits(model: ModelFacts, where: Target) -> bool:

@@ -53,16 +53,16 @@ def _endpoint(source: str) -> Variant:
     return Variant(name=source, source=source, kind="url", url=url, served_name=unquote(parts.fragment) or None)
 
 
-def check_served(workspace: Workspace, found: list[Variant]) -> None:
+def check_served(workspace: Workspace, variants: list[Variant]) -> None:
     """Raises ImpossibleStack for an artifact that this machine's server cannot read: one made here for a GPU elsewhere."""
-    for variant in found:
+    for variant in variants:
         if variant.kind == "artifact" and (why := unserved(workspace, variant.source)):
             raise ImpossibleStack(f"{variant.name} cannot be served here: {why}.")
 
 
-def check_floor(workspace: Workspace, found: list[Variant], *, anyway: bool) -> None:
+def check_floor(workspace: Workspace, variants: list[Variant], *, anyway: bool) -> None:
     """Raises BelowFloor where one was ruined when it was made, unless `anyway`."""
-    said = [] if anyway else below_floor(workspace, [variant.source for variant in found if variant.kind == "artifact"])
+    said = [] if anyway else below_floor(workspace, [variant.source for variant in variants if variant.kind == "artifact"])
     if said:
         raise BelowFloor(f"{' '.join(said)} To use it all the same, give {{}}.", "anyway")
 
@@ -72,11 +72,11 @@ def below_floor(workspace: Workspace, sources: Iterable[str]) -> list[str]:
     said = []
     for source in dict.fromkeys(sources):
         try:
-            made = artifacts.show(workspace, source).manifest if source.startswith("a-") else None
+            manifest = artifacts.show(workspace, source).manifest if source.startswith("a-") else None
         except NotFound:
             continue
-        if made is not None and (why := (made.quality or {}).get("below_floor")):
-            said.append(f"{made.recipe.name} ({source}): {why}")
+        if manifest is not None and (why := (manifest.quality or {}).get("below_floor")):
+            said.append(f"{manifest.recipe.name} ({source}): {why}")
     return said
 
 

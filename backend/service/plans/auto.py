@@ -63,10 +63,10 @@ def _candidate(
     about, shared = context(where, facts, load), [(verdict.plan.tensor_parallel, verdict.plan.replicas)]
     if goal and recipe.serving.tensor_parallel == 1:
         tokens = serving.cache_tokens(model, recipe)
-        found = layout.layouts(model, recipe, where.device, facts.serving_draft(recipe), tokens=tokens)
-        shared = [(each.degree, each.replicas) for each in found] or shared
-    made = [estimate.estimate(model, recipe, about, degree, replicas) for degree, replicas in shared]
-    return Candidate(target=where.name, verdict=verdict, estimate=best(made, goal) if goal else made[0])
+        layouts = layout.layouts(model, recipe, where.device, facts.serving_draft(recipe), tokens=tokens)
+        shared = [(each.degree, each.replicas) for each in layouts] or shared
+    estimates = [estimate.estimate(model, recipe, about, degree, replicas) for degree, replicas in shared]
+    return Candidate(target=where.name, verdict=verdict, estimate=best(estimates, goal) if goal else estimates[0])
 
 
 class Fitting(Frozen):
@@ -82,11 +82,11 @@ def fitting(workspace: Workspace, model: ModelFacts, recipe: Recipe, most: int =
     """The cheapest instances on which our engines serve that recipe, those without a price last."""
     draft, found = models.draft_of(workspace, model, recipe), []
     for where in targets.hardwares(workspace).targets():
-        made = check.check(model, recipe, targets.facts(where, model, draft), suggest=False).plan
-        if made is not None:
+        plan = check.check(model, recipe, targets.facts(where, model, draft), suggest=False).plan
+        if plan is not None:
             found.append(Fitting(
-                target=where.name, price_per_hour=where.price_per_hour, tensor_parallel=made.tensor_parallel,
-                replicas=made.replicas,
+                target=where.name, price_per_hour=where.price_per_hour, tensor_parallel=plan.tensor_parallel,
+                replicas=plan.replicas,
             ))  # fmt: skip
     return sorted(found, key=lambda each: (each.price_per_hour is None, each.price_per_hour or 0.0, each.target))[:most]
 
@@ -110,9 +110,9 @@ class _Question:
 
 
 @lru_cache(maxsize=64)
-def _choice(asked: _Question) -> Choice:
-    found = candidates(asked.model, asked.recipe, asked.draft, asked.known.targets(), asked.load, asked.goal)
-    return choose(found, asked.goal)
+def _choice(question: _Question) -> Choice:
+    found = candidates(question.model, question.recipe, question.draft, question.known.targets(), question.load, question.goal)
+    return choose(found, question.goal)
 
 
 def context(where: Target, facts: Facts, load: ExpectedLoad, price_per_hour: float | None = None) -> Context:

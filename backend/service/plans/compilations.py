@@ -80,11 +80,11 @@ def preview(workspace: Workspace, case: Case) -> CompilationPreview:
     stack = STACKS[first.stack]
     installed = (engines.marker(workspace.settings.engines, stack.environment) or {}).get("packages", {})
     plan = first.model_copy(update={"compiler": installed.get(COMPILER)})
-    found = cores.room(case.model, case.recipe, device, plan.tensor_parallel, draft)
+    room = cores.room(case.model, case.recipe, device, plan.tensor_parallel, draft)
     return CompilationPreview(
         target=case.asked, stack=stack.title, key=plan.key, plan=plan, cores=cores.logical(device).units,
-        core_memory_bytes=cores.logical(device).memory_bytes, weights_bytes=found.weights_per_device,
-        cache_bytes=plan.batch * plan.positions * found.kv_bytes_per_token, runtime_bytes=found.runtime[1],
+        core_memory_bytes=cores.logical(device).memory_bytes, weights_bytes=room.weights_per_device,
+        cache_bytes=plan.batch * plan.positions * room.kv_bytes_per_token, runtime_bytes=room.runtime[1],
         price_per_hour=case.target.price_per_hour,
         notes=(*case.verdict.plan.notes, *([] if plan.compiler else [NO_COMPILER])),
         lookup=cached.look(plan, compiled.of(workspace.settings).entries()),

@@ -48,9 +48,9 @@ def of(
     """
     if case.verdict.plan is None:
         raise ImpossibleStack(" ".join(reason.message for reason in case.verdict.reasons))
-    asked = load or ExpectedLoad()
-    context = auto.context(case.target, case.facts, asked, price_per_hour).model_copy(update={"acceptance": acceptance})
-    if found := _correction(workspace, case, asked.concurrency):
+    expected_load = load or ExpectedLoad()
+    context = auto.context(case.target, case.facts, expected_load, price_per_hour).model_copy(update={"acceptance": acceptance})
+    if found := _correction(workspace, case, expected_load.concurrency):
         measured = found[1] if acceptance is None else acceptance
         context = context.model_copy(update={"calibration": found[0], "acceptance": measured})
     plan = case.verdict.plan
@@ -104,15 +104,15 @@ def _correction(workspace: Workspace, case: Case, concurrency: int) -> tuple[Cal
         return None
     if facts.hardware == "cpu" and probe.accelerators():
         return None
-    found = find(workspace, model, case.recipe)
-    if found is None:
+    measured = find(workspace, model, case.recipe)
+    if measured is None:
         return None
-    pairs = [(speed, level) for level in found.levels if (speed := _predicted(model, case.recipe, facts, level)) is not None]
-    made = correction.calibrate(pairs, concurrency, evaluation=found.evaluation, measured_at=found.measured_at)
-    if made is None:
+    pairs = [(speed, level) for level in measured.levels if (speed := _predicted(model, case.recipe, facts, level)) is not None]
+    calibration = correction.calibrate(pairs, concurrency, evaluation=measured.evaluation, measured_at=measured.measured_at)
+    if calibration is None:
         return None
-    nearest = next(level for level in found.levels if level.concurrency == made.concurrency)
-    return made, _acceptance(case.recipe, nearest)
+    nearest = next(level for level in measured.levels if level.concurrency == calibration.concurrency)
+    return calibration, _acceptance(case.recipe, nearest)
 
 
 def _acceptance(recipe: Recipe, level: Level) -> float | None:

@@ -47,8 +47,8 @@ class Preview(Frozen):
 def preview(workspace: Workspace, case: Case, *, seed: int = 0) -> Preview:
     """Like `prepare`, and also for published models without weights. Raises what `prepare` raises."""
     if isinstance(case.model, ModelCard):
-        made = prepare(workspace, case, seed=seed)
-        plan, need, spec, placed = made.spec.plan, made.need, made.spec, made.spec.deployment
+        prepared = prepare(workspace, case, seed=seed)
+        plan, need, spec, placed = prepared.spec.plan, prepared.need, prepared.spec, prepared.spec.deployment
     else:
         placed, spec = deployment(case), None
         if case.verdict.plan is None:

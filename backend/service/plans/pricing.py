@@ -78,8 +78,8 @@ def of(
 
 
 def _estimate(
-    workspace: Workspace, model: ModelFacts, recipe: Recipe, target: str | None, asked: ExpectedLoad
+    workspace: Workspace, model: ModelFacts, recipe: Recipe, target: str | None, expected_load: ExpectedLoad
 ) -> Estimate | None:
     if target is None:
-        return auto.choice(workspace, model, recipe, Goal(wanted="throughput"), asked).winner
-    return estimates.of(workspace, cases.resolve(workspace, model, recipe, target), asked)
+        return auto.choice(workspace, model, recipe, Goal(wanted="throughput"), expected_load).winner
+    return estimates.of(workspace, cases.resolve(workspace, model, recipe, target), expected_load)

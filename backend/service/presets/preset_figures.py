@@ -57,7 +57,7 @@ class Evaluated:
             for known in bundled.load()
             if known.model == preset.model
         ]
-        return preset_figures.unique([found for found in [*here, *with_us] if found is not None])
+        return preset_figures.unique([measurement for measurement in [*here, *with_us] if measurement is not None])
 
     def _of_model(self, model: str) -> list[EvaluationRow]:
         if model not in self._rows:
@@ -81,18 +81,18 @@ def _document(text: str) -> Evaluation:
 def _named(workspace: Workspace, model: str) -> tuple[list[str], str | None]:
     """Under which names the model may have been evaluated here, and how those of its hub imports begin."""
     try:
-        found = models.facts(workspace, model)
+        model_facts = models.facts(workspace, model)
     except WhetstoneError:
         return [model], None
-    hub = found.hf_repo if isinstance(found, PublishedModel) else None
-    return list({model, found.id, *([hub] if hub else [])}), f"{hub}@" if hub else None
+    hub = model_facts.hf_repo if isinstance(model_facts, PublishedModel) else None
+    return list({model, model_facts.id, *([hub] if hub else [])}), f"{hub}@" if hub else None
 
 
 def names(workspace: Workspace, model: str) -> list[str]:
     """Every name by which a preset may mean that model: its id, its hub id, and the published id of a hub import."""
     found, _ = _named(workspace, model)
-    known = catalog_sync.known(workspace, model.partition("@")[0])
-    return list(dict.fromkeys([*found, *([known.id, known.hf_repo] if known else [])]))
+    published_model = catalog_sync.known(workspace, model.partition("@")[0])
+    return list(dict.fromkeys([*found, *([published_model.id, published_model.hf_repo] if published_model else [])]))
 
 
 def today(workspace: Workspace, preset: Preset, claim: Claim) -> str | None:

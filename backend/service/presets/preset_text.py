@@ -55,12 +55,12 @@ def read(content: bytes | str) -> list[Preset]:
     entries = document["presets"]
     if not entries or len(entries) > MOST:
         raise InvalidPreset(f"The file holds {len(entries)} presets: it must be at least one and at most {MOST}.")
-    found = [_preset(entry, number) for number, entry in enumerate(entries, 1)]
-    ids = [preset.id for preset in found]
+    presets = [_preset(entry, number) for number, entry in enumerate(entries, 1)]
+    ids = [preset.id for preset in presets]
     twice = next((name for name in ids if ids.count(name) > 1), None)
     if twice is not None:
         raise InvalidPreset(f"The file holds the preset `{twice}` twice: rename or remove one.")
-    return found
+    return presets
 
 
 def _text(content: bytes | str) -> str:

@@ -147,7 +147,7 @@ def find(workspace: Workspace, preset_id: str) -> KnownPreset:
             except ValidationError as error:
                 said = first_flaw(error).of(f"the stored preset {preset_id}")
                 raise InvalidPreset(f"{said} `whetstone presets remove {preset_id}` takes it out.") from None
-        ids = [found.id for found in kept.listing(session, [], limit=1000)]
+        ids = [preset.id for preset in kept.listing(session, [], limit=1000)]
     near = ", ".join(f"`{name}`" for name in nearest(preset_id, ids))
     raise NotFound(f"There is no preset `{preset_id[:120]}`: the nearest are {near}.")
 
@@ -167,10 +167,10 @@ def view(workspace: Workspace, known: KnownPreset, evaluated: preset_figures.Eva
     )  # fmt: skip
 
 
-def views(workspace: Workspace, known: Sequence[KnownPreset], *, probe: bool = False) -> list[PresetView]:
+def views(workspace: Workspace, known_presets: Sequence[KnownPreset], *, probe: bool = False) -> list[PresetView]:
     """Of a list. `probe`: measure this machine's speed where it is not known yet, which takes seconds once."""
     evaluated = preset_figures.Evaluated(workspace)
-    return [view(workspace, each, evaluated, probe=probe) for each in known]
+    return [view(workspace, each, evaluated, probe=probe) for each in known_presets]
 
 
 def apply(workspace: Workspace, preset_id: str, *, model: str | None = None, target: str | None = None) -> Applied:
@@ -201,7 +201,7 @@ def save(
 
 
 def take(
-    workspace: Workspace, found: Sequence[Preset], *, origin: Origin = "imported", replace: bool = False
+    workspace: Workspace, presets: Sequence[Preset], *, origin: Origin = "imported", replace: bool = False
 ) -> list[tuple[str, Outcome]]:
     """Put presets into the store: all of them or none. (id, what became of it) in their order.
 
@@ -210,22 +210,22 @@ def take(
     """
     workspace.check(Action.SAVE_PRESET)
     _synced(workspace)
-    known = targets.hardwares(workspace)
-    for preset in found:
-        known.find(preset.target)
+    candidates = targets.hardwares(workspace)
+    for preset in presets:
+        candidates.find(preset.target)
 
     def put(session: Any) -> list[Outcome]:
-        outcomes = [_outcome(preset, kept.find(session, preset.id), replace) for preset in found]
-        for preset, outcome in zip(found, outcomes, strict=True):
+        outcomes = [_outcome(preset, kept.find(session, preset.id), replace) for preset in presets]
+        for preset, outcome in zip(presets, outcomes, strict=True):
             if outcome == "replaced":
                 workspace.allow(session, Action.REPLACE_PRESET, preset.id)
             if outcome != "unchanged":
                 kept.put(session, _row(preset, origin, owner=workspace.actor.name))
         return outcomes
 
-    ids = ", ".join(preset.id for preset in found)
+    ids = ", ".join(preset.id for preset in presets)
     outcomes = workspace.change(Action.SAVE_PRESET, ids, put, detail=origin, changed=lambda made: set(made) != {"unchanged"})
-    return [(preset.id, outcome) for preset, outcome in zip(found, outcomes, strict=True)]
+    return [(preset.id, outcome) for preset, outcome in zip(presets, outcomes, strict=True)]
 
 
 def _outcome(preset: Preset, present: PresetRow | None, replace: bool) -> Outcome:

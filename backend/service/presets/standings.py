@@ -53,10 +53,10 @@ def of_models(workspace: Workspace, names: Iterable[str], concurrency: int) -> d
 def names(workspace: Workspace, chosen: Sequence[Preset]) -> list[str]:
     """Short names of presets side by side: a goal's only where the figures hold it at each of CONCURRENCIES."""
     models = [preset.model for preset in chosen]
-    found = [of_models(workspace, models, concurrency) for concurrency in presets.CONCURRENCIES]
+    neighbours = [of_models(workspace, models, concurrency) for concurrency in presets.CONCURRENCIES]
     titles = []
     for preset in chosen:
-        rows = [row for beside in found if (row := beside[preset.model].row(preset.id))]
+        rows = [row for beside in neighbours if (row := beside[preset.model].row(preset.id))]
         titles.append(standing.at_all_loads(rows, made_of(preset.recipe)))
     return presets.labels(chosen, titles)
 
@@ -76,6 +76,6 @@ def made_of(recipe: Recipe) -> str:
     """`INT4 (AWQ) + draft`; `The original` of no steps."""
     words = []
     for step in recipe.steps:
-        known = methods.QUANTIZE.get(step.method) if isinstance(step, Quantize) else None
-        words.append(known.title if known else str(getattr(step, "method", step.technique)))
+        method = methods.QUANTIZE.get(step.method) if isinstance(step, Quantize) else None
+        words.append(method.title if method else str(getattr(step, "method", step.technique)))
     return " + ".join(words) or "The original"

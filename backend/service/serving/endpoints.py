@@ -105,14 +105,14 @@ def _instance(workspace: Workspace, name: str) -> Instance:
     rows = targets.hardwares(workspace)
     if name not in rows.instances:
         raise NotFound(f"There is no instance `{name[:80]}`: the nearest are {', '.join(nearest(name, rows.instances))}.")
-    found = rows.instances[name]
-    if not found.sagemaker_endpoint:
+    instance = rows.instances[name]
+    if not instance.sagemaker_endpoint:
         raise RequestError(f"SageMaker serves no endpoint on {name}: choose another instance.")
-    if rows.accelerators[found.accelerator].vendor != "NVIDIA":
+    if rows.accelerators[instance.accelerator].vendor != "NVIDIA":
         raise RequestError(
-            f"{name} has {found.accelerator}s, which these containers do not serve on: choose one with NVIDIA GPUs."
+            f"{name} has {instance.accelerator}s, which these containers do not serve on: choose one with NVIDIA GPUs."
         )
-    return found
+    return instance
 
 
 def _check_instance(instance: Instance, parallel: int, weights: int) -> None:
@@ -158,15 +158,15 @@ def deploy(workspace: Workspace, deployment: Deployment, say: Say) -> EndpointVi
         parts = ("model/", "draft/") if deployment.draft else ("model/",)
         files = {file.path: file.size for file in shown.manifest.files if file.path.startswith(parts)}
         with place.use(shown.path, deployment.artifact) as folder:
-            made = Endpoints(deployment.region).deploy(deployment, folder, files, say)
-    return _view(made, _prices(workspace), datetime.now(UTC))
+            endpoint = Endpoints(deployment.region).deploy(deployment, folder, files, say)
+    return _view(endpoint, _prices(workspace), datetime.now(UTC))
 
 
 def listing(workspace: Workspace, region: str | None = None) -> list[EndpointView]:
     """Those of a region (None: the environment's) that bear our tags, newest first. Raises what AWS refuses."""
-    found, now = Endpoints(region).listing(), datetime.now(UTC)
-    known = _prices(workspace) if found else {}
-    return [_view(each, known, now) for each in found]
+    endpoints, now = Endpoints(region).listing(), datetime.now(UTC)
+    instances = _prices(workspace) if endpoints else {}
+    return [_view(each, instances, now) for each in endpoints]
 
 
 def show(workspace: Workspace, endpoint_id: str, region: str | None = None) -> EndpointView:
@@ -184,8 +184,8 @@ def delete(workspace: Workspace, endpoint_id: str, region: str | None = None) ->
     """With everything that was made for it. Raises NotFound, NotAllowed, ReadOnly, and what AWS refuses."""
     with workspace.changing(Action.DELETE_ENDPOINT, endpoint_id):
         endpoints = Endpoints(region)
-        found = endpoints.find(endpoint_id)
-        if found is not None and (why := roles.refusal(workspace.actor, Action.DELETE_ENDPOINT, found.owner)):
+        endpoint = endpoints.find(endpoint_id)
+        if endpoint is not None and (why := roles.refusal(workspace.actor, Action.DELETE_ENDPOINT, endpoint.owner)):
             raise NotAllowed(why)
         endpoints.delete(endpoint_id)
 

@@ -140,8 +140,8 @@ def _documents(url: str, request: dict[str, Any], before: Sequence[tuple[str, st
         if before is not None and (answer.status in NO_CHAT or "chat template" in said.lower()):
             yield from _documents(url, request, None)
             return
-        if answer.status == 400 and (found := TOO_LONG.search(said)):
-            context = next(group for group in found.groups() if group)
+        if answer.status == 400 and (match := TOO_LONG.search(said)):
+            context = next(group for group in match.groups() if group)
             raise PromptTooLong(
                 f"The prompt and the answer do not fit into this model's context of {context} tokens: "
                 "shorten the prompt, or ask for a shorter answer."

@@ -66,9 +66,9 @@ def prepare(
 def start(workspace: Workspace, sources: Iterable[str], *, submission: str | None = None, anyway: bool = False) -> JobView:
     """The job that serves these sources: the active one where there is one, else a new one. Raises as `prepare`."""
     wanted = list(sources)
-    found = active(workspace, wanted)
-    if found is not None:
-        return found
+    job = active(workspace, wanted)
+    if job is not None:
+        return job
     spec = prepare(workspace, wanted, anyway=anyway)
     names = " and ".join(variant.name for variant in spec.variants)
     return jobs.submit(workspace, spec, f"Serve {names} for the playground", submission=submission)

@@ -123,12 +123,12 @@ def _write(workspace: Workspace, out: _Writer, with_files: bool) -> Backup:
                 out.add(f"tables/{table.name}.jsonl", lines, size)
     for source in _files(workspace.settings.home, with_files):
         _add_file(out, workspace.settings.home, source)
-    made = Backup(home=str(workspace.settings.home), with_files=with_files, rows=counted, members=out.members)
-    text = made.model_dump_json().encode()
+    backup = Backup(home=str(workspace.settings.home), with_files=with_files, rows=counted, members=out.members)
+    text = backup.model_dump_json().encode()
     out.add(HEAD_FILE, io.BytesIO(text), len(text), listed=False)
     digest = hashlib.sha256(text).hexdigest().encode()
     out.add(DIGEST_FILE, io.BytesIO(digest), len(digest), listed=False)
-    return made
+    return backup
 
 
 def _files(home: Path, with_files: bool) -> Iterator[Path]:
@@ -172,7 +172,7 @@ def _unusable(path: Path, why: str) -> BackupUnusable:
 
 def _checked(tar: tarfile.TarFile) -> Backup:
     """Raises ValueError with what is wrong."""
-    seen, head, digest = dict[str, Member](), b"", b""
+    members, head, digest = dict[str, Member](), b"", b""
     for info in tar:
         opened = tar.extractfile(info) if info.isreg() else None
         if opened is None or digest:
@@ -182,16 +182,16 @@ def _checked(tar: tarfile.TarFile) -> Backup:
         elif info.name == DIGEST_FILE and info.size == 64:
             digest = opened.read()
         else:
-            seen[_inside(info.name)] = Member(size=info.size, sha256=hashlib.file_digest(opened, "sha256").hexdigest())  # type: ignore[arg-type]
+            members[_inside(info.name)] = Member(size=info.size, sha256=hashlib.file_digest(opened, "sha256").hexdigest())  # type: ignore[arg-type]
     if hashlib.sha256(head).hexdigest().encode() != digest:
         raise ValueError("its end is missing or was changed")
-    found = Backup.model_validate_json(head)
-    if found.format != FORMAT or found.db_schema != HEAD:
-        raise ValueError(f"it is of another Whetstone, schema {found.db_schema[:20]}; this one has {HEAD}")
-    if seen != found.members:
-        wrong = sorted(name for name in seen.keys() | found.members.keys() if seen.get(name) != found.members.get(name))
+    backup = Backup.model_validate_json(head)
+    if backup.format != FORMAT or backup.db_schema != HEAD:
+        raise ValueError(f"it is of another Whetstone, schema {backup.db_schema[:20]}; this one has {HEAD}")
+    if members != backup.members:
+        wrong = sorted(name for name in members.keys() | backup.members.keys() if members.get(name) != backup.members.get(name))
         raise ValueError(f"{wrong[0][:80]} is not what was written")
-    return found
+    return backup
 
 
 def _inside(name: str) -> str:
@@ -212,7 +212,7 @@ def restore(workspace: Workspace, path: Path) -> Restored:
     Its rows appear in one transaction, after the files. Raises BackupUnusable, NotAllowed, and NotNow where the home was used.
     """
     workspace.check(Action.RESTORE)
-    found = read(path)
+    backup = read(path)
     with workspace.store.read() as session:
         if (table := rows.used(session)) is not None:
             raise NotNow(f"This home has {table} of its own: restore into a new one (WHETSTONE_HOME, and DATABASE_URL if set).")
@@ -221,16 +221,16 @@ def restore(workspace: Workspace, path: Path) -> Restored:
         _put_files(tar, home)
 
         def work(session: Any) -> tuple[dict[str, int], int]:
-            counted = {table.name: rows.restore(session, table, _rows(tar, table.name, found.home, str(home)))
-                       for table in rows.kept_tables() if f"tables/{table.name}.jsonl" in found.members}  # fmt: skip
+            counted = {table.name: rows.restore(session, table, _rows(tar, table.name, backup.home, str(home)))
+                       for table in rows.kept_tables() if f"tables/{table.name}.jsonl" in backup.members}  # fmt: skip
             rows.made_anew(session)
             return counted, queue.lose_restored(session)
 
         try:
-            counted, lost = workspace.change(Action.RESTORE, path.name, work, detail=f"made {found.created:%Y-%m-%d %H:%M} UTC")
+            counted, lost = workspace.change(Action.RESTORE, path.name, work, detail=f"made {backup.created:%Y-%m-%d %H:%M} UTC")
         except (ValueError, TypeError, AttributeError) as error:
             raise _unusable(path, str(error)) from None
-    return Restored(created=found.created, rows=counted, lost=lost, missing=_missing(workspace))
+    return Restored(created=backup.created, rows=counted, lost=lost, missing=_missing(workspace))
 
 
 def _put_files(tar: tarfile.TarFile, home: Path) -> None:

@@ -101,18 +101,18 @@ def run(
 
 def _model(workspace: Workspace, finish: Finish, say: Say) -> ModelCard:
     """The real one, fetched where it is not here; where it cannot be, the starter."""
-    found, obstacle = demo_model.present(workspace), None
-    if found is None:
+    model_card, obstacle = demo_model.present(workspace), None
+    if model_card is None:
         try:
             fetched = finish(imports.submit(workspace, demo_model.prepare(workspace)))
-            found = models.resolve(workspace, str(fetched.result["path"]))
+            model_card = models.resolve(workspace, str(fetched.result["path"]))
         except JobCancelled:
             raise
         except WhetstoneError as error:
             obstacle = str(error)
-    found = found or demo_model.starter(workspace)
-    say(demo_model.why(found, obstacle))
-    return found
+    model_card = model_card or demo_model.starter(workspace)
+    say(demo_model.why(model_card, obstacle))
+    return model_card
 
 
 def _optimize(workspace: Workspace, model: ModelCard) -> Iterator[JobView]:

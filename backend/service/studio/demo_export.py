@@ -110,8 +110,8 @@ def _plotly_script() -> str:
 
 def _places(workspace: Workspace, tables: dict[str, list[dict[str, Any]]]) -> dict[str, str]:
     """Folder -> token, longest first: where the home is and was, and the checkouts whose models and workloads were used."""
-    made = [Path(row["path"]) for name in ("artifacts", "evaluations") for row in tables[name]]
-    homes = {str(workspace.settings.home), *(str(path.parents[1]) for path in made)}
+    paths = [Path(row["path"]) for name in ("artifacts", "evaluations") for row in tables[name]]
+    homes = {str(workspace.settings.home), *(str(path.parents[1]) for path in paths)}
     used = [Path(path) for path in _strings(tables) if path.startswith("/") and "/assets/" in path]
     checkouts = {str(path).split("/assets/")[0] for path in used} | {str(CHECKOUT)}
     found = dict.fromkeys(checkouts, CHECKOUT_TOKEN) | dict.fromkeys(homes, HOME_TOKEN)
@@ -129,8 +129,8 @@ def _strings(value: Any) -> Iterable[str]:
 def _anonymous(name: str, text: str, places: dict[str, str]) -> str:
     for place, token in places.items():
         text = text.replace(place, token)
-    if found := _FOREIGN.search(text):
-        raise NotToBeShown(f"{name} would name {found.group()}, a path of this machine: nothing was written.")
+    if match := _FOREIGN.search(text):
+        raise NotToBeShown(f"{name} would name {match.group()}, a path of this machine: nothing was written.")
     return text
 
 

@@ -66,10 +66,10 @@ def prepare(workspace: Workspace) -> PreparedImport:
 
 def _from(workspace: Workspace, wanted: Source) -> PreparedImport:
     revision = None if sources.is_converted(wanted.source) else wanted.pin
-    found = imports.prepare(workspace, wanted.source, revision=revision, name=_name(workspace), timeout_s=PATIENCE_S)
-    if found.spec.revision != wanted.pin:
+    prepared_import = imports.prepare(workspace, wanted.source, revision=revision, name=_name(workspace), timeout_s=PATIENCE_S)
+    if prepared_import.spec.revision != wanted.pin:
         raise SourceUnreachable(f"What is offered as {wanted.source} is not the file that this version of Whetstone knows.")
-    return found
+    return prepared_import
 
 
 def _name(workspace: Workspace) -> str | None:

@@ -96,8 +96,8 @@ def _submit(workspace: Workspace, done: list[JobView], *, yields: bool) -> JobVi
 def _queued(workspace: Workspace) -> list[JobView]:
     """The steps there are, in order."""
     with workspace.store.read() as session:
-        found = queue.by_submission(session, KEYS)
-        return [jobs.view(found[key]) for key in KEYS if key in found]
+        job_rows = queue.by_submission(session, KEYS)
+        return [jobs.view(job_rows[key]) for key in KEYS if key in job_rows]
 
 
 def _is_off(workspace: Workspace, done: list[JobView]) -> bool:
@@ -113,12 +113,12 @@ def _next(workspace: Workspace, done: list[JobView]) -> _Step:
             return _Step(FETCH, fetch.spec, f"fetch {demo_model.NAME}")
         except NotFetchable:
             pass
-    made, model = [job for job in done if job.kind == JobKind.OPTIMIZE], _model(workspace, done)
+    job_views, model = [job for job in done if job.kind == JobKind.OPTIMIZE], _model(workspace, done)
     recipes = demo.recipes(workspace, model)
-    if len(made) < len(recipes):
-        spec: JobSpec = demo.prepare(workspace, model, recipes[len(made)]).spec
-        return _Step(OPTIMIZE[len(made)], spec, f"optimize {model.id} with {recipes[len(made)].name}")
-    spec = demo.evaluate_spec(workspace, model, [str(job.result["artifact"]) for job in made])
+    if len(job_views) < len(recipes):
+        spec: JobSpec = demo.prepare(workspace, model, recipes[len(job_views)]).spec
+        return _Step(OPTIMIZE[len(job_views)], spec, f"optimize {model.id} with {recipes[len(job_views)].name}")
+    spec = demo.evaluate_spec(workspace, model, [str(job.result["artifact"]) for job in job_views])
     return _Step(EVALUATE, spec, "evaluate " + ", ".join(variant.name for variant in spec.variants))
 
 
@@ -132,35 +132,35 @@ def _model(workspace: Workspace, done: list[JobView]) -> ModelCard:
 
 def status(workspace: Workspace) -> FirstRun | None:
     """How far it is; None in a home where there was none."""
-    found = _queued(workspace)
-    if not found:
+    job_views = _queued(workspace)
+    if not job_views:
         return None
-    last, state = found[-1], _state(found)
-    steps = len(found) if last.kind == JobKind.EVALUATE else _steps(workspace, found)
-    shown = FirstRun(number=len(found), steps=steps, job=last, state=state, why=_why(workspace, found))
+    last, state = job_views[-1], _state(job_views)
+    steps = len(job_views) if last.kind == JobKind.EVALUATE else _steps(workspace, job_views)
+    shown = FirstRun(number=len(job_views), steps=steps, job=last, state=state, why=_why(workspace, job_views))
     if state != "waiting":
         return shown
-    if _is_off(workspace, found):
+    if _is_off(workspace, job_views):
         return shown.model_copy(update={"state": "stopped"})
-    return shown.model_copy(update={"obstacle": _obstacle(workspace, found)})
+    return shown.model_copy(update={"obstacle": _obstacle(workspace, job_views)})
 
 
-def _steps(workspace: Workspace, found: list[JobView]) -> int:
+def _steps(workspace: Workspace, job_views: list[JobView]) -> int:
     """Fetch, recipes and evaluation."""
-    fetch = found[0].kind == JobKind.IMPORT
-    fetching = fetch and not found[0].ended
-    return demo.count(starter=not fetching and _model(workspace, found).origin == demo_model.STARTER) + 1 + fetch
+    fetch = job_views[0].kind == JobKind.IMPORT
+    fetching = fetch and not job_views[0].ended
+    return demo.count(starter=not fetching and _model(workspace, job_views).origin == demo_model.STARTER) + 1 + fetch
 
 
-def _why(workspace: Workspace, found: list[JobView]) -> str | None:
-    first = found[0]
+def _why(workspace: Workspace, job_views: list[JobView]) -> str | None:
+    first = job_views[0]
     if first.kind != JobKind.IMPORT:
-        return demo_model.why(_model(workspace, found))
-    return demo_model.why(_model(workspace, found), first.error) if first.ended else None
+        return demo_model.why(_model(workspace, job_views))
+    return demo_model.why(_model(workspace, job_views), first.error) if first.ended else None
 
 
-def _state(found: list[JobView]) -> State:
-    last = found[-1]
+def _state(job_views: list[JobView]) -> State:
+    last = job_views[-1]
     if last.state is JobState.CANCELLED or (last.ended and last.cancel_requested):  # asked to stop, it may succeed all the same
         return "stopped"
     if last.state is JobState.SUCCEEDED:
@@ -180,10 +180,10 @@ def _obstacle(workspace: Workspace, done: list[JobView]) -> str | None:
 
 def stop(workspace: Workspace) -> JobView | None:
     """Cancel the step that is queued or running, and with it the demo; None where none is, or it was made the person's own."""
-    found = _queued(workspace)
-    if not found or found[-1].ended or not found[-1].yields:
+    job_views = _queued(workspace)
+    if not job_views or job_views[-1].ended or not job_views[-1].yields:
         return None
     try:
-        return jobs.cancel(workspace, found[-1].id)
+        return jobs.cancel(workspace, job_views[-1].id)
     except NotNow:  # it ended meanwhile
         return None

@@ -75,8 +75,8 @@ class SignIn(Frozen):
         """The highest of those that the claim and the lists give."""
         listed = {Role.VIEWER: self.viewers, Role.OPERATOR: self.operators, Role.ADMIN: self.admins}
         lists = {role for role, people in listed.items() if names & {each if each in names else each.lower() for each in people}}
-        said = {role for role in Role if {role.value, f"whetstone-{role}"} & set(_values(claims, self.role_claim))}
-        return max(lists | said, key=lambda role: role.rank, default=None)
+        roles = {role for role in Role if {role.value, f"whetstone-{role}"} & set(_values(claims, self.role_claim))}
+        return max(lists | roles, key=lambda role: role.rank, default=None)
 
 
 def _values(claims: Mapping[str, Any], path: str | None) -> list[str]:
@@ -98,18 +98,18 @@ def configured(settings: Settings) -> SignIn | None:
     if not any(name.startswith("oidc_") for name in written):
         return None
     try:
-        found = SignIn.model_validate(written)
+        sign_in = SignIn.model_validate(written)
     except ValidationError as error:
         raise RequestError(f"{first_flaw(error).of('the sign-in')} To sign in, {HOW}.") from None
-    for name, url in (("METADATA_URL", found.oidc_metadata_url), ("REDIRECT_URI", found.oidc_redirect_uri)):
+    for name, url in (("METADATA_URL", sign_in.oidc_metadata_url), ("REDIRECT_URI", sign_in.oidc_redirect_uri)):
         parts = urlsplit(url)
         if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(parts.hostname or "")):
             raise RequestError(f"WHETSTONE_OIDC_{name} is `{url[:120]}`: give an https:// address.")
-    if not found.oidc_redirect_uri.endswith(CALLBACK):
+    if not sign_in.oidc_redirect_uri.endswith(CALLBACK):
         raise RequestError(f"WHETSTONE_OIDC_REDIRECT_URI must end with {CALLBACK}.")
-    if (found.oidc_secret_env is None) == (found.oidc_secret_file is None):
+    if (sign_in.oidc_secret_env is None) == (sign_in.oidc_secret_file is None):
         raise RequestError("Name the client's secret once: WHETSTONE_OIDC_SECRET_FILE, or WHETSTONE_OIDC_SECRET_ENV.")
-    return found
+    return sign_in
 
 
 def _read(file: Path) -> dict[str, Any]:
@@ -122,12 +122,12 @@ def _read(file: Path) -> dict[str, Any]:
     return found
 
 
-def secret(found: SignIn) -> str:
+def secret(sign_in: SignIn) -> str:
     """The client's. Raises RequestError where it is not there."""
-    if found.oidc_secret_env is not None:
-        value, where = os.environ.get(found.oidc_secret_env, ""), f"The variable {found.oidc_secret_env}"
+    if sign_in.oidc_secret_env is not None:
+        value, where = os.environ.get(sign_in.oidc_secret_env, ""), f"The variable {sign_in.oidc_secret_env}"
     else:
-        file = Path(str(found.oidc_secret_file)).expanduser()
+        file = Path(str(sign_in.oidc_secret_file)).expanduser()
         where = str(file)
         try:
             value = file.read_text(encoding="utf-8")
@@ -152,10 +152,10 @@ def for_web() -> tuple[SignIn, dict[str, str]] | None:
     Raises RequestError as `configured` and `secret`.
     """
     settings = configuration.load()
-    found = configured(settings)
-    if found is None:
+    sign_in = configured(settings)
+    if sign_in is None:
         return None
-    return found, {
-        "redirect_uri": found.oidc_redirect_uri, "cookie_secret": cookie_secret(settings), "client_id": found.oidc_client_id,
-        "client_secret": secret(found), "server_metadata_url": found.oidc_metadata_url,
+    return sign_in, {
+        "redirect_uri": sign_in.oidc_redirect_uri, "cookie_secret": cookie_secret(settings), "client_id": sign_in.oidc_client_id,
+        "client_secret": secret(sign_in), "server_metadata_url": sign_in.oidc_metadata_url,
     }  # fmt: skip

@@ -186,12 +186,12 @@ def _warnings(measurement: Measurement, results: Sequence[VariantResult]) -> lis
 def former_quantization(variants: Sequence[Variant]) -> list[str]:
     """What the originals lost before they came here, a sentence each: every quality is against them as they are."""
     folders = dict.fromkeys(variant.original_path for variant in variants if variant.original_path)
-    records = [(folder, found) for folder in folders if (found := record.read(Path(folder)))]
+    records = [(folder, import_record) for folder in folders if (import_record := record.read(Path(folder)))]
     names = {variant.model_path: variant.name for variant in variants}
     return [
-        f"`{names.get(folder, found.card_id)}`: {found.quantized_before.sentence}"
-        for folder, found in records
-        if found.quantized_before is not None
+        f"`{names.get(folder, import_record.card_id)}`: {import_record.quantized_before.sentence}"
+        for folder, import_record in records
+        if import_record.quantized_before is not None
     ]
 
 

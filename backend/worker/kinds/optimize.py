@@ -116,14 +116,14 @@ class Optimization:
         )  # fmt: skip
         make = partial(self._changed, engine, options)
         if pruning and self.recovers:
-            asked = Recover(**pruning.options["recover"])
-            made, self.facts["recovery"] = recovery.rewrite(request, asked, self.progress, make)
+            recover = Recover(**pruning.options["recover"])
+            quantize, self.facts["recovery"] = recovery.rewrite(request, recover, self.progress, make)
         else:
-            made = make(request)
+            quantize = make(request)
         source = self.spec.calibration_path or ("bundled" if reads_text(self.spec.recipe) else "none")
-        calibration = {**made.calibration, "source": source, "seed": self.spec.seed}
-        self.facts |= {"layers": made.layers, "kept_16bit": made.kept_16bit}
-        self.facts |= {"calibration": calibration, "versions": made.versions}
+        calibration = {**quantize.calibration, "source": source, "seed": self.spec.seed}
+        self.facts |= {"layers": quantize.layers, "kept_16bit": quantize.kept_16bit}
+        self.facts |= {"calibration": calibration, "versions": quantize.versions}
 
     def _texts(self) -> list[str]:
         if not reads_text(self.spec.recipe):
@@ -140,9 +140,9 @@ class Optimization:
             return None
         folder = self.channel.resume(FITTING)
         fitting = Fitting(request, options, self.spec.recipe.limits, folder, self.progress)
-        made, self.facts["bits"] = fitting.run(self._score)
+        quantize, self.facts["bits"] = fitting.run(self._score)
         shutil.rmtree(folder, ignore_errors=True)
-        return made
+        return quantize
 
     def _planned(self, technique: str) -> PlannedStep | None:
         return next((step for step in self.spec.plan.steps if step.technique == technique), None)
@@ -222,8 +222,8 @@ def reckoned(spec: OptimizeSpec) -> dict[str, float]:
     step = spec.recipe.step("prune")
     if any(each.engine not in {"native", "vllm"} for each in spec.plan.steps) or getattr(step, "recover", None):
         return {}
-    known = speed.known(configuration.load().cache)
-    flops = known.speed.flops if known else NOMINAL_FLOPS * probe.cores()
+    measured = speed.known(configuration.load().cache)
+    flops = measured.speed.flops if measured else NOMINAL_FLOPS * probe.cores()
     rates = of_measured(flops, probe.cores(), probe.probe()["flags"])
     moved = spec.model.weights_bytes + serving.weights(spec.model, spec.recipe).total
     least, most = (duration.job_phases(spec.model, spec.recipe, rates, moved, end) for end in (0, 1))

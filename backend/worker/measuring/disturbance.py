@@ -47,21 +47,21 @@ class Watch:
         )  # fmt: skip
 
 
-def words(found: Disturbance) -> str | None:
+def words(disturbance: Disturbance) -> str | None:
     """Why the machine was not quiet; None where it was."""
     told = []
-    if found.others > BUSY_SHARE * found.cores:
-        told.append(f"other programs used {found.others:.2f} of {found.cores} cores")
-    if found.stolen > STOLEN_SHARE * found.cores:
-        told.append(f"the hypervisor withheld {found.stolen:.2f} of {found.cores} cores")
-    if found.throttled:
-        told.append(f"the processor was throttled {found.throttled} times for heat")
+    if disturbance.others > BUSY_SHARE * disturbance.cores:
+        told.append(f"other programs used {disturbance.others:.2f} of {disturbance.cores} cores")
+    if disturbance.stolen > STOLEN_SHARE * disturbance.cores:
+        told.append(f"the hypervisor withheld {disturbance.stolen:.2f} of {disturbance.cores} cores")
+    if disturbance.throttled:
+        told.append(f"the processor was throttled {disturbance.throttled} times for heat")
     return " and ".join(told) or None
 
 
-def worst(found: Iterable[Disturbance]) -> Disturbance | None:
+def worst(disturbances: Iterable[Disturbance]) -> Disturbance | None:
     """The stretch in which others took most; None of none."""
-    return max(found, key=lambda each: each.others + each.stolen + 1000 * (each.throttled or 0), default=None)
+    return max(disturbances, key=lambda each: each.others + each.stolen + 1000 * (each.throttled or 0), default=None)
 
 
 def _read() -> _Reading:

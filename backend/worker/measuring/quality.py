@@ -33,7 +33,7 @@ def measure(
     What the manifest of an artifact holds of the same text is not scored again. Speculative decoding and compilation keep the
     weights, so such a variant has its weights' score; what serving changed shows in the greedy match.
     """
-    found = {
+    qualities = {
         index: Quality(scored="unavailable", note="The weights behind a URL cannot be read.") for index in range(len(variants))
     }
     scorer = _Scorer(progress, folder, kept)
@@ -41,15 +41,15 @@ def measure(
     for index, variant in sorted(enumerate(variants), key=lambda each: each[1].kind != "artifact"):
         if variant.model_path is not None and variant.original_path is not None:
             chosen = held_out.read(text, Path(variant.original_path))
-            found[index] = scorer.quality(variant.original_path, variant.model_path, chosen)
-    return found
+            qualities[index] = scorer.quality(variant.original_path, variant.model_path, chosen)
+    return qualities
 
 
 class _Scorer:
     """Scores each pair of weights once."""
 
-    def __init__(self, progress: Progress, folder: Path, kept: Path | None) -> None:
-        self.progress, self.folder, self.kept = progress, folder, kept
+    def __init__(self, progress: Progress, folder: Path, path: Path | None) -> None:
+        self.progress, self.folder, self.kept = progress, folder, path
         self.known: dict[tuple[str, str, str], Scores] = {}
 
     def quality(self, original: str, model: str, text: HeldOut) -> Quality:

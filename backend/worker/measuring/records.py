@@ -41,13 +41,13 @@ def read_records(path: Path) -> dict[tuple[str, str, int], list[RequestRecord]]:
     """By variant, key of the load and block, in the order of issue. Raises OSError, ValueError."""
     import pyarrow.parquet
 
-    found: dict[tuple[str, str, int], list[RequestRecord]] = {}
+    request_records: dict[tuple[str, str, int], list[RequestRecord]] = {}
     with pyarrow.parquet.ParquetFile(path) as file:
         for group in range(file.num_row_groups):
             for row in file.read_row_group(group).to_pylist():
                 record = RequestRecord.model_validate({name: row[name] for name in RequestRecord.model_fields})
-                found.setdefault((row["variant"], row["load"], row["block"]), []).append(record)
-    return found
+                request_records.setdefault((row["variant"], row["load"], row["block"]), []).append(record)
+    return request_records
 
 
 def _rows(names: Sequence[str], level: Measured) -> Iterator[dict[str, Any]]:

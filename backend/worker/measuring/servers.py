@@ -113,8 +113,8 @@ class ServerPool:
 
     def speculates(self, index: int) -> bool | None:
         """Whether the variant's server guesses tokens ahead; None where it is not ours and has not told."""
-        found = self._public.get(index)
-        return self.variants[index].speculation is not None if found is None else found.speculates
+        public_counters = self._public.get(index)
+        return self.variants[index].speculation is not None if public_counters is None else public_counters.speculates
 
     def _fits(self, ours: list[int], together: int = 1) -> bool:
         return room(self._up[ours[0]], len(ours) - 1, together) < probe.free_memory()

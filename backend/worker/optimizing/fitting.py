@@ -48,12 +48,12 @@ class Fitting:
         for earlier in self._earlier():
             chosen = self._next(chosen, earlier)
         while True:
-            made = self._quantize(chosen)
+            quantize = self._quantize(chosen)
             if not self.limits.fall_back:
-                return made, self._told(chosen, [])
+                return quantize, self._told(chosen, [])
             quality = score()
             if fallback.missed(self.limits, quality) is None:
-                return made, self._told(chosen, [] if chosen is None else [self._attempt(chosen, quality)])
+                return quantize, self._told(chosen, [] if chosen is None else [self._attempt(chosen, quality)])
             self._keep(quality)
             chosen = self._next(chosen, quality)
 
@@ -62,8 +62,8 @@ class Fitting:
         if self._groups is None:
             from backend.engines import native
 
-            asked = self.request.model_copy(update={"work_dir": self.folder / "probe"})
-            self._groups = native.measure(asked, self.candidates, self.progress)
+            quantize = self.request.model_copy(update={"work_dir": self.folder / "probe"})
+            self._groups = native.measure(quantize, self.candidates, self.progress)
         return self._groups
 
     def _first(self) -> Chosen | None:
@@ -114,10 +114,10 @@ class Fitting:
             raised={name: each.name for name, each in self._others(chosen).items()},
         )  # fmt: skip
 
-    def _told(self, chosen: Chosen | None, kept: list[Attempt]) -> dict[str, Any] | None:
+    def _told(self, chosen: Chosen | None, attempts: list[Attempt]) -> dict[str, Any] | None:
         if chosen is None:
             return None
-        return fallback.record(self.groups, chosen, self.candidates[0], self.target, self.missed + kept)
+        return fallback.record(self.groups, chosen, self.candidates[0], self.target, self.missed + attempts)
 
     @property
     def _path(self) -> Path:

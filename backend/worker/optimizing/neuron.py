@@ -21,10 +21,10 @@ def run(plan: CompilePlan, model: Path, draft: Path | None, output: Path, progre
     settings = configuration.load()
     cache, folder = compiled.of(settings), output / FOLDER
     progress.phase("cache", "Looking for it among what was compiled before", weight=0.2)
-    found = cache.fetch(plan.key, folder)
-    if found is not None:
+    entry = cache.fetch(plan.key, folder)
+    if entry is not None:
         progress.note(f"Fetched from the cache under {plan.key}: nothing was compiled.")
-        return {"compile_key": {**plan.fields, "key": plan.key, "cached": True}, "versions": found.versions}
+        return {"compile_key": {**plan.fields, "key": plan.key, "cached": True}, "versions": entry.versions}
     versions, proof = _compile(plan, model, draft, folder, compiled.graphs(settings), progress)
     cache.put(plan.key, plan.model, plan.fields, folder, versions)
     return {"compile_key": {**plan.fields, "key": plan.key, "cached": False, **proof}, "versions": versions}
@@ -45,8 +45,8 @@ def _compile(
     request = CompileRequest(
         plan=plan, model_dir=model, draft_dir=draft, out_dir=folder, cache_dir=graphs, device=bool(neuron.devices())
     )
-    made = CompileResult.model_validate(outside.ask(plan.stack, python, request, progress))
-    if made.versions.get("neuronx-cc") != plan.compiler:
-        here = made.versions.get("neuronx-cc")
+    compile_result = CompileResult.model_validate(outside.ask(plan.stack, python, request, progress))
+    if compile_result.versions.get("neuronx-cc") != plan.compiler:
+        here = compile_result.versions.get("neuronx-cc")
         raise WorkError(f"The compiler is {here} and the job was planned for {plan.compiler}: submit it again.")
-    return made.versions, {"proof": made.proof} if made.proof else {}
+    return compile_result.versions, {"proof": compile_result.proof} if compile_result.proof else {}

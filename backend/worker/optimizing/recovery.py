@@ -66,13 +66,13 @@ def rewrite(
 
 
 def _once(
-    folder: Path, source: Path, asked: BaseModel, kind: type[Made], make: Callable[[], Made]
+    folder: Path, source: Path, base_model: BaseModel, kind: type[Made], make: Callable[[], Made]
 ) -> tuple[Made, float]:  # fmt: skip
     """What `make` answers, and the seconds it took; from an earlier attempt where that had finished the same from the same."""
     from backend.engines.native.files import resume
     from backend.layered.source import weight_files
 
-    key = resume.key_of(asked.model_dump(mode="json"), weight_files(source))
+    key = resume.key_of(base_model.model_dump(mode="json"), weight_files(source))
     mark = folder.with_name(folder.name + ".json")
     try:
         done = _Done.model_validate_json(mark.read_bytes())
@@ -102,9 +102,9 @@ def _moved(request: QuantizeRequest, folder: Path, pruned: QuantizeResult) -> Qu
     return pruned
 
 
-def _said(options: Recover, found: RecoverResult, seconds: float) -> dict[str, Any]:
+def _said(options: Recover, recover: RecoverResult, seconds: float) -> dict[str, Any]:
     """For the manifest: what was asked, what came of it, and the loss curve."""
-    told = found.model_dump(mode="json", exclude={"versions"})
+    told = recover.model_dump(mode="json", exclude={"versions"})
     return {"asked": options.asked(), "objective": "kl" if options.teacher else "next token", "seconds": seconds, **told}
 
 

@@ -57,12 +57,12 @@ def list_models(
 ) -> None:
     """The models: published, those that come with Whetstone, your own."""
     workspace = service.open_workspace()
-    asked = catalog.chosen(
+    catalog_filter = catalog.chosen(
         workspace, origins=tuple(origin or ()), techniques=tuple(technique or ()), families=tuple(family or ()), target=instance,
         words=search, licences=tuple(licence or ()), min_parameters=_billions(min_size), max_parameters=_billions(max_size),
         min_context=min_context, max_context=max_context, sort=sort.removeprefix("-"), descending=sort.startswith("-"),
     )  # fmt: skip
-    lines = catalog.listing(workspace, asked, page or 1, per_page=per_page if page else None)
+    lines = catalog.listing(workspace, catalog_filter, page or 1, per_page=per_page if page else None)
     emit([_document(line, instance) for line in lines], as_json=json, text=_text(lines, instance))
 
 
@@ -167,10 +167,10 @@ def _checks(checks: list[TechniqueCheck], instance: str) -> str:
     return "\n".join(lines)
 
 
-def _presets(known: list[KnownPreset]) -> str:
-    if not known:
+def _presets(known_presets: list[KnownPreset]) -> str:
+    if not known_presets:
         return "Presets: none for this model; `whetstone presets list` shows those of others, which can be applied to it."
-    rows = [(each.preset.id, each.preset.goal, each.preset.target) for each in known]
+    rows = [(each.preset.id, each.preset.goal, each.preset.target) for each in known_presets]
     return f"Presets (`whetstone presets show ID`):\n{table(('id', 'goal', 'target'), rows)}"
 
 

@@ -88,9 +88,9 @@ def import_model(
 @app.command("list")
 def list_models(json: Json = False) -> None:
     """The models that were imported, latest first."""
-    found = models.remembered(service.open_workspace())
-    rows = [(known.card.id, "yes" if known.present else "no", known.card.path) for known in found]
-    emit(found, as_json=json, text=table(("model", "there", "folder"), rows))
+    cards = models.remembered(service.open_workspace())
+    rows = [(known_model.card.id, "yes" if known_model.present else "no", known_model.card.path) for known_model in cards]
+    emit(cards, as_json=json, text=table(("model", "there", "folder"), rows))
 
 
 @app.command()

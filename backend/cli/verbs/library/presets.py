@@ -41,8 +41,8 @@ def list_presets(
     _one_of("origin", origin, list(get_args(Origin)))
     workspace = service.open_workspace()
     chosen = Filter(model=model, goal=goal, origin=origin, target=target, words=search)
-    found = presets.views(workspace, presets.listing(workspace, chosen, limit=MOST))
-    emit([_document(view) for view in found], as_json=json, text=table(HEADER, [_row(view) for view in found]))
+    preset_views = presets.views(workspace, presets.listing(workspace, chosen, limit=MOST))
+    emit([_document(view) for view in preset_views], as_json=json, text=table(HEADER, [_row(view) for view in preset_views]))
 
 
 def _one_of(option: str, value: str | None, known: list[str]) -> None:
@@ -187,10 +187,10 @@ def save(
 ) -> None:
     """Keep a recipe of one's own as a preset."""
     chosen = recipes.read_file(recipe)
-    known = presets.save(
+    known_preset = presets.save(
         service.open_workspace(), preset, model=model, goal=goal, recipe=chosen, target=target, summary=summary, replace=replace
     )
-    emit(known, as_json=json, text=f"{known.preset.id} is kept.")
+    emit(known_preset, as_json=json, text=f"{known_preset.preset.id} is kept.")
 
 
 @app.command()
@@ -208,7 +208,7 @@ def export(
 ) -> None:
     """Presets as one YAML file, which `presets import` reads. Figures that are estimated or measured are not part of it."""
     workspace = service.open_workspace()
-    chosen = ids or [known.preset.id for known in presets.listing(workspace, limit=MOST)]
+    chosen = ids or [known_preset.preset.id for known_preset in presets.listing(workspace, limit=MOST)]
     text = presets.export(workspace, chosen)
     if output is not None:
         _write(output, text)

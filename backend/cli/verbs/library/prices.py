@@ -25,8 +25,8 @@ def list_prices(
     json: Json = False,
 ) -> None:
     """On-demand prices of SageMaker hosting, refreshed ones over the snapshot of this version, with region, day and source."""
-    found = prices.listing(service.open_workspace(), instance=instance, family=family, discount=discount)
-    emit(found, as_json=json, text=_text(found, discount))
+    priced = prices.listing(service.open_workspace(), instance=instance, family=family, discount=discount)
+    emit(priced, as_json=json, text=_text(priced, discount))
 
 
 @app.command()
@@ -35,18 +35,18 @@ def refresh(
     json: Json = False,
 ) -> None:
     """Ask the AWS Pricing API for today's prices and keep them. Needs AWS credentials that may use pricing:GetProducts."""
-    found = prices.refresh(service.open_workspace(), region)
-    emit(found, as_json=json, text=_told(found))
+    refreshed = prices.refresh(service.open_workspace(), region)
+    emit(refreshed, as_json=json, text=_told(refreshed))
 
 
-def _text(found: list[PricedInstance], discount: float) -> str:
+def _text(priced: list[PricedInstance], discount: float) -> str:
     rows = [
         (
             one.instance, f"{one.accelerators} x {one.accelerator}", f"{one.memory_gib:g}", _usd(one.usd_per_hour),
             _usd(one.discounted_usd_per_hour), _usd(one.usd_per_hour_per_gib), one.region or "-", one.as_of or "-",
             ("refreshed: " if one.refreshed else "snapshot: ") + (one.source or "") if one.source else "no source found",
         )
-        for one in found
+        for one in priced
     ]  # fmt: skip
     after = f" The discount is {discount:.3g} off them." if discount else ""
     return f"{table(HEADER, rows)}\nOn-demand prices of hosting in USD.{after} `whetstone prices refresh` asks AWS for today's."
@@ -56,9 +56,9 @@ def _usd(value: float | None) -> str:
     return "-" if value is None else f"{value:,.4f}"
 
 
-def _told(found: Refreshed) -> str:
-    lines = [f"{found.prices} prices of {found.region}, as of {found.as_of}, from the AWS Pricing API."]
-    if found.missing:
-        lines.append(f"Not offered or not priced there, the snapshot stays: {', '.join(found.missing)}.")
-    lines += [f"Left out: {reason}." for reason in found.skipped]
+def _told(refreshed: Refreshed) -> str:
+    lines = [f"{refreshed.prices} prices of {refreshed.region}, as of {refreshed.as_of}, from the AWS Pricing API."]
+    if refreshed.missing:
+        lines.append(f"Not offered or not priced there, the snapshot stays: {', '.join(refreshed.missing)}.")
+    lines += [f"Left out: {reason}." for reason in refreshed.skipped]
     return "\n".join(lines)

@@ -109,8 +109,8 @@ def estimate_recipe(
     load = ExpectedLoad(input_tokens=input_tokens, output_tokens=output_tokens, concurrency=concurrency)
     if target != "auto":
         case = cases.resolve(workspace, card, chosen, target, probe=True)
-        found = estimates.of(workspace, case, load, acceptance=acceptance, price_per_hour=price_per_hour)
-        emit(found, as_json=json, text=estimate_text(found))
+        estimate = estimates.of(workspace, case, load, acceptance=acceptance, price_per_hour=price_per_hour)
+        emit(estimate, as_json=json, text=estimate_text(estimate))
         return
     limits = {"max_ttft_ms": max_ttft_ms, "max_tpot_ms": max_tpot_ms, "min_output_tokens_per_s": min_tokens_per_s}
     choice = auto.choice(workspace, card, chosen, goals.read(wanted=goal, min_context=min_context, **limits), load)

@@ -52,5 +52,5 @@ def undecided(comparison: Sequence[Comparison]) -> list[Comparison]:
 
     What no test can be made of, whatever the blocks, is not waited for.
     """
-    asked = [row for row in comparison if higher_is_better(row.metric) and row.outcome == "undecided"]
-    return [row for row in asked if row.why is None or row.why.cause == "few_repeats"]
+    comparisons = [row for row in comparison if higher_is_better(row.metric) and row.outcome == "undecided"]
+    return [row for row in comparisons if row.why is None or row.why.cause == "few_repeats"]

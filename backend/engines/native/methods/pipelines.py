@@ -69,14 +69,14 @@ def build(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
     if request.method not in methods or request.tuning.keys() - TUNING:
         names = ", ".join(method for method in QUANTIZE if method in methods)
         raise ImpossibleStack(f"The native engine cannot do {request.method!r} with {request.tuning}: it has {names}.")
-    found = methods[request.method](request, dtype)
+    pipeline = methods[request.method](request, dtype)
     if caches(request):
-        found = replace(found, cache=Extent.scales, samples=None)
+        pipeline = replace(pipeline, cache=Extent.scales, samples=None)
     if request.keep_zeros:
-        return replace(found, pruner=pruning.Held(), sequential=True, samples=None)
+        return replace(pipeline, pruner=pruning.Held(), sequential=True, samples=None)
     if request.pruning is None:
-        return found
-    return replace(found, pruner=pruning.Dropped(request.pruning), sequential=True, samples=None, gram_tokens=None)
+        return pipeline
+    return replace(pipeline, pruner=pruning.Dropped(request.pruning), sequential=True, samples=None, gram_tokens=None)
 
 
 def variant(request: QuantizeRequest, precision: Precision, dtype: torch.dtype) -> Pipeline:

@@ -110,16 +110,16 @@ class _Drop:
 class Dropped:
     """Prunes as the request asks."""
 
-    def __init__(self, asked: Pruning) -> None:
-        self.asked = asked
+    def __init__(self, pruning: Pruning) -> None:
+        self.asked = pruning
 
     def prune(self, linear: Linear) -> torch.Tensor:
-        weight, stats, asked = linear.weight, linear.stats, self.asked
-        if asked.method == "sparsegpt":
-            return by_sparsegpt(weight, stats, asked.sparsity, asked.pattern)
-        if asked.method == "wanda":
-            return weight * by_wanda(weight, stats, asked.sparsity, asked.pattern)
-        return weight * by_magnitude(weight, asked.sparsity, asked.pattern)
+        weight, stats, pruning = linear.weight, linear.stats, self.asked
+        if pruning.method == "sparsegpt":
+            return by_sparsegpt(weight, stats, pruning.sparsity, pruning.pattern)
+        if pruning.method == "wanda":
+            return weight * by_wanda(weight, stats, pruning.sparsity, pruning.pattern)
+        return weight * by_magnitude(weight, pruning.sparsity, pruning.pattern)
 
 
 class Held:

@@ -54,11 +54,11 @@ class Mix:
 
     @cached_property
     def _layers(self) -> list[dict[str, Precision]]:
-        found: list[dict[str, Precision]] = [{} for _ in range(self.outline.count)]
+        precisions: list[dict[str, Precision]] = [{} for _ in range(self.outline.count)]
         for name, precision in self.asked.items():
             number, local = self.groups[name]
-            found[number][local] = precision
-        return found
+            precisions[number][local] = precision
+        return precisions
 
     def with_precisions(self, number: int, reports: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """A layer's reports, with the precision of each linear that got another one than the request's own."""

@@ -53,12 +53,12 @@ def save(folder: Path, state: State, tensors: dict[str, Any]) -> None:
 
     with files.disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    kept = _tensors(folder, state.step)
-    with files.staged_file(kept) as staged:
+    path = _tensors(folder, state.step)
+    with files.staged_file(path) as staged:
         torch.save(tensors, staged)
     files.write(folder / NAME, state.model_dump_json())
     for old in folder.glob("step-*.pt"):
-        if old != kept:
+        if old != path:
             old.unlink()
 
 
