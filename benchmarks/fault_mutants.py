@@ -81,7 +81,7 @@ MUTANTS = (
     Mutant("what was refused stays in its place", "backend/supervisor/closing.py", "registry.withdraw(", "(lambda *_: None)("),
     Mutant("a change names no token", LEASES, "where(col(JobRow.token) == held.token, col(", "where(col("),
     Mutant("a change names no attempt", LEASES, ", col(JobRow.attempt) == held.attempt)", ")"),
-    Mutant("nothing is kept to go on from", "backend/channel.py", "kept.rename(self._folder / kept.name)", "shutil.rmtree(kept)"),
+    Mutant("nothing is kept to go on from", "backend/channel.py", "path.rename(self._folder / path.name)", "shutil.rmtree(path)"),
     Mutant(
         "an artifact is copied to its place", "backend/artifacts/folders.py", "    staged.rename(destination)\n",
         "    shutil.copytree(staged, destination)\n",

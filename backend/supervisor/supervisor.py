@@ -122,13 +122,16 @@ class Supervisor:
             with self._in_hand.at(row.id):
                 self._guarded(row)
         self._give_up_late()
-        self._cancel_stranded()
+        with self.store.read() as session:
+            waiting = queue.any_queued(session)
+            stranded = waiting and queue.stranded(session)  # a look first: a round of which nothing comes writes nothing
+        if stranded:
+            self.store.run(queue.cancel_stranded)
         if self.draining:
             self._clear_out(own, "The supervisor takes no new jobs and ends: this goes back into the queue.")
             return bool(own)
-        started = self._start_next() if start else False
-        with self.store.read() as session:
-            return bool(own) or started or queue.any_queued(session)
+        started = waiting and start and self._start_next()
+        return bool(own) or started or waiting
 
     def stop(self) -> None:
         """Hand over: workers go on, and the next supervisor of this home takes them up. What yields goes back into the queue."""
@@ -197,13 +200,6 @@ class Supervisor:
             act()
         except Fenced as error:
             logging.warning("%s", error)
-
-    def _cancel_stranded(self) -> None:
-        """What waits for a job that ended without success, and what has waited too long. A look first: a round writes nothing."""
-        with self.store.read() as session:
-            jobs = queue.stranded(session)
-        if jobs:
-            self.store.run(queue.cancel_stranded)
 
     def _make_room(self, row: JobRow, sentence: str) -> None:
         def write(session: Session) -> None:
