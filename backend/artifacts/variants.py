@@ -18,7 +18,8 @@ def of(settings: Settings, path: str, manifest: Manifest, source: str) -> Varian
     return Variant(
         name=manifest.recipe.name, source=source, kind="artifact", model_path=str(folder / "model"),
         original_path=manifest.parent.path, serving=manifest.recipe.serving, speculation=_speculation(manifest.recipe, folder),
-        compile_cache=str(folder / "compile_cache") if compiled else None, recipe_hash=manifest.recipe_hash,
+        compile_cache=str(folder / "compile_cache") if compiled else None,
+        neuron=manifest.compile_key if manifest.for_neuron else None, recipe_hash=manifest.recipe_hash,
         bytes_on_disk=manifest.bytes_after, stored_at=None if str(folder) == path else path,
     )  # fmt: skip
 

@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from backend.domain.errors import EngineMissing
+from backend.domain.evaluation.document import Variant
 from backend.domain.machine.environments import COMPRESS, ENVIRONMENTS, QUALITY, RAY, SERVE, STUDIO, EnvironmentInfo, find
+from backend.domain.neuron.stacks import STACKS
 from backend.domain.recipe import libraries
 from backend.domain.recipe.techniques import supported
 from backend.hardware import probe
@@ -50,6 +52,18 @@ def engine_python(settings: Settings, name: str) -> Path:
         what = environment.unavailable or f"install it with `whetstone engines install {name}{more}`"
         raise EngineMissing(f"The engine `{name}` is not installed: {what}.")
     return settings.engines / name / "bin" / "python"
+
+
+def server_python(settings: Settings, variant: Variant) -> Path:
+    """The interpreter that serves it: of what was compiled for Neuron that of its stack. Raises EngineMissing."""
+    return engine_python(settings, STACKS[variant.neuron["stack"]].environment if variant.neuron else SERVE.name)
+
+
+def lacks(settings: Settings, name: str, package: str) -> bool:
+    """Whether an installed environment has no such package, whoever put it there."""
+    folders = (settings.engines / name).glob("lib/python3*/site-packages")
+    found = importlib.metadata.distributions(name=package, path=[str(folder) for folder in folders])
+    return next(iter(found), None) is None
 
 
 def marker(engines_dir: Path, name: str) -> dict[str, Any] | None:
@@ -98,7 +112,7 @@ def _can(environment: EnvironmentInfo) -> str:
     if environment is RAY:
         return "run jobs on the nodes of a cluster"
     if environment.vendor:
-        return "compile for Neuron ahead of time"
+        return "compile for Neuron ahead of time, and serve what was compiled where a device is attached"
     if environment is QUALITY:
         return "score tasks on what vLLM serves"
     hardware = "cuda" if probe.accelerators() else "cpu"

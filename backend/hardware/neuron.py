@@ -1,7 +1,8 @@
 """The AWS Neuron devices (Inferentia, Trainium) attached here, as neuron-ls lists them. Knows nothing of what runs on them.
 
 `neuron-ls --json-output` prints a JSON array, one object a device: `neuron_device` its number, `nc_count` its NeuronCores,
-`memory_size` in bytes, `bdf`, `connected_to` and `neuron_processes` (AWS Neuron documentation, Neuron LS user guide).
+`logical_neuroncore_config` how many physical ones each of them is, `memory_size` in bytes, `bdf`, `connected_to` and
+`neuron_processes` (AWS Neuron documentation, Neuron LS user guide).
 """
 
 from __future__ import annotations
@@ -25,9 +26,12 @@ class NeuronDevice(NamedTuple):
 
     number: int
     cores: int
+    """As a program sees them."""
     memory_bytes: int
     busy: bool
     """A process holds it."""
+    joined: int = 1
+    """Physical cores that work as one (`logical_neuroncore_config`)."""
 
 
 @lru_cache(maxsize=1)
@@ -41,6 +45,11 @@ def devices() -> tuple[NeuronDevice, ...]:
     except (OSError, subprocess.SubprocessError):
         return ()
     return parse(answer.stdout)
+
+
+def cores() -> int:
+    """NeuronCores here, as a program sees them."""
+    return sum(device.cores for device in devices())
 
 
 def parse(text: str) -> tuple[NeuronDevice, ...]:
@@ -59,7 +68,8 @@ def _device(row: Any) -> NeuronDevice | None:
     number, cores, memory = (row.get(key) for key in ("neuron_device", "nc_count", "memory_size"))
     if type(number) is not int or type(cores) is not int or type(memory) is not int or cores < 1 or memory < 1:
         return None
-    return NeuronDevice(number, cores, memory, bool(row.get("neuron_processes")))
+    joined = row.get("logical_neuroncore_config", 1)
+    return NeuronDevice(number, cores, memory, bool(row.get("neuron_processes")), joined if joined in {1, 2} else 1)
 
 
 def instance_type(path: Path = PRODUCT) -> str | None:

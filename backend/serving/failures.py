@@ -68,6 +68,19 @@ PATTERNS: tuple[tuple[str, str], ...] = (
         r"parse_safetensors_file_metadata|HeaderTooLarge|InvalidHeader|SafetensorError|MetadataIncompleteBuffer|IncompleteMetadata",
         "the weights cannot be read: the safetensors file is damaged, so import or optimize the model again",
     ),
+    (
+        r"VLLM_NEURON_DISABLE_WARMUP_COMPILE: local compile cache miss",
+        "what was compiled for Neuron is not what this server asks for, and it would compile again: compile it with the versions "
+        "and settings that are installed here",
+    ),
+    (
+        r"nrt_init|NRT_INVALID|No [Nn]euron devices? found|NRT_RESOURCE",
+        "no NeuronCore is free here: stop what holds them (`neuron-ls` names them), or serve on an instance that has more",
+    ),
+    (
+        r"NRT_UNSUPPORTED_NEFF_TOPOLOGY|Unsupported tensor parallel degree",
+        "its tensor parallel degree is not one that this Neuron device has: compile for another `serving.tensor_parallel`",
+    ),
     (r"No space left on device", "the disk is full: free some space and start it again"),
     (r"EngineDeadError", "its engine process has ended, which its log may explain: start it again"),
 )

@@ -16,13 +16,19 @@ MARKS = (
     ("weights_s", re.compile(r"Loading weights took|Model loading took|Loading drafter model")),
     (
         "compile_s",
-        re.compile(r"saved AOT compiled function|[Dd]irectly load (?:AOT compilation|the compiled graph)|torch\.compile .*took"),
+        re.compile(
+            r"saved AOT compiled function|[Dd]irectly load (?:AOT compilation|the compiled graph)|torch\.compile .*took|"
+            r"Local cache hit for key|Successfully loaded pre-compiled model artifacts"
+        ),
     ),
     ("warm_up_s", re.compile(r"init engine \(")),
 )
-"""The line with which each phase ends, in vLLM 0.32; the last such line counts: a draft has weights and a graph of its own."""
+"""The line with which each phase ends, in vLLM 0.32 (of `compile_s` the last two are vllm-neuron's); the last such line counts:
+a draft has weights and a graph of its own."""
 OTHER_SETTINGS = "the compile cache that came with it was made for other settings or versions"
 _COMPILED = re.compile(r"saved AOT compiled function|torch\.compile .*took")
+_ABANDONED = re.compile(r"Unable to find precompiled artifacts")
+"""vllm-neuron up to 0.5, before it compiles for an hour what was compiled before."""
 _AGAIN = re.compile(r"Compiling model again due to a load failure from .*?, reason: (.*)")
 
 
@@ -36,6 +42,8 @@ class StartLog:
         self._ends: dict[str, float] = {}
         self._compiled = False
         self._again: str | None = None
+        self.abandoned = False
+        """The server goes on with what nobody waits for: it is to be stopped."""
 
     def read(self) -> None:
         """Take note of the lines that came since the last call."""
@@ -55,6 +63,7 @@ class StartLog:
         for name, mark in MARKS:
             if mark.search(line):
                 self._ends[name] = now
+        self.abandoned = self.abandoned or _ABANDONED.search(line) is not None
         self._compiled = self._compiled or _COMPILED.search(line) is not None
         if match := _AGAIN.search(line):
             self._again = match.group(1).strip().rstrip(".")

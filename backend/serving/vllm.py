@@ -18,7 +18,7 @@ from backend.domain.evaluation.document import Variant
 from backend.domain.evaluation.startup import Startup
 from backend.domain.jobs.progress import Progress, Silent
 from backend.domain.load import counters
-from backend.serving import compile_key, failures, vllm_options
+from backend.serving import compile_key, failures, neuron, vllm_options
 from backend.serving.base import check_port, free_port, is_cpu_build, openmp_library
 from backend.serving.process import ServerProcess
 from backend.serving.startup import StartLog
@@ -58,6 +58,7 @@ class VllmServer:
         if variant.model_path is None:
             raise RequestError(f"{variant.name} has no model folder to serve: give a model, a folder or an artifact.")
         self._variant = variant
+        self._neuron = neuron.plan_of(variant)
         self._python = python
         self.log = log
         self._cache_root = cache_root
@@ -170,10 +171,14 @@ class VllmServer:
         if code is not None or time.monotonic() > self._deadline:
             raise ServerFailed(failures.sentence(self.log, code))
         self._log_start.read()
+        if self._log_start.abandoned:
+            raise ServerFailed(neuron.abandoned(self._variant, self.log))
         if not self._answers():
             return False
         self._log_start.read()
         self.startup = self._log_start.startup()
+        if self._neuron is not None:  # nothing is compiled by a server there
+            self.startup = self.startup.model_copy(update={"kind": "cached"})
         return True
 
     def _answers(self) -> bool:
@@ -232,6 +237,10 @@ class VllmServer:
             connection.close()
 
     def _command(self) -> list[str]:
+        if self._neuron is not None:
+            chosen = vllm_options.addressed(port=self._port, served_name=self.served_name)
+            chosen += neuron.arguments(self._variant, self._neuron, vllm_options.DRAFT_LINK)
+            return [str(self._python), "-m", "vllm.entrypoints.openai.api_server", *chosen]
         kv = None
         if is_cpu_build(self._python):
             needed = vllm_options.kv_cache_bytes(self._variant, self._held_tokens)
@@ -242,6 +251,10 @@ class VllmServer:
         return [*yielding, str(self._python), "-m", "vllm.entrypoints.openai.api_server", *chosen, *tuned]
 
     def _environment(self) -> dict[str, str]:
+        if self._neuron is not None:
+            folder = neuron.graphs(self._variant, self._neuron, self._cache_root)
+            chosen = vllm_options.environment(self._cache_root, cpu=False, openmp=None)
+            return {**chosen, **neuron.environment(self._neuron, folder, self._cache_root)}
         cpu = is_cpu_build(self._python)
         openmp = openmp_library(self._python)
         chosen = vllm_options.environment(self._cache(), cpu=cpu, openmp=openmp)

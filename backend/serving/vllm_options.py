@@ -78,11 +78,18 @@ def tuning(tensor_parallel: int = 1) -> Tuning:
 def options(variant: Variant, *, port: int, served_name: str, kv_cache_bytes: int | None) -> list[str]:
     """Arguments after `python -m vllm.entrypoints.openai.api_server`."""
     return [
-        *("--model", TARGET_LINK, f"--served-model-name={served_name}"),  # a name may begin with a dash
-        *("--host", "127.0.0.1", "--port", str(port), "--disable-uvicorn-access-log", "--enable-prompt-tokens-details"),
+        *addressed(port=port, served_name=served_name),
         *vllm_flags.serving(variant.serving),
         *(("--kv-cache-memory-bytes", str(kv_cache_bytes)) if kv_cache_bytes else ()),
         *vllm_flags.speculating(variant.speculation, DRAFT_LINK),
+    ]
+
+
+def addressed(*, port: int, served_name: str) -> list[str]:
+    """What is served, and where."""
+    return [
+        *("--model", TARGET_LINK, f"--served-model-name={served_name}"),  # a name may begin with a dash
+        *("--host", "127.0.0.1", "--port", str(port), "--disable-uvicorn-access-log", "--enable-prompt-tokens-details"),
     ]
 
 

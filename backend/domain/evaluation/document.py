@@ -54,6 +54,8 @@ class Variant(Frozen):
     serving: Serving = Serving()
     speculation: Speculation | None = None
     compile_cache: str | None = None
+    neuron: Facts | None = None
+    """Of an artifact that was compiled for Neuron, the fields of its plan, with their key."""
     stored_at: str | None = None
     """Of an artifact in a bucket, the address of its manifest: the paths are then those of a copy on this machine."""
     recipe_hash: str | None = None

@@ -73,10 +73,15 @@ class Manifest(Frozen):
     versions: dict[str, str] = Field(default_factory=dict)
     hardware: Facts = Field(default_factory=dict)
     compile_key: Facts | None = None
-    """Processor, vLLM and torch versions that the compile cache is good for."""
+    """Processor, vLLM and torch versions that the compile cache is good for; of a compilation for Neuron its plan's fields."""
     seed: int = 0
     peak_rss_bytes: int | None = None
     seconds: float | None = None
+
+    @property
+    def for_neuron(self) -> bool:
+        """Whether `compile_key` has the plan by which it was compiled for Neuron."""
+        return any(file.path.startswith("compiled/") for file in self.files)
 
     @property
     def id(self) -> str:

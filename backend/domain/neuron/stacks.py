@@ -24,6 +24,8 @@ class Stack(NamedTuple):
     source: str
     legacy: str | None = None
     """Why it is past its time, and what to use instead."""
+    unserved: str | None = None
+    """Why no server here takes what it compiled, and what to do instead."""
 
 
 _TRAINIUM1 = frozenset({"Inferentia2", "Trainium1"})
@@ -48,6 +50,8 @@ STACKS: dict[str, Stack] = {
         True,
         "transformers-neuronx 0.13 (1ade6d7), its table of classes and what of them can be saved",
         "AWS ended its support on 16 September 2025: prefer NxD Inference where that names the model.",
+        "transformers-neuronx was served by forks of vLLM 0 only, which AWS supports no more since Neuron 2.28: compile it with "
+        "its successor, `stack: nxd-inference`",
     ),
     "vllm-neuron": Stack(
         "vLLM Neuron",

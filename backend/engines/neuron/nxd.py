@@ -5,37 +5,17 @@ The calls are those of 0.9.0 (4bcdc54), inference_demo.py and models/config.py; 
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 from backend.domain.jobs.progress import Progress
-from backend.domain.neuron.compiling import CompilePlan
+from backend.domain.neuron import options
 from backend.engines.neuron import base
 from backend.engines.neuron.base import CompileRequest, CompileResult
 
-DTYPES = {"bf16": "bfloat16", "f16": "float16", "f32": "float32"}
 QUANTIZED = "quantized"
-"""Folder below `out_dir` with the INT8 weights, which a server loads."""
-
-
-def options(plan: CompilePlan, out_dir: Path) -> dict[str, Any]:
-    """Arguments of NeuronConfig, and a server's `override_neuron_config`."""
-    chosen: dict[str, Any] = {
-        "tp_degree": plan.tensor_parallel, "batch_size": plan.batch, "seq_len": plan.positions,
-        "max_context_length": plan.positions,
-        "torch_dtype": DTYPES[plan.dtype], "enable_bucketing": True, "context_encoding_buckets": list(plan.context_buckets),
-        "token_generation_buckets": list(plan.token_buckets), "is_continuous_batching": plan.batch > 1,
-    }  # fmt: skip
-    if plan.weights:
-        chosen |= {
-            "quantized": True, "quantization_dtype": plan.weights, "quantization_type": "per_channel_symmetric",
-            "quantized_checkpoints_path": str(out_dir / QUANTIZED),
-        }  # fmt: skip
-    if plan.cache:
-        chosen |= {"kv_cache_quant": True}
-    if plan.draft_tokens:
-        chosen |= {"speculation_length": plan.draft_tokens, "enable_fused_speculation": True}
-    return chosen
+"""Folder below `out_dir` with the INT8 weights until they are cut over the cores."""
 
 
 def build(request: CompileRequest, progress: Progress) -> CompileResult:
@@ -49,6 +29,7 @@ def build(request: CompileRequest, progress: Progress) -> CompileResult:
         kind.save_quantized_state_dict(str(request.model_dir), model.config)
     progress.phase("compile", f"Compiling for {request.plan.accelerator}", weight=6.0)
     model.compile(str(request.out_dir))
+    shutil.rmtree(request.out_dir / QUANTIZED, ignore_errors=True)  # the shards of each core hold the same
     proof = _proved(request, model, progress) if request.device else {}
     return base.finished(request, ("model.pt",), ("neuronx-distributed-inference", "neuronx-distributed"), **proof)
 
@@ -60,7 +41,8 @@ def _model(request: CompileRequest) -> tuple[Any, Any]:
     from neuronx_distributed_inference.utils.hf_adapter import load_pretrained_config
 
     kind = MODEL_TYPES[request.plan.model_type]["causal-lm"]
-    wanted = options(request.plan, request.out_dir)
+    wanted = options.nxd(request.plan)
+    wanted |= {"quantized_checkpoints_path": str(request.out_dir / QUANTIZED)} if request.plan.weights else {}
     sampling = {"on_device_sampling_config": OnDeviceSamplingConfig(top_k=1)} if request.plan.draft_tokens else {}
 
     def config(folder: Path, **changed: Any) -> Any:

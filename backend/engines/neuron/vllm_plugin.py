@@ -6,38 +6,24 @@ Without a device it compiles only (VLLM_NEURON_CPU_COMPILE). Options and variabl
 
 from __future__ import annotations
 
-from typing import Any
-
 from backend.domain.jobs.progress import Progress
-from backend.domain.neuron.compiling import CompilePlan
+from backend.domain.neuron import options
 from backend.engines.neuron import base
 from backend.engines.neuron.base import CompileRequest, CompileResult
-from backend.engines.neuron.nxd import DTYPES
-
-BACKEND = "neuron_native"
-"""VLLM_NEURON_BACKEND: the route by way of XLA is deprecated."""
-
-
-def neuron_config(plan: CompilePlan) -> dict[str, Any]:
-    """`neuron_config` of `--additional-config`."""
-    return {
-        "num_batched_tokens_buckets": list(plan.context_buckets), "num_seqs_buckets": list(plan.token_buckets),
-        "on_device_sampling_config": {"all_greedy": True},
-    }  # fmt: skip
 
 
 def build(request: CompileRequest, progress: Progress) -> CompileResult:
     """Compile by starting the engine; on a device it generates too."""
     plan = request.plan
     alone = {} if request.device else {"VLLM_NEURON_CPU_COMPILE": "1"}
-    base.environment(request, VLLM_CACHE_ROOT=str(request.out_dir), VLLM_NEURON_BACKEND=BACKEND, **alone)
+    base.environment(request, VLLM_CACHE_ROOT=str(request.out_dir), VLLM_NEURON_BACKEND=options.BACKEND, **alone)
     from vllm import LLM, SamplingParams
 
     progress.phase("compile", f"Compiling for {plan.accelerator} by starting vLLM once", weight=6.0)
     engine = LLM(
         model=str(request.model_dir), tensor_parallel_size=plan.tensor_parallel, max_model_len=plan.positions,
-        max_num_seqs=plan.batch, max_num_batched_tokens=plan.positions, dtype=DTYPES[plan.dtype],
-        kv_cache_dtype=plan.cache or "auto", additional_config={"neuron_config": neuron_config(plan)},
+        max_num_seqs=plan.batch, max_num_batched_tokens=plan.positions, dtype=options.DTYPES[plan.dtype],
+        kv_cache_dtype=plan.cache or "auto", additional_config={"neuron_config": options.vllm(plan)},
     )  # fmt: skip
     proof = {}
     if request.device:

@@ -49,8 +49,9 @@ def prepare(workspace: Workspace, evaluation_id: str, blocks: int) -> EvaluateSp
     spec = asked(view, blocks)
     for why in _obstacles(workspace, view):
         raise NotContinued(f"{evaluation_id} cannot be continued: {why}.")
-    if any(variant.kind != "url" for variant in spec.variants):
-        engines.engine_python(workspace.settings, "serve")
+    for variant in spec.variants:
+        if variant.kind != "url":
+            engines.server_python(workspace.settings, variant)
     return asked(view, blocks, origin=_origin(view, spec))
 
 

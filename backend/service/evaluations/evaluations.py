@@ -93,8 +93,9 @@ def of_variants(workspace: Workspace, resolved: list[Variant], chosen: EvaluateO
     workloads.check(chosen, resolved)
     tasks.check(workspace, chosen, resolved)
     held_out.check(_text(chosen))
-    if any(variant.kind != "url" for variant in resolved):
-        engines.engine_python(workspace.settings, "serve")
+    for variant in resolved:
+        if variant.kind != "url":
+            engines.server_python(workspace.settings, variant)
     return EvaluateSpec(variants=tuple(_served(variant, chosen) for variant in resolved), options=chosen)
 
 

@@ -22,10 +22,8 @@ def prepare(workspace: Workspace, first: OptimizeSpec, chosen: EvaluateOptions |
     """The original against what `first` makes. Raises what an evaluation of the original does, and ImpossibleStack where this
     machine's server could not read the result."""
     model = first.model
-    hardware = "cuda" if probe.has_nvidia() else "cpu"
-    step = first.recipe.step("quantize")
-    if why := methods.unserved(step, hardware, model_type=model.model_type, experts=bool(model.experts)):
-        raise ImpossibleStack(f"What this makes cannot be served here, so it cannot be evaluated: {why[0]}.")
+    if why := _unserved(workspace, first):
+        raise ImpossibleStack(f"What this makes cannot be served here, so it cannot be evaluated: {why}.")
     baseline = variants.resolve(workspace, model.id if model.origin == "starter" else model.path)
     spec = evaluations.frozen(workspace, evaluations.of_variants(workspace, [baseline], chosen or evaluations.options()))
     named = Variant(
@@ -34,6 +32,15 @@ def prepare(workspace: Workspace, first: OptimizeSpec, chosen: EvaluateOptions |
     )  # fmt: skip
     both = variants.distinct_names([*spec.variants, named])
     return spec.model_copy(update={"variants": tuple(both)})
+
+
+def _unserved(workspace: Workspace, first: OptimizeSpec) -> str | None:
+    if first.neuron is not None:
+        return variants.unserved_on_neuron(workspace, first.neuron.fields)
+    hardware, model = "cuda" if probe.has_nvidia() else "cpu", first.model
+    step = first.recipe.step("quantize")
+    why = methods.unserved(step, hardware, model_type=model.model_type, experts=bool(model.experts))
+    return why[0] if why else None
 
 
 def after(spec: EvaluateSpec, job_id: str) -> EvaluateSpec:

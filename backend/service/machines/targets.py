@@ -104,8 +104,8 @@ def _neuron() -> Device:
     rows = instances.load()
     row = rows.instances.get(f"ml.{neuron.instance_type()}")
     base = rows.device(row) if row else Device("this machine's Neuron cores", "neuron", 1, 0)
-    memory = min(device.memory_bytes // device.cores for device in neuron_devices)
-    return base._replace(units=sum(device.cores for device in neuron_devices), memory_bytes=memory)
+    memory = min(device.memory_bytes // (device.cores * device.joined) for device in neuron_devices)
+    return base._replace(units=sum(device.cores * device.joined for device in neuron_devices), memory_bytes=memory)
 
 
 def facts(target: Target, model: ModelFacts, draft: ModelFacts | None) -> Facts:

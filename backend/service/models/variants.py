@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from backend import endpoint
 from backend.artifacts import variants as artifact_variants
+from backend.catalog.bundled import instances
 from backend.domain.errors import BelowFloor, ImpossibleStack, NotFound, RequestError
 from backend.domain.evaluation.document import Variant
+from backend.domain.neuron.stacks import STACKS
 from backend.domain.recipe import methods
 from backend.domain.recipe.recipe import Serving
-from backend.hardware import probe
+from backend.hardware import engines, neuron, probe
 from backend.service import paths
 from backend.service.jobs import artifacts
 from backend.service.models import models
@@ -83,12 +86,33 @@ def below_floor(workspace: Workspace, sources: Iterable[str]) -> list[str]:
 def unserved(workspace: Workspace, artifact_id: str) -> str | None:
     """Why this machine's server cannot read an artifact; None where it can."""
     manifest = artifacts.show(workspace, artifact_id).manifest
-    if any(file.path.startswith("compiled/") for file in manifest.files):
-        return f"it was compiled for {(manifest.compile_key or {}).get('accelerator')}, and this version serves nothing on Neuron"
+    if manifest.for_neuron:
+        return unserved_on_neuron(workspace, manifest.compile_key or {})
     model, step = manifest.parent, manifest.recipe.step("quantize")
     hardware = "cuda" if probe.has_nvidia() else "cpu"
     why = methods.unserved(step, hardware, model_type=model.model_type, experts=bool(model.experts))
     return why[0] if why else None
+
+
+def unserved_on_neuron(workspace: Workspace, fields: Mapping[str, Any]) -> str | None:
+    """Why what was compiled by the plan of these fields cannot be served here; None where it can."""
+    accelerator, degree, stack = fields["accelerator"], fields["tensor_parallel"], STACKS[fields["stack"]]
+    if stack.unserved:
+        return stack.unserved
+    if not (here := neuron.cores()):
+        return f"it was compiled for {accelerator}, and this machine has none: `whetstone evaluate` it on such an instance"
+    row = instances.load().instances.get(f"ml.{neuron.instance_type()}")
+    if row is not None and row.accelerator != accelerator:
+        return f"it was compiled for {accelerator} and this machine has {row.accelerator}: compile it for that"
+    if degree > here:
+        return f"it was compiled over {degree} NeuronCores and this machine has {here}: compile it for fewer"
+    if fields.get("draft_method") == "draft":
+        return "no plugin for vLLM serves a plain draft on Neuron: compile it with `speculate: {method: eagle3}`, or without"
+    if engines.marker(workspace.settings.engines, stack.environment) and engines.lacks(
+        workspace.settings, stack.environment, "vllm-neuron"
+    ):
+        return f"the environment `{stack.environment}` lacks vLLM's plugin for {stack.title} (docs/neuron.md, Serve)"
+    return None
 
 
 def distinct_names(variants: list[Variant]) -> list[Variant]:

@@ -57,7 +57,8 @@ def prepare(
         _check_files(variant)
     variants.check_served(workspace, resolved)
     variants.check_floor(workspace, resolved, anyway=anyway)
-    engines.engine_python(workspace.settings, "serve")
+    for variant in resolved:
+        engines.server_python(workspace.settings, variant)
     if not holding(workspace):  # else it starts when that has ended and given its memory back
         _check_memory(workspace, resolved)
     return ServeSpec(variants=tuple(resolved), idle_minutes=idle_minutes)

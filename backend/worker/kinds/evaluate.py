@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -58,8 +58,8 @@ def _run(
 ) -> dict[str, Any]:
     options, earlier = spec.options, kept.read(spec.continues) if spec.continues else None
     workload = parse(Path(options.workload).stem, Path(options.workload).read_bytes())
-    served = any(variant.kind != "url" for variant in spec.variants)
-    python = engines.engine_python(settings, "serve") if served else Path(sys.executable)
+    python = partial(engines.server_python, settings)
+    on_processor = any(variant.kind != "url" and is_cpu_build(python(variant)) for variant in spec.variants)
     tasks = Tasks(spec, settings, channel.work, progress)
     tasks.check()
     tasks.warnings += earlier.task_warnings if earlier else []
@@ -67,7 +67,7 @@ def _run(
     held = None if options.tasks else cache_tokens(workload.prompts, options, options.max_tokens, GREEDY_STREAMS)
     mode = earlier.document.interleave if earlier else None
     pool = ServerPool(spec.variants, options, python, channel.side_log, settings.cache / "vllm", progress, held, mode)
-    hardware = _hardware(served and is_cpu_build(python), settings)
+    hardware = _hardware(on_processor, settings)
     with pool:
         progress.phase("start", "Starting servers", weight=2.0)
         pool.settle()
@@ -96,8 +96,9 @@ def _hardware(on_processor: bool, settings: configuration.Settings) -> dict[str,
 
 
 def _step(variant: Variant) -> StepBytes | None:
-    """What a step of the variant reads; None where that is not one thing: of experts, of a target and its draft, of a URL."""
-    if variant.model_path is None or variant.speculation is not None:
+    """What a step of the variant reads; None where that is not one thing: of experts, of a target and its draft, of a URL. What
+    was compiled for Neuron reads no file of the model's."""
+    if variant.model_path is None or variant.speculation is not None or variant.neuron is not None:
         return None
     card = read_card(Path(variant.model_path))
     looked_up = 0 if card.tied_embeddings else sizes(card).embedding * BYTES.get(card.dtype, 2)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 from backend import settings as configuration
@@ -18,6 +17,7 @@ from backend.domain.evaluation.document import Variant
 from backend.domain.jobs.jobs import Event, ServeSpec
 from backend.hardware import engines, probe
 from backend.serving.vllm import VllmServer
+from backend.settings import Settings
 from backend.worker.measuring.fetched import here
 from backend.worker.measuring.servers import room
 from backend.worker.progress import ChannelProgress
@@ -52,10 +52,9 @@ def run(spec: ServeSpec, channel: JobChannel, memory: PeakMemory) -> dict[str, A
     Raises EngineMissing, ServerFailed, and JobCancelled while they are still being loaded.
     """
     settings = configuration.load()
-    python, cache = engines.engine_python(settings, "serve"), settings.cache / "vllm"
     progress = ChannelProgress(channel, float(len(spec.variants)))
     with here(spec.variants, settings, progress) as variants, ExitStack() as stack:
-        servers = _start(variants, python, cache, channel, progress, stack)
+        servers = _start(variants, settings, channel, progress, stack)
         began = time.monotonic()
         channel.emit(_announcement(spec, servers))
         attention = Attention(began)
@@ -72,7 +71,7 @@ def run(spec: ServeSpec, channel: JobChannel, memory: PeakMemory) -> dict[str, A
 
 
 def _start(
-    variants: Sequence[Variant], python: Path, cache: Path, channel: JobChannel, progress: ChannelProgress, stack: ExitStack
+    variants: Sequence[Variant], settings: Settings, channel: JobChannel, progress: ChannelProgress, stack: ExitStack
 ) -> list[VllmServer]:
     """All servers, one after the other, each only where it will fit beside those that are up."""
     servers: list[VllmServer] = []
@@ -80,6 +79,7 @@ def _start(
         progress.phase("start", f"Loading {variant.name} ({number + 1} of {len(variants)})")
         _check_room(variant, servers)
         log = channel.side_log(f"server-{number}")
+        python, cache = engines.server_python(settings, variant), settings.cache / "vllm"
         servers.append(stack.enter_context(VllmServer(variant, python=python, log=log, cache_root=cache, progress=progress)))
     return servers
 

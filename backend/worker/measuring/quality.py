@@ -17,6 +17,7 @@ from backend.domain.jobs.artifact import SCORES
 from backend.domain.jobs.progress import Progress
 
 WINDOWS = 24
+ON_NEURON = "What Neuron computes is not in a file that could be scored: see the greedy match."
 Answers = Sequence[str | None]
 """By prompt. None where the request failed, which is not the same as an answer without words."""
 Scores = dict[str, Any]
@@ -39,7 +40,9 @@ def measure(
     scorer = _Scorer(progress, folder, kept)
     # Those that are known first: what an artifact was scored against, its original came to.
     for index, variant in sorted(enumerate(variants), key=lambda each: each[1].kind != "artifact"):
-        if variant.model_path is not None and variant.original_path is not None:
+        if variant.neuron is not None:
+            found[index] = Quality(scored="unavailable", note=ON_NEURON)
+        elif variant.model_path is not None and variant.original_path is not None:
             chosen = held_out.read(text, Path(variant.original_path))
             qualities[index] = scorer.quality(variant.original_path, variant.model_path, chosen)
     return qualities

@@ -11,7 +11,7 @@ from backend.domain.evaluation.document import EvaluateOptions, Variant
 from backend.domain.evaluation.startup import Startup
 from backend.domain.jobs.progress import Progress
 from backend.evaluate.public_counters import PublicCounters
-from backend.hardware import probe
+from backend.hardware import neuron, probe
 from backend.serving.base import is_cpu_build
 from backend.serving.vllm import VllmServer
 
@@ -54,14 +54,14 @@ class ServerPool:
         self,
         variants: Sequence[Variant],
         options: EvaluateOptions,
-        python: Path,
+        python: Callable[[Variant], Path],
         log: Callable[[str], Path],
         cache: Path,
         progress: Progress,
         held_tokens: int | None = None,
         mode: str | None = None,
     ) -> None:
-        """`mode`: that of an evaluation which is continued; else the options'."""
+        """`python`: the interpreter that serves a variant. `mode`: that of an evaluation which is continued, else as asked."""
         self.variants, self.options = list(variants), options
         self._python, self._log, self._cache, self._progress = python, log, cache, progress
         self._held_tokens = held_tokens
@@ -117,12 +117,14 @@ class ServerPool:
         return self.variants[index].speculation is not None if public_counters is None else public_counters.speculates
 
     def _fits(self, ours: list[int], together: int = 1) -> bool:
-        return room(self._up[ours[0]], len(ours) - 1, together) < probe.free_memory()
+        degrees = sum((self.variants[index].neuron or {}).get("tensor_parallel", 0) for index in ours)
+        return degrees <= neuron.cores() and room(self._up[ours[0]], len(ours) - 1, together) < probe.free_memory()
 
     def _together(self, ours: list[int]) -> int:
         """How many of the others start at a time: on a processor two, where memory allows and nobody asked for the time that a
         start takes. A start spends half of its time on one core, and a GPU's servers would each find the other's memory."""
-        both = is_cpu_build(self._python) and not self.options.starts_apart and self._fits(ours, TOGETHER)
+        processor = all(is_cpu_build(self._python(self.variants[index])) for index in ours)
+        both = processor and not self.options.starts_apart and self._fits(ours, TOGETHER)
         return TOGETHER if both else 1
 
     def _start(self, *indices: int) -> None:
@@ -143,8 +145,9 @@ class ServerPool:
             self.startups.setdefault(index, []).append(server.startup.model_copy(update={"beside": beside}))
 
     def _server(self, index: int) -> VllmServer:
+        variant = self.variants[index]
         return VllmServer(
-            self.variants[index], python=self._python, log=self._log(f"server-{index}"), cache_root=self._cache,
+            variant, python=self._python(variant), log=self._log(f"server-{index}"), cache_root=self._cache,
             progress=self._progress, held_tokens=self._held_tokens,
         )  # fmt: skip
 

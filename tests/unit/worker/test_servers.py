@@ -39,7 +39,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def pool(python: Path, model: Path, folder: Path, *names: str, apart: bool = False) -> ServerPool:
     options = EvaluateOptions(interleave="resident", starts_apart=apart)
     variants = [Variant(name=name, source=name, kind="model", model_path=str(model)) for name in names]
-    return ServerPool(variants, options, python, lambda name: folder / f"{name}.log", folder / "cache", Silent())
+    return ServerPool(variants, options, lambda _: python, lambda name: folder / f"{name}.log", folder / "cache", Silent())
 
 
 def moments(log: Path) -> tuple[float, float]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import neuron_plugin as plugin
 import neuron_recorder as recorder
 
 
@@ -18,24 +18,16 @@ class SamplingParams:
 class LLM:
     def __init__(self, model: str, **kwargs: Any) -> None:
         recorder.record("vllm.LLM", model=model, **kwargs)
-        config = kwargs["additional_config"]["neuron_config"]
-        assert set(config) <= {
-            "num_batched_tokens_buckets",
-            "num_seqs_buckets",
-            "on_device_sampling_config",
-            "kv_segment_size_buckets",
-        }
-        assert config["num_batched_tokens_buckets"][-1] == kwargs["max_num_batched_tokens"], (
-            "largest must equal max_num_batched_tokens"
-        )
-        assert config["num_seqs_buckets"][-1] == kwargs["max_num_seqs"], "largest must equal max_num_seqs"
-        assert os.environ["VLLM_NEURON_BACKEND"] in {"neuron_native", "neuron", "vllm_neuron"}
-        if not recorder.attached() and os.environ.get("VLLM_NEURON_CPU_COMPILE") != "1":
+        keys = plugin.graphs(model, kwargs)
+        alone = os.environ.get("VLLM_NEURON_CPU_COMPILE") == "1"
+        if not recorder.attached() and not alone:
             raise RuntimeError("No Neuron devices found. Skipping Neuron plugin registration.")
-        for size in config["num_batched_tokens_buckets"]:
-            entry = Path(os.environ["VLLM_CACHE_ROOT"]) / "neuron" / "compile_cache" / f"{size:032d}"
-            entry.mkdir(parents=True)
-            (entry / "graph.neff").write_bytes(recorder.compiled([model, size, kwargs["tensor_parallel_size"]]))
+        assert not (alone and kwargs.get("speculative_config")), (
+            "Speculative decoding is not supported with VLLM_NEURON_CPU_COMPILE mode."
+        )
+        for key in keys:
+            plugin.entry(key).mkdir(parents=True)
+            (plugin.entry(key) / "graph.neff").write_bytes(recorder.compiled(key))
 
     def generate(self, prompts: list[str], sampling_params: SamplingParams) -> list[Any]:
         assert recorder.attached(), "compile mode runs nothing"

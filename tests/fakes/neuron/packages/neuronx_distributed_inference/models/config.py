@@ -7,9 +7,10 @@ from typing import Any
 import neuron_recorder as recorder
 
 KNOWN = {
-    "tp_degree", "batch_size", "seq_len", "max_context_length", "torch_dtype", "enable_bucketing", "context_encoding_buckets",
-    "token_generation_buckets", "is_continuous_batching", "quantized", "quantization_dtype", "quantization_type",
-    "quantized_checkpoints_path", "kv_cache_quant", "speculation_length", "enable_fused_speculation", "on_device_sampling_config",
+    "tp_degree", "batch_size", "ctx_batch_size", "seq_len", "max_context_length", "padding_side", "save_sharded_checkpoint",
+    "torch_dtype", "enable_bucketing", "context_encoding_buckets", "token_generation_buckets", "is_continuous_batching",
+    "quantized", "quantization_dtype", "quantization_type", "quantized_checkpoints_path", "kv_cache_quant", "speculation_length",
+    "enable_fused_speculation", "on_device_sampling_config",
 }  # fmt: skip
 
 

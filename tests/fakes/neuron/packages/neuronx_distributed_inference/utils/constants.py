@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -43,9 +44,13 @@ class NeuronLlamaForCausalLM:
         if config.shown.get("quantized"):
             assert list(Path(config.quantized_checkpoints_path).iterdir()), "the quantized checkpoint is not there"
         Path(compiled_model_path).mkdir(parents=True, exist_ok=True)
-        (Path(compiled_model_path) / "neuron_config.json").write_text("{}")
+        (Path(compiled_model_path) / "neuron_config.json").write_text(json.dumps({"tp_degree": config.tp_degree}))
         graphs = [recorder.compiled([self.config.hf["model_type"], n, config.tp_degree]) for n in config.context_encoding_buckets]
         (Path(compiled_model_path) / "model.pt").write_bytes(b"".join(graphs))
+        if config.shown.get("save_sharded_checkpoint"):
+            (Path(compiled_model_path) / "weights").mkdir()
+            for rank in range(config.tp_degree):
+                (Path(compiled_model_path) / f"weights/tp{rank}_sharded_checkpoint.safetensors").write_bytes(b"weights")
 
     def load(
         self, compiled_model_path: str, start_rank_id: Any = None, local_ranks_size: Any = None, skip_warmup: bool = False

@@ -1,0 +1,123 @@
+"""What was compiled for Neuron is served by a fake vLLM with either plugin, which refuses what the published ones refuse."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backend.domain.errors import ServerFailed
+from backend.domain.evaluation.document import Variant
+from backend.domain.jobs.progress import Silent
+from backend.domain.neuron.compiling import CompilePlan
+from backend.engines.libraries import outside
+from backend.engines.neuron.base import CompileRequest
+from backend.serving.vllm import VllmServer
+from backend.settings import ASSETS, CHECKOUT
+
+pytestmark = pytest.mark.process
+FAKES = Path(__file__).parents[2] / "fakes" / "neuron"
+CALLS: dict[str, list[str]] = tomllib.loads((FAKES / "contract.toml").read_text())["calls"]
+NXD = CompilePlan(
+    stack="nxd-inference", model="starter", model_type="llama", model_hash="1", accelerator="Inferentia2", target="trn1",
+    tensor_parallel=2, batch=2, positions=256, context_buckets=(128, 256), token_buckets=(128, 256), dtype="bf16", weights="int8",
+)  # fmt: skip
+VLLM = NXD.model_copy(
+    update={"stack": "vllm-neuron", "accelerator": "Trainium2", "target": "trn2", "token_buckets": (1, 2), "weights": None}
+)
+
+
+@pytest.fixture
+def python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The interpreter of an environment with the fake packages, on a machine with a fake device of 24 cores.
+
+    A server inherits little: what the fakes read is set here."""
+    found = tmp_path / "python"
+    calls = f"NEURON_FAKE_CALLS={tmp_path / 'calls'} NEURON_FAKE_CORES=24"
+    found.write_text(f'#!/bin/sh\n{calls} PYTHONPATH={CHECKOUT}:{FAKES / "packages"} exec {sys.executable} "$@"\n')
+    found.chmod(0o755)
+    return found
+
+
+def compiled(plan: CompilePlan, python: Path, folder: Path) -> Variant:
+    """An artifact as a job makes it: the original's weights, and beside them what was compiled."""
+    artifact = folder / "artifact"
+    (artifact / "compiled").mkdir(parents=True)
+    (artifact / "model").symlink_to(ASSETS / "starter" / "target")
+    request = CompileRequest(
+        plan=plan, model_dir=artifact / "model", out_dir=artifact / "compiled", cache_dir=folder / "graphs"
+    )  # fmt: skip
+    outside.ask(plan.stack, python, request, Silent())
+    fields = {**plan.fields, "key": plan.key, "cached": False}
+    return Variant(name="mine", source="a-1", kind="artifact", model_path=str(artifact / "model"), neuron=fields)
+
+
+def server(variant: Variant, python: Path, folder: Path) -> VllmServer:
+    return VllmServer(variant, python=python, log=folder / "server.log", cache_root=folder / "cache", ready_s=30)
+
+
+def asked(folder: Path) -> dict[str, Any]:
+    """The options of the server's last start."""
+    lines = [json.loads(line) for line in (folder / "calls").read_text().splitlines()]
+    found: dict[str, Any] = [line["kwargs"] for line in lines if line["call"].endswith("api_server")][-1]
+    return found
+
+
+@pytest.mark.parametrize("plan", [NXD, VLLM], ids=["nxd-inference", "vllm-neuron"])
+def test_what_was_compiled_is_served_with_its_own_shapes_and_the_artifact_stays_as_it_was(
+    python: Path, tmp_path: Path, plan: CompilePlan
+) -> None:
+    variant = compiled(plan, python, tmp_path)
+    files = sorted((path, path.stat().st_mtime_ns) for path in (tmp_path / "artifact").rglob("*"))
+    with server(variant, python, tmp_path) as running:
+        running.first_answer()
+        assert running.startup is not None and running.startup.kind == "cached"
+        assert running.metrics()["generation_tokens"] == 1
+    assert files == sorted((path, path.stat().st_mtime_ns) for path in (tmp_path / "artifact").rglob("*"))
+    options = asked(tmp_path)
+    assert set(options) <= set(CALLS["vllm.entrypoints.openai.api_server"])
+    assert (options["tensor_parallel_size"], options["max_model_len"], options["max_num_seqs"]) == (2, 256, 2)
+    ((name, config),) = options["additional_config"].items()
+    if plan is NXD:
+        assert name == "override_neuron_config" and config["quantized"] and config["context_encoding_buckets"] == [128, 256]
+    else:
+        assert config == {
+            "num_batched_tokens_buckets": [128, 256], "num_seqs_buckets": [1, 2], "on_device_sampling_config": {},
+        }  # fmt: skip
+
+
+def test_a_server_that_begins_to_compile_again_is_stopped_and_the_artifact_is_not_overwritten(
+    python: Path, tmp_path: Path
+) -> None:
+    """The older plugin compiles for an hour, into the folder that it was given, where it cannot load."""
+    variant = compiled(NXD, python, tmp_path)
+    config = tmp_path / "artifact" / "compiled" / "neuron_config.json"
+    config.write_text("of another version")
+    running = server(variant, python, tmp_path)
+    with pytest.raises(ServerFailed, match="could not be loaded, and it began to compile again"):
+        running.start()
+    assert config.read_text() == "of another version"
+
+
+@pytest.mark.parametrize("gone", ["model.pt", "weights/tp1_sharded_checkpoint.safetensors", "neuron_config.json"])
+def test_what_is_not_whole_is_refused_before_anything_starts(python: Path, tmp_path: Path, gone: str) -> None:
+    variant = compiled(NXD, python, tmp_path)
+    (tmp_path / "artifact" / "compiled" / gone).unlink()
+    with pytest.raises(ServerFailed, match=f"its compiled files lack {gone}"):
+        server(variant, python, tmp_path).start()
+
+
+def test_a_graph_that_was_not_compiled_and_a_degree_that_the_device_has_not_end_in_one_sentence(
+    python: Path, tmp_path: Path
+) -> None:
+    variant = compiled(VLLM, python, tmp_path)
+    other = variant.model_copy(update={"neuron": {**(variant.neuron or {}), "context_buckets": (64, 256)}})
+    with pytest.raises(ServerFailed, match="what was compiled for Neuron is not what this server asks for"):
+        server(other, python, tmp_path).start()
+    odd = compiled(VLLM.model_copy(update={"tensor_parallel": 3}), python, tmp_path / "odd")
+    with pytest.raises(ServerFailed, match="degree is not one that this Neuron device has"):
+        server(odd, python, tmp_path / "odd").start()
