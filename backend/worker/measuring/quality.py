@@ -41,7 +41,7 @@ def measure(
     # Those that are known first: what an artifact was scored against, its original came to.
     for index, variant in sorted(enumerate(variants), key=lambda each: each[1].kind != "artifact"):
         if variant.neuron is not None:
-            found[index] = Quality(scored="unavailable", note=ON_NEURON)
+            qualities[index] = Quality(scored="unavailable", note=ON_NEURON)
         elif variant.model_path is not None and variant.original_path is not None:
             chosen = held_out.read(text, Path(variant.original_path))
             qualities[index] = scorer.quality(variant.original_path, variant.model_path, chosen)
