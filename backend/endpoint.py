@@ -1,4 +1,5 @@
-"""A client of OpenAI-compatible endpoints: the address, single requests, and what the server's refusals mean. Standard library.
+"""A client of OpenAI-compatible endpoints: the address, single requests, and what the server's refusals mean. Standard library,
+but for an endpoint of SageMaker (`sagemaker://REGION/NAME`), whose requests `aws.runtime` signs.
 
 Knows nothing of load and of what is asked. Proxy settings are ignored: a proxy would be measured instead of the server.
 """
@@ -10,14 +11,18 @@ import json
 import os
 import socket
 import ssl
-from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager, suppress
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from functools import cache
+from typing import Any
 from urllib.parse import urlsplit
 
 from backend import settings
+from backend.aws.runtime import Signer
+from backend.domain.deploy.container import SERVED_NAME
 from backend.domain.errors import EndpointUnreachable, RequestError
+from backend.domain.load import invocations
+from backend.place import SAGEMAKER, Address, connect, is_loopback
 from backend.settings import TOKEN_PREFIX
 
 CONNECT_TIMEOUT_S = 5.0
@@ -27,40 +32,19 @@ METRICS_BYTES, ANSWER_BYTES = 8 * 2**20, 2**20
 """vLLM tells some tens of kilobytes of metrics."""
 WORDS_BYTES, MOST_WORDS = 20_000, 300
 """Of a refusal: what is read, and the characters that are passed on."""
-NAT64 = ip_network("64:ff9b::/96")
-"""Addresses of version 4 as they are reached from a network of version 6 (RFC 6052)."""
-PATHS = {"completions": "/completions", "chat": "/chat/completions"}
-
-
-class Address(NamedTuple):
-    """Where to connect and what to write into the request. `prefix` is the path up to and with `/v1`."""
-
-    host: str
-    port: int
-    tls: bool
-    authority: str
-    prefix: str
-
-    def path(self, endpoint: str) -> str:
-        return self.prefix + PATHS[endpoint]
-
-    @property
-    def base(self) -> str:
-        """What clients of the API call the base URL: up to and with `/v1`."""
-        return f"{self}{self.prefix}"
-
-    def __str__(self) -> str:
-        return f"{'https' if self.tls else 'http'}://{self.authority}"
 
 
 def address(url: str) -> Address:
-    """Read `http[s]://host[:port][/prefix][/v1[/completions]]`. Raises RequestError where it is no such URL."""
+    """Read `http[s]://host[:port][/prefix][/v1[/completions]]`, or `sagemaker://REGION/NAME`. Raises RequestError where it is no
+    such URL; of SageMaker also what `aws.runtime.Signer` does."""
     wrong = RequestError(f"`{url}` is not an address: give http://HOST:PORT or https://HOST[:PORT].")
     try:
         parts = urlsplit(url.strip())
         port = parts.port
     except ValueError:
         raise wrong from None
+    if parts.scheme == SAGEMAKER and parts.hostname:
+        return _at_sagemaker(parts.hostname, parts.path.strip("/"))
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise wrong
     tls = parts.scheme == "https"
@@ -72,13 +56,35 @@ def address(url: str) -> Address:
     return Address(parts.hostname, port or (443 if tls else 80), tls, parts.netloc.rpartition("@")[2], prefix)
 
 
+def _at_sagemaker(region: str, name: str) -> Address:
+    """Where botocore says that the region's runtime is: nobody can have a signature sent elsewhere."""
+    base = urlsplit(signer(region).url)
+    tls = base.scheme == "https"
+    port = base.port or (443 if tls else 80)
+    return Address(str(base.hostname), port, tls, base.netloc, f"/endpoints/{name}", region)
+
+
+@cache
+def signer(region: str) -> Signer:
+    """Kept, since finding the credentials may take a second; `ask` has it made anew where AWS refuses them."""
+    return Signer(region)
+
+
+def fields(place: Address, path: str, body: bytes, token: str | None = None) -> dict[str, str]:
+    """The header fields of a POST of JSON: with the token, or signed now, which AWS takes for some minutes."""
+    plain = {"Content-Type": "application/json"}
+    if place.region is not None:
+        return signer(place.region).headers(path, body, plain)
+    return plain | ({"Authorization": f"Bearer {token}"} if token else {})
+
+
 def bearer(variable: str | None, place: Address) -> str | None:
-    """The token in that environment variable, to be sent to `place`.
+    """The token in that environment variable, to be sent to `place`; None of SageMaker, which takes signatures.
 
     Raises RequestError as `check_bearer` does, and where it is not set or cannot be a header.
     """
     check_bearer(variable, place)
-    if variable is None:
+    if variable is None or place.region is not None:
         return None
     token = os.environ.get(variable, "").strip()
     if not token:
@@ -91,7 +97,7 @@ def bearer(variable: str | None, place: Address) -> str | None:
 def check_bearer(variable: str | None, place: Address) -> None:
     """Before anything is sent. Raises RequestError for a variable that the owner did not name for this, and for plain HTTP to
     another machine, where anybody on the way reads along."""
-    if variable is None:
+    if variable is None or place.region is not None:
         return
     if not settings.load().may_send(variable):
         raise RequestError(
@@ -100,90 +106,6 @@ def check_bearer(variable: str | None, place: Address) -> None:
         )
     if not place.tls and not is_loopback(place.host):
         raise RequestError(f"The bearer token in {variable} would go to {place} unencrypted: give an https:// address.")
-
-
-def check_public(place: Address) -> None:
-    """Before a person's endpoint is asked for the first time: raises RequestError as `resolved` does, also for an address
-    that was written as such; a name that is not known today is left to the run."""
-    with suppress(OSError):
-        _found(place, literal=True)
-
-
-def resolved(place: Address) -> list[tuple[Any, ...]]:
-    """What `socket.getaddrinfo` says of it now, to be connected to as it is: each was looked at, and no name is asked twice.
-
-    Raises OSError where it is unknown; RequestError where others reach the studio and one of its addresses is not for all the
-    world: a cloud's metadata, this machine, its network. An address that was written as such was looked at when it was
-    named, so that servers which are started here can be measured.
-    """
-    return _found(place, literal=False)
-
-
-def _found(place: Address, *, literal: bool) -> list[tuple[Any, ...]]:
-    try:
-        found: list[tuple[Any, ...]] = list(socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM))
-    except UnicodeError as error:
-        raise socket.gaierror(str(error)) from None
-    chosen = settings.load()
-    if chosen.shared and (literal or not _is_literal(place.host)) and place.host.lower() not in chosen.allowed_addresses:
-        for entry in found:
-            if not _is_public(str(entry[4][0]), chosen.allowed_addresses):
-                raise RequestError(
-                    f"{place} is an address of this machine or its network, and others reach this studio: its owner lists "
-                    f"{place.host} in WHETSTONE_ALLOWED_ADDRESSES if it may be asked."
-                )
-    return found
-
-
-def _is_literal(host: str) -> bool:
-    try:
-        ip_address(host)
-    except ValueError:
-        return False
-    return True
-
-
-def _is_public(written: str, allowed: Iterable[str]) -> bool:
-    """Whether the address, and the one of version 4 that it may stand for, is for all the world or listed."""
-    found = ip_address(written.partition("%")[0])
-    if any(found in network for network in _networks(allowed)):
-        return True
-    inner: list[IPv4Address | None] = []
-    if isinstance(found, IPv6Address):
-        inner = [found.ipv4_mapped, found.sixtofour, *(found.teredo or ())]
-        inner += [IPv4Address(int(found) & 0xFFFFFFFF)] if found in NAT64 else []
-    return all(each.is_global and not each.is_multicast for each in (found, *filter(None, inner)))
-
-
-def _networks(allowed: Iterable[str]) -> Iterator[IPv4Network | IPv6Network]:
-    for each in allowed:
-        with suppress(ValueError):
-            yield ip_network(each, strict=False)
-
-
-def connect(place: Address, limit_s: float) -> socket.socket:
-    """A connection to the first of its addresses that takes one. Raises OSError, RequestError as `resolved`."""
-    failure: OSError = TimeoutError()
-    for family, kind, protocol, _, where in resolved(place):
-        made = socket.socket(family, kind, protocol)
-        try:
-            made.settimeout(limit_s)
-            made.connect(where)
-        except OSError as error:
-            made.close()
-            failure = error
-        else:
-            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            return made
-    raise failure
-
-
-def is_loopback(host: str) -> bool:
-    """By its name or number; nothing is looked up."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host.lower().rstrip(".") == "localhost"
 
 
 @contextmanager
@@ -195,12 +117,14 @@ def ask(
     Raises EndpointUnreachable where none comes, or it breaks off while it is read.
     """
     connection = _Connection(place, limit_s)
-    headers = {"Content-Type": "application/json"} if body is not None else {}
-    if token:
-        headers["Authorization"] = f"Bearer {token}"
+    sent = None if body is None else json.dumps(body).encode()
+    headers = fields(place, path, sent, token) if sent is not None else {"Authorization": f"Bearer {token}"} if token else {}
     try:
-        connection.request(method, path, None if body is None else json.dumps(body), headers)
-        yield connection.getresponse()
+        connection.request(method, path, sent, headers)
+        answer = connection.getresponse()
+        if place.region is not None and answer.status in {400, 401, 403}:
+            signer.cache_clear()  # other credentials may be there by now
+        yield answer
     except (OSError, http.client.HTTPException) as error:
         raise unreachable(place, error) from None
     finally:
@@ -228,8 +152,12 @@ def check_endpoint(url: str, bearer_env: str | None = None) -> None:
 
 
 def models(url: str, bearer_env: str | None = None) -> list[str]:
-    """Ids that GET /v1/models lists, one at least. Raises EndpointUnreachable where nothing answers or no such list comes."""
+    """Ids that GET /v1/models lists, one at least. Raises EndpointUnreachable where nothing answers or no such list comes.
+
+    SageMaker forwards no such request: there it is what our deployments call the model."""
     place = address(url)
+    if place.region is not None:
+        return [SERVED_NAME]
     with ask(place, "GET", place.prefix + "/models", token=bearer(bearer_env, place)) as answer:
         why = "" if answer.status == http.client.OK else f" It says HTTP {answer.status}: {words(answer)}."
         try:
@@ -251,6 +179,8 @@ def metrics(url: str, bearer_env: str | None = None) -> str | None:
     Raises RequestError where the address or the token variable is wrong.
     """
     place = address(url)
+    if place.region is not None:
+        return None
     token = bearer(bearer_env, place)
     try:
         with ask(place, "GET", place.prefix.removesuffix("/v1") + "/metrics", token=token) as answer:
@@ -268,7 +198,7 @@ def completion(url: str, body: dict[str, Any], bearer_env: str | None = None, ki
     token = bearer(bearer_env, place)
     with ask(place, "POST", place.path(kind), body=body, token=token, limit_s=ANSWER_S) as answer:
         if answer.status != http.client.OK:
-            raise refused(place, answer.status, words(answer))
+            raise refused(place, *told(place, answer))
         try:
             document = json.loads(answer.read(ANSWER_BYTES))
         except ValueError:
@@ -276,12 +206,29 @@ def completion(url: str, body: dict[str, Any], bearer_env: str | None = None, ki
     return document if isinstance(document, dict) else {}
 
 
+def told(place: Address, answer: http.client.HTTPResponse) -> tuple[int, str]:
+    """Of a refusal: its status, of SageMaker the container's own where that refused, and its words."""
+    try:
+        body = answer.read(WORDS_BYTES)
+    except (OSError, http.client.HTTPException):
+        body = b""
+    status = invocations.container_status(answer.status, body)
+    if place.region is None or status != answer.status:
+        return status, _words(invocations.container_words(body))
+    names = {name.lower(): value for name, value in answer.getheaders()}
+    return status, invocations.refusal(status, names, body).rstrip(".")
+
+
 def words(answer: http.client.HTTPResponse) -> str:
     """The server's own words: the message of an error document, else the beginning of whatever came."""
     try:
-        body = answer.read(WORDS_BYTES).decode(errors="replace")
+        return _words(answer.read(WORDS_BYTES))
     except (OSError, http.client.HTTPException):
-        body = ""
+        return _words(b"")
+
+
+def _words(answered: bytes) -> str:
+    body = answered.decode(errors="replace")
     try:
         document = json.loads(body)
         error = document.get("error", document)

@@ -14,16 +14,11 @@ from typing import Any
 
 from backend.aws.s3 import BAD_KEYS, CREDENTIALS, READ_SECONDS
 from backend.domain.errors import AccessRefused, NotFound, RequestError, WhetstoneError, WorkError
+from backend.domain.load.invocations import DENIED, EXPIRED, THROTTLED, UNKNOWN
 
 CONNECT_SECONDS = 5
 TRIES = 3
-EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired"})
-UNKNOWN_KEYS = BAD_KEYS | {
-    "UnrecognizedClientException", "InvalidClientTokenId", "InvalidSignatureException", "MissingAuthenticationToken",
-    "MissingAuthenticationTokenException", "IncompleteSignature",
-}  # fmt: skip
-DENIED = frozenset({"AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "OptInRequired", "403"})
-THROTTLED = frozenset({"Throttling", "ThrottlingException", "ThrottledException", "TooManyRequestsException", "SlowDown"})
+UNKNOWN_KEYS = BAD_KEYS | UNKNOWN
 BROKEN = frozenset({"InternalFailure", "InternalServerException", "ServiceUnavailable", "ServiceUnavailableException"})
 LACKING = frozenset({"ResourceNotFound", "ResourceNotFoundException", "ObjectNotFoundException"})
 TAKEN = frozenset({"ResourceInUse", "ResourceInUseException", "ConflictException"})

@@ -22,12 +22,14 @@ ALLOWED: dict[str, set[str]] = {
     "processes": set(),
     "transfer": {"domain"},
     "logs": set(),
-    "endpoint": {"domain", "settings"},
+    "place": {"domain", "settings"},
+    "endpoint": {"domain", "settings", "aws", "place"},
     "channel_copy": {"channel", "files"},
     "channel": {"files", "domain", "settings"},
     "domain": {"domain"},
     "present": {"present", "domain"},
-    "service": {"service", "channel", "endpoint", "store", "catalog", "hardware", "artifacts", "launchers", "present"} | EVERYONE,
+    "service": {"service", "channel", "endpoint", "place", "store", "catalog", "hardware", "artifacts", "launchers", "present"}
+    | EVERYONE,
     "store": {"store"} | EVERYONE,
     "catalog": {"catalog", "aws"} | EVERYONE,
     "hardware": {"hardware"} | EVERYONE,
@@ -38,6 +40,7 @@ ALLOWED: dict[str, set[str]] = {
         "worker",
         "channel",
         "endpoint",
+        "place",
         "engines",
         "serving",
         "evaluate",
@@ -50,13 +53,13 @@ ALLOWED: dict[str, set[str]] = {
     | EVERYONE,
     "engines": {"engines", "layered"} | EVERYONE,
     "serving": {"serving"} | EVERYONE,
-    "evaluate": {"evaluate", "endpoint", "layered", "present"} | EVERYONE,
+    "evaluate": {"evaluate", "endpoint", "place", "layered", "present"} | EVERYONE,
     "layered": {"layered"} | EVERYONE,
     "aws": {"aws"} | EVERYONE,
 }
 """package -> packages that it may import. docs/decisions/ holds the widenings: worker -> hardware, catalog (1); engines,
 evaluate -> layered, what both know of a model one layer at a time (15); present, and who may import it (17); supervisor ->
-hardware, what its host has (26)."""
+hardware, what its host has (26); endpoint -> aws, which signs requests to SageMaker (33)."""
 
 BASE = {"errors", "figures", "frozen", "roles", "validation"}
 FLOORS = (

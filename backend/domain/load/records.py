@@ -43,7 +43,7 @@ class LoadPlan(RequestOptions):
     """
 
     url: str
-    """`http[s]://host[:port][/prefix]`, with or without `/v1`. Never with credentials."""
+    """`http[s]://host[:port][/prefix]`, with or without `/v1`, or `sagemaker://REGION/NAME`. Never with credentials."""
     model: str
     load: Load
     requests: int | None = Field(None, ge=1)
@@ -71,7 +71,7 @@ class LoadPlan(RequestOptions):
     @classmethod
     def _plain_url(cls, url: str) -> str:
         parts = urlsplit(url)
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
+        if parts.scheme not in {"http", "https", "sagemaker"} or not parts.hostname:
             raise ValueError("url must be http://HOST[:PORT] or https://HOST[:PORT]")
         if parts.username or parts.password:
             raise ValueError("url must not hold credentials; name an environment variable in bearer_env")

@@ -19,6 +19,7 @@ from time import perf_counter
 
 from backend import files
 from backend.domain.errors import WorkError
+from backend.domain.load.invocations import MODEL_ERROR, container_status
 from backend.domain.load.records import LoadPlan
 from backend.evaluate.load.payload import Payloads, Talk
 from backend.evaluate.load.reader import Reader
@@ -108,7 +109,7 @@ class Level:
             self._reading.add(task)
             task.add_done_callback(self._reading.discard)
             return False
-        if self._break_off and self._ended == 1 and exchange.http_status in ASKED_TOO_MUCH:
+        if self._break_off and self._ended == 1 and _container_status(exchange) in ASKED_TOO_MUCH:
             self.refused_options = True
             self.over.set()
         return True
@@ -206,6 +207,14 @@ class ClosedLevel(Level):
         self._in_warmup.discard(stream)
         if not self._in_warmup and self._deadline is None and self._plan.seconds is not None:
             self._deadline = now + self._plan.seconds
+
+
+def _container_status(exchange: Exchange) -> int | None:
+    """Of the server itself, also where SageMaker wrapped it. Looked at once a level, before anything is measured."""
+    if exchange.http_status != MODEL_ERROR:
+        return exchange.http_status
+    body = b"".join(exchange.reads).partition(b"\r\n\r\n")[2]
+    return container_status(MODEL_ERROR, body[body.find(b"{") : body.rfind(b"}") + 1])
 
 
 async def run(level: Level, peer: Peer) -> Run:

@@ -1,18 +1,20 @@
 """Kept bytes -> request records, after the run: HTTP framing, events, content, tokens, and the time of each.
 
-The time of an event is that of the socket read that brought its last byte. Knows nothing of connections.
+The time of an event is that of the socket read that brought its last byte, of AWS's event stream the last byte of the message
+that holds it. Knows nothing of connections.
 """
 
 from __future__ import annotations
 
 import json
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
 
+from backend.domain.load import event_stream, invocations
 from backend.domain.load.records import RequestRecord, UsageRung
 from backend.evaluate.load.framing import Head, Malformed, body_segments, events, read_head
 from backend.evaluate.load.stream import Exchange
@@ -45,7 +47,8 @@ class _Answer:
 
 
 class Wire:
-    """The kept bytes of one answer and the time at which each came; `body` is the body with chunk framing taken out."""
+    """The kept bytes of one answer and the time at which each came; `body` is the body with chunk framing taken out, and that of
+    AWS's event stream. `broken` says why such a stream ended early, where it tells. Raises Malformed."""
 
     def __init__(self, exchange: Exchange) -> None:
         raw = b"".join(exchange.reads)
@@ -55,27 +58,58 @@ class Wire:
         self._segments = body_segments(raw, self.head) if self.head else []
         self._body_ends = list(accumulate(end - start for start, end in self._segments))
         self.body = b"".join(raw[start:end] for start, end in self._segments)
+        self.broken: str | None = None
+        self._parts: tuple[list[int], list[int]] | None = None
+        """Of the payloads of an event stream: where each ends in `body`, and where its message ended in the stream."""
+        if self.head is not None and self.kind == event_stream.CONTENT_TYPE:
+            self._unwrap()
+
+    @property
+    def kind(self) -> str:
+        """The type of the answer, of the one in an event stream where it has been taken out."""
+        fields = self.head.fields if self.head else {}
+        name = "content-type" if self._parts is None else "x-amzn-sagemaker-content-type"
+        return fields.get(name, "").partition(";")[0].strip().lower()
+
+    def _unwrap(self) -> None:
+        payloads, ends = [], []
+        try:
+            for message in event_stream.messages(self.body):
+                if message.failure:
+                    self.broken = invocations.broken(*message.failure)
+                    break
+                payloads.append(message.payload)
+                ends.append(message.end)
+        except event_stream.Malformed as error:
+            raise Malformed(str(error)) from None
+        self.body = b"".join(payloads)
+        self._parts = list(accumulate(map(len, payloads))), ends
+
+    def _outer(self, end: int) -> int:
+        """Where what `body` has up to `end` was whole in the body as it was sent."""
+        return end if self._parts is None else self._parts[1][bisect_left(self._parts[0], end)]
 
     def send_of(self, end: int) -> int:
         """Number of the HTTP chunk that holds body byte `end` - 1."""
-        return bisect_right(self._body_ends, end - 1)
+        return bisect_right(self._body_ends, self._outer(end) - 1)
 
     def read_of(self, end: int) -> int:
         """Number of the socket read that brought body byte `end` - 1."""
         segment = self.send_of(end)
-        before_next = self._body_ends[segment] - end
+        before_next = self._body_ends[segment] - self._outer(end)
         return bisect_right(self._read_ends, self._segments[segment][1] - before_next - 1)
 
     def time_of(self, end: int) -> float:
         return self._times[self.read_of(end)]
 
 
-def record(exchange: Exchange, secret: str | None = None) -> RequestRecord:
-    """The record of one finished exchange. Never raises on what a server sent; `secret` is blotted out of its words."""
+def record(exchange: Exchange, secret: str | None = None, *, sagemaker: bool = False) -> RequestRecord:
+    """The record of one finished exchange. Never raises on what a server sent; `secret` is blotted out of its words. What
+    SageMaker refuses is put in its own words (`sagemaker`)."""
     answer = _Answer()
     status, error = exchange.status or "truncated", exchange.error
     try:
-        _read(exchange, answer)
+        _read(exchange, answer, sagemaker)
         if status == "done":
             status = "ok"
     except Malformed as failure:
@@ -87,19 +121,20 @@ def record(exchange: Exchange, secret: str | None = None) -> RequestRecord:
     return _record(exchange, answer, status, _short(error, secret))
 
 
-def _read(exchange: Exchange, answer: _Answer) -> None:
+def _read(exchange: Exchange, answer: _Answer, sagemaker: bool) -> None:
     """Fill `answer` as far as the bytes go. Raises Malformed or _Broken."""
     wire = Wire(exchange)
     head = wire.head
     if head is None:
         raise _Broken("truncated", "the answer's head is incomplete")
     if head.status != 200:
-        raise _Broken(f"http_{head.status}", _server_words(wire.body))
-    kind = head.fields.get("content-type", "").partition(";")[0].strip().lower()
-    if kind == "application/json":
+        said = invocations.refusal(head.status, head.fields, wire.body) if sagemaker else _server_words(wire.body)
+        raise _Broken(f"http_{head.status}", said)
+    kind = wire.kind
+    if kind == "application/json" and wire.broken is None:
         _take_document(_document(wire.body), len(wire.body), wire, answer)
         answer.done = True
-    elif kind in {"text/event-stream", ""}:
+    elif kind in {"text/event-stream", ""} or wire.broken is not None:
         _take_events(wire, answer)
     else:
         raise _Broken("malformed", f"the answer is {kind}, not an event stream: {_plain(wire.body)}")
@@ -111,6 +146,8 @@ def _take_events(wire: Wire, answer: _Answer) -> None:
             answer.done = True
             return
         _take_document(_document(data), end, wire, answer)
+    if wire.broken is not None:
+        raise _Broken("server_error", wire.broken)
     if answer.finish_reason is None:
         whole = bool(answer.text) or not wire.body.strip()
         raise _Broken("truncated" if whole else "malformed", "the answer ended without [DONE] and without a finish reason")

@@ -14,7 +14,8 @@ from typing import Any
 
 from backend.domain.errors import InvalidWorkload
 from backend.domain.load.records import TURN_SEEDS, LoadPlan, UsageRung
-from backend.endpoint import Address
+from backend.endpoint import fields
+from backend.place import Address
 
 
 class Payloads:
@@ -26,7 +27,8 @@ class Payloads:
         self._first_seed = plan.seed
         self._prompts = prompts
         self._bodies = [_script(plan, prompt, usage) if "turns" in prompt else _body(plan, prompt, usage) for prompt in prompts]
-        self._head = _head(place, plan.endpoint, token)
+        self._place, self._path = place, place.path(plan.endpoint, streamed=plan.stream)
+        self._head = _head(place, self._path, token)
         self.count = len(prompts)
 
     @property
@@ -60,6 +62,8 @@ class Payloads:
 
     def _whole(self, body: bytes, seed: int | None) -> bytes:
         body += b"}" if seed is None else b',"seed":%d}' % seed
+        if self._place.region is not None:  # a signature is of this body, and of now
+            return b"%s%s\r\nContent-Length: %d\r\n\r\n%s" % (self._head, _fields(self._place, self._path, body), len(body), body)
         return b"%s%d\r\n\r\n%s" % (self._head, len(body), body)
 
 
@@ -161,17 +165,21 @@ def _settings(plan: LoadPlan, prompt: dict[str, Any], usage: UsageRung) -> dict[
     return document
 
 
-def _head(place: Address, endpoint: str, token: str | None) -> bytes:
+def _head(place: Address, path: str, token: str | None) -> bytes:
+    """Up to the length of the body; of a place whose requests are signed, up to the fields that the body decides."""
     lines = [
-        f"POST {place.path(endpoint)} HTTP/1.1",
+        f"POST {path} HTTP/1.1",
         f"Host: {place.authority}",
         "User-Agent: whetstone-load",
         "Accept: text/event-stream, application/json",
-        "Content-Type: application/json",
-        *([f"Authorization: Bearer {token}"] if token else []),
-        "Content-Length: ",
     ]
-    return "\r\n".join(lines).encode("ascii")
+    if place.region is None:
+        lines += [f"{name}: {value}" for name, value in fields(place, path, b"", token).items()]
+    return "\r\n".join([*lines, "" if place.region is not None else "Content-Length: "]).encode("ascii")
+
+
+def _fields(place: Address, path: str, body: bytes) -> bytes:
+    return "\r\n".join(f"{name}: {value}" for name, value in fields(place, path, body).items()).encode("ascii")
 
 
 NO_WORDS = b'""'

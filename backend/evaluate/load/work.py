@@ -17,13 +17,14 @@ import uvloop
 from backend import files
 from backend.domain.errors import WorkError
 from backend.domain.load.records import LoadPlan, UsageRung
-from backend.endpoint import Address, address, bearer, connect, unreachable
+from backend.endpoint import address, bearer, unreachable
 from backend.evaluate.load.audit import audit
 from backend.evaluate.load.level import ClosedLevel, Run, run, still_memory
 from backend.evaluate.load.open_level import OpenLevel
 from backend.evaluate.load.parse import record
 from backend.evaluate.load.payload import Payloads, read_prompts
 from backend.evaluate.load.stream import Peer
+from backend.place import Address, connect
 
 RECORDS, AUDIT, LIVE = "records.jsonl", "audit.json", "live.json"
 RUNGS: tuple[UsageRung, ...] = ("continuous", "final", "none")
@@ -52,7 +53,7 @@ def work(plan: LoadPlan, folder: Path) -> None:
     usage, finished = _descend(plan.usage, attempt) if plan.stream else (plan.usage, attempt(plan.usage, False))
     cpu = time.process_time()
     exchanges = sorted(finished.exchanges, key=lambda exchange: exchange.index)
-    records = [record(exchange, token) for exchange in exchanges]
+    records = [record(exchange, token, sagemaker=place.region is not None) for exchange in exchanges]
     parse_cpu = time.process_time() - cpu
     with files.staged_file(folder / RECORDS) as staged, staged.open("w", encoding="utf-8") as sink:
         sink.writelines(row.model_dump_json() + "\n" for row in records)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from backend import endpoint
 from backend.domain.errors import EndpointUnreachable, RequestError, WhetstoneError, WorkError
 from backend.domain.evaluation.document import EvaluateOptions
+from backend.place import check_public
 from backend.service.evaluations import workloads
 from backend.service.workspace import Workspace
 
@@ -37,7 +38,7 @@ def run(
 ) -> Outcome:  # fmt: skip
     """Measure. Raises InvalidWorkload, RequestError before anything starts; WorkError where the process left no result."""
     place = endpoint.address(url)
-    endpoint.check_public(place)
+    check_public(place)
     endpoint.check_bearer(chosen.bearer_env, place)
     workload = workloads.prepared(workspace, chosen, tokenizer)
     request = {

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from backend import endpoint
+from backend import endpoint, place
 from backend.artifacts import variants as artifact_variants
 from backend.catalog.bundled import instances
 from backend.domain.errors import BelowFloor, ImpossibleStack, NotFound, RequestError
@@ -51,7 +51,7 @@ def _endpoint(source: str) -> Variant:
         )
     if parts.query:
         raise RequestError(f"Leave out the part from ? on of the address of {host}: an endpoint ends with its path, such as /v1.")
-    endpoint.check_public(endpoint.address(source.partition("#")[0]))
+    place.check_public(endpoint.address(source.partition("#")[0]))
     url = parts._replace(fragment="").geturl().rstrip("/")
     return Variant(name=source, source=source, kind="url", url=url, served_name=unquote(parts.fragment) or None)
 

@@ -15,7 +15,8 @@ from backend import endpoint
 from backend.catalog.text import held_out
 from backend.domain.errors import EndpointUnreachable, RequestError
 from backend.domain.roles import Action
-from backend.endpoint import Address, models
+from backend.endpoint import models
+from backend.place import Address
 from backend.service.workspace import Workspace
 
 __all__ = ["PromptTooLong", "Question", "Timing", "chats", "model", "models", "stream"]

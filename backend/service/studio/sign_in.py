@@ -22,7 +22,7 @@ from backend.domain.errors import RequestError
 from backend.domain.frozen import Frozen
 from backend.domain.roles import Actor, Role
 from backend.domain.validation import first_flaw
-from backend.endpoint import is_loopback
+from backend.place import is_loopback
 from backend.settings import SIGN_IN, Settings
 from backend.store.home import PRIVATE_FILE
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from backend import logs, settings
 from backend.domain.errors import PortTaken, RequestError, WhetstoneError, WorkError
 from backend.domain.jobs.jobs import JobState
-from backend.endpoint import is_loopback
+from backend.place import is_loopback
 from backend.processes import Signalled
 from backend.service.jobs import jobs, supervisors
 from backend.service.studio import demo_export, first_run, sign_in

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,9 +22,16 @@ BEGINNING = 1_795_000_000.0
 class Refused(Exception):
     """An answer that is an error, as the service's model names it."""
 
-    def __init__(self, code: str, message: str = "as the test asked", status: int = 400) -> None:
+    def __init__(
+        self, code: str, message: str = "as the test asked", status: int = 400, document: dict[str, Any] | None = None
+    ) -> None:
+        """`document`: what the answer says besides."""
         super().__init__(message)
-        self.code, self.message, self.status = code, message, status
+        self.code, self.message, self.status, self.document = code, message, status, document or {}
+
+
+class Cut(Exception):
+    """Out of the chunks of an answer: the connection closes there."""
 
 
 class Clock:
@@ -131,7 +138,7 @@ class Response:
     body: bytes = b""
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
-    chunks: list[bytes] | None = None
+    chunks: Iterable[bytes] | None = None
 
 
 def operation(service: str, name: str) -> Callable[[Operation], Operation]:

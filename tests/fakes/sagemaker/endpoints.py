@@ -1,4 +1,4 @@
-"""Models, configurations, endpoints with their autoscaling, the runtime, and the log that a container writes.
+"""Models, configurations, endpoints with their autoscaling, and the log that a container writes.
 
 An endpoint is Creating for a while by the account's clock, then InService or Failed (lever `endpoint_plan`); it writes vLLM's
 lines into its log. The lever `container` sets what the container does: which quantization it reads in the weights, whether it
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.fakes.sagemaker.account import Account, Refused, Request, Response, lever, operation, route
+from tests.fakes.sagemaker.account import Account, Refused, lever, operation
 from tests.fakes.sagemaker.shapes import moment
 
 CREATING_S, DELETING_S = 300.0, 30.0
@@ -216,23 +216,6 @@ def filter_log(account: Account, request: dict[str, Any]) -> dict[str, Any]:
     return {"events": [{"message": line} for line in account.tables["logs"][request["logGroupName"]]]}
 
 
-@route("InvokeEndpoint", "POST", r"/endpoints/(?P<name>[^/]+)/invocations")
-def invoke(account: Account, request: Request) -> Response:
-    name = request.found["name"]
-    if name not in account.tables["endpoints"] or status(account, account.tables["endpoints"][name]) != "InService":
-        raise Refused("ValidationError", f"Endpoint {name} of account 123456789012 not found.")
-    asked = json.loads(request.body)
-    if account.tables["speculates"].get(name):
-        account.tables["logs"][f"/aws/sagemaker/Endpoints/{name}"].append(
-            "INFO SpecDecoding metrics: Mean acceptance length: 2.50, Accepted throughput: 3.00 tokens/s, Drafted throughput: "
-            "8.00 tokens/s, Accepted: 30 tokens, Drafted: 80 tokens, Per-position acceptance rate: 0.5, "
-            "Avg Draft acceptance rate: 37.5%"
-        )
-    text = account.tables["container"].get("answer", " four, five, six,")
-    document = {"model": asked["model"], "choices": [{"index": 0, "text": text, "finish_reason": "length"}]}
-    return Response(json.dumps(document).encode(), headers={"Content-Type": "application/json"})
-
-
 @lever("endpoint_plan")
 def endpoint_plan(account: Account, wanted: dict[str, Any]) -> None:
     """How the next endpoints go: `creating_s`, `ends` (InService or Failed), `reason`."""
@@ -241,5 +224,5 @@ def endpoint_plan(account: Account, wanted: dict[str, Any]) -> None:
 
 @lever("container")
 def container(account: Account, wanted: dict[str, Any]) -> None:
-    """`quantization`, `ignores_draft`, `answer`."""
+    """`quantization`, `ignores_draft`, `answer`; `url`, `split` and `breaks` as `runtime` says."""
     account.tables["container"] = wanted

@@ -10,6 +10,7 @@ from subprocess import PIPE, Popen
 
 import pytest
 
+from backend.endpoint import signer
 from tests.fakes.sagemaker.account import REGION, Account
 from tests.fakes.sagemaker.server import Levers, serving
 from tests.pricing import no_credentials
@@ -21,6 +22,7 @@ SERVICES = ("SAGEMAKER", "SAGEMAKER_RUNTIME", "APPLICATION_AUTO_SCALING", "CLOUD
 def point(monkeypatch: pytest.MonkeyPatch, folder: Path, url: str) -> None:
     """botocore itself reads these names."""
     no_credentials(monkeypatch, folder)
+    signer.cache_clear()
     named = {f"AWS_ENDPOINT_URL_{service}": url for service in SERVICES}
     for name, value in {"AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s", "AWS_DEFAULT_REGION": REGION, **named}.items():
         monkeypatch.setenv(name, value)

@@ -10,20 +10,37 @@ import json
 import re
 import threading
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import islice
 from typing import Any
 
-from tests.fakes.sagemaker import endpoints, optimization, shapes
-from tests.fakes.sagemaker.account import LEVERS, OPERATIONS, ROUTES, Account, Asked, Fault, Refused, Request, Response, lever
+from tests.fakes.sagemaker import endpoints, optimization, runtime, shapes
+from tests.fakes.sagemaker.account import (
+    LEVERS,
+    OPERATIONS,
+    ROUTES,
+    Account,
+    Asked,
+    Cut,
+    Fault,
+    Refused,
+    Request,
+    Response,
+    lever,
+)
 
-MODULES = (endpoints, optimization)
+MODULES = (endpoints, optimization, runtime)
 """Every module with operations: importing it registers them."""
 SIGNED = re.compile(r"Credential=[^/]+/\d{8}/[^/]+/(?P<service>[^/]+)/aws4_request")
 JSON = {"Content-Type": "application/x-amz-json-1.1"}
+STATUS = {"ModelNotReadyException": 429, "ServiceUnavailable": 503, "InternalFailure": 500}
+"""Of errors that have another than 400."""
+CUT_AFTER = 2
+"""Chunks, of an answer in chunks that a fault cuts."""
 
 
 @lever("clock")
@@ -123,7 +140,7 @@ class Handler(BaseHTTPRequestHandler):
         elif isinstance(fault.do, int):
             self._send(Response(b"<html>upstream</html>", fault.do, {"Content-Type": "text/html"}))
         else:
-            self._send(_refusal(Refused(fault.do, fault.message)))
+            self._send(_refusal(Refused(fault.do, fault.message, STATUS.get(fault.do, 400))))
 
     def _send(self, answer: Response, *, cut: bool = False) -> None:
         self.send_response(answer.status)
@@ -136,16 +153,25 @@ class Handler(BaseHTTPRequestHandler):
         else:
             self.send_header("Transfer-Encoding", "chunked")
             self.end_headers()
-            for chunk in answer.chunks[: len(answer.chunks) // 2] if cut else answer.chunks:
-                self.wfile.write(f"{len(chunk):x}\r\n".encode() + chunk + b"\r\n")
-                self.wfile.flush()
+            cut = self._send_chunks(islice(answer.chunks, CUT_AFTER) if cut else answer.chunks) or cut
             if not cut:
                 self.wfile.write(b"0\r\n\r\n")
         self.close_connection = self.close_connection or cut
 
+    def _send_chunks(self, chunks: Iterable[bytes]) -> bool:
+        """Whether the answer ends there, in the middle."""
+        try:
+            for chunk in chunks:
+                self.wfile.write(b"%x\r\n%s\r\n" % (len(chunk), chunk))
+                self.wfile.flush()
+        except (Cut, ConnectionError):
+            return True
+        return False
+
 
 def _refusal(error: Refused) -> Response:
-    return Response(json.dumps({"__type": error.code, "message": error.message}).encode(), error.status, JSON)
+    document = {"__type": error.code, "message": error.message, **error.document}
+    return Response(json.dumps(document).encode(), error.status, {**JSON, "x-amzn-ErrorType": error.code})
 
 
 @contextmanager

@@ -1,0 +1,105 @@
+"""AWS's event stream (`application/vnd.amazon.eventstream`, Smithy's specification of it): messages of headers and a payload.
+
+A message is: total length and length of the headers (4 bytes each, big-endian), CRC-32 of these 8 bytes, headers, payload,
+CRC-32 of all before it. Pure; both a body that is kept whole and one that is still coming are read.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+CONTENT_TYPE = "application/vnd.amazon.eventstream"
+PRELUDE, CRC = 12, 4
+LONGEST = 24 << 20
+"""Bytes of a message: the specification allows 16 MiB of payload and 128 KiB of headers."""
+SIZES = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}
+"""Bytes of a header's value by its type: true, false, byte, short, integer, long, time, UUID."""
+BYTES, STRING = 6, 7
+
+
+class Malformed(ValueError):
+    """The bytes are no event stream; the message says where."""
+
+
+class Message(NamedTuple):
+    """`headers` are those that hold text; `end` is the offset behind the message."""
+
+    headers: dict[str, str]
+    payload: bytes
+    end: int
+
+    @property
+    def failure(self) -> tuple[str, str] | None:
+        """What kind of failure it tells of, and in which words; None of an event."""
+        kind = self.headers.get(":message-type", "event")
+        if kind == "event":
+            return None
+        if kind == "error":
+            return self.headers.get(":error-code", "error"), self.headers.get(":error-message", "")
+        try:
+            told = json.loads(self.payload)
+        except ValueError:
+            told = None
+        document = told if isinstance(told, dict) else {}
+        words = str(document.get("Message") or document.get("message") or "")
+        return str(document.get("ErrorCode") or self.headers.get(":exception-type", "exception")), words
+
+
+def messages(body: bytes) -> Iterator[Message]:
+    """The whole ones, as far as the body goes: one that it ends in the middle of is not given. Raises Malformed."""
+    position = 0
+    while len(body) - position >= PRELUDE:
+        total = _total(body[position : position + PRELUDE])
+        if len(body) - position < total:
+            return
+        yield _message(body[position : position + total], position + total)
+        position += total
+
+
+def arriving(take: Callable[[int], bytes]) -> Iterator[Message]:
+    """As they come; `take(n)` gives n bytes, fewer at the end. Raises Malformed, also of a last one that is cut off."""
+    position = 0
+    while prelude := take(PRELUDE):
+        total = _total(prelude) if len(prelude) == PRELUDE else PRELUDE
+        whole = prelude + take(total - len(prelude))
+        if len(whole) < total or len(prelude) < PRELUDE:
+            raise Malformed("the event stream was cut off in a message")
+        position += total
+        yield _message(whole, position)
+
+
+def _total(prelude: bytes) -> int:
+    total, headers, told = struct.unpack(">III", prelude)
+    if zlib.crc32(prelude[:8]) != told or not PRELUDE + headers + CRC <= total <= LONGEST:
+        raise Malformed("a message of the event stream begins wrongly")
+    return int(total)
+
+
+def _message(whole: bytes, end: int) -> Message:
+    if zlib.crc32(whole[:-CRC]) != int.from_bytes(whole[-CRC:]):
+        raise Malformed("a message of the event stream has a wrong checksum")
+    first = PRELUDE + int.from_bytes(whole[4:8])
+    try:
+        headers = dict(_headers(whole[PRELUDE:first]))
+    except (IndexError, KeyError, UnicodeDecodeError):
+        raise Malformed("a message of the event stream has headers that cannot be read") from None
+    return Message(headers, whole[first:-CRC], end)
+
+
+def _headers(data: bytes) -> Iterator[tuple[str, str]]:
+    """Raises IndexError, KeyError or UnicodeDecodeError for what are no headers."""
+    position = 0
+    while position < len(data):
+        begin = position + 1
+        name, kind, position = data[begin : begin + data[position]], data[begin + data[position]], begin + data[position] + 1
+        if kind in {BYTES, STRING}:
+            size, position = int.from_bytes(data[position : position + 2]), position + 2
+        else:
+            size = SIZES[kind]
+        if kind == STRING:
+            yield name.decode(), data[position : position + size].decode()
+        position += size

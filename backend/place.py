@@ -1,0 +1,138 @@
+"""Where an endpoint answers: its address, whether a person may have it asked, and connections to it. Standard library.
+
+Knows nothing of requests.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import Any, NamedTuple
+
+from backend import settings
+from backend.domain.errors import RequestError
+
+NAT64 = ip_network("64:ff9b::/96")
+"""Addresses of version 4 as they are reached from a network of version 6 (RFC 6052)."""
+PATHS = {"completions": "/completions", "chat": "/chat/completions"}
+SAGEMAKER = "sagemaker"
+"""Begins what a person writes of an endpoint there, and its URL."""
+
+
+class Address(NamedTuple):
+    """Where to connect and what to write into the request. `prefix` is the path up to and with `/v1`."""
+
+    host: str
+    port: int
+    tls: bool
+    authority: str
+    prefix: str
+    region: str | None = None
+    """Of an endpoint of SageMaker, whose container tells by the body what is asked: there is one path for all."""
+
+    def path(self, endpoint: str, *, streamed: bool = False) -> str:
+        if self.region is not None:
+            return f"{self.prefix}/invocations{'-response-stream' if streamed else ''}"
+        return self.prefix + PATHS[endpoint]
+
+    @property
+    def base(self) -> str:
+        """What clients of the API call the base URL: up to and with `/v1`."""
+        return f"{self}{self.prefix}"
+
+    def __str__(self) -> str:
+        if self.region is not None:
+            return f"{SAGEMAKER}:{self.prefix.rpartition('/')[2]}@{self.region}"
+        return f"{'https' if self.tls else 'http'}://{self.authority}"
+
+
+def check_public(place: Address) -> None:
+    """Before a person's endpoint is asked for the first time: raises RequestError as `resolved` does, also for an address
+    that was written as such; a name that is not known today is left to the run."""
+    with suppress(OSError):
+        _found(place, literal=True)
+
+
+def resolved(place: Address) -> list[tuple[Any, ...]]:
+    """What `socket.getaddrinfo` says of it now, to be connected to as it is: each was looked at, and no name is asked twice.
+
+    Raises OSError where it is unknown; RequestError where others reach the studio and one of its addresses is not for all the
+    world: a cloud's metadata, this machine, its network. An address that was written as such was looked at when it was
+    named, so that servers which are started here can be measured.
+    """
+    return _found(place, literal=False)
+
+
+def _found(place: Address, *, literal: bool) -> list[tuple[Any, ...]]:
+    try:
+        found: list[tuple[Any, ...]] = list(socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM))
+    except UnicodeError as error:
+        raise socket.gaierror(str(error)) from None
+    chosen = settings.load()
+    own = place.region is not None  # the owner's own settings of AWS say where that is
+    if (
+        chosen.shared
+        and not own
+        and (literal or not _is_literal(place.host))
+        and place.host.lower() not in chosen.allowed_addresses
+    ):
+        for entry in found:
+            if not _is_public(str(entry[4][0]), chosen.allowed_addresses):
+                raise RequestError(
+                    f"{place} is an address of this machine or its network, and others reach this studio: its owner lists "
+                    f"{place.host} in WHETSTONE_ALLOWED_ADDRESSES if it may be asked."
+                )
+    return found
+
+
+def _is_literal(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_public(written: str, allowed: Iterable[str]) -> bool:
+    """Whether the address, and the one of version 4 that it may stand for, is for all the world or listed."""
+    found = ip_address(written.partition("%")[0])
+    if any(found in network for network in _networks(allowed)):
+        return True
+    inner: list[IPv4Address | None] = []
+    if isinstance(found, IPv6Address):
+        inner = [found.ipv4_mapped, found.sixtofour, *(found.teredo or ())]
+        inner += [IPv4Address(int(found) & 0xFFFFFFFF)] if found in NAT64 else []
+    return all(each.is_global and not each.is_multicast for each in (found, *filter(None, inner)))
+
+
+def _networks(allowed: Iterable[str]) -> Iterator[IPv4Network | IPv6Network]:
+    for each in allowed:
+        with suppress(ValueError):
+            yield ip_network(each, strict=False)
+
+
+def connect(place: Address, limit_s: float) -> socket.socket:
+    """A connection to the first of its addresses that takes one. Raises OSError, RequestError as `resolved`."""
+    failure: OSError = TimeoutError()
+    for family, kind, protocol, _, where in resolved(place):
+        made = socket.socket(family, kind, protocol)
+        try:
+            made.settimeout(limit_s)
+            made.connect(where)
+        except OSError as error:
+            made.close()
+            failure = error
+        else:
+            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return made
+    raise failure
+
+
+def is_loopback(host: str) -> bool:
+    """By its name or number; nothing is looked up."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host.lower().rstrip(".") == "localhost"

@@ -1,0 +1,135 @@
+"""sagemaker-runtime: signed invocations of endpoints in service, whole or as an event stream.
+
+What stands behind an endpoint is a container of a few words, or (lever `container`, `url`) an OpenAI-compatible server, to which
+the request is forwarded as SageMaker does. `split`: at most so many bytes a PayloadPart. `breaks`: {"after": parts, and "kind"
+with the exception's other fields, or nothing: then the connection closes}. When each part was written stands in the table `sent`,
+a list an answer, in seconds of `time.perf_counter`.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from time import perf_counter
+from typing import Any
+from urllib.parse import urlsplit
+
+from tests.fakes.sagemaker import event_stream, signature
+from tests.fakes.sagemaker.account import ACCOUNT_ID, Account, Cut, Refused, Request, Response, route
+from tests.fakes.sagemaker.endpoints import status
+
+JSON = {"Content-Type": "application/json"}
+
+
+@route("InvokeEndpoint", "POST", r"/endpoints/(?P<name>[^/]+)/invocations")
+def invoke(account: Account, request: Request) -> Response:
+    _admit(account, request)
+    if "url" in account.tables["container"]:
+        _, pieces = _forward(account, request)
+        return Response(b"".join(pieces), headers=JSON)
+    asked = json.loads(request.body)
+    text = _text(account)
+    said = {"message": {"role": "assistant", "content": text}} if "messages" in asked else {"text": text}
+    document = {
+        "model": asked["model"],
+        "choices": [{"index": 0, **said, "finish_reason": "length"}],
+        "usage": _usage(len(text.split())),
+    }
+    return Response(json.dumps(document).encode(), headers=JSON)
+
+
+@route("InvokeEndpointWithResponseStream", "POST", r"/endpoints/(?P<name>[^/]+)/invocations-response-stream")
+def stream(account: Account, request: Request) -> Response:
+    _admit(account, request)
+    if "url" in account.tables["container"]:
+        kind, pieces = _forward(account, request)
+    else:
+        kind, pieces = "text/event-stream", _events(account, json.loads(request.body))
+    headers = {"Content-Type": event_stream.CONTENT_TYPE, "X-Amzn-SageMaker-Content-Type": kind}
+    return Response(headers=headers, chunks=_parts(account, pieces))
+
+
+def _admit(account: Account, request: Request) -> None:
+    signature.check(request)
+    name = request.found["name"]
+    if name not in account.tables["endpoints"] or status(account, account.tables["endpoints"][name]) != "InService":
+        raise Refused("ValidationError", f"Endpoint {name} of account {ACCOUNT_ID} not found.")
+    if account.tables["speculates"].get(name):
+        account.tables["logs"][f"/aws/sagemaker/Endpoints/{name}"].append(
+            "INFO SpecDecoding metrics: Mean acceptance length: 2.50, Accepted throughput: 3.00 tokens/s, Drafted throughput: "
+            "8.00 tokens/s, Accepted: 30 tokens, Drafted: 80 tokens, Per-position acceptance rate: 0.5, "
+            "Avg Draft acceptance rate: 37.5%"
+        )
+
+
+def _forward(account: Account, request: Request) -> tuple[str, Iterator[bytes]]:
+    """The type of the container's answer, and the answer as it comes; another status than 200 is a ModelError."""
+    path = "/v1/chat/completions" if "messages" in json.loads(request.body) else "/v1/completions"
+    connection = http.client.HTTPConnection(urlsplit(account.tables["container"]["url"]).netloc, timeout=30)
+    connection.request("POST", path, request.body, JSON)
+    answer = connection.getresponse()
+    if answer.status != 200:
+        with closing(connection):
+            said = answer.read().decode()
+        document = {
+            "ErrorCode": "CLIENT_ERROR_FROM_MODEL", "LogStreamArn": account.arn("log-group", "x", "logs"),
+            "OriginalMessage": said, "OriginalStatusCode": answer.status,
+        }  # fmt: skip
+        raise Refused("ModelError", f"Received client error ({answer.status}) from primary", 424, document)
+    return answer.headers.get("Content-Type", ""), _read(connection, answer)
+
+
+def _read(connection: http.client.HTTPConnection, answer: http.client.HTTPResponse) -> Iterator[bytes]:
+    with closing(connection), answer:
+        yield from iter(lambda: answer.read1(65536), b"")
+
+
+def _parts(account: Account, pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """Each with the time at which it goes."""
+    does = account.tables["container"]
+    breaks, sent = does.get("breaks", {}), []
+    account.tables["sent"].setdefault("answers", []).append(sent)
+    for piece in pieces:
+        size = does.get("split") or len(piece)
+        for first in range(0, len(piece), size):
+            if breaks and len(sent) >= breaks["after"]:
+                yield _end(breaks)
+                return
+            whole = event_stream.part(piece[first : first + size])
+            sent.append(perf_counter())
+            yield whole
+
+
+def _end(breaks: dict[str, Any]) -> bytes:
+    told = {name: value for name, value in breaks.items() if name not in {"after", "kind"}}
+    if "kind" not in breaks:
+        raise Cut
+    return event_stream.exception(breaks["kind"], **told)
+
+
+def _events(account: Account, asked: dict[str, Any]) -> Iterator[bytes]:
+    """Server-sent events of the container's few words, at once."""
+    options = asked.get("stream_options") or {}
+    said = _text(account).split()[: asked["max_tokens"]]
+    for number, word in enumerate(said, 1):
+        text = {"delta": {"content": f" {word}"}} if "messages" in asked else {"text": f" {word}"}
+        ended = {"finish_reason": "length" if number == len(said) else None}
+        usage = {"usage": _usage(number)} if options.get("continuous_usage_stats") else {}
+        yield _event({"choices": [{"index": 0, **text, **ended}], **usage})
+    if options.get("include_usage"):
+        yield _event({"choices": [], "usage": _usage(len(said))})
+    yield b"data: [DONE]\n\n"
+
+
+def _event(document: dict[str, Any]) -> bytes:
+    return f"data: {json.dumps(document)}\n\n".encode()
+
+
+def _text(account: Account) -> str:
+    return str(account.tables["container"].get("answer", " four, five, six,"))
+
+
+def _usage(tokens: int) -> dict[str, int]:
+    return {"prompt_tokens": 7, "completion_tokens": tokens, "total_tokens": 7 + tokens}
