@@ -5,7 +5,8 @@ gone cannot speak for a later attempt. `spec.json` is what was asked, `granted.j
 `events/` holds numbered segments, one JSON line an event,
 each put once; `result.json` is put once, last; `alive` changes while the worker's process does; `log.txt` is what the worker
 printed; `work/` is scratch, in it `output/`, what the job publishes; `resume/` is what the next attempt may go on from, and moves
-into that one's channel. Here that is a folder on this machine's disk. In an object
+into that one's channel. It may be gone on from as it lies at any moment: each file comes to its name whole, but those named
+`mapped-*`, which are changed in place. Here that is a folder on this machine's disk. In an object
 store it is a prefix: segments and result are objects put once, since there is neither append nor rename; the worker copies
 `output`, `resume` and its log there before the result, and `Channel.output` fetches. Nobody else builds a
 path inside a channel, but `channel_copy`.
@@ -33,6 +34,8 @@ from backend.domain.jobs.jobs import Event
 from backend.settings import Settings
 
 SPEC, RESULT, LOG, EVENTS, WORK, OUTPUT, RESUME = "spec.json", "result.json", "log.txt", "events", "work", "output", "resume"
+COMING = "coming"
+"""What is kept on another machine to go on from, on its way here."""
 ALIVE, GRANTED = "alive", "granted.json"
 FLUSH_S = 0.25
 PULSE_S = 2.0
@@ -79,7 +82,7 @@ class Channel:
         """Begin the attempt with that specification (JSON), what its worker may use of its host, and with what an earlier one
         kept to go on from; of those only the logs stay. Raises DiskFull or WorkError."""
         with files.disk_errors(self._folder):
-            for name in (EVENTS, WORK):
+            for name in (EVENTS, WORK, COMING):
                 (self._folder / name).mkdir(parents=True, exist_ok=True)
             for earlier in sorted(self._attempts(), key=lambda path: int(path.name)):
                 if earlier != self._folder:
@@ -91,7 +94,7 @@ class Channel:
         for path in earlier.glob(f"{RESUME}*"):
             shutil.rmtree(self._folder / path.name, ignore_errors=True)
             path.rename(self._folder / path.name)
-        for name in (EVENTS, WORK):
+        for name in (EVENTS, WORK, COMING):
             shutil.rmtree(earlier / name, ignore_errors=True)
 
     def _attempts(self) -> list[Path]:

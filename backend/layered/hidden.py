@@ -39,7 +39,8 @@ class Hidden:
             return torch.from_file(str(path), shared=True, size=count, dtype=torch.float32).view(self.shape)
 
     def _path(self, parity: int) -> Path:
-        return self.folder / f"hidden-{parity}.bin"
+        """`mapped-` is the channel's word for what is changed in place."""
+        return self.folder / f"{'mapped' if self.spilled else 'hidden'}-{parity}.bin"
 
     @property
     def entering(self) -> torch.Tensor:

@@ -69,6 +69,10 @@ class Follower:
         self._place: str | None = None
         self._why = ""
         self._drop: list[str] = []
+        self._kept = time.time_ns()
+        """Number of the moment at which what is kept is asked for, above those of supervisors before this one."""
+        self._last: int | None = None
+        """That of the moment after the worker's end."""
         self._asked: bool | None = None
         self._well, self._gone_since, self._gone = now(), now(), 0
         self._stopping = threading.Event()
@@ -121,7 +125,7 @@ class Follower:
             return
         self._place = f"{where['host']} ({where['address']})"
         self.state = Outcome(alive=True, place=self._place, waiting="for its files to be there")
-        if not self._cluster.call(self._name, "look", patterns=[], drop=[])["begun"] and not self._furnish(spec):
+        if not self._cluster.call(self._name, "look", patterns=[], drop=[], kept=[])["begun"] and not self._furnish(spec):
             return
         mark = f"{self._setup.home}:{self._name.split(':')[1]}"
         self._cluster.call(
@@ -162,12 +166,29 @@ class Follower:
         if self._place is None:
             where = self._cluster.call(self._name, "where")
             self._place = f"{where['host']} ({where['address']})"
-        seen = self._cluster.call(self._name, "look", patterns=Copy.RUNNING, drop=self._drop)
-        code = seen["code"]
-        if code is not None:
-            seen = self._cluster.call(self._name, "look", patterns=Copy.ENDED, drop=[])
-        self._drop = self._copy.fetch([tuple(row) for row in seen["files"]], ended=code is not None)
-        self.state = Outcome(alive=code is None, code=code, place=self._place)
+        seen = self._seen(Copy.RUNNING, self._drop)
+        if seen["code"] is not None and self._last is None:
+            self._kept = self._last = self._kept + 1
+            seen = self._seen(Copy.RUNNING, [])
+        self._carry(seen["frozen"])
+        ended = self._last is not None and self._kept > self._last
+        if ended:
+            seen = self._seen(Copy.ENDED, [])
+        self._drop = self._copy.fetch([tuple(row) for row in seen["files"]], ended=ended)
+        self.state = Outcome(alive=not ended, code=seen["code"] if ended else None, place=self._place)
+
+    def _seen(self, patterns: list[str], drop: list[str]) -> dict[str, Any]:
+        answer: dict[str, Any] = self._cluster.call(
+            self._name, "look", patterns=patterns, drop=drop, kept=Copy.KEPT, frozen=self._kept
+        )  # fmt: skip
+        return answer
+
+    def _carry(self, frozen: dict[str, Any] | None) -> None:
+        """Bring what was kept at that moment here, for a while; the next look asks for another moment once it is here."""
+        if frozen is None or frozen["number"] != self._kept:
+            return
+        if self._copy.carry({name: (sha, size) for name, (sha, size) in frozen["files"].items()}, keeper.FROZEN):
+            self._kept += 1
 
     def _is_gone(self, why: str) -> None:
         """Ray says so. A name that is not known in a cluster whose head was just replaced is asked for again."""

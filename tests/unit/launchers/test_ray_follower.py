@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from backend.channel import Channel, ChannelDamaged, JobChannel
+from backend import files
+from backend.channel import COMING, RESUME, Channel, ChannelDamaged, JobChannel
 from backend.channel_copy import Copy
 from backend.domain.jobs.claims import Claim, Granted
 from backend.domain.jobs.jobs import Event, InstallSpec
@@ -89,20 +91,59 @@ def test_what_a_worker_says_keeps_and_makes_comes_here_and_its_result_last(attem
     assert attempt.channel.result().document == {"artifact": "a-1"}  # type: ignore[union-attr]
 
 
-def test_what_it_kept_goes_with_the_job_to_the_next_node(tmp_path: Path, attempt: Attempt, cluster: SimulatedCluster) -> None:
+@pytest.mark.parametrize("layers", range(1, 8))
+def test_what_it_kept_at_one_moment_goes_with_the_job_to_the_next_node(
+    tmp_path: Path, attempt: Attempt, cluster: SimulatedCluster, layers: int
+) -> None:
+    """A state names the file beside it: of both those of one moment come along, though both change between any two looks."""
     attempt.step()
     kept = attempt.keeper.worker.resume()
     kept.mkdir()
-    (kept / "part-1").write_text("layer 1")
-    attempt.step(3)
-    (kept / "part-1").write_text("layer 1 and half of")
+    for layer in range(1, layers + 1):
+        files.write(kept / f"hidden-{layer % 2}", f"of layer {layer}")
+        attempt.step()
+        files.write(kept / "state", str(layer))
+    (kept / "mapped-0").write_text("changed in place")
     attempt.step()
+    files.write(kept / f"hidden-{(layers + 1) % 2}", "which no look saw")
     cluster.forgets()
     attempt.step(10, GONE_S / 4)
     assert not attempt.follower.state.alive
     second = Attempt(tmp_path, cluster, 2)
     second.step()
-    assert (second.keeper.worker.resume() / "part-1").read_text() == "layer 1", "what stood still, not what was being written"
+    there = second.keeper.worker.resume()
+    state = (there / "state").read_text()
+    assert int(state) >= layers - 1 and (there / f"hidden-{int(state) % 2}").read_text() == f"of layer {state}"
+    assert not (there / "mapped-0").exists()
+
+
+def test_what_it_keeps_no_more_goes_here_too(attempt: Attempt) -> None:
+    attempt.step()
+    kept = attempt.keeper.worker.resume()
+    kept.mkdir()
+    files.write(kept / "part-1", "layer 1")
+    attempt.step(3)
+    assert (Path(attempt.channel.address) / RESUME / "part-1").exists()
+    shutil.rmtree(kept)
+    attempt.step(3)
+    assert not (Path(attempt.channel.address) / RESUME).exists() and attempt.follower.state.alive
+
+
+def test_what_it_kept_last_comes_before_its_end_is_told(attempt: Attempt, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where it ended while what it kept before was half here."""
+    monkeypatch.setattr("backend.channel_copy.CARRY_S", 0.0)
+    attempt.step()
+    kept = attempt.keeper.worker.resume()
+    kept.mkdir()
+    files.write(kept / "part-1", b"1" * 9_000_000)
+    attempt.step(2)
+    assert not (Path(attempt.channel.address) / RESUME).exists() and (Path(attempt.channel.address) / COMING).is_dir()
+    files.write(kept / "part-1", b"2" * 9_000_000)
+    attempt.keeper.code = 1
+    attempt.step(8)
+    assert attempt.follower.state.code == 1
+    assert (Path(attempt.channel.address) / RESUME / "part-1").read_bytes() == b"2" * 9_000_000
+    assert not (Path(attempt.channel.address) / COMING).exists()
 
 
 def test_a_job_waits_and_says_for_what(attempt: Attempt, cluster: SimulatedCluster) -> None:

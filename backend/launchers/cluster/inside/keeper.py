@@ -21,6 +21,13 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 CHILD = "backend/serving/child.py"
+FROZEN = ".frozen"
+"""Links to what is kept to go on from, as it lay at one moment."""
+MAPPED = "mapped-"
+"""How the names of files begin that are changed in place, so that they are never of one moment."""
+TRIES = 20
+"""To find a moment at which nothing is being put in place there."""
+SOON_S = 0.2
 HELD = ".held"
 """Locked while a keeper has the folder: one that is not is left over."""
 FRESH_S = 60.0
@@ -45,6 +52,9 @@ class Keeper:
         fcntl.flock(self._held, fcntl.LOCK_EX)
         self._child: subprocess.Popen[bytes] | None = None
         self._looked, self._alone_s = time.monotonic(), alone_s
+        self._frozen: dict[str, Any] | None = None
+        self._hashed: dict[tuple[str, int, int], str] = {}
+        self._freezing: threading.Thread | None = None
         threading.Thread(target=self._guard, daemon=True, name="alone").start()
 
     def where(self) -> dict[str, str]:
@@ -122,16 +132,38 @@ class Keeper:
                 stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
 
-    def look(self, patterns: list[str], drop: list[str]) -> dict[str, Any]:
-        """Whether the worker is there, and the files that match (globs of files and folders), oldest change first: name, size,
-        time of change in ns. `drop`: files that nobody needs here any more."""
+    def look(self, patterns: list[str], drop: list[str], kept: list[str], frozen: int | None = None) -> dict[str, Any]:
+        """Whether the worker is there, and the files that match `patterns` (globs of files and folders), oldest change first:
+        name, size, time of change in ns. `drop`: files that nobody needs here any more.
+
+        `kept`: globs of what is to be gone on from. It is frozen once for each number that `frozen` names, and answered as
+        `frozen`: that `number`, and `files` (name -> [sha256, size]), to be read below FROZEN until another number is named; None
+        while it is being hashed.
+        """
         self._looked = time.monotonic()
         for name in drop:
             (self._folder / name).unlink(missing_ok=True)
         code = self._child.poll() if self._child is not None else None
         if code is not None and code > SIGNALLED:
             code = SIGNALLED - code
-        return {"begun": self._child is not None, "code": code, "files": listing(self._folder, patterns)}
+        files = listing(self._folder, patterns)
+        return {"begun": self._child is not None, "code": code, "files": files, "frozen": self._freeze(kept, frozen)}
+
+    def _freeze(self, kept: list[str], number: int | None) -> dict[str, Any] | None:
+        if number is None or (self._frozen is not None and self._frozen["number"] == number):
+            return self._frozen
+        if self._freezing is None or not self._freezing.is_alive():
+            self._freezing = threading.Thread(target=self._frozen_as, args=(kept, number), daemon=True, name="freeze")
+            self._freezing.start()
+        self._freezing.join(SOON_S)
+        return self._frozen if self._frozen is not None and self._frozen["number"] == number else None
+
+    def _frozen_as(self, kept: list[str], number: int) -> None:
+        self._frozen = None
+        with suppress(OSError):  # a full disk: it is tried again with the next look
+            rows = freeze(self._folder, kept)
+            self._hashed = {row: self._hashed.get(row) or sha256(self._folder / FROZEN / row[0]) for row in rows}
+            self._frozen = {"number": number, "files": {row[0]: (found, row[1]) for row, found in self._hashed.items()}}
 
     def read(self, name: str, offset: int, most: int) -> bytes:
         """Raises FileNotFoundError."""
@@ -180,6 +212,26 @@ def listing(folder: Path, patterns: list[str]) -> list[tuple[str, int, int]]:
                         status = path.stat()
                         found.append((str(path.relative_to(folder)), status.st_size, status.st_mtime_ns))
     return sorted(found, key=lambda row: row[2])
+
+
+def freeze(folder: Path, patterns: list[str]) -> list[tuple[str, int, int]]:
+    """Link the files that match into FROZEN, all as they lie at one moment; as `listing` answers.
+
+    A worker can be killed at any moment and gone on from, so what lies there at one is enough; files of several moments are not.
+    Raises OSError, also where in so many tries there was no such moment.
+    """
+    aside = folder / FROZEN
+    for _ in range(TRIES):
+        shutil.rmtree(aside, ignore_errors=True)
+        found = [row for row in listing(folder, patterns) if not Path(row[0]).name.startswith(MAPPED)]
+        with suppress(FileNotFoundError):
+            for name, _, _ in found:
+                (aside / name).parent.mkdir(parents=True, exist_ok=True)
+                os.link(folder / name, aside / name)
+            if [row for row in listing(folder, patterns) if not Path(row[0]).name.startswith(MAPPED)] == found:
+                return found
+        time.sleep(SOON_S / TRIES)
+    raise OSError("what the worker keeps changes all the time")
 
 
 def digest(checkout: Path) -> str:
