@@ -46,7 +46,7 @@ def client(settings: Settings, log: str = "ray.log") -> Client:
 class RayLauncher(Launcher):
     """A handle's data: `keeper`, its name in the cluster; `folder` and `attempt` of the channel."""
 
-    name = "ray"
+    name, places = "ray", True
 
     def __init__(self, settings: Settings, cluster: Cluster | None = None) -> None:
         self._settings, self._cluster = settings, cluster or client(settings)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from backend import files
+from backend import files, launchers
 from backend.channel import COMING, RESUME, Channel, ChannelDamaged, JobChannel
 from backend.channel_copy import Copy
 from backend.domain.jobs.claims import Claim, Granted
@@ -19,7 +19,7 @@ from backend.launchers.cluster.client import Away, Gone
 from backend.launchers.cluster.follower import AWAY_S, GONE_S, Follower, Setup
 from backend.launchers.cluster.inside import keeper
 from backend.launchers.cluster.requests import NOBODY
-from backend.settings import CHECKOUT
+from backend.settings import CHECKOUT, Settings
 from tests.homes import eventually
 from tests.simulated_cluster import Idle, SimulatedCluster
 
@@ -276,3 +276,8 @@ def test_a_keeper_that_nobody_asks_any_more_ends_and_a_dead_ones_folder_goes(
     keeper.os.utime(folder / keeper.HELD, (1.0, 1.0))
     Idle("key", "j-1", 1, math.inf).close()
     assert not folder.exists()
+
+
+def test_with_a_cluster_jobs_are_placed_there_and_take_nothing_of_the_studios_host(tmp_path: Path) -> None:
+    assert launchers.chosen(Settings(home=tmp_path, ray_address="127.0.0.1:1")).places
+    assert not launchers.chosen(Settings(home=tmp_path)).places
