@@ -87,7 +87,7 @@ def judge(opened: Workspace, model: ModelFacts, recipe: Recipe, asked: Asked) ->
         return found
     if case.target.kind == "sagemaker":
         return _managed(opened, found, case, asked.aws)
-    if case.target.kind == "neuron":
+    if case.facts.place == "neuron":
         return _compiled(opened, found, case)
     return _here(opened, found, case, optimize.prepare)
 

@@ -26,8 +26,9 @@ def of(settings: Settings, path: str, manifest: Manifest, source: str) -> Varian
 
 def _speculation(recipe: Recipe, folder: Path) -> Speculation | None:
     step = recipe.step("speculate")
-    if not isinstance(step, Speculate) or step.method not in {"draft", "ngram"}:
+    if not isinstance(step, Speculate) or not (step.drafts or step.method == "ngram"):
         return None
     if step.method == "ngram":
         return Speculation(method="ngram", tokens=step.tokens)
-    return Speculation(method="draft", tokens=step.tokens, draft_path=str(folder / "draft"))
+    assert step.method in {"draft", "eagle", "eagle3"}
+    return Speculation(method=step.method, tokens=step.tokens, draft_path=str(folder / "draft"))

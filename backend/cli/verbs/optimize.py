@@ -74,7 +74,7 @@ def command(
     if managed_target(target):
         managed.command(workspace, case, aws or [], life, dry_run=dry_run, wait=wait, as_json=json, queued=queued)
         return
-    if dry_run and case.target.kind == "neuron":
+    if dry_run and case.facts.place == "neuron":
         compilation = compilations.preview(workspace, case)
         emit(compilation, as_json=json, text=compilation_text(compilation))
         return
@@ -82,7 +82,7 @@ def command(
         preview = optimize.preview(workspace, case, seed=seed)
         emit(preview, as_json=json, text=preview_text(f"{model} with {chosen.name}", preview))
         return
-    prepare = compilations.prepare if case.target.kind == "neuron" else optimize.prepare
+    prepare = compilations.prepare if case.facts.place == "neuron" else optimize.prepare
     prepared = prepare(workspace, case, seed=seed)
     then = following.follower(following.prepare(workspace, prepared.spec)) if then_evaluate else None
     key = jobs.key(workspace, life.key)

@@ -33,7 +33,7 @@ LATENCY_METRICS = ("ttft_ms", "tpot_ms", "chunk_gap_ms", "client_latency_ms", "c
 class Speculation(Frozen):
     """A resolved `speculate` step. `draft_path` is absolute; None for n-gram."""
 
-    method: Literal["draft", "ngram"]
+    method: Literal["draft", "ngram", "eagle", "eagle3"]
     tokens: int
     draft_path: str | None = None
 

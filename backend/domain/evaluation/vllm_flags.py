@@ -35,4 +35,6 @@ def speculative_config(speculation: Speculation, draft: str) -> dict[str, Any]:
     """The document that vLLM's `--speculative-config` takes."""
     if speculation.method == "ngram":
         return {"method": "ngram", "num_speculative_tokens": speculation.tokens, **PROMPT_LOOKUP}
+    if speculation.method != "draft":
+        return {"method": speculation.method, "model": draft, "num_speculative_tokens": speculation.tokens}
     return {"method": "draft_model", "model": draft, "num_speculative_tokens": speculation.tokens, **SAMPLED}

@@ -1,8 +1,8 @@
 """Where a recipe is to run: the words a person writes, and what they mean.
 
 `local`, `local:cpu`, `local:gpu0,1`, `local:neuron` are this machine; `ml.*` is our engines on that instance; `accelerator:NAME`
-one card, for planning; `sagemaker:ml.*` the managed toolkit; `neuron:ml.*` a compilation for that instance; `auto` the cheapest
-instance that will do. Knows nothing of what this machine has.
+one card, for planning; `sagemaker:ml.*` the managed toolkit; `neuron:ml.*` a compilation for that instance, `neuron:NAME` for one
+accelerator; `auto` the cheapest instance that will do. Knows nothing of what this machine has.
 """
 
 from __future__ import annotations
@@ -19,6 +19,10 @@ Kind = Literal["local", "instance", "accelerator", "sagemaker", "neuron", "auto"
 LOCAL = ("local", "local:cpu", "local:gpu0", "local:neuron")
 GPUS = re.compile(r"local:gpu(\d+(?:,\d+)*)$")
 NEAREST = 3
+NO_TRN3 = (
+    "No source names a SageMaker instance with Trainium3 (botocore 1.44.5 has none), nor the size of one server of it: "
+    "plan for one accelerator with `neuron:trainium3`, or use `local:neuron` on such a machine."
+)
 
 
 class Target(NamedTuple):
@@ -64,6 +68,10 @@ class Hardwares(NamedTuple):
         if prefix == "neuron" and rest in self.neuron:
             row = self.instances[rest]
             return Target(name, "neuron", self.device(row), row)
+        if prefix == "neuron" and (chip := self._card(rest)) and chip.hardware == "neuron":
+            return Target(f"neuron:{slug(chip.name)}", "neuron", card_device(chip))
+        if prefix == "neuron" and "trn3" in rest:
+            raise InvalidRecipe(NO_TRN3)
         if prefix == "accelerator" and (card := self._card(rest)):
             return Target(f"accelerator:{slug(card.name)}", "accelerator", card_device(card))
         raise InvalidRecipe(self._unknown(name))

@@ -5,7 +5,7 @@ Pure. Knows nothing of files and of the libraries' classes.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from backend.domain.frozen import Frozen
 from backend.domain.machine import keys
@@ -42,6 +42,7 @@ class CompilePlan(Frozen):
     """`int8`: stored as 8-bit integers."""
     cache: str | None = None
     """`fp8`: the key-value cache."""
+    draft_method: Literal["draft", "eagle", "eagle3"] | None = None
     draft_hash: str | None = None
     draft_tokens: int | None = None
     optimize_level: int | None = None
@@ -76,6 +77,7 @@ def plan(
         token_buckets=tuple(doubled(1, batch)) if stack == "vllm-neuron" else buckets,
         dtype=AMP.get(recipe.serving.dtype, "bf16"), weights="int8" if isinstance(quantize, Quantize) else None,
         cache="fp8" if serving.serving_of(recipe).kv_cache_dtype == "fp8" else None,
+        draft_method=speculate.method if isinstance(speculate, Speculate) else None,  # type: ignore[arg-type]
         draft_hash=getattr(draft, "revision", None) if isinstance(speculate, Speculate) else None,
         draft_tokens=speculate.tokens if isinstance(speculate, Speculate) else None,
         optimize_level=step.optimize_level, compiler=compiler,

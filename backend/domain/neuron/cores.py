@@ -31,6 +31,9 @@ SILICON = {
     "Trainium2": Silicon(
         "trn2", (1, 2, 4, 8, 16, 32, 64), 2, "AWS Neuron documentation, logical NeuronCores (two are one); powers of two assumed"
     ),
+    "Trainium3": Silicon(
+        "trn3", (1, 2, 4, 8, 16, 32, 64), 2, "AWS Neuron documentation, logical NeuronCores and Trainium3; powers of two assumed"
+    ),
 }  # fmt: skip
 """By the accelerator's name in assets/catalog/instances.toml."""
 

@@ -32,7 +32,14 @@ def nxd(plan: CompilePlan) -> dict[str, Any]:
         chosen |= {"kv_cache_quant": True}
     if plan.draft_tokens:
         chosen |= {"speculation_length": plan.draft_tokens, "enable_fused_speculation": True}
+    if plan.draft_method in {"eagle", "eagle3"}:
+        chosen |= {"enable_eagle_speculation": True, "is_eagle3": plan.draft_method == "eagle3"}
     return chosen
+
+
+def speculative(plan: CompilePlan, draft: str) -> dict[str, Any]:
+    """`speculative_config` of vLLM's engine."""
+    return {"method": plan.draft_method, "model": draft, "num_speculative_tokens": plan.draft_tokens}
 
 
 def vllm(plan: CompilePlan) -> dict[str, Any]:

@@ -26,26 +26,51 @@ class Stack(NamedTuple):
     """Why it is past its time, and what to use instead."""
     unserved: str | None = None
     """Why no server here takes what it compiled, and what to do instead."""
+    eagle: frozenset[str] = frozenset()
+    """Model types whose EAGLE heads it compiles."""
+    alone: bool = True
+    """It compiles speculation without a device too."""
 
 
 _TRAINIUM1 = frozenset({"Inferentia2", "Trainium1"})
+_TRN = ("nxd-inference", "transformers-neuronx", "sagemaker")
+_NXD = ("nxd-inference", "sagemaker")
+_OLD = ("transformers-neuronx", "sagemaker")
+FAMILIES: dict[str, tuple[str, ...]] = {
+    "bloom": _OLD, "dbrx": _NXD, "gemma3": ("nxd-inference",), "gpt2": _OLD, "gpt_bigcode": ("sagemaker",),
+    "gpt_neox": ("sagemaker",), "gpt_oss": ("nxd-inference", "vllm-neuron"), "gptj": ("sagemaker",),
+    "llama": (*_TRN, "vllm-neuron"), "mistral": _TRN, "mixtral": _TRN, "opt": _OLD, "qwen2": _NXD,
+    "qwen3": _NXD, "qwen3_moe": _NXD,
+}  # fmt: skip
+"""`model_type` of config.json -> who names it: our stacks, and `sagemaker`, the managed toolkit's containers. GPT-NeoX, GPT-J and
+StarCoder are classes of transformers-neuronx without `save`: only a container that compiles when it starts has them."""
+SAGEMAKER_SOURCE = (
+    "DJL Serving 0.29, LMI, Transformers-NeuronX engine, supported model architectures; AWS Neuron SDK 2.33, NxD Inference, "
+    "supported model architectures"
+)
+
+
+def families(name: str) -> frozenset[str]:
+    """The model types that a stack, or `sagemaker`, names."""
+    return frozenset(model_type for model_type, names in FAMILIES.items() if name in names)
+
 
 STACKS: dict[str, Stack] = {
     "nxd-inference": Stack(
         "NxD Inference",
         "neuron",
         _TRAINIUM1 | {"Trainium2"},
-        frozenset({"dbrx", "gemma3", "gpt_oss", "llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe"}),
-        frozenset({"compile", "int8", "draft", "fp8-cache"}),
+        families("nxd-inference"),
+        frozenset({"compile", "int8", "draft", "eagle", "eagle3", "fp8-cache"}),
         False,
         "neuronx-distributed-inference 0.9.0 (4bcdc54), utils/constants.py, MODEL_TYPES",
+        eagle=frozenset({"llama"}),
     ),
     "transformers-neuronx": Stack(
         "transformers-neuronx",
         "neuron-legacy",
         _TRAINIUM1,
-        # GPT-NeoX and GPT-J are classes there without `save`: nothing of theirs can be compiled ahead of time.
-        frozenset({"bloom", "gpt2", "llama", "mistral", "mixtral", "opt"}),
+        families("transformers-neuronx"),
         frozenset({"compile", "int8", "draft", "fp8-cache"}),
         True,
         "transformers-neuronx 0.13 (1ade6d7), its table of classes and what of them can be saved",
@@ -56,18 +81,20 @@ STACKS: dict[str, Stack] = {
     "vllm-neuron": Stack(
         "vLLM Neuron",
         "neuron-vllm",
-        frozenset({"Trainium2"}),
-        frozenset({"gpt_oss", "llama"}),
-        # Without a device it compiles no speculation (docs/design/compilation/cpu_compilation.md, Limitations).
-        frozenset({"compile", "fp8-cache"}),
+        frozenset({"Trainium2", "Trainium3"}),
+        families("vllm-neuron"),
+        frozenset({"compile", "eagle3", "fp8-cache"}),
         False,
-        "AWS Neuron SDK 2.33, vllm-neuron, docs/model-recipes (a3247f5) of aws-neuron-sdk",
+        "AWS Neuron SDK 2.33, vllm-neuron, docs/model-recipes (81ce03a) of aws-neuron-sdk",
+        eagle=frozenset({"gpt_oss", "llama"}),
+        alone=False,
     ),
 }
 ORDER: dict[str, tuple[StackName, ...]] = {
     "Inferentia2": ("nxd-inference", "transformers-neuronx"),
     "Trainium1": ("nxd-inference", "transformers-neuronx"),
     "Trainium2": ("vllm-neuron", "nxd-inference"),
+    "Trainium3": ("vllm-neuron",),
 }
 """The one to prefer first, by accelerator."""
 

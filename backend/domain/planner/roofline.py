@@ -43,7 +43,12 @@ MEASURED = Efficiency((1.0, 0.8), (1.0, 0.5), (0.0005, 0.003), (0.0, 0.0))
 """Of the best that the probe saw on a processor, so nothing is above it. 0.8 is what a middling repetition of the probe's own
 matrix-vector product reaches of its best; the rest is assumed."""
 
-ACCEPTANCE: dict[str, tuple[float, float]] = {"draft": (0.8, 0.5), "eagle3": (0.8, 0.5), "medusa": (0.8, 0.5)}
+ACCEPTANCE: dict[str, tuple[float, float]] = {
+    "draft": (0.8, 0.5),
+    "eagle": (0.8, 0.5),
+    "eagle3": (0.8, 0.5),
+    "medusa": (0.8, 0.5),
+}
 """(best, worst) probability that a proposed token is accepted. An assumption: only an evaluation can tell."""
 LOOKUP_ACCEPTANCE = (0.7, 0.0)
 """The same for look-up methods (n-gram, suffix): nothing where the text does not repeat itself."""

@@ -91,16 +91,21 @@ class Quantize(_Step):
 
 class Speculate(_Step):
     technique: Literal["speculate"] = "speculate"
-    method: Literal["draft", "ngram", "suffix", "eagle3", "medusa"]
+    method: Literal["draft", "ngram", "suffix", "eagle", "eagle3", "medusa"]
     draft: str | None = None
-    """A model id, a folder, or `auto`, the provided one; only with `method: draft`."""
+    """A model id, a folder, or `auto`, the provided one; with an EAGLE method the folder of its head."""
     tokens: int = Field(4, ge=1, le=16)
 
     @model_validator(mode="after")
     def _draft_only_for_draft(self) -> Speculate:
-        if self.method != "draft" and self.draft is not None:
+        if not self.drafts and self.draft is not None:
             raise ValueError(f"speculate: `draft` goes with `method: draft`, not with `method: {self.method}`")
         return self
+
+    @property
+    def drafts(self) -> bool:
+        """Whether a second model drafts, which is held beside the model."""
+        return self.method in {"draft", "eagle", "eagle3"}
 
 
 class Compile(_Step):

@@ -88,16 +88,3 @@ def _others(recipe: Recipe) -> str:
 def accepts(instance_family: str, optimization_job: bool, hardware: str) -> bool:
     """Whether an optimization job can be asked for on that instance."""
     return optimization_job and instance_family in FAMILIES.get(hardware, ())
-
-
-NEURON_FAMILIES = frozenset(
-    {
-        "bloom", "dbrx", "gpt2", "gpt_bigcode", "gpt_neox", "gptj", "llama", "mistral", "mixtral", "opt", "qwen2", "qwen3",
-        "qwen3_moe",
-    }
-)  # fmt: skip
-"""`model_type` of what is compiled for Inferentia and Trainium: the containers' engine and its successor."""
-NEURON_SOURCE = (
-    "DJL Serving 0.29, LMI, Transformers-NeuronX engine, supported model architectures; AWS Neuron SDK 2.33, NxD Inference, "
-    "supported model architectures"
-)

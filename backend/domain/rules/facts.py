@@ -48,6 +48,8 @@ class Facts(Frozen):
     optimization_job: bool = False
     provided_draft: bool = False
     ram_bytes: int | None = None
+    attached: bool = False
+    """Of a Neuron target: its devices are here."""
     features: tuple[str, ...] | None = None
     """Instruction sets of the processor that serves, where it is one and they are known."""
 
@@ -58,4 +60,4 @@ class Facts(Frozen):
     def serving_draft(self, recipe: Recipe) -> ModelFacts | None:
         """The draft that is held beside the model, if the recipe has one."""
         step = recipe.step("speculate")
-        return self.draft if isinstance(step, Speculate) and step.method == "draft" else None
+        return self.draft if isinstance(step, Speculate) and step.drafts else None

@@ -9,10 +9,13 @@ from backend.domain.model.facts import ModelFacts
 from backend.domain.needs import serving
 from backend.domain.neuron import compiling, cores, stacks
 from backend.domain.neuron.stacks import STACKS
-from backend.domain.recipe.recipe import Compile, Quantize, Recipe
+from backend.domain.recipe.recipe import Compile, Quantize, Recipe, Speculate
 from backend.domain.rules.facts import MEMORY, Facts, Reason
 
 FORMULA = "memory of a core - weights / tensor parallel - runtime (2 to 3 GB) >= sequences x positions x cache of a token"
+ALONE = "AWS Neuron SDK 2.33, vllm-neuron, CPU compilation, Limitations"
+ONE_SEQUENCE = "AWS Neuron SDK 2.33, NxD Inference, feature guide, Speculative Decoding with a Draft model"
+EAGLE = "neuronx-distributed-inference 4bcdc54, modeling_llama.py; vllm-neuron, speculative decoding design (SDK 2.33)"
 OPTIONS = ("stack", "buckets", "optimize_level")
 
 
@@ -27,6 +30,14 @@ def elsewhere(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reaso
     if given and facts.place != "neuron":
         names = ", ".join(f"`{name}`" for name in given)
         message = f"{names} of `compile` is for a Neuron target such as `neuron:ml.inf2.48xlarge`: leave it out."
+        yield Reason(rule="neuron-options", message=message, source="docs/neuron.md")
+
+
+def trained_there(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+    """Elsewhere an EAGLE head is none of the user's: the managed toolkit trains it, our engines have none."""
+    step = recipe.step("speculate")
+    if isinstance(step, Speculate) and step.method != "draft" and step.draft is not None and facts.place != "neuron":
+        message = f"A head of one's own (`draft`) with `method: {step.method}` is for Neuron targets: leave `draft` out."
         yield Reason(rule="neuron-options", message=message, source="docs/neuron.md")
 
 
@@ -71,6 +82,45 @@ def steps(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
         yield Reason(rule="neuron-stack", message=message, source=stack.source)
 
 
+def speculation(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+    """What the vendor's documents and code refuse of drafts and EAGLE heads."""
+    step = recipe.step("speculate")
+    name = stacks.choose(facts.device.name if facts.device else "", model.model_type, _step(recipe).stack)
+    if name is None or not isinstance(step, Speculate) or step.method not in STACKS[name].can:
+        return
+    stack = STACKS[name]
+    if not stack.alone and not facts.attached:
+        message = (
+            f"{stack.title} compiles speculation only where its device is: use `local:neuron` on that instance, or no draft."
+        )
+        yield Reason(rule="neuron-speculation", message=message, source=ALONE)
+    if step.method == "draft":
+        if name == "nxd-inference" and cores.batch(recipe) > 1:
+            message = (
+                f"{stack.title} speculates with a plain draft for one sequence: set `max_num_seqs: 1`, or use an EAGLE head."
+            )
+            yield Reason(rule="neuron-speculation", message=message, source=ONE_SEQUENCE)
+        return
+    if model.model_type not in stack.eagle:
+        known = ", ".join(sorted(stack.eagle))
+        message = f"{stack.title} compiles EAGLE heads for {known}, not for {model.model_type}: leave the step out."
+        yield Reason(rule="neuron-speculation", message=message, source=EAGLE)
+    yield from _head(model, step.method, facts.draft)
+
+
+def _head(model: ModelFacts, method: str, head: ModelFacts | None) -> Iterator[Reason]:
+    """A head reads the model's hidden states and writes its tokens."""
+    if head is None:
+        message = f"`method: {method}` needs a head that was trained for {model.id}: name its folder with `draft: FOLDER`."
+        yield Reason(rule="no-draft", message=message, source=EAGLE)
+    elif (head.hidden_size, head.vocabulary) != (model.hidden_size, model.vocabulary):
+        has = (
+            f"hidden size {head.hidden_size} and {head.vocabulary} tokens, {model.id} {model.hidden_size} and {model.vocabulary}"
+        )
+        message = f"The EAGLE head {head.id} was trained for another model ({has}): use one made for it."
+        yield Reason(rule="draft-vocabulary", message=message, source=EAGLE)
+
+
 def degree(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
     device, asked = facts.device, recipe.serving.tensor_parallel
     if device is None or device.name not in cores.SILICON or asked in (possible := cores.degrees(device)):
@@ -113,7 +163,7 @@ def memory(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
     yield Reason(rule=MEMORY, message=message, source=FORMULA, brief=f"too large for {facts.where} ({has})")
 
 
-RULES = (compiled, family, steps, degree, shapes, memory)
+RULES = (compiled, family, steps, speculation, degree, shapes, memory)
 
 
 def candidates(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Recipe]:

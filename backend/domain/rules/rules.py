@@ -11,6 +11,7 @@ from backend.domain.machine.device import Device
 from backend.domain.model.facts import ModelFacts, PublishedModel
 from backend.domain.model.shapes import linears
 from backend.domain.needs import layout, serving
+from backend.domain.neuron import stacks
 from backend.domain.recipe import methods, sagemaker_toolkit
 from backend.domain.recipe.recipe import Prune, Quantize, Recipe, Speculate
 from backend.domain.recipe.techniques import BFLOAT16, FP8_CACHE, GROUP_SIZE, KERNELS, NATIVE_FAMILIES, capability
@@ -150,7 +151,7 @@ def _generates(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reas
 
 def _draft(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
     step = recipe.step("speculate")
-    if not isinstance(step, Speculate) or step.method != "draft":
+    if not isinstance(step, Speculate) or step.method != "draft":  # of an EAGLE head see `neuron_rules`
         return
     if facts.draft is None:
         if facts.place == "managed" and facts.provided_draft and step.draft in {None, "auto"}:
@@ -263,13 +264,13 @@ def _instance(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reaso
 
 
 def _neuron_family(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
-    known = sagemaker_toolkit.NEURON_FAMILIES
+    known = stacks.families("sagemaker")
     if facts.hardware == "neuron" and model.model_type not in known:
         yield Reason(
             rule="neuron-family",
             message=f"Neuron's libraries name no support for models of type {model.model_type}, so nothing says that "
             f"{facts.where} can compile {model.id}: choose a GPU instance. They name {', '.join(sorted(known))}.",
-            source=sagemaker_toolkit.NEURON_SOURCE,
+            source=stacks.SAGEMAKER_SOURCE,
         )
 
 
@@ -287,7 +288,7 @@ def _published(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reas
 
 _COMMON: tuple[Rule, ...] = (
     _one_weight_quantization, _once_each, _already_quantized, _group_size, *method_rules.COMMON, _generates,
-    _draft, _eager_compile, _context, _tensor_parallel, _serving_types, neuron_rules.elsewhere,
+    _draft, _eager_compile, _context, _tensor_parallel, _serving_types, neuron_rules.elsewhere, neuron_rules.trained_there,
 )  # fmt: skip
 _OURS: tuple[Rule, ...] = (
     _no_engine, *_COMMON, _capabilities, _family, *method_rules.LIBRARY, _kernel, _compiler,

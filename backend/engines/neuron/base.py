@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -27,7 +28,7 @@ class CompileRequest(Frozen):
     out_dir: Path
     cache_dir: Path
     device: bool = False
-    """A Neuron device is attached: the result is loaded and asked for tokens too."""
+    """The job has the Neuron device that is attached: the result is loaded there, on as many cores as its degree."""
 
 
 class CompileResult(Frozen):
@@ -41,9 +42,20 @@ class CompileResult(Frozen):
 
 def environment(request: CompileRequest, **more: str) -> None:
     """Set what the compiler reads, in this process, before any of the vendor's packages is imported."""
+    if request.device:
+        more["NEURON_RT_NUM_CORES"] = str(request.plan.tensor_parallel)
     os.environ.update(
         {"NEURON_COMPILE_CACHE_URL": str(request.cache_dir), "NEURON_PLATFORM_TARGET_OVERRIDE": request.plan.target, **more}
     )
+
+
+def tensors(folder: Path) -> set[str]:
+    """The names in the headers of a model's safetensors files."""
+    names: set[str] = set()
+    for path in folder.glob("*.safetensors"):
+        with path.open("rb") as stream:
+            names |= set(json.loads(stream.read(int.from_bytes(stream.read(8), "little"))))
+    return names
 
 
 def versions(names: Iterable[str]) -> dict[str, str]:

@@ -5,10 +5,12 @@ The calls are those of 0.9.0 (4bcdc54), inference_demo.py and models/config.py; 
 
 from __future__ import annotations
 
+import copy
 import shutil
 from pathlib import Path
 from typing import Any
 
+from backend.domain.errors import WorkError
 from backend.domain.jobs.progress import Progress
 from backend.domain.neuron import options
 from backend.engines.neuron import base
@@ -18,10 +20,19 @@ QUANTIZED = "quantized"
 """Folder below `out_dir` with the INT8 weights until they are cut over the cores."""
 
 
+LM_HEAD = "lm_head.weight"
+NO_HEAD = (
+    f"The EAGLE draft has no `{LM_HEAD}`, which NxD Inference takes from it: copy the model's own into the draft's safetensors, "
+    "as its feature guide shows (EAGLE Checkpoint Compatibility)."
+)
+
+
 def build(request: CompileRequest, progress: Progress) -> CompileResult:
     """Quantize where the plan says so, compile target and draft as one, and on a device compare logits and generate."""
     flags = {"XLA_HANDLE_SPECIAL_SCALAR": "1", "UNSAFE_FP8FNCAST": "1"} if request.plan.cache else {}
     base.environment(request, BASE_COMPILE_WORK_DIR=f"{request.cache_dir / 'work' / request.plan.key}/", **flags)
+    if request.plan.draft_method == "eagle" and request.draft_dir and LM_HEAD not in base.tensors(request.draft_dir):
+        raise WorkError(NO_HEAD)
     kind, model = _model(request)
     if request.plan.weights:
         progress.phase("quantize", "Quantizing the weights to INT8", weight=1.0)
@@ -45,15 +56,19 @@ def _model(request: CompileRequest) -> tuple[Any, Any]:
     wanted |= {"quantized_checkpoints_path": str(request.out_dir / QUANTIZED)} if request.plan.weights else {}
     sampling = {"on_device_sampling_config": OnDeviceSamplingConfig(top_k=1)} if request.plan.draft_tokens else {}
 
-    def config(folder: Path, **changed: Any) -> Any:
-        settings = kind.get_neuron_config_cls()(**{**wanted, **sampling, **changed})
+    def config(settings: Any, folder: Path) -> Any:
         return kind.get_config_cls()(settings, load_config=load_pretrained_config(str(folder)))
 
-    chosen = config(request.model_dir)
+    chosen = config(kind.get_neuron_config_cls()(**wanted, **sampling), request.model_dir)
     if request.draft_dir is not None:
-        plain = {"speculation_length": 0, "enable_fused_speculation": False, "quantized": False}
+        draft = copy.deepcopy(chosen.neuron_config)
+        draft.enable_fused_speculation, draft.quantized = False, False
+        if request.plan.draft_method == "draft":
+            draft.speculation_length = 0
+        else:
+            draft.is_eagle_draft, draft.sequence_parallel_enabled = True, False
         chosen.fused_spec_config = FusedSpecNeuronConfig(
-            kind._model_cls, draft_config=config(request.draft_dir, **plain), draft_model_path=str(request.draft_dir)
+            kind._model_cls, draft_config=config(draft, request.draft_dir), draft_model_path=str(request.draft_dir)
         )
     return kind, kind(str(request.model_dir), chosen)
 

@@ -19,11 +19,12 @@ def build(request: CompileRequest, progress: Progress) -> CompileResult:
     base.environment(request, VLLM_CACHE_ROOT=str(request.out_dir), VLLM_NEURON_BACKEND=options.BACKEND, **alone)
     from vllm import LLM, SamplingParams
 
+    speculation = {"speculative_config": options.speculative(plan, str(request.draft_dir))} if request.draft_dir else {}
     progress.phase("compile", f"Compiling for {plan.accelerator} by starting vLLM once", weight=6.0)
     engine = LLM(
         model=str(request.model_dir), tensor_parallel_size=plan.tensor_parallel, max_model_len=plan.positions,
         max_num_seqs=plan.batch, max_num_batched_tokens=plan.positions, dtype=options.DTYPES[plan.dtype],
-        kv_cache_dtype=plan.cache or "auto", additional_config={"neuron_config": options.vllm(plan)},
+        kv_cache_dtype=plan.cache or "auto", additional_config={"neuron_config": options.vllm(plan)}, **speculation,
     )  # fmt: skip
     proof = {}
     if request.device:

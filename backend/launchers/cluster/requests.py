@@ -69,19 +69,23 @@ class Request(NamedTuple):
 
 def of(spec: JobSpec, claim: Claim, nodes: Sequence[Node]) -> Request:
     """An optimize job: accelerators as its plan has them, its memory, the cores that were asked for or up to CORES. An
-    evaluation: a node to itself, of those with as many GPUs as a variant is spread over where the cluster has such."""
+    evaluation: a node to itself, of those with as many GPUs as a variant is spread over where the cluster has such, and with as
+    many Neuron cores as one was compiled for."""
     able = [node.resources for node in nodes if node.takes_jobs]
     if isinstance(spec, OptimizeSpec):
         most = int(max((node.get("CPU", 0.0) for node in able), default=CORES))
-        kind, number = WHERE.get(spec.plan.hardware), max(1, spec.plan.tensor_parallel)
+        # A compilation for a Neuron instance elsewhere needs a processor alone.
+        elsewhere = spec.plan.hardware == "neuron" and spec.target != "local:neuron"
+        kind, number = None if elsewhere else WHERE.get(spec.plan.hardware), max(1, spec.plan.tensor_parallel)
         return Request(
             cpus=claim.cores or max(1, min(CORES, most)), gpus=number if kind == "GPU" else 0,
             neuron_cores=number if kind == "neuron_cores" else 0, memory_bytes=claim.memory_bytes,
         )  # fmt: skip
     if isinstance(spec, EvaluateSpec):
-        spread = max(variant.serving.tensor_parallel for variant in spec.variants)
-        gpus = spread if any(node.get("GPU", 0.0) >= spread for node in able) else 0
-        return Request(cpus=claim.cores or 0, gpus=gpus, memory_bytes=claim.memory_bytes, whole=True)
+        spread = max((variant.serving.tensor_parallel for variant in spec.variants if not variant.neuron), default=0)
+        compiled = max((variant.neuron["tensor_parallel"] for variant in spec.variants if variant.neuron), default=0)
+        gpus = spread if spread and any(node.get("GPU", 0.0) >= spread for node in able) else 0
+        return Request(cpus=claim.cores or 0, gpus=gpus, neuron_cores=compiled, memory_bytes=claim.memory_bytes, whole=True)
     return Request(cpus=1)
 
 

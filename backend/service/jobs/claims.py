@@ -31,7 +31,7 @@ def of(spec: JobSpec, terms: Terms) -> Claim:
 def _optimize(spec: OptimizeSpec, terms: Terms) -> Claim:
     need = estimate.need(spec.model, spec.recipe, spec.draft)
     most = probe.total_memory() // GIB * GIB  # an estimate beyond the machine keeps nobody from trying
-    gpus = () if spec.target == "local:cpu" else targets.gpu_numbers(spec.target)
+    gpus = () if spec.target == "local:cpu" or spec.neuron is not None else targets.gpu_numbers(spec.target)
     memory = terms.memory_bytes or min(-(-need.memory_bytes // GIB) * GIB, most)
     disk = -(-need.disk_bytes // DISK_STEP) * DISK_STEP
     return Claim(movable=True, cores=terms.cores or _share(gpus), gpus=gpus, memory_bytes=memory, disk_bytes=disk)

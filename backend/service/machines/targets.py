@@ -14,12 +14,13 @@ from backend.domain.machine.pricelist import InstancePrice
 from backend.domain.machine.targets import Hardwares, Target
 from backend.domain.model.facts import ModelFacts, PublishedModel
 from backend.domain.needs.rates import Rates, of_device, of_measured
-from backend.domain.rules.facts import Facts
+from backend.domain.rules.facts import Facts, Place
 from backend.hardware import neuron, probe, speed
 from backend.hardware.probe import Accelerator
 from backend.service.workspace import Workspace
 from backend.store import prices
 
+PLACES: dict[str, Place] = {"local": "local", "sagemaker": "managed", "neuron": "neuron"}
 NEURON = Path("/dev/neuron0")
 
 
@@ -95,7 +96,7 @@ def _capability(text: str) -> tuple[int, int] | None:
 
 
 def _neuron() -> Device:
-    """All its NeuronCores; with the nominal rates of its kind where EC2 says which instance this is."""
+    """All its NeuronCores, with the nominal rates of its kind where EC2 says which instance this is, or cores and memory do."""
     neuron_devices = neuron.devices()
     if not neuron_devices:
         if NEURON.exists():
@@ -103,19 +104,23 @@ def _neuron() -> Device:
         raise InvalidRecipe("This machine has no Inferentia or Trainium accelerator: use the target `local`.")
     rows = instances.load()
     row = rows.instances.get(f"ml.{neuron.instance_type()}")
-    base = rows.device(row) if row else Device("this machine's Neuron cores", "neuron", 1, 0)
+    first = neuron_devices[0]
+    alike = [card for card in rows.accelerators.values() if card.neuron_cores == first.cores * first.joined]
+    alike = [card for card in alike if abs(card.memory_gib - first.memory_bytes / 2**30) < 1]
+    base = Device("this machine's Neuron cores", "neuron", 1, 0)
+    base = rows.device(row) if row else card_device(alike[0]) if len(alike) == 1 else base
     memory = min(device.memory_bytes // (device.cores * device.joined) for device in neuron_devices)
     return base._replace(units=sum(device.cores * device.joined for device in neuron_devices), memory_bytes=memory)
 
 
 def facts(target: Target, model: ModelFacts, draft: ModelFacts | None) -> Facts:
     """What the rules may know of that target."""
-    instance = target.instance
+    instance, attached = target.instance, target.kind == "local" and target.device.hardware == "neuron"
     cells = model.published if isinstance(model, PublishedModel) else None
     return Facts(
         hardware=target.device.hardware, draft=draft, device=target.device, instance=instance.name if instance else None,
         compiler=probe.has_compiler() if target.kind == "local" else True,
-        place={"local": "local", "sagemaker": "managed", "neuron": "neuron"}.get(target.kind, "planned"),
+        place="neuron" if attached else PLACES.get(target.kind, "planned"), attached=attached,
         family=instance.family if instance else None, optimization_job=bool(instance and instance.optimization_job),
         provided_draft=bool(cells and cells.speculative_decoding_with_provided_draft == "Yes"),
         ram_bytes=int(instance.ram_gib * 2**30) if instance else None,

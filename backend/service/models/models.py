@@ -207,7 +207,7 @@ def facts(workspace: Workspace, source: str) -> ModelFacts:
 def draft_of(workspace: Workspace, model: ModelFacts, recipe: Recipe) -> ModelFacts | None:
     """The draft that the recipe means; None where it has none, or the model brings none."""
     step = recipe.step("speculate")
-    if not isinstance(step, Speculate) or step.method != "draft":
+    if not isinstance(step, Speculate) or not step.drafts or (step.method != "draft" and step.draft is None):
         return None
     return draft_facts(workspace, model, step.draft)
 

@@ -91,7 +91,8 @@ class Optimization:
         draft = Path(self.spec.draft.path) if self.spec.draft else None
         if draft is not None:
             copy_model(draft, self.channel.output / "draft")
-        self.facts |= neuron.run(plan, Path(self.spec.model.path), draft, self.channel.output, self.progress)
+        device = self.spec.target == "local:neuron"
+        self.facts |= neuron.run(plan, Path(self.spec.model.path), draft, self.channel.output, self.progress, device=device)
 
     def _prune(self, step: PlannedStep) -> None:
         """Alone. Before a quantization both are one pass over the weights, which `_quantize` makes."""

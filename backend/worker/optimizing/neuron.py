@@ -11,13 +11,16 @@ from backend.domain.errors import WorkError
 from backend.domain.jobs.progress import Progress
 from backend.domain.neuron.compiling import CompilePlan
 from backend.domain.neuron.stacks import STACKS
-from backend.hardware import engines, neuron
+from backend.hardware import engines
 
 FOLDER = "compiled"
 
 
-def run(plan: CompilePlan, model: Path, draft: Path | None, output: Path, progress: Progress) -> dict[str, Any]:
-    """Fill `output`/compiled; what the manifest says of it. Raises EngineMissing, WorkError with the compiler's own sentence."""
+def run(plan: CompilePlan, model: Path, draft: Path | None, output: Path, progress: Progress, *, device: bool) -> dict[str, Any]:
+    """Fill `output`/compiled; what the manifest says of it. `device`: the job has one to show it on.
+
+    Raises EngineMissing, WorkError with the compiler's own sentence.
+    """
     settings = configuration.load()
     cache, folder = compiled.of(settings), output / FOLDER
     progress.phase("cache", "Looking for it among what was compiled before", weight=0.2)
@@ -25,13 +28,13 @@ def run(plan: CompilePlan, model: Path, draft: Path | None, output: Path, progre
     if entry is not None:
         progress.note(f"Fetched from the cache under {plan.key}: nothing was compiled.")
         return {"compile_key": {**plan.fields, "key": plan.key, "cached": True}, "versions": entry.versions}
-    versions, proof = _compile(plan, model, draft, folder, compiled.graphs(settings), progress)
+    versions, proof = _compile(plan, model, draft, folder, compiled.graphs(settings), progress, device)
     cache.put(plan.key, plan.model, plan.fields, folder, versions)
     return {"compile_key": {**plan.fields, "key": plan.key, "cached": False, **proof}, "versions": versions}
 
 
 def _compile(
-    plan: CompilePlan, model: Path, draft: Path | None, folder: Path, graphs: Path, progress: Progress
+    plan: CompilePlan, model: Path, draft: Path | None, folder: Path, graphs: Path, progress: Progress, device: bool
 ) -> tuple[dict[str, str], dict[str, Any]]:
     from backend.engines.libraries import outside
     from backend.engines.neuron import persistent
@@ -42,9 +45,7 @@ def _compile(
         progress.warn(f"The graph {name} failed in an earlier compilation and would not be tried again: its entry was removed.")
     folder.mkdir(parents=True)
     graphs.mkdir(parents=True, exist_ok=True)
-    request = CompileRequest(
-        plan=plan, model_dir=model, draft_dir=draft, out_dir=folder, cache_dir=graphs, device=bool(neuron.devices())
-    )
+    request = CompileRequest(plan=plan, model_dir=model, draft_dir=draft, out_dir=folder, cache_dir=graphs, device=device)
     compile_result = CompileResult.model_validate(outside.ask(plan.stack, python, request, progress))
     if compile_result.versions.get("neuronx-cc") != plan.compiler:
         here = compile_result.versions.get("neuronx-cc")

@@ -9,10 +9,14 @@ from pathlib import Path
 import pytest
 
 from backend.domain.errors import InvalidRecipe
+from backend.domain.neuron import cores
+from backend.domain.recipe.recipe import read
 from backend.hardware import neuron
 from backend.hardware.neuron import NeuronDevice
 from backend.service import Workspace
 from backend.service.machines import targets
+from backend.service.models import models, variants
+from backend.service.plans import cases, compilations
 from tests.homes import open_home
 
 # Two devices of an inf2.24xlarge, the second in use, as the Neuron LS user guide prints them.
@@ -26,6 +30,8 @@ PUBLISHED = [
         "neuron_processes": [],
     },
 ]  # fmt: skip
+
+RECIPE = {"name": "neuron", "steps": [{"compile": {}}], "serving": {"tensor_parallel": 4, "max_model_len": 1024}}
 
 
 @pytest.fixture(autouse=True)
@@ -98,3 +104,51 @@ def test_the_target_of_this_machine_has_its_cores_and_their_memory(
     install(tmp_path, monkeypatch, f"echo '{json.dumps(PUBLISHED)}'")
     found = targets.find(home, "local:neuron").device
     assert (found.hardware, found.units, found.memory_bytes) == ("neuron", 4, 16 << 30)
+
+
+def row(number: int, **changes: object) -> dict[str, object]:
+    """A device of a trn2.48xlarge, as the guide prints it: four logical cores of two physical ones each."""
+    return {
+        "neuron_device": number, "nc_count": 4, "logical_neuroncore_config": 2, "memory_size": 96 << 30, "neuron_processes": [],
+        **changes,
+    }  # fmt: skip
+
+
+def test_logical_cores_are_not_joined_twice_and_what_is_attached_is_compiled_for_and_shown(
+    tmp_path: Path, home: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing says here which instance it is: eight cores and 96 GiB are a Trainium2's alone."""
+    install(tmp_path, monkeypatch, f"echo '{json.dumps([row(0), row(1)])}'")
+    target = targets.find(home, "local:neuron")
+    logical = cores.logical(target.device)
+    assert (target.device.name, logical.units, logical.memory_bytes) == ("Trainium2", 8, 24 << 30) and neuron.cores() == 8
+    model, recipe = models.facts(home, "meta-textgeneration-llama-3-8b"), read(RECIPE)
+    case = cases.resolve(home, model, recipe, "local:neuron")
+    assert case.facts.place == "neuron" and case.facts.attached and case.verdict.valid, case.verdict
+    shown = compilations.preview(home, case)
+    assert (shown.target, shown.cores, shown.plan.accelerator, shown.plan.stack) == (
+        "local:neuron",
+        8,
+        "Trainium2",
+        "vllm-neuron",
+    )
+    many = read({**RECIPE, "serving": {"tensor_parallel": 16}})
+    refused = cases.resolve(home, model, many, "local:neuron").verdict
+    assert "16 is not a degree of Trainium2" in refused.reasons[0].message
+
+
+@pytest.mark.parametrize(
+    ("plan", "attached", "said"),
+    [
+        ({}, [], "this machine has none"), ({}, [row(0)], None), ({"tensor_parallel": 8}, [row(0)], "this machine has 4"),
+        ({"stack": "transformers-neuronx"}, [row(0)], "its successor, `stack: nxd-inference`"),
+        ({"draft_method": "draft"}, [row(0)], "no plugin for vLLM serves a plain draft on Neuron"),
+    ],
+)  # fmt: skip
+def test_what_was_compiled_is_served_only_where_its_cores_are(
+    tmp_path: Path, home: Workspace, monkeypatch: pytest.MonkeyPatch, plan: dict[str, object], attached: list[object],
+    said: str | None,
+) -> None:  # fmt: skip
+    install(tmp_path, monkeypatch, f"echo '{json.dumps(attached)}'")
+    why = variants.unserved_on_neuron(home, {"accelerator": "Trainium2", "tensor_parallel": 4, "stack": "vllm-neuron", **plan})
+    assert (why is None) == (said is None) and (said or "") in (why or "")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from backend.domain.evaluation.document import EvaluateOptions, Variant
@@ -20,14 +22,18 @@ HEAD = Node("d", "head", "10.0.0.1", True, {"memory": 8e9})
 DEAD = BIG._replace(id="e", alive=False)
 
 
-def optimize(hardware: str = "cpu", spread: int = 1) -> OptimizeSpec:
+def optimize(hardware: str = "cpu", spread: int = 1, target: str = "local") -> OptimizeSpec:
     plan = Plan(hardware=hardware, steps=(), tensor_parallel=spread)  # type: ignore[arg-type]
-    return OptimizeSpec(model=CARD, recipe=Recipe(name="none", steps=()), plan=plan, calibration_path="/data/text.jsonl")
+    return OptimizeSpec(
+        model=CARD, recipe=Recipe(name="none", steps=()), plan=plan, target=target, calibration_path="/data/text.jsonl"
+    )
 
 
-def evaluate(spread: int = 1) -> EvaluateSpec:
+def evaluate(spread: int = 1, neuron: dict[str, Any] | None = None) -> EvaluateSpec:
     serving = Serving(tensor_parallel=spread)
-    variant = Variant(name="a", source="a", kind="model", model_path="/models/a", original_path="/models/b", serving=serving)
+    variant = Variant(
+        name="a", source="a", kind="model", model_path="/models/a", original_path="/models/b", serving=serving, neuron=neuron
+    )
     return EvaluateSpec(variants=(variant,), options=EvaluateOptions(tasks=("/tasks/one.yaml", "next-line")))
 
 
@@ -38,7 +44,9 @@ def evaluate(spread: int = 1) -> EvaluateSpec:
         (optimize(), Claim(), [SMALL, HEAD, DEAD], {"CPU": 2.0, RESOURCE: 0.001}),
         (optimize(), Claim(cores=7), [SMALL], {"CPU": 7.0, RESOURCE: 0.001}),
         (optimize("cuda", 2), Claim(), [BIG], {"CPU": 4.0, "GPU": 2.0, RESOURCE: 0.001}),
-        (optimize("neuron"), Claim(), [NEURON], {"CPU": 4.0, "neuron_cores": 1.0, RESOURCE: 0.001}),
+        (optimize("neuron", 2, "local:neuron"), Claim(), [NEURON], {"CPU": 4.0, "neuron_cores": 2.0, RESOURCE: 0.001}),
+        (optimize("neuron", 24, "neuron:ml.inf2.48xlarge"), Claim(), [NEURON], {"CPU": 4.0, RESOURCE: 0.001}),
+        (evaluate(2, {"tensor_parallel": 2}), Claim(whole=True), [NEURON, BIG], {"neuron_cores": 2.0, RESOURCE: 1.0}),
         (evaluate(), Claim(whole=True), [SMALL], {RESOURCE: 1.0}),
         (evaluate(4), Claim(whole=True), [SMALL, BIG], {"GPU": 4.0, RESOURCE: 1.0}),
         (evaluate(4), Claim(whole=True), [SMALL, DEAD], {RESOURCE: 1.0}),

@@ -27,12 +27,15 @@ def known(name: str) -> ModelFacts:
     return found
 
 
-def check(where: str, steps: list[Any], model: str | ModelFacts = LLAMA, **serving: Any) -> Verdict:
+def check(
+    where: str, steps: list[Any], model: str | ModelFacts = LLAMA, draft: ModelFacts | None = None, attached: bool = False,
+    **serving: Any,
+) -> Verdict:  # fmt: skip
     card = known(model) if isinstance(model, str) else model
     target = instances.load().find(where)
     assert target is not None
     chosen = recipe.read({"name": "r", "steps": steps, "serving": serving})
-    facts = targets.facts(target, card, None)
+    facts = targets.facts(target, card, draft).model_copy(update={"attached": attached})
     verdict = compat.check(card, chosen, facts)
     if verdict.suggestion is not None:
         assert compat.check(card, verdict.suggestion, facts).valid
@@ -143,6 +146,63 @@ def test_the_plan_of_the_legacy_stack_names_its_successor_and_how_heads_are_padd
     assert "prefer NxD Inference" in said and "32 heads to 48, 8 KV heads to 24" in said and "24 cores" in said
 
 
+HEAD = known(LLAMA).model_copy(update={"id": "head", "layers": 1, "parameters": 500_000_000})
+EAGLE: dict[str, Any] = {"speculate": {"method": "eagle3", "draft": "head", "tokens": 5}}
+DRAFT: dict[str, Any] = {"speculate": {"method": "draft", "draft": "head", "tokens": 5}}
+
+
+@pytest.mark.parametrize(
+    ("where", "step", "changes", "said"),
+    [
+        (INF2, EAGLE, {"max_num_seqs": 4}, None), (INF2, DRAFT, {}, None),
+        (INF2, DRAFT, {"max_num_seqs": 4}, "for one sequence: set `max_num_seqs: 1`, or use an EAGLE head"),
+        (INF2, EAGLE, {"draft": None}, "needs a head that was trained for"),
+        (INF2, EAGLE, {"hidden": 64}, "was trained for another model (hidden size 64"),
+        (INF2, EAGLE, {"model_type": "qwen2"}, "EAGLE heads for llama, not for qwen2"),
+        (TRN2, EAGLE, {}, "only where its device is: use `local:neuron`"), (TRN2, EAGLE, {"attached": True}, None),
+        (TRN2, DRAFT, {}, "vLLM Neuron compiles no `draft` ahead of time"),
+    ],
+)  # fmt: skip
+def test_speculation_is_compiled_as_the_vendor_has_it(where: str, step: Any, changes: dict[str, Any], said: str | None) -> None:
+    head = HEAD.model_copy(update={"hidden_size": changes.pop("hidden", HEAD.hidden_size)})
+    head = changes.pop("draft", head)
+    model = known(LLAMA).model_copy(update={"model_type": changes.pop("model_type", "llama")})
+    verdict = check(where, [step, COMPILE], model, head, tensor_parallel=8, **changes)
+    assert (verdict.plan is None) == (said is not None), verdict
+    assert said is None or said in " ".join(reason.message for reason in verdict.reasons)
+
+
+def test_the_memory_of_a_core_counts_the_draft() -> None:
+    large = HEAD.model_copy(update={"layers": 32, "parameters": 8_000_000_000})
+    assert check(INF2, [DRAFT, COMPILE], draft=HEAD, tensor_parallel=2, max_model_len=512).valid
+    assert rules(check(INF2, [DRAFT, COMPILE], draft=large, tensor_parallel=2, max_model_len=512)) == {"memory"}
+
+
+def test_a_head_of_ones_own_is_for_neuron_and_an_eagle_head_without_one_is_still_trained_by_sagemaker() -> None:
+    own = check("sagemaker:ml.g5.12xlarge", [EAGLE], draft=HEAD)
+    assert "neuron-options" in rules(own) and "leave `draft` out" in " ".join(reason.message for reason in own.reasons)
+    assert check("sagemaker:ml.g5.12xlarge", [{"speculate": {"method": "eagle3"}}]).valid
+
+
+def test_trainium3_is_planned_by_one_accelerator_since_no_instance_of_it_is_published() -> None:
+    target = instances.load().find("neuron:trainium3")
+    assert target is not None
+    device = cores.logical(target.device)
+    assert (device.units, device.memory_bytes, cores.degrees(target.device)) == (4, 36 << 30, (1, 2, 4))
+    assert check("neuron:trainium3", [COMPILE], tensor_parallel=4).valid
+    assert stacks.choose("Trainium3", "qwen3") is None and stacks.choose("Trainium3", "llama") == "vllm-neuron"
+    with pytest.raises(Exception, match=r"No source names a SageMaker instance with Trainium3.*`neuron:trainium3`"):
+        instances.load().find("neuron:ml.trn3.48xlarge")
+
+
+def test_one_table_names_the_families_of_stacks_and_of_the_managed_toolkit() -> None:
+    assert stacks.families("sagemaker") == {
+        "bloom", "dbrx", "gpt2", "gpt_bigcode", "gpt_neox", "gptj", "llama", "mistral", "mixtral", "opt", "qwen2", "qwen3",
+        "qwen3_moe",
+    }  # fmt: skip
+    assert all(stack.model_types == stacks.families(name) and stack.model_types for name, stack in stacks.STACKS.items())
+
+
 def plan(**serving: Any) -> compiling.CompilePlan:
     target = instances.load().find(INF2)
     assert target is not None
@@ -156,7 +216,8 @@ def test_the_key_changes_with_each_field_and_not_with_the_name() -> None:
     assert first.key == plan().key == first.model_copy(update={"model": "another name"}).key
     changed = [
         ("compiler", "2.22"), ("tensor_parallel", 24), ("batch", 4), ("dtype", "f16"), ("weights", None), ("cache", "fp8"),
-        ("context_buckets", (1024,)), ("model_hash", "x"), ("optimize_level", 3), ("stack", "transformers-neuronx"),
+        ("context_buckets", (1024,)), ("model_hash", "x"), ("optimize_level", 3),
+        ("draft_method", "eagle"), ("stack", "transformers-neuronx"),
     ]  # fmt: skip
     for field, value in changed:
         other = first.model_copy(update={field: value})

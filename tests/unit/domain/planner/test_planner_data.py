@@ -40,7 +40,7 @@ def test_the_table_of_families_is_the_engines() -> None:
 
 def test_every_instance_has_its_accelerator_and_every_price_its_source() -> None:
     found = instances.load()
-    assert len(found.instances) == 45 and len(found.accelerators) == 14
+    assert len(found.instances) == 45 and len(found.accelerators) == 15
     for instance in found.instances.values():
         device = found.device(instance)
         assert device.units == instance.accelerator_count * (found.accelerators[instance.accelerator].neuron_cores or 1)

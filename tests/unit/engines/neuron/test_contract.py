@@ -70,9 +70,11 @@ def within_contract(made: list[dict[str, Any]]) -> None:
     [
         ("nxd-inference", False, {}),
         ("nxd-inference", True, {"weights": "int8", "cache": "fp8", "draft_tokens": 4}),
+        ("nxd-inference", True, {"draft_tokens": 5, "draft_method": "eagle3", "batch": 2}),
         ("transformers-neuronx", False, {"optimize_level": 2}),
         ("transformers-neuronx", True, {"weights": "int8", "cache": "fp8", "draft_tokens": 4}),
         ("vllm-neuron", False, {"token_buckets": (1,), "cache": "fp8"}),
+        ("vllm-neuron", True, {"token_buckets": (1,), "draft_tokens": 3, "draft_method": "eagle3"}),
     ],
 )
 @pytest.mark.parametrize("device", [False, True], ids=["ahead-of-time", "device"])
@@ -81,6 +83,12 @@ def test_each_stack_compiles_within_the_published_contract(
 ) -> None:
     if device:
         monkeypatch.setenv("NEURON_FAKE_CORES", "24")
+    if draft:
+        plan = {"draft_method": "draft", **plan}
+    if stack == "vllm-neuron" and draft and not device:
+        with pytest.raises(WorkError, match="Speculative decoding is not supported with VLLM_NEURON_CPU_COMPILE"):
+            build(python, tmp_path, stack=stack, draft=draft, **plan)
+        return
     result = build(python, tmp_path, stack=stack, draft=draft, device=device, **plan)
     assert result.graphs >= 1 and bool(result.proof) == device
     made = calls(tmp_path)
@@ -89,8 +97,20 @@ def test_each_stack_compiles_within_the_published_contract(
     if stack == "transformers-neuronx" and device:
         assert names.index("save") < names.index("load") < names.index("to_neuron")
         assert ("SpeculativeGenerator" in names) == draft
-    if stack == "nxd-inference" and draft:
+    if plan.get("draft_method") == "eagle3" and stack == "nxd-inference":
+        config = next(call["kwargs"] for call in made if call["call"].endswith("NeuronConfig"))
+        assert (config["enable_eagle_speculation"], config["is_eagle3"], config["speculation_length"]) == (True, True, 5)
+    if stack == "nxd-inference" and plan.get("weights"):
         assert names.index("save_quantized_state_dict") < names.index("compile") and "FusedSpecNeuronConfig" in names
+
+
+def test_an_eagle_head_without_the_output_head_of_its_model_is_refused_before_an_hour_of_compiling(
+    python: Path, tmp_path: Path
+) -> None:
+    """The starter's draft shares its embedding with its output, so its file has no `lm_head.weight` either."""
+    with pytest.raises(WorkError, match=r"no `lm_head.weight`, which NxD Inference takes from it"):
+        build(python, tmp_path, draft=True, draft_method="eagle", draft_tokens=5)
+    assert not (tmp_path / "calls").exists()
 
 
 def test_a_graph_that_failed_before_blocks_the_next_until_it_is_cleaned(
