@@ -77,7 +77,7 @@ def plan(
         token_buckets=tuple(doubled(1, batch)) if stack == "vllm-neuron" else buckets,
         dtype=AMP.get(recipe.serving.dtype, "bf16"), weights="int8" if isinstance(quantize, Quantize) else None,
         cache="fp8" if serving.serving_of(recipe).kv_cache_dtype == "fp8" else None,
-        draft_method=speculate.method if isinstance(speculate, Speculate) else None,  # type: ignore[arg-type]
+        draft_method=speculate.method if isinstance(speculate, Speculate) else None,
         draft_hash=getattr(draft, "revision", None) if isinstance(speculate, Speculate) else None,
         draft_tokens=speculate.tokens if isinstance(speculate, Speculate) else None,
         optimize_level=step.optimize_level, compiler=compiler,
