@@ -16,7 +16,7 @@ SIGN_IN = (
     "viewers", "operators", "admins", "sign_in_hours",
 )  # fmt: skip
 """What says who may sign in and as what (`service.studio.sign_in`): WHETSTONE_ and these in capitals."""
-AWS = ("role", "output", "kms_key", "subnets", "security_groups", "max_runtime", "image", "region")
+AWS = ("role", "output", "upload", "kms_key", "subnets", "security_groups", "max_runtime", "image", "region")
 """What jobs on SageMaker need (`domain.managed.settings`): WHETSTONE_AWS_ and these in capitals."""
 LISTS = ("viewers", "operators", "admins")
 

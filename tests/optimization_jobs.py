@@ -56,10 +56,11 @@ class Studio:
         self.supervisor = Supervisor(self.workspace.settings, self.workspace.store, launcher)
         self.supervisor.begin()
 
-    def submit(self) -> None:
+    def submit(self, **more: Any) -> None:
+        """`more`: of the specification."""
         spec = ManagedSpec(
             model="m", recipe=read({"steps": [{"quantize": {"method": "awq"}}]}), target="sagemaker:ml.g6.12xlarge",
-            request=REQUEST, price_per_hour=6.0,
+            price_per_hour=6.0, **{"request": REQUEST, **more},
         )  # fmt: skip
         row = JobRow(
             id=self.job, kind="managed", state=JobState.QUEUED, title="t", owner="t", terms="{}",

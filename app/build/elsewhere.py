@@ -18,6 +18,7 @@ FIRST = {
     "role": ("Role (ARN)", "arn:aws:iam::123456789012:role/NAME"),
     "output": ("The result goes to", "s3://BUCKET/PREFIX"),
     "source": ("The weights lie in", "s3://BUCKET/PREFIX or model:NAME"),
+    "upload": ("Or: they lie here and go below", "s3://BUCKET/PREFIX"),
 }
 MORE = {
     "region": ("Region", "us-east-1"),
@@ -37,8 +38,9 @@ def settings(opened: Workspace) -> tuple[str, ...]:
     """As `--aws` takes them, NAME=VALUE each; those that the environment of the studio sets are filled in."""
     held: dict[str, str] = st.session_state.setdefault(HELD, dict(opened.settings.aws))
     with st.container(border=True, key="build_aws-settings"):
-        for place, (name, (label, example)) in zip(st.columns(len(FIRST)), FIRST.items(), strict=True):
-            with place:
+        halves = st.columns(2)
+        for number, (name, (label, example)) in enumerate(FIRST.items()):
+            with halves[number % 2]:
                 held[name] = _field(held, name, label, example)
         with st.container(horizontal=True, vertical_alignment="center"):
             accepted = st.checkbox(
@@ -46,6 +48,11 @@ def settings(opened: Workspace) -> tuple[str, ...]:
                 help="Models behind a licence are not optimized without.",
             )  # fmt: skip
             held["accept-eula"] = "yes" if accepted else ""
+            fetched = st.checkbox(
+                "Fetch the result", held.get("fetch") != "no", key="build_aws-fetch",
+                help="It becomes an artifact here, to evaluate, serve and deploy; else it stays in S3 alone.",
+            )  # fmt: skip
+            held["fetch"] = "" if fetched else "no"
             with st.popover("More AWS settings", icon=":material/tune:", key="build_aws-more"):
                 for name, (label, example) in MORE.items():
                     held[name] = _field(held, name, label, example)

@@ -16,12 +16,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from backend import channel as channels
+from backend.aws.s3 import ConnectionLost
 from backend.aws.sagemaker import Busy, Expired, Lacking, Refused, Service, Taken
 from backend.channel import Channel, JobChannel
-from backend.domain.errors import AccessRefused, WorkError
+from backend.domain.errors import AccessRefused, RequestError, WorkError
 from backend.domain.jobs.jobs import Event, Handle, ManagedSpec, Outcome
 from backend.domain.managed import life, requests
 from backend.domain.managed.life import Pace, Seen
+from backend.launchers import weights
 from backend.launchers.base import Launcher
 from backend.settings import Settings
 
@@ -39,6 +41,10 @@ MANY = 3
 """Looks in a row without an answer after which it is said."""
 SWEEP_S = 3.0
 """How long a round of the supervisor may wait for AWS to accept a stop."""
+
+
+class Interrupted(WorkError):
+    """The upload was stopped; what has arrived stays for the next one."""
 
 
 class Running(WorkError):
@@ -128,6 +134,8 @@ class Follower:
         """Why AWS refused a later request: that says nothing of the first."""
         self._known, self._asked, self._stopped, self._ended = False, False, False, False
         self._status, self._lacking_at, self._told_at, self._failed = "", 0.0, 0.0, 0
+        self._content = ""
+        """Of weights that were uploaded."""
         self._polled, self._woken, self._lock = time.monotonic(), threading.Event(), threading.Lock()
         self._thread: threading.Thread | None = None
 
@@ -180,7 +188,7 @@ class Follower:
         self._failed, self.why = self._failed + 1, str(error).rstrip(".")
         logging.warning("%s: %s", self._name, error)
         if self._failed >= MANY or not isinstance(error, Busy):
-            of = "AWS" if isinstance(error, AccessRefused | Refused | Busy) else "room for its record"
+            of = "AWS" if isinstance(error, AccessRefused | Refused | Busy | ConnectionLost) else "room for its record"
             self._state = Outcome(alive=True, waiting=f"for {of}: {self.why}")
         return self._pace.away()
 
@@ -201,8 +209,11 @@ class Follower:
             return self._never()
         if time.monotonic() - self._polled > POLLED_S:
             return False
+        if self._spec.weights is not None and not self._content:
+            return self._upload(Path(self._spec.weights))
+        request = requests.sourced(self._spec.request, self._content)
         try:
-            self._once.call("create_optimization_job", **requests.named(self._spec.request, self._name))
+            self._once.call("create_optimization_job", **requests.named(request, self._name))
         except Taken:  # an answer that was lost, or a supervisor before this one
             pass
         except Expired:
@@ -216,6 +227,34 @@ class Follower:
         self._known = True
         self._channel.emit(Event(kind="phase", phase="sagemaker", message=f"SageMaker has the optimization job {self._name}."))
         return True
+
+    def _upload(self, folder: Path) -> bool:
+        """The weights go first; what broke goes on at the next look, and the job is created at the one after."""
+        place = str(self._spec.request["ModelSource"]["S3"]["S3Uri"]).partition(f"/{requests.CONTENT}")[0]
+        said = f"Uploading the weights to {place}."
+        self._channel.emit(Event(kind="phase", phase="upload", message=said))
+        try:
+            self._content = weights.upload(folder, place, self._carried)
+        except Interrupted:
+            return True
+        except AccessRefused:
+            raise
+        except (weights.WeightsGone, RequestError) as error:
+            self._refused = str(error)
+            return self._never()
+        self._channel.emit(Event(kind="phase", phase="upload", message=f"The weights are in {place}/{self._content}/."))
+        return True
+
+    def _carried(self, done: int, total: int) -> None:
+        """A sign of life, and every other second a word. Raises Interrupted."""
+        if self._asked or self._stopped:
+            raise Interrupted
+        if time.monotonic() - self._told_at > SLICE_S:
+            self._told_at = time.monotonic()
+            self._channel.beat()
+            if total:
+                counted = {"done": float(done), "total": float(total), "unit": "bytes"}
+                self._channel.emit(Event(kind="progress", phase="upload", **counted))
 
     def _absent(self) -> bool:
         now = time.monotonic()

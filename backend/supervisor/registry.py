@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 from sqlmodel import Session
 
-from backend.artifacts import folders, places
+from backend.artifacts import fetched, folders, places
 from backend.domain.errors import ArtifactCorrupt, WhetstoneError, WorkError
 from backend.domain.evaluation.document import read_evaluation
-from backend.domain.jobs.jobs import Event
+from backend.domain.jobs.jobs import Event, ManagedSpec
 from backend.domain.model.facts import ModelCard
 from backend.settings import Settings
 from backend.store import contents, history, models
@@ -54,6 +54,8 @@ def stage(settings: Settings, store: Store, row: JobRow, output: Path, document:
     """
     if row.kind == "optimize":
         return _artifact(settings, store, row, output, document)
+    if row.kind == "managed":
+        return _managed(settings, store, row, output, document)
     if row.kind == "evaluate":
         return _evaluation(settings, row, output, document)
     if row.kind == "import":
@@ -62,16 +64,16 @@ def stage(settings: Settings, store: Store, row: JobRow, output: Path, document:
 
 
 class Told:
-    """Says in the job's events how far an upload is, every few seconds."""
+    """Says in the job's events how far an upload or a download is, every few seconds. `words` have {} for the bytes."""
 
-    def __init__(self, store: Store, job_id: str, place: str) -> None:
-        self._store, self._job, self._place, self._at = store, job_id, place, 0.0
+    def __init__(self, store: Store, job_id: str, words: str) -> None:
+        self._store, self._job, self._words, self._at = store, job_id, words, 0.0
 
     def __call__(self, done: int, total: int) -> None:
         if time.monotonic() - self._at < TELL_S:
             return
         first, self._at = not self._at, time.monotonic()
-        message = f"Putting {total / 1e6:.1f} MB into {self._place}" if first else None
+        message = self._words.format(f"{total / 1e6:.1f} MB") if first else None
         event = Event(
             kind="phase" if first else "progress", phase="upload", message=message, done=float(done), total=float(total),
             unit="bytes", progress=1.0,
@@ -96,7 +98,7 @@ def _artifact(settings: Settings, store: Store, row: JobRow, output: Path, docum
     identity = Path(str(document["artifact"])).name
     try:
         place = places.chosen(settings)
-        tell = Told(store, row.id, place.address)
+        tell = Told(store, row.id, f"Putting {{}} into {place.address}")
         manifest, address, held = place.publish(output, identity, Contents(store, row.id), tell)
     except ArtifactCorrupt:
         raise
@@ -117,6 +119,22 @@ def _artifact(settings: Settings, store: Store, row: JobRow, output: Path, docum
         return {**document, "artifact": manifest.id, "path": address}
 
     return Staged(record, contents=held)
+
+
+def _managed(settings: Settings, store: Store, row: JobRow, output: Path, document: dict[str, Any]) -> Staged:
+    """What SageMaker made becomes an artifact where that was asked for and its files are weights; else it stays in S3."""
+    spec = ManagedSpec.model_validate_json(row.spec)
+    if spec.parent is None:
+        return Staged(lambda _: document)
+    try:
+        manifest = fetched.stage(spec, row.id, document, output, Told(store, row.id, f"Fetching {{}} from {document['output']}"))
+    except fetched.Unusable as error:
+        left = {**document, "left": str(error)}
+        return Staged(lambda _: left)
+    except WhetstoneError as error:
+        raise NotPlaced(str(error)) from error
+    sizes = {"bytes_before": manifest.bytes_before, "bytes_after": manifest.bytes_after}
+    return _artifact(settings, store, row, output, {**document, **sizes, "artifact": manifest.id})
 
 
 def _evaluation(settings: Settings, row: JobRow, output: Path, document: dict[str, Any]) -> Staged:

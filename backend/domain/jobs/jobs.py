@@ -182,6 +182,12 @@ class ManagedSpec(Frozen):
     """Of `create_optimization_job`, without the name that each attempt has (`managed.requests.named`)."""
     region: str | None = None
     """None: that of the supervisor's environment."""
+    weights: str | None = None
+    """The folder on this machine whose weights go to S3 first, into the folder that the request names by their content."""
+    parent: ModelCard | None = None
+    """The model, where the result is to become an artifact."""
+    draft: ModelCard | None = None
+    """Beside that artifact, where the recipe has one."""
     price_per_hour: float | None = None
     """USD of that instance; SageMaker chooses the one that the job runs on, and bills that."""
 

@@ -19,6 +19,8 @@ from backend.domain.recipe import sagemaker_toolkit
 from backend.domain.recipe.recipe import TECHNIQUES, Compile, Quantize, Recipe, Shard, Speculate
 
 LONGEST_NAME = 63
+CONTENT = "SHA256-OF-THE-FILES"
+"""Stands in an address for the content of weights that are still to be uploaded."""
 UNSAID = frozenset({"technique", "method", "calibration", "samples", "length", "engine", "format"})
 """Of a quantize step: what the toolkit decides by itself. Calibration text is its own (`NOTE`)."""
 OWN: dict[str, dict[str, Any]] = {
@@ -69,6 +71,22 @@ def named(request: Mapping[str, Any], name: str) -> dict[str, Any]:
     return {"OptimizationJobName": name, **request, "OutputConfig": whole}
 
 
+def sourced(request: Mapping[str, Any], content: str) -> dict[str, Any]:
+    """The request whose weights lie in the folder of that content, where it names one by CONTENT."""
+    if CONTENT not in request["ModelSource"].get("S3", {}).get("S3Uri", ""):
+        return dict(request)
+    where = request["ModelSource"]["S3"]
+    return {**request, "ModelSource": {"S3": {**where, "S3Uri": where["S3Uri"].replace(CONTENT, content)}}}
+
+
+def is_servable(recipe: Recipe) -> bool:
+    """Whether the result is weights that a server reads as they are: quantized, and neither compiled nor sharded nor with a head
+    of its own."""
+    speculate = recipe.step("speculate")
+    plain = not isinstance(speculate, Speculate) or speculate.method in {"draft", "ngram"}
+    return plain and bool(recipe.step("quantize")) and not (recipe.step("compile") or recipe.step("shard"))
+
+
 def job_name(job_id: str, attempt: int) -> str:
     """Of an attempt: the same whoever asks, so that what was begun is found again."""
     return f"whetstone-{job_id}-{attempt}"
@@ -91,11 +109,12 @@ def _request(configs: list[dict[str, Any]], instance: str, settings: AwsSettings
 
 
 def _source(settings: AwsSettings) -> dict[str, Any]:
-    kind, _, named = settings.source.partition(":")
+    source = settings.source or f"{(settings.upload or '').rstrip('/')}/{CONTENT}"
+    kind, _, named = source.partition(":")
     if kind == "model":
         return {"SageMakerModel": {"ModelName": named}}
     accepted = {"ModelAccessConfig": {"AcceptEula": True}} if settings.accept_eula else {}
-    return {"S3": {"S3Uri": f"{settings.source.rstrip('/')}/", **accepted}}
+    return {"S3": {"S3Uri": f"{source.rstrip('/')}/", **accepted}}
 
 
 def _config(step: Any, recipe: Recipe, hardware: Hardware, settings: AwsSettings, degree: int) -> dict[str, Any]:

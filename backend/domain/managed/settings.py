@@ -24,6 +24,7 @@ SOURCE_PATTERN = rf"{S3_PATTERN}|model:[a-zA-Z0-9](-*[a-zA-Z0-9])*"
 WORDS = {
     "role": "the role that SageMaker takes on, by its ARN", "output": "where the result goes, s3://BUCKET/PREFIX",
     "source": "where the weights lie, s3://BUCKET/PREFIX, or model:NAME, a model of SageMaker",
+    "upload": "where weights that lie here go first, s3://BUCKET/PREFIX", "fetch": "no: the result stays in S3 alone",
     "accept-eula": "yes: you accept the model's licence", "kms-key": "the key that encrypts the result",
     "subnets": "of the VPC, with commas", "security-groups": "of the VPC, with commas", "max-runtime": "such as 10h",
     "image": "of the container that optimizes", "training-data": "prompts for an EAGLE head, s3://BUCKET/PREFIX",
@@ -39,7 +40,11 @@ class AwsSettings(Frozen):
 
     role: Annotated[str, matching(ARN_PATTERN, ARN)]
     output: Annotated[str, matching(S3_PATTERN, S3)]
-    source: Annotated[str, matching(SOURCE_PATTERN, f"{S3}, or model:NAME")]
+    source: Annotated[str, matching(SOURCE_PATTERN, f"{S3}, or model:NAME")] | None = None
+    """None: the weights lie here, and go below `upload` first."""
+    upload: Annotated[str, matching(S3_PATTERN, S3)] | None = None
+    fetch: bool = True
+    """A result that can be served here becomes an artifact."""
     accept_eula: bool = False
     kms_key: Annotated[str, matching(r"[a-zA-Z0-9:/_-]+", "it must be the id, the alias or the ARN of a key")] | None = None
     subnets: tuple[str, ...] = Field((), max_length=16)
@@ -52,8 +57,9 @@ class AwsSettings(Frozen):
     environment: dict[str, str] = Field(default_factory=dict, max_length=MOST_VARIABLES)
 
 
-def read(given: Iterable[str], environment: Mapping[str, str]) -> AwsSettings:
-    """`given`: NAME=VALUE each, which count before `environment`: by the names of WORDS, in small letters.
+def read(given: Iterable[str], environment: Mapping[str, str], *, here: bool = False) -> AwsSettings:
+    """`given`: NAME=VALUE each, which count before `environment`: by the names of WORDS, in small letters. `here`: the model's
+    weights lie on this machine.
 
     Raises InvalidOptions with one sentence on the first that lacks, is unknown or is wrong.
     """
@@ -61,10 +67,13 @@ def read(given: Iterable[str], environment: Mapping[str, str]) -> AwsSettings:
     values: dict[str, object] = {"tags": {}, "environment": {}}
     for name, value in found.items():
         _put(values, name, value.strip())
-    missing = next((name for name in ("role", "output", "source") if not values.get(name)), None)
+    missing = next((name for name in ("role", "output") if not values.get(name)), None)
     if missing:
-        always = "" if missing == "source" else f" or set WHETSTONE_AWS_{missing.upper()}"
-        raise InvalidOptions(f"A job on SageMaker needs {WORDS[missing]}: give {{}} {missing}=...{always}.", "aws")
+        asked = f"give {{}} {missing}=... or set WHETSTONE_AWS_{missing.upper()}"
+        raise InvalidOptions(f"A job on SageMaker needs {WORDS[missing]}: {asked}.", "aws")
+    if not (values.get("source") or (here and values.get("upload"))):
+        sent = " or, since they lie here, upload=s3://BUCKET/PREFIX" if here else ""
+        raise InvalidOptions(f"A job on SageMaker needs {WORDS['source']}: give {{}} source=...{sent}.", "aws")
     if bool(values.get("subnets")) != bool(values.get("security_groups")):
         raise InvalidOptions("A VPC needs both: give {} subnets=... and {} security-groups=... together.", "aws", "aws")
     try:
@@ -95,8 +104,9 @@ def _put(values: dict[str, object], name: str, value: str) -> None:
     field = name.replace("-", "_")
     if field in LISTS:
         values[field] = tuple(filter(None, map(str.strip, value.split(","))))
-    elif field == "accept_eula":
-        values[field] = _yes(value)
+    elif field in {"accept_eula", "fetch"}:
+        if value:
+            values[field] = _yes(name, value)
     elif field == "max_runtime":
         values["max_runtime_s"] = _seconds(value)
     else:
@@ -110,7 +120,7 @@ def _seconds(value: str) -> int:
         raise InvalidOptions(f"{{}} max-runtime {error.problem}", "aws") from None
 
 
-def _yes(value: str) -> bool:
+def _yes(name: str, value: str) -> bool:
     if value.lower() not in {"yes", "true", "1", "no", "false", "0"}:
-        raise InvalidOptions(f"{{}} accept-eula is yes or no, not `{value[:20]}`.", "aws")
+        raise InvalidOptions(f"{{}} {name} is yes or no, not `{value[:20]}`.", "aws")
     return value.lower() in {"yes", "true", "1"}

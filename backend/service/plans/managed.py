@@ -10,10 +10,13 @@ from backend.domain.jobs.jobs import ManagedSpec
 from backend.domain.jobs.terms import Terms
 from backend.domain.managed import requests
 from backend.domain.managed.requests import Requests
-from backend.domain.managed.settings import read
+from backend.domain.managed.settings import AwsSettings, read
+from backend.domain.model.facts import ModelCard, PublishedModel
+from backend.domain.planner import estimate
 from backend.domain.roles import Action
-from backend.service.jobs import jobs
+from backend.service.jobs import collecting, jobs
 from backend.service.jobs.jobs import JobView
+from backend.service.plans import optimize
 from backend.service.plans.cases import Case
 from backend.service.plans.optimize import sentence
 from backend.service.workspace import Workspace
@@ -61,27 +64,56 @@ def submit(
     where no job is needed.
     """
     workspace.check(Action.SUBMIT)
-    found, region = _requests(workspace, case, given)
-    if not found.create:
+    found, settings = _requests(workspace, case, given)
+    if not found.create or settings is None:
         raise InvalidRecipe(f"{' '.join(found.notes)} There is nothing to start.")
     (request,) = found.create
+    parent = _parent(case, settings)
+    if parent is not None:
+        collecting.check_quota(workspace, estimate.need(parent, case.recipe, case.draft).disk_bytes)
     spec = ManagedSpec(
-        model=case.model.id, recipe=case.recipe, target=case.asked, request=request, region=region,
-        price_per_hour=case.target.price_per_hour,
+        model=case.model.id, recipe=case.recipe, target=case.asked, request=request, region=settings.region, parent=parent,
+        weights=case.model.path if isinstance(case.model, ModelCard) and not settings.source else None,
+        draft=case.draft if parent and isinstance(case.draft, ModelCard) else None, price_per_hour=case.target.price_per_hour,
     )  # fmt: skip
-    return jobs.submit(
-        workspace, spec, f"Optimize {case.model.id} with {case.recipe.name} on SageMaker", submission=submission, terms=terms
-    )
+    title = f"Optimize {case.model.id} with {case.recipe.name} on SageMaker for {case.target.name.removeprefix(PREFIX)}"
+    return jobs.submit(workspace, spec, title, submission=submission, terms=terms)
 
 
-def _requests(workspace: Workspace, case: Case, given: Sequence[str]) -> tuple[Requests, str | None]:
-    """And the region, where one is asked for."""
+def _parent(case: Case, settings: AwsSettings) -> ModelCard | None:
+    """The model whose optimized weights become an artifact; None where the result stays in S3."""
+    here = isinstance(case.model, ModelCard) and not isinstance(case.draft, PublishedModel)
+    if not (here and settings.fetch and requests.is_servable(case.recipe)):
+        return None
+    return optimize.with_weights(case.model)
+
+
+def _after(case: Case, settings: AwsSettings) -> list[str]:
+    """What happens before and after the call, a sentence each."""
+    found = []
+    if not settings.source:
+        found.append(
+            f"The weights in {optimize.with_weights(case.model).path} are uploaded first, into a folder that is named by their "
+            "content; what is there already is not sent again."
+        )
+    if _parent(case, settings) is not None:
+        return [*found, "The result is fetched and becomes an artifact here."]
+    why = (
+        "as asked for" if not settings.fetch
+        else "since no weights of the model are here to compare it with" if isinstance(case.model, PublishedModel)
+        else "since only quantized weights become an artifact here"
+    )  # fmt: skip
+    return [*found, f"The result stays in S3, {why}."]
+
+
+def _requests(workspace: Workspace, case: Case, given: Sequence[str]) -> tuple[Requests, AwsSettings | None]:
+    """And the settings; None where no job is needed."""
     if case.verdict.plan is None:
         raise ImpossibleStack(sentence(case.verdict))
     degree, hardware = case.verdict.plan.tensor_parallel, case.target.device.hardware
     if not requests.needs_job(case.recipe):
         return Requests(create=(), notes=requests.notes(case.recipe, hardware)), None
-    settings = read(given, workspace.settings.aws)
+    settings = read(given, workspace.settings.aws, here=isinstance(case.model, ModelCard))
     assert case.target.instance is not None
     made = requests.requests(case.recipe, case.target.instance.name, hardware, settings, tensor_parallel=degree)
-    return made, settings.region
+    return made.model_copy(update={"notes": (*made.notes, *_after(case, settings))}), settings

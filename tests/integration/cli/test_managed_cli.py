@@ -36,6 +36,18 @@ def test_a_dry_run_prints_the_exact_requests_and_starts_nothing(tmp_path: Path) 
     assert "1 call of AWS." in text and "SageMaker chooses the instance that the job runs on" in text
 
 
+def test_weights_that_lie_here_are_uploaded_first_and_the_result_becomes_an_artifact(tmp_path: Path) -> None:
+    sent = ("--aws", f"role={ROLE}", "--aws", f"output={OUTPUT}", "--aws", "upload=s3://models/ours")
+    case = ("optimize", "starter", "--target", "sagemaker:ml.g6.12xlarge", "--recipe", "awq", "--dry-run", "--json")
+    document = json.loads(whetstone(tmp_path, *case, *sent).stdout)
+    (request,) = document["requests"]
+    assert request["ModelSource"] == {"S3": {"S3Uri": "s3://models/ours/SHA256-OF-THE-FILES/"}}
+    assert any("are uploaded first" in note for note in document["notes"]) and "becomes an artifact" in document["notes"][-1]
+    left = json.loads(whetstone(tmp_path, *case, *sent, "--aws", "fetch=no").stdout)["notes"][-1]
+    assert left == "The result stays in S3, as asked for."
+    assert "upload=s3://BUCKET/PREFIX" in one_sentence(whetstone(tmp_path, *case, *sent[:4]))
+
+
 def test_a_draft_alone_makes_no_job_and_needs_no_setting(tmp_path: Path) -> None:
     done = whetstone(tmp_path, *CASE, "--recipe", "draft", "--dry-run", "--json")
     document = json.loads(done.stdout)

@@ -1,4 +1,4 @@
-"""The deployment as text, held by others' validators: CloudFormation by cfn-lint, Terraform by the arguments of its AWS provider."""
+"""The deployment as text by others' rules: CloudFormation by cfn-lint, Terraform by the arguments of its provider."""
 
 from __future__ import annotations
 

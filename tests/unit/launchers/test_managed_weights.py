@@ -1,0 +1,157 @@
+"""Weights that lie here on their way to an optimization job, and its result on its way back, with S3 of moto."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backend.aws.objects import Objects
+from backend.domain.jobs.jobs import JobState
+from backend.domain.model.facts import ModelCard
+from backend.launchers import weights
+from backend.service import Workspace
+from backend.service.jobs import artifacts
+from backend.service.models import models, variants
+from tests.buckets import empty_bucket, keys
+from tests.fakes.running import running
+from tests.fakes.sagemaker.account import Account
+from tests.fakes.sagemaker.pointed import aws
+from tests.homes import open_home
+from tests.optimization_jobs import JOB, REQUEST, Studio
+
+__all__ = ["aws"]
+NAME = f"whetstone-{JOB}-1"
+HERE = {
+    **REQUEST,
+    "OutputConfig": {"S3OutputLocation": "s3://made/out/"},
+    "ModelSource": {"S3": {"S3Uri": "s3://made/up/SHA256-OF-THE-FILES/"}},
+}
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[str]:
+    with running("s3.py") as url:
+        yield url
+
+
+@pytest.fixture
+def bucket(s3: str, aws: Account, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    made = empty_bucket(s3, "made", monkeypatch, tmp_path)
+    made.put_bucket_versioning(Bucket="made", VersioningConfiguration={"Status": "Enabled"})
+    monkeypatch.delenv("AWS_ENDPOINT_URL")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", s3)
+    return made
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Workspace:
+    return open_home(tmp_path / "home")
+
+
+@pytest.fixture
+def model(home: Workspace) -> ModelCard:
+    return models.resolve(home, "starter")
+
+
+@pytest.fixture
+def studio(home: Workspace, aws: Account) -> Iterator[Studio]:
+    made = Studio(home, aws)
+    yield made
+    made.leave()
+
+
+def folder_of(tmp_path: Path, content: bytes) -> Path:
+    folder = tmp_path / content.hex()
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    (folder / "model.safetensors").write_bytes(content)
+    (folder / "modeling.py").write_text("never sent")
+    return folder
+
+
+def nobody(done: int, total: int) -> None:
+    """Hears nothing."""
+
+
+def test_weights_of_the_same_shapes_have_folders_of_their_own_and_no_code_goes(bucket: Any, tmp_path: Path) -> None:
+    first, second = (weights.upload(folder_of(tmp_path, each), "s3://made/up/", nobody) for each in (b"one", b"two"))
+    assert first != second
+    assert keys(bucket, "made") == sorted(
+        f"up/{content}/{name}" for content in (first, second) for name in ("config.json", "model.safetensors")
+    )
+
+
+def test_an_upload_that_was_stopped_goes_on_and_sends_nothing_twice(bucket: Any, tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, b"one")
+
+    def stops(done: int, total: int) -> None:
+        if done:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        weights.upload(folder, "s3://made/up", stops)
+    assert len(keys(bucket, "made")) == 1
+    for _ in range(2):
+        weights.upload(folder, "s3://made/up", nobody)
+    assert len(bucket.list_object_versions(Bucket="made")["Versions"]) == 2
+
+
+def test_weights_go_up_and_the_result_comes_back_as_a_verified_artifact(
+    studio: Studio, aws: Account, bucket: Any, home: Workspace, model: ModelCard
+) -> None:
+    studio.submit(request=HERE, weights=model.path, parent=model)
+    studio.until_status("is being set up")
+    (asked,) = aws.asked("CreateOptimizationJob")
+    source = asked["ModelSource"]["S3"]["S3Uri"]
+    assert (
+        source.startswith("s3://made/up/") and "SHA256" not in source and "Uploading the weights to s3://made/up." in studio.said
+    )
+    assert f"{source.removeprefix('s3://made/')}config.json" in keys(bucket, "made")
+    for path in Path(model.path).iterdir():
+        bucket.upload_file(str(path), "made", f"out/{NAME}/model/{path.name}")
+    bucket.put_object(Bucket="made", Key=f"out/{NAME}/serving.properties", Body=b"option.quantize=awq")
+    for _ in range(12):
+        aws.clock.advance(120)
+    studio.until_state(JobState.SUCCEEDED)
+    found = studio.result
+    artifact = artifacts.show(home, found["artifact"])
+    assert artifact.manifest.parent == model and artifact.manifest.job == JOB and found["bytes_after"] == model.weights_bytes
+    assert {file.path.split("/")[0] for file in artifact.manifest.files} == {"model"}
+    artifacts.verify(home, artifact.id)
+    assert variants.resolve(home, artifact.id).kind == "artifact" and studio.creates() == 1
+
+
+def test_what_is_no_weights_stays_in_s3(studio: Studio, aws: Account, bucket: Any, model: ModelCard) -> None:
+    studio.submit(request={**REQUEST, "OutputConfig": HERE["OutputConfig"]}, parent=model)
+    studio.until_status("is being set up")
+    bucket.put_object(Bucket="made", Key=f"out/{NAME}/engine.neff", Body=b"compiled")
+    aws.clock.advance(2000)
+    studio.until_state(JobState.SUCCEEDED)
+    assert "artifact" not in studio.result and "it stays in S3" in studio.result["left"]
+
+
+def test_a_cancel_during_the_upload_creates_no_job(
+    studio: Studio, bucket: Any, model: ModelCard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put = Objects.put
+
+    def first_cancels(*given: Any) -> None:
+        studio.cancel()
+        studio.launchers[-1]._followers[NAME].cancel()
+        put(*given)
+
+    monkeypatch.setattr(Objects, "put", first_cancels)
+    studio.submit(request=HERE, weights=model.path)
+    studio.until_state(JobState.CANCELLED)
+    assert studio.creates() == 0
+
+
+def test_weights_that_are_gone_end_the_job_with_a_sentence(studio: Studio, bucket: Any, model: ModelCard, tmp_path: Path) -> None:
+    shutil.copy(Path(model.path) / "config.json", tmp_path)
+    studio.submit(request=HERE, weights=str(tmp_path))
+    studio.until_state(JobState.FAILED)
+    assert "There are no safetensors in" in (studio.row.error or "") and studio.creates() == 0
