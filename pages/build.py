@@ -8,6 +8,7 @@ from app.build import model as recipe_model
 from app.build import target as recipe_target
 from app.session import workspace
 from app.words import message, plain
+from backend.domain.model.facts import ModelCard
 
 opened = workspace()
 st.html(verdict.stays_in_view(charts.theme()))
@@ -27,7 +28,7 @@ with place:
 st.caption(plain(recipe_model.about(model)))
 with load:
     streams = recipe_target.streams()
-aws = elsewhere.settings(opened) if recipe_target.place(target) == "sagemaker" else ()
+aws = elsewhere.settings(opened, here=isinstance(model, ModelCard)) if recipe_target.place(target) == "sagemaker" else ()
 asked = recipe_target.expected(target, streams, aws)
 
 draft = form.current()

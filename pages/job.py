@@ -4,7 +4,7 @@ import streamlit as st
 
 from app import navigation, shell
 from app.jobs import job as job_view
-from app.jobs import life, recovery, resources
+from app.jobs import life, managed, recovery, resources
 from app.jobs.cards import cancel_button, say_end
 from app.jobs.rows import status
 from app.session import workspace
@@ -44,7 +44,11 @@ with st.container(horizontal=True, vertical_alignment="center"):
 life.panel(opened, job)
 job_view.kept(opened, job)
 
-if job.state is JobState.SUCCEEDED and job.kind == JobKind.OPTIMIZE:
+if job.kind == JobKind.MANAGED and job.state is not JobState.QUEUED:
+    shell.live("managed", lambda: managed.panel(opened, job.id), active=not job.ended)
+    if job.state is JobState.SUCCEEDED:
+        managed.made(job, specification)
+if job.state is JobState.SUCCEEDED and (job.kind == JobKind.OPTIMIZE or "artifact" in job.result):
     job_view.optimized(opened, job)
     recovery.panel(opened, job, specification)
 elif job.state is JobState.SUCCEEDED and job.kind == JobKind.EVALUATE:
@@ -60,6 +64,7 @@ if job.state is not JobState.SUCCEEDED:
     recovery.panel(opened, job, specification)
 st.subheader("Log")
 shell.live("log", lambda: job_view.log(opened, job.id), active=not job.ended)
-st.subheader("Resources")
-shell.live("resources", lambda: resources.panel(opened, job.id), active=not job.ended, every="5s")
+if job.kind != JobKind.MANAGED:
+    st.subheader("Resources")
+    shell.live("resources", lambda: resources.panel(opened, job.id), active=not job.ended, every="5s")
 job_view.asked(job.id, specification)

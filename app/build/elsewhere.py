@@ -6,7 +6,7 @@ import json
 
 import streamlit as st
 
-from app.words import message, plain
+from app.words import message, plain, short
 from backend.domain.managed.settings import WORDS
 from backend.service import Workspace
 from backend.service.plans.compilations import CompilationPreview
@@ -34,12 +34,13 @@ LINES = "lines"
 Shown = ManagedPreview | CompilationPreview
 
 
-def settings(opened: Workspace) -> tuple[str, ...]:
-    """As `--aws` takes them, NAME=VALUE each; those that the environment of the studio sets are filled in."""
+def settings(opened: Workspace, *, here: bool) -> tuple[str, ...]:
+    """As `--aws` takes them, NAME=VALUE each; those that the environment of the studio sets are filled in. `here`: the model's
+    weights are."""
     held: dict[str, str] = st.session_state.setdefault(HELD, dict(opened.settings.aws))
     with st.container(border=True, key="build_aws-settings"):
         halves = st.columns(2)
-        for number, (name, (label, example)) in enumerate(FIRST.items()):
+        for number, (name, (label, example)) in enumerate(FIRST.items() if here else [*FIRST.items()][:3]):
             with halves[number % 2]:
                 held[name] = _field(held, name, label, example)
         with st.container(horizontal=True, vertical_alignment="center"):
@@ -98,7 +99,12 @@ def _requests(found: ManagedPreview) -> None:
 
 def _compilation(found: CompilationPreview) -> None:
     with st.expander(f"What is compiled: key {found.key}", icon=":material/memory:", key="build_neuron-plan"):
-        st.markdown("\n".join(["| | |", "|:--|:--|", *(f"| {plain(name)} | {plain(value)} |" for name, value in found.rows)]))
+        rows = [
+            f"| {plain(name)} | {plain(value if ' ' in value else short(value, 20))} |"
+            for name, value in found.rows
+            if value != "-"
+        ]
+        st.markdown("\n".join(["| Field | |", "|:--|:--|", *rows]))
         for note in found.notes:
             st.markdown(f"- {message(note)}")
         st.code(json.dumps(found.model_dump(mode="json"), indent=2), language="json", wrap_lines=True, height=320)

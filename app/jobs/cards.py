@@ -8,11 +8,12 @@ from typing import Any
 import streamlit as st
 
 from app import navigation
+from app.jobs import managed
 from app.jobs.rows import can_cancel, headline, places, progress_text, summary, verbs, why
 from app.session import by, frozen
-from app.words import message
+from app.words import message, plain
 from backend.domain.errors import WhetstoneError
-from backend.domain.jobs.jobs import JobState
+from backend.domain.jobs.jobs import JobKind, JobState
 from backend.domain.roles import Action
 from backend.service import Workspace
 from backend.service.jobs import jobs, waiting
@@ -109,6 +110,8 @@ def active_cards(opened: Workspace, job_views: Sequence[JobView]) -> None:
                     verb_buttons(opened, job)
                 cancel_button(opened, job)
             st.progress(min(1.0, job.progress or 0.0), text=progress_text(job, queue.get(job.id)))
+            if job.kind == JobKind.MANAGED and job.state is not JobState.QUEUED:
+                st.caption(plain(managed.line(opened, job)))
             if job.state is JobState.QUEUED:
                 st.caption(why(reasons.get(job.id), titles))
     if len(job_views) > SHOWN:

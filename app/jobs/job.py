@@ -66,6 +66,9 @@ def way_on(opened: Workspace, job: JobView, specification: dict[str, Any]) -> St
         case JobKind.OPTIMIZE:
             pair = navigation.several(source(ModelCard.model_validate(specification["model"])), str(job.result.get("artifact")))
             return Step("Evaluate against the original", ":material/speed:", "evaluate", {"variants": pair})
+        case JobKind.MANAGED if "artifact" in job.result:
+            pair = navigation.several(source(ModelCard.model_validate(specification["parent"])), str(job.result["artifact"]))
+            return Step("Evaluate against the original", ":material/speed:", "evaluate", {"variants": pair})
         case JobKind.EVALUATE:
             return Step("Charts, table and report", ":material/speed:", "evaluate", {"id": str(job.result.get("evaluation"))})
         case JobKind.IMPORT:
@@ -108,6 +111,12 @@ def change(opened: Workspace, job: JobView, specification: dict[str, Any]) -> No
         recipe, model = Recipe.model_validate(specification["recipe"]), ModelCard.model_validate(specification["model"])
         text = recipes.write_text(recipe)
         navigation.link("build", "Change the recipe", ":material/construction:", model=source(model), recipe=text)
+    elif job.kind == JobKind.MANAGED:
+        text, parent = recipes.write_text(Recipe.model_validate(specification["recipe"])), specification["parent"]
+        known = source(ModelCard.model_validate(parent)) if parent else specification["model"]
+        navigation.link(
+            "build", "Change the recipe", ":material/construction:", model=known, recipe=text, target=specification["target"]
+        )
     elif job.kind == JobKind.EVALUATE:
         made = jobs.show(opened, job.after).result.get("artifact") if job.after else None
         found = [str(variant["source"]) for variant in specification["variants"]]
@@ -145,8 +154,10 @@ def watch(opened: Workspace, job_id: str) -> str:
             left, basis = time_left(now, watching.time_left(opened, now))
             cells.append(("Time left", left, basis))
     if spent := watching.cost(opened, now):
-        per_hour = f"this attempt, at {figure(spent.per_hour)} an hour"
-        cells.append(("Cost" if now.ended else "Cost so far", figure(spent.spent), per_hour))
+        aws = now.kind == JobKind.MANAGED
+        how = "by AWS's clock" if aws else "this attempt"
+        cost = f"{figure(spent.spent)}{' USD' if aws else ''}"
+        cells.append(("Cost" if now.ended else "Cost so far", cost, f"{how}, at {figure(spent.per_hour)} an hour"))
     cells += [("Attempt", str(now.attempt), None), ("Last event", last_heard(now), None)]
     shell.figures(cells)
     where = f"{'Ran' if now.ended else 'Runs'} on {now.place}. " if now.place else ""
@@ -204,7 +215,8 @@ def optimized(opened: Workspace, job: JobView) -> None:
         st.info("The artifact that this job made has been deleted since.", icon=":material/delete:")
         return
     where = "its files are not part of this demonstration" if opened.read_only else f"in {plain(artifact.path)}"
-    st.caption(f"Artifact `{artifact.id}`, {where}; quality measured on held-out text while it was made.")
+    scored = "quality measured on held-out text while it was made" if quality else "its quality is not measured yet"
+    st.caption(f"Artifact `{artifact.id}`, {where}; {scored}.")
     next_steps.show(opened, [artifact.id], baseline=source(artifact.manifest.parent))
     bits.show(artifact.manifest.bits)
     if artifact.manifest.layers:

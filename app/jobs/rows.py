@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from app.words import ago, between, message, plain, seconds, size, when
 from backend.domain.jobs.eta import Range
-from backend.domain.jobs.jobs import RESUMABLE, TERMINAL, Event, JobState
+from backend.domain.jobs.jobs import RESUMABLE, TERMINAL, Event, JobKind, JobState
 from backend.domain.jobs.queueing import Waiting
 from backend.domain.jobs.terms import Priority
 from backend.service.jobs.jobs import JobView
@@ -98,6 +98,8 @@ def time_left(job: JobView, found: Range | None) -> tuple[str, str]:
 def summary(job: JobView) -> str:
     """One line under an ended job: what it was, when, how long, and how it went wrong where it did."""
     parts = [f"`{job.id}`", job.kind, when(job.created_at), f"took {seconds(elapsed(job))}"]
+    if job.kind == JobKind.MANAGED and job.result.get("usd") is not None:
+        parts.append(f"at AWS, about {job.result['usd']:.2f} USD")
     if job.error:
         parts.append(plain(job.error))
     return " · ".join(parts)

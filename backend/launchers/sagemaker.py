@@ -115,6 +115,8 @@ class SageMakerLauncher(Launcher):
             spec = ManagedSpec.model_validate_json(channel.spec())
             worker = JobChannel(Path(channel.address))
             self._followers[name] = Follower(spec, name, worker, self._pace(), self._clock, fresh=fresh)
+            if (said := channel.result()) is not None and said.outcome == "succeeded":  # its result is on its way into its place
+                self._followers[name].over()
         return self._followers[name]
 
 
@@ -143,6 +145,11 @@ class Follower:
         self._polled = time.monotonic()
         self._begin()
         return self._state
+
+    def over(self) -> None:
+        """AWS was asked for the last time."""
+        self._ended, self._state = True, Outcome(alive=False)
+        self.settled.set()
 
     def cancel(self) -> None:
         if not self._asked:

@@ -87,6 +87,18 @@ def latest_progress(session: Session, job_id: str) -> Event | None:
     return Event.model_validate_json(row.document) if row else None
 
 
+LOOKED_AT = 50
+"""Progress events that are looked through for one with a certain field."""
+
+
+def latest_with(session: Session, job_id: str, field: str) -> Event | None:
+    """The newest progress event whose data have that field."""
+    chosen = select(EventRow).where(EventRow.job_id == job_id, EventRow.kind == "progress")
+    newest = session.exec(chosen.order_by(col(EventRow.seq).desc()).limit(LOOKED_AT)).all()
+    found = (Event.model_validate_json(row.document) for row in newest)
+    return next((event for event in found if field in event.data), None)
+
+
 def events(session: Session, job_id: str, *, after: int = 0, limit: int = 5000) -> list[tuple[int, Event]]:
     """(seq, event) pairs in order."""
     statement = (

@@ -66,4 +66,5 @@ def _preview_text(preview: ManagedPreview) -> str:
 
 def _text(result: dict[str, Any]) -> str:
     spent = f" for about {result['usd']:.2f} USD" if result["usd"] is not None else ""
-    return f"The result is in {result['output']} after {result['seconds']:.0f} s{spent}.\nServe it with {result['image']}."
+    made = f"\nIt is {result['artifact']} here." if "artifact" in result else f"\n{result['left']}" if "left" in result else ""
+    return f"The result is in {result['output']} after {result['seconds']:.0f} s{spent}.\nServe it with {result['image']}.{made}"

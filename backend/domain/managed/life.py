@@ -6,6 +6,7 @@ import random
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
+from urllib.parse import quote, urlencode
 
 from backend.domain.frozen import Frozen
 from backend.domain.jobs.terms import span
@@ -67,6 +68,27 @@ class Seen(Frozen):
         cost = self.cost(per_hour, now)
         price = "" if cost is None else f", about {cost:.2f} USD at the price of the instance that it is for"
         return f" after {span(round(self.ran_s(now)))}{price}" if self.started else ""
+
+
+CONSOLES = {
+    "aws": "console.aws.amazon.com", "aws-cn": "console.amazonaws.cn", "aws-us-gov": "console.amazonaws-us-gov.com",
+}  # fmt: skip
+"""Partition -> host of its console."""
+
+
+def region(arn: str) -> str | None:
+    """Of an ARN; None for anything else."""
+    parts = arn.split(":")
+    return parts[3] if len(parts) > 5 and parts[0] == "arn" else None
+
+
+def console(arn: str, output: str = "") -> str:
+    """The page of AWS's console: SageMaker's of that region, or with `output`, s3://BUCKET/PREFIX, that folder's."""
+    where, host = region(arn), CONSOLES.get(arn.split(":")[1], CONSOLES["aws"])
+    if output:
+        bucket, _, prefix = output.removeprefix("s3://").partition("/")
+        return f"https://{where}.{host}/s3/buckets/{quote(bucket)}?{urlencode({'region': where, 'prefix': prefix})}"
+    return f"https://{where}.{host}/sagemaker/home?region={where}"
 
 
 def seen(answer: Mapping[str, Any]) -> Seen:

@@ -73,7 +73,7 @@ def read(given: Iterable[str], environment: Mapping[str, str], *, here: bool = F
         raise InvalidOptions(f"A job on SageMaker needs {WORDS[missing]}: {asked}.", "aws")
     if not (values.get("source") or (here and values.get("upload"))):
         sent = " or, since they lie here, upload=s3://BUCKET/PREFIX" if here else ""
-        raise InvalidOptions(f"A job on SageMaker needs {WORDS['source']}: give {{}} source=...{sent}.", "aws")
+        raise InvalidOptions(f"A job on SageMaker needs {WORDS['source']}: give {{}} source=s3://BUCKET/PREFIX{sent}.", "aws")
     if bool(values.get("subnets")) != bool(values.get("security_groups")):
         raise InvalidOptions("A VPC needs both: give {} subnets=... and {} security-groups=... together.", "aws", "aws")
     try:

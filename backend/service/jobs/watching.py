@@ -17,7 +17,7 @@ from backend.domain.needs.rates import of_measured
 from backend.service.jobs import jobs
 from backend.service.jobs.jobs import JobView
 from backend.service.workspace import Workspace
-from backend.store import watching
+from backend.store import history, watching
 from backend.store.tables import JobRow
 
 MOST_POINTS = 500
@@ -49,23 +49,42 @@ class Cost(NamedTuple):
 
 
 def cost(workspace: Workspace, job: JobView, now: datetime | None = None) -> Cost | None:
-    """The time of the attempt at the price of the machine's hour: an evaluation's own, of a job on SageMaker that of the instance
-    that the result is for, else `WHETSTONE_PRICE_PER_HOUR`.
+    """The time of the attempt at the price of the machine's hour: an evaluation's own, else `WHETSTONE_PRICE_PER_HOUR`. Of a job
+    on SageMaker what AWS's own times come to at the price of the instance that the result is for.
 
     None before it starts, and where no price is set.
     """
     if job.started_at is None:
         return None
-    spec = jobs.specification(workspace, job.id) if job.kind in {JobKind.EVALUATE, JobKind.MANAGED} else {}
-    own = spec if job.kind == JobKind.MANAGED else spec.get("options", {})
+    if job.kind == JobKind.MANAGED:
+        spent, price = seen_at_aws(workspace, job).usd, jobs.specification(workspace, job.id)["price_per_hour"]
+        return None if spent is None else Cost(spent, price)
+    own = jobs.specification(workspace, job.id)["options"] if job.kind == JobKind.EVALUATE else {}
     per_hour = own.get("price_per_hour")
-    if per_hour is None and job.kind != JobKind.MANAGED:
+    if per_hour is None:
         per_hour, own = workspace.settings.price_per_hour, {}
     if per_hour is None:
         return None
     hour = Pricing(per_hour=per_hour, discount=own.get("discount", 0.0)).hour
     passed = ((job.finished_at or now or datetime.now(UTC)) - job.started_at).total_seconds()
     return Cost(max(0.0, passed) / 3600 * hour, hour)
+
+
+class SeenAtAws(NamedTuple):
+    """`status` in AWS's word; `usd` so far, None where no price is known or it was not asked yet; `at` when it was asked."""
+
+    status: str | None
+    usd: float | None
+    at: datetime | None
+
+
+def seen_at_aws(workspace: Workspace, job: JobView) -> SeenAtAws:
+    """What AWS said last of an optimization job."""
+    if "optimization_job" in job.result:
+        return SeenAtAws("COMPLETED", job.result.get("usd"), job.finished_at)
+    with workspace.store.read() as session:
+        found = history.latest_with(session, job.id, "status")
+    return SeenAtAws(found.data["status"], found.data.get("usd"), found.at) if found else SeenAtAws(None, None, None)
 
 
 def time_left(workspace: Workspace, job: JobView, now: datetime | None = None) -> Range | None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from backend.aws.objects import Objects
-from backend.domain.jobs.jobs import JobState
+from backend.domain.jobs.jobs import Handle, JobState
 from backend.domain.model.facts import ModelCard
 from backend.launchers import weights
 from backend.service import Workspace
@@ -123,6 +123,20 @@ def test_weights_go_up_and_the_result_comes_back_as_a_verified_artifact(
     assert {file.path.split("/")[0] for file in artifact.manifest.files} == {"model"}
     artifacts.verify(home, artifact.id)
     assert variants.resolve(home, artifact.id).kind == "artifact" and studio.creates() == 1
+
+
+def test_aws_is_not_asked_again_while_a_result_comes_back(studio: Studio, aws: Account) -> None:
+    """The supervisor sweeps and polls in each round until the artifact is in its place, which may be hours."""
+    studio.submit()
+    studio.until_status("is being set up")
+    aws.clock.advance(2000)
+    studio.until_state(JobState.SUCCEEDED)
+    asked, launcher = len(aws.asked("DescribeOptimizationJob")), studio.launchers[-1]
+    handle = Handle.model_validate_json(studio.row.handle or "")
+    for _ in range(3):
+        launcher.sweep(JOB, handle)
+        assert not launcher.poll(handle).alive
+    assert len(aws.asked("DescribeOptimizationJob")) == asked and studio.said.count("has completed") == 1
 
 
 def test_what_is_no_weights_stays_in_s3(studio: Studio, aws: Account, bucket: Any, model: ModelCard) -> None:
