@@ -1,7 +1,8 @@
-"""Compiled results by their key, in a folder or a bucket: `entries/KEY.json`, written last, and `files/KEY/...`.
+"""Compiled results by their key, in a folder or a bucket: `entries/KEY.json`, written last, and `files/KEY/SHA256`.
 
-A reader sees an entry whole or not at all; every file is held to its SHA-256 when it is fetched, and an entry that is not what it
-says is removed. They can be made again, so no ledger counts them: they are a cache, not artifacts.
+A reader sees an entry whole or not at all, also while two write one: a file's name is its content, and two compilations of one
+key need not come to the same bytes. Every file is held to its SHA-256 when it is fetched, and an entry that is not what it says
+is removed. They can be made again, so no ledger counts them: they are a cache, not artifacts.
 """
 
 from __future__ import annotations
@@ -16,10 +17,13 @@ from pydantic import ValidationError
 from backend import files
 from backend.artifacts import folders
 from backend.artifacts.bucket import SCHEME
+from backend.aws.s3 import ConnectionLost, ObjectChanged
 from backend.domain.neuron.cached import Entry
 from backend.settings import Settings
 
 ENTRIES, FILES = "entries", "files"
+TRIES = 5
+"""Of a body that breaks off: each goes on where the last one ended."""
 
 
 class _Store(Protocol):
@@ -74,7 +78,10 @@ class _Bucket:
         return sorted(each.key.removeprefix(f"{self.prefix}/") for each in s3_objects if each.key.endswith(".json"))
 
     def read(self, name: str) -> bytes:
-        return self.objects.get_bytes(f"{self.prefix}/{name}")
+        try:
+            return self.objects.get_bytes(f"{self.prefix}/{name}")
+        except ObjectChanged:
+            raise FileNotFoundError(name) from None
 
     def write(self, name: str, content: bytes) -> None:
         self.objects.put_bytes(f"{self.prefix}/{name}", content)
@@ -84,8 +91,16 @@ class _Bucket:
 
     def get(self, name: str, size: int, path: Path) -> None:
         with path.open("wb") as sink:
-            for chunk in self.objects.stream_from(f"{self.prefix}/{name}", 0, size):
-                sink.write(chunk)
+            for last in (*[False] * (TRIES - 1), True):
+                try:
+                    for chunk in self.objects.stream_from(f"{self.prefix}/{name}", sink.tell(), size):
+                        sink.write(chunk)
+                    return
+                except ObjectChanged:
+                    raise FileNotFoundError(name) from None
+                except ConnectionLost:
+                    if last:
+                        raise
 
     def remove(self, names: list[str]) -> None:
         self.objects.remove(f"{self.prefix}/{name}" for name in names)
@@ -99,20 +114,20 @@ class CompiledCache:
         self._store: _Store = _Bucket(address) if address.startswith(SCHEME) else _Disk(Path(address))
 
     def entries(self) -> list[Entry]:
-        """Those that can be read; one that cannot was not written by us, or half."""
+        """Those that can be read; one that cannot was not written by us, or has gone meanwhile."""
         found = []
         for name in self._store.names():
             try:
                 found.append(Entry.model_validate_json(self._store.read(name)))
-            except ValidationError:
+            except (ValidationError, FileNotFoundError):
                 continue
         return found
 
     def put(self, key: str, model: str, fields: Mapping[str, Any], folder: Path, versions: Mapping[str, str]) -> Entry:
-        """Its files first, the entry last. Where another was faster with the same key, the entry is written anew."""
+        """Its files first, the entry last. Where another was faster with the same key, the later entry counts, with its files."""
         described = folders.describe(folder)
         for file in described:
-            self._store.put(folder / file.path, f"{FILES}/{key}/{file.path}")
+            self._store.put(folder / file.path, f"{FILES}/{key}/{file.sha256}")
         named = {file.path: (file.size, file.sha256) for file in described}
         entry = Entry(key=key, model=model, fields=dict(fields), files=named, versions=dict(versions))
         self._store.write(f"{ENTRIES}/{key}.json", entry.model_dump_json(indent=1).encode())
@@ -133,15 +148,23 @@ class CompiledCache:
         return entry
 
     def remove(self, entry: Entry) -> None:
-        """The entry first, so that nobody finds it without its files."""
-        self._store.remove([f"{ENTRIES}/{entry.key}.json"])
-        self._store.remove([f"{FILES}/{entry.key}/{path}" for path in entry.files])
+        """The entry first, so that nobody finds it without its files; one that another wrote meanwhile stays."""
+        name = f"{ENTRIES}/{entry.key}.json"
+        try:
+            same = Entry.model_validate_json(self._store.read(name)) == entry
+        except (ValidationError, FileNotFoundError):
+            same = True
+        if same:
+            self._store.remove([name])
+            self._store.remove([f"{FILES}/{entry.key}/{sha256}" for _, sha256 in entry.files.values()])
 
     def _fetched(self, entry: Entry, path: str, folder: Path) -> bool:
         size, sha256 = entry.files[path]
+        if not (folder / path).resolve().is_relative_to(folder.resolve()):  # written by whoever may write to the bucket
+            return False
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         try:
-            self._store.get(f"{FILES}/{entry.key}/{path}", size, folder / path)
+            self._store.get(f"{FILES}/{entry.key}/{sha256}", size, folder / path)
         except FileNotFoundError:
             return False
         return folders.sha256(folder / path) == sha256

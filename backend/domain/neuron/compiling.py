@@ -45,6 +45,8 @@ class CompilePlan(Frozen):
     draft_method: Literal["draft", "eagle", "eagle3"] | None = None
     draft_hash: str | None = None
     draft_tokens: int | None = None
+    prefix_cache: bool | None = None
+    """Of vLLM Neuron, where the recipe says it."""
     optimize_level: int | None = None
     compiler: str | None = None
     """Version of neuronx-cc; None where the stack's environment is not installed."""
@@ -80,6 +82,7 @@ def plan(
         draft_method=speculate.method if isinstance(speculate, Speculate) else None,
         draft_hash=getattr(draft, "revision", None) if isinstance(speculate, Speculate) else None,
         draft_tokens=speculate.tokens if isinstance(speculate, Speculate) else None,
+        prefix_cache=recipe.serving.prefix_caching if stack == "vllm-neuron" else None,
         optimize_level=step.optimize_level, compiler=compiler,
     )  # fmt: skip
 

@@ -6,6 +6,8 @@ Without a device it compiles only (VLLM_NEURON_CPU_COMPILE). Options and variabl
 
 from __future__ import annotations
 
+from typing import Any
+
 from backend.domain.jobs.progress import Progress
 from backend.domain.neuron import options
 from backend.engines.neuron import base
@@ -19,12 +21,14 @@ def build(request: CompileRequest, progress: Progress) -> CompileResult:
     base.environment(request, VLLM_CACHE_ROOT=str(request.out_dir), VLLM_NEURON_BACKEND=options.BACKEND, **alone)
     from vllm import LLM, SamplingParams
 
-    speculation = {"speculative_config": options.speculative(plan, str(request.draft_dir))} if request.draft_dir else {}
+    more: dict[str, Any] = {} if plan.prefix_cache is None else {"enable_prefix_caching": plan.prefix_cache}
+    if request.draft_dir is not None:
+        more["speculative_config"] = options.speculative(plan, str(request.draft_dir))
     progress.phase("compile", f"Compiling for {plan.accelerator} by starting vLLM once", weight=6.0)
     engine = LLM(
         model=str(request.model_dir), tensor_parallel_size=plan.tensor_parallel, max_model_len=plan.positions,
         max_num_seqs=plan.batch, max_num_batched_tokens=plan.positions, dtype=options.DTYPES[plan.dtype],
-        kv_cache_dtype=plan.cache or "auto", additional_config={"neuron_config": options.vllm(plan)}, **speculation,
+        kv_cache_dtype=plan.cache or "auto", additional_config={"neuron_config": options.vllm(plan)}, **more,
     )  # fmt: skip
     proof = {}
     if request.device:

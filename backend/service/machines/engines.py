@@ -5,6 +5,7 @@ from __future__ import annotations
 from backend.domain.errors import NotNow
 from backend.domain.jobs.jobs import LIVE, InstallSpec, JobKind
 from backend.domain.machine.environments import check_index, check_installable
+from backend.domain.neuron.stacks import STACKS
 from backend.domain.recipe import libraries
 from backend.domain.roles import Action
 from backend.hardware import engines
@@ -42,10 +43,13 @@ def remove(workspace: Workspace, name: str, *, submission: str | None = None) ->
 
 
 def _environments(workspace: Workspace, job: JobView) -> set[str | None]:
-    """Of the engines in an optimize job's plan."""
-    if job.kind != JobKind.OPTIMIZE:
+    """Of the engines in an optimize job's plan, and of the stacks that compile for Neuron or serve what was."""
+    if job.kind not in {JobKind.OPTIMIZE, JobKind.EVALUATE, JobKind.SERVE}:
         return set()
-    return {libraries.environment(step["engine"]) for step in jobs.specification(workspace, job.id)["plan"]["steps"]}
+    spec = jobs.specification(workspace, job.id)
+    compiled = [each["neuron"]["stack"] for each in [spec, *spec.get("variants", [])] if each.get("neuron")]
+    steps = spec.get("plan", {}).get("steps", [])
+    return {libraries.environment(step["engine"]) for step in steps} | {STACKS[name].environment for name in compiled}
 
 
 def latest(workspace: Workspace) -> dict[str, JobView]:

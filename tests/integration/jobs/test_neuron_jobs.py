@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -24,7 +25,7 @@ TARGET = ("--target", "neuron:ml.inf2.48xlarge")
 RECIPE = """\
 name: neuron
 steps: [{quantize: {method: int8}}, {compile: {}}]
-serving: {max_model_len: 256, tensor_parallel: 8}
+serving: {max_model_len: 1024, tensor_parallel: 8}
 """
 
 
@@ -34,11 +35,29 @@ def engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "engines" / "neuron"
     (folder / "bin").mkdir(parents=True)
     python = folder / "bin" / "python"
-    python.write_text(f'#!/bin/sh\nPYTHONPATH={CHECKOUT}:{FAKES} exec {sys.executable} "$@"\n')
+    # A server inherits little, so what the fakes read stands here.
+    fakes = f"NEURON_FAKE_CORES=24 NEURON_FAKE_CALLS={tmp_path / 'calls'} PYTHONPATH={CHECKOUT}:{FAKES}"
+    python.write_text(f'#!/bin/sh\n{fakes} exec {sys.executable} "$@"\n')
+    plugin = folder / "lib" / "python3.11" / "site-packages" / "vllm_neuron-0.5.0.dist-info"
+    plugin.mkdir(parents=True)
+    (plugin / "METADATA").write_text("Metadata-Version: 2.1\nName: vllm-neuron\nVersion: 0.5.0\n")
     python.chmod(0o755)
     (folder / "INSTALLED.json").write_text(json.dumps({"version": "0.9.0", "packages": {"neuronx-cc": "2.21.1"}}))
     monkeypatch.setenv("WHETSTONE_ENGINES", str(tmp_path / "engines"))
     return folder
+
+
+LOAD = ("--no-quality", "--concurrency", "1", "--requests", "4", "--max-tokens", "8", "--repeats", "1", "--json")
+
+
+def attach(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`neuron-ls` with four devices of two cores, for processes that start from here on."""
+    rows = [{"neuron_device": n, "nc_count": 2, "memory_size": 32 << 30, "neuron_processes": []} for n in range(4)]
+    tool = folder / "bin" / "neuron-ls"
+    tool.parent.mkdir()
+    tool.write_text(f"#!/bin/sh\necho '{json.dumps(rows)}'\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tool.parent}:{os.environ['PATH']}")
 
 
 @pytest.fixture
@@ -49,7 +68,9 @@ def recipe(tmp_path: Path) -> Path:
 
 
 @pytest.mark.process
-def test_a_job_compiles_once_and_the_next_is_a_hit(tmp_path: Path, engines: Path, recipe: Path) -> None:
+def test_a_job_compiles_once_what_is_served_where_a_device_is_and_the_next_job_is_a_hit(
+    tmp_path: Path, engines: Path, recipe: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     home = tmp_path / "home"
     asked = ("starter", "--recipe", recipe, *TARGET)
     dry = whetstone(home, "optimize", *asked, "--dry-run")
@@ -69,6 +90,13 @@ def test_a_job_compiles_once_and_the_next_is_a_hit(tmp_path: Path, engines: Path
     }
     served = one_sentence(whetstone(home, "evaluate", "starter", artifact))
     assert "compiled for Inferentia2, and this machine has none" in served
+    attach(tmp_path, monkeypatch)
+    evaluated = process(home, "evaluate", artifact, *LOAD)
+    assert evaluated.returncode == 0, evaluated.stderr
+    (variant,) = json.loads(evaluated.stdout)["variants"]
+    assert variant["levels"][0]["output_tokens_per_s"] > 0 and variant["variant"]["neuron"]["key"] == shown["key"]
+    servers = [json.loads(line) for line in (tmp_path / "calls").read_text().splitlines() if "api_server" in line]
+    assert servers and servers[0]["kwargs"]["additional_config"]["override_neuron_config"]["tp_degree"] == 8
 
     assert json.loads(whetstone(home, "artifacts", "lookup", *asked, "--json").stdout)["lookup"]["state"] == "hit"
     again = json.loads(process(home, "optimize", *asked, "--wait", "--json").stdout)["artifact"]
@@ -106,7 +134,8 @@ def test_a_pre_compiled_row_of_the_catalog_resolves_to_an_entry_of_its_name(tmp_
     assert found["lookup"] == {"state": "hit", "key": key, "nearest": None, "differs": []}
 
     # A damaged entry is no hit twice: it is removed when it is fetched.
-    (home / "cache" / "compiled" / "files" / key / "model.pt").write_bytes(b"y" * 10)
+    (_, sha256) = cache.entries()[0].files["model.pt"]
+    (home / "cache" / "compiled" / "files" / key / sha256).write_bytes(b"y" * 10)
     assert cache.fetch(key, tmp_path / "out") is None and not (tmp_path / "out").exists() and cache.entries() == []
 
 

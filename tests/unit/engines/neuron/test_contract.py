@@ -73,7 +73,7 @@ def within_contract(made: list[dict[str, Any]]) -> None:
         ("nxd-inference", True, {"draft_tokens": 5, "draft_method": "eagle3", "batch": 2}),
         ("transformers-neuronx", False, {"optimize_level": 2}),
         ("transformers-neuronx", True, {"weights": "int8", "cache": "fp8", "draft_tokens": 4}),
-        ("vllm-neuron", False, {"token_buckets": (1,), "cache": "fp8"}),
+        ("vllm-neuron", False, {"token_buckets": (1,), "cache": "fp8", "prefix_cache": False}),
         ("vllm-neuron", True, {"token_buckets": (1,), "draft_tokens": 3, "draft_method": "eagle3"}),
     ],
 )

@@ -85,9 +85,24 @@ def main() -> None:
             self.answer(metrics if self.path == "/metrics" else json.dumps({"data": [{"id": name}]}).encode())
 
         def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
-            tokens[0] += 1
-            self.answer(json.dumps({"choices": [{"text": "a"}]}).encode())
+            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            number = asked.get("max_completion_tokens") or asked.get("max_tokens") or 1
+            tokens[0] += number
+            usage = {"prompt_tokens": 7, "completion_tokens": number}
+            if not asked.get("stream"):
+                self.answer(json.dumps({"choices": [{"text": "a " * number}], "usage": usage}).encode())
+                return
+            self.send_response(200)
+            self.end_headers()
+            for count in range(number):
+                time.sleep(0.002)
+                self.event({"choices": [{"index": 0, "text": f"a{count} ", "delta": {"content": f"a{count} "}}]})
+            self.event({"choices": [], "usage": usage})
+            self.wfile.write(b"data: [DONE]\n\n")
+
+        def event(self, document: dict[str, Any]) -> None:
+            self.wfile.write(b"data: %s\n\n" % json.dumps(document).encode())
+            self.wfile.flush()
 
         def answer(self, body: bytes) -> None:
             self.send_response(200)
