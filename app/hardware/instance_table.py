@@ -33,6 +33,7 @@ def draw(opened: Workspace) -> None:
         column_config={"Instance": st.column_config.TextColumn(pinned=True), **config},
         alt="Instances with accelerators, memory, bandwidth and hourly price, with region, day and source of the price",
     )
+    _changes(opened)
     with st.container(horizontal=True, vertical_alignment="center"):
         st.download_button(
             "CSV", instances.as_csv(priced, discount), "instances.csv", "text/csv", icon=":material/download:",
@@ -42,6 +43,24 @@ def draw(opened: Workspace) -> None:
             "Memory and bandwidth are nominal, of all accelerators of the instance together. Prices are USD an hour for hosting, "
             "published by AWS, nothing measured."
         )
+
+
+def _changes(opened: Workspace) -> None:
+    """Nothing where no refresh found another price than the one before it."""
+    found = prices.changes(opened)
+    if not found:
+        return
+    words = f"{len(found)} price{'s have' if len(found) != 1 else ' has'} changed between refreshes"
+    with st.expander(words, icon=":material/history:", key="hardware_price-changes"):
+        rows = [
+            {
+                "Instance": each.instance, "Region": each.region, "Was (USD an hour)": each.before,
+                "As of": f"{each.before_as_of:%Y-%m-%d}", "Is (USD an hour)": each.after, "Since": f"{each.as_of:%Y-%m-%d}",
+                "Change": f"{each.share:+.1%}",
+            }
+            for each in found
+        ]  # fmt: skip
+        st.dataframe(rows, hide_index=True, alt="Prices that changed, with what they were and are and since when")
 
 
 def _filtered(opened: Workspace) -> tuple[list[PricedInstance], int, float]:

@@ -1,21 +1,34 @@
-"""The prices that were asked for: one row an instance and region, a region's rows replaced together."""
+"""The prices that were asked for: one row an instance, region and refresh. Earlier refreshes stay, as their history."""
 
 from __future__ import annotations
 
-from sqlmodel import Session, col, delete, select
+from sqlmodel import Session, col, select
 
 from backend.domain.machine.pricelist import InstancePrice, PriceList
 from backend.store.tables import PriceRow
 
 
-def replace(session: Session, price_list: PriceList) -> None:
-    session.exec(delete(PriceRow).where(col(PriceRow.region) == price_list.region))
+def keep(session: Session, price_list: PriceList) -> None:
+    """Beside those of earlier refreshes."""
     for price in price_list.prices:
-        session.add(PriceRow(**price.model_dump()))
+        session.merge(PriceRow(**price.model_dump()))
 
 
 def latest(session: Session) -> tuple[InstancePrice, ...]:
-    """Those of the region that was asked for last; prices of two regions are never mixed by this."""
-    newest = select(PriceRow.region).order_by(col(PriceRow.as_of).desc(), col(PriceRow.region)).limit(1).scalar_subquery()
-    rows = session.exec(select(PriceRow).where(col(PriceRow.region) == newest).order_by(col(PriceRow.instance)))
-    return tuple(InstancePrice.model_validate(row.model_dump()) for row in rows)
+    """Those of the last refresh; prices of two regions, or of two days, are never mixed by this."""
+    newest = select(PriceRow).order_by(col(PriceRow.as_of).desc(), col(PriceRow.region)).limit(1)
+    last = session.exec(newest).first()
+    if last is None:
+        return ()
+    chosen = select(PriceRow).where(PriceRow.region == last.region, PriceRow.as_of == last.as_of)
+    return tuple(map(_price, session.exec(chosen.order_by(col(PriceRow.instance)))))
+
+
+def history(session: Session) -> tuple[InstancePrice, ...]:
+    """Of every refresh, by region and instance, the oldest first."""
+    every = select(PriceRow).order_by(col(PriceRow.region), col(PriceRow.instance), col(PriceRow.as_of))
+    return tuple(map(_price, session.exec(every)))
+
+
+def _price(row: PriceRow) -> InstancePrice:
+    return InstancePrice.model_validate(row.model_dump())

@@ -208,14 +208,14 @@ class ModelRow(Base, table=True):
 
 
 class PriceRow(Base, table=True):
-    """An instance's hourly price in a region, as AWS published it when it was asked for."""
+    """An instance's hourly price in a region, as AWS published it when it was asked for: one row for each time."""
 
     __tablename__ = "prices"
 
     instance: str = Field(primary_key=True)
     region: str = Field(primary_key=True)
+    as_of: datetime = Field(sa_type=Aware, primary_key=True)
     usd_per_hour: float
-    as_of: datetime = Field(sa_type=Aware)
     source: str
 
 

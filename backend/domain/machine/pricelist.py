@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
+from itertools import pairwise
 from typing import NamedTuple
 
 from pydantic import Field
@@ -28,6 +30,35 @@ class PriceList(NamedTuple):
     region: str
     prices: tuple[InstancePrice, ...]
     skipped: tuple[str, ...] = ()
+
+
+class PriceChange(Frozen):
+    """A price that one refresh found other than the one before it, USD an hour."""
+
+    instance: str
+    region: str
+    before: float
+    before_as_of: datetime
+    after: float
+    as_of: datetime
+
+    @property
+    def share(self) -> float:
+        """Of the earlier price: 0.1 is a tenth more."""
+        return self.after / self.before - 1
+
+
+def changes(prices: Iterable[InstancePrice]) -> list[PriceChange]:
+    """Between refreshes that follow each other, the newest first. `prices`: by region and instance, the oldest first."""
+    found = [
+        PriceChange(
+            instance=now.instance, region=now.region, before=was.usd_per_hour, before_as_of=was.as_of, after=now.usd_per_hour,
+            as_of=now.as_of,
+        )
+        for was, now in pairwise(prices)
+        if (was.region, was.instance) == (now.region, now.instance) and was.usd_per_hour != now.usd_per_hour
+    ]  # fmt: skip
+    return sorted(found, key=lambda each: each.as_of, reverse=True)
 
 
 def overlay(hardwares: Hardwares, prices: tuple[InstancePrice, ...]) -> Hardwares:

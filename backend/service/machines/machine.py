@@ -26,6 +26,8 @@ class NeuronView(Frozen):
     cores: int
     memory_bytes: int
     busy: bool
+    joined: int
+    """Its cores that work as one."""
 
 
 class ProcessorSpeed(Frozen):

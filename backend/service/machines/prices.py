@@ -9,7 +9,9 @@ from backend.catalog.remote import prices as published
 from backend.domain.errors import NotFound, RequestError
 from backend.domain.evaluation.prices import Pricing
 from backend.domain.frozen import Frozen
+from backend.domain.machine import pricelist
 from backend.domain.machine.device import Instance
+from backend.domain.machine.pricelist import PriceChange
 from backend.domain.machine.targets import nearest
 from backend.domain.roles import Action
 from backend.service.machines import targets
@@ -92,17 +94,24 @@ def _priced(row: Instance, discount: float, explained: dict[str, str]) -> Priced
 
 def refresh(workspace: Workspace, region: str | None = None) -> Refreshed:
     """Ask AWS for the hosting prices of a region (None: the environment's, else us-east-1) and keep them over the snapshot.
+    Those of earlier refreshes stay, as history.
 
     Raises ReadOnly in a demonstration, and what `aws.pricing.hosting_prices` does; nothing is changed then.
     """
     workspace.check(Action.REFRESH_PRICES)
     price_list = published.fetch(region)
-    workspace.change(Action.REFRESH_PRICES, price_list.region, lambda session: stored.replace(session, price_list))
+    workspace.change(Action.REFRESH_PRICES, price_list.region, lambda session: stored.keep(session, price_list))
     names = {price.instance for price in price_list.prices}
     return Refreshed(
         region=price_list.region, as_of=f"{price_list.prices[0].as_of:%Y-%m-%d}", prices=len(names),
         missing=tuple(name for name in instances.load().instances if name not in names), skipped=price_list.skipped,
     )  # fmt: skip
+
+
+def changes(workspace: Workspace) -> list[PriceChange]:
+    """What later refreshes found changed, the newest first."""
+    with workspace.store.read() as session:
+        return pricelist.changes(stored.history(session))
 
 
 def what_to_set() -> str | None:

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from backend.service.machines import machine, prices
 from tests import studio
 from tests.fakes.running import running
 from tests.pricing import credentials, no_credentials, product, put
+from tests.unit.store.test_price_history import keep, refreshed
 
 
 @pytest.fixture(autouse=True)
@@ -158,3 +160,11 @@ def test_neuron_devices_have_a_table_of_their_own(home: Workspace, monkeypatch: 
     (shown,) = [one.value for one in at.dataframe if "Neuron device" in one.value]
     assert list(shown["NeuronCores"]) == [2] and list(shown["Memory"]) == ["34.4 GB"]
     assert "2 NeuronCores" in studio.says(at)
+
+
+def test_what_changed_between_refreshes_stands_under_the_table(home: Workspace) -> None:
+    for day, dollars in ((1, 7.0), (8, 8.4)):
+        keep(home, refreshed(datetime(2026, 11, day, tzinfo=UTC), "eu-west-1", ml_g5_12xlarge=dollars))
+    at = studio.open_page("hardware")
+    (row,) = next(one.value for one in at.dataframe if "Was (USD an hour)" in one.value).to_dict("records")
+    assert [row[name] for name in ("Instance", "Was (USD an hour)", "Change")] == ["ml.g5.12xlarge", 7.0, "+20.0%"]

@@ -15,6 +15,7 @@ from backend.service.machines.prices import PricedInstance, Refreshed
 app = typer.Typer(no_args_is_help=True)
 Region = Annotated[str | None, typer.Option(help="An AWS region; else that of the environment, else us-east-1.")]
 HEADER = ("instance", "accelerators", "GiB", "USD/h", "after discount", "USD/h a GiB", "region", "as of", "source")
+CHANGES = ("instance", "region", "was USD/h", "as of", "is USD/h", "as of", "change")
 
 
 @app.command("list")
@@ -37,6 +38,21 @@ def refresh(
     """Ask the AWS Pricing API for today's prices and keep them. Needs AWS credentials that may use pricing:GetProducts."""
     refreshed = prices.refresh(service.open_workspace(), region)
     emit(refreshed, as_json=json, text=_told(refreshed))
+
+
+@app.command()
+def changes(json: Json = False) -> None:
+    """What each refresh found other than the one before it, the newest first."""
+    found = prices.changes(service.open_workspace())
+    rows = [
+        (
+            one.instance, one.region, _usd(one.before), f"{one.before_as_of:%Y-%m-%d}", _usd(one.after), f"{one.as_of:%Y-%m-%d}",
+            f"{one.share:+.1%}",
+        )
+        for one in found
+    ]  # fmt: skip
+    none = "No price has changed between refreshes: `whetstone prices refresh` asks AWS for today's."
+    emit(found, as_json=json, text=table(CHANGES, rows) if rows else none)
 
 
 def _text(priced: list[PricedInstance], discount: float) -> str:

@@ -168,7 +168,7 @@ def upgrade() -> None:
         *_columns(sa.Float(), "usd_per_hour"),
         *_columns(Aware(timezone=True), "as_of"),
         *_columns(sa.String(), "source"),
-        sa.PrimaryKeyConstraint("instance", "region"),
+        sa.PrimaryKeyConstraint("instance", "region", "as_of"),
     )
     op.create_table(
         "supervisors",
