@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from backend.settings import ASSETS
 from tests.integration.cli.calling import one_sentence, whetstone
 
 TARGET = "neuron:ml.inf2.48xlarge"
@@ -14,6 +15,12 @@ steps:
   - quantize: {method: int8}
   - compile: {}
 serving: {tensor_parallel: 8, max_model_len: 2048, max_num_seqs: 4}
+"""
+
+EAGLE = """
+name: neuron
+steps: [{{{speculate}}}, {{compile: {{}}}}]
+serving: {{tensor_parallel: 2, max_model_len: 512, max_num_seqs: 2}}
 """
 
 
@@ -42,3 +49,17 @@ def test_an_architecture_that_no_library_names_is_refused_with_where_it_would_wo
     asked = ("optimize", "huggingface-llm-gemma-2b", "--recipe", str(file), "--target", TARGET, "--dry-run")
     said = one_sentence(whetstone(tmp_path, *asked))
     assert "no support for models of type gemma" in said and "Nearest valid recipe: quantize + compile on ml." in said
+
+
+def test_an_eagle_head_is_a_folder_that_is_compiled_with_the_model_and_counts_in_key_and_memory(tmp_path: Path) -> None:
+    head, file = ASSETS / "starter" / "target", tmp_path / "eagle.yaml"
+    file.write_text(EAGLE.format(speculate=f"speculate: {{method: eagle3, draft: {head}, tokens: 5}}"))
+    asked = ("optimize", "starter", "--recipe", str(file), "--target", TARGET, "--dry-run", "--json")
+    shown = json.loads(whetstone(tmp_path, *asked).stdout)
+    plan = shown["plan"]
+    assert (plan["draft_method"], plan["draft_tokens"], plan["draft_hash"]) == ("eagle3", 5, plan["model_hash"])
+    file.write_text(EAGLE.format(speculate=f"speculate: {{method: draft, draft: {head}, tokens: 5}}"))
+    assert "for one sequence: set `max_num_seqs: 1`" in one_sentence(whetstone(tmp_path, *asked))
+    file.write_text(EAGLE.format(speculate="compile: {}").replace("{compile: {}}, ", ""))
+    plain = json.loads(whetstone(tmp_path, *asked).stdout)
+    assert plain["weights_bytes"] < shown["weights_bytes"] and plain["key"] != shown["key"]

@@ -122,11 +122,15 @@ def test_an_engine_in_use_is_not_removed(equipped: Workspace) -> None:
     studio.put(equipped, ServeSpec(variants=(variant,)), "Serve starter", JobState.RUNNING)
     with pytest.raises(NotNow, match="in use by “Serve starter”"):
         engines.remove(equipped, "serve")
+    compiled = variant.model_copy(update={"neuron": {"stack": "vllm-neuron", "tensor_parallel": 8}})
     at = studio.open_page("hardware")
     at.button(key="hardware_remove-serve").click().run()
     studio.check(at)
     assert "in use" in at.toast[0].value
-    assert [job.kind for job in jobs.active(equipped)] == ["serve"]
+    studio.put(equipped, ServeSpec(variants=(compiled,)), "Serve on Neuron", JobState.RUNNING)
+    with pytest.raises(NotNow, match="in use by “Serve on Neuron”"):
+        engines.remove(equipped, "neuron-vllm")
+    assert [job.kind for job in jobs.active(equipped)] == ["serve", "serve"]
 
 
 def test_the_same_click_twice_is_one_job(bare: Workspace) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from backend.domain.errors import ServerFailed
-from backend.domain.evaluation.document import Variant
+from backend.domain.evaluation.document import Speculation, Variant
 from backend.domain.jobs.progress import Silent
 from backend.domain.neuron.compiling import CompilePlan
 from backend.engines.libraries import outside
@@ -48,12 +48,16 @@ def compiled(plan: CompilePlan, python: Path, folder: Path) -> Variant:
     artifact = folder / "artifact"
     (artifact / "compiled").mkdir(parents=True)
     (artifact / "model").symlink_to(ASSETS / "starter" / "target")
+    draft = ASSETS / "starter" / "draft" if plan.draft_method else None
     request = CompileRequest(
-        plan=plan, model_dir=artifact / "model", out_dir=artifact / "compiled", cache_dir=folder / "graphs"
+        plan=plan, model_dir=artifact / "model", draft_dir=draft, out_dir=artifact / "compiled", cache_dir=folder / "graphs"
     )  # fmt: skip
     outside.ask(plan.stack, python, request, Silent())
     fields = {**plan.fields, "key": plan.key, "cached": False}
-    return Variant(name="mine", source="a-1", kind="artifact", model_path=str(artifact / "model"), neuron=fields)
+    head = Speculation(method="eagle3", tokens=5, draft_path=str(draft)) if draft else None
+    return Variant(
+        name="mine", source="a-1", kind="artifact", model_path=str(artifact / "model"), neuron=fields, speculation=head
+    )  # fmt: skip
 
 
 def server(variant: Variant, python: Path, folder: Path) -> VllmServer:
@@ -67,7 +71,10 @@ def asked(folder: Path) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("plan", [NXD, VLLM], ids=["nxd-inference", "vllm-neuron"])
+EAGLE = NXD.model_copy(update={"weights": None, "draft_method": "eagle3", "draft_tokens": 5})
+
+
+@pytest.mark.parametrize("plan", [NXD, VLLM, EAGLE], ids=["nxd-inference", "vllm-neuron", "eagle"])
 def test_what_was_compiled_is_served_with_its_own_shapes_and_the_artifact_stays_as_it_was(
     python: Path, tmp_path: Path, plan: CompilePlan
 ) -> None:
@@ -82,7 +89,12 @@ def test_what_was_compiled_is_served_with_its_own_shapes_and_the_artifact_stays_
     assert set(options) <= set(CALLS["vllm.entrypoints.openai.api_server"])
     assert (options["tensor_parallel_size"], options["max_model_len"], options["max_num_seqs"]) == (2, 256, 2)
     ((name, config),) = options["additional_config"].items()
-    if plan is NXD:
+    assert options.get("speculative_config") == (
+        {"method": "eagle3", "model": "draft-model", "num_speculative_tokens": 5} if plan is EAGLE else None
+    )
+    if plan is EAGLE:
+        assert config["enable_eagle_speculation"] and config["is_eagle3"] and config["speculation_length"] == 5
+    elif plan is NXD:
         assert name == "override_neuron_config" and config["quantized"] and config["context_encoding_buckets"] == [128, 256]
     else:
         assert config == {
