@@ -31,6 +31,8 @@ from backend.store.tables import JobRow
 SORT = ("yields", "claim")
 TRIES = 5
 """How often a person's change is tried against a job that goes on meanwhile."""
+FIRST = aliased(JobRow)
+"""The job that another comes after."""
 CHANGING = ("seen", "accepted")
 """Of a specification, what tells when it was asked and not what."""
 
@@ -104,9 +106,8 @@ def any_queued(session: Session) -> bool:
 
 def _startable(session: Session) -> ColumnElement[bool]:
     """Queued, not to be tried again later, and the job before it has succeeded."""
-    first = aliased(JobRow)
-    done = (col(first.id) == col(JobRow.after), col(first.state) == JobState.SUCCEEDED)
-    succeeded = sa_select(col(first.id)).where(*done).exists()
+    done = (col(FIRST.id) == col(JobRow.after), col(FIRST.state) == JobState.SUCCEEDED)
+    succeeded = sa_select(col(FIRST.id)).where(*done).exists()
     due = or_(col(JobRow.not_before).is_(None), col(JobRow.not_before) <= leases.clock(session))
     return and_(col(JobRow.state) == JobState.QUEUED, due, or_(col(JobRow.after).is_(None), succeeded))
 
@@ -174,8 +175,7 @@ def cancelled(cause: str) -> str:
 
 def stranded(session: Session) -> Sequence[JobRow]:
     """Queued jobs whose earlier job ended without success, or which waited longer than they were to."""
-    first = aliased(JobRow)
-    ended = sa_select(col(first.id)).where(col(first.id) == col(JobRow.after), col(first.state).in_(RESUMABLE)).exists()
+    ended = sa_select(col(FIRST.id)).where(col(FIRST.id) == col(JobRow.after), col(FIRST.state).in_(RESUMABLE)).exists()
     unmet = and_(col(JobRow.after).is_not(None), ended)
     late = col(JobRow.queue_until) < leases.clock(session)
     return session.exec(select(JobRow).where(JobRow.state == JobState.QUEUED, or_(unmet, late))).all()

@@ -16,7 +16,7 @@ from backend import logs, processes
 from backend import settings as configuration
 from backend.domain.errors import WhetstoneError
 from backend.settings import Settings
-from backend.store.database import Change, open_store
+from backend.store.database import Change, Moved, open_store
 from backend.store.leases import HEARTBEAT_SECONDS, LOCK
 from backend.supervisor.supervisor import Supervisor
 from backend.supervisor.told import Told
@@ -44,13 +44,31 @@ def main() -> int:
         lock.write(f"{os.getpid()} {processes.started(os.getpid())}")
         lock.flush()
         supervisor = Supervisor(settings, open_store(settings), beside=True)
-        _watch(supervisor, settings, settings.metrics_port if arguments.metrics_port is None else arguments.metrics_port)
-        return _serve(supervisor, arguments.until_idle)
+        pace = Pace()
+        port = settings.metrics_port if arguments.metrics_port is None else arguments.metrics_port
+        _watch(supervisor, settings, port, pace)
+        return _serve(supervisor, arguments.until_idle, pace)
 
 
-def _watch(supervisor: Supervisor, settings: Settings, port: int | None) -> None:
-    """Every committed change is a line of the log, and with a port a figure."""
-    seen: list[Callable[[Change], None]] = [Told().seen]
+class Pace:
+    """A round in which a job changed its state is followed by the next at once, since another may start or end now; any other
+    after TICK_SECONDS."""
+
+    def __init__(self) -> None:
+        self._moved = False
+
+    def seen(self, change: Change) -> None:
+        self._moved = self._moved or isinstance(change, Moved)
+
+    def pause(self) -> float:
+        """Seconds to rest after the round that just ended."""
+        moved, self._moved = self._moved, False
+        return 0.0 if moved else TICK_SECONDS
+
+
+def _watch(supervisor: Supervisor, settings: Settings, port: int | None, pace: Pace) -> None:
+    """Every committed change is a line of the log, sets the pace, and with a port is a figure."""
+    seen: list[Callable[[Change], None]] = [Told().seen, pace.seen]
     if port:
         from backend.supervisor.metrics import Metrics
 
@@ -65,7 +83,7 @@ def _watch(supervisor: Supervisor, settings: Settings, port: int | None) -> None
     supervisor.store.watch = watch
 
 
-def _serve(supervisor: Supervisor, until_idle: float | None) -> int:
+def _serve(supervisor: Supervisor, until_idle: float | None, pace: Pace) -> int:
     stopping = processes.Signalled.by((signal.SIGTERM, signal.SIGINT))
     threading.Thread(target=_beat, args=(supervisor, stopping), daemon=True, name="heartbeat").start()
     supervisor.begin()
@@ -76,7 +94,7 @@ def _serve(supervisor: Supervisor, until_idle: float | None) -> int:
             busy_at = time.monotonic()
         elif supervisor.draining or (until_idle is not None and time.monotonic() - busy_at > until_idle):
             break
-        stopping.wait(TICK_SECONDS)
+        stopping.wait(pace.pause())
     stopping.set()
     supervisor.stop()
     logs.say("stopped", "The supervisor has stopped; workers that run go on.")

@@ -130,7 +130,7 @@ class Supervisor:
         if self.draining:
             self._clear_out(own, "The supervisor takes no new jobs and ends: this goes back into the queue.")
             return bool(own)
-        started = waiting and start and self._start_next()
+        started = waiting and start and self._start_next(own)
         return bool(own) or started or waiting
 
     def stop(self) -> None:
@@ -209,10 +209,11 @@ class Supervisor:
         if row.state == JobState.RUNNING:
             self._guard(lambda: self.store.run(write))
 
-    def _start_next(self) -> bool:
-        capacity = self._now_free()
-        with self.store.read() as session:
-            jobs = queue.yielding(session, self.row.host, capacity)
+    def _start_next(self, own: list[JobRow]) -> bool:
+        capacity, jobs = self._now_free(), list[JobRow]()
+        if any(row.yields for row in own):
+            with self.store.read() as session:
+                jobs = queue.yielding(session, self.row.host, capacity)
         for row in jobs:
             if row.supervisor == self.row.id:
                 told = "Makes room for a job of your own: this goes back into the queue and starts again after it."

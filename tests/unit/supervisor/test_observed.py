@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from backend.domain.jobs.jobs import Event, JobState
 from backend.store import history, leases, queue
 from backend.store.tables import JobRow
+from backend.supervisor.__main__ import TICK_SECONDS, Pace
 from backend.supervisor.metrics import Metrics
 from backend.supervisor.told import Told
 from tests.homes import DATABASE, open_home
@@ -135,3 +136,17 @@ def test_what_was_rolled_back_was_never_told(home: Home) -> None:
     assert told == []
     home.store.run(lambda session: history.append(session, "j-1", [Event(kind="note", message="x")]))
     assert len(told) == 1
+
+
+def test_a_round_in_which_a_job_moved_is_followed_by_the_next_at_once(home: Home) -> None:
+    pace = Pace()
+    home.store.watch = pace.seen
+    submit(home)
+    home.tick()
+    assert pace.pause() == 0.0 and pace.pause() == TICK_SECONDS
+    home._world.workers[0].say()
+    home.tick()
+    assert pace.pause() == TICK_SECONDS, "an event alone is no reason to hurry"
+    home._world.workers[0].succeed()
+    home.tick()
+    assert pace.pause() == 0.0
