@@ -39,10 +39,11 @@ def settings(opened: Workspace, *, here: bool) -> tuple[str, ...]:
     weights are."""
     held: dict[str, str] = st.session_state.setdefault(HELD, dict(opened.settings.aws))
     with st.container(border=True, key="build_aws-settings"):
-        halves = st.columns(2)
-        for number, (name, (label, example)) in enumerate(FIRST.items() if here else [*FIRST.items()][:3]):
-            with halves[number % 2]:
-                held[name] = _field(held, name, label, example)
+        names = list(FIRST) if here else list(FIRST)[:-1]
+        for first in range(0, len(names), 2):  # rows, so that they stand in this order on a phone too
+            for half, name in zip(st.columns(2), names[first : first + 2], strict=False):
+                with half:
+                    held[name] = _field(held, name, *FIRST[name])
         with st.container(horizontal=True, vertical_alignment="center"):
             accepted = st.checkbox(
                 "I accept the model's licence (EULA)", held.get("accept-eula") == "yes", key="build_aws-accept-eula",
