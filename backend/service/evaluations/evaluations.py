@@ -100,9 +100,12 @@ def of_variants(workspace: Workspace, resolved: list[Variant], chosen: EvaluateO
 
 
 def _served(variant: Variant, chosen: EvaluateOptions) -> Variant:
-    """With the prefix cache as the evaluation says, of a server that is started here."""
+    """With the prefix cache as the evaluation says, of a server that is started here. Raises InvalidOptions."""
     if variant.kind == "url" or chosen.prefix_cache not in {"on", "off"}:
         return variant
+    if chosen.prefix_cache == "on" and (variant.neuron or {}).get("stack") == "nxd-inference":
+        message = f"{variant.name} was compiled without the blocks that a prefix cache keeps (NxD Inference): leave {{}} out."
+        raise InvalidOptions(message, "prefix_cache")
     serving = variant.serving.model_copy(update={"prefix_caching": chosen.prefix_cache == "on"})
     return variant.model_copy(update={"serving": serving})
 

@@ -91,6 +91,8 @@ def test_a_job_compiles_once_what_is_served_where_a_device_is_and_the_next_job_i
     served = one_sentence(whetstone(home, "evaluate", "starter", artifact))
     assert "compiled for Inferentia2, and this machine has none" in served
     attach(tmp_path, monkeypatch)
+    refused = one_sentence(process(home, "evaluate", artifact, *LOAD, "--prefix-cache", "on"))
+    assert "without the blocks that a prefix cache keeps" in refused
     evaluated = process(home, "evaluate", artifact, *LOAD)
     assert evaluated.returncode == 0, evaluated.stderr
     (variant,) = json.loads(evaluated.stdout)["variants"]

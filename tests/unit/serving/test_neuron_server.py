@@ -11,13 +11,15 @@ from typing import Any
 import pytest
 
 from backend.domain.errors import ServerFailed
-from backend.domain.evaluation.document import Speculation, Variant
+from backend.domain.evaluation.document import EvaluateOptions, Speculation, Variant
 from backend.domain.jobs.progress import Silent
 from backend.domain.neuron.compiling import CompilePlan
 from backend.engines.libraries import outside
 from backend.engines.neuron.base import CompileRequest
+from backend.hardware import neuron
 from backend.serving.vllm import VllmServer
 from backend.settings import ASSETS, CHECKOUT
+from backend.worker.measuring.servers import ServerPool
 
 pytestmark = pytest.mark.process
 FAKES = Path(__file__).parents[2] / "fakes" / "neuron"
@@ -133,3 +135,16 @@ def test_a_graph_that_was_not_compiled_and_a_degree_that_the_device_has_not_end_
     odd = compiled(VLLM.model_copy(update={"tensor_parallel": 3}), python, tmp_path / "odd")
     with pytest.raises(ServerFailed, match="degree is not one that this Neuron device has"):
         server(odd, python, tmp_path / "odd").start()
+
+
+@pytest.mark.parametrize(("attached", "mode"), [(2, "restart"), (4, "resident")])
+def test_servers_stay_up_together_only_where_their_cores_are(
+    python: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, attached: int, mode: str
+) -> None:
+    monkeypatch.setattr(neuron, "devices", lambda: (neuron.NeuronDevice(0, attached, 32 << 30, False),))
+    first = compiled(VLLM, python, tmp_path)
+    both = [first, first.model_copy(update={"name": "other"})]
+    logs = tmp_path / "logs"
+    with ServerPool(both, EvaluateOptions(), lambda _: python, logs.joinpath, tmp_path / "cache", Silent()) as pool:
+        assert pool.settle() == mode
+        assert pool.use(1).served_name == "other"
