@@ -68,7 +68,9 @@ class Artifact:
         """The folder of its verified files on this machine. Raises NotFound, ArtifactCorrupt."""
         return artifacts.fetch(self._workspace, self.id)
 
-    def deployment(self, *, instance: str, role: str, bucket: str, anyway: bool = False, **more: object) -> Deployment:
+    def deployment(
+        self, *, instance: str, role: str | None = None, bucket: str | None = None, anyway: bool = False, **more: object
+    ) -> Deployment:
         """What serving it on a SageMaker endpoint would be; asks nothing of AWS. `more`: as of `whetstone deploy`.
 
         Raises RequestError, and its kinds NotFound, ImpossibleStack, NotEnoughMemory, BelowFloor, InvalidOptions.

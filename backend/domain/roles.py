@@ -73,6 +73,7 @@ class Action(StrEnum):
     REMOVE_DAMAGED = "remove damaged row"
     ASK = "ask endpoint"
     DEPLOY = "deploy"
+    UPDATE_ENDPOINT = "update endpoint"
     DELETE_ENDPOINT = "delete endpoint"
     BACK_UP = "back up"
     RESTORE = "restore"
@@ -105,6 +106,7 @@ RULES: dict[Action, Rule] = {
     Action.REMOVE_DAMAGED: Rule(ADMIN, "row", "remove damaged rows"),
     Action.ASK: Rule(OPERATOR, "machine", "ask endpoints"),
     Action.DEPLOY: Rule(OPERATOR, "endpoint", "deploy artifacts"),
+    Action.UPDATE_ENDPOINT: Rule(OPERATOR, "endpoint", "update endpoints", own=True),
     Action.DELETE_ENDPOINT: Rule(OPERATOR, "endpoint", "delete endpoints", own=True),
     Action.BACK_UP: Rule(ADMIN, "file", "back the studio up"),
     Action.RESTORE: Rule(ADMIN, "file", "restore a studio"),

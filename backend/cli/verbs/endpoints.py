@@ -16,11 +16,15 @@ from backend.domain.deploy.proof import Finding
 from backend.domain.errors import InvalidOptions, WorkError
 from backend.present import serve_command
 from backend.service.serving import endpoints
-from backend.service.serving.endpoints import FORMS, EndpointView, Wanted
+from backend.service.serving.endpoints import FORMS, Changes, EndpointView, Wanted
 
 app = typer.Typer(no_args_is_help=True)
 EndpointId = Annotated[str, typer.Argument(help="An endpoint's name, as `whetstone endpoints list` shows it.")]
 Region = Annotated[str | None, typer.Option(help="An AWS region; else that of the environment.")]
+Artifact = Annotated[str, typer.Argument(help="An artifact id, as `whetstone artifacts list` shows it.")]
+Parallel = Annotated[int | None, typer.Option(min=1, help="GPUs to split the weights over; else the recipe's.")]
+Anyway = Annotated[bool, typer.Option("--anyway", help="Also an artifact whose quality is below the floor.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the exact requests, change nothing.")]
 HEADER = ("endpoint", "state", "artifact", "instance", "USD/h", "since (UTC)", "USD so far", "by")
 MARKS = {True: "proven", False: "NOT SO", None: "not proven"}
 
@@ -30,22 +34,25 @@ def register(app: typer.Typer) -> None:
 
 
 def deploy(
-    artifact: Annotated[str, typer.Argument(help="An artifact id, as `whetstone artifacts list` shows it.")],
+    artifact: Artifact,
     instance: Annotated[str, typer.Option(help="An instance with NVIDIA GPUs, such as ml.g6.12xlarge.")],
-    role: Annotated[str, typer.Option(help="The ARN of the role that SageMaker takes to read weights and image.")],
-    bucket: Annotated[str, typer.Option(help="Where the weights are put: BUCKET or BUCKET/PREFIX.")],
+    role: Annotated[str | None, typer.Option(help="The ARN of the role with which SageMaker reads weights and image.")] = None,
+    bucket: Annotated[str | None, typer.Option(help="Where the weights are put: BUCKET or BUCKET/PREFIX.")] = None,
     to: Annotated[Literal["sagemaker"], typer.Option(help="Where it is served.")] = "sagemaker",
     name: Annotated[str | None, typer.Option(help="The endpoint's own name; else the artifact's id.")] = None,
     region: Region = None,
     instances: Annotated[int, typer.Option(min=1, help="How many of the instance at first.")] = 1,
     container: Annotated[Literal["lmi", "vllm"], typer.Option(help="AWS's container: LMI, or vLLM alone.")] = "lmi",
     image: Annotated[str | None, typer.Option(help="The address of another image of that container.")] = None,
-    tensor_parallel: Annotated[int | None, typer.Option(min=1, help="GPUs to split the weights over; else the recipe's.")] = None,
+    tensor_parallel: Parallel = None,
     autoscale: Annotated[
         str | None, typer.Option(metavar="MIN:MAX:N", help="Between so many instances, each for about N requests a minute.")
     ] = None,
-    anyway: Annotated[bool, typer.Option("--anyway", help="Also an artifact whose quality is below the floor.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the exact requests, ask nothing of AWS.")] = False,
+    kms_key: Annotated[str | None, typer.Option(help="The key that encrypts the volume of the instances.")] = None,
+    subnets: Annotated[str | None, typer.Option(help="Of the VPC that the container is in, with commas.")] = None,
+    security_groups: Annotated[str | None, typer.Option(help="Of the VPC, with commas.")] = None,
+    anyway: Anyway = False,
+    dry_run: DryRun = False,
     written_as: Annotated[
         Literal["cloudformation", "terraform", "policy"] | None,
         typer.Option("--as", help="Print it as a template, or the IAM policy that it needs; ask nothing of AWS."),
@@ -54,12 +61,14 @@ def deploy(
 ) -> None:
     """Serve an artifact on a SageMaker endpoint: upload, create, wait, prove; on failure nothing is left behind.
 
-    It costs money from then on, until `whetstone endpoints delete`. Never run on AWS yet: docs/aws.md says how it is tested.
+    It costs money from then on, until `whetstone endpoints delete`. Role, bucket, key, VPC and region are the environment's
+    unless given: docs/aws.md has the names, and says how this is tested, since it was never run on AWS yet.
     """
     workspace = service.open_workspace()
     wanted = Wanted(
         instance=instance, role=role, bucket=bucket, name=name, region=region, instances=instances, container=container,
-        image=image, tensor_parallel=tensor_parallel, capacity=_capacity(autoscale),
+        image=image, tensor_parallel=tensor_parallel, capacity=_capacity(autoscale), kms_key=kms_key, subnets=_listed(subnets),
+        security_groups=_listed(security_groups),
     )  # fmt: skip
     planned = endpoints.plan(workspace, artifact, wanted, anyway=anyway)
     if written_as:
@@ -69,12 +78,20 @@ def deploy(
         found = endpoints.preview(workspace, planned)
         emit(found, as_json=json, text=_preview(found))
         return
-    endpoint = endpoints.deploy(workspace, planned, lambda line: print(line, file=sys.stderr, flush=True))
+    endpoint = endpoints.deploy(workspace, planned, _say)
     print(_text(endpoint), file=sys.stderr, flush=True)
     proofs = endpoints.prove(workspace, endpoint.id, endpoint.region)
     document = {**endpoint.model_dump(mode="json"), "proofs": [each.model_dump(mode="json") for each in proofs]}
     emit(document, as_json=json, text=f"{_text(endpoint)}\n{_proofs(proofs)}\n{next_command('endpoints', 'delete', endpoint.id)}")
     _check(proofs)
+
+
+def _listed(written: str | None) -> tuple[str, ...] | None:
+    return None if written is None else tuple(filter(None, map(str.strip, written.split(","))))
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def _capacity(written: str | None) -> Capacity | None:
@@ -92,7 +109,7 @@ def _preview(found: dict[str, Any]) -> str:
     calls = [
         f"{call['service']}.{call['operation']} {documents.dumps(call['parameters'], indent=1)}" for call in found["requests"]
     ]
-    return "\n".join([f"The weights go to {found['weights']}.", *calls, f"It would cost {_hour(found)}. Nothing was started."])
+    return "\n".join([f"The weights go to {found['weights']}.", *calls, f"It would cost {_hour(found)}. Nothing was changed."])
 
 
 def _hour(found: dict[str, Any]) -> str:
@@ -127,6 +144,45 @@ def prove(endpoint: EndpointId, region: Region = None, json: Json = False) -> No
     found = endpoints.prove(service.open_workspace(), endpoint, region)
     emit(found, as_json=json, text=_proofs(found))
     _check(found)
+
+
+@app.command()
+def update(
+    endpoint: EndpointId,
+    artifact: Artifact,
+    region: Region = None,
+    instance: Annotated[str | None, typer.Option(help="Another instance; else the one that it runs on.")] = None,
+    instances: Annotated[int | None, typer.Option(min=1, help="How many; else as many as run now.")] = None,
+    container: Annotated[Literal["lmi", "vllm"] | None, typer.Option(help="The other of AWS's containers.")] = None,
+    image: Annotated[str | None, typer.Option(help="The address of another image of that container.")] = None,
+    tensor_parallel: Parallel = None,
+    alarm: Annotated[
+        list[str] | None, typer.Option(help="A CloudWatch alarm at which AWS goes back by itself; once for each.")
+    ] = None,
+    watch: Annotated[int, typer.Option(min=0, max=60, help="Minutes for which both run and the alarms are watched.")] = 0,
+    anyway: Anyway = False,
+    dry_run: DryRun = False,
+    json: Json = False,
+) -> None:
+    """Serve another artifact, or on another instance, without an interruption: AWS starts it beside the old one and goes over.
+
+    Proven before the old one is removed; what fails leaves the old one serving and nothing of the new. Both cost money meanwhile.
+    """
+    workspace = service.open_workspace()
+    changes = Changes(
+        instance=instance, instances=instances, container=container, image=image, tensor_parallel=tensor_parallel,
+        alarms=tuple(alarm or ()), bake_s=60 * watch,
+    )  # fmt: skip
+    planned, rollout = endpoints.plan_update(workspace, endpoint, artifact, changes, region, anyway=anyway)
+    if dry_run:
+        found = endpoints.preview_update(workspace, planned, rollout)
+        emit(found, as_json=json, text=_preview(found))
+        return
+    proofs = endpoints.update(workspace, planned, rollout, _say)
+    now = endpoints.show(workspace, endpoint, planned.region)
+    document = {**now.model_dump(mode="json"), "proofs": [each.model_dump(mode="json") for each in proofs]}
+    emit(document, as_json=json, text=f"{_text(now)}\n{_proofs(proofs)}")
+    _check(proofs)
 
 
 @app.command()

@@ -8,6 +8,7 @@ Public sources: LMI (djl-serving d21927c, 2026-06-24): `OPTION_NAME` becomes vLL
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from backend.domain.deploy.deployment import CHANNEL, Container, Deployment
@@ -83,6 +84,12 @@ def _vllm(deployment: Deployment, paths: Paths) -> dict[str, str]:
 
 def _speculation(deployment: Deployment, paths: Paths) -> dict[str, object] | None:
     return speculative_config(deployment.speculation, paths.draft) if deployment.speculation else None
+
+
+def of_environment(variables: Mapping[str, str]) -> tuple[Container, int | None]:
+    """Which container these are of, and over how many GPUs it splits the weights."""
+    parallel = variables.get("OPTION_TENSOR_PARALLEL_DEGREE") or variables.get("SM_VLLM_TENSOR_PARALLEL_SIZE")
+    return "vllm" if "SM_VLLM_MODEL" in variables else "lmi", int(parallel) if parallel else None
 
 
 def _text(value: object) -> str:

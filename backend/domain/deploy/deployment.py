@@ -30,6 +30,7 @@ CHANNEL = "draft"
 ID = r"[a-z0-9](-?[a-z0-9])*"
 ROLE = r"arn:aws[a-z-]*:iam::\d{12}:role/[\w+=,.@/-]+"
 REGION = r"[a-z]{2}(-[a-z]+)+-\d"
+KEY = r"[a-zA-Z0-9:/_-]+"
 UNTAGGED = re.compile(r"[^\w\s.:/=+@-]")
 """What no value of a tag may have."""
 
@@ -49,6 +50,16 @@ class Capacity(Frozen):
         if self.maximum < self.minimum:
             raise ValueError(f"at most {self.maximum} instances are fewer than at least {self.minimum}")
         return self
+
+
+class Rollout(Frozen):
+    """How an update goes over to the new instances, which run beside the old ones until then: all at once, then watched."""
+
+    alarms: tuple[str, ...] = Field((), max_length=10)
+    """Of CloudWatch: where one goes off within `bake_s`, AWS goes back to the old instances by itself."""
+    bake_s: int = Field(0, ge=0, le=3600)
+    keep_count: bool = True
+    """As many instances as run now, rather than as many as the deployment says."""
 
 
 class Deployment(Frozen):
@@ -71,9 +82,20 @@ class Deployment(Frozen):
     quantized: str | None = None
     """The `quant_method` of the weights' own configuration; None of 16-bit weights."""
     capacity: Capacity | None = None
+    kms_key: Annotated[str, matching(KEY, "it must be the id, the alias or the ARN of a key")] | None = None
+    """Encrypts the volume of the instances; a disk within the instance is encrypted by its own hardware."""
+    subnets: tuple[str, ...] = Field((), max_length=16)
+    security_groups: tuple[str, ...] = Field((), max_length=5)
+    """Of the VPC that the containers are in; both or none."""
     download_s: int = Field(1800, ge=60, le=3600)
     """AWS gives up on fetching the weights then, and on a container that does not answer after `start_s`."""
     start_s: int = Field(1800, ge=60, le=3600)
+
+    @model_validator(mode="after")
+    def _whole(self) -> Deployment:
+        if bool(self.subnets) != bool(self.security_groups):
+            raise ValueError("needs both subnets and security groups for a VPC")
+        return self
 
     @property
     def draft(self) -> bool:
@@ -108,6 +130,15 @@ class Deployment(Frozen):
     @property
     def data(self) -> str:
         return f"s3://{self.bucket_name}/{self.key}"
+
+    @property
+    def key_arn(self) -> str | None:
+        """Of the key, or of its alias."""
+        if self.kms_key is None or self.kms_key.startswith("arn:"):
+            return self.kms_key
+        partition, account = self.role.split(":")[1], self.role.split(":")[4]
+        kind = "" if self.kms_key.startswith("alias/") else "key/"
+        return f"arn:{partition}:kms:{self.region}:{account}:{kind}{self.kms_key}"
 
     @property
     def resource(self) -> str:

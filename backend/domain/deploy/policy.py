@@ -7,45 +7,62 @@ from typing import Any
 
 from backend.domain.deploy.deployment import FOLDER, PREFIX, Deployment
 
-ENDPOINT = ("CreateEndpoint", "DescribeEndpoint", "DeleteEndpoint", "InvokeEndpoint")
+ENDPOINT = ("CreateEndpoint", "UpdateEndpoint", "DescribeEndpoint", "DeleteEndpoint", "InvokeEndpoint")
 CONFIGURATION = ("CreateEndpointConfig", "DescribeEndpointConfig", "DeleteEndpointConfig")
+CHECKED = ("CreateEndpoint", "UpdateEndpoint")
+"""Against the configuration too."""
 MODEL = ("CreateModel", "DescribeModel", "DeleteModel")
 LISTS = ("ListEndpoints", "ListEndpointConfigs", "ListModels")
 """AWS lets no list be narrowed to a resource."""
+LISTED = ("DescribeEndpoint", "DescribeEndpointConfig")
+"""Of every endpoint that a list shows."""
 TAGGED = ("AddTags", "ListTags")
 """A creation with tags needs the right to add them."""
-SCALING = ("RegisterScalableTarget", "PutScalingPolicy", "DeregisterScalableTarget")
+SCALING = ("RegisterScalableTarget", "PutScalingPolicy")
+SCALED = ("DescribeScalableTargets", "DeregisterScalableTarget")
+"""Which every update and every deletion asks for."""
 OBJECTS = ("GetObject", "PutObject", "DeleteObject", "AbortMultipartUpload", "ListMultipartUploadParts")
 BUCKET = ("ListBucket", "ListBucketMultipartUploads")
 
 
 def document(deployment: Deployment) -> dict[str, Any]:
-    """Without autoscaling only its removal is allowed, which every deletion asks for."""
+    """Without autoscaling only its removal is allowed."""
     partition, account = deployment.role.split(":")[1], deployment.role.split(":")[4]
     of = f"arn:{partition}:sagemaker:{deployment.region}:{account}"
     named = {kind: f"{of}:{kind}/{PREFIX}{deployment.id}" for kind in ("endpoint", "endpoint-config", "model")}
     bucket = f"arn:{partition}:s3:::{deployment.bucket_name}"
     folder = f"{deployment.prefix}{FOLDER}/{deployment.id}/*"
     logs = f"arn:{partition}:logs:{deployment.region}:{account}:log-group:/aws/sagemaker/Endpoints/{deployment.endpoint}:*"
-    scaling = SCALING if deployment.capacity else SCALING[-1:]
+    scaling = (*SCALING, *SCALED) if deployment.capacity else SCALED
     return {
         "Version": "2012-10-17",
         "Statement": [
             _allow("Endpoint", "sagemaker", ENDPOINT, named["endpoint"]),
-            # creating an endpoint is checked against its configuration too
-            _allow("Configuration", "sagemaker", (*CONFIGURATION, "CreateEndpoint"), f"{named['endpoint-config']}-*"),
+            _allow("Configuration", "sagemaker", (*CONFIGURATION, *CHECKED), f"{named['endpoint-config']}-*"),
             _allow("Model", "sagemaker", MODEL, f"{named['model']}-*"),
             _allow("Tags", "sagemaker", TAGGED, named["endpoint"], f"{named['endpoint-config']}-*", f"{named['model']}-*"),
             _allow("Lists", "sagemaker", LISTS, "*"),
-            _allow("ListedTags", "sagemaker", ("ListTags", "DescribeEndpoint"), f"{of}:endpoint/{PREFIX}*"),
+            _allow("Listed", "sagemaker", ("ListTags", *LISTED), f"{of}:endpoint/{PREFIX}*", f"{of}:endpoint-config/{PREFIX}*"),
             _allow("Role", "iam", ("PassRole",), deployment.role)
             | {"Condition": {"StringEquals": {"iam:PassedToService": "sagemaker.amazonaws.com"}}},
             _allow("Weights", "s3", OBJECTS, f"{bucket}/{folder}"),
             _allow("Bucket", "s3", BUCKET, bucket) | {"Condition": {"StringLike": {"s3:prefix": folder}}},
             _allow("Logs", "logs", ("FilterLogEvents",), logs),
             _allow("Scaling", "application-autoscaling", scaling, "*"),
+            *_key(deployment),
         ],
     }
+
+
+def _key(deployment: Deployment) -> list[dict[str, Any]]:
+    """SageMaker is granted the key of the volume by who creates the endpoint."""
+    arn = deployment.key_arn
+    if arn is None:
+        return []
+    before, alias, name = arn.partition(":alias/")
+    granted = _allow("Key", "kms", ("CreateGrant",), f"{before}:key/*" if alias else arn)
+    named = {"Condition": {"ForAnyValue:StringEquals": {"kms:ResourceAliases": f"alias/{name}"}}}
+    return [granted | (named if alias else {})]
 
 
 def _allow(name: str, service: str, actions: tuple[str, ...], *resources: str) -> dict[str, Any]:

@@ -61,19 +61,26 @@ def answered(body: bytes) -> Finding:
 
 def settled(expected: Expected, lines: Iterable[str]) -> bool:
     """Whether these lines say all that can be known: more may come later."""
-    found = list(lines)
+    found = _of_last_start(lines)
     counted = expected.speculation is None or any(_COUNTED.search(line) for line in found)
     return counted and any(_CONFIGURED.search(line) for line in found)
 
 
 def logged(expected: Expected, lines: Iterable[str]) -> list[Finding]:
     """Of what the engine wrote since it started; the last start counts."""
-    found = list(lines)
-    configured = next((m["settings"] for line in reversed(found) if (m := _CONFIGURED.search(line))), None)
+    found = _of_last_start(lines)
+    configured = next((m["settings"] for line in found if (m := _CONFIGURED.search(line))), None)
     findings = [_quantization(expected.quantized, configured)]
     if expected.speculation is not None:
         findings.append(_speculation(expected.speculation, configured, found))
     return findings
+
+
+def _of_last_start(lines: Iterable[str]) -> list[str]:
+    """What an engine counted before is of another configuration."""
+    found = list(lines)
+    first = max((number for number, line in enumerate(found) if _CONFIGURED.search(line)), default=0)
+    return found[first:]
 
 
 def _quantization(wanted: str | None, configured: str | None) -> Finding:

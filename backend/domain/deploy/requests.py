@@ -6,13 +6,21 @@ creation is refused by AWS as already there.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from backend.domain.deploy.container import HOST, Paths, environment
-from backend.domain.deploy.deployment import CHANNEL, VARIANT, Deployment
+from backend.domain.deploy.container import HOST, Paths, environment, of_environment
+from backend.domain.deploy.deployment import CHANNEL, FOLDER, VARIANT, Deployment, Rollout
 
 DIMENSION = "sagemaker:variant:DesiredInstanceCount"
 NAMESPACE = "sagemaker"
+
+
+PROVISIONING_S = 900
+"""On top of download and start, for the instance itself."""
+AT_ONCE = Rollout()
+MOST_SHIFT_S = 28800
+"""AWS's own limit."""
 
 
 class Call(NamedTuple):
@@ -23,15 +31,41 @@ class Call(NamedTuple):
     parameters: dict[str, Any]
 
 
-def create(deployment: Deployment) -> tuple[Call, ...]:
-    """The model, the configuration, and last the endpoint, after which it is waited for."""
+def content(deployment: Deployment) -> tuple[Call, ...]:
+    """The model and the configuration, of which nothing runs yet."""
     marked = {"Tags": tags(deployment)}
-    configuration = {"EndpointConfigName": deployment.version}
     return (
         Call("sagemaker", "create_model", {**model(deployment), **marked}),
-        Call("sagemaker", "create_endpoint_config", {**configuration, "ProductionVariants": [variant(deployment)], **marked}),
-        Call("sagemaker", "create_endpoint", {"EndpointName": deployment.endpoint, **configuration, **marked}),
+        Call("sagemaker", "create_endpoint_config", {**configuration(deployment), **marked}),
     )
+
+
+def create(deployment: Deployment) -> tuple[Call, ...]:
+    """The model, the configuration, and last the endpoint, after which it is waited for."""
+    named = {"EndpointName": deployment.endpoint, "EndpointConfigName": deployment.version}
+    return (*content(deployment), Call("sagemaker", "create_endpoint", {**named, "Tags": tags(deployment)}))
+
+
+def update(deployment: Deployment, rollout: Rollout) -> tuple[Call, ...]:
+    """The model, the configuration, and last the shift to them, of an endpoint that is in service."""
+    return (*content(deployment), shift(deployment.endpoint, deployment.version, rollout, longest(deployment, rollout)))
+
+
+def shift(endpoint: str, version: str, rollout: Rollout, longest_s: int = MOST_SHIFT_S) -> Call:
+    """To the configuration `version`: new instances beside the old, then all requests at once; AWS gives up after `longest_s`."""
+    routing = {"Type": "ALL_AT_ONCE", "WaitIntervalInSeconds": rollout.bake_s}
+    watched = {"AutoRollbackConfiguration": {"Alarms": [{"AlarmName": name} for name in rollout.alarms]}}
+    blue_green = {"TrafficRoutingConfiguration": routing, "MaximumExecutionTimeoutInSeconds": longest_s}
+    parameters = {
+        "EndpointName": endpoint, "EndpointConfigName": version, "RetainAllVariantProperties": rollout.keep_count,
+        "DeploymentConfig": {"BlueGreenUpdatePolicy": blue_green, **(watched if rollout.alarms else {})},
+    }  # fmt: skip
+    return Call("sagemaker", "update_endpoint", parameters)
+
+
+def longest(deployment: Deployment, rollout: Rollout = AT_ONCE) -> int:
+    """Seconds in which it must be in service."""
+    return min(MOST_SHIFT_S, deployment.download_s + deployment.start_s + rollout.bake_s + PROVISIONING_S)
 
 
 def tags(deployment: Deployment) -> list[dict[str, str]]:
@@ -45,9 +79,28 @@ def model(deployment: Deployment) -> dict[str, Any]:
         "Image": deployment.image, "ModelDataSource": source(deployment.data + "model/"), **(draft if deployment.draft else {}),
         "Environment": environment(deployment, Paths()),
     }  # fmt: skip
+    vpc = {"VpcConfig": {"SecurityGroupIds": [*deployment.security_groups], "Subnets": [*deployment.subnets]}}
     return {
         "ModelName": deployment.version, "PrimaryContainer": container, "ExecutionRoleArn": deployment.role,
-        "EnableNetworkIsolation": True,
+        "EnableNetworkIsolation": True, **(vpc if deployment.subnets else {}),
+    }  # fmt: skip
+
+
+def configuration(deployment: Deployment) -> dict[str, Any]:
+    key = {"KmsKeyId": deployment.kms_key} if deployment.kms_key else {}
+    return {"EndpointConfigName": deployment.version, "ProductionVariants": [variant(deployment)], **key}
+
+
+def read(model: Mapping[str, Any], configuration: Mapping[str, Any]) -> dict[str, Any]:
+    """The deployment's fields that an answer of `describe_model` and of `describe_endpoint_config` show: what an update keeps."""
+    container, served, vpc = model["PrimaryContainer"], configuration["ProductionVariants"][0], model.get("VpcConfig") or {}
+    kind, parallel = of_environment(container.get("Environment", {}))
+    return {
+        "role": model["ExecutionRoleArn"], "image": container["Image"], "container": kind, "tensor_parallel": parallel,
+        "bucket": container["ModelDataSource"]["S3DataSource"]["S3Uri"].removeprefix("s3://").partition(f"/{FOLDER}/")[0],
+        "instance": served["InstanceType"], "instances": served["InitialInstanceCount"],
+        "kms_key": configuration.get("KmsKeyId"), "subnets": tuple(vpc.get("Subnets", ())),
+        "security_groups": tuple(vpc.get("SecurityGroupIds", ())),
     }  # fmt: skip
 
 

@@ -30,8 +30,8 @@ def cloudformation(deployment: Deployment) -> str:
         "Configuration": {
             "Type": "AWS::SageMaker::EndpointConfig",
             "Properties": {
-                "EndpointConfigName": deployment.version,
-                "ProductionVariants": [requests.variant(deployment) | {"ModelName": _attribute("Model", "ModelName")}], **marked,
+                **requests.configuration(deployment), **marked,
+                "ProductionVariants": [requests.variant(deployment) | {"ModelName": _attribute("Model", "ModelName")}],
             },
         },
         "Endpoint": {
@@ -84,8 +84,11 @@ def terraform(deployment: Deployment) -> str:
     marked = {"tags": deployment.marks}
     model = _snaked(_model(deployment) | {"PrimaryContainer": None})
     model |= {"name": model.pop("model_name"), "primary_container": _container(deployment), **marked}
+    if deployment.subnets:
+        model["vpc_config"] = _snaked(model["vpc_config"])
     variant = _snaked(requests.variant(deployment)) | {"model_name": "${aws_sagemaker_model.model.name}"}
-    configuration = {"name": deployment.version, "production_variants": [variant], **marked}
+    key = {"kms_key_arn": deployment.key_arn} if deployment.kms_key else {}
+    configuration = {"name": deployment.version, "production_variants": [variant], **key, **marked}
     named = "${aws_sagemaker_endpoint_configuration.configuration.name}"
     endpoint = {"name": deployment.endpoint, "endpoint_config_name": named, **marked}
     resources = {

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from pydantic import ValidationError
 from backend.artifacts import places
 from backend.domain import roles
 from backend.domain.deploy import container, policy, requests, templates
-from backend.domain.deploy.deployment import Capacity, Container, Deployment
+from backend.domain.deploy.deployment import Capacity, Container, Deployment, Rollout
 from backend.domain.deploy.proof import Finding
 from backend.domain.errors import ImpossibleStack, InvalidOptions, NotAllowed, NotEnoughMemory, NotFound, RequestError
 from backend.domain.frozen import Frozen
@@ -22,22 +23,24 @@ from backend.domain.machine.targets import nearest
 from backend.domain.recipe import methods
 from backend.domain.roles import Action
 from backend.domain.validation import first_flaw
-from backend.launchers.endpoints import Endpoint, Endpoints, Say, home_region
+from backend.launchers.deployments import Deployments, Say
+from backend.launchers.endpoints import Endpoint, Endpoints, home_region
 from backend.service.jobs import artifacts
 from backend.service.machines import prices, targets
 from backend.service.models import variants
 from backend.service.workspace import Workspace
 
+VPC = ("subnets", "security-groups")
 FORMS = {"cloudformation": templates.cloudformation, "terraform": templates.terraform, "policy": policy.text}
 """What a deployment can be written as."""
 
 
 class Wanted(Frozen):
-    """What a person asks of a deployment; None is left to the recipe, the environment or AWS's own."""
+    """What a person asks of a deployment; None is left to the recipe, the environment (WHETSTONE_AWS_...) or AWS's own."""
 
     instance: str
-    role: str
-    bucket: str
+    role: str | None = None
+    bucket: str | None = None
     name: str | None = None
     region: str | None = None
     instances: int = 1
@@ -45,6 +48,21 @@ class Wanted(Frozen):
     image: str | None = None
     tensor_parallel: int | None = None
     capacity: Capacity | None = None
+    kms_key: str | None = None
+    subnets: tuple[str, ...] | None = None
+    security_groups: tuple[str, ...] | None = None
+
+
+class Changes(Frozen):
+    """What a person asks of an update beside the artifact; None stays as AWS has it, whatever the environment says."""
+
+    instance: str | None = None
+    instances: int | None = None
+    container: Container | None = None
+    image: str | None = None
+    tensor_parallel: int | None = None
+    alarms: tuple[str, ...] = ()
+    bake_s: int = 0
 
 
 class EndpointView(Frozen):
@@ -72,6 +90,24 @@ def plan(workspace: Workspace, artifact_id: str, wanted: Wanted, *, anyway: bool
 
     Raises NotFound, ImpossibleStack, NotEnoughMemory, BelowFloor, InvalidOptions, RequestError.
     """
+    return _planned(workspace, artifact_id, _filled(wanted, workspace.settings.aws), anyway=anyway)
+
+
+def _filled(wanted: Wanted, environment: Mapping[str, str]) -> Wanted:
+    """With what is left open from the environment. Raises InvalidOptions where role or bucket are in neither."""
+    listed = {name: tuple(filter(None, map(str.strip, environment.get(name, "").split(",")))) for name in VPC}
+    own: dict[str, Any] = {
+        "role": environment.get("role"), "bucket": environment.get("output"), "region": environment.get("region"),
+        "kms_key": environment.get("kms-key"), "subnets": listed["subnets"], "security_groups": listed["security-groups"],
+    }  # fmt: skip
+    found = wanted.model_copy(update={name: value for name, value in own.items() if getattr(wanted, name) is None})
+    for name, variable, what in (("role", "ROLE", "a role"), ("bucket", "OUTPUT", "a bucket")):
+        if not getattr(found, name):
+            raise InvalidOptions(f"An endpoint needs {what}: give {{}}, or set WHETSTONE_AWS_{variable}.", name)
+    return found
+
+
+def _planned(workspace: Workspace, artifact_id: str, wanted: Wanted, *, anyway: bool) -> Deployment:
     shown = artifacts.show(workspace, artifact_id)
     variant = variants.resolve(workspace, artifact_id)
     variants.check_floor(workspace, [variant], anyway=anyway)
@@ -89,11 +125,13 @@ def plan(workspace: Workspace, artifact_id: str, wanted: Wanted, *, anyway: bool
         speculation = speculation.model_copy(update={"draft_path": "draft"})  # its place here is not part of the deployment
     try:
         return Deployment(
-            id=wanted.name or artifact_id, region=region, role=wanted.role, artifact=artifact_id, owner=workspace.actor.name,
-            name=variant.name, instance=wanted.instance, instances=wanted.instances, container=wanted.container, image=image,
-            bucket=wanted.bucket.removeprefix("s3://").rstrip("/"), speculation=speculation,
+            id=wanted.name or artifact_id, region=region, role=wanted.role or "", artifact=artifact_id,
+            owner=workspace.actor.name, name=variant.name,
+            instance=wanted.instance, instances=wanted.instances, container=wanted.container, image=image,
+            bucket=(wanted.bucket or "").removeprefix("s3://").rstrip("/"), speculation=speculation,
             serving=variant.serving.model_copy(update={"tensor_parallel": parallel}), quantized=_quantized(variant.model_path),
-            capacity=wanted.capacity,
+            capacity=wanted.capacity, kms_key=wanted.kms_key, subnets=wanted.subnets or (),
+            security_groups=wanted.security_groups or (),
         )  # fmt: skip
     except ValidationError as error:
         flaw = first_flaw(error)
@@ -140,7 +178,10 @@ def _quantized(folder: str | None) -> str | None:
 
 def preview(workspace: Workspace, deployment: Deployment) -> dict[str, Any]:
     """The exact requests in order, and what the endpoint would cost an hour."""
-    calls = [*requests.create(deployment), *requests.scaling(deployment)]
+    return _preview(workspace, deployment, (*requests.create(deployment), *requests.scaling(deployment)))
+
+
+def _preview(workspace: Workspace, deployment: Deployment, calls: Sequence[requests.Call]) -> dict[str, Any]:
     price, where = _price(workspace, deployment.instance)
     return {
         "deployment": deployment.model_dump(mode="json"), "weights": deployment.data,
@@ -152,42 +193,91 @@ def preview(workspace: Workspace, deployment: Deployment) -> dict[str, Any]:
 def deploy(workspace: Workspace, deployment: Deployment, say: Say) -> EndpointView:
     """Make it and wait until it is in service. Raises NotAllowed, ReadOnly, ArtifactCorrupt, DeployFailed, NotNow, and what AWS
     refuses."""
-    with workspace.changing(Action.DEPLOY, deployment.id, detail=f"{deployment.artifact} on {deployment.instance}"):
-        shown = artifacts.show(workspace, deployment.artifact)
-        place = places.of(workspace.settings, shown.path)
-        parts = ("model/", "draft/") if deployment.draft else ("model/",)
-        files = {file.path: file.size for file in shown.manifest.files if file.path.startswith(parts)}
-        with place.use(shown.path, deployment.artifact) as folder:
-            endpoint = Endpoints(deployment.region).deploy(deployment, folder, files, say)
+    detail = f"{deployment.artifact} on {deployment.instance}"
+    with workspace.changing(Action.DEPLOY, deployment.id, detail=detail), _weights(workspace, deployment) as (folder, files):
+        endpoint = Deployments(deployment.region).deploy(deployment, folder, files, say)
     return _view(endpoint, _prices(workspace), datetime.now(UTC))
+
+
+@contextmanager
+def _weights(workspace: Workspace, deployment: Deployment) -> Iterator[tuple[Path, dict[str, int]]]:
+    """The folder of the artifact, and the sizes of what is uploaded of it."""
+    shown = artifacts.show(workspace, deployment.artifact)
+    place = places.of(workspace.settings, shown.path)
+    parts = ("model/", "draft/") if deployment.draft else ("model/",)
+    with place.use(shown.path, deployment.artifact) as folder:
+        yield folder, {file.path: file.size for file in shown.manifest.files if file.path.startswith(parts)}
+
+
+def plan_update(
+    workspace: Workspace, endpoint_id: str, artifact_id: str, changes: Changes, region: str | None = None, *, anyway: bool = False
+) -> tuple[Deployment, Rollout]:
+    """What the endpoint would be after it, with everything that is not changed as AWS has it now; asks AWS, changes nothing.
+
+    Raises as `plan`, and NotNow where it was not deployed from an artifact.
+    """
+    endpoints = Endpoints(_region(workspace, region))
+    endpoint = endpoints.show(endpoint_id)
+    kept = endpoints.deployed(endpoint)
+    given = changes.model_dump(exclude={"alarms", "bake_s"}, exclude_none=True)
+    if changes.instance not in (None, kept["instance"]):
+        del kept["tensor_parallel"]
+    if changes.container not in (None, kept["container"]):
+        del kept["image"]
+    wanted = Wanted(**{**kept, **given}, name=endpoint_id, region=endpoint.region)
+    planned = _planned(workspace, artifact_id, wanted, anyway=anyway).model_copy(update={"owner": endpoint.owner or ""})
+    return planned, Rollout(alarms=changes.alarms, bake_s=changes.bake_s, keep_count=changes.instances is None)
+
+
+def preview_update(workspace: Workspace, deployment: Deployment, rollout: Rollout) -> dict[str, Any]:
+    """As `preview`; while both run, it costs both."""
+    return _preview(workspace, deployment, requests.update(deployment, rollout))
+
+
+def update(workspace: Workspace, deployment: Deployment, rollout: Rollout, say: Say) -> list[Finding]:
+    """Wait until it serves that, prove it, and remove what was served before. Raises NotFound, NotAllowed, ReadOnly,
+    ArtifactCorrupt, DeployFailed, NotNow, and what AWS refuses."""
+    with workspace.changing(Action.UPDATE_ENDPOINT, deployment.id, detail=f"{deployment.artifact} on {deployment.instance}"):
+        endpoints = Deployments(deployment.region)
+        _check_own(workspace, endpoints.show(deployment.id), Action.UPDATE_ENDPOINT)
+        with _weights(workspace, deployment) as (folder, files):
+            return endpoints.update(deployment, rollout, folder, files, say)
 
 
 def listing(workspace: Workspace, region: str | None = None) -> list[EndpointView]:
     """Those of a region (None: the environment's) that bear our tags, newest first. Raises what AWS refuses."""
-    endpoints, now = Endpoints(region).listing(), datetime.now(UTC)
+    endpoints, now = Endpoints(_region(workspace, region)).listing(), datetime.now(UTC)
     instances = _prices(workspace) if endpoints else {}
     return [_view(each, instances, now) for each in endpoints]
 
 
 def show(workspace: Workspace, endpoint_id: str, region: str | None = None) -> EndpointView:
     """Raises NotFound, and what AWS refuses."""
-    return _view(Endpoints(region).show(endpoint_id), _prices(workspace), datetime.now(UTC))
+    return _view(Endpoints(_region(workspace, region)).show(endpoint_id), _prices(workspace), datetime.now(UTC))
 
 
 def prove(workspace: Workspace, endpoint_id: str, region: str | None = None) -> list[Finding]:
     """What shows that it serves what was deployed; asks it once. Raises NotFound, NotNow, NotAllowed, and what AWS refuses."""
     workspace.check(Action.ASK)
-    return Endpoints(region).prove(endpoint_id)
+    return Endpoints(_region(workspace, region)).prove(endpoint_id)
 
 
 def delete(workspace: Workspace, endpoint_id: str, region: str | None = None) -> None:
     """With everything that was made for it. Raises NotFound, NotAllowed, ReadOnly, and what AWS refuses."""
     with workspace.changing(Action.DELETE_ENDPOINT, endpoint_id):
-        endpoints = Endpoints(region)
-        endpoint = endpoints.find(endpoint_id)
-        if endpoint is not None and (why := roles.refusal(workspace.actor, Action.DELETE_ENDPOINT, endpoint.owner)):
-            raise NotAllowed(why)
+        endpoints = Deployments(_region(workspace, region))
+        _check_own(workspace, endpoints.find(endpoint_id), Action.DELETE_ENDPOINT)
         endpoints.delete(endpoint_id)
+
+
+def _check_own(workspace: Workspace, found: Endpoint | None, action: Action) -> None:
+    """Raises NotAllowed."""
+    if found is not None and (why := roles.refusal(workspace.actor, action, found.owner)):
+        raise NotAllowed(why)
+
+
+def _region(workspace: Workspace, region: str | None) -> str | None:
+    return region or workspace.settings.aws.get("region")
 
 
 def _prices(workspace: Workspace) -> dict[str, Instance]:

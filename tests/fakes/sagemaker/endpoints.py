@@ -13,7 +13,7 @@ from typing import Any
 from tests.fakes.sagemaker.account import Account, Refused, lever, operation
 from tests.fakes.sagemaker.shapes import moment
 
-CREATING_S, DELETING_S = 300.0, 30.0
+CREATING_S, UPDATING_S, ROLLING_S, DELETING_S = 300.0, 400.0, 60.0, 30.0
 
 
 def _missing(kind: str, name: str) -> Refused:
@@ -50,7 +50,7 @@ def create_model(account: Account, request: dict[str, Any]) -> dict[str, Any]:
 @operation("sagemaker", "DescribeModel")
 def describe_model(account: Account, request: dict[str, Any]) -> dict[str, Any]:
     row = _found(account, "models", "model", request["ModelName"])
-    kept = {name: row[name] for name in ("ModelName", "PrimaryContainer", "ExecutionRoleArn")}
+    kept = {name: row.get(name) for name in ("ModelName", "PrimaryContainer", "ExecutionRoleArn", "VpcConfig")}
     return {**kept, "ModelArn": row["arn"], "CreationTime": moment(row["created"])}
 
 
@@ -78,14 +78,27 @@ def create_configuration(account: Account, request: dict[str, Any]) -> dict[str,
 @operation("sagemaker", "DescribeEndpointConfig")
 def describe_configuration(account: Account, request: dict[str, Any]) -> dict[str, Any]:
     row = _found(account, "configurations", "endpoint configuration", request["EndpointConfigName"])
-    kept = {name: row[name] for name in ("EndpointConfigName", "ProductionVariants")}
+    kept = {name: row.get(name) for name in ("EndpointConfigName", "ProductionVariants", "KmsKeyId")}
     return {**kept, "EndpointConfigArn": row["arn"], "CreationTime": moment(row["created"])}
 
 
 @operation("sagemaker", "DeleteEndpointConfig")
 def delete_configuration(account: Account, request: dict[str, Any]) -> None:
-    _found(account, "configurations", "endpoint configuration", request["EndpointConfigName"])
-    del account.tables["configurations"][request["EndpointConfigName"]]
+    name = request["EndpointConfigName"]
+    _found(account, "configurations", "endpoint configuration", name)
+    if name in used(account):
+        raise Refused("ValidationException", f"The fake refuses what AWS warns of: {name} is in use by an endpoint.")
+    del account.tables["configurations"][name]
+
+
+def used(account: Account) -> set[str]:
+    """The configurations of endpoints that live: what each serves, and what it is being updated to."""
+    found = set()
+    for row in account.tables["endpoints"].values():
+        if row["deleted"] is None:
+            now = status(account, row)
+            found |= {row["EndpointConfigName"], row["update"]["EndpointConfigName"] if now == "Updating" else ""}
+    return found
 
 
 @operation("sagemaker", "ListEndpointConfigs")
@@ -102,7 +115,9 @@ def list_configurations(account: Account, request: dict[str, Any]) -> dict[str, 
 def create_endpoint(account: Account, request: dict[str, Any]) -> dict[str, Any]:
     _found(account, "configurations", "endpoint configuration", request["EndpointConfigName"])
     plan = {"creating_s": CREATING_S, "ends": "InService", "reason": None, **account.tables["endpoint plan"]}
-    arn = _create(account, "endpoints", "endpoint", request["EndpointName"], {**request, "plan": plan, "deleted": None})
+    arn = _create(
+        account, "endpoints", "endpoint", request["EndpointName"], {**request, "plan": plan, "deleted": None, "update": None}
+    )
     _start(account, request)
     return {"EndpointArn": arn}
 
@@ -123,15 +138,56 @@ def _start(account: Account, request: dict[str, Any]) -> None:
     )
     quantization = does.get("quantization", "compressed-tensors")
     account.tables["speculates"][request["EndpointName"]] = wanted is not None
-    account.tables["logs"][f"/aws/sagemaker/Endpoints/{request['EndpointName']}"] = [
+    write(
+        account, request["EndpointName"],
         f"INFO Initializing a V1 LLM engine (v0.32.0) with config: model='/opt/ml/model', speculative_config={said}, "
-        f"tokenizer='/opt/ml/model', quantization={quantization}, quantization_config=None, enforce_eager=False"
-    ]
+        f"tokenizer='/opt/ml/model', quantization={quantization}, quantization_config=None, enforce_eager=False",
+    )  # fmt: skip
+
+
+def write(account: Account, name: str, line: str) -> None:
+    """Into the endpoint's log."""
+    lines = account.tables["logs"].setdefault(f"/aws/sagemaker/Endpoints/{name}", [])
+    lines.append({"timestamp": int(account.clock.now * 1000), "message": line})
+
+
+@operation("sagemaker", "UpdateEndpoint")
+def update_endpoint(account: Account, request: dict[str, Any]) -> dict[str, Any]:
+    """The lever `update_plan` says how it goes."""
+    row = _endpoint(account, request["EndpointName"])
+    configuration = _found(account, "configurations", "endpoint configuration", request["EndpointConfigName"])
+    now = status(account, row)
+    if now in {"Creating", "Updating", "RollingBack"}:
+        raise Refused("ValidationException", f'Cannot update in-progress endpoint "{row["arn"]}".')
+    if now != "InService":
+        raise Refused("ValidationException", f'Cannot update endpoint "{row["arn"]}" in status {now}.')
+    before = account.tables["configurations"][row["EndpointConfigName"]]["ProductionVariants"][0]
+    scaled = f"endpoint/{request['EndpointName']}/variant/AllTraffic" in account.tables["targets"]
+    if scaled and before["InstanceType"] != configuration["ProductionVariants"][0]["InstanceType"]:
+        raise Refused("ValidationException", "The variant is registered as a scalable target with another instance type.")
+    plan = {"updating_s": UPDATING_S, "ends": "InService", "reason": None, **account.tables["update plan"]}
+    row["update"] = {**request, "at": account.clock.now, "plan": plan, "done": False}
+    return {"EndpointArn": row["arn"]}
 
 
 def status(account: Account, row: dict[str, Any]) -> str:
+    """Brings what goes on by itself up to the clock."""
     if row["deleted"] is not None:
         return "Deleting"
+    update = row["update"]
+    if update is not None and not update["done"]:
+        passed, plan = account.clock.now - update["at"], update["plan"]
+        if passed < plan["updating_s"]:
+            return "Updating"
+        if plan["ends"] == "RolledBack" and passed < plan["updating_s"] + ROLLING_S:
+            return "RollingBack"
+        update["done"] = True
+        row["reason"] = plan["reason"]
+        if plan["ends"] == "InService":
+            row["EndpointConfigName"] = update["EndpointConfigName"]
+            _start(account, row)
+        elif plan["ends"] != "RolledBack":
+            row["plan"] = {**row["plan"], "ends": plan["ends"]}
     return row["plan"]["ends"] if account.clock.now - row["created"] >= row["plan"]["creating_s"] else "Creating"
 
 
@@ -147,11 +203,13 @@ def _endpoint(account: Account, name: str) -> dict[str, Any]:
 def describe_endpoint(account: Account, request: dict[str, Any]) -> dict[str, Any]:
     row = _endpoint(account, request["EndpointName"])
     now = status(account, row)
+    pending = {"EndpointConfigName": (row["update"] or {}).get("EndpointConfigName")}
     count = account.tables["configurations"].get(row["EndpointConfigName"], {}).get("ProductionVariants", [{}])[0]
     running = count.get("InitialInstanceCount", 1) if now == "InService" else 0
     return {
         "EndpointName": request["EndpointName"], "EndpointArn": row["arn"], "EndpointConfigName": row["EndpointConfigName"],
-        "EndpointStatus": now, "FailureReason": row["plan"]["reason"] if now == "Failed" else None,
+        "EndpointStatus": now, "FailureReason": row.get("reason") or (row["plan"]["reason"] if now == "Failed" else None),
+        "PendingDeploymentSummary": pending if now == "Updating" else None,
         "CreationTime": moment(row["created"]), "LastModifiedTime": moment(row["created"]),
         "ProductionVariants": [{"VariantName": "AllTraffic", "CurrentInstanceCount": running}],
     }  # fmt: skip
@@ -160,7 +218,7 @@ def describe_endpoint(account: Account, request: dict[str, Any]) -> dict[str, An
 @operation("sagemaker", "DeleteEndpoint")
 def delete_endpoint(account: Account, request: dict[str, Any]) -> None:
     row = _endpoint(account, request["EndpointName"])
-    if status(account, row) == "Creating":
+    if status(account, row) in {"Creating", "Updating", "RollingBack"}:
         raise Refused("ValidationException", f'Cannot update in-progress endpoint "{row["arn"]}".')
     row["deleted"] = row["deleted"] or account.clock.now
 
@@ -192,6 +250,14 @@ def register(account: Account, request: dict[str, Any]) -> dict[str, Any]:
     return {}
 
 
+@operation("application-autoscaling", "DescribeScalableTargets")
+def targets(account: Account, request: dict[str, Any]) -> dict[str, Any]:
+    kept = ("ServiceNamespace", "ResourceId", "ScalableDimension", "MinCapacity", "MaxCapacity")
+    rows = [row for name, row in account.tables["targets"].items() if name in request.get("ResourceIds", [name])]
+    own = {"RoleARN": account.arn("role", "scaling", "iam"), "CreationTime": moment(account.clock.now)}
+    return {"ScalableTargets": [{**{name: row[name] for name in kept}, **own} for row in rows]}
+
+
 @operation("application-autoscaling", "PutScalingPolicy")
 def put_policy(account: Account, request: dict[str, Any]) -> dict[str, Any]:
     if request["ResourceId"] not in account.tables["targets"]:
@@ -213,13 +279,20 @@ def deregister(account: Account, request: dict[str, Any]) -> None:
 def filter_log(account: Account, request: dict[str, Any]) -> dict[str, Any]:
     if request["logGroupName"] not in account.tables["logs"]:
         raise Refused("ResourceNotFoundException", "The specified log group does not exist.")
-    return {"events": [{"message": line} for line in account.tables["logs"][request["logGroupName"]]]}
+    since = request.get("startTime", 0)
+    return {"events": [line for line in account.tables["logs"][request["logGroupName"]] if line["timestamp"] >= since]}
 
 
 @lever("endpoint_plan")
 def endpoint_plan(account: Account, wanted: dict[str, Any]) -> None:
     """How the next endpoints go: `creating_s`, `ends` (InService or Failed), `reason`."""
     account.tables["endpoint plan"] = wanted
+
+
+@lever("update_plan")
+def update_plan(account: Account, wanted: dict[str, Any]) -> None:
+    """How the next updates go: `updating_s`, `ends` (InService, RolledBack, Failed or UpdateRollbackFailed), `reason`."""
+    account.tables["update plan"] = wanted
 
 
 @lever("container")

@@ -7,10 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from subprocess import PIPE, Popen
+from typing import Any
 
 import pytest
 
+from backend.aws import objects
 from backend.endpoint import signer
+from tests.buckets import empty_bucket
+from tests.fakes.running import running
 from tests.fakes.sagemaker.account import REGION, Account
 from tests.fakes.sagemaker.server import Levers, serving
 from tests.pricing import no_credentials
@@ -35,6 +39,22 @@ def aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Account]:
     with serving(account) as url:
         point(monkeypatch, tmp_path, url)
         yield account
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[str]:
+    with running("s3.py") as url:
+        yield url
+
+
+@pytest.fixture
+def bucket(s3: str, aws: Account, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """`weights`, empty, beside the account, with parts as small as S3 allows."""
+    made = empty_bucket(s3, "weights", monkeypatch, tmp_path)
+    monkeypatch.delenv("AWS_ENDPOINT_URL")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", s3)
+    monkeypatch.setattr(objects, "PART_BYTES", 5 << 20)
+    return made
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from tests.fakes.sagemaker import event_stream, signature
 from tests.fakes.sagemaker.account import ACCOUNT_ID, Account, Cut, Refused, Request, Response, route
-from tests.fakes.sagemaker.endpoints import status
+from tests.fakes.sagemaker.endpoints import status, write
 
 JSON = {"Content-Type": "application/json"}
 
@@ -57,10 +57,12 @@ def _admit(account: Account, request: Request) -> None:
     if name not in account.tables["endpoints"] or status(account, account.tables["endpoints"][name]) != "InService":
         raise Refused("ValidationError", f"Endpoint {name} of account {ACCOUNT_ID} not found.")
     if account.tables["speculates"].get(name):
-        account.tables["logs"][f"/aws/sagemaker/Endpoints/{name}"].append(
+        write(
+            account,
+            name,
             "INFO SpecDecoding metrics: Mean acceptance length: 2.50, Accepted throughput: 3.00 tokens/s, Drafted throughput: "
             "8.00 tokens/s, Accepted: 30 tokens, Drafted: 80 tokens, Per-position acceptance rate: 0.5, "
-            "Avg Draft acceptance rate: 37.5%"
+            "Avg Draft acceptance rate: 37.5%",
         )
 
 

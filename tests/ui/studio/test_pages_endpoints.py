@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,28 +12,12 @@ from backend.aws.sagemaker import Service
 from backend.domain.deploy import requests
 from backend.service import Workspace
 from tests import studio
-from tests.buckets import empty_bucket
-from tests.fakes.running import running
 from tests.fakes.sagemaker.account import Account, Fault
-from tests.fakes.sagemaker.pointed import aws
+from tests.fakes.sagemaker.pointed import aws, bucket, s3
 from tests.pricing import no_credentials
 from tests.unit.domain.deploy.test_deploy_requests import PLAIN
 
-__all__ = ["aws"]
-
-
-@pytest.fixture(scope="module")
-def s3() -> Iterator[str]:
-    with running("s3.py") as url:
-        yield url
-
-
-@pytest.fixture
-def bucket(s3: str, aws: Account, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    made = empty_bucket(s3, "weights", monkeypatch, tmp_path)
-    monkeypatch.delenv("AWS_ENDPOINT_URL")
-    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", s3)
-    return made
+__all__ = ["aws", "bucket", "s3"]
 
 
 def test_without_credentials_it_says_what_to_set(home: Workspace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,35 +13,19 @@ from botocore.client import BaseClient
 
 from backend.aws import objects
 from backend.domain.deploy import policy
-from backend.domain.deploy.deployment import Deployment
+from backend.domain.deploy.deployment import Deployment, Rollout
 from backend.domain.errors import AccessRefused, NotFound, NotNow
-from backend.launchers.endpoints import DeployFailed, Endpoints
+from backend.launchers.deployments import DeployFailed, Deployments
 from tests import pauses
-from tests.buckets import empty_bucket, keys
-from tests.fakes.running import running
+from tests.buckets import keys
 from tests.fakes.sagemaker.account import Account, Fault
-from tests.fakes.sagemaker.pointed import aws, point
+from tests.fakes.sagemaker.pointed import aws, bucket, point, s3
 from tests.unit.domain.deploy.test_deploy_requests import DRAFT, PLAIN
 
-__all__ = ["aws"]
+__all__ = ["aws", "bucket", "s3"]
 FILES = {"model/config.json": 2, "model/weights.safetensors": 6 << 20, "draft/config.json": 2}
 HERE = {"region": "us-east-1"}
 Deploy = Callable[..., Any]
-
-
-@pytest.fixture(scope="module")
-def s3() -> Iterator[str]:
-    with running("s3.py") as url:
-        yield url
-
-
-@pytest.fixture
-def bucket(s3: str, aws: Account, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    made = empty_bucket(s3, "weights", monkeypatch, tmp_path)
-    monkeypatch.delenv("AWS_ENDPOINT_URL")
-    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", s3)
-    monkeypatch.setattr(objects, "PART_BYTES", 5 << 20)
-    return made
 
 
 @pytest.fixture
@@ -53,11 +37,11 @@ def artifact(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def endpoints(aws: Account, bucket: Any) -> Endpoints:
-    return Endpoints("us-east-1", sleep=aws.clock.advance)
+def endpoints(aws: Account, bucket: Any) -> Deployments:
+    return Deployments("us-east-1", sleep=aws.clock.advance)
 
 
-def deployed(endpoints: Endpoints, artifact: Path, deployment: Deployment = DRAFT, **changes: Any) -> Any:
+def deployed(endpoints: Deployments, artifact: Path, deployment: Deployment = DRAFT, **changes: Any) -> Any:
     chosen = deployment.model_copy(update={**HERE, **changes})
     files = {path: size for path, size in FILES.items() if chosen.draft or not path.startswith("draft/")}
     return endpoints.deploy(chosen, artifact, files, lambda line: None)
@@ -72,7 +56,7 @@ def left(aws: Account, bucket: Any) -> list[str]:
 
 
 def test_the_whole_life_leaves_nothing_and_calls_what_the_policy_allows(
-    aws: Account, bucket: Any, endpoints: Endpoints, artifact: Path, monkeypatch: pytest.MonkeyPatch
+    aws: Account, bucket: Any, endpoints: Deployments, artifact: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     called: set[str] = set()
     plain = BaseClient._make_api_call
@@ -94,6 +78,10 @@ def test_the_whole_life_leaves_nothing_and_calls_what_the_policy_allows(
     ]  # fmt: skip
     again = deployed(endpoints, artifact)
     assert again.since == made.since and len(aws.asked("CreateEndpoint")) == 2 and len(aws.tables["endpoints"]) == 1
+    with pytest.raises(NotNow, match="scales by itself"):
+        endpoints.update(DRAFT.model_copy(update={**HERE, "instance": "ml.g5.12xlarge"}), Rollout(), artifact, FILES, print)
+    newer = DRAFT.model_copy(update={**HERE, "artifact": "a-ffffffffffff"})
+    endpoints.update(newer, Rollout(), artifact, FILES, lambda line: None)
     objects.Objects("weights")._client.create_multipart_upload(Bucket="weights", Key=f"{DRAFT.key}model/half")
     endpoints.delete("chat")
     assert left(aws, bucket) == []
@@ -114,7 +102,7 @@ OF_AWS_ITSELF = {"iam:PassRole", "sagemaker:AddTags", "s3:ListMultipartUploadPar
 
 
 def test_an_endpoint_that_fails_says_why_and_leaves_nothing(
-    aws: Account, bucket: Any, endpoints: Endpoints, artifact: Path
+    aws: Account, bucket: Any, endpoints: Deployments, artifact: Path
 ) -> None:
     aws.tables["endpoint plan"] = {"ends": "Failed", "reason": "The primary container did not pass the ping health check."}
     with pytest.raises(DeployFailed, match="Failed: The primary container did not pass the ping health check"):
@@ -126,7 +114,7 @@ def test_an_endpoint_that_fails_says_why_and_leaves_nothing(
     "operation", ["CreateModel", "CreateEndpointConfig", "CreateEndpoint", "DescribeEndpoint", "PutScalingPolicy"]
 )
 def test_what_is_refused_on_the_way_leaves_nothing(
-    aws: Account, bucket: Any, endpoints: Endpoints, artifact: Path, operation: str
+    aws: Account, bucket: Any, endpoints: Deployments, artifact: Path, operation: str
 ) -> None:
     aws.faults.append(Fault("AccessDeniedException", operation, after=2 if operation == "DescribeEndpoint" else 0))
     with pytest.raises(AccessRefused, match=operation):
@@ -144,12 +132,12 @@ def test_an_interrupt_while_it_is_made_takes_it_back(aws: Account, bucket: Any, 
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        deployed(Endpoints("us-east-1", sleep=sleep), artifact)
+        deployed(Deployments("us-east-1", sleep=sleep), artifact)
     assert left(aws, bucket) == [] and aws.asked("DeleteEndpoint")
 
 
 def test_busy_answers_and_late_lists_are_waited_out(
-    aws: Account, bucket: Any, endpoints: Endpoints, artifact: Path, monkeypatch: pytest.MonkeyPatch
+    aws: Account, bucket: Any, endpoints: Deployments, artifact: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
 
     pauses.skip(monkeypatch)
@@ -160,20 +148,20 @@ def test_busy_answers_and_late_lists_are_waited_out(
     assert deployed(endpoints, artifact, PLAIN).state == "InService" and len(aws.tables["endpoints"]) == 1
 
 
-def test_what_cannot_be_taken_back_is_said(aws: Account, endpoints: Endpoints, artifact: Path) -> None:
+def test_what_cannot_be_taken_back_is_said(aws: Account, endpoints: Deployments, artifact: Path) -> None:
     aws.faults += [Fault("AccessDeniedException", "CreateEndpoint"), Fault("ExpiredTokenException", "ListModels", times=9)]
     with pytest.raises(DeployFailed, match=r"may cost money.*whetstone endpoints delete chat"):
         deployed(endpoints, artifact)
 
 
-def test_a_name_that_serves_something_else_is_not_touched(aws: Account, endpoints: Endpoints, artifact: Path) -> None:
+def test_a_name_that_serves_something_else_is_not_touched(aws: Account, endpoints: Deployments, artifact: Path) -> None:
     deployed(endpoints, artifact, PLAIN)
     with pytest.raises(NotNow, match=r"chat is served already, as a-0123456789ab on ml\.g6\.12xlarge"):
         deployed(endpoints, artifact, PLAIN, instance="ml.g5.xlarge")
     assert endpoints.show("chat").state == "InService"
 
 
-def test_what_is_not_ours_is_neither_listed_nor_deleted(aws: Account, endpoints: Endpoints, artifact: Path) -> None:
+def test_what_is_not_ours_is_neither_listed_nor_deleted(aws: Account, endpoints: Deployments, artifact: Path) -> None:
     deployed(endpoints, artifact, PLAIN)
     for arn in aws.tables["tags"]:
         aws.tables["tags"][arn] = []
@@ -183,7 +171,7 @@ def test_what_is_not_ours_is_neither_listed_nor_deleted(aws: Account, endpoints:
     assert len(aws.tables["endpoints"]) == len(aws.tables["models"]) == 1
 
 
-def test_a_draft_that_the_engine_ignores_is_seen(aws: Account, endpoints: Endpoints, artifact: Path) -> None:
+def test_a_draft_that_the_engine_ignores_is_seen(aws: Account, endpoints: Deployments, artifact: Path) -> None:
     aws.tables["container"] = {"ignores_draft": True, "quantization": "None", "answer": " "}
     deployed(endpoints, artifact)
     found = endpoints.prove("chat")

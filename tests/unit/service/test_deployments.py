@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -24,59 +24,44 @@ from backend.domain.recipe.recipe import Recipe
 from backend.domain.roles import Actor, Role
 from backend.service import Workspace
 from backend.service.serving import endpoints
-from backend.service.serving.endpoints import Wanted
+from backend.service.serving.endpoints import Changes, Wanted
 from backend.service.studio import audit
 from backend.store.tables import ArtifactRow
 from tests import pauses
-from tests.buckets import empty_bucket, keys
-from tests.fakes.running import running
+from tests.buckets import keys
 from tests.fakes.sagemaker.account import Account
-from tests.fakes.sagemaker.pointed import aws
+from tests.fakes.sagemaker.pointed import aws, bucket, s3
 from tests.homes import open_home
 from tests.small_artifacts import CARD
 from tests.unit.service.test_damaged import command
 
-__all__ = ["aws"]
+__all__ = ["aws", "bucket", "s3"]
 ROLE = "arn:aws:iam::123456789012:role/serving"
 WANTED = Wanted(instance="ml.g6.12xlarge", role=ROLE, bucket="weights")
 AWQ = Recipe.model_validate({"name": "int4", "steps": [{"quantize": {"method": "awq"}}], "serving": {"tensor_parallel": 2}})
 
 
-@pytest.fixture(scope="module")
-def s3() -> Iterator[str]:
-    with running("s3.py") as url:
-        yield url
-
-
 @pytest.fixture
-def home(s3: str, aws: Account, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Workspace:
+def home(aws: Account, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Workspace:
     """With AWS's two halves behind it, whose hours pass in no time, and nothing else."""
     pauses.skip(monkeypatch, aws.clock.advance)
     return open_home(tmp_path / "home", owner="ann")
 
 
-@pytest.fixture
-def bucket(home: Workspace, s3: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    made = empty_bucket(s3, "weights", monkeypatch, tmp_path)
-    monkeypatch.delenv("AWS_ENDPOINT_URL")
-    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", s3)
-    return made
-
-
-def artifact(home: Workspace, recipe: Recipe = AWQ, size: int = 1000, quantization: Any = None) -> str:
+def artifact(home: Workspace, recipe: Recipe = AWQ, size: int = 1000, quantization: Any = None, job: str = "j-1") -> str:
     """One of a few bytes in the home's own folder of artifacts. `size`: what it says of its bytes."""
     staged = home.settings.home / "staged"
     for part in ("model", "draft"):
         (staged / part).mkdir(parents=True)
         config = {"quantization_config": quantization or {"quant_method": "compressed-tensors"}} if part == "model" else {}
         (staged / part / "config.json").write_text(json.dumps(config))
-    manifest = Manifest(job="j-1", parent=CARD, recipe=recipe, recipe_hash=recipe.hash, files=folders.describe(staged),
+    manifest = Manifest(job=job, parent=CARD, recipe=recipe, recipe_hash=recipe.hash, files=folders.describe(staged),
                         bytes_before=size, bytes_after=size)  # fmt: skip
     folders.write_manifest(staged, manifest)
     path = home.settings.artifacts / manifest.id
     path.parent.mkdir(parents=True, exist_ok=True)
     staged.rename(path)
-    row = ArtifactRow(id=manifest.id, job_id="j-1", owner="ann", model="m", recipe=recipe.name, recipe_hash=recipe.hash,
+    row = ArtifactRow(id=manifest.id, job_id=job, owner="ann", model="m", recipe=recipe.name, recipe_hash=recipe.hash,
                       path=str(path), bytes=size, manifest=manifest.model_dump_json())  # fmt: skip
     with home.store.session() as session:
         session.add(row)
@@ -183,3 +168,47 @@ def test_an_operator_deletes_what_is_theirs(home: Workspace, bucket: Any, aws: A
     assert len(aws.tables["endpoints"]) == 1
     endpoints.delete(ann, found.id)
     assert endpoints.listing(ann) == []
+
+
+def test_what_is_not_given_is_the_environments(home: Workspace, aws: Account) -> None:
+    set_there = {
+        "role": ROLE, "output": "s3://made/by/us/", "kms-key": "alias/weights", "subnets": "subnet-1, subnet-2",
+        "security-groups": "sg-1", "region": "eu-west-1",
+    }  # fmt: skip
+    made = artifact(home)
+    with pytest.raises(InvalidOptions, match="needs a role: give role, or set WHETSTONE_AWS_ROLE"):
+        endpoints.plan(home, made, Wanted(instance="ml.g6.12xlarge"))
+    there = replace(home, settings=home.settings.model_copy(update={"aws": set_there}))
+    planned = endpoints.plan(there, made, Wanted(instance="ml.g6.12xlarge"))
+    assert (planned.role, planned.bucket, planned.kms_key, planned.region) == (ROLE, "made/by/us", "alias/weights", "eu-west-1")
+    assert (planned.subnets, planned.security_groups) == (("subnet-1", "subnet-2"), ("sg-1",))
+    given = endpoints.plan(there, made, WANTED.model_copy(update={"subnets": (), "security_groups": (), "region": "us-east-1"}))
+    assert (given.bucket, given.subnets, given.region) == ("weights", (), "us-east-1")
+
+
+def test_the_command_updates_in_place_with_what_is_there(
+    home: Workspace, bucket: Any, aws: Account, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = artifact(home), artifact(home, job="j-2")
+    wanted = WANTED.model_copy(update={"tensor_parallel": 4, "kms_key": "alias/weights", "name": "chat"})
+    endpoints.deploy(home, endpoints.plan(home, first, wanted), lambda line: None)
+    asked = ["endpoints", "update", "chat", second]
+    assert command(home, monkeypatch, *asked, "--alarm", "errors", "--watch", "5", "--dry-run", "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [call["operation"] for call in document["requests"]] == ["create_model", "create_endpoint_config", "update_endpoint"]
+    shift = document["requests"][-1]["parameters"]["DeploymentConfig"]
+    assert shift["BlueGreenUpdatePolicy"]["TrafficRoutingConfiguration"] == {"Type": "ALL_AT_ONCE", "WaitIntervalInSeconds": 300}
+    assert shift["AutoRollbackConfiguration"] == {"Alarms": [{"AlarmName": "errors"}]}
+    planned = document["deployment"]
+    assert (planned["serving"]["tensor_parallel"], planned["kms_key"], planned["bucket"]) == (4, "alias/weights", "weights")
+    assert command(home, monkeypatch, *asked, "--instance", "ml.g6.xlarge") == 2 and "has 1" in capsys.readouterr().err
+    bob = home.acting_as(Actor(name="bob", role=Role.OPERATOR, origin="page"))
+    with pytest.raises(NotAllowed, match="This endpoint is ann's"):
+        endpoints.update(bob, *endpoints.plan_update(bob, "chat", second, Changes()), print)
+    assert aws.asked("UpdateEndpoint") == [] and len(aws.tables["models"]) == 1
+    assert command(home, monkeypatch, *asked, "--instance", "ml.g6.24xlarge", "--json") == 0
+    now = json.loads(capsys.readouterr().out)
+    assert (now["artifact"], now["instance"], now["owner"]) == (second, "ml.g6.24xlarge", "ann")
+    assert {each["what"]: each["proven"] for each in now["proofs"]} == {"answer": True, "quantization": True}
+    assert keys(bucket, "weights") == [f"whetstone-endpoints/chat/{second}/model/config.json"]
+    assert next(each.action for each in audit.listing(home)) == "update endpoint"

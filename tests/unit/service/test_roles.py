@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
-from backend.domain.deploy.deployment import Deployment
+from backend.domain.deploy.deployment import Deployment, Rollout
 from backend.domain.errors import NotAllowed, NotFound, TooMuch
 from backend.domain.evaluation.document import EvaluateOptions
 from backend.domain.jobs.jobs import EvaluateSpec, InstallSpec
@@ -72,6 +72,9 @@ ATTEMPTS: dict[str, Try] = {
     "presets.presets.take": lambda w, _: presets.take(w, []),
     "serving.endpoints.deploy": lambda w, _: endpoints.deploy(
         w, Deployment.model_construct(id="x", artifact="a", instance="i"), print
+    ),
+    "serving.endpoints.update": lambda w, _: endpoints.update(
+        w, Deployment.model_construct(id="x", artifact="a", instance="i"), Rollout(), print
     ),
     "serving.endpoints.delete": lambda w, _: endpoints.delete(w, "x"),
     "serving.endpoints.prove": lambda w, _: endpoints.prove(w, "x"),

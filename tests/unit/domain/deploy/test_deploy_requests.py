@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from backend.domain.deploy import policy, requests, templates
 from backend.domain.deploy.container import image
-from backend.domain.deploy.deployment import Capacity, Deployment, is_version
+from backend.domain.deploy.deployment import Capacity, Deployment, Rollout, is_version
 from backend.domain.evaluation.document import Speculation
 from backend.domain.recipe.recipe import Serving
 from tests.fakes.sagemaker import shapes
@@ -33,12 +33,16 @@ DRAFT = PLAIN.model_copy(
 CASES = {
     "lmi": PLAIN, "lmi-draft-scaled": DRAFT,
     "lmi-ngram": PLAIN.model_copy(update={"speculation": Speculation(method="ngram", tokens=3)}),
+    "lmi-private": PLAIN.model_copy(update={"kms_key": "alias/weights", "subnets": ("subnet-1", "subnet-2"),
+                                            "security_groups": ("sg-1",)}),
     "vllm-draft": DRAFT.model_copy(update={"container": "vllm", "image": str(image("vllm", "eu-central-1"))}),
 }  # fmt: skip
 
 
 def calls(deployment: Deployment) -> tuple[requests.Call, ...]:
-    return (*requests.create(deployment), *requests.scaling(deployment))
+    """Of its whole life."""
+    updated = requests.update(deployment, Rollout(alarms=("errors",), bake_s=300))
+    return (*requests.create(deployment), *requests.scaling(deployment), updated[-1])
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -95,6 +99,7 @@ def test_what_no_request_may_have_is_refused() -> None:
         {"role": "serving"},
         {"region": "europe"},
         {"bucket": "s3://b"},
+        {"subnets": ("subnet-1",)},
     ):
         with pytest.raises(ValidationError):
             Deployment.model_validate(PLAIN.model_dump() | wrong)
@@ -170,3 +175,28 @@ def test_the_policy_names_no_more_than_one_endpoint() -> None:
         assert wide == (statement["Sid"] in {"Lists", "Scaling"})
         assert all("*" not in action for action in statement["Action"])
     assert "PutScalingPolicy" not in policy.text(PLAIN) and "PutScalingPolicy" in policy.text(DRAFT)
+
+
+def test_what_an_update_keeps_is_read_from_what_was_made() -> None:
+    for case in CASES.values():
+        model, configuration, *_ = (call.parameters for call in requests.create(case))
+        found = requests.read(model, configuration)
+        assert found.pop("tensor_parallel") == case.serving.tensor_parallel
+        assert found == {name: getattr(case, name) for name in found}
+
+
+def test_a_key_is_granted_by_its_own_name_alone() -> None:
+    private = CASES["lmi-private"]
+    (granted,) = [each for each in policy.document(private)["Statement"] if each["Sid"] == "Key"]
+    assert granted["Condition"] == {"ForAnyValue:StringEquals": {"kms:ResourceAliases": "alias/weights"}}
+    by_id = private.model_copy(update={"kms_key": "1234abcd"})
+    assert by_id.key_arn == "arn:aws:kms:eu-central-1:123456789012:key/1234abcd"
+    assert "kms:" not in policy.text(PLAIN)
+    document = json.loads(templates.terraform(private))["resource"]
+    assert document["aws_sagemaker_endpoint_configuration"]["configuration"]["kms_key_arn"] == private.key_arn
+    assert document["aws_sagemaker_model"]["model"]["vpc_config"] == {
+        "security_group_ids": ["sg-1"], "subnets": ["subnet-1", "subnet-2"]
+    }  # fmt: skip
+    resources = json.loads(templates.cloudformation(private))["Resources"]
+    assert resources["Configuration"]["Properties"]["KmsKeyId"] == "alias/weights"
+    assert resources["Model"]["Properties"]["VpcConfig"]["Subnets"] == ["subnet-1", "subnet-2"]

@@ -1,0 +1,342 @@
+"""Endpoints of SageMaker: made, updated in place, and taken away with everything that was made for them (decision 0029).
+
+Each step can be sent again: a command that was killed between any two calls goes on when it is called once more. What there is
+stands in AWS alone. Nothing of this was ever run on AWS: it is tested against a server of the published shapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from backend.aws.objects import Objects
+from backend.aws.sagemaker import Busy, Lacking, Refused, Taken
+from backend.domain.deploy import requests
+from backend.domain.deploy.deployment import FOLDER, PREFIX, TAG, Deployment, Rollout, is_version
+from backend.domain.deploy.deployment import resource as scaled_resource
+from backend.domain.deploy.proof import Finding
+from backend.domain.errors import NotNow, WhetstoneError, WorkError
+from backend.launchers.endpoints import FIRST_PAUSE_S, Endpoint, Endpoints
+
+LONGEST_PAUSE_S = 30.0
+SEEN_WITHIN_S = 60.0
+"""A new endpoint may not be found so long, nor an update be seen: AWS's answers follow its changes late."""
+DELETED_WITHIN_S = 1800.0
+UNKNOWN = "Unknown"
+"""The state while AWS is too busy to say it."""
+BUSY_STATES = frozenset({"Creating", "Updating", "SystemUpdating", "RollingBack"})
+Say = Callable[[str], None]
+
+
+class DeployFailed(WorkError):
+    """The endpoint did not come into service, or does not serve what it was updated to."""
+
+
+class OtherServes(DeployFailed):
+    """It is in service with another configuration than the one waited for: an update was taken back by AWS."""
+
+
+class Gone(DeployFailed):
+    """Somebody deleted the endpoint meanwhile."""
+
+
+class Look(NamedTuple):
+    state: str
+    version: str = ""
+    pending: str | None = None
+    reason: str | None = None
+
+
+class Deployments(Endpoints):
+    # making
+
+    def deploy(self, deployment: Deployment, folder: Path, files: Mapping[str, int], say: Say) -> Endpoint:
+        """Upload what is missing, make the three, wait until it is in service. Called again after it was killed, it goes on.
+
+        What fails after the upload takes everything back, but one that was in service before; an upload that breaks stays as far
+        as it came, for the next try. Raises DeployFailed, NotNow where that name is taken by another deployment.
+        """
+        there = self.find(deployment.id)
+        if there is not None and there.version != deployment.version:
+            raise NotNow(
+                f"{deployment.id} is served already, as {there.artifact} on {there.instance}: update it with "
+                f"`whetstone endpoints update {deployment.id} {deployment.artifact}`, delete it, or give another name."
+            )
+        self._upload(deployment, folder, files, say)
+        try:
+            self._make(requests.create(deployment), say)
+            self._until(deployment.endpoint, deployment.version, requests.longest(deployment), say)
+            self._around(deployment)
+            return self.show(deployment.id)
+        except OtherServes as error:
+            self._withdraw(deployment, error, say)
+            raise NotNow(f"{deployment.id} is served already, by another deployment: give another name.") from None
+        except BaseException as error:
+            if there is None or there.state != "InService":
+                self._take_back(deployment, error, say)
+            raise
+
+    def _make(self, calls: Iterable[requests.Call], say: Say) -> None:
+        for call in calls:
+            say(call.operation.replace("_", " "))
+            with suppress(Taken):  # by this very deployment: the name holds its content
+                self._sagemaker.call(call.operation, **call.parameters)
+
+    def _around(self, deployment: Deployment) -> None:
+        """What goes with an endpoint that is in service."""
+        for call in requests.scaling(deployment):
+            self._service(call.service).call(call.operation, **call.parameters)
+
+    def _upload(self, deployment: Deployment, folder: Path, files: Mapping[str, int], say: Say) -> None:
+        bucket = Objects(deployment.bucket_name)
+        present = {each.key: each.size for each in bucket.below(deployment.key)}
+        missing = {path: size for path, size in files.items() if present.get(deployment.key + path) != size}
+        for number, path in enumerate(sorted(missing), 1):
+            say(f"uploading {path} ({number} of {len(missing)}, {missing[path] / 1e6:,.1f} MB)")
+            bucket.put(folder / path, deployment.key + path)
+
+    # waiting
+
+    def _until(self, name: str, version: str, patience: float, say: Say) -> None:
+        """It is in service with that configuration. Raises OtherServes, Gone, DeployFailed."""
+        waited, pause, moved = 0.0, FIRST_PAUSE_S, False
+        while True:
+            seen = self._look(name, patient=waited < SEEN_WITHIN_S)
+            moved = moved or seen.state in BUSY_STATES
+            if seen.state == "InService" and seen.version == version:
+                return
+            why = (seen.reason or "AWS gives no reason").rstrip(".")
+            if seen.state == "InService" and (moved or waited >= SEEN_WITHIN_S):
+                raise OtherServes(f"AWS {'went back to' if moved else 'stayed at'} what was served before: {why}.")
+            if seen.state not in BUSY_STATES | {UNKNOWN, "InService"}:
+                raise DeployFailed(f"The endpoint is {seen.state}: {why}.")
+            if waited >= patience:
+                raise DeployFailed(f"The endpoint was still {seen.state} after {waited / 60:.0f} minutes.")
+            say(f"{seen.state}, {waited:.0f} s")
+            self._sleep(pause)
+            waited, pause = waited + pause, min(pause * 1.5, LONGEST_PAUSE_S)
+
+    def _look(self, name: str, *, patient: bool) -> Look:
+        """`patient`: one that is not found yet is being created. AWS that is busy knows nothing new."""
+        try:
+            found = self._sagemaker.call("describe_endpoint", EndpointName=name)
+        except Busy:
+            return Look(UNKNOWN)
+        except Lacking:
+            if patient:
+                return Look("Creating")
+            raise Gone("The endpoint is gone: somebody deleted it.") from None
+        pending = found.get("PendingDeploymentSummary", {}).get("EndpointConfigName")
+        return Look(found["EndpointStatus"], found.get("EndpointConfigName", ""), pending, found.get("FailureReason"))
+
+    # updating
+
+    def update(self, deployment: Deployment, rollout: Rollout, folder: Path, files: Mapping[str, int], say: Say) -> list[Finding]:
+        """New instances with that deployment, to which the endpoint goes over; proven, and only then is the old one removed.
+
+        Where AWS goes back, or where it serves something else than what was deployed, the old one serves on and everything new
+        is taken away. AWS stops no update that it has begun: interrupted then, it goes on there, and the same call sees it
+        through. Raises NotFound, NotNow, DeployFailed.
+        """
+        there = self.show(deployment.id)
+        self._check(there, deployment)
+        if deployment.version not in (there.version, there.pending):
+            self._upload(deployment, folder, files, say)
+            try:
+                self._make(requests.content(deployment), say)
+            except BaseException as error:
+                self._withdraw(deployment, error, say)
+                raise
+            self._go_over(deployment, requests.update(deployment, rollout)[-1], say)
+        try:
+            self._until(deployment.endpoint, deployment.version, 2 * requests.longest(deployment, rollout), say)
+        except Gone as error:
+            self._take_back(deployment, error, say)
+            raise
+        except OtherServes as error:
+            self._withdraw(deployment, error, say)
+            raise
+        except BaseException:
+            say("the update goes on at AWS: the same command again sees it through")
+            raise
+        return self._settle(deployment, there, say)
+
+    def _check(self, there: Endpoint, deployment: Deployment) -> None:
+        """Raises NotNow."""
+        if there.state != "InService" and deployment.version not in (there.version, there.pending):
+            raise NotNow(f"{there.id} is {there.state}, and only what is in service can be updated: see it again later.")
+        if there.pending not in (None, deployment.version):
+            raise NotNow(f"{there.id} is being updated to something else: see it again later.")
+        if there.instance not in (None, deployment.instance) and self._scaled(there.name):
+            raise NotNow(
+                f"AWS changes no instance of an endpoint that scales by itself: leave it on {there.instance}, or deploy it under "
+                "another name and delete this one."
+            )
+
+    def _scaled(self, name: str) -> bool:
+        """Whether Application Auto Scaling knows it."""
+        where = requests.scaled(scaled_resource(name))
+        asked = {"ServiceNamespace": where["ServiceNamespace"], "ResourceIds": [where["ResourceId"]]}
+        pages = self._service("application-autoscaling").pages("describe_scalable_targets", **asked)
+        return any(page["ScalableTargets"] for page in pages)
+
+    def _go_over(self, deployment: Deployment, call: requests.Call, say: Say) -> None:
+        """What AWS refuses leaves nothing. Interrupted here, nobody knows whether it has begun: nothing is removed then."""
+        try:
+            self._shift(call, say)
+        except WhetstoneError as error:
+            self._withdraw(deployment, error, say)
+            raise
+
+    def _shift(self, call: requests.Call, say: Say) -> None:
+        """Whose answer was lost may have begun, and is then refused a second time: what comes of it is seen by waiting."""
+        say(call.operation.replace("_", " "))
+        try:
+            self._sagemaker.call(call.operation, **call.parameters)
+        except Busy:
+            return
+        except Refused as error:
+            if "in-progress" not in str(error):
+                raise
+
+    def _settle(self, deployment: Deployment, there: Endpoint, say: Say) -> list[Finding]:
+        """Prove it; then remove what was served before, or go back to it."""
+        findings = self.prove(deployment.id)
+        wrong = " ".join(each.words for each in findings if each.proven is False)
+        older = [each for each in self._configurations(deployment.id) if each != deployment.version]
+        if wrong and older:
+            before = there.version if there.version in older else older[0]
+            say("going back: it does not serve what was deployed")
+            self._shift(requests.shift(deployment.endpoint, before, requests.AT_ONCE), say)
+            self._until(deployment.endpoint, before, 2 * requests.longest(deployment), say)
+            self._discard(deployment.id, deployment, alone=True)
+            raise DeployFailed(f"{wrong} What was served before serves on; the new one is taken away.")
+        if not wrong:
+            say("removing what was served before")
+            self._discard(deployment.id, keep=deployment)
+        return findings
+
+    # taking away
+
+    def delete(self, endpoint_id: str) -> None:
+        """The endpoint, its autoscaling, configurations, models and weights. Raises NotFound where there is nothing."""
+        if not self._remove(endpoint_id):
+            self.show(endpoint_id)
+
+    def _take_back(self, deployment: Deployment, error: BaseException, say: Say) -> None:
+        """Everything."""
+        say("taking back what was made")
+        try:
+            self._remove(deployment.id, deployment)
+        except WhetstoneError as left:
+            raise DeployFailed(
+                f"{error} What was made is still there and may cost money, since it could not be taken back ({left}): run "
+                f"`whetstone endpoints delete {deployment.id}`."
+            ) from error
+
+    def _withdraw(self, deployment: Deployment, error: BaseException, say: Say) -> None:
+        """The model, the configuration and the weights of that deployment alone, which nothing runs."""
+        say("taking back what was made")
+        try:
+            self._discard(deployment.id, deployment, alone=True)
+        except WhetstoneError as left:
+            raise DeployFailed(
+                f"{error} What was served before serves on. Model, configuration and weights of the new one could not be taken "
+                f"back ({left}): the next update of {deployment.id} removes them, or its deletion."
+            ) from error
+
+    def _remove(self, endpoint_id: str, known: Deployment | None = None) -> bool:
+        """Whether anything was there. What is not ours stays: everything must bear the tag of this endpoint."""
+        name = PREFIX + endpoint_id
+        ours, foreign = self._ours(name)
+        around = False if foreign else self._remove_around(name)
+        # one that was just made may not be found yet: what was made for it says that it may be there
+        if ours or (not foreign and (known or self._configurations(endpoint_id))):
+            self._delete_endpoint(name)
+        return self._discard(endpoint_id, known) or ours or around
+
+    def _remove_around(self, name: str) -> bool:
+        """What goes with an endpoint, also with one that somebody else deleted; whether there was any."""
+        try:
+            where = requests.scaled(scaled_resource(name))
+            self._service("application-autoscaling").call("deregister_scalable_target", **where)
+        except Lacking:
+            return False
+        return True
+
+    def _ours(self, name: str) -> tuple[bool, bool]:
+        """Whether there is one of ours, and whether there is one of somebody else's."""
+        try:
+            arn = self._sagemaker.call("describe_endpoint", EndpointName=name)["EndpointArn"]
+        except Lacking:
+            return False, False
+        ours = TAG in self._tags(arn)
+        return ours, not ours
+
+    def _discard(
+        self, endpoint_id: str, known: Deployment | None = None, *, keep: Deployment | None = None, alone: bool = False
+    ) -> bool:
+        """Configurations, weights, and last the models, by which the weights are found; whether there were any.
+
+        `known` is removed whether lists have it yet or not, and `alone`: nothing else; `keep` stays. Weights that a model
+        which stays is served from stay too. Where nothing stays, the endpoint's folder goes with uploads that broke.
+        """
+        models = self._made("list_models", "Models", "Model", endpoint_id)
+        configurations = self._configurations(endpoint_id)
+        own = {known.version} if known else set()
+        going = own if alone else ({*models, *configurations} | own) - ({keep.version} if keep else set())
+        data = {each: self._data(each, endpoint_id) for each in models}
+        staying = {uri for each, uris in data.items() if each not in going for uri in uris} | ({keep.data} if keep else set())
+        weights = {uri for each in going for uri in data.get(each, ())} | ({known.data} if known else set())
+        if not (alone or keep):
+            weights = {uri.rsplit("/", 2)[0] + "/" for uri in weights}
+        self._each("delete_endpoint_config", "EndpointConfigName", going)
+        for uri in sorted(weights - staying):
+            bucket, _, key = uri.removeprefix("s3://").partition("/")
+            Objects(bucket).remove_below(key)
+        self._each("delete_model", "ModelName", going)
+        return bool(models or configurations)
+
+    def _each(self, operation: str, field: str, names: Iterable[str]) -> None:
+        for name in sorted(names):
+            with suppress(Lacking):
+                self._sagemaker.call(operation, **{field: name})
+
+    def _configurations(self, endpoint_id: str) -> list[str]:
+        """Those that were made for it, the newest first."""
+        return self._made("list_endpoint_configs", "EndpointConfigs", "EndpointConfig", endpoint_id)
+
+    def _made(self, operation: str, members: str, kind: str, endpoint_id: str) -> list[str]:
+        """The names of models or configurations that were made for it, the newest first."""
+        pages = self._sagemaker.pages(operation, NameContains=PREFIX + endpoint_id, SortBy="CreationTime", SortOrder="Descending")
+        rows: Iterable[dict[str, Any]] = (each for page in pages for each in page[members])
+        named = [(each[f"{kind}Name"], each[f"{kind}Arn"]) for each in rows]
+        return [name for name, arn in named if is_version(name, PREFIX + endpoint_id) and self._tags(arn).get(TAG) == endpoint_id]
+
+    def _data(self, model: str, endpoint_id: str) -> set[str]:
+        """The folder of its weights, where it is one of ours."""
+        try:
+            found = self._model(model)["PrimaryContainer"]["ModelDataSource"]["S3DataSource"]["S3Uri"]
+        except Lacking:
+            return set()
+        before, folder, after = found.partition(f"/{FOLDER}/{endpoint_id}/")
+        return {f"{before}{folder}{after.partition('/')[0]}/"} if folder else set()
+
+    def _delete_endpoint(self, name: str) -> None:
+        """AWS refuses while it is being made or changed: asked again until it is gone."""
+        waited = 0.0
+        while waited < DELETED_WITHIN_S:
+            try:
+                self._sagemaker.call("delete_endpoint", EndpointName=name)
+            except Lacking:
+                return
+            except Busy:
+                pass
+            except Refused as error:
+                if "in-progress" not in str(error):
+                    raise
+            self._sleep(FIRST_PAUSE_S)
+            waited += FIRST_PAUSE_S
+        raise WorkError(f"{name} was not gone after {waited / 60:.0f} minutes and may cost money: delete it again.")
