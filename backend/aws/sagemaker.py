@@ -6,6 +6,7 @@ models or endpoints.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -69,27 +70,19 @@ class Service:
             retries = {"total_max_attempts": self._tries, "mode": "standard"}
             config = Config(connect_timeout=CONNECT_SECONDS, read_timeout=READ_SECONDS, retries=retries)
             self._client = session.create_client(self.name, region_name=self._region, config=config)
+            self._client.meta.events.register("before-parse", _check_whole)
         return self._client
 
     def call(self, operation: str, **parameters: Any) -> dict[str, Any]:
         """The answer to `operation`, in Python's spelling (`create_model`)."""
         with self.explained():
             answer: dict[str, Any] = getattr(self.client, operation)(**parameters)
-        return self._whole(operation, answer)
+        return answer
 
     def pages(self, operation: str, **parameters: Any) -> list[dict[str, Any]]:
         """All pages of the answer."""
         with self.explained():
-            found = list(self.client.get_paginator(operation).paginate(**parameters))
-        return [self._whole(operation, page) for page in found]
-
-    def _whole(self, operation: str, answer: dict[str, Any]) -> dict[str, Any]:
-        """botocore takes JSON that breaks off for an empty answer: what the model requires is then not there."""
-        meta = self.client.meta
-        shape = meta.service_model.operation_model(meta.method_to_api_mapping[operation]).output_shape
-        if shape is not None and any(name not in answer for name in shape.required_members):
-            raise Busy(f"The answer of {self._words} broke off: check the network.")
-        return answer
+            return list(self.client.get_paginator(operation).paginate(**parameters))
 
     @contextmanager
     def explained(self) -> Iterator[None]:
@@ -113,7 +106,9 @@ class Service:
             raise Refused("No AWS region is given: set AWS_DEFAULT_REGION, such as us-east-1.") from None
         except exceptions.ParamValidationError as error:
             raise Refused(f"{self._words} does not take the request: {_line(str(error.kwargs.get('report', error)))}.") from None
-        except (exceptions.HTTPClientError, exceptions.ConnectionError, ResponseParserError) as error:
+        except ResponseParserError:
+            raise Busy(f"The answer of {self._words} broke off: check the network.") from None
+        except (exceptions.HTTPClientError, exceptions.ConnectionError) as error:
             raise Busy(f"The answer of {self._words} did not arrive ({type(error).__name__}): check the network.") from None
         except (exceptions.BotoCoreError, ValueError) as error:
             raise Refused(f"{self._words} cannot be asked ({_line(str(error))}): check the AWS settings.") from None
@@ -146,6 +141,17 @@ class Service:
         """As an IAM policy names it: the message does where it is another than the one asked for, such as iam:PassRole."""
         named = PERFORM.search(message)
         return named["action"] if named else f"{PREFIXES.get(self.name, self.name)}:{error.operation_name}"
+
+
+def _check_whole(response_dict: dict[str, Any], operation_model: Any, **_: Any) -> None:
+    """botocore takes JSON that breaks off for an empty answer. Raises ResponseParserError."""
+    from botocore.parsers import ResponseParserError
+
+    if response_dict["status_code"] < 300 and operation_model.service_model.resolved_protocol == "json":
+        try:
+            json.loads(response_dict["body"] or b"{}")
+        except ValueError as error:
+            raise ResponseParserError(str(error)) from None
 
 
 @cache

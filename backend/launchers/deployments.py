@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from backend.aws.objects import Objects
 from backend.aws.sagemaker import Busy, Lacking, Refused, Taken
 from backend.domain.deploy import requests
-from backend.domain.deploy.deployment import FOLDER, PREFIX, TAG, Deployment, Rollout, is_version
+from backend.domain.deploy.deployment import FOLDER, PREFIX, TAG, Deployment, Rollout, idle_alarm, is_version
 from backend.domain.deploy.deployment import resource as scaled_resource
 from backend.domain.deploy.proof import Finding
 from backend.domain.errors import NotNow, WhetstoneError, WorkError
@@ -85,8 +85,9 @@ class Deployments(Endpoints):
                 self._sagemaker.call(call.operation, **call.parameters)
 
     def _around(self, deployment: Deployment) -> None:
-        """What goes with an endpoint that is in service."""
-        for call in requests.scaling(deployment):
+        """What goes with an endpoint that is in service, in place of what did before."""
+        self._remove_around(deployment.endpoint)
+        for call in requests.around(deployment):
             self._service(call.service).call(call.operation, **call.parameters)
 
     def _upload(self, deployment: Deployment, folder: Path, files: Mapping[str, int], say: Say) -> None:
@@ -221,7 +222,7 @@ class Deployments(Endpoints):
     # taking away
 
     def delete(self, endpoint_id: str) -> None:
-        """The endpoint, its autoscaling, configurations, models and weights. Raises NotFound where there is nothing."""
+        """The endpoint, its autoscaling and alarm, configurations, models and weights. Raises NotFound where there is nothing."""
         if not self._remove(endpoint_id):
             self.show(endpoint_id)
 
@@ -259,12 +260,14 @@ class Deployments(Endpoints):
 
     def _remove_around(self, name: str) -> bool:
         """What goes with an endpoint, also with one that somebody else deleted; whether there was any."""
-        try:
+        scaled, watched = False, idle_alarm(name) in self.alarms(idle_alarm(name))
+        with suppress(Lacking):  # its policies and scheduled actions go with it
             where = requests.scaled(scaled_resource(name))
             self._service("application-autoscaling").call("deregister_scalable_target", **where)
-        except Lacking:
-            return False
-        return True
+            scaled = True
+        with suppress(Lacking):  # one that was just made may not be listed yet
+            self._service("cloudwatch").call("delete_alarms", AlarmNames=[idle_alarm(name)])
+        return scaled or watched
 
     def _ours(self, name: str) -> tuple[bool, bool]:
         """Whether there is one of ours, and whether there is one of somebody else's."""

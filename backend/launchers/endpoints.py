@@ -124,6 +124,11 @@ class Endpoints:
         configuration = self._sagemaker.call("describe_endpoint_config", EndpointConfigName=endpoint.version)
         return requests.read(self._model(configuration["ProductionVariants"][0]["ModelName"]), configuration)
 
+    def alarms(self, prefix: str = PREFIX) -> dict[str, bool]:
+        """Of every alarm whose name begins so, whether it went off."""
+        pages = self._service("cloudwatch").pages("describe_alarms", AlarmNamePrefix=prefix)
+        return {each["AlarmName"]: each["StateValue"] == "ALARM" for page in pages for each in page.get("MetricAlarms", [])}
+
     def _tags(self, arn: str) -> dict[str, str]:
         pages = self._sagemaker.pages("list_tags", ResourceArn=arn)
         return {each["Key"]: each["Value"] for page in pages for each in page["Tags"]}

@@ -7,13 +7,15 @@ import sys
 from typing import Annotated, Any, Literal
 
 import typer
+from pydantic import ValidationError
 
 from backend import service
 from backend.cli.output import emit, next_command, table
 from backend.cli.verbs.optimize import Json
-from backend.domain.deploy.deployment import Capacity
+from backend.domain.deploy.deployment import Capacity, Idle, Scheduled
 from backend.domain.deploy.proof import Finding
 from backend.domain.errors import InvalidOptions, WorkError
+from backend.domain.validation import first_flaw
 from backend.present import serve_command
 from backend.service.serving import endpoints
 from backend.service.serving.endpoints import FORMS, Changes, EndpointView, Wanted
@@ -48,6 +50,17 @@ def deploy(
     autoscale: Annotated[
         str | None, typer.Option(metavar="MIN:MAX:N", help="Between so many instances, each for about N requests a minute.")
     ] = None,
+    schedule: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="WHEN=MIN:MAX", help="So many instances from then on: 'cron(0 8 ? * MON-FRI *)=2:4'; once for each."
+        ),
+    ] = None,
+    timezone: Annotated[str | None, typer.Option(help="Of the schedule, such as Europe/Berlin; else UTC.")] = None,
+    idle: Annotated[
+        int | None, typer.Option(min=1, max=1440, metavar="MINUTES", help="An alarm when nothing was asked for so long.")
+    ] = None,
+    idle_topic: Annotated[str | None, typer.Option(help="The ARN of the SNS topic that is told so.")] = None,
     kms_key: Annotated[str | None, typer.Option(help="The key that encrypts the volume of the instances.")] = None,
     subnets: Annotated[str | None, typer.Option(help="Of the VPC that the container is in, with commas.")] = None,
     security_groups: Annotated[str | None, typer.Option(help="Of the VPC, with commas.")] = None,
@@ -67,8 +80,9 @@ def deploy(
     workspace = service.open_workspace()
     wanted = Wanted(
         instance=instance, role=role, bucket=bucket, name=name, region=region, instances=instances, container=container,
-        image=image, tensor_parallel=tensor_parallel, capacity=_capacity(autoscale), kms_key=kms_key, subnets=_listed(subnets),
-        security_groups=_listed(security_groups),
+        image=image, tensor_parallel=tensor_parallel, capacity=_capacity(autoscale),
+        schedule=tuple(map(_scheduled, schedule or ())), timezone=timezone, idle=_idle(idle, idle_topic),
+        kms_key=kms_key, subnets=_listed(subnets), security_groups=_listed(security_groups),
     )  # fmt: skip
     planned = endpoints.plan(workspace, artifact, wanted, anyway=anyway)
     if written_as:
@@ -105,6 +119,28 @@ def _capacity(written: str | None) -> Capacity | None:
         raise InvalidOptions("must be MIN:MAX:N, such as 1:4:60, with MIN from 1 to MAX.", field="autoscale") from None
 
 
+def _scheduled(written: str) -> Scheduled:
+    """Raises InvalidOptions."""
+    at, _, bounds = written.rpartition("=")
+    try:
+        least, most = bounds.split(":")
+        return Scheduled(at=at, minimum=int(least), maximum=int(most))
+    except ValueError:
+        raise InvalidOptions(
+            "must be WHEN=MIN:MAX, such as `cron(0 8 ? * MON-FRI *)=2:4`, with MIN from 1 to MAX.", field="schedule"
+        ) from None
+
+
+def _idle(minutes: int | None, topic: str | None) -> Idle | None:
+    """Raises InvalidOptions."""
+    if minutes is None and topic:
+        raise InvalidOptions("goes with --idle MINUTES: give that too.", field="idle_topic")
+    try:
+        return None if minutes is None else Idle(minutes=minutes, topic=topic)
+    except ValidationError as error:
+        raise InvalidOptions(f"{first_flaw(error).problem}.", field="idle_topic") from None
+
+
 def _preview(found: dict[str, Any]) -> str:
     calls = [
         f"{call['service']}.{call['operation']} {documents.dumps(call['parameters'], indent=1)}" for call in found["requests"]
@@ -122,8 +158,8 @@ def list_endpoints(region: Region = None, json: Json = False) -> None:
     """The endpoints of a region that Whetstone made, asked of AWS, with what they cost."""
     endpoint_views = endpoints.listing(service.open_workspace(), region)
     rows = [
-        (e.id, e.state, e.artifact, f"{e.instances} x {e.instance or '?'}", e.usd_per_hour, f"{e.since:%Y-%m-%d %H:%M}",
-         e.usd_so_far, e.owner or "-")
+        (e.id, f"{e.state}, idle" if e.idle else e.state, e.artifact, f"{e.instances} x {e.instance or '?'}", e.usd_per_hour,
+         f"{e.since:%Y-%m-%d %H:%M}", e.usd_so_far, e.owner or "-")
         for e in endpoint_views
     ]  # fmt: skip
     hour = sum(each.usd_per_hour or 0 for each in endpoint_views)
@@ -196,8 +232,9 @@ def _text(found: EndpointView) -> str:
     hour = "an unknown price" if found.usd_per_hour is None else f"{found.usd_per_hour:,.2f} USD an hour on demand"
     so_far = "" if found.usd_so_far is None else f", about {found.usd_so_far:,.2f} USD so far"
     why = f" ({found.reason})" if found.reason else ""
+    idle = ", nothing was asked for a while" if found.idle else ""
     return (
-        f"{found.name} in {found.region}: {found.state}{why}, {found.artifact} ({found.variant}) on {found.instances} x "
+        f"{found.name} in {found.region}: {found.state}{why}{idle}, {found.artifact} ({found.variant}) on {found.instances} x "
         f"{found.instance}, {hour}, since {found.since:%Y-%m-%d %H:%M} UTC{so_far}."
     )
 

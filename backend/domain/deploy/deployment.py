@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field, model_validator
 
@@ -31,10 +31,22 @@ ID = r"[a-z0-9](-?[a-z0-9])*"
 ROLE = r"arn:aws[a-z-]*:iam::\d{12}:role/[\w+=,.@/-]+"
 REGION = r"[a-z]{2}(-[a-z]+)+-\d"
 KEY = r"[a-zA-Z0-9:/_-]+"
+WHEN = r"(cron|rate|at)\([^()]+\)"
+TOPIC = r"arn:aws[a-z-]*:sns:[a-z0-9-]+:\d{12}:[\w.-]+"
 UNTAGGED = re.compile(r"[^\w\s.:/=+@-]")
 """What no value of a tag may have."""
 
 Container = Literal["lmi", "vllm"]
+
+
+Bounded = TypeVar("Bounded", "Capacity", "Scheduled")
+
+
+def ordered(bounds: Bounded) -> Bounded:
+    """Raises ValueError."""
+    if bounds.maximum < bounds.minimum:
+        raise ValueError(f"at most {bounds.maximum} instances are fewer than at least {bounds.minimum}")
+    return bounds
 
 
 class Capacity(Frozen):
@@ -47,9 +59,28 @@ class Capacity(Frozen):
 
     @model_validator(mode="after")
     def _ordered(self) -> Capacity:
-        if self.maximum < self.minimum:
-            raise ValueError(f"at most {self.maximum} instances are fewer than at least {self.minimum}")
-        return self
+        return ordered(self)
+
+
+class Scheduled(Frozen):
+    """From those moments on, between the fewest and the most instances."""
+
+    at: Annotated[str, matching(WHEN, "it must be cron(...), rate(...) or at(...), such as cron(0 8 ? * MON-FRI *)")]
+    """Application Auto Scaling's own expression."""
+    minimum: int = Field(ge=1)
+    maximum: int = Field(ge=1)
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Scheduled:
+        return ordered(self)
+
+
+class Idle(Frozen):
+    """An alarm that goes off when nothing was asked for so many minutes."""
+
+    minutes: int = Field(ge=1, le=1440)
+    topic: Annotated[str, matching(TOPIC, "it must be the ARN of an SNS topic")] | None = None
+    """Who is told."""
 
 
 class Rollout(Frozen):
@@ -60,6 +91,10 @@ class Rollout(Frozen):
     bake_s: int = Field(0, ge=0, le=3600)
     keep_count: bool = True
     """As many instances as run now, rather than as many as the deployment says."""
+
+
+AROUND = ("capacity", "schedule", "timezone", "idle")
+"""What goes with an endpoint and can be changed beside it: no part of what is served."""
 
 
 class Deployment(Frozen):
@@ -82,6 +117,10 @@ class Deployment(Frozen):
     quantized: str | None = None
     """The `quant_method` of the weights' own configuration; None of 16-bit weights."""
     capacity: Capacity | None = None
+    schedule: tuple[Scheduled, ...] = Field((), max_length=20)
+    timezone: str | None = None
+    """Of the schedule, such as Europe/Berlin; None: UTC."""
+    idle: Idle | None = None
     kms_key: Annotated[str, matching(KEY, "it must be the id, the alias or the ARN of a key")] | None = None
     """Encrypts the volume of the instances; a disk within the instance is encrypted by its own hardware."""
     subnets: tuple[str, ...] = Field((), max_length=16)
@@ -109,7 +148,7 @@ class Deployment(Frozen):
     @property
     def version(self) -> str:
         """The name of model and configuration: another for every content, since AWS lets neither be changed."""
-        document = self.model_dump(mode="json", exclude={"owner", "capacity"})
+        document = self.model_dump(mode="json", exclude={"owner", *AROUND})
         return f"{self.endpoint}-{hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()[:8]}"
 
     @property
@@ -150,6 +189,10 @@ class Deployment(Frozen):
         """The tags of all that is made."""
         own = {TAG: self.id, ARTIFACT: self.artifact, OWNER: self.owner, NAME: self.name, QUANTIZED: self.quantized or ""}
         return {name: UNTAGGED.sub("_", value)[:256] for name, value in own.items() if value}
+
+
+def idle_alarm(endpoint: str) -> str:
+    return f"{endpoint}-idle"
 
 
 def resource(endpoint: str) -> str:

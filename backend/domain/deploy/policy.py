@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from backend.domain.deploy.deployment import FOLDER, PREFIX, Deployment
+from backend.domain.deploy.deployment import FOLDER, PREFIX, Deployment, idle_alarm
 
 ENDPOINT = ("CreateEndpoint", "UpdateEndpoint", "DescribeEndpoint", "DeleteEndpoint", "InvokeEndpoint")
 CONFIGURATION = ("CreateEndpointConfig", "DescribeEndpointConfig", "DeleteEndpointConfig")
@@ -21,19 +21,24 @@ TAGGED = ("AddTags", "ListTags")
 SCALING = ("RegisterScalableTarget", "PutScalingPolicy")
 SCALED = ("DescribeScalableTargets", "DeregisterScalableTarget")
 """Which every update and every deletion asks for."""
+WATCHING = ("PutMetricAlarm", "TagResource")
 OBJECTS = ("GetObject", "PutObject", "DeleteObject", "AbortMultipartUpload", "ListMultipartUploadParts")
 BUCKET = ("ListBucket", "ListBucketMultipartUploads")
 
 
 def document(deployment: Deployment) -> dict[str, Any]:
-    """Without autoscaling only its removal is allowed."""
+    """Without autoscaling or an alarm only their removal is allowed."""
     partition, account = deployment.role.split(":")[1], deployment.role.split(":")[4]
     of = f"arn:{partition}:sagemaker:{deployment.region}:{account}"
     named = {kind: f"{of}:{kind}/{PREFIX}{deployment.id}" for kind in ("endpoint", "endpoint-config", "model")}
     bucket = f"arn:{partition}:s3:::{deployment.bucket_name}"
     folder = f"{deployment.prefix}{FOLDER}/{deployment.id}/*"
     logs = f"arn:{partition}:logs:{deployment.region}:{account}:log-group:/aws/sagemaker/Endpoints/{deployment.endpoint}:*"
-    scaling = (*SCALING, *SCALED) if deployment.capacity else SCALED
+    scaling = (
+        *(SCALING[:1] if deployment.capacity or deployment.schedule else ()), *(SCALING[1:] if deployment.capacity else ()),
+        *(("PutScheduledAction",) if deployment.schedule else ()), *SCALED,
+    )  # fmt: skip
+    alarm = f"arn:{partition}:cloudwatch:{deployment.region}:{account}:alarm:{idle_alarm(deployment.endpoint)}"
     return {
         "Version": "2012-10-17",
         "Statement": [
@@ -49,6 +54,8 @@ def document(deployment: Deployment) -> dict[str, Any]:
             _allow("Bucket", "s3", BUCKET, bucket) | {"Condition": {"StringLike": {"s3:prefix": folder}}},
             _allow("Logs", "logs", ("FilterLogEvents",), logs),
             _allow("Scaling", "application-autoscaling", scaling, "*"),
+            _allow("Alarms", "cloudwatch", ("DescribeAlarms",), "*"),
+            _allow("Idle", "cloudwatch", (*(WATCHING if deployment.idle else ()), "DeleteAlarms"), alarm),
             *_key(deployment),
         ],
     }

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from backend.domain.deploy.container import HOST, Paths, environment, of_environment
-from backend.domain.deploy.deployment import CHANNEL, FOLDER, VARIANT, Deployment, Rollout
+from backend.domain.deploy.deployment import CHANNEL, FOLDER, VARIANT, Capacity, Deployment, Rollout, idle_alarm
 
 DIMENSION = "sagemaker:variant:DesiredInstanceCount"
 NAMESPACE = "sagemaker"
@@ -129,9 +129,35 @@ def policy_name(deployment: Deployment) -> str:
 
 
 def limits(deployment: Deployment) -> dict[str, int]:
-    """Of a deployment with a capacity."""
-    assert deployment.capacity is not None
-    return {"MinCapacity": deployment.capacity.minimum, "MaxCapacity": deployment.capacity.maximum}
+    """Of instances, until a schedule says otherwise."""
+    kept = deployment.capacity or Capacity(minimum=deployment.instances, maximum=deployment.instances, invocations=1)
+    return {"MinCapacity": kept.minimum, "MaxCapacity": kept.maximum}
+
+
+def scheduled(deployment: Deployment) -> list[dict[str, Any]]:
+    """The scheduled actions, without what they act on."""
+    zone = {"Timezone": deployment.timezone} if deployment.timezone else {}
+    return [
+        {
+            "ScheduledActionName": f"{deployment.endpoint}-{number}", "Schedule": each.at, **zone,
+            "ScalableTargetAction": {"MinCapacity": each.minimum, "MaxCapacity": each.maximum},
+        }
+        for number, each in enumerate(deployment.schedule, 1)
+    ]  # fmt: skip
+
+
+def alarm(deployment: Deployment) -> dict[str, Any]:
+    """Of a deployment with an idle alarm: no minute with a request. A minute without requests has no data."""
+    assert deployment.idle is not None
+    told = {"AlarmActions": [deployment.idle.topic]} if deployment.idle.topic else {}
+    dimensions = {"EndpointName": deployment.endpoint, "VariantName": VARIANT}
+    return {
+        "AlarmName": idle_alarm(deployment.endpoint), "AlarmDescription": "Nothing is asked of it, and it costs money.",
+        "Namespace": "AWS/SageMaker", "MetricName": "Invocations", "Statistic": "Sum", "Period": 60,
+        "Dimensions": [{"Name": name, "Value": value} for name, value in dimensions.items()],
+        "EvaluationPeriods": deployment.idle.minutes, "DatapointsToAlarm": deployment.idle.minutes,
+        "ComparisonOperator": "LessThanThreshold", "Threshold": 1.0, "TreatMissingData": "breaching", **told,
+    }  # fmt: skip
 
 
 def tracking(deployment: Deployment) -> dict[str, Any]:
@@ -144,16 +170,19 @@ def tracking(deployment: Deployment) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def scaling(deployment: Deployment) -> tuple[Call, ...]:
-    """What can only be made of an endpoint that is in service; empty where the number of instances does not follow the load."""
-    if deployment.capacity is None:
-        return ()
+def around(deployment: Deployment) -> tuple[Call, ...]:
+    """What goes with an endpoint that is in service: how many instances there are when, and the alarm of one that is idle."""
     where, service = scaled(deployment.resource), "application-autoscaling"
-    policy = {
-        **where, "PolicyName": policy_name(deployment), "PolicyType": "TargetTrackingScaling",
-        "TargetTrackingScalingPolicyConfiguration": tracking(deployment),
-    }  # fmt: skip
-    return (
-        Call(service, "register_scalable_target", {**where, **limits(deployment)}),
-        Call(service, "put_scaling_policy", policy),
-    )
+    calls = []
+    if deployment.capacity or deployment.schedule:
+        calls.append(Call(service, "register_scalable_target", {**where, **limits(deployment)}))
+    if deployment.capacity:
+        policy = {
+            **where, "PolicyName": policy_name(deployment), "PolicyType": "TargetTrackingScaling",
+            "TargetTrackingScalingPolicyConfiguration": tracking(deployment),
+        }  # fmt: skip
+        calls.append(Call(service, "put_scaling_policy", policy))
+    calls += [Call(service, "put_scheduled_action", {**where, **each}) for each in scheduled(deployment)]
+    if deployment.idle:
+        calls.append(Call("cloudwatch", "put_metric_alarm", {**alarm(deployment), "Tags": tags(deployment)}))
+    return tuple(calls)

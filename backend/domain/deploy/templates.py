@@ -44,23 +44,32 @@ def cloudformation(deployment: Deployment) -> str:
     }  # fmt: skip
     return _text({
         "AWSTemplateFormatVersion": "2010-09-09", "Description": f"{deployment.artifact} on {deployment.instance}, by Whetstone",
-        "Resources": resources | _scaling_resources(deployment),
+        "Resources": resources | _scaling_resources(deployment) | _alarm_resource(deployment),
         "Outputs": {"Endpoint": {"Value": _attribute("Endpoint", "EndpointName")}},
     })  # fmt: skip
 
 
 def _scaling_resources(deployment: Deployment) -> dict[str, Any]:
-    if deployment.capacity is None:
+    if not (deployment.capacity or deployment.schedule):
         return {}
-    target = {**requests.scaled(deployment.resource), **requests.limits(deployment)}
+    actions = {"ScheduledActions": requests.scheduled(deployment)} if deployment.schedule else {}
+    target = {**requests.scaled(deployment.resource), **requests.limits(deployment), **actions}
+    registered = {
+        "Capacity": {"Type": "AWS::ApplicationAutoScaling::ScalableTarget", "DependsOn": "Endpoint", "Properties": target}
+    }
+    if deployment.capacity is None:
+        return registered
     policy = {
         "PolicyName": requests.policy_name(deployment), "PolicyType": "TargetTrackingScaling",
         "ScalingTargetId": {"Ref": "Capacity"}, "TargetTrackingScalingPolicyConfiguration": requests.tracking(deployment),
     }  # fmt: skip
-    return {
-        "Capacity": {"Type": "AWS::ApplicationAutoScaling::ScalableTarget", "DependsOn": "Endpoint", "Properties": target},
-        "Load": {"Type": "AWS::ApplicationAutoScaling::ScalingPolicy", "Properties": policy},
-    }
+    return registered | {"Load": {"Type": "AWS::ApplicationAutoScaling::ScalingPolicy", "Properties": policy}}
+
+
+def _alarm_resource(deployment: Deployment) -> dict[str, Any]:
+    if deployment.idle is None:
+        return {}
+    return {"Idle": {"Type": "AWS::CloudWatch::Alarm", "DependsOn": "Endpoint", "Properties": requests.alarm(deployment)}}
 
 
 def _model(deployment: Deployment) -> dict[str, Any]:
@@ -94,6 +103,7 @@ def terraform(deployment: Deployment) -> str:
     resources = {
         "aws_sagemaker_model": {"model": model}, "aws_sagemaker_endpoint_configuration": {"configuration": configuration},
         "aws_sagemaker_endpoint": {"endpoint": endpoint}, **_scaling_blocks(deployment),
+        **_alarm_block(deployment),
     }  # fmt: skip
     return _text({
         "terraform": {"required_providers": {"aws": {"source": "hashicorp/aws", "version": ">= 6.0"}}},
@@ -109,21 +119,40 @@ def _container(deployment: Deployment) -> dict[str, Any]:
 
 
 def _scaling_blocks(deployment: Deployment) -> dict[str, Any]:
-    if deployment.capacity is None:
+    if not (deployment.capacity or deployment.schedule):
         return {}
     target = _snaked(requests.scaled(deployment.resource) | requests.limits(deployment))
     of = f"endpoint/${{aws_sagemaker_endpoint.endpoint.name}}/variant/{VARIANT}"
-    tracked = _snaked(requests.tracking(deployment))
-    tracked["predefined_metric_specification"] = _snaked(tracked["predefined_metric_specification"])
     same = {name: f"${{aws_appautoscaling_target.capacity.{name}}}" for name in _snaked(requests.scaled(""))}
-    policy = {
-        "name": requests.policy_name(deployment), "policy_type": "TargetTrackingScaling", **same,
-        "target_tracking_scaling_policy_configuration": tracked,
-    }  # fmt: skip
-    return {
-        "aws_appautoscaling_target": {"capacity": target | {"resource_id": of}},
-        "aws_appautoscaling_policy": {"load": policy},
-    }
+    blocks: dict[str, Any] = {"aws_appautoscaling_target": {"capacity": target | {"resource_id": of}}}
+    if deployment.capacity:
+        tracked = _snaked(requests.tracking(deployment))
+        tracked["predefined_metric_specification"] = _snaked(tracked["predefined_metric_specification"])
+        policy = {
+            "name": requests.policy_name(deployment), "policy_type": "TargetTrackingScaling", **same,
+            "target_tracking_scaling_policy_configuration": tracked,
+        }  # fmt: skip
+        blocks["aws_appautoscaling_policy"] = {"load": policy}
+    if deployment.schedule:
+        actions = [_snaked(each | {"ScalableTargetAction": None}) for each in requests.scheduled(deployment)]
+        blocks["aws_appautoscaling_scheduled_action"] = {
+            f"at_{number}": same | action | {"name": action.pop("scheduled_action_name"), "scalable_target_action": bounds}
+            for number, (action, bounds) in enumerate(zip(actions, _bounds(deployment), strict=True), 1)
+        }
+    return blocks
+
+
+def _bounds(deployment: Deployment) -> list[dict[str, int]]:
+    return [{"min_capacity": each.minimum, "max_capacity": each.maximum} for each in deployment.schedule]
+
+
+def _alarm_block(deployment: Deployment) -> dict[str, Any]:
+    if deployment.idle is None:
+        return {}
+    alarm = requests.alarm(deployment)
+    dimensions = {each["Name"]: each["Value"] for each in alarm["Dimensions"]}
+    dimensions["EndpointName"] = "${aws_sagemaker_endpoint.endpoint.name}"
+    return {"aws_cloudwatch_metric_alarm": {"idle": _snaked(alarm) | {"dimensions": dimensions, "tags": deployment.marks}}}
 
 
 def _snaked(parameters: dict[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,17 @@ from pydantic import ValidationError
 from backend.artifacts import places
 from backend.domain import roles
 from backend.domain.deploy import container, policy, requests, templates
-from backend.domain.deploy.deployment import Capacity, Container, Deployment, Rollout
+from backend.domain.deploy.deployment import Capacity, Container, Deployment, Idle, Rollout, Scheduled, idle_alarm
 from backend.domain.deploy.proof import Finding
-from backend.domain.errors import ImpossibleStack, InvalidOptions, NotAllowed, NotEnoughMemory, NotFound, RequestError
+from backend.domain.errors import (
+    ImpossibleStack,
+    InvalidOptions,
+    NotAllowed,
+    NotEnoughMemory,
+    NotFound,
+    RequestError,
+    WhetstoneError,
+)
 from backend.domain.frozen import Frozen
 from backend.domain.machine.device import GIB, Instance
 from backend.domain.machine.targets import nearest
@@ -48,6 +56,9 @@ class Wanted(Frozen):
     image: str | None = None
     tensor_parallel: int | None = None
     capacity: Capacity | None = None
+    schedule: tuple[Scheduled, ...] = ()
+    timezone: str | None = None
+    idle: Idle | None = None
     kms_key: str | None = None
     subnets: tuple[str, ...] | None = None
     security_groups: tuple[str, ...] | None = None
@@ -83,6 +94,8 @@ class EndpointView(Frozen):
     usd_so_far: float | None
     price_region: str | None
     """Where the price holds, which may be another region's."""
+    idle: bool | None
+    """Whether the alarm says that nothing was asked for a while; None where no alarm watches it, or where it cannot be read."""
 
 
 def plan(workspace: Workspace, artifact_id: str, wanted: Wanted, *, anyway: bool = False) -> Deployment:
@@ -130,8 +143,8 @@ def _planned(workspace: Workspace, artifact_id: str, wanted: Wanted, *, anyway: 
             instance=wanted.instance, instances=wanted.instances, container=wanted.container, image=image,
             bucket=(wanted.bucket or "").removeprefix("s3://").rstrip("/"), speculation=speculation,
             serving=variant.serving.model_copy(update={"tensor_parallel": parallel}), quantized=_quantized(variant.model_path),
-            capacity=wanted.capacity, kms_key=wanted.kms_key, subnets=wanted.subnets or (),
-            security_groups=wanted.security_groups or (),
+            capacity=wanted.capacity, schedule=wanted.schedule, timezone=wanted.timezone, idle=wanted.idle,
+            kms_key=wanted.kms_key, subnets=wanted.subnets or (), security_groups=wanted.security_groups or (),
         )  # fmt: skip
     except ValidationError as error:
         flaw = first_flaw(error)
@@ -178,7 +191,7 @@ def _quantized(folder: str | None) -> str | None:
 
 def preview(workspace: Workspace, deployment: Deployment) -> dict[str, Any]:
     """The exact requests in order, and what the endpoint would cost an hour."""
-    return _preview(workspace, deployment, (*requests.create(deployment), *requests.scaling(deployment)))
+    return _preview(workspace, deployment, (*requests.create(deployment), *requests.around(deployment)))
 
 
 def _preview(workspace: Workspace, deployment: Deployment, calls: Sequence[requests.Call]) -> dict[str, Any]:
@@ -196,7 +209,8 @@ def deploy(workspace: Workspace, deployment: Deployment, say: Say) -> EndpointVi
     detail = f"{deployment.artifact} on {deployment.instance}"
     with workspace.changing(Action.DEPLOY, deployment.id, detail=detail), _weights(workspace, deployment) as (folder, files):
         endpoint = Deployments(deployment.region).deploy(deployment, folder, files, say)
-    return _view(endpoint, _prices(workspace), datetime.now(UTC))
+    watched = {idle_alarm(endpoint.name): False} if deployment.idle else {}
+    return _view(endpoint, _prices(workspace), datetime.now(UTC), watched)
 
 
 @contextmanager
@@ -246,14 +260,23 @@ def update(workspace: Workspace, deployment: Deployment, rollout: Rollout, say: 
 
 def listing(workspace: Workspace, region: str | None = None) -> list[EndpointView]:
     """Those of a region (None: the environment's) that bear our tags, newest first. Raises what AWS refuses."""
-    endpoints, now = Endpoints(_region(workspace, region)).listing(), datetime.now(UTC)
-    instances = _prices(workspace) if endpoints else {}
-    return [_view(each, instances, now) for each in endpoints]
+    asked, now = Endpoints(_region(workspace, region)), datetime.now(UTC)
+    endpoints = asked.listing()
+    instances, alarms = (_prices(workspace), _alarms(asked)) if endpoints else ({}, {})
+    return [_view(each, instances, now, alarms) for each in endpoints]
+
+
+def _alarms(endpoints: Endpoints) -> dict[str, bool]:
+    """None where the credentials may not read them, or AWS is busy: what costs money is listed all the same."""
+    with suppress(WhetstoneError):
+        return endpoints.alarms()
+    return {}
 
 
 def show(workspace: Workspace, endpoint_id: str, region: str | None = None) -> EndpointView:
     """Raises NotFound, and what AWS refuses."""
-    return _view(Endpoints(_region(workspace, region)).show(endpoint_id), _prices(workspace), datetime.now(UTC))
+    asked = Endpoints(_region(workspace, region))
+    return _view(asked.show(endpoint_id), _prices(workspace), datetime.now(UTC), _alarms(asked))
 
 
 def prove(workspace: Workspace, endpoint_id: str, region: str | None = None) -> list[Finding]:
@@ -289,7 +312,7 @@ def _price(workspace: Workspace, instance: str) -> tuple[float | None, str | Non
     return found.sagemaker_usd_per_hour, found.price_region
 
 
-def _view(found: Endpoint, known: Mapping[str, Instance], now: datetime) -> EndpointView:
+def _view(found: Endpoint, known: Mapping[str, Instance], now: datetime, alarms: Mapping[str, bool]) -> EndpointView:
     row = known.get(found.instance or "")
     each = row.sagemaker_usd_per_hour if row else None
     hour = None if each is None else each * found.instances
@@ -298,6 +321,7 @@ def _view(found: Endpoint, known: Mapping[str, Instance], now: datetime) -> Endp
         id=found.id, name=found.name, region=found.region, state=found.state, reason=found.reason, since=found.since,
         artifact=found.artifact, variant=found.variant, owner=found.owner, instance=found.instance, instances=found.instances,
         usd_per_hour=hour, usd_so_far=None if hour is None else hour * hours, price_region=row.price_region if row else None,
+        idle=alarms.get(idle_alarm(found.name)),
     )  # fmt: skip
 
 

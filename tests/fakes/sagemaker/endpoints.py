@@ -97,7 +97,8 @@ def used(account: Account) -> set[str]:
     for row in account.tables["endpoints"].values():
         if row["deleted"] is None:
             now = status(account, row)
-            found |= {row["EndpointConfigName"], row["update"]["EndpointConfigName"] if now == "Updating" else ""}
+            going = row["update"] is not None and not row["update"]["done"] and now != "RollingBack"
+            found |= {row["EndpointConfigName"], row["update"]["EndpointConfigName"] if going else ""}
     return found
 
 
@@ -157,7 +158,7 @@ def update_endpoint(account: Account, request: dict[str, Any]) -> dict[str, Any]
     row = _endpoint(account, request["EndpointName"])
     configuration = _found(account, "configurations", "endpoint configuration", request["EndpointConfigName"])
     now = status(account, row)
-    if now in {"Creating", "Updating", "RollingBack"}:
+    if now in {"Creating", "Updating", "RollingBack"} or (row["update"] is not None and not row["update"]["done"]):
         raise Refused("ValidationException", f'Cannot update in-progress endpoint "{row["arn"]}".')
     if now != "InService":
         raise Refused("ValidationException", f'Cannot update endpoint "{row["arn"]}" in status {now}.')
@@ -165,7 +166,7 @@ def update_endpoint(account: Account, request: dict[str, Any]) -> dict[str, Any]
     scaled = f"endpoint/{request['EndpointName']}/variant/AllTraffic" in account.tables["targets"]
     if scaled and before["InstanceType"] != configuration["ProductionVariants"][0]["InstanceType"]:
         raise Refused("ValidationException", "The variant is registered as a scalable target with another instance type.")
-    plan = {"updating_s": UPDATING_S, "ends": "InService", "reason": None, **account.tables["update plan"]}
+    plan = {"updating_s": UPDATING_S, "seen_s": 0, "ends": "InService", "reason": None, **account.tables["update plan"]}
     row["update"] = {**request, "at": account.clock.now, "plan": plan, "done": False}
     return {"EndpointArn": row["arn"]}
 
@@ -178,7 +179,7 @@ def status(account: Account, row: dict[str, Any]) -> str:
     if update is not None and not update["done"]:
         passed, plan = account.clock.now - update["at"], update["plan"]
         if passed < plan["updating_s"]:
-            return "Updating"
+            return "Updating" if passed >= plan["seen_s"] else "InService"
         if plan["ends"] == "RolledBack" and passed < plan["updating_s"] + ROLLING_S:
             return "RollingBack"
         update["done"] = True
@@ -266,13 +267,21 @@ def put_policy(account: Account, request: dict[str, Any]) -> dict[str, Any]:
     return {"PolicyARN": account.arn("scalingPolicy", request["PolicyName"], "autoscaling"), "Alarms": []}
 
 
+@operation("application-autoscaling", "PutScheduledAction")
+def put_action(account: Account, request: dict[str, Any]) -> dict[str, Any]:
+    if request["ResourceId"] not in account.tables["targets"]:
+        raise Refused("ObjectNotFoundException", f"No scalable target {request['ResourceId']}.")
+    account.tables["actions"][request["ScheduledActionName"]] = request
+    return {}
+
+
 @operation("application-autoscaling", "DeregisterScalableTarget")
 def deregister(account: Account, request: dict[str, Any]) -> None:
     if account.tables["targets"].pop(request["ResourceId"], None) is None:
         raise Refused("ObjectNotFoundException", f"No scalable target {request['ResourceId']}.")
-    for name, policy in list(account.tables["policies"].items()):
-        if policy["ResourceId"] == request["ResourceId"]:
-            del account.tables["policies"][name]
+    for table in (account.tables["policies"], account.tables["actions"]):
+        for name in [name for name, row in table.items() if row["ResourceId"] == request["ResourceId"]]:
+            del table[name]
 
 
 @operation("logs", "FilterLogEvents")
@@ -291,7 +300,8 @@ def endpoint_plan(account: Account, wanted: dict[str, Any]) -> None:
 
 @lever("update_plan")
 def update_plan(account: Account, wanted: dict[str, Any]) -> None:
-    """How the next updates go: `updating_s`, `ends` (InService, RolledBack, Failed or UpdateRollbackFailed), `reason`."""
+    """How the next updates go: `updating_s`, `seen_s` before it is seen, `ends` (InService, RolledBack, Failed or
+    UpdateRollbackFailed), `reason`."""
     account.tables["update plan"] = wanted
 
 

@@ -20,7 +20,7 @@ from tests.fakes.sagemaker.server import Levers, serving
 from tests.pricing import no_credentials
 
 ROOT = Path(__file__).resolve().parents[3]
-SERVICES = ("SAGEMAKER", "SAGEMAKER_RUNTIME", "APPLICATION_AUTO_SCALING", "CLOUDWATCH_LOGS")
+SERVICES = ("SAGEMAKER", "SAGEMAKER_RUNTIME", "APPLICATION_AUTO_SCALING", "CLOUDWATCH_LOGS", "CLOUDWATCH")
 
 
 def point(monkeypatch: pytest.MonkeyPatch, folder: Path, url: str) -> None:

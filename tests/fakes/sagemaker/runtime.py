@@ -56,6 +56,7 @@ def _admit(account: Account, request: Request) -> None:
     name = request.found["name"]
     if name not in account.tables["endpoints"] or status(account, account.tables["endpoints"][name]) != "InService":
         raise Refused("ValidationError", f"Endpoint {name} of account {ACCOUNT_ID} not found.")
+    account.tables["asked"][name] = account.clock.now
     if account.tables["speculates"].get(name):
         write(
             account,

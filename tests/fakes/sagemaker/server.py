@@ -10,7 +10,7 @@ import json
 import re
 import threading
 import urllib.request
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
@@ -18,7 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import islice
 from typing import Any
 
-from tests.fakes.sagemaker import endpoints, optimization, runtime, shapes
+from tests.fakes.sagemaker import alarms, cbor, endpoints, optimization, runtime, shapes
 from tests.fakes.sagemaker.account import (
     LEVERS,
     OPERATIONS,
@@ -33,7 +33,7 @@ from tests.fakes.sagemaker.account import (
     lever,
 )
 
-MODULES = (endpoints, optimization, runtime)
+MODULES = (alarms, endpoints, optimization, runtime)
 """Every module with operations: importing it registers them."""
 SIGNED = re.compile(r"Credential=[^/]+/\d{8}/[^/]+/(?P<service>[^/]+)/aws4_request")
 JSON = {"Content-Type": "application/x-amz-json-1.1"}
@@ -68,10 +68,20 @@ def log(account: Account, _: Any) -> list[dict[str, Any]]:
     return [asdict(each) for each in account.log]
 
 
+def _json(document: Any) -> Response:
+    return Response(json.dumps(document).encode(), headers=JSON)
+
+
+def _cbor(document: Any) -> Response:
+    return Response(cbor.write(document), headers=cbor.HEADERS)
+
+
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     account: Account
+    write: Callable[[Any], Response] = staticmethod(_json)
+    """As the protocol has it in which the request came."""
 
     def log_message(self, *_: Any) -> None:
         """Nothing: the first line of the output is the port."""
@@ -83,15 +93,18 @@ class Handler(BaseHTTPRequestHandler):
                 answer = LEVERS[self.path.removeprefix("/-/")](self.account, json.loads(body or b"null"))
             self._send(Response(json.dumps(answer).encode()))
         elif (target := self.headers.get("X-Amz-Target")) is not None:
-            self._operation(*target.split(".", 1), body)
+            self._operation(*target.split(".", 1), json.loads(body))
+        elif (called := cbor.PATH.fullmatch(self.path)) is not None:
+            self.write = _cbor
+            self._operation(called["prefix"], called["name"], cbor.read(body))
+            self.write = _json
         else:
             self._route(body)
 
     do_GET = do_POST = do_PUT = do_DELETE = _any
 
-    def _operation(self, prefix: str, name: str, body: bytes) -> None:
+    def _operation(self, prefix: str, name: str, parameters: dict[str, Any]) -> None:
         service = shapes.by_target(prefix)
-        parameters = json.loads(body)
         with self.account.lock:
             self._answered(name, parameters, lambda: self._called(service, name, parameters))
 
@@ -99,13 +112,13 @@ class Handler(BaseHTTPRequestHandler):
         signed = SIGNED.search(self.headers.get("Authorization") or "")
         if service is None or (service, name) not in OPERATIONS:
             raise Refused("UnknownOperationException", f"the fake has no {service} {name}")
-        if signed is None or signed["service"] != shapes.service(service).metadata.get("signingName", service):
+        if signed is None or signed["service"] != shapes.signing_name(service):
             raise Refused("MissingAuthenticationTokenException", "Missing Authentication Token")
         model = shapes.model(service, name)
         shapes.check(parameters, model.input_shape)
         answer = OPERATIONS[service, name](self.account, parameters) or {}
         document = shapes.answer(answer, model.output_shape) if model.output_shape else {}
-        return Response(json.dumps(document).encode(), headers=JSON)
+        return self.write(document)
 
     def _route(self, body: bytes) -> None:
         for name, method, pattern, function in ROUTES:
@@ -114,7 +127,7 @@ class Handler(BaseHTTPRequestHandler):
                 request = Request(method, self.path, dict(self.headers.items()), body, found.groupdict())
                 self._answered(name, {"path": self.path, **found.groupdict()}, partial(function, self.account, request))
                 return
-        self._send(_refusal(Refused("NotFound", f"{self.command} {self.path}", 404)))
+        self._send(self._refusal(Refused("NotFound", f"{self.command} {self.path}", 404)))
 
     def _answered(self, name: str, parameters: dict[str, Any], act: Any) -> None:
         """Do it, unless a fault says otherwise."""
@@ -128,7 +141,7 @@ class Handler(BaseHTTPRequestHandler):
         try:
             answer = act()
         except Refused as error:
-            asked.answer, answer = error.code, _refusal(error)
+            asked.answer, answer = error.code, self._refusal(error)
         if fault is not None and fault.do == "lost":
             self.close_connection = True
             return
@@ -140,7 +153,12 @@ class Handler(BaseHTTPRequestHandler):
         elif isinstance(fault.do, int):
             self._send(Response(b"<html>upstream</html>", fault.do, {"Content-Type": "text/html"}))
         else:
-            self._send(_refusal(Refused(fault.do, fault.message, STATUS.get(fault.do, 400))))
+            self._send(self._refusal(Refused(fault.do, fault.message, STATUS.get(fault.do, 400))))
+
+    def _refusal(self, error: Refused) -> Response:
+        answer = self.write({"__type": error.code, "message": error.message, **error.document})
+        answer.status, answer.headers = error.status, {**answer.headers, "x-amzn-ErrorType": error.code}
+        return answer
 
     def _send(self, answer: Response, *, cut: bool = False) -> None:
         self.send_response(answer.status)
@@ -167,11 +185,6 @@ class Handler(BaseHTTPRequestHandler):
         except (Cut, ConnectionError):
             return True
         return False
-
-
-def _refusal(error: Refused) -> Response:
-    document = {"__type": error.code, "message": error.message, **error.document}
-    return Response(json.dumps(document).encode(), error.status, {**JSON, "x-amzn-ErrorType": error.code})
 
 
 @contextmanager

@@ -29,8 +29,13 @@ def service(name: str) -> ServiceModel:
 @cache
 def by_target(prefix: str) -> str | None:
     """botocore's name of the service whose requests carry that prefix in X-Amz-Target."""
-    known = ("sagemaker", "application-autoscaling", "pricing", "events", "logs")
+    known = ("sagemaker", "application-autoscaling", "pricing", "events", "logs", "cloudwatch")
     return next((name for name in known if service(name).metadata.get("targetPrefix") == prefix), None)
+
+
+def signing_name(name: str) -> str:
+    metadata = service(name).metadata
+    return str(metadata.get("signingName", metadata["endpointPrefix"]))
 
 
 def model(name: str, operation: str) -> OperationModel:

@@ -67,6 +67,16 @@ def test_an_answer_that_is_cut_off(aws: Account, monkeypatch: pytest.MonkeyPatch
         Service().call("create_optimization_job", **JOB)
 
 
+def test_an_answer_that_is_cut_off_is_not_an_empty_one(aws: Account, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing in the answer of ListTags has to be there, and an endpoint without tags is somebody else's."""
+    pauses.skip(monkeypatch)
+    arn = aws.arn("endpoint", "x")
+    aws.tables["tags"][arn] = [{"Key": "a", "Value": "b"}]
+    aws.faults.append(Fault("cut", times=9))
+    with pytest.raises(Busy, match="broke off"):
+        Service().pages("list_tags", ResourceArn=arn)
+
+
 def test_a_fault_that_passes_is_not_seen(aws: Account, monkeypatch: pytest.MonkeyPatch) -> None:
     pauses.skip(monkeypatch)
     aws.faults.append(Fault("ThrottlingException", times=2))

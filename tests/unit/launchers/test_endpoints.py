@@ -13,7 +13,7 @@ from botocore.client import BaseClient
 
 from backend.aws import objects
 from backend.domain.deploy import policy
-from backend.domain.deploy.deployment import Deployment, Rollout
+from backend.domain.deploy.deployment import Deployment, Idle, Rollout, Scheduled
 from backend.domain.errors import AccessRefused, NotFound, NotNow
 from backend.launchers.deployments import DeployFailed, Deployments
 from tests import pauses
@@ -25,6 +25,9 @@ from tests.unit.domain.deploy.test_deploy_requests import DRAFT, PLAIN
 __all__ = ["aws", "bucket", "s3"]
 FILES = {"model/config.json": 2, "model/weights.safetensors": 6 << 20, "draft/config.json": 2}
 HERE = {"region": "us-east-1"}
+WATCHED = DRAFT.model_copy(
+    update={"schedule": (Scheduled(at="cron(0 8 ? * MON-FRI *)", minimum=2, maximum=4),), "idle": Idle(minutes=30)}
+)
 Deploy = Callable[..., Any]
 
 
@@ -50,7 +53,7 @@ def deployed(endpoints: Deployments, artifact: Path, deployment: Deployment = DR
 def left(aws: Account, bucket: Any) -> list[str]:
     """Names of everything that there is, in the account and in the bucket."""
     aws.clock.advance(3600)
-    tables = [aws.tables[name] for name in ("models", "configurations", "targets", "policies")]
+    tables = [aws.tables[name] for name in ("models", "configurations", "targets", "policies", "actions", "alarms")]
     alive = [name for name, row in aws.tables["endpoints"].items() if row["deleted"] is None]
     return [*itertools.chain(*tables), *alive, *keys(bucket, "weights")]
 
@@ -62,11 +65,12 @@ def test_the_whole_life_leaves_nothing_and_calls_what_the_policy_allows(
     plain = BaseClient._make_api_call
 
     def seen(client: Any, operation: str, parameters: dict[str, Any]) -> Any:
-        called.add(f"{client.meta.service_model.signing_name}:{operation}")
+        service = client.meta.service_model.signing_name
+        called.add(f"{NAMES.get(service, service)}:{operation}")
         return plain(client, operation, parameters)
 
     monkeypatch.setattr(BaseClient, "_make_api_call", seen)
-    made = deployed(endpoints, artifact)
+    made = deployed(endpoints, artifact, WATCHED)
     assert (made.state, made.instance, made.instances, made.owner) == ("InService", "ml.g6.12xlarge", 1, "ann@example.org")
     assert [path.removeprefix("team/whetstone-endpoints/chat/a-0123456789ab/") for path in keys(bucket, "weights")] == sorted(
         FILES
@@ -76,7 +80,10 @@ def test_the_whole_life_leaves_nothing_and_calls_what_the_policy_allows(
     assert [(each.what, each.proven) for each in endpoints.prove("chat")] == [
         ("answer", True), ("quantization", True), ("speculation", True)
     ]  # fmt: skip
-    again = deployed(endpoints, artifact)
+    assert list(aws.tables["actions"]) == ["whetstone-chat-1"] and endpoints.alarms() == {"whetstone-chat-idle": False}
+    aws.clock.advance(1800)
+    assert endpoints.alarms() == {"whetstone-chat-idle": True}
+    again = deployed(endpoints, artifact, WATCHED)
     assert again.since == made.since and len(aws.asked("CreateEndpoint")) == 2 and len(aws.tables["endpoints"]) == 1
     with pytest.raises(NotNow, match="scales by itself"):
         endpoints.update(DRAFT.model_copy(update={**HERE, "instance": "ml.g5.12xlarge"}), Rollout(), artifact, FILES, print)
@@ -87,17 +94,18 @@ def test_the_whole_life_leaves_nothing_and_calls_what_the_policy_allows(
     assert left(aws, bucket) == []
     with pytest.raises(NotFound, match="There is no endpoint `chat`"):
         endpoints.delete("chat")
-    allowed = {each for one in policy.document(DRAFT)["Statement"] for each in one["Action"]}
+    allowed = {each for one in policy.document(WATCHED)["Statement"] for each in one["Action"]}
     assert {IAM.get(each, each) for each in called} | OF_AWS_ITSELF == allowed
 
 
+NAMES = {"monitoring": "cloudwatch"}
 IAM = {
     "s3:ListObjectsV2": "s3:ListBucket", "s3:ListMultipartUploads": "s3:ListBucketMultipartUploads",
     "s3:HeadObject": "s3:GetObject", "s3:CreateMultipartUpload": "s3:PutObject", "s3:UploadPart": "s3:PutObject",
     "s3:CompleteMultipartUpload": "s3:PutObject", "s3:DeleteObjects": "s3:DeleteObject",
 }  # fmt: skip
 """What AWS calls the right to an operation, where that is another name."""
-OF_AWS_ITSELF = {"iam:PassRole", "sagemaker:AddTags", "s3:ListMultipartUploadParts"}
+OF_AWS_ITSELF = {"iam:PassRole", "sagemaker:AddTags", "cloudwatch:TagResource", "s3:ListMultipartUploadParts"}
 """Checked within a creation with a role and tags; parts are only listed where an upload goes on."""
 
 
@@ -146,6 +154,49 @@ def test_busy_answers_and_late_lists_are_waited_out(
         Fault("ThrottlingException", "DescribeEndpoint", times=6), Fault("lost", "CreateEndpoint"),
     ]  # fmt: skip
     assert deployed(endpoints, artifact, PLAIN).state == "InService" and len(aws.tables["endpoints"]) == 1
+
+
+def test_what_goes_with_an_endpoint_is_what_the_last_deploy_said(
+    aws: Account, bucket: Any, endpoints: Deployments, artifact: Path
+) -> None:
+    """And a deploy of what is in service already takes nothing of it away where it fails."""
+    deployed(endpoints, artifact, WATCHED)
+    deployed(endpoints, artifact, WATCHED, schedule=(), idle=None)
+    assert not aws.tables["actions"] and not aws.tables["alarms"] and aws.tables["policies"]
+    aws.faults.append(Fault("AccessDeniedException", "PutMetricAlarm"))
+    with pytest.raises(AccessRefused, match="cloudwatch:PutMetricAlarm"):
+        deployed(endpoints, artifact, WATCHED)
+    assert endpoints.show("chat").state == "InService"
+
+
+def test_what_goes_with_an_endpoint_goes_where_somebody_else_deleted_it(
+    aws: Account, bucket: Any, endpoints: Deployments, artifact: Path
+) -> None:
+    deployed(endpoints, artifact, WATCHED)
+    aws.tables["endpoints"].clear()
+    endpoints.delete("chat")
+    assert left(aws, bucket) == []
+
+
+def test_a_new_endpoint_that_is_not_found_yet_is_deleted(
+    aws: Account, bucket: Any, endpoints: Deployments, artifact: Path
+) -> None:
+    deployed(endpoints, artifact, PLAIN)
+    aws.faults.append(Fault("ValidationException", "DescribeEndpoint", message='Could not find endpoint "x".'))
+    endpoints.delete("chat")
+    assert left(aws, bucket) == []
+
+
+def test_a_deletion_that_was_killed_finds_the_weights_when_it_is_called_again(
+    aws: Account, bucket: Any, endpoints: Deployments, artifact: Path
+) -> None:
+    deployed(endpoints, artifact, PLAIN)
+    aws.faults.append(Fault("AccessDeniedException", "DeleteModel"))
+    with pytest.raises(AccessRefused):
+        endpoints.delete("chat")
+    bucket.put_object(Bucket="weights", Key=f"{PLAIN.key}model/late", Body=b"0")
+    endpoints.delete("chat")
+    assert left(aws, bucket) == []
 
 
 def test_what_cannot_be_taken_back_is_said(aws: Account, endpoints: Deployments, artifact: Path) -> None:

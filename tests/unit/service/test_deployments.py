@@ -29,7 +29,7 @@ from backend.service.studio import audit
 from backend.store.tables import ArtifactRow
 from tests import pauses
 from tests.buckets import keys
-from tests.fakes.sagemaker.account import Account
+from tests.fakes.sagemaker.account import Account, Fault
 from tests.fakes.sagemaker.pointed import aws, bucket, s3
 from tests.homes import open_home
 from tests.small_artifacts import CARD
@@ -122,14 +122,26 @@ def test_the_command_deploys_proves_lists_and_deletes(
     assert [call["operation"] for call in json.loads(capsys.readouterr().out)["requests"]][3:] == [
         "register_scalable_target", "put_scaling_policy"
     ]  # fmt: skip
+    timed = ["--schedule", "cron(0 8 ? * MON-FRI *)=2:4", "--timezone", "Europe/Berlin", "--idle", "30"]
+    assert command(home, monkeypatch, *asked, *timed, "--dry-run", "--json") == 0
+    assert [call["operation"] for call in json.loads(capsys.readouterr().out)["requests"]][3:] == [
+        "register_scalable_target", "put_scheduled_action", "put_metric_alarm"
+    ]  # fmt: skip
+    for wrong in (["--schedule", "daily=1:2"], ["--idle-topic", "x"], ["--idle", "5", "--idle-topic", "x"]):
+        assert command(home, monkeypatch, *asked, *wrong) == 2 and wrong[-2] in capsys.readouterr().err
     assert command(home, monkeypatch, *asked, "--dry-run") == 0 and "USD an hour" in capsys.readouterr().out
     assert command(home, monkeypatch, *asked, "--autoscale", "4:1:60") == 2 and "--autoscale" in capsys.readouterr().err.lower()
     assert aws.log == []
-    assert command(home, monkeypatch, *asked, "--name", "chat", "--json") == 0
+    assert command(home, monkeypatch, *asked, "--name", "chat", "--idle", "30", "--json") == 0
     document = json.loads(capsys.readouterr().out)
     assert (document["id"], document["state"], document["artifact"]) == ("chat", "InService", made)
     assert {each["what"]: each["proven"] for each in document["proofs"]} == {"answer": True, "quantization": True}
     assert keys(bucket, "weights") == [f"whetstone-endpoints/chat/{made}/model/config.json"]
+    assert command(home, monkeypatch, "endpoints", "list") == 0
+    aws.clock.advance(1800)
+    assert "InService, idle" not in capsys.readouterr().out and command(home, monkeypatch, "endpoints", "list") == 0
+    assert "InService, idle" in capsys.readouterr().out
+    aws.faults.append(Fault("AccessDeniedException", "DescribeAlarms"))
     assert command(home, monkeypatch, "endpoints", "list") == 0
     assert "Together" in (listed := capsys.readouterr().out) and "1 x ml.g6.12xlarge" in listed
     assert command(home, monkeypatch, "endpoints", "show", "chat") == 0

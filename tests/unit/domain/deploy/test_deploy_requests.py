@@ -15,12 +15,13 @@ from pydantic import ValidationError
 
 from backend.domain.deploy import policy, requests, templates
 from backend.domain.deploy.container import image
-from backend.domain.deploy.deployment import Capacity, Deployment, Rollout, is_version
+from backend.domain.deploy.deployment import Capacity, Deployment, Idle, Rollout, Scheduled, is_version
 from backend.domain.evaluation.document import Speculation
 from backend.domain.recipe.recipe import Serving
 from tests.fakes.sagemaker import shapes
 
 GOLDEN = Path(__file__).parent / "golden"
+TOPIC = "arn:aws:sns:eu-central-1:123456789012:idle"
 PLAIN = Deployment(
     id="chat", region="eu-central-1", role="arn:aws:iam::123456789012:role/serving", artifact="a-0123456789ab", name="awq int4",
     instance="ml.g6.12xlarge", image=str(image("lmi", "eu-central-1")), bucket="weights/team", quantized="compressed-tensors",
@@ -33,6 +34,9 @@ DRAFT = PLAIN.model_copy(
 CASES = {
     "lmi": PLAIN, "lmi-draft-scaled": DRAFT,
     "lmi-ngram": PLAIN.model_copy(update={"speculation": Speculation(method="ngram", tokens=3)}),
+    "lmi-timed": PLAIN.model_copy(update={"schedule": (Scheduled(at="cron(0 8 ? * MON-FRI *)", minimum=2, maximum=4),
+                                                       Scheduled(at="cron(0 20 ? * MON-FRI *)", minimum=1, maximum=1)),
+                                          "timezone": "Europe/Berlin", "idle": Idle(minutes=30, topic=TOPIC)}),
     "lmi-private": PLAIN.model_copy(update={"kms_key": "alias/weights", "subnets": ("subnet-1", "subnet-2"),
                                             "security_groups": ("sg-1",)}),
     "vllm-draft": DRAFT.model_copy(update={"container": "vllm", "image": str(image("vllm", "eu-central-1"))}),
@@ -42,7 +46,7 @@ CASES = {
 def calls(deployment: Deployment) -> tuple[requests.Call, ...]:
     """Of its whole life."""
     updated = requests.update(deployment, Rollout(alarms=("errors",), bake_s=300))
-    return (*requests.create(deployment), *requests.scaling(deployment), updated[-1])
+    return (*requests.create(deployment), *requests.around(deployment), updated[-1])
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -85,6 +89,7 @@ def test_a_draft_is_staged_where_every_engine_of_the_container_is_told_to_look()
 
 def test_names_follow_from_id_and_content_alone() -> None:
     assert PLAIN.version == PLAIN.model_copy(update={"owner": "bob", "capacity": DRAFT.capacity}).version
+    assert PLAIN.version == CASES["lmi-timed"].version != CASES["lmi-private"].version
     assert PLAIN.version != PLAIN.model_copy(update={"instance": "ml.g5.xlarge"}).version
     longest = PLAIN.model_copy(update={"id": "x" * 32})
     assert len(longest.version) <= 63 and is_version(longest.version, longest.endpoint)
@@ -105,6 +110,11 @@ def test_what_no_request_may_have_is_refused() -> None:
             Deployment.model_validate(PLAIN.model_dump() | wrong)
     with pytest.raises(ValidationError, match="fewer than at least"):
         Capacity(minimum=2, maximum=1, invocations=1)
+    for at, most in (("daily", 1), ("cron(0 8 ? * MON-FRI *)", 0)):
+        with pytest.raises(ValidationError):
+            Scheduled(at=at, minimum=1, maximum=most)
+    with pytest.raises(ValidationError):
+        Idle(minutes=30, topic="me@example.org")
     assert image("lmi", "cn-north-1") is None
     odd = PLAIN.model_copy(update={"name": "a*b;c" + "x" * 300})
     assert odd.marks["whetstone:name"].startswith("a_b_c") and len(odd.marks["whetstone:name"]) == 256
@@ -123,7 +133,8 @@ def test_cloudformation_says_the_same_and_names_only_what_it_has(name: str) -> N
     resources = template["Resources"]
     kinds = sorted(each["Type"] for each in resources.values())
     scaled = ["AWS::ApplicationAutoScaling::ScalableTarget", "AWS::ApplicationAutoScaling::ScalingPolicy"]
-    assert [kind for kind in kinds if "Scaling" in kind] == (scaled if case.capacity else [])
+    assert [kind for kind in kinds if "Scaling" in kind] == (scaled if case.capacity else scaled[:1] if case.schedule else [])
+    assert ("AWS::CloudWatch::Alarm" in kinds) == (case.idle is not None)
     for each in walked(template):
         if isinstance(each, dict) and {"Ref", "Fn::GetAtt"} & each.keys():
             assert (each.get("Ref") or each["Fn::GetAtt"][0]) in resources
@@ -160,6 +171,8 @@ def test_terraform_says_the_same_and_refers_only_to_what_it_has(name: str) -> No
         for kind, own, _ in re.findall(r"\$\{(\w+)\.(\w+)\.(\w+)\}", text):
             assert own in resources[kind]
     assert ("aws_appautoscaling_policy" in resources) == (case.capacity is not None)
+    assert len(resources.get("aws_appautoscaling_scheduled_action", {})) == len(case.schedule)
+    assert ("aws_cloudwatch_metric_alarm" in resources) == (case.idle is not None)
     variant = resources["aws_sagemaker_endpoint_configuration"]["configuration"]["production_variants"][0]
     assert variant["instance_type"] == case.instance and variant["initial_instance_count"] == 1
     assert variant["routing_config"] == [{"routing_strategy": "LEAST_OUTSTANDING_REQUESTS"}]
@@ -172,9 +185,31 @@ def test_the_policy_names_no_more_than_one_endpoint() -> None:
     """Which calls it has is compared with those that are made, in tests/unit/launchers/test_endpoints.py."""
     for statement in policy.document(DRAFT)["Statement"]:
         wide = statement["Resource"] == ["*"]
-        assert wide == (statement["Sid"] in {"Lists", "Scaling"})
+        assert wide == (statement["Sid"] in {"Lists", "Scaling", "Alarms"})
         assert all("*" not in action for action in statement["Action"])
     assert "PutScalingPolicy" not in policy.text(PLAIN) and "PutScalingPolicy" in policy.text(DRAFT)
+    timed = policy.text(CASES["lmi-timed"])
+    assert "PutScheduledAction" in timed and "PutMetricAlarm" in timed and "PutScalingPolicy" not in timed
+
+
+def test_a_schedule_and_an_alarm_are_the_same_in_a_template() -> None:
+    timed = CASES["lmi-timed"]
+    resources = json.loads(templates.cloudformation(timed))["Resources"]
+    first, second = resources["Capacity"]["Properties"]["ScheduledActions"]
+    assert first == {
+        "ScheduledActionName": "whetstone-chat-1", "Schedule": "cron(0 8 ? * MON-FRI *)", "Timezone": "Europe/Berlin",
+        "ScalableTargetAction": {"MinCapacity": 2, "MaxCapacity": 4},
+    }  # fmt: skip
+    assert second["ScheduledActionName"] == "whetstone-chat-2"
+    assert resources["Idle"]["Properties"] == requests.alarm(timed)
+    blocks = json.loads(templates.terraform(timed))["resource"]
+    action = blocks["aws_appautoscaling_scheduled_action"]["at_1"]
+    assert (action["name"], action["schedule"], action["timezone"], action["scalable_target_action"]) == (
+        "whetstone-chat-1", "cron(0 8 ? * MON-FRI *)", "Europe/Berlin", {"min_capacity": 2, "max_capacity": 4}
+    )  # fmt: skip
+    alarm = blocks["aws_cloudwatch_metric_alarm"]["idle"]
+    assert (alarm["threshold"], alarm["treat_missing_data"], alarm["alarm_actions"]) == (1.0, "breaching", [TOPIC])
+    assert alarm["dimensions"]["VariantName"] == "AllTraffic"
 
 
 def test_what_an_update_keeps_is_read_from_what_was_made() -> None:
