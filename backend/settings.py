@@ -41,6 +41,8 @@ class Settings(BaseModel):
     """Those of AWS that the environment sets, with dashes, as `--aws` has them."""
     price_per_hour: float | None = None
     """What an hour of this machine costs, in one's own currency; None where nobody said."""
+    discount: float = 0.0
+    """Share, 0 to 1, that a Savings Plan or an agreement takes off AWS's on-demand prices, wherever one is shown."""
     max_jobs: float | None = None
     """Jobs that one person may have queued and running."""
     max_artifacts_gb: float | None = None
@@ -123,7 +125,8 @@ def load() -> Settings:
     WHETSTONE_BEARER_ENV, WHETSTONE_HOSTS, WHETSTONE_ALLOWED_ADDRESSES and WHETSTONE_IMPORT_FOLDERS (with commas between),
     WHETSTONE_SHARED, WHETSTONE_SHARED_TOKENS, WHETSTONE_SHARED_BUCKETS, WHETSTONE_ROLE, those of SIGN_IN and of
     AWS (WHETSTONE_AWS_...), WHETSTONE_MAX_JOBS, WHETSTONE_MAX_ARTIFACTS_GB,
-    WHETSTONE_QUALITY_FLOOR, WHETSTONE_PRICE_PER_HOUR, WHETSTONE_SILENT_S, WHETSTONE_IDLE_S, WHETSTONE_ARTIFACTS,
+    WHETSTONE_QUALITY_FLOOR, WHETSTONE_PRICE_PER_HOUR, WHETSTONE_DISCOUNT (percent),
+    WHETSTONE_SILENT_S, WHETSTONE_IDLE_S, WHETSTONE_ARTIFACTS,
     WHETSTONE_ARTIFACTS_QUOTA, WHETSTONE_ARTIFACTS_CACHE, WHETSTONE_METRICS_PORT, WHETSTONE_METRICS_HOST,
     WHETSTONE_RAY_ADDRESS, WHETSTONE_WARM_WORKERS."""
     environment = os.environ
@@ -145,6 +148,7 @@ def load() -> Settings:
         role=(environment.get("WHETSTONE_ROLE") or "admin").strip().lower(),
         sign_in=_sign_in(environment),
         aws={name.replace("_", "-"): found for name in AWS if (found := environment.get(f"WHETSTONE_AWS_{name.upper()}"))},
+        discount=min(_number(environment.get("WHETSTONE_DISCOUNT")) or 0.0, 99.0) / 100,
         max_jobs=_number(environment.get("WHETSTONE_MAX_JOBS")),
         max_artifacts_gb=_number(environment.get("WHETSTONE_MAX_ARTIFACTS_GB")),
         silent_s=_number(environment.get("WHETSTONE_SILENT_S")) or 300.0,

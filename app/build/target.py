@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import streamlit as st
 
+from backend.domain.machine import pricelist
 from backend.domain.machine.device import Instance
 from backend.domain.machine.targets import slug
 from backend.domain.planner.choose import Goal
@@ -112,7 +113,8 @@ def labels(opened: Workspace) -> dict[str, str]:
 
 
 def _instance(row: Instance) -> str:
-    price = f"{row.sagemaker_usd_per_hour:,.4g} USD/h" if row.sagemaker_usd_per_hour else "no price published"
+    known = row.sagemaker_usd_per_hour
+    price = f"{known:,.4g} USD/h{pricelist.off(row.discount)}" if known else "no price published"
     return f"{row.accelerator_count} x {row.accelerator}, {price}"
 
 

@@ -11,6 +11,7 @@ from app.session import by, frozen
 from app.words import UNKNOWN, ago, message, plain
 from backend.domain.errors import WhetstoneError
 from backend.domain.jobs.jobs import JobKind
+from backend.domain.machine import pricelist
 from backend.domain.roles import Action
 from backend.present import serve_command
 from backend.service import Workspace
@@ -66,10 +67,11 @@ def managed(opened: Workspace) -> None:
         )
         st.code(DEPLOY, language="bash")
         return
+    demand = f"on demand{pricelist.off(opened.settings.discount)}"
     hour = sum(each.usd_per_hour or 0 for each in found)
     so_far = sum(each.usd_so_far or 0 for each in found)
     shell.figures([
-        ("Endpoints", str(len(found)), f"asked {ago(at)}"), ("An hour", f"{hour:,.2f} USD", "on demand"),
+        ("Endpoints", str(len(found)), f"asked {ago(at)}"), ("An hour", f"{hour:,.2f} USD", demand),
         ("So far", f"{so_far:,.2f} USD", "at the instances that run now"),
     ])  # fmt: skip
     for each in found:

@@ -66,8 +66,9 @@ def _changes(opened: Workspace) -> None:
 def _filtered(opened: Workspace) -> tuple[list[PricedInstance], int, float]:
     """The rows that match, of how many, at which discount; everything that is asked stands in the address."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
+        own = min(MOST_DISCOUNT, round(opened.settings.discount * 100))
         percent = st.slider(
-            "Discount (%)", 0, MOST_DISCOUNT, 0, key="hardware_discount", bind="query-params", width=160,
+            "Discount (%)", 0, MOST_DISCOUNT, own, key="hardware_discount", bind="query-params", width=160,
             help="Off the on-demand price, as a savings plan or an agreement of your own gives.",
         )  # fmt: skip
         rows = prices.listing(opened, discount=percent / 100)

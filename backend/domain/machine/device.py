@@ -98,6 +98,8 @@ class Instance(_Row):
     price_as_of: str | None = None
     price_refreshed: bool = False
     """The price was asked of AWS after this version was made; never set in the data."""
+    discount: float = Field(0.0, ge=0, lt=1)
+    """The share that is taken off `sagemaker_usd_per_hour` already; never set in the data."""
     ec2_usd_per_hour: float | None = Field(None, gt=0)
     ec2_price_source: str | None = None
     ec2_price_as_of: str | None = None

@@ -68,6 +68,21 @@ def overlay(hardwares: Hardwares, prices: tuple[InstancePrice, ...]) -> Hardware
     return hardwares._replace(instances=instances)
 
 
+def discounted(hardwares: Hardwares, share: float) -> Hardwares:
+    """With that share (0 to 1) off the price of each instance, as a Savings Plan gives."""
+    instances = {
+        name: row.model_copy(update={"sagemaker_usd_per_hour": row.sagemaker_usd_per_hour * (1 - share), "discount": share})
+        if share and row.sagemaker_usd_per_hour is not None else row
+        for name, row in hardwares.instances.items()
+    }  # fmt: skip
+    return hardwares._replace(instances=instances)
+
+
+def off(share: float) -> str:
+    """` (20% off)`, beside a price; empty without a discount."""
+    return f" ({share * 100:.3g}% off)" if share else ""
+
+
 def _priced(row: Instance, price: InstancePrice) -> Instance:
     return row.model_copy(update={
         "sagemaker_usd_per_hour": price.usd_per_hour, "price_region": price.region, "price_source": price.source,
@@ -80,4 +95,5 @@ def note(instance: Instance | None) -> str | None:
     if instance is None or instance.sagemaker_usd_per_hour is None:
         return None
     of = "" if instance.price_refreshed else "bundled snapshot, "
-    return f"on demand, {instance.price_region}, as of {instance.price_as_of} ({of}{instance.price_source})"
+    at = f"{instance.price_region}, as of {instance.price_as_of}"
+    return f"on demand{off(instance.discount)}, {at} ({of}{instance.price_source})"

@@ -38,6 +38,11 @@ class Target(NamedTuple):
         """USD, on demand; None where nobody publishes it."""
         return self.instance.sagemaker_usd_per_hour if self.instance else None
 
+    @property
+    def discount(self) -> float:
+        """The share that is off that price already."""
+        return self.instance.discount if self.instance else 0.0
+
 
 class Hardwares(NamedTuple):
     """The bundled rows, by name."""

@@ -54,15 +54,17 @@ class Refreshed(Frozen):
 
 
 def listing(
-    workspace: Workspace, *, instance: str | None = None, family: str | None = None, discount: float = 0.0
+    workspace: Workspace, *, instance: str | None = None, family: str | None = None, discount: float | None = None
 ) -> list[PricedInstance]:
-    """Every instance in the data's order, or those asked for. `discount` is 0 to 1, off the on-demand price.
+    """Every instance in the data's order, or those asked for. `discount` is 0 to 1, off the on-demand price; None is that
+    of the settings.
 
     Raises NotFound for an unknown instance or family, RequestError for a discount that is none.
     """
+    discount = workspace.settings.discount if discount is None else discount
     if not 0 <= discount < 1:
         raise RequestError(f"A discount is a share from 0 to below 1, such as 0.2 for 20 %: {discount:g} is none.")
-    rows = targets.hardwares(workspace).instances
+    rows = targets.published(workspace).instances
     if instance is not None and instance not in rows:
         raise NotFound(_unknown("instance", instance, rows))
     families = dict.fromkeys(row.family for row in rows.values())

@@ -25,17 +25,27 @@ NEURON = Path("/dev/neuron0")
 
 
 def hardwares(workspace: Workspace) -> Hardwares:
-    """The bundled accelerators and instances, with the prices that were refreshed last over the snapshot's.
+    """The bundled accelerators and instances, with the prices that were refreshed last over the snapshot's, less the discount of
+    the settings.
 
     Raises InvalidCatalog, StoreUnavailable.
     """
+    return _read(workspace, workspace.settings.discount)
+
+
+def published(workspace: Workspace) -> Hardwares:
+    """The same at on-demand prices, without the discount."""
+    return _read(workspace, 0.0)
+
+
+def _read(workspace: Workspace, discount: float) -> Hardwares:
     with workspace.store.read() as session:
-        return _overlaid(prices.latest(session))
+        return _overlaid(prices.latest(session), discount)
 
 
 @lru_cache(maxsize=4)
-def _overlaid(instance_prices: tuple[InstancePrice, ...]) -> Hardwares:
-    return pricelist.overlay(instances.load(), instance_prices)
+def _overlaid(instance_prices: tuple[InstancePrice, ...], discount: float) -> Hardwares:
+    return pricelist.discounted(pricelist.overlay(instances.load(), instance_prices), discount)
 
 
 def find(workspace: Workspace, name: str, *, measured: Literal["now", "before"] | None = None) -> Target:

@@ -169,7 +169,15 @@ def _instances(workspace: Workspace) -> list[tuple[str, Target]]:
 def _check_rules(workspace: Workspace) -> None:
     """Other rules or other instances make all that was worked out worthless."""
     rows = targets.hardwares(workspace)
-    prices = {"sagemaker_usd_per_hour", "ec2_usd_per_hour", "price_source", "price_region", "price_as_of", "price_refreshed"}
+    prices = {
+        "sagemaker_usd_per_hour",
+        "ec2_usd_per_hour",
+        "price_source",
+        "price_region",
+        "price_as_of",
+        "price_refreshed",
+        "discount",
+    }
     data = "".join(row.model_dump_json(exclude=prices) for row in (*rows.instances.values(), *rows.accelerators.values()))
     wanted = hashlib.sha256(f"{_sources(imported_by('backend.domain.rules.check'))} {data}".encode()).hexdigest()
     made.keep(workspace.store, "planner", wanted, lambda: table.forget_fits)

@@ -8,6 +8,7 @@ from backend.artifacts import compiled
 from backend.domain.errors import ImpossibleStack, InvalidRecipe
 from backend.domain.frozen import Frozen
 from backend.domain.jobs.jobs import OptimizeSpec
+from backend.domain.machine import pricelist
 from backend.domain.model.facts import ModelCard
 from backend.domain.neuron import cached, compiling, cores
 from backend.domain.neuron.cached import Lookup
@@ -43,6 +44,8 @@ class CompilationPreview(Frozen):
     """The most that program and scratchpad are taken to need."""
     price_per_hour: float | None
     """USD of the instance."""
+    discount: float = 0.0
+    """The share that is off it already."""
     notes: tuple[str, ...]
     lookup: Lookup
     """Whether the cache of compiled results has it at this moment."""
@@ -53,11 +56,13 @@ class CompilationPreview(Frozen):
         held = f"{self.weights_bytes / GB:.1f} GB of weights, {self.cache_bytes / GB:.1f} GB of cache"
         room = f"up to {self.runtime_bytes / GB:.1f} GB of program and scratchpad, of {self.core_memory_bytes / GB:.1f} GB"
         fields = {name: value for name, value in self.plan.fields.items() if name != "stack"}
+        hour = self.price_per_hour
+        price = "unknown" if hour is None else f"{hour:,.4g} USD{pricelist.off(self.discount)}"
         return [
             ("key", self.key), ("stack", f"{self.stack} ({self.plan.stack})"),
             *((name.replace("_", " "), _shown(value)) for name, value in fields.items()),
             ("cores", f"{self.plan.tensor_parallel} of {self.cores}"), ("a core holds", f"{held}, {room}"),
-            ("price per hour", "unknown" if self.price_per_hour is None else f"{self.price_per_hour:,.4g} USD"),
+            ("price per hour", price),
         ]  # fmt: skip
 
 
@@ -85,7 +90,7 @@ def preview(workspace: Workspace, case: Case) -> CompilationPreview:
         target=case.asked, stack=stack.title, key=plan.key, plan=plan, cores=cores.logical(device).units,
         core_memory_bytes=cores.logical(device).memory_bytes, weights_bytes=room.weights_per_device,
         cache_bytes=plan.batch * plan.positions * room.kv_bytes_per_token, runtime_bytes=room.runtime[1],
-        price_per_hour=case.target.price_per_hour,
+        price_per_hour=case.target.price_per_hour, discount=case.target.discount,
         notes=(*case.verdict.plan.notes, *([] if plan.compiler else [NO_COMPILER])),
         lookup=cached.look(plan, compiled.of(workspace.settings).entries()),
     )  # fmt: skip

@@ -8,6 +8,7 @@ from backend.domain.errors import ImpossibleStack, InvalidRecipe
 from backend.domain.frozen import Facts, Frozen
 from backend.domain.jobs.jobs import ManagedSpec
 from backend.domain.jobs.terms import Terms
+from backend.domain.machine import pricelist
 from backend.domain.managed import requests
 from backend.domain.managed.requests import Requests
 from backend.domain.managed.settings import AwsSettings, read
@@ -52,6 +53,7 @@ def preview(workspace: Workspace, case: Case, given: Sequence[str]) -> ManagedPr
     return ManagedPreview(
         model=case.model.id, target=case.asked, requests=tuple(requests.named(each, name) for each in found.create),
         notes=found.notes, price_per_hour=case.target.price_per_hour,
+        price=PRICE.replace("USD an hour", f"USD an hour{pricelist.off(case.target.discount)}", 1),
     )  # fmt: skip
 
 

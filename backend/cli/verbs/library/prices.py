@@ -22,12 +22,15 @@ CHANGES = ("instance", "region", "was USD/h", "as of", "is USD/h", "as of", "cha
 def list_prices(
     instance: Annotated[str | None, typer.Option(help="One instance, such as ml.g5.12xlarge.")] = None,
     family: Annotated[str | None, typer.Option(help="One family, such as g5.")] = None,
-    discount: Annotated[float, typer.Option(help="Share taken off the on-demand price, 0 to 1.")] = 0.0,
+    discount: Annotated[
+        float | None, typer.Option(help="Share taken off the on-demand price, 0 to 1; else what WHETSTONE_DISCOUNT says.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """On-demand prices of SageMaker hosting, refreshed ones over the snapshot of this version, with region, day and source."""
-    priced = prices.listing(service.open_workspace(), instance=instance, family=family, discount=discount)
-    emit(priced, as_json=json, text=_text(priced, discount))
+    workspace = service.open_workspace()
+    priced = prices.listing(workspace, instance=instance, family=family, discount=discount)
+    emit(priced, as_json=json, text=_text(priced, workspace.settings.discount if discount is None else discount))
 
 
 @app.command()
