@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from app.build.options import stack
+from app import steps
 from app.words import moment, plain, size
 from backend.domain.figures import figure
 from backend.domain.planner.estimate import Estimate
@@ -57,7 +57,7 @@ def row(view: PresetView, standing: Standing | None) -> dict[str, str]:
         "Preset": preset.id,
         "By its figures": standing.title if standing else GOALS[preset.goal].title,
         "≈ Of the original's": _share(preset.goal, standing),
-        "Recipe": stack(preset.recipe),
+        "Recipe": steps.name(preset.recipe),
         "Target": preset.target,
         f"≈ Estimated tokens/s at {AT}": ends(estimate.output_tokens_per_s) if estimate else NONE,
         f"{PUBLISHED} Published": "; ".join(claim.figures for claim in preset.published) or NONE,
@@ -154,7 +154,7 @@ def _properties(view: PresetView) -> dict[str, str]:
         "Made for": GOALS[preset.goal].title,
         "Model": preset.model,
         "Target": preset.target,
-        "Recipe": stack(preset.recipe),
+        "Recipe": steps.stack(preset.recipe),
         **{f"Serving, {name}": str(value) for name, value in serving.items()},
         "Origin": view.origin,
     }

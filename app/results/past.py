@@ -16,6 +16,8 @@ from backend.service.evaluations import evaluations
 from backend.service.evaluations.evaluations import EvaluationView
 
 PER_PAGE = 10
+TWO_LINES = 72
+"""Pixels of a row: a verdict is wrapped where the row has room."""
 
 
 def show(opened: Workspace) -> None:
@@ -35,7 +37,7 @@ def show(opened: Workspace) -> None:
         return
     picked = st.dataframe(
         [row(view) | ({"By": view.owner} if shared else {}) for view in views],
-        hide_index=True, key=own(f"past_{number}_{views[0].id}"), on_select="rerun",
+        hide_index=True, key=own(f"past_{number}_{views[0].id}"), on_select="rerun", row_height=TWO_LINES,
         selection_mode="single-cell", alt="Past evaluations, newest first, with what came of each",
         column_config={"Evaluation": st.column_config.TextColumn(width=190), "Verdict": st.column_config.TextColumn(width=460)},
     )  # fmt: skip
