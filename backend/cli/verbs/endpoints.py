@@ -15,6 +15,7 @@ from backend.cli.verbs.optimize import Json
 from backend.domain.deploy.deployment import Capacity, Idle, Scheduled
 from backend.domain.deploy.proof import Finding
 from backend.domain.errors import InvalidOptions, WorkError
+from backend.domain.machine import pricelist
 from backend.domain.validation import first_flaw
 from backend.present import serve_command
 from backend.service.serving import endpoints
@@ -150,7 +151,15 @@ def _preview(found: dict[str, Any]) -> str:
 
 def _hour(found: dict[str, Any]) -> str:
     price = found["usd_per_hour"]
-    return "an unknown price" if price is None else f"{price:,.2f} USD an hour on demand (price of {found['price_region']})"
+    return (
+        "an unknown price"
+        if price is None
+        else f"{price:,.2f} USD an hour{_basis(found['discount'])} (price of {found['price_region']})"
+    )
+
+
+def _basis(discount: float) -> str:
+    return f" on demand{pricelist.off(discount)}"
 
 
 @app.command("list")
@@ -163,7 +172,8 @@ def list_endpoints(region: Region = None, json: Json = False) -> None:
         for e in endpoint_views
     ]  # fmt: skip
     hour = sum(each.usd_per_hour or 0 for each in endpoint_views)
-    text = f"{table(HEADER, rows)}\nTogether {hour:,.2f} USD an hour on demand." if rows else "No endpoints of Whetstone's there."
+    basis = _basis(max((each.discount for each in endpoint_views), default=0.0))
+    text = f"{table(HEADER, rows)}\nTogether {hour:,.2f} USD an hour{basis}." if rows else "No endpoints of Whetstone's there."
     emit(endpoint_views, as_json=json, text=text)
 
 
@@ -229,7 +239,7 @@ def delete(endpoint: EndpointId, region: Region = None, json: Json = False) -> N
 
 
 def _text(found: EndpointView) -> str:
-    hour = "an unknown price" if found.usd_per_hour is None else f"{found.usd_per_hour:,.2f} USD an hour on demand"
+    hour = "an unknown price" if found.usd_per_hour is None else f"{found.usd_per_hour:,.2f} USD an hour{_basis(found.discount)}"
     so_far = "" if found.usd_so_far is None else f", about {found.usd_so_far:,.2f} USD so far"
     why = f" ({found.reason})" if found.reason else ""
     idle = ", nothing was asked for a while" if found.idle else ""

@@ -94,6 +94,8 @@ class EndpointView(Frozen):
     usd_so_far: float | None
     price_region: str | None
     """Where the price holds, which may be another region's."""
+    discount: float = 0.0
+    """The share that is off the price already."""
     idle: bool | None
     """Whether the alarm says that nothing was asked for a while; None where no alarm watches it, or where it cannot be read."""
 
@@ -200,6 +202,7 @@ def _preview(workspace: Workspace, deployment: Deployment, calls: Sequence[reque
         "deployment": deployment.model_dump(mode="json"), "weights": deployment.data,
         "requests": [call._asdict() for call in calls],
         "usd_per_hour": None if price is None else price * deployment.instances, "price_region": where,
+        "discount": workspace.settings.discount,
     }  # fmt: skip
 
 
@@ -321,7 +324,7 @@ def _view(found: Endpoint, known: Mapping[str, Instance], now: datetime, alarms:
         id=found.id, name=found.name, region=found.region, state=found.state, reason=found.reason, since=found.since,
         artifact=found.artifact, variant=found.variant, owner=found.owner, instance=found.instance, instances=found.instances,
         usd_per_hour=hour, usd_so_far=None if hour is None else hour * hours, price_region=row.price_region if row else None,
-        idle=alarms.get(idle_alarm(found.name)),
+        idle=alarms.get(idle_alarm(found.name)), discount=row.discount if row else 0.0,
     )  # fmt: skip
 
 
