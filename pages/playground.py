@@ -5,6 +5,7 @@ import streamlit as st
 from app import navigation
 from app.playground import chat, pick, servers
 from app.session import workspace
+from backend.service.serving import serve
 
 opened = workspace()
 st.title("Playground")
@@ -12,7 +13,7 @@ st.markdown("Ask the original and the optimized model the same thing, and see wh
 pair = pick.pair(opened)
 alone = len(pair) == 1
 served = servers.ready(opened, pair) if pair else None
-if alone and pair[0][1].startswith("http"):
+if alone and serve.is_address(pair[0][1]):
     st.caption("One server is asked. Choose a second one to compare it with.")
 elif alone:
     with st.container(horizontal=True, vertical_alignment="center"):

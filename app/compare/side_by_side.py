@@ -151,9 +151,15 @@ def conditions(document: Evaluation) -> dict[str, str]:
         "Temperature": f"{options.temperature:g}",
         "Prefix cache": PREFIX_CACHE[options.prefix_cache].partition(";")[0],
         "Servers": document.interleave,
-        "Price per hour, as measured": "none" if options.price_per_hour is None else figure(options.price_per_hour),
+        "Price per hour, as measured": _hours(document),
         **{f"Version of {name}": version for name, version in document.versions.items() if name not in ENGINES},
     }
+
+
+def _hours(document: Evaluation) -> str:
+    """Of the machine, and of each endpoint that has one of its own."""
+    hours = (document.options.hour_of(result.variant) for result in document.variants)
+    return ", ".join(dict.fromkeys("none" if hour is None else figure(hour) for hour in hours))
 
 
 def _engine(document: Evaluation) -> str:

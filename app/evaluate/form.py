@@ -60,7 +60,7 @@ def variants(opened: Workspace) -> list[str]:
     st.multiselect(
         "Variants (the first is the baseline)", choices, key="evaluate_variants", accept_new_options=True,
         format_func=lambda name: made.get(name, name), on_change=_write_variants, placeholder="Choose, or type a folder or URL",
-        help="Models, artifacts, folders, or the URL of an OpenAI-compatible endpoint.",
+        help="Models, artifacts, folders, the URL of an OpenAI-compatible endpoint, or one at SageMaker: sagemaker:NAME@REGION.",
     )  # fmt: skip
     return list(st.session_state["evaluate_variants"])
 

@@ -119,11 +119,11 @@ def _url(side: str, asked: str | None) -> str:
         st.session_state[key] = given
     st.text_input(
         f"{TITLES[side]} URL", key=key, placeholder=PLACEHOLDER, on_change=_write_url, args=(side, key),
-        help="An OpenAI-compatible server that is running.",
+        help="An OpenAI-compatible server that is running, or an endpoint at SageMaker: sagemaker:NAME@REGION.",
     )  # fmt: skip
     address = str(st.session_state[key]).strip()
     if address and not is_address(address):
-        st.error(f"This is not an address: give {PLACEHOLDER}.", icon=":material/error:")
+        st.error(f"This is not an address: give {PLACEHOLDER}, or sagemaker:NAME@REGION.", icon=":material/error:")
         return ""
     return address
 

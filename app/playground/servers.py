@@ -67,8 +67,8 @@ def _all_elses(opened: Workspace, pair: Pair) -> list[Served] | None:
 
 def _somebody_elses(opened: Workspace, url: str) -> Served:
     """Raises RequestError where it is no address that may be asked."""
-    variants.resolve(opened, url)
-    return Served(source=url, name=url, url=url, served_name="", ready_seconds=0.0)
+    found = variants.resolve(opened, url)
+    return Served(source=url, name=url, url=found.url or url, served_name=found.served_name or "", ready_seconds=0.0)
 
 
 def _to_start(opened: Workspace, pair: Pair, last: JobView | None) -> None:

@@ -132,7 +132,7 @@ def draw_quality(document: Evaluation, key: str) -> None:
         st.info("Quality was not measured here: evaluate again with quality on.", icon=":material/info:")
         return
     charts.show(drawn.quality_speed(document, None, charts.theme()), f"{key}-quality")
-    if document.options.price_per_hour is not None:
+    if document.has_price:
         st.caption("The figure at a mark is its price per million output tokens at this load.")
     st.table(quality_rows(document), border="horizontal", hide_index=True, alt="Quality of each variant")
     st.caption(

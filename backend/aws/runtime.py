@@ -35,3 +35,15 @@ class Signer:
             request = AWSRequest("POST", self.url + path, headers=fields, data=body)
             SigV4Auth(self._credentials.get_frozen_credentials(), SIGNED_AS, self._region).add_auth(request)
         return dict(request.headers.items())
+
+
+def home_region() -> str:
+    """Of the environment, without opening a service. Raises Refused where it names none."""
+    from botocore.exceptions import NoRegionError
+    from botocore.session import get_session
+
+    with Service(SERVICE).explained():
+        region = get_session().get_config_variable("region")
+        if region is None:
+            raise NoRegionError
+    return str(region)

@@ -103,12 +103,13 @@ def _is(result: VariantResult, wanted: Recipe, evaluation: Evaluation, recipes: 
 def measurement(evaluation: Evaluation, result: VariantResult, identity: str, bundled: bool = False) -> Measurement:
     """One variant of an evaluation."""
     options = evaluation.options
+    hour = options.hour_of(result.variant)
     return Measurement(
         evaluation=identity, bundled=bundled, variant=result.name, baseline=evaluation.variants[0].name,
         measured_at=evaluation.measured_at, hardware=hardware_line(evaluation.hardware),
         versions=versions_line(evaluation.versions),
         workload=evaluation.workload.name,
-        price_per_hour=None if options.price_per_hour is None else options.price_per_hour * (1 - options.discount),
+        price_per_hour=None if hour is None else hour * (1 - options.discount),
         levels=tuple(_level(level) for level in sorted(result.levels, key=lambda level: level.concurrency)),
         quality=result.quality,
         verdicts=tuple(verdict.text for verdict in verdicts(evaluation) if verdict.variant == result.name),

@@ -59,7 +59,7 @@ ALLOWED: dict[str, set[str]] = {
 }
 """package -> packages that it may import. docs/decisions/ holds the widenings: worker -> hardware, catalog (1); engines,
 evaluate -> layered, what both know of a model one layer at a time (15); present, and who may import it (17); supervisor ->
-hardware, what its host has (26); endpoint -> aws, which signs requests to SageMaker (33)."""
+hardware, what its host has (26); endpoint -> aws, which signs requests to SageMaker (32)."""
 
 BASE = {"errors", "figures", "frozen", "roles", "validation"}
 FLOORS = (

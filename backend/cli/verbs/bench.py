@@ -31,7 +31,7 @@ def register(app: typer.Typer) -> None:
     quality=False,
 )
 def bench_command(
-    url: Annotated[str, typer.Argument(help="The endpoint, such as http://127.0.0.1:8000/v1.")],
+    url: Annotated[str, typer.Argument(help="The endpoint, such as http://127.0.0.1:8000/v1 or sagemaker:NAME@REGION.")],
     model: Annotated[str | None, typer.Option(help="The model name to send; the endpoint's first one by default.")] = None,
     tokenizer: Annotated[
         str | None, typer.Option(help="The model whose tokenizer measures a built-in workload: an id or a folder.")

@@ -36,7 +36,8 @@ def evaluate(
     chosen: EvaluateOptions,
     life: terms.Life,
     variants: Annotated[
-        list[str] | None, typer.Argument(help="Model ids, folders, artifact ids or URLs; the first is the baseline.")
+        list[str] | None,
+        typer.Argument(help="Model ids, folders, artifact ids, URLs or sagemaker:NAME@REGION; the first is the baseline."),
     ] = None,
     continues: Annotated[
         str | None,

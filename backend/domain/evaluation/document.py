@@ -38,6 +38,24 @@ class Speculation(Frozen):
     draft_path: str | None = None
 
 
+class Remote(Frozen):
+    """An endpoint of SageMaker as AWS told of it when the evaluation was submitted: from here only its answers are seen."""
+
+    endpoint: str
+    """Its name at AWS."""
+    region: str
+    instances: str
+    """Those that run, in words: `2 x ml.g6.12xlarge`."""
+    artifact: str | None = None
+    """What Whetstone deployed there."""
+    usd_per_hour: float | None = None
+    """Of all of them, on demand; None where no price is known."""
+    price_region: str | None = None
+    """Where that price holds, which may be another region."""
+    findings: tuple[str, ...] = ()
+    """What its answer to a probe and its log proved, and what they did not, a sentence each."""
+
+
 class Variant(Frozen):
     """Anything that can be served and measured: a model folder under serving settings, or a URL that already answers."""
 
@@ -51,6 +69,8 @@ class Variant(Frozen):
     url: str | None = None
     served_name: str | None = None
     """The model name to send to a URL."""
+    remote: Remote | None = None
+    """Of a URL that is an endpoint of SageMaker."""
     serving: Serving = Serving()
     speculation: Speculation | None = None
     compile_cache: str | None = None
@@ -90,6 +110,11 @@ class EvaluateOptions(LoadOptions):
     starts_apart: bool = False
     """Start servers one after the other, so that each one's time to ready is measured; else, on a processor, those that stay up
     start two at a time after the first, and only the first's is."""
+
+    def hour_of(self, variant: Variant) -> float | None:
+        """Its own instances' price, else that of the machine as it was given."""
+        own = variant.remote.usd_per_hour if variant.remote else None
+        return self.price_per_hour if own is None else own
 
 
 class Summary(Frozen):
@@ -322,6 +347,11 @@ class Evaluation(Frozen):
     """Blocks of each time that its servers were started for it: of an evaluation that was continued, more than one figure."""
     looks: tuple[Look, ...] = ()
     """Every test so far, those of the evaluations that it continues too; `comparison` is the last one."""
+
+    @property
+    def has_price(self) -> bool:
+        """Whether an hour of any variant has one."""
+        return any(self.options.hour_of(result.variant) is not None for result in self.variants)
 
     @property
     def loads(self) -> list[Load]:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
-from backend.domain.evaluation.document import Evaluation, Level, Price, VariantResult
+from backend.domain.evaluation.document import Evaluation, Level, Price, Variant, VariantResult
 from backend.domain.evaluation.prices import SECONDS_AN_HOUR, Pricing, price
 from backend.domain.evaluation.soundness import is_sound
 from backend.domain.frozen import Frozen
@@ -175,10 +175,11 @@ class WhatIf(Frozen):
     peak: float = Field(2.0, ge=1)
 
 
-def pricing_of(evaluation: Evaluation, what_if: WhatIf) -> Pricing | None:
-    """The price chosen afterwards, else the one given with the evaluation; None without either."""
+def pricing_of(evaluation: Evaluation, what_if: WhatIf, variant: Variant | None = None) -> Pricing | None:
+    """The price chosen afterwards, else the variant's own, else the one given with the evaluation; None without any."""
     stored = evaluation.options
-    hour = what_if.per_hour if what_if.per_hour is not None else stored.price_per_hour
+    known = stored.hour_of(variant) if variant else stored.price_per_hour
+    hour = what_if.per_hour if what_if.per_hour is not None else known
     if hour is None:
         return None
     discount = stored.discount if what_if.discount is None else what_if.discount
@@ -200,18 +201,22 @@ def level_price(pricing: Pricing, level: Level) -> Price | None:
 
 def as_asked(evaluation: Evaluation, what_if: WhatIf) -> Evaluation:
     """At the price chosen afterwards; the very same document where none was chosen, or none is known."""
-    pricing = pricing_of(evaluation, what_if)
-    return evaluation if pricing is None or pricing == pricing_of(evaluation, WhatIf()) else priced(evaluation, pricing)
-
-
-def priced(evaluation: Evaluation, pricing: Pricing) -> Evaluation:
-    """Every level's price anew, and the options that say which price it is."""
-    asked = {"price_per_hour": pricing.per_hour, **pricing.model_dump(exclude={"per_hour"})}
-    options = evaluation.options.model_copy(update=asked)
-    variants = [_priced(result, pricing) for result in evaluation.variants]
+    prices = [pricing_of(evaluation, what_if, result.variant) for result in evaluation.variants]
+    stored = [pricing_of(evaluation, WhatIf(), result.variant) for result in evaluation.variants]
+    if all(new is None or new == old for new, old in zip(prices, stored, strict=True)):
+        return evaluation
+    variants = [_priced(result, each, what_if) for result, each in zip(evaluation.variants, prices, strict=True)]
+    chosen = what_if.model_dump(include={"discount", "input_output_ratio"}) | {"price_per_hour": what_if.per_hour}
+    options = evaluation.options.model_copy(update={name: value for name, value in chosen.items() if value is not None})
     return evaluation.model_copy(update={"variants": variants, "options": options})
 
 
-def _priced(result: VariantResult, pricing: Pricing) -> VariantResult:
+def _priced(result: VariantResult, pricing: Pricing | None, what_if: WhatIf) -> VariantResult:
+    """Every level's price anew. An hour that was chosen takes the place of the variant's own."""
+    if pricing is None:
+        return result
     levels = [level.model_copy(update={"price": level_price(pricing, level)}) for level in result.levels]
-    return result.model_copy(update={"levels": levels})
+    variant = result.variant
+    if what_if.per_hour is not None and variant.remote is not None:
+        variant = variant.model_copy(update={"remote": variant.remote.model_copy(update={"usd_per_hour": None})})
+    return result.model_copy(update={"levels": levels, "variant": variant})

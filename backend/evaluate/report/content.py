@@ -93,7 +93,7 @@ def content(evaluation: Evaluation, extras: Extras) -> dict[str, Any]:
         "tasks": tasks.basis(evaluation),
         "energy": energy.basis(evaluation),
         "price_basis": price_basis,
-        "price_given": evaluation.options.price_per_hour is not None,
+        "price_given": evaluation.has_price,
         "options": evaluation.options,
         "facts": facts(evaluation),
         "looks": places(evaluation),

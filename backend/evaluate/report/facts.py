@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from backend.domain.evaluation.document import EvaluateOptions, Evaluation, VariantResult
+from backend.domain.evaluation.document import EvaluateOptions, Evaluation, Remote, VariantResult
 from backend.domain.figures import figure
 from backend.present.words import blocks
 from backend.present.words.measured import (
@@ -25,6 +25,7 @@ Facts = list[tuple[str, str]]
 _HASH = re.compile(r"^([0-9a-f]{16})[0-9a-f]{16,}$")
 """A hash is told apart by its first digits; the whole of it is in the JSON."""
 
+NOT_OURS = "not known: it was not started here"
 _ACRONYMS = {"cpu": "CPU", "gpu": "GPU", "cuda": "CUDA", "sha256": "SHA-256", "url": "URL", "os": "OS", "p50": "median"}
 
 
@@ -79,19 +80,32 @@ def variant_facts(evaluation: Evaluation, result: VariantResult) -> dict[str, An
     variant = result.variant
     speculation = variant.speculation
     serving = {name: value for name, value in variant.serving.model_dump().items() if value is not None}
-    shown: Facts = [
-        ("Source", f"{variant.source} ({variant.kind})"),
-        ("Size on disk", _bytes(variant.bytes_on_disk)),
+    ours: Facts = [
         ("Recipe", variant.recipe_hash[:12] if variant.recipe_hash else "none: as it came"),
         ("Serving", ", ".join(f"{name} {_value(value)}" for name, value in serving.items())),
         ("Speculation", f"{speculation.method}, {speculation.tokens} tokens" if speculation else "none"),
         ("Compile cache", "built ahead of time" if variant.compile_cache else "none"),
+    ]
+    shown: Facts = [
+        ("Source", f"{variant.source} ({variant.kind})"),
+        ("Size on disk", _bytes(variant.bytes_on_disk)),
+        *(_remote(variant.remote) if variant.remote else []),
+        *([(name, NOT_OURS) for name, _ in ours] if variant.kind == "url" else ours),
         ("Ready after", readiness(result)),
         ("Time a token", memory_limit(evaluation, result)),
         ("Peak memory", _bytes(result.peak_rss_bytes)),
         ("KL and perplexity scored on", scored(result)),
     ]
     return {"name": result.name, "facts": shown}
+
+
+def _remote(told: Remote) -> Facts:
+    price = "not known" if told.usd_per_hour is None else f"{told.usd_per_hour:g} USD an hour, on demand in {told.price_region}"
+    return [
+        ("Endpoint at SageMaker", f"{told.endpoint} in {told.region}, {told.instances}"),
+        ("Its price", price),
+        ("What was proven of it", " ".join(told.findings) or "nothing"),
+    ]
 
 
 def _bytes(count: int | None) -> str:

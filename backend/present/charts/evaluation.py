@@ -104,7 +104,7 @@ def throughput(evaluation: Evaluation, metric: str = "output_tokens_per_s", them
 
 def price(evaluation: Evaluation, metric: str = "per_million_output", theme: Theme = "light") -> Figure:
     """Price against concurrency, in the currency of the hourly price. `metric`: one of PRICES."""
-    missing = NO_PRICE if evaluation.options.price_per_hour is None else "This price could not be computed."
+    missing = "This price could not be computed." if evaluation.has_price else NO_PRICE
     return _line_chart(evaluation, _price_line(metric), theme, missing)
 
 
@@ -148,7 +148,7 @@ def _price_line(metric: str) -> _Line:
 def _line_chart(evaluation: Evaluation, line: _Line, theme: Theme, missing: str) -> Figure:
     traces = [_trace(evaluation, index, line, theme) for index in range(len(evaluation.variants))]
     drawn = [trace for trace in traces if trace["y"]]
-    priced = line.unit != CURRENCY or evaluation.options.price_per_hour is not None
+    priced = line.unit != CURRENCY or evaluation.has_price
     silent = uncounted_variants(evaluation, line.value) if priced else []
     if not drawn:
         return empty(line.heading, f"{silent[0]}." if silent else missing, theme)

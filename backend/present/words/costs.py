@@ -33,9 +33,11 @@ def rows(evaluation: Evaluation, what_if: WhatIf, at: Within | None = None) -> l
 
     `at` is what `within_limits` gave, for whoever has it already.
     """
-    pricing = pricing_of(evaluation, what_if)
     found = within_limits(evaluation, what_if) if at is None else at
-    return [_row(result, each, pricing, what_if) for result, each in zip(evaluation.variants, found, strict=True)]
+    return [
+        _row(result, each, pricing_of(evaluation, what_if, result.variant), what_if)
+        for result, each in zip(evaluation.variants, found, strict=True)
+    ]
 
 
 def _row(result: VariantResult, at: Operating | None, pricing: Pricing | None, what_if: WhatIf) -> Row:
@@ -129,12 +131,25 @@ def basis(evaluation: Evaluation, what_if: WhatIf, at: Within | None = None) -> 
 def hour_words(evaluation: Evaluation, what_if: WhatIf) -> str:
     """Which price prices are computed with, and whether it was chosen afterwards."""
     pricing, given = pricing_of(evaluation, what_if), pricing_of(evaluation, WhatIf())
+    own = _own_hours(evaluation, what_if)
     if pricing is None:
-        return "No hourly price is known."
+        return own or "No hourly price is known."
     source = f" ({what_if.price_source})" if what_if.price_source else ""
     changed = "" if given and _hour(pricing) == _hour(given) else f" This was chosen afterwards; {_given(given)}."
     mix = _mix(evaluation, pricing)
-    return f"An hour costs {_hour(pricing, source)}.{changed}{mix} The speed is that of the machine that was measured."
+    machine = f"An hour costs {_hour(pricing, source)}.{changed}{mix} The speed is that of the machine that was measured."
+    return f"{machine} {own}".rstrip()
+
+
+def _own_hours(evaluation: Evaluation, what_if: WhatIf) -> str:
+    """What the instances behind endpoints cost, a sentence each; nothing where another hour was chosen for all."""
+    if what_if.per_hour is not None:
+        return ""
+    return " ".join(
+        f"An hour of `{result.name}` costs {where.usd_per_hour:g} USD, on demand in {where.price_region} ({where.instances})."
+        for result in evaluation.variants
+        if (where := result.variant.remote) is not None and where.usd_per_hour is not None
+    )
 
 
 def _hour(pricing: Pricing, source: str = "") -> str:

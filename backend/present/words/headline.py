@@ -107,7 +107,8 @@ def line(evaluation: Evaluation) -> str:
     parts = [f"`{found.after.name}` is {factor} faster at {found.row.load.words} ({bounds})"]
     parts += [size] if (size := smaller(found)) else []
     parts += [quality_in_short(found.after.quality)]
-    return f"{', '.join(parts)}; costs {cost_share(found)} of the original a token."
+    share = cost_share(evaluation, found)
+    return f"{', '.join(parts)}{f'; costs {share:.2f} of the original a token' if share is not None else ''}."
 
 
 def smaller(found: Win) -> str:
@@ -126,9 +127,14 @@ def quality_in_short(quality: Quality | None) -> str:
     return f"KL {small(quality.kl_mean)}{f': {kept}' if kept else ''}"
 
 
-def cost_share(found: Win) -> str:
-    """What a token costs of what it did: the same hour gives so many times the tokens."""
-    return f"{1 / (found.row.ratio or 1.0):.2f}"
+def cost_share(evaluation: Evaluation, found: Win) -> float | None:
+    """What a token costs of what it did: an hour gives so many times the tokens, and that of an endpoint's own instances costs
+    so many times as much. None where only one of the two hours has a price."""
+    before, after = (evaluation.options.hour_of(each.variant) for each in (found.before, found.after))
+    if before is None and after is None:
+        apart = found.before.variant.remote or found.after.variant.remote  # nobody says that both cost the same
+        return None if apart else 1 / (found.row.ratio or 1.0)
+    return after / before / (found.row.ratio or 1.0) if before and after is not None else None
 
 
 def why_none(evaluation: Evaluation) -> str:
@@ -191,14 +197,19 @@ def tiles(evaluation: Evaluation, found: Win, size: Sequence[str]) -> list[Tile]
             f"Speed, {found.row.load.words}", f"{factor} faster", f"{figure(before)} to {figure(after)} tokens/s; 95% {bounds}"
         ),
         Tile("Size", smaller(found) or "the same", f"{size[0]} to {size[1]}"),
-        Tile("Price a token", f"{1 - 1 / (found.row.ratio or 1.0):.0%} cheaper", _prices(evaluation, (before, after))),
+        Tile("Price a token", _cheaper(cost_share(evaluation, found)), _prices(evaluation, found, (before, after))),
         Tile("Quality", quality, more or "against the original, over the whole vocabulary"),
     ]  # fmt: skip
 
 
-def _prices(evaluation: Evaluation, tokens_per_s: tuple[float | None, float | None]) -> str:
-    pricing = pricing_of(evaluation, WhatIf())
-    if pricing is None:
-        return "at the same price an hour"
-    before, after = (figure(per_million(pricing.hour, each)) for each in tokens_per_s)
-    return f"{before} to {after} a million, at {pricing.per_hour:g} an hour"
+def _cheaper(share: float | None) -> str:
+    return "not known" if share is None else f"{abs(1 - share):.0%} {'cheaper' if share <= 1 else 'dearer'}"
+
+
+def _prices(evaluation: Evaluation, found: Win, tokens_per_s: tuple[float | None, float | None]) -> str:
+    first, second = (pricing_of(evaluation, WhatIf(), each.variant) for each in (found.before, found.after))
+    if first is None or second is None:
+        return "at the same price an hour" if first is second else "only one of them has a price an hour"
+    before, after = (figure(per_million(each.hour, rate)) for each, rate in zip((first, second), tokens_per_s, strict=True))
+    words = " and ".join(dict.fromkeys(f"{each.per_hour:g}" for each in (first, second)))
+    return f"{before} to {after} a million, at {words} an hour"

@@ -15,6 +15,7 @@ from backend.domain.errors import EndpointUnreachable, RequestError, WhetstoneEr
 from backend.domain.evaluation.document import EvaluateOptions
 from backend.place import check_public
 from backend.service.evaluations import workloads
+from backend.service.models import remote
 from backend.service.workspace import Workspace
 
 ERRORS: dict[int, type[WhetstoneError]] = {2: RequestError, 3: EndpointUnreachable}
@@ -37,6 +38,10 @@ def run(
     workspace: Workspace, url: str, model: str | None, chosen: EvaluateOptions, *, tokenizer: str | None = None
 ) -> Outcome:  # fmt: skip
     """Measure. Raises InvalidWorkload, RequestError before anything starts; WorkError where the process left no result."""
+    if remote.is_endpoint(url):
+        named = remote.told(workspace, remote.variant(workspace, url))
+        url, model = str(named.url), model or named.served_name
+        chosen = chosen.model_copy(update={"price_per_hour": chosen.hour_of(named)})
     place = endpoint.address(url)
     check_public(place)
     endpoint.check_bearer(chosen.bearer_env, place)

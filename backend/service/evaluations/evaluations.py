@@ -28,7 +28,7 @@ from backend.service import paths
 from backend.service.evaluations import tasks, workloads
 from backend.service.jobs import jobs
 from backend.service.jobs.jobs import JobView
-from backend.service.models import variants
+from backend.service.models import remote, variants
 from backend.service.workspace import Workspace
 from backend.store import history
 from backend.store.tables import EvaluationRow
@@ -138,9 +138,10 @@ def title(spec: EvaluateSpec) -> str:
 
 
 def frozen(workspace: Workspace, spec: EvaluateSpec) -> EvaluateSpec:
-    """With a copy of the workload by its hash, and of the tasks, and whether answers are as long as asked.
+    """With a copy of the workload by its hash, and of the tasks, whether answers are as long as asked, and what AWS tells of its
+    endpoints.
 
-    Raises InvalidWorkload where its file is gone since.
+    Raises InvalidWorkload where its file is gone since, NotFound, NotNow for an endpoint that does not serve.
     """
     workspace.check(Action.SUBMIT)
     kept = str(workloads.kept(workspace, spec.options, spec.variants))
@@ -156,7 +157,8 @@ def frozen(workspace: Workspace, spec: EvaluateSpec) -> EvaluateSpec:
         "ignore_eos": forced,
         "quality_text": _kept_text(workspace, spec.options),
     }
-    return spec.model_copy(update={"options": spec.options.model_copy(update=changed)})
+    variants = tuple(remote.told(workspace, variant) for variant in spec.variants)
+    return spec.model_copy(update={"variants": variants, "options": spec.options.model_copy(update=changed)})
 
 
 def _text(chosen: EvaluateOptions) -> str | None:

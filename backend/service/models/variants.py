@@ -1,4 +1,4 @@
-"""From what a person writes to a Variant: a model id, a folder, an artifact id or the URL of an endpoint."""
+"""From what a person writes to a Variant: a model id, a folder, an artifact id, the URL of an endpoint or one at SageMaker."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from backend.domain.recipe.recipe import Serving
 from backend.hardware import engines, neuron, probe
 from backend.service import paths
 from backend.service.jobs import artifacts
-from backend.service.models import models
+from backend.service.models import models, remote
 from backend.service.workspace import Workspace
 
 
@@ -25,6 +25,8 @@ def resolve(workspace: Workspace, source: str, *, serving: Serving | None = None
     """Raises UnknownModel, InvalidModel, NotFound, RequestError for an address that cannot be one."""
     if source.startswith(("http://", "https://")):
         return _endpoint(source)
+    if remote.is_endpoint(source):
+        return remote.variant(workspace, source)
     if source.startswith("a-") and paths.folder(source) is None:
         return _artifact(workspace, source)
     card = models.resolve(workspace, source)

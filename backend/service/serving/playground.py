@@ -14,6 +14,7 @@ from typing import Any
 from backend import endpoint
 from backend.catalog.text import held_out
 from backend.domain.errors import EndpointUnreachable, RequestError
+from backend.domain.load import event_stream, invocations
 from backend.domain.roles import Action
 from backend.endpoint import models
 from backend.place import Address
@@ -133,29 +134,29 @@ def _documents(url: str, request: dict[str, Any], before: Sequence[tuple[str, st
     for options in USAGE:
         more = {"stream_options": options} if options else {}
         path, body = ("completions", request) if before is None else ("chat", _talk(request, before))
-        with endpoint.ask(place, "POST", place.path(path), body={**body, **more}, limit_s=TIMEOUT_S) as answer:
+        with endpoint.ask(place, "POST", place.path(path, streamed=True), body={**body, **more}, limit_s=TIMEOUT_S) as answer:
             if answer.status == http.client.OK:
                 yield from _events(place, answer)
                 return
-            said = endpoint.words(answer)
-        if before is not None and (answer.status in NO_CHAT or "chat template" in said.lower()):
+            status, said = endpoint.told(place, answer)
+        if before is not None and (status in NO_CHAT or "chat template" in said.lower()):
             yield from _documents(url, request, None)
             return
-        if answer.status == 400 and (match := TOO_LONG.search(said)):
+        if status == 400 and (match := TOO_LONG.search(said)):
             context = next(group for group in match.groups() if group)
             raise PromptTooLong(
                 f"The prompt and the answer do not fit into this model's context of {context} tokens: "
                 "shorten the prompt, or ask for a shorter answer."
             )
-        if answer.status not in {400, 422} or options is None:
-            raise endpoint.refused(place, answer.status, said)
+        if status not in {400, 422} or options is None or (place.region and status == answer.status):
+            raise endpoint.refused(place, status, said)
 
 
 def _events(place: Address, answer: http.client.HTTPResponse) -> Iterator[dict[str, Any]]:
     """The JSON objects of a server-sent event stream, until `[DONE]` or its end after a reason to finish."""
     finished = seen = False
     try:
-        while line := answer.readline(LONGEST_LINE):
+        for line in _lines(answer):
             data = line.decode(errors="replace").strip().removeprefix("data:").strip()
             if data == "[DONE]":
                 return
@@ -169,6 +170,22 @@ def _events(place: Address, answer: http.client.HTTPResponse) -> Iterator[dict[s
         raise EndpointUnreachable(f"{place} answers, but not with a stream: it is no OpenAI-compatible endpoint.")
     if not finished:
         raise EndpointUnreachable(f"{place} broke off its answer: the connection was closed in the middle.")
+
+
+def _lines(answer: http.client.HTTPResponse) -> Iterator[bytes]:
+    """Also of AWS's event stream, whose messages may end in the middle of a line. Raises EndpointUnreachable where it says why
+    it ends, ValueError where it is none."""
+    if answer.headers.get_content_type() != event_stream.CONTENT_TYPE:
+        while line := answer.readline(LONGEST_LINE):
+            yield line
+        return
+    left = b""
+    for message in event_stream.arriving(answer.read):
+        if message.failure:
+            raise EndpointUnreachable(invocations.broken(*message.failure))
+        *whole, left = (left + message.payload).split(b"\n")
+        yield from whole
+    yield left
 
 
 def _is_last(document: dict[str, Any]) -> bool:

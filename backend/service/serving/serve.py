@@ -36,8 +36,8 @@ class Served(Frozen):
 
 
 def is_address(source: str) -> bool:
-    """Whether that is the URL of a server somebody else runs, so that there is nothing to start."""
-    return source.startswith(("http://", "https://"))
+    """Whether that is a server which runs already, by its URL or at SageMaker, so that there is nothing to start."""
+    return source.startswith(("http://", "https://", "sagemaker:"))
 
 
 def prepare(

@@ -19,7 +19,7 @@ from backend.channel import JobChannel
 from backend.domain.evaluation.blocks import starts as between_starts
 from backend.domain.evaluation.blocks.looks import Look, continuation, level
 from backend.domain.evaluation.comparison import compare
-from backend.domain.evaluation.document import SCHEMA, Evaluation, Quality, Variant, VariantResult
+from backend.domain.evaluation.document import SCHEMA, Evaluation, Quality, Remote, Variant, VariantResult
 from backend.domain.evaluation.memory_limit import BANDWIDTH, StepBytes
 from backend.domain.evaluation.soundness import SHARED
 from backend.domain.jobs.jobs import EvaluateSpec
@@ -179,9 +179,20 @@ def _warnings(measurement: Measurement, results: Sequence[VariantResult]) -> lis
         found.append(f"{looping} of {total} answers end in a loop, which flatters speculative decoding.")
     if not any(variant.kind == "url" for variant in variants):
         found.append(SHARED)
+    found += [words for variant in variants if variant.remote for words in at_sagemaker(variant.name, variant.remote)]
     if disturbed := measurement.disturbed():
         found.append(disturbed)
     return found
+
+
+def at_sagemaker(name: str, remote: Remote) -> list[str]:
+    """What cannot be known of an endpoint there, and what was proven of it when the evaluation was submitted."""
+    unseen = (
+        f"`{name}` is served at SageMaker in {remote.region} ({remote.instances}): its flags, cache, memory and whoever else "
+        "asks it cannot be seen from here, and its latencies include the network."
+    )
+    seen = " ".join(remote.findings)
+    return [f"{unseen} {seen}" if seen else f"{unseen} Nothing of it was proven, as Whetstone did not deploy it."]
 
 
 def former_quantization(variants: Sequence[Variant]) -> list[str]:

@@ -182,14 +182,14 @@ class Measurement:
 
     def levels(self, variant: int) -> list[Level]:
         """Those that were measured, also before a server went away."""
-        options = self.spec.options
+        options, of = self.spec.options, self.spec.variants[variant]
         if options.sweep:
             found = self.swept.get(variant, [])
             return load_plans.mark(
-                [runs.level(each.load, self.runs[variant, each.load], options) for each in found], found, options
+                [runs.level(each.load, self.runs[variant, each.load], options, of) for each in found], found, options
             )
         done = (load for load in self.loads if (variant, load) in self.runs)
-        return [runs.level(load, self.runs[variant, load], options) for load in done]
+        return [runs.level(load, self.runs[variant, load], options, of) for load in done]
 
     def _measured(self) -> Iterator[Key]:
         """Every level so far, of a search those that were judged: a server may go away between two looks at one."""

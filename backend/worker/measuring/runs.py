@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from backend.domain.evaluation.document import EvaluateOptions, Level
+from backend.domain.evaluation.document import EvaluateOptions, Level, Variant
 from backend.domain.evaluation.energy import added
 from backend.domain.evaluation.metrics import summarise
 from backend.domain.evaluation.prefix_cache import Hits, with_hits
@@ -27,14 +27,14 @@ class Run(NamedTuple):
     hits: Hits
 
 
-def level(load: Load, runs: Sequence[Run], options: EvaluateOptions) -> Level:
+def level(load: Load, runs: Sequence[Run], options: EvaluateOptions, variant: Variant) -> Level:
     """All its runs as one level, with who disturbed them most and the energy they took."""
     audits = [run.audit for run in runs]
     made = summarise(
         load,
         [run.records for run in runs],
         audits,
-        pricing=pricing(options),
+        pricing=pricing(options, variant),
         acceptance=_acceptance(runs),
     )
     worst = neighbours.worst(run.disturbance for run in runs)
@@ -43,10 +43,11 @@ def level(load: Load, runs: Sequence[Run], options: EvaluateOptions) -> Level:
     return with_hits(made.model_copy(update={"audit": audit, "energy": added(spent)}), [run.hits for run in runs])
 
 
-def pricing(options: EvaluateOptions) -> Pricing | None:
-    if options.price_per_hour is None:
+def pricing(options: EvaluateOptions, variant: Variant) -> Pricing | None:
+    hour = options.hour_of(variant)
+    if hour is None:
         return None
-    return Pricing(per_hour=options.price_per_hour, discount=options.discount, input_output_ratio=options.input_output_ratio)
+    return Pricing(per_hour=hour, discount=options.discount, input_output_ratio=options.input_output_ratio)
 
 
 def _acceptance(runs: Sequence[Run]) -> tuple[int, int] | None:

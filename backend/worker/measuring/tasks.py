@@ -69,6 +69,8 @@ class Tasks:
         """An address is asked in the tokens of the first model here that it reads. Raises WorkError where it reads none."""
         if variant.model_path is not None:
             return tasks.Server(endpoint.url, endpoint.served_name or "", Path(variant.model_path))
+        if variant.remote is not None:
+            raise WorkError("lm-eval asks plain HTTP addresses, and an endpoint of SageMaker takes signed requests only.")
         bearer_env, why = self._spec.options.bearer_env, ""
         model = endpoint.served_name or models(endpoint.url, bearer_env)[0]
         for other in self._spec.variants:

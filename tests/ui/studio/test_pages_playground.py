@@ -21,7 +21,13 @@ from backend.service.jobs.jobs import JobView
 from backend.service.serving import playground, serve
 from backend.service.serving.playground import PromptTooLong, Question, Timing
 from tests import studio
+from tests.endpoints_in_service import in_service
 from tests.fakes.running import ask, running
+from tests.fakes.sagemaker.account import Account, Fault
+from tests.fakes.sagemaker.pointed import aws
+from tests.unit.service.test_remote import DEPLOYMENT
+
+__all__ = ["aws"]
 
 
 @pytest.fixture
@@ -94,6 +100,25 @@ def test_a_url_is_typed_where_it_is_chosen(home: Workspace) -> None:
     at.text_input(key="playground_url_original").set_value("http://127.0.0.1:1").run()
     assert not at.error and not at.button(key="playground_ask").disabled
     assert at.query_params["original"] == "http://127.0.0.1:1"
+
+
+def test_an_endpoint_of_sagemaker_is_asked_and_its_failures_are_a_sentence(home: Workspace, aws: Account) -> None:
+    source = f"sagemaker:{in_service(aws, DEPLOYMENT, split=13)}@us-east-1"
+    at = studio.open_page("playground", original=source, optimized="nothing")
+    assert at.text_input(key="playground_url_original").value == source and "One server is asked" in studio.says(at)
+    at.button(key="playground_ask").click().run()
+    studio.check(at)
+    assert "four, five, six," in answers(at)[-1]
+    for container, fault, words in (
+        ({"breaks": {"after": 2, "kind": "ModelStreamError", "ErrorCode": "StreamBroken", "Message": ""}}, None, "StreamBroken"),
+        ({"breaks": {"after": 2}}, None, "broke off its answer"),
+        ({}, Fault("ThrottlingException", times=9), "throttles the requests"),
+        ({}, Fault("ExpiredTokenException", times=9), "credentials in use have expired"),
+    ):
+        aws.tables["container"], aws.faults[:] = container, [fault] if fault else []
+        at.button(key="playground_ask").click().run()
+        studio.check(at)
+        assert words in at.error[0].value.replace("\\", "")
 
 
 def choice(source: str, parent: str) -> Choice:

@@ -1,0 +1,66 @@
+"""An endpoint of SageMaker as a variant: which one is meant, and what AWS tells of it when an evaluation is submitted."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import unquote
+
+from backend.domain.deploy.deployment import PREFIX, REGION
+from backend.domain.errors import RequestError
+from backend.domain.evaluation.document import Remote, Variant
+from backend.launchers import in_service
+from backend.place import SAGEMAKER
+from backend.service.machines import targets
+from backend.service.workspace import Workspace
+
+NAMED = re.compile(rf"{SAGEMAKER}:(?P<name>[A-Za-z0-9](-*[A-Za-z0-9]){{0,62}})(@(?P<region>{REGION}))?(#(?P<model>.+))?")
+OTHERS = "Others reach this studio, so only endpoints that it deployed are asked, and `{}` is none."
+
+
+def is_endpoint(source: str) -> bool:
+    return source.startswith(f"{SAGEMAKER}:")
+
+
+def variant(workspace: Workspace, source: str) -> Variant:
+    """Of `sagemaker:NAME`, `@REGION` and `#MODEL` behind it where given; nothing is asked. Raises RequestError, Refused."""
+    found = NAMED.fullmatch(source)
+    if found is None:
+        raise RequestError(
+            f"`{source[:120]}` is no endpoint of SageMaker: write sagemaker:NAME, or sagemaker:NAME@REGION, with #MODEL behind "
+            "it where the container calls its model other than `model`."
+        )
+    if workspace.settings.shared and not found["name"].startswith(PREFIX):
+        raise RequestError(OTHERS.format(found["name"]))
+    region = found["region"] or in_service.home_region()
+    url, model = f"{SAGEMAKER}://{region}/{found['name']}", unquote(found["model"] or "") or None
+    return Variant(name=source, source=source, kind="url", url=url, served_name=model)
+
+
+def told(workspace: Workspace, of: Variant) -> Variant:
+    """With what AWS tells of it now, its instances' price and what is proven; any other variant as it is.
+
+    Raises NotFound, NotNow where it does not serve, RequestError, and what AWS refuses.
+    """
+    if not (of.url or "").startswith(f"{SAGEMAKER}://"):
+        return of
+    region, _, name = (of.url or "").removeprefix(f"{SAGEMAKER}://").partition("/")
+    found = in_service.look(name, region)
+    if workspace.settings.shared and found.id is None:
+        raise RequestError(OTHERS.format(name))
+    price, where = _price(workspace, found.instances)
+    remote = Remote(
+        endpoint=name, region=region, artifact=found.artifact, usd_per_hour=price, price_region=where,
+        instances=", ".join(f"{count} x {kind}" for kind, count in found.instances.items()) or "serverless",
+        findings=tuple(each.words for each in in_service.findings(found)),
+    )  # fmt: skip
+    return of.model_copy(update={"remote": remote})
+
+
+def _price(workspace: Workspace, instances: dict[str, int]) -> tuple[float | None, str | None]:
+    """On demand, of all of them an hour; None where any has no price."""
+    rows = targets.hardwares(workspace).instances
+    known = [rows[kind] for kind in instances if kind in rows and rows[kind].sagemaker_usd_per_hour is not None]
+    if not instances or len(known) < len(instances):
+        return None, None
+    hour = sum((row.sagemaker_usd_per_hour or 0.0) * instances[row.name] for row in known)
+    return hour or None, known[0].price_region

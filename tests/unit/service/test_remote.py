@@ -1,0 +1,166 @@
+"""An endpoint of SageMaker as a variant: how it is written, what AWS tells of it, what is proven, and every way it is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from backend.domain.errors import AccessRefused, NotFound, NotNow, RequestError
+from backend.domain.evaluation.document import EvaluateOptions, Remote, Variant
+from backend.domain.what_if.costs import WhatIf, as_asked, pricing_of
+from backend.present.words import costs, headline
+from backend.service import Workspace
+from backend.service.evaluations import bench, evaluations
+from backend.service.models import remote, variants
+from backend.worker.kinds.evaluate import at_sagemaker
+from tests import simulated
+from tests.endpoints_in_service import in_service
+from tests.fakes.running import write_prompts
+from tests.fakes.sagemaker.account import Account, Fault
+from tests.fakes.sagemaker.pointed import aws
+from tests.homes import open_home
+from tests.unit.domain.deploy.test_deploy_requests import PLAIN
+
+__all__ = ["aws"]
+DEPLOYMENT = PLAIN.model_copy(update={"region": "us-east-1", "instances": 2})
+OPTIONS = {"concurrency": (1,), "requests": 2, "quality": False, "max_tokens": 3, "warmup_requests": 0, "repeats": 1}
+
+
+@pytest.fixture
+def home(aws: Account, tmp_path: Path) -> Workspace:
+    return open_home(tmp_path / "home")
+
+
+def of(source: str, home: Workspace) -> Variant:
+    return remote.told(home, variants.resolve(home, source))
+
+
+def test_naming_one_asks_nothing_and_submitting_tells_what_aws_says(home: Workspace, aws: Account, tmp_path: Path) -> None:
+    name = in_service(aws, DEPLOYMENT)
+    asked = len(aws.log)
+    chosen = evaluations.options(**OPTIONS, workload=write_prompts(tmp_path, *({"prompt": f"{n}"} for n in range(40))))
+    spec = evaluations.prepare(home, [f"sagemaker:{name}"], chosen)
+    assert len(aws.log) == asked and spec.variants[0].remote is None
+    (found,) = evaluations.frozen(home, spec).variants
+    assert (found.kind, found.url, found.model_path) == ("url", f"sagemaker://us-east-1/{name}", None)
+    assert found.remote is not None
+    assert found.remote.model_dump(include={"endpoint", "region", "instances", "artifact", "price_region"}) == {
+        "endpoint": name, "region": "us-east-1", "instances": "2 x ml.g6.12xlarge", "artifact": "a-0123456789ab",
+        "price_region": "us-west-2",
+    }  # fmt: skip
+    assert found.remote.findings == ("A probe was answered with text.", "The engine's log says quantization=compressed-tensors.")
+
+
+def test_the_running_instances_set_the_price_of_the_variant_alone(home: Workspace, aws: Account) -> None:
+    there = of(f"sagemaker:{in_service(aws, DEPLOYMENT)}@us-east-1", home)
+    assert there.remote is not None and there.remote.usd_per_hour is not None
+    one = of(f"sagemaker:{in_service(aws, DEPLOYMENT.model_copy(update={'id': 'one', 'instances': 1}))}", home).remote
+    assert one is not None and there.remote.usd_per_hour == pytest.approx(2 * (one.usd_per_hour or 0))
+    options = EvaluateOptions(price_per_hour=0.5)
+    assert options.hour_of(there) == there.remote.usd_per_hour
+    assert options.hour_of(Variant(name="m", source="m", kind="model")) == 0.5
+
+
+def test_a_model_of_another_name_and_region_are_part_of_what_is_written(home: Workspace) -> None:
+    found = variants.resolve(home, "sagemaker:mine-7@eu-west-3#org%2Fmodel")
+    assert (found.url, found.served_name) == ("sagemaker://eu-west-3/mine-7", "org/model")
+
+
+@pytest.mark.parametrize("written", ["sagemaker:", "sagemaker:ml.g6.12xlarge", "sagemaker:a@nowhere", "sagemaker:../x"])
+def test_what_cannot_be_a_name_is_refused(home: Workspace, written: str) -> None:
+    with pytest.raises(RequestError, match="write sagemaker:NAME, or sagemaker:NAME@REGION"):
+        variants.resolve(home, written)
+
+
+def test_one_that_is_not_there_or_does_not_serve_is_said_before_anything_is_queued(home: Workspace, aws: Account) -> None:
+    with pytest.raises(NotFound, match="There is no endpoint `chat` in us-east-1: give its name as AWS has it"):
+        of("sagemaker:chat", home)
+    aws.tables["endpoint plan"] = {"ends": "Failed", "reason": "no capacity."}
+    name = in_service(aws, DEPLOYMENT)
+    with pytest.raises(NotNow, match=rf"`{name}` is Failed \(no capacity\), so it cannot be measured now"):
+        of(f"sagemaker:{name}", home)
+
+
+@pytest.mark.parametrize(("code", "words"), [
+    ("AccessDeniedException", "need sagemaker:InvokeEndpoint"), ("ExpiredTokenException", "have expired"),
+])  # fmt: skip
+def test_a_right_that_lacks_is_said_before_anything_is_queued(home: Workspace, aws: Account, code: str, words: str) -> None:
+    name = in_service(aws, DEPLOYMENT)
+    aws.faults.append(Fault(code, "InvokeEndpoint", times=9))
+    with pytest.raises(AccessRefused, match=words):
+        of(f"sagemaker:{name}", home)
+
+
+def test_one_of_somebody_else_is_measured_unproven_and_never_where_others_reach_the_studio(
+    home: Workspace, aws: Account, tmp_path: Path
+) -> None:
+    name = in_service(aws, DEPLOYMENT)
+    aws.tables["tags"].clear()
+    found = of(f"sagemaker:{name}", home).remote
+    assert found is not None and (found.findings, found.artifact) == ((), None)
+    assert at_sagemaker("v", found) == [
+        "`v` is served at SageMaker in us-east-1 (2 x ml.g6.12xlarge): its flags, cache, memory and whoever else asks it cannot "
+        "be seen from here, and its latencies include the network. Nothing of it was proven, as Whetstone did not deploy it."
+    ]
+    shared = open_home(tmp_path / "shared", shared=True)
+    with pytest.raises(RequestError, match="only endpoints that it deployed are asked"):
+        of(f"sagemaker:{name}", shared)
+    with pytest.raises(RequestError, match="only endpoints that it deployed are asked"):
+        variants.resolve(shared, "sagemaker:mine")
+
+
+@pytest.mark.process
+def test_a_bench_of_one_is_at_its_own_price(home: Workspace, aws: Account, tmp_path: Path) -> None:
+    name = in_service(aws, DEPLOYMENT)
+    chosen = evaluations.options(**OPTIONS, workload=write_prompts(tmp_path, *({"prompt": f"{n}"} for n in range(9))))
+    outcome = bench.run(home, f"sagemaker:{name}", None, chosen)
+    assert outcome.failure is None
+    (level,) = outcome.levels
+    assert (level["invocations"], level["invocation_errors"], level["output_tokens"]) == (2, 0, 3.0)
+    assert level["price"]["per_million_output"] > 0
+
+
+# What an hour of its own does to prices
+
+
+def priced(own: float | None, given: float | None):
+    document = simulated.evaluation(names=("original", "there"), speeds=(1.0, 2.0), levels=(1,))
+    told = Remote(endpoint="e", region="us-east-1", instances="1 x ml.g6.xlarge", usd_per_hour=own, price_region="us-east-1")
+    first, second = document.variants
+    second = second.model_copy(update={"variant": second.variant.model_copy(update={"remote": told})})
+    options = document.options.model_copy(update={"price_per_hour": given})
+    return document.model_copy(update={"variants": [first, second], "options": options})
+
+
+def test_a_token_is_dearer_where_the_hour_is_dearer_than_the_speed_makes_up() -> None:
+    document = priced(own=4.0, given=1.0)
+    found = headline.win(document)
+    assert found is not None and found.row.ratio is not None
+    share = headline.cost_share(document, found)
+    assert share == pytest.approx(4 / found.row.ratio)
+    assert f"costs {share:.2f} of the original a token" in headline.line(document)
+    tile = headline.tiles(document, found, ("", ""))[2]
+    assert "dearer" in tile.value and tile.detail.endswith("at 1 and 4 an hour")
+
+
+def test_where_only_one_hour_is_known_no_token_is_called_cheaper() -> None:
+    for document in (priced(own=4.0, given=None), priced(own=None, given=None)):
+        found = headline.win(document)
+        assert found is not None and headline.cost_share(document, found) is None
+        assert "a token" not in headline.line(document)
+
+
+def test_an_hour_chosen_afterwards_takes_the_place_of_its_own() -> None:
+    document = priced(own=4.0, given=None)
+    assert document.has_price and as_asked(document, WhatIf()) is document
+    assert costs.hour_words(document, WhatIf()) == (
+        "An hour of `there` costs 4 USD, on demand in us-east-1 (1 x ml.g6.xlarge)."
+    )  # fmt: skip
+    changed = as_asked(document, WhatIf(per_hour=1.0))
+    for result in changed.variants:
+        pricing = pricing_of(changed, WhatIf(), result.variant)
+        assert pricing is not None and pricing.per_hour == 1.0
+    cheaper = as_asked(document, WhatIf(discount=0.5)).variants[1]
+    pricing = pricing_of(document, WhatIf(discount=0.5), cheaper.variant)
+    assert pricing is not None and pricing.hour == 2.0
