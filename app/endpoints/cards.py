@@ -92,6 +92,8 @@ def _card(opened: Workspace, found: EndpointView) -> None:
                     _delete(opened, found)
         if found.reason:
             st.error(plain(found.reason), icon=":material/error:")
+        if found.idle:
+            st.warning("Nothing was asked of it for as long as its alarm watches, and it costs money.", icon=":material/bedtime:")
         hour = UNKNOWN if found.usd_per_hour is None else f"{found.usd_per_hour:,.2f} USD an hour"
         so_far = "" if found.usd_so_far is None else f", about {found.usd_so_far:,.2f} USD so far"
         running = f"{found.instances} x {found.instance or 'an unknown instance'} in {found.region}"
@@ -100,6 +102,8 @@ def _card(opened: Workspace, found: EndpointView) -> None:
         )
         with st.expander("How a client asks it"):
             st.code(serve_command.boto3(found.name, found.region), language="python")
+        with st.expander("How it is updated in place"):
+            st.code(f"whetstone endpoints update {found.id} ARTIFACT --region {found.region} --dry-run", language="bash")
 
 
 def _delete(opened: Workspace, endpoint: EndpointView) -> None:

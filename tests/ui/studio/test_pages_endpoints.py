@@ -10,6 +10,7 @@ import pytest
 
 from backend.aws.sagemaker import Service
 from backend.domain.deploy import requests
+from backend.domain.deploy.deployment import Idle
 from backend.service import Workspace
 from tests import studio
 from tests.fakes.sagemaker.account import Account, Fault
@@ -34,11 +35,15 @@ def test_nothing_there_says_what_to_do(home: Workspace, aws: Account) -> None:
 def test_an_endpoint_shows_its_cost_and_is_deleted_by_a_second_click(
     home: Workspace, aws: Account, bucket: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for call in requests.create(PLAIN.model_copy(update={"owner": home.actor.name})):
+    watched = PLAIN.model_copy(update={"owner": home.actor.name, "idle": Idle(minutes=30)})
+    for call in (*requests.create(watched), *requests.around(watched)):
         Service(call.service).call(call.operation, **call.parameters)
-    aws.clock.advance(3600)
     at = studio.open_page("endpoints")
+    assert "Nothing was asked of it" not in studio.says(at)
+    aws.clock.advance(3600)
+    at.button(key="endpoints_ask").click().run()
     said = studio.says(at)
+    assert "Nothing was asked of it" in said and "endpoints update chat ARTIFACT" in said
     assert "chat" in said and "InService" in said and "USD an hour, since" in said and "invoke_endpoint" in said
     sleep = time.sleep
     monkeypatch.setattr(time, "sleep", lambda seconds: aws.clock.advance(seconds) if seconds >= 5 else sleep(seconds))
