@@ -30,7 +30,7 @@ def dies_before_the_record(studio: Studio) -> None:
     """The supervisor, after it has started the job."""
     with pytest.MonkeyPatch.context() as until_then:
         until_then.setattr(Supervisor, "_record", lambda *_: None)
-        assert studio.supervisor._start_next()
+        assert studio.supervisor._start_next([])
 
 
 @pytest.fixture(autouse=True)
@@ -96,7 +96,7 @@ def test_somebody_else_stops_it(studio: Studio, aws: Account) -> None:
 
 
 def test_a_job_that_is_cancelled_before_it_is_created_is_never_created(studio: Studio, aws: Account) -> None:
-    studio.supervisor._start_next()
+    studio.supervisor._start_next([])
     studio.cancel()
     follower = next(iter(studio.launchers[0]._followers.values()))
     follower._asked = True
