@@ -136,7 +136,7 @@ def _scaling_blocks(deployment: Deployment) -> dict[str, Any]:
     if deployment.schedule:
         actions = [_snaked(each | {"ScalableTargetAction": None}) for each in requests.scheduled(deployment)]
         blocks["aws_appautoscaling_scheduled_action"] = {
-            f"at_{number}": same | action | {"name": action.pop("scheduled_action_name"), "scalable_target_action": bounds}
+            f"at_{number}": same | {"name": action.pop("scheduled_action_name")} | action | {"scalable_target_action": bounds}
             for number, (action, bounds) in enumerate(zip(actions, _bounds(deployment), strict=True), 1)
         }
     return blocks

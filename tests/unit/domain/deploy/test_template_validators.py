@@ -29,6 +29,16 @@ ARGUMENTS: dict[str, set[str]] = {
         "name", "policy_type", "resource_id", "scalable_dimension", "service_namespace", "step_scaling_policy_configuration",
         "target_tracking_scaling_policy_configuration", "predictive_scaling_policy_configuration",
     },
+    "aws_appautoscaling_scheduled_action": {
+        "name", "resource_id", "scalable_dimension", "scalable_target_action", "service_namespace", "end_time", "schedule",
+        "start_time", "timezone",
+    },
+    "aws_cloudwatch_metric_alarm": {
+        "alarm_name", "comparison_operator", "evaluation_periods", "metric_name", "namespace", "period", "statistic", "threshold",
+        "threshold_metric_id", "actions_enabled", "alarm_actions", "alarm_description", "datapoints_to_alarm", "dimensions",
+        "insufficient_data_actions", "ok_actions", "unit", "extended_statistic", "treat_missing_data",
+        "evaluate_low_sample_count_percentiles", "metric_query", "tags",
+    },
 }  # fmt: skip
 """Those that the documentation of hashicorp/aws 6 lists; `lifecycle` and such are Terraform's own."""
 META = {"depends_on", "lifecycle", "count", "for_each", "provider"}
