@@ -21,7 +21,7 @@ from backend.store.leases import HEARTBEAT_SECONDS, LOCK
 from backend.supervisor.supervisor import Supervisor
 from backend.supervisor.told import Told
 
-TICK_SECONDS = 0.2
+TICK_SECONDS, SOON_SECONDS = 0.2, 0.01
 LOG = "supervisor.log"
 
 
@@ -51,11 +51,11 @@ def main() -> int:
 
 
 class Pace:
-    """A round in which a job changed its state is followed by the next at once, since another may start or end now; any other
-    after TICK_SECONDS."""
+    """A round in which a job changed its state is followed by the next at once, since another may start or end now; then pauses
+    double from SOON_SECONDS to TICK_SECONDS, since a job that was just started may end soon."""
 
     def __init__(self) -> None:
-        self._moved = False
+        self._moved, self._pause = False, TICK_SECONDS
 
     def seen(self, change: Change) -> None:
         self._moved = self._moved or isinstance(change, Moved)
@@ -63,7 +63,8 @@ class Pace:
     def pause(self) -> float:
         """Seconds to rest after the round that just ended."""
         moved, self._moved = self._moved, False
-        return 0.0 if moved else TICK_SECONDS
+        self._pause = 0.0 if moved else min(TICK_SECONDS, max(SOON_SECONDS, 2 * self._pause))
+        return self._pause
 
 
 def _watch(supervisor: Supervisor, settings: Settings, port: int | None, pace: Pace) -> None:
