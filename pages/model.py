@@ -32,9 +32,9 @@ with st.container(horizontal=True, vertical_alignment="bottom"):
         if st.button("Import", icon=":material/download:", shortcut="Alt+I"):
             navigation.go("import", import_folder=model.hf_repo)
         if st.button("Plan a recipe", type="primary", icon=":material/construction:", shortcut="Alt+O"):
-            navigation.go("build", model=entry.source, **page.chosen(opened))
+            navigation.go("build", model=entry.source, **page.chosen(opened, model))
     elif st.button("Optimize", type="primary", icon=":material/construction:", shortcut="Alt+O"):
-        navigation.go("build", model=entry.source, **page.chosen(opened))
+        navigation.go("build", model=entry.source, **page.chosen(opened, model))
 if isinstance(model, PublishedModel):
     page.published(model)
 shell.figures(figures(model))

@@ -10,6 +10,7 @@ from app.models.table import refused_alike
 from app.outcomes import artifact_rows, provenance, verdicts
 from app.words import message, plain
 from backend.domain.model.facts import ModelCard, ModelFacts, PublishedModel
+from backend.domain.planner import presets
 from backend.present.charts import memory as charts_memory
 from backend.service import Workspace
 from backend.service.evaluations import evaluations
@@ -112,13 +113,16 @@ def _nearest(found: list[str]) -> str:
     return f"Nearest that works: {' or '.join(dict.fromkeys(map(plain, found)))}. "
 
 
-def chosen(opened: Workspace) -> dict[str, str]:
-    """What was chosen on this page, as the builder's address: where to check, and the weights if a bundled recipe makes them."""
+def chosen(opened: Workspace, model: ModelFacts) -> dict[str, str]:
+    """The builder's address: the load of this page's price, and what was chosen here: where to check, and the weights if a
+    bundled recipe makes them."""
     target, title = st.session_state.get("model_on"), st.session_state.get("model_weights")
+    load = presets.load(pricing.STREAMS, model.max_positions)
+    numbers = {"prompt": load.input_tokens, "answer": load.output_tokens, "streams": load.concurrency}
     recipe = next((kind for kind, known in techniques.kinds().items() if known == title), None)
-    return ({"target": target} if target and target != HERE else {}) | (
-        {"recipe": recipe} if recipe in recipes.bundled_names() else {}
-    )
+    asked = {f"build_{name}": str(number) for name, number in numbers.items()}
+    asked |= {"target": target} if target and target != HERE else {}
+    return asked | ({"recipe": recipe} if recipe in recipes.bundled_names() else {})
 
 
 def memory(opened: Workspace, entry: Entry) -> None:

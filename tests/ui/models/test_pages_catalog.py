@@ -215,6 +215,8 @@ def test_what_was_chosen_on_the_model_is_carried_into_the_builder(home: Workspac
     studio.check(at)
     assert at.query_params["target"] in ("ml.g5.12xlarge", ["ml.g5.12xlarge"])
     assert "awq" in studio.says(at).lower()
+    numbers = [at.number_input(key=f"build_{name}").value for name in ("prompt", "answer", "streams")]
+    assert numbers == [622, 250, 16], "the load of the price on the page before"
 
 
 def test_a_draft_that_is_published_but_not_known_is_said(home: Workspace) -> None:

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from backend.domain.evaluation.document import EvaluateOptions, Variant
-from backend.service.evaluations import workloads
+from backend.service.evaluations import evaluations, workloads
+from tests.homes import open_home
 
 
 def variant(folder: Path, *, chat: bool) -> Variant:
@@ -56,3 +57,25 @@ def test_what_an_address_serves_is_not_asked_for_prefixes_of_its_own(tmp_path: P
     address = Variant(name="x", source="http://x", kind="url", url="http://x")
     chosen = workloads.fitting(EvaluateOptions(concurrency=(1, 4)), [variant(tmp_path / "one", chat=True), address])
     assert chosen.prefix_cache == "recipe"
+
+
+@pytest.mark.parametrize(
+    ("workload", "others", "asked", "expected"),
+    [
+        ("question-answering", "model", None, True),
+        ("question-answering", "url", None, False),
+        ("question-answering", "model", False, False),
+        ("starter-code", "model", None, False),
+        ("starter-code", "model", True, True),
+    ],
+)
+def test_answers_to_a_generated_load_have_its_length_where_all_servers_are_ours(
+    tmp_path: Path, workload: str, others: str, asked: bool | None, expected: bool
+) -> None:
+    """A model that ends its answers at once would else make a load of empty ones."""
+    home, first = open_home(tmp_path / "home"), variant(tmp_path / "one", chat=False)
+    second = Variant(name="b", source="http://127.0.0.1:1", kind="url", url="http://127.0.0.1:1")
+    variants = (first, second if others == "url" else first.model_copy(update={"name": "b"}))
+    options = EvaluateOptions(workload=workload, ignore_eos=asked, quality=False)
+    kept = evaluations.frozen(home, evaluations.EvaluateSpec(variants=variants, options=options))
+    assert kept.options.ignore_eos is expected
