@@ -14,6 +14,11 @@ from backend.domain.deploy import requests
 from backend.domain.deploy.container import TOGETHER, environment
 from backend.domain.deploy.deployment import VARIANT, Deployment
 
+PROVIDER = {"source": "hashicorp/aws", "version": ">= 6.46"}
+"""It refuses a host's image that AWS's API did not have when it was built: `container.HOST` is there
+since March 2026, 6.46 is of May."""
+REPLACED = {"lifecycle": {"create_before_destroy": True}}
+"""AWS lets no configuration be deleted that an endpoint is on."""
 WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 TERRAFORM_NAMES = {
     "S3Uri": "s3_uri", "S3DataType": "s3_data_type", "S3DataSource": "s3_data_source",
@@ -92,12 +97,12 @@ def terraform(deployment: Deployment) -> str:
     """A `.tf.json` for the provider hashicorp/aws."""
     marked = {"tags": deployment.marks}
     model = _snaked(_model(deployment) | {"PrimaryContainer": None})
-    model |= {"name": model.pop("model_name"), "primary_container": _container(deployment), **marked}
+    model |= {"name": model.pop("model_name"), "primary_container": _container(deployment), **marked, **REPLACED}
     if deployment.subnets:
         model["vpc_config"] = _snaked(model["vpc_config"])
     variant = _snaked(requests.variant(deployment)) | {"model_name": "${aws_sagemaker_model.model.name}"}
     key = {"kms_key_arn": deployment.key_arn} if deployment.kms_key else {}
-    configuration = {"name": deployment.version, "production_variants": [variant], **key, **marked}
+    configuration = {"name": deployment.version, "production_variants": [variant], **key, **marked, **REPLACED}
     named = "${aws_sagemaker_endpoint_configuration.configuration.name}"
     endpoint = {"name": deployment.endpoint, "endpoint_config_name": named, **marked}
     resources = {
@@ -106,7 +111,7 @@ def terraform(deployment: Deployment) -> str:
         **_alarm_block(deployment),
     }  # fmt: skip
     return _text({
-        "terraform": {"required_providers": {"aws": {"source": "hashicorp/aws", "version": ">= 6.0"}}},
+        "terraform": {"required_providers": {"aws": PROVIDER}},
         "provider": {"aws": {"region": deployment.region}}, "resource": resources,
         "output": {"endpoint": {"value": "${aws_sagemaker_endpoint.endpoint.name}"}},
     })  # fmt: skip
