@@ -69,8 +69,8 @@ def choose(opened: Workspace) -> str:
 def choose_place(opened: Workspace) -> None:
     """This machine, an instance, SageMaker or Neuron: with the same instance there, where it is one."""
     st.session_state[PLACE] = place(_wanted())
-    st.pills(
-        "Where", list(PLACES), format_func=PLACES.__getitem__, key=PLACE, required=True, help=HELPS, on_change=_moved,
+    st.radio(
+        "Where", list(PLACES), format_func=PLACES.__getitem__, key=PLACE, horizontal=True, help=HELPS, on_change=_moved,
         args=(opened,),
     )  # fmt: skip
 

@@ -95,7 +95,7 @@ def test_several_devices_and_states_on_disk_change_nothing(llama: Path, tmp_path
     run(llama, tmp_path / "out", method="w8a8", bits=8, activations="static", kv_cache=True)
     alone = layer_by_layer(tmp_path / "out", tmp_path / "a")
     spread = layer_by_layer(tmp_path / "out", tmp_path / "b", Place(devices=("cpu", "cpu"), spill_bytes=0))
-    assert {path.name for path in (tmp_path / "b").iterdir()} == {"hidden-0.bin", "hidden-1.bin"}
+    assert {path.name for path in (tmp_path / "b").iterdir()} == {"mapped-0.bin", "mapped-1.bin"}
     torch.testing.assert_close(spread, alone, rtol=1e-5, atol=1e-5)
 
 

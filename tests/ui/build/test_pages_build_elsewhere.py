@@ -73,7 +73,7 @@ def test_a_place_is_chosen_first_and_keeps_the_instance(home: Workspace) -> None
         ("local", "local"),
         ("instance", "auto"),
     ):
-        at.pills(key="build_place").set_value(there).run()
+        at.radio(key="build_place").set_value(there).run()
         studio.check(at)
         assert at.query_params["target"] in (wanted, [wanted])
 
