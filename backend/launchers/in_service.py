@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from backend.aws.runtime import home_region
 from backend.aws.sagemaker import Lacking, Service
-from backend.domain.deploy.deployment import ARTIFACT, TAG
+from backend.domain.deploy.deployment import ARTIFACT, PREFIX, TAG
 from backend.domain.deploy.proof import Finding
 from backend.domain.errors import NotFound, NotNow
 from backend.launchers.endpoints import Endpoints
@@ -27,16 +27,18 @@ class InService(NamedTuple):
 
 
 def look(name: str, region: str) -> InService:
-    """Raises NotFound, NotNow where it does not serve, and what AWS refuses."""
+    """Of that name, or the one that Whetstone calls so. Raises NotFound, NotNow where it does not serve, and what AWS refuses."""
     sagemaker = Service("sagemaker", region)
     try:
         stated = sagemaker.call("describe_endpoint", EndpointName=name)
         configuration = sagemaker.call("describe_endpoint_config", EndpointConfigName=stated.get("EndpointConfigName", name))
         own, served = (_tags(sagemaker, arn) for arn in (stated["EndpointArn"], configuration["EndpointConfigArn"]))
     except Lacking:
+        if not name.startswith(PREFIX):
+            return look(PREFIX + name, region)
         raise NotFound(
-            f"There is no endpoint `{name}` in {region}: give its name as AWS has it; those of Whetstone's begin with whetstone- "
-            "(`whetstone endpoints list`)."
+            f"There is no endpoint `{name.removeprefix(PREFIX)}` in {region}: `whetstone endpoints list` names those of "
+            "Whetstone; of others give the name as AWS has it."
         ) from None
     if stated["EndpointStatus"] != "InService":
         why = f" ({reason.rstrip('.')})" if (reason := stated.get("FailureReason")) else ""

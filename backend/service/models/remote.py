@@ -49,11 +49,11 @@ def told(workspace: Workspace, of: Variant) -> Variant:
         raise RequestError(OTHERS.format(name))
     price, where = _price(workspace, found.instances)
     remote = Remote(
-        endpoint=name, region=region, artifact=found.artifact, usd_per_hour=price, price_region=where,
+        endpoint=found.name, region=region, artifact=found.artifact, usd_per_hour=price, price_region=where,
         instances=", ".join(f"{count} x {kind}" for kind, count in found.instances.items()) or "serverless",
         findings=tuple(each.words for each in in_service.findings(found)),
     )  # fmt: skip
-    return of.model_copy(update={"remote": remote})
+    return of.model_copy(update={"remote": remote, "url": f"{SAGEMAKER}://{region}/{found.name}"})
 
 
 def _price(workspace: Workspace, instances: dict[str, int]) -> tuple[float | None, str | None]:

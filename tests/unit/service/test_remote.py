@@ -74,12 +74,18 @@ def test_what_cannot_be_a_name_is_refused(home: Workspace, written: str) -> None
 
 
 def test_one_that_is_not_there_or_does_not_serve_is_said_before_anything_is_queued(home: Workspace, aws: Account) -> None:
-    with pytest.raises(NotFound, match="There is no endpoint `chat` in us-east-1: give its name as AWS has it"):
+    with pytest.raises(NotFound, match="There is no endpoint `chat` in us-east-1: `whetstone endpoints list` names"):
         of("sagemaker:chat", home)
     aws.tables["endpoint plan"] = {"ends": "Failed", "reason": "no capacity."}
     name = in_service(aws, DEPLOYMENT)
     with pytest.raises(NotNow, match=rf"`{name}` is Failed \(no capacity\), so it cannot be measured now"):
         of(f"sagemaker:{name}", home)
+
+
+def test_one_of_ours_is_found_by_what_we_call_it_too(home: Workspace, aws: Account) -> None:
+    name = in_service(aws, DEPLOYMENT)
+    found = of(f"sagemaker:{DEPLOYMENT.id}", home)
+    assert found.remote is not None and found.remote.endpoint == name and found.url == f"sagemaker://us-east-1/{name}"
 
 
 @pytest.mark.parametrize(("code", "words"), [
