@@ -47,14 +47,19 @@ def s3() -> Iterator[str]:
         yield url
 
 
+def beside(s3: str, name: str, monkeypatch: pytest.MonkeyPatch, folder: Path) -> Any:
+    """A client of an empty bucket on that server, where all other calls of AWS go on to the account."""
+    made = empty_bucket(s3, name, monkeypatch, folder)
+    monkeypatch.delenv("AWS_ENDPOINT_URL")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", s3)
+    return made
+
+
 @pytest.fixture
 def bucket(s3: str, aws: Account, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     """`weights`, empty, beside the account, with parts as small as S3 allows."""
-    made = empty_bucket(s3, "weights", monkeypatch, tmp_path)
-    monkeypatch.delenv("AWS_ENDPOINT_URL")
-    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", s3)
     monkeypatch.setattr(objects, "PART_BYTES", 5 << 20)
-    return made
+    return beside(s3, "weights", monkeypatch, tmp_path)
 
 
 @contextmanager

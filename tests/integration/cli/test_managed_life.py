@@ -11,9 +11,9 @@ import pytest
 
 from backend.service.jobs import jobs, supervisors
 from tests import pauses
-from tests.buckets import empty_bucket, keys
+from tests.buckets import keys
 from tests.fakes.running import running
-from tests.fakes.sagemaker.pointed import elsewhere, point
+from tests.fakes.sagemaker.pointed import beside, elsewhere, point
 from tests.homes import eventually, open_home, until_ended
 from tests.integration.cli.calling import whetstone
 from tests.integration.cli.test_managed_cli import AWS, CASE
@@ -25,10 +25,8 @@ SERVED = ("--instance", "ml.g6.12xlarge")
 
 def test_the_whole_life_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with elsewhere() as account, running("s3.py") as s3, running("exact_server.py", "--ttft-ms", 5, "--rate", 400) as url:
-        bucket = empty_bucket(s3, "weights", monkeypatch, tmp_path)
-        monkeypatch.delenv("AWS_ENDPOINT_URL")
+        bucket = beside(s3, "weights", monkeypatch, tmp_path)
         point(monkeypatch, tmp_path, account.url)
-        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", s3)
         monkeypatch.setenv("WHETSTONE_AWS_ROLE", ROLE)
         opened = open_home(tmp_path / "home")
         home = opened.settings.home

@@ -16,14 +16,13 @@ from backend.launchers import weights
 from backend.service import Workspace
 from backend.service.jobs import artifacts
 from backend.service.models import models, variants
-from tests.buckets import empty_bucket, keys
-from tests.fakes.running import running
+from tests.buckets import keys
 from tests.fakes.sagemaker.account import Account
-from tests.fakes.sagemaker.pointed import aws
+from tests.fakes.sagemaker.pointed import aws, beside, s3
 from tests.homes import open_home
 from tests.optimization_jobs import JOB, REQUEST, Studio
 
-__all__ = ["aws"]
+__all__ = ["aws", "s3"]
 NAME = f"whetstone-{JOB}-1"
 HERE = {
     **REQUEST,
@@ -32,18 +31,10 @@ HERE = {
 }
 
 
-@pytest.fixture(scope="module")
-def s3() -> Iterator[str]:
-    with running("s3.py") as url:
-        yield url
-
-
 @pytest.fixture
 def bucket(s3: str, aws: Account, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    made = empty_bucket(s3, "made", monkeypatch, tmp_path)
+    made = beside(s3, "made", monkeypatch, tmp_path)
     made.put_bucket_versioning(Bucket="made", VersioningConfiguration={"Status": "Enabled"})
-    monkeypatch.delenv("AWS_ENDPOINT_URL")
-    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", s3)
     return made
 
 
