@@ -1,6 +1,7 @@
 """The campaign of seeded faults, many seeds: supervisors and workers killed, paused, cut off, their disks full, their files torn.
 
-    .venv/bin/python -m benchmarks.faults [--seeds N] [--first N] [--lanes N] [--faults WORDS] [--wrong N] [--out FILE]
+    .venv/bin/python -m benchmarks.faults [--seeds N] [--first N] [--lanes N] [--faults WORDS] [--place PLACE]
+                                        [--wrong N] [--out FILE]
 
 Prints a line for each seed with which something is wrong, and the table. `--out` records it after every seed, so that what was
 run stays true when the rest is not. Ends with 1 where anything is wrong or missing. `make campaign` runs a few of the seeds.
@@ -33,9 +34,10 @@ HEAD = """# The campaign of seeded faults
 `python -m benchmarks.faults --seeds {seeds} --first {first} --lanes {lanes}{faults}`, {seconds:.0f} s: {ended} of {seeds} seeds
 have ended.
 
-A seed is a database and homes of its own, two to four jobs, and one fault at a moment that the seed chooses. Supervisors are
-real processes of the real main, forked; workers are real processes of the real top level, whose work is a chain of hashes
-(tests/faults). Clocks are shortened: lease {lease:.0f} s, heartbeat {heartbeat} s, grace {grace:.0f} s; silence {silent:.0f} s
+A seed is a database and homes of its own, artifacts on disk or in S3 (moto's server behind a proxy that breaks what it is told
+to), two to four jobs, and one fault at a moment that the seed chooses. Supervisors are real processes of the real main, forked;
+workers are real processes of the real top level, whose work is a chain of hashes (tests/faults).
+Clocks are shortened: lease {lease:.0f} s, heartbeat {heartbeat} s, grace {grace:.0f} s; silence {silent:.0f} s
 where it is the fault.
 The columns of states count jobs as they stood once all was over and before anybody resumed them; then each was resumed until it
 succeeded, every supervisor was stopped, and the checker read events, claims, artifacts and processes (`wrong`: seeds).
@@ -48,11 +50,12 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="the first seed; a seed has the same fault and moments each time")
     parser.add_argument("--lanes", type=int, default=campaign.LANES, help="beside each other, of each database")
     parser.add_argument("--faults", default="", help="only those whose name holds this")
+    parser.add_argument("--place", choices=campaign.PLACES, help="where artifacts go; else both")
     parser.add_argument("--wrong", type=int, default=0, help="end after so many seeds with which something is wrong")
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # as Ctrl-C: servers and workers go too
-    chosen = campaign.cases(asked.first, asked.seeds, asked.faults)
+    chosen = campaign.cases(asked.first, asked.seeds, asked.faults, [asked.place] if asked.place else campaign.PLACES)
     outcomes = record(campaign.run(chosen, asked.lanes), asked)
     return int(len(outcomes) < len(chosen) or any(each["wrong"] for each in outcomes))
 
@@ -75,7 +78,7 @@ def record(running: Iterator[dict[str, Any]], asked: argparse.Namespace) -> list
 
 
 def sentence(outcome: dict[str, Any]) -> str:
-    return f"seed {outcome['seed']}, {outcome['fault']}, {outcome['database']}: {outcome['wrong']}"
+    return f"seed {outcome['seed']}, {outcome['fault']}, {outcome['database']}, {outcome['place']}: {outcome['wrong']}"
 
 
 def report(outcomes: list[dict[str, Any]], asked: argparse.Namespace, facts: dict[str, Any], seconds: float) -> str:

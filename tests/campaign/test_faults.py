@@ -1,18 +1,17 @@
-"""Every fault once on each database. Many seeds: `python -m benchmarks.faults`."""
+"""Every fault once on each database, on disk and in S3 by turns. Many seeds: `python -m benchmarks.faults`."""
 
 from __future__ import annotations
 
 import pytest
 
 from tests.faults import campaign
-from tests.faults.injuries import FAULTS
 
 pytestmark = [pytest.mark.campaign, pytest.mark.process]
 
 
 @pytest.mark.timeout(900)
 def test_no_fault_leaves_a_wrong_outcome_an_orphan_a_claim_or_an_unverified_artifact(capsys: pytest.CaptureFixture[str]) -> None:
-    chosen = campaign.cases(0, 2 * len(FAULTS) - sum(fault.needs == "server" for fault in FAULTS))
+    chosen = campaign.once()
     outcomes = list(campaign.run(chosen))
     with capsys.disabled():
         print(f"\n{campaign.summary(outcomes)}")

@@ -8,6 +8,7 @@ one may not run as root.
 from __future__ import annotations
 
 import json
+import os
 import queue
 import shutil
 import subprocess
@@ -16,12 +17,13 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
-from itertools import cycle, islice
+from itertools import cycle, islice, product
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import boto3
 import psycopg
 
 from backend.cli.output import table
@@ -29,15 +31,23 @@ from backend.domain.errors import WhetstoneError
 from backend.domain.jobs.jobs import JobState
 from backend.settings import Settings
 from backend.store.database import open_store
+from tests.fakes.running import running
 from tests.faults import checker
 from tests.faults.injuries import FAULTS, Fault
-from tests.faults.site import Lane, Site, Stuck
+from tests.faults.site import BUCKET, Lane, Site, Stuck
 from tests.postgres import Postgres
 
 DATABASES = ("SQLite", "PostgreSQL")
+PLACES = ("disk", "S3")
+"""Where artifacts go; S3 is moto's server behind a proxy."""
+AWS = {
+    "AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s", "AWS_DEFAULT_REGION": "us-east-1",
+    "AWS_EC2_METADATA_DISABLED": "true", "AWS_CONFIG_FILE": os.devnull, "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+}  # fmt: skip
 LANES = 2
 """Of each database."""
 POLL_S = 0.02
+PRINTING = threading.Lock()
 MEMORY = Path("/dev/shm")
 LOG_BYTES = 4000
 ISOLATED = (
@@ -53,26 +63,38 @@ class Case(NamedTuple):
     seed: int
     fault: Fault
     database: str
+    place: str
 
 
-def cases(first: int, seeds: int, words: str = "", databases: Iterable[str] = DATABASES) -> list[Case]:
-    """Every fault on every database that it can happen to, over and over."""
-    found = [
-        (fault, database) for fault in FAULTS for database in databases
-        if words in fault.name and (fault.needs != "server" or database == "PostgreSQL")
+def cases(first: int, seeds: int, words: str = "", places: Iterable[str] = PLACES) -> list[Case]:
+    """Every fault on every database and with every place of artifacts that it can happen to, over and over."""
+    chosen = [each for each in combinations(places) if words in each[0].name]
+    return [Case(first + n, *each) for n, each in enumerate(islice(cycle(chosen), first, first + seeds))]
+
+
+def combinations(places: Iterable[str] = PLACES) -> list[tuple[Fault, str, str]]:
+    return [
+        (fault, database, place) for fault, database, place in product(FAULTS, DATABASES, places)
+        if (fault.needs != "server" or database == "PostgreSQL") and (fault.needs != "bucket" or place == "S3")
     ]  # fmt: skip
-    pairs = islice(cycle(found), first, first + seeds)
-    return [Case(first + number, fault, database) for number, (fault, database) in enumerate(pairs)]
+
+
+def once() -> list[Case]:
+    """Every fault once on each database, on disk and in S3 by turns."""
+    by_pair: dict[tuple[str, str], list[tuple[Fault, str, str]]] = {}
+    for each in combinations():
+        by_pair.setdefault((each[0].name, each[1]), []).append(each)
+    return [Case(n, *found[n // 2 % len(found)]) for n, found in enumerate(by_pair.values())]
 
 
 def run(chosen: list[Case], lanes: int = LANES) -> Iterator[dict[str, Any]]:
-    """What came of each case, in the order in which they end: `seed`, `fault`, `database`, `jobs` (how many in which state
-    before anybody resumed them), `wrong` (sentences), `seconds`, and `log` where something is wrong."""
+    """What came of each case, in the order in which they end: `seed`, `fault`, `database`, `place`, `jobs` (how many in which
+    state before anybody resumed them), `wrong` (sentences), `seconds`, and `log` where something is wrong."""
     folder = Path(tempfile.mkdtemp(prefix="whetstone-faults-", dir=MEMORY if MEMORY.is_dir() else None))
     servers = {f"PostgreSQL-{n}": Postgres() for n in range(lanes if any(c.database == "PostgreSQL" for c in chosen) else 0)}
     try:
         (folder / "servers.json").write_text(json.dumps({name: server.url("{}") for name, server in servers.items()}))
-        (folder / "cases.json").write_text(json.dumps([(case.seed, case.fault.name, case.database) for case in chosen]))
+        (folder / "cases.json").write_text(json.dumps([(seed, fault.name, *rest) for seed, fault, *rest in chosen]))
         command = [*ISOLATED, sys.executable, "-m", "tests.faults.campaign", str(folder), str(lanes)]
         with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as inside:
             restarts = threading.Thread(target=_restart, args=(folder, servers, inside), daemon=True)
@@ -112,9 +134,19 @@ def _ask(folder: Path, name: str, seconds: float) -> None:
 
 def _inside(folder: Path, lanes: int) -> None:
     named = {fault.name: fault for fault in FAULTS}
-    chosen = [Case(seed, named[fault], database) for seed, fault, database in json.loads((folder / "cases.json").read_text())]
+    chosen = [Case(seed, named[fault], *rest) for seed, fault, *rest in json.loads((folder / "cases.json").read_text())]
     template = folder / "template"
     open_store(Settings(home=template)).engine.dispose()
+    with ExitStack() as stack:
+        bucket_url = stack.enter_context(running("s3.py")) if any(case.place == "S3" for case in chosen) else None
+        if bucket_url:
+            os.environ |= {**AWS, "AWS_ENDPOINT_URL": bucket_url}
+            boto3.client("s3").create_bucket(Bucket=BUCKET)
+        proxies = [stack.enter_context(running("faulty.py", bucket_url)) for _ in range(2 * lanes) if bucket_url]
+        _lanes(folder, lanes, chosen, template, proxies)
+
+
+def _lanes(folder: Path, lanes: int, chosen: list[Case], template: Path, proxies: list[str]) -> None:
     servers = json.loads((folder / "servers.json").read_text())
     threads = []
     for database in DATABASES:
@@ -125,6 +157,7 @@ def _inside(folder: Path, lanes: int) -> None:
         for number in range(lanes):
             name = f"{database}-{number}"
             lane = _postgres(folder, name, servers[name]) if name in servers else Lane(name, partial(_sqlite, template))
+            lane.bucket = proxies.pop() if proxies else ""
             threads.append(threading.Thread(target=_lane, args=(folder / "sites", lane, waiting), daemon=True))
     (folder / "sites").mkdir()
     for thread in threads:
@@ -158,13 +191,16 @@ def _lane(folder: Path, lane: Lane, waiting: queue.SimpleQueue[Case]) -> None:
     with suppress(queue.Empty):
         while True:
             case = waiting.get_nowait()
-            print(json.dumps(_one(folder / f"seed-{case.seed}", lane, case)), flush=True)
+            outcome = json.dumps(_one(folder / f"seed-{case.seed}", lane, case))
+            with PRINTING:  # `print` writes a line and its end apart, and lanes end beside each other
+                print(outcome, flush=True)
 
 
 def _one(folder: Path, lane: Lane, case: Case) -> dict[str, Any]:
     """One seed: its fault, then what must hold."""
     began, fault, ends, log = time.monotonic(), case.fault, dict[str, str](), ""
-    place = Site(folder, lane, case.seed, homes=fault.homes, hosts=fault.hosts, disk=fault.needs == "mount")
+    disk, s3 = fault.needs == "mount", case.place == "S3"
+    place = Site(folder, lane, case.seed, homes=fault.homes, hosts=fault.hosts, disk=disk, s3=s3)
     try:
         fault.inject(place)
         ends = place.settle()
@@ -181,8 +217,8 @@ def _one(folder: Path, lane: Lane, case: Case) -> dict[str, Any]:
     shutil.rmtree(folder, ignore_errors=True)
     counted = {state: list(ends.values()).count(state) for state in sorted(set(ends.values()))}
     seconds = round(time.monotonic() - began, 2)
-    return {"seed": case.seed, "fault": fault.name, "database": case.database, "jobs": counted, "wrong": found,
-            "seconds": seconds, "log": log}  # fmt: skip
+    return {"seed": case.seed, "fault": fault.name, "database": case.database, "place": case.place, "jobs": counted,
+            "wrong": found, "seconds": seconds, "log": log}  # fmt: skip
 
 
 def _logs(place: Site) -> str:
@@ -194,23 +230,22 @@ def _logs(place: Site) -> str:
 
 
 ENDS = (JobState.SUCCEEDED, JobState.FAILED, JobState.LOST, JobState.CANCELLED)
-HEADER = ("fault", "database", "seeds", "jobs", "succeeded", "failed", "lost", "cancelled", "wrong")
+HEADER = ("fault", "database", "artifacts", "seeds", "jobs", "succeeded", "failed", "lost", "cancelled", "wrong")
 
 
 def summary(outcomes: list[dict[str, Any]]) -> str:
     """A row for each fault and database: how jobs stood once all was over and before anybody resumed them."""
     rows: list[tuple[Any, ...]] = []
-    for fault in FAULTS:
-        for database in DATABASES:
-            own = [each for each in outcomes if (each["fault"], each["database"]) == (fault.name, database)]
-            if own:
-                rows.append(_row(fault.name, database, own))
-    return table(HEADER, [*rows, _row("all", "", outcomes)])
+    for fault, database, place in combinations():
+        own = [each for each in outcomes if (each["fault"], each["database"], each["place"]) == (fault.name, database, place)]
+        if own:
+            rows.append(_row(fault.name, database, place, own))
+    return table(HEADER, [*rows, _row("all", "", "", outcomes)])
 
 
-def _row(name: str, database: str, own: list[dict[str, Any]]) -> tuple[Any, ...]:
+def _row(name: str, database: str, place: str, own: list[dict[str, Any]]) -> tuple[Any, ...]:
     ends = [sum(each["jobs"].get(state, 0) for each in own) for state in ENDS]
-    return (name, database, len(own), sum(ends), *ends, sum(bool(each["wrong"]) for each in own))
+    return (name, database, place, len(own), sum(ends), *ends, sum(bool(each["wrong"]) for each in own))
 
 
 if __name__ == "__main__":

@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from pathlib import Path
+from datetime import timedelta
 
+import boto3
 from sqlmodel import select
 
-from backend.artifacts import folders
+from backend.artifacts import places
 from backend.domain.errors import WhetstoneError
+from backend.domain.jobs.artifact import Manifest
 from backend.domain.jobs.jobs import TERMINAL, Event, JobState
+from backend.service import Workspace
+from backend.service.jobs import collecting
 from backend.store import history
-from backend.store.tables import ArtifactRow, ClaimRow, JobRow
-from tests.faults.site import Site
+from backend.store.tables import ArtifactContentRow, ArtifactRow, ClaimRow, JobRow
+from tests.faults.site import BUCKET, Site
 from tests.faults.worker import chain
 
 STEP = re.compile(r"step (\d+) of attempt (\d+)")
@@ -83,14 +87,31 @@ def _artifacts(site: Site, rows: list[JobRow], made: list[ArtifactRow]) -> list[
     if by_job != Counter(list(succeeded)):
         found.append(f"artifacts of {dict(by_job)} where {sorted(succeeded)} succeeded")
     for each in made:
-        folder = Path(each.path)
+        place = places.of(site.driver, each.path)
         try:
-            folders.verify(folder, folders.read_manifest(folder))
+            place.verify(each.path, Manifest.model_validate_json(each.manifest))
             steps = json.loads(succeeded[each.job_id].spec)["steps"] if each.job_id in succeeded else 0
-            if (folder / "model" / "weights").read_text() != chain(each.job_id, steps):
-                found.append(f"{each.id} is not what {each.job_id} had to make")
+            with place.use(each.path, each.id) as folder:
+                if (folder / "model" / "weights").read_text() != chain(each.job_id, steps):
+                    found.append(f"{each.id} is not what {each.job_id} had to make")
         except (WhetstoneError, OSError) as error:
             found.append(f"{each.id} of {each.job_id} does not verify: {error}")
     named = {each.path for each in made}
+    if site.artifacts is not None:
+        return found + _bucket(site)
     lying = {str(path) for name in site.homes for path in (site.home(name) / "artifacts").glob("*")}
     return found + [f"{path} lies there, and no row names it" for path in sorted(lying - named)]
+
+
+def _bucket(site: Site) -> list[str]:
+    """After a collection, what lies in the bucket is what artifacts name."""
+    workspace = Workspace(site.driver, site.store)
+    collecting.collect(workspace, grace=timedelta(0))
+    with site.store.read() as session:
+        named = set(session.exec(select(ArtifactContentRow.address)))
+    prefix = str(site.artifacts).removeprefix(f"s3://{BUCKET}/")
+    listed = boto3.client("s3").list_objects_v2(Bucket=BUCKET, Prefix=f"{prefix}/").get("Contents", [])
+    lying = {f"s3://{BUCKET}/{each['Key']}" for each in listed}
+    return [f"{address} lies in the bucket, and no artifact names it" for address in sorted(lying - named)] + [
+        f"{address} is named, and is not in the bucket" for address in sorted(named - lying)
+    ]

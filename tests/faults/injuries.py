@@ -36,7 +36,7 @@ LONG = 30
 
 class Fault(NamedTuple):
     """`inject` begins with a site whose supervisors do not run. `homes`, `hosts`: what it needs. `ends`: the states that a
-    job may have then. `needs`: `sqlite`, `server` (one that can be restarted) or `mount` (a disk of its own)."""
+    job may have then. `needs`: `server` (one that can be restarted), `mount` (a disk of its own) or `bucket`."""
 
     name: str
     inject: Callable[[Site], None]
@@ -325,6 +325,29 @@ def channel_deleted(site: Site) -> None:
     shutil.rmtree(site.channel("j-0") / site.random.choice(("work", "events", "")), ignore_errors=True)
 
 
+def bucket_answers(*what: int | str) -> Callable[[Site], None]:
+    """A few of the requests to the bucket, whichever come, get such answers."""
+
+    def inject(site: Site) -> None:
+        wanted = [{"do": site.random.choice(what), "times": site.random.randint(1, 4)} for _ in range(site.random.randint(1, 4))]
+        gaps = [{"do": None, "times": site.random.randint(0, 3)} for _ in wanted]
+        site.break_bucket(*[each for pair in zip(gaps, wanted, strict=True) for each in pair if each.get("times")])
+        begin(site, jobs=3)
+
+    return inject
+
+
+def bucket_away(site: Site) -> None:
+    """Nobody answers for it for a while; in half of the seeds the supervisor is killed meanwhile."""
+    site.break_bucket({"do": "drop", "times": 1 << 30})
+    begin(site, jobs=3)
+    some_moment(site)
+    site.wait(0.5, 3.0)
+    if site.random.random() < 0.5:
+        site.signal(signal.SIGKILL)
+    site.break_bucket()
+
+
 ONLY = frozenset({SUCCEEDED})
 FAULTS = (
     Fault("worker killed", worker_killed, frozenset({SUCCEEDED, FAILED, LOST})),
@@ -349,6 +372,10 @@ FAULTS = (
     Fault("output changed before it is verified", output_changed, frozenset({SUCCEEDED, FAILED})),
     Fault("channel deleted", channel_deleted, frozenset({SUCCEEDED, FAILED, LOST})),
     Fault("zombie attempt writes late", zombie_writes_late, frozenset({SUCCEEDED, FAILED})),
+    Fault("bucket answers 500 or 503", bucket_answers(500, 503), ONLY, needs="bucket"),
+    Fault("bucket drops connections", bucket_answers("drop", "lost"), ONLY, needs="bucket"),
+    Fault("bucket's answers are cut", bucket_answers("cut"), ONLY, needs="bucket"),
+    Fault("bucket away", bucket_away, ONLY, needs="bucket"),
     Fault("disk full", disk_full, frozenset({SUCCEEDED, FAILED, LOST}), needs="mount"),
     Fault("read-only home", home_read_only, frozenset({SUCCEEDED, FAILED, LOST}), needs="mount"),
 )

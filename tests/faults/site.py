@@ -27,10 +27,12 @@ from backend.settings import Settings
 from backend.store import queue
 from backend.store.database import Store, open_store
 from backend.store.tables import JobRow
+from tests import buckets
 from tests.faults.supervise import Start, interpreter, supervise
 
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["tests.faults.supervise"])
+BUCKET = "faults"
 POLL_S = 0.05
 DISK_MB = 8
 DEADLINE_S = 60.0
@@ -50,14 +52,18 @@ class Lane:
     name: str
     database: Callable[[Path], str]
     restart: Callable[[float], None] | None = None
+    bucket: str = ""
+    """The address of a proxy before the bucket server (`tests/fakes/faulty.py`)."""
     drop: Callable[[str], None] = field(default=lambda _: None)
 
 
 class Site:
     """`random` decides everything that a seed decides. What does not follow from the fault is not told to the site."""
 
-    def __init__(self, folder: Path, lane: Lane, seed: int, *, homes: int = 1, hosts: int = 1, disk: bool = False) -> None:
-        """`disk`: the home, or all of it, is on a small disk of its own, `self.disk`."""
+    def __init__(
+        self, folder: Path, lane: Lane, seed: int, *, homes: int = 1, hosts: int = 1, disk: bool = False, s3: bool = False
+    ) -> None:
+        """`disk`: the home, or all of it, is on a small disk of its own, `self.disk`. `s3`: artifacts go to the lane's bucket."""
         self.folder, self.lane, self.random = folder, lane, Random(seed)
         self.disk = self.random.choice((folder, folder / "home-0")) if disk else None
         for each in filter(None, (folder, self.disk)):
@@ -66,9 +72,14 @@ class Site:
             subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_MB}m", "none", str(self.disk)], check=True)
         self.homes = {f"home-{number}": f"host-{number % hosts}" for number in range(homes)}
         self.database = lane.database(folder)
-        self.store: Store = open_store(Settings(home=folder / "driver", database_url=self.database))
+        self.artifacts = f"s3://{BUCKET}/{folder.name}" if s3 else None
+        self.driver = Settings(home=folder / "driver", database_url=self.database, artifact_store=self.artifacts)
+        self.store: Store = open_store(self.driver)
         warm = Random(f"warm {seed}").random() < 0.5
-        self.starts = {name: Start(str(folder / name), self.database, host, warm=warm) for name, host in self.homes.items()}
+        common = {"warm": warm, "artifacts": self.artifacts, "bucket_url": lane.bucket}
+        self.starts = {name: Start(str(folder / name), self.database, host, **common) for name, host in self.homes.items()}
+        if s3:
+            self.break_bucket()
         self.processes: dict[str, BaseProcess] = {}
         self.submitted: list[str] = []
         self.cancelled: set[str] = set()
@@ -84,6 +95,10 @@ class Site:
         process.start()
         self.processes[name] = process
         return process
+
+    def break_bucket(self, *faults: dict[str, Any]) -> None:
+        """What happens to requests from now on, in place of what was to happen (`tests/fakes/faulty.py`)."""
+        buckets.faults(self.lane.bucket, *faults)
 
     def signal(self, number: signal.Signals, name: str = "home-0") -> None:
         process = self.processes[name]

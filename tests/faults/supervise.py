@@ -29,12 +29,13 @@ from backend.settings import Settings
 from backend.store import leases
 from backend.store.database import Store, open_store
 from backend.supervisor import __main__ as entry
-from backend.supervisor import supervisor
+from backend.supervisor import staging, supervisor
 
 ROOT = Path(__file__).resolve().parents[2]
 LEASE_S, HEARTBEAT_S, TICK_S, GRACE_S, PATIENCE_S = 2.0, 0.2, 0.05, 2.0, 0.5
 SILENT_S, SOON_SILENT_S = 60.0, 4.0
 """A worker is silent while Python starts, which takes long beside others; where silence is the fault it counts sooner."""
+PLACE_PAUSE_S = 1.0
 WRITES = ("INSERT", "UPDATE", "DELETE")
 
 
@@ -53,6 +54,10 @@ class Start:
     silent_s: float = SILENT_S
     warm: bool = False
     """Workers are forked (`launchers.warm`)."""
+    artifacts: str | None = None
+    """Where artifacts go: s3://BUCKET/PREFIX; None for the home."""
+    bucket_url: str | None = None
+    """Who answers for the bucket."""
 
 
 def supervise(start: Start) -> None:
@@ -63,6 +68,9 @@ def supervise(start: Start) -> None:
     os.setsid()
     python = str(Path(start.home) / "python")
     os.environ |= {"WHETSTONE_HOME": start.home, "DATABASE_URL": start.database, "WHETSTONE_SILENT_S": str(start.silent_s)}
+    if start.artifacts is not None:
+        os.environ |= {"WHETSTONE_ARTIFACTS": start.artifacts, "AWS_ENDPOINT_URL": str(start.bucket_url)}
+    staging.PAUSE_S = PLACE_PAUSE_S
     leases.LEASE_SECONDS, leases.STALE_SECONDS = LEASE_S, 4 * HEARTBEAT_S
     entry.HEARTBEAT_SECONDS, entry.TICK_SECONDS, supervisor.GRACE_SECONDS = HEARTBEAT_S, TICK_S, GRACE_S
     endings.POLICIES |= {name: Policy(found.retries, found.first_s / 10) for name, found in endings.POLICIES.items()}
