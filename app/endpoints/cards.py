@@ -14,6 +14,7 @@ from backend.domain.jobs.jobs import JobKind
 from backend.domain.machine import pricelist
 from backend.domain.roles import Action
 from backend.present import serve_command
+from backend.present.words import endpoints as words
 from backend.service import Workspace
 from backend.service.jobs import jobs
 from backend.service.serving import endpoints, serve
@@ -70,9 +71,11 @@ def managed(opened: Workspace) -> None:
     demand = f"on demand{pricelist.off(opened.settings.discount)}"
     hour = sum(each.usd_per_hour or 0 for each in found)
     so_far = sum(each.usd_so_far or 0 for each in found)
+    served = [each.traffic.hour.requests for each in found if each.traffic is not None]
     shell.figures([
         ("Endpoints", str(len(found)), f"asked {ago(at)}"), ("An hour", f"{hour:,.2f} USD", demand),
         ("So far", f"{so_far:,.2f} USD", "at the instances that run now"),
+        ("Requests", f"{sum(served):,}" if served else UNKNOWN, "in the last hour"),
     ])  # fmt: skip
     for each in found:
         _card(opened, each)
@@ -94,12 +97,14 @@ def _card(opened: Workspace, found: EndpointView) -> None:
             st.error(plain(found.reason), icon=":material/error:")
         if found.idle:
             st.warning("Nothing was asked of it for as long as its alarm watches, and it costs money.", icon=":material/bedtime:")
-        hour = UNKNOWN if found.usd_per_hour is None else f"{found.usd_per_hour:,.2f} USD an hour"
+        hour = words.hour(found.usd_per_hour, found.discount)
         so_far = "" if found.usd_so_far is None else f", about {found.usd_so_far:,.2f} USD so far"
         running = f"{found.instances} x {found.instance or 'an unknown instance'} in {found.region}"
         st.markdown(
             plain(f"{found.artifact} ({found.variant}) on {running}: {hour}, since {found.since:%Y-%m-%d %H:%M} UTC{so_far}.")
         )
+        asked = words.requests(found.traffic)
+        st.markdown(plain(f"{asked[0].upper()}{asked[1:]}."))
         with st.expander("How a client asks it"):
             st.code(serve_command.boto3(found.name, found.region), language="python")
         with st.expander("How it is updated in place"):

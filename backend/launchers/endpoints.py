@@ -13,8 +13,9 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from backend.aws.sagemaker import Lacking, Service
+from backend.aws.sagemaker import Busy, Lacking, Service
 from backend.domain.deploy import proof, requests
+from backend.domain.deploy import traffic as metrics
 from backend.domain.deploy.deployment import ARTIFACT, NAME, OWNER, PREFIX, QUANTIZED, TAG
 from backend.domain.errors import NotFound, NotNow, WhetstoneError
 
@@ -128,6 +129,18 @@ class Endpoints:
         """Of every alarm whose name begins so, whether it went off."""
         pages = self._service("cloudwatch").pages("describe_alarms", AlarmNamePrefix=prefix)
         return {each["AlarmName"]: each["StateValue"] == "ALARM" for page in pages for each in page.get("MetricAlarms", [])}
+
+    def traffic(self, endpoint: Endpoint, now: datetime) -> metrics.Traffic:
+        """What was asked of it. CloudWatch follows by some minutes."""
+        since = metrics.query(endpoint.name, endpoint.since, now, metrics.COUNTED)
+        hour = metrics.query(endpoint.name, max(endpoint.since, now - metrics.HOUR), now)
+        return metrics.traffic(self._metrics(since), self._metrics(hour))
+
+    def _metrics(self, query: Mapping[str, Any]) -> dict[str, list[float]]:
+        try:
+            return metrics.values(self._service("cloudwatch").pages("get_metric_data", **query))
+        except ValueError as error:
+            raise Busy(f"CloudWatch could not answer ({error}): try again in a minute.") from None
 
     def _tags(self, arn: str) -> dict[str, str]:
         pages = self._sagemaker.pages("list_tags", ResourceArn=arn)

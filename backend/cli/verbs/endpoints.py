@@ -15,9 +15,9 @@ from backend.cli.verbs.optimize import Json
 from backend.domain.deploy.deployment import Capacity, Idle, Scheduled
 from backend.domain.deploy.proof import Finding
 from backend.domain.errors import InvalidOptions, WorkError
-from backend.domain.machine import pricelist
 from backend.domain.validation import first_flaw
 from backend.present import serve_command
+from backend.present.words import endpoints as words
 from backend.service.serving import endpoints
 from backend.service.serving.endpoints import FORMS, Changes, EndpointView, Wanted
 
@@ -28,7 +28,7 @@ Artifact = Annotated[str, typer.Argument(help="An artifact id, as `whetstone art
 Parallel = Annotated[int | None, typer.Option(min=1, help="GPUs to split the weights over; else the recipe's.")]
 Anyway = Annotated[bool, typer.Option("--anyway", help="Also an artifact whose quality is below the floor.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the exact requests, change nothing.")]
-HEADER = ("endpoint", "state", "artifact", "instance", "USD/h", "since (UTC)", "USD so far", "by")
+HEADER = ("endpoint", "state", "artifact", "instance", "requests/h", "USD/h", "since (UTC)", "USD so far", "by")
 MARKS = {True: "proven", False: "NOT SO", None: "not proven"}
 
 
@@ -150,16 +150,8 @@ def _preview(found: dict[str, Any]) -> str:
 
 
 def _hour(found: dict[str, Any]) -> str:
-    price = found["usd_per_hour"]
-    return (
-        "an unknown price"
-        if price is None
-        else f"{price:,.2f} USD an hour{_basis(found['discount'])} (price of {found['price_region']})"
-    )
-
-
-def _basis(discount: float) -> str:
-    return f" on demand{pricelist.off(discount)}"
+    where = "" if found["usd_per_hour"] is None else f" (price of {found['price_region']})"
+    return words.hour(found["usd_per_hour"], found["discount"]) + where
 
 
 @app.command("list")
@@ -167,13 +159,13 @@ def list_endpoints(region: Region = None, json: Json = False) -> None:
     """The endpoints of a region that Whetstone made, asked of AWS, with what they cost."""
     endpoint_views = endpoints.listing(service.open_workspace(), region)
     rows = [
-        (e.id, f"{e.state}, idle" if e.idle else e.state, e.artifact, f"{e.instances} x {e.instance or '?'}", e.usd_per_hour,
-         f"{e.since:%Y-%m-%d %H:%M}", e.usd_so_far, e.owner or "-")
+        (e.id, f"{e.state}, idle" if e.idle else e.state, e.artifact, f"{e.instances} x {e.instance or '?'}",
+         words.last_hour(e.traffic), e.usd_per_hour, f"{e.since:%Y-%m-%d %H:%M}", e.usd_so_far, e.owner or "-")
         for e in endpoint_views
     ]  # fmt: skip
     hour = sum(each.usd_per_hour or 0 for each in endpoint_views)
-    basis = _basis(max((each.discount for each in endpoint_views), default=0.0))
-    text = f"{table(HEADER, rows)}\nTogether {hour:,.2f} USD an hour{basis}." if rows else "No endpoints of Whetstone's there."
+    together = words.hour(hour, max((each.discount for each in endpoint_views), default=0.0))
+    text = f"{table(HEADER, rows)}\nTogether {together}." if rows else "No endpoints of Whetstone's there."
     emit(endpoint_views, as_json=json, text=text)
 
 
@@ -239,13 +231,13 @@ def delete(endpoint: EndpointId, region: Region = None, json: Json = False) -> N
 
 
 def _text(found: EndpointView) -> str:
-    hour = "an unknown price" if found.usd_per_hour is None else f"{found.usd_per_hour:,.2f} USD an hour{_basis(found.discount)}"
+    hour = words.hour(found.usd_per_hour, found.discount)
     so_far = "" if found.usd_so_far is None else f", about {found.usd_so_far:,.2f} USD so far"
     why = f" ({found.reason})" if found.reason else ""
     idle = ", nothing was asked for a while" if found.idle else ""
     return (
         f"{found.name} in {found.region}: {found.state}{why}{idle}, {found.artifact} ({found.variant}) on {found.instances} x "
-        f"{found.instance}, {hour}, since {found.since:%Y-%m-%d %H:%M} UTC{so_far}."
+        f"{found.instance}, {hour}, since {found.since:%Y-%m-%d %H:%M} UTC{so_far}; {words.requests(found.traffic)}."
     )
 
 

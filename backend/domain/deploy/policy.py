@@ -54,7 +54,7 @@ def document(deployment: Deployment) -> dict[str, Any]:
             _allow("Bucket", "s3", BUCKET, bucket) | {"Condition": {"StringLike": {"s3:prefix": folder}}},
             _allow("Logs", "logs", ("FilterLogEvents",), logs),
             _allow("Scaling", "application-autoscaling", scaling, "*"),
-            _allow("Alarms", "cloudwatch", ("DescribeAlarms",), "*"),
+            _allow("Watch", "cloudwatch", ("DescribeAlarms", "GetMetricData"), "*"),
             _allow("Idle", "cloudwatch", (*(WATCHING if deployment.idle else ()), "DeleteAlarms"), alarm),
             *_key(deployment),
         ],

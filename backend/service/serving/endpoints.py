@@ -16,6 +16,7 @@ from backend.domain import roles
 from backend.domain.deploy import container, policy, requests, templates
 from backend.domain.deploy.deployment import Capacity, Container, Deployment, Idle, Rollout, Scheduled, idle_alarm
 from backend.domain.deploy.proof import Finding
+from backend.domain.deploy.traffic import Traffic
 from backend.domain.errors import (
     ImpossibleStack,
     InvalidOptions,
@@ -98,6 +99,8 @@ class EndpointView(Frozen):
     """The share that is off the price already."""
     idle: bool | None
     """Whether the alarm says that nothing was asked for a while; None where no alarm watches it, or where it cannot be read."""
+    traffic: Traffic | None = None
+    """What was asked of it; None where CloudWatch may not be asked or is busy."""
 
 
 def plan(workspace: Workspace, artifact_id: str, wanted: Wanted, *, anyway: bool = False) -> Deployment:
@@ -266,7 +269,7 @@ def listing(workspace: Workspace, region: str | None = None) -> list[EndpointVie
     asked, now = Endpoints(_region(workspace, region)), datetime.now(UTC)
     endpoints = asked.listing()
     instances, alarms = (_prices(workspace), _alarms(asked)) if endpoints else ({}, {})
-    return [_view(each, instances, now, alarms) for each in endpoints]
+    return [_view(each, instances, now, alarms, _traffic(asked, each, now)) for each in endpoints]
 
 
 def _alarms(endpoints: Endpoints) -> dict[str, bool]:
@@ -276,10 +279,18 @@ def _alarms(endpoints: Endpoints) -> dict[str, bool]:
     return {}
 
 
+def _traffic(endpoints: Endpoints, endpoint: Endpoint, now: datetime) -> Traffic | None:
+    """None as of alarms."""
+    with suppress(WhetstoneError):
+        return endpoints.traffic(endpoint, now)
+    return None
+
+
 def show(workspace: Workspace, endpoint_id: str, region: str | None = None) -> EndpointView:
     """Raises NotFound, and what AWS refuses."""
-    asked = Endpoints(_region(workspace, region))
-    return _view(asked.show(endpoint_id), _prices(workspace), datetime.now(UTC), _alarms(asked))
+    asked, now = Endpoints(_region(workspace, region)), datetime.now(UTC)
+    found = asked.show(endpoint_id)
+    return _view(found, _prices(workspace), now, _alarms(asked), _traffic(asked, found, now))
 
 
 def prove(workspace: Workspace, endpoint_id: str, region: str | None = None) -> list[Finding]:
@@ -315,7 +326,9 @@ def _price(workspace: Workspace, instance: str) -> tuple[float | None, str | Non
     return found.sagemaker_usd_per_hour, found.price_region
 
 
-def _view(found: Endpoint, known: Mapping[str, Instance], now: datetime, alarms: Mapping[str, bool]) -> EndpointView:
+def _view(
+    found: Endpoint, known: Mapping[str, Instance], now: datetime, alarms: Mapping[str, bool], traffic: Traffic | None = None
+) -> EndpointView:
     row = known.get(found.instance or "")
     each = row.sagemaker_usd_per_hour if row else None
     hour = None if each is None else each * found.instances
@@ -325,6 +338,7 @@ def _view(found: Endpoint, known: Mapping[str, Instance], now: datetime, alarms:
         artifact=found.artifact, variant=found.variant, owner=found.owner, instance=found.instance, instances=found.instances,
         usd_per_hour=hour, usd_so_far=None if hour is None else hour * hours, price_region=row.price_region if row else None,
         idle=alarms.get(idle_alarm(found.name)), discount=row.discount if row else 0.0,
+        traffic=traffic,
     )  # fmt: skip
 
 

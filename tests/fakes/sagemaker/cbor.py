@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
+from datetime import datetime
 from typing import Any
 
 from botocore.parsers import RpcV2CBORParser
@@ -25,6 +26,8 @@ def write(value: Any) -> bytes:
             return _head(0, value)
         case float():
             return b"\xfb" + struct.pack(">d", value)
+        case datetime():
+            return b"\xc1" + write(value.timestamp())
         case str():
             return _head(3, len(value.encode())) + value.encode()
         case list():

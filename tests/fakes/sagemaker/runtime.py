@@ -1,7 +1,8 @@
 """sagemaker-runtime: signed invocations of endpoints in service, whole or as an event stream.
 
-What stands behind an endpoint is a container of a few words, or (lever `container`, `url`) an OpenAI-compatible server, to which
-the request is forwarded as SageMaker does. `split`: at most so many bytes a PayloadPart. `breaks`: {"after": parts, and "kind"
+What stands behind an endpoint is a container of a few words (lever `container`: `seconds` that each takes by the metrics, the
+`status` with which it fails), or (`url`) an OpenAI-compatible server, to which the request is forwarded as SageMaker does.
+`split`: at most so many bytes a PayloadPart. `breaks`: {"after": parts, and "kind"
 with the exception's other fields, or nothing: then the connection closes}. When each part was written stands in the table `sent`,
 a list an answer, in seconds of `time.perf_counter`.
 """
@@ -56,7 +57,11 @@ def _admit(account: Account, request: Request) -> None:
     name = request.found["name"]
     if name not in account.tables["endpoints"] or status(account, account.tables["endpoints"][name]) != "InService":
         raise Refused("ValidationError", f"Endpoint {name} of account {ACCOUNT_ID} not found.")
-    account.tables["asked"][name] = account.clock.now
+    does = account.tables["container"]
+    rows = account.tables["invocations"].setdefault(name, [])
+    rows.append((account.clock.now, 1e6 * does.get("seconds", 0.25), does.get("status", 200) >= 500))
+    if rows[-1][2]:
+        raise _model_error(account, does["status"], "the container is broken")
     if account.tables["speculates"].get(name):
         write(
             account,
@@ -75,13 +80,16 @@ def _forward(account: Account, request: Request) -> tuple[str, Iterator[bytes]]:
     answer = connection.getresponse()
     if answer.status != 200:
         with closing(connection):
-            said = answer.read().decode()
-        document = {
-            "ErrorCode": "CLIENT_ERROR_FROM_MODEL", "LogStreamArn": account.arn("log-group", "x", "logs"),
-            "OriginalMessage": said, "OriginalStatusCode": answer.status,
-        }  # fmt: skip
-        raise Refused("ModelError", f"Received client error ({answer.status}) from primary", 424, document)
+            raise _model_error(account, answer.status, answer.read().decode())
     return answer.headers.get("Content-Type", ""), _read(connection, answer)
+
+
+def _model_error(account: Account, status: int, said: str) -> Refused:
+    document = {
+        "ErrorCode": "CLIENT_ERROR_FROM_MODEL", "LogStreamArn": account.arn("log-group", "x", "logs"),
+        "OriginalMessage": said, "OriginalStatusCode": status,
+    }  # fmt: skip
+    return Refused("ModelError", f"Received client error ({status}) from primary", 424, document)
 
 
 def _read(connection: http.client.HTTPConnection, answer: http.client.HTTPResponse) -> Iterator[bytes]:

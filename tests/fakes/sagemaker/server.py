@@ -13,12 +13,13 @@ import urllib.request
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from datetime import datetime
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import islice
 from typing import Any
 
-from tests.fakes.sagemaker import alarms, cbor, endpoints, optimization, runtime, shapes
+from tests.fakes.sagemaker import cbor, cloudwatch, endpoints, optimization, runtime, shapes
 from tests.fakes.sagemaker.account import (
     LEVERS,
     OPERATIONS,
@@ -33,7 +34,7 @@ from tests.fakes.sagemaker.account import (
     lever,
 )
 
-MODULES = (alarms, endpoints, optimization, runtime)
+MODULES = (cloudwatch, endpoints, optimization, runtime)
 """Every module with operations: importing it registers them."""
 SIGNED = re.compile(r"Credential=[^/]+/\d{8}/[^/]+/(?P<service>[^/]+)/aws4_request")
 JSON = {"Content-Type": "application/x-amz-json-1.1"}
@@ -69,7 +70,7 @@ def log(account: Account, _: Any) -> list[dict[str, Any]]:
 
 
 def _json(document: Any) -> Response:
-    return Response(json.dumps(document).encode(), headers=JSON)
+    return Response(json.dumps(document, default=datetime.timestamp).encode(), headers=JSON)
 
 
 def _cbor(document: Any) -> Response:
@@ -91,7 +92,7 @@ class Handler(BaseHTTPRequestHandler):
         if self.path.startswith("/-/"):
             with self.account.lock:
                 answer = LEVERS[self.path.removeprefix("/-/")](self.account, json.loads(body or b"null"))
-            self._send(Response(json.dumps(answer).encode()))
+            self._send(_json(answer))
         elif (target := self.headers.get("X-Amz-Target")) is not None:
             self._operation(*target.split(".", 1), json.loads(body))
         elif (called := cbor.PATH.fullmatch(self.path)) is not None:

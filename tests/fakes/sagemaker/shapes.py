@@ -86,7 +86,7 @@ def _pattern(written: str) -> re.Pattern[str]:
 
 
 def answer(value: Any, shape: Shape) -> Any:
-    """As it stands in JSON; a name that the model does not have is a mistake of the fake."""
+    """Without what is None; a name that the model does not have is a mistake of the fake."""
     if shape.type_name == "structure":
         missing = [name for name in shape.required_members if name not in value]
         assert not missing, f"the fake's answer lacks {missing}"
@@ -95,7 +95,7 @@ def answer(value: Any, shape: Shape) -> Any:
         return [answer(each, shape.member) for each in value]
     if shape.type_name == "map":
         return {key: answer(each, shape.value) for key, each in value.items()}
-    return value.timestamp() if isinstance(value, datetime) else value
+    return value
 
 
 def moment(at: float) -> datetime:

@@ -11,6 +11,7 @@ import pytest
 from backend.aws.sagemaker import Service
 from backend.domain.deploy import requests
 from backend.domain.deploy.deployment import Idle
+from backend.launchers.endpoints import Endpoints
 from backend.service import Workspace
 from tests import studio
 from tests.fakes.sagemaker.account import Account, Fault
@@ -40,11 +41,15 @@ def test_an_endpoint_shows_its_cost_and_is_deleted_by_a_second_click(
         Service(call.service).call(call.operation, **call.parameters)
     at = studio.open_page("endpoints")
     assert "Nothing was asked of it" not in studio.says(at)
+    assert "No request yet." in studio.says(at)
+    aws.clock.advance(3600)
+    Endpoints().ask("whetstone-chat", {"model": "model", "prompt": "a", "max_tokens": 4})
     aws.clock.advance(3600)
     at.button(key="endpoints_ask").click().run()
     said = studio.says(at)
+    assert "0 requests in the last hour; 1 request since it was made." in said
     assert "Nothing was asked of it" in said and "endpoints update chat ARTIFACT" in said
-    assert "chat" in said and "InService" in said and "USD an hour, since" in said and "invoke_endpoint" in said
+    assert "chat" in said and "InService" in said and "USD an hour on demand, since" in said and "invoke_endpoint" in said
     sleep = time.sleep
     monkeypatch.setattr(time, "sleep", lambda seconds: aws.clock.advance(seconds) if seconds >= 5 else sleep(seconds))
     at.button(key="endpoints_delete-chat").click().run()

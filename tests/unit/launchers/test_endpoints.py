@@ -14,12 +14,14 @@ from botocore.client import BaseClient
 from backend.aws import objects
 from backend.domain.deploy import policy
 from backend.domain.deploy.deployment import Deployment, Idle, Rollout, Scheduled
-from backend.domain.errors import AccessRefused, NotFound, NotNow
+from backend.domain.deploy.traffic import Counts, Traffic
+from backend.domain.errors import AccessRefused, NotFound, NotNow, WhetstoneError
 from backend.launchers.deployments import DeployFailed, Deployments
 from tests import pauses
 from tests.buckets import keys
 from tests.fakes.sagemaker.account import Account, Fault
 from tests.fakes.sagemaker.pointed import aws, bucket, point, s3
+from tests.fakes.sagemaker.shapes import moment
 from tests.unit.domain.deploy.test_deploy_requests import DRAFT, PLAIN
 
 __all__ = ["aws", "bucket", "s3"]
@@ -83,6 +85,7 @@ def test_the_whole_life_leaves_nothing_and_calls_what_the_policy_allows(
     assert list(aws.tables["actions"]) == ["whetstone-chat-1"] and endpoints.alarms() == {"whetstone-chat-idle": False}
     aws.clock.advance(1800)
     assert endpoints.alarms() == {"whetstone-chat-idle": True}
+    assert endpoints.traffic(made, moment(aws.clock.now)).since == Counts(requests=1, errors=0)
     again = deployed(endpoints, artifact, WATCHED)
     assert again.since == made.since and len(aws.asked("CreateEndpoint")) == 2 and len(aws.tables["endpoints"]) == 1
     with pytest.raises(NotNow, match="scales by itself"):
@@ -107,6 +110,31 @@ IAM = {
 """What AWS calls the right to an operation, where that is another name."""
 OF_AWS_ITSELF = {"iam:PassRole", "sagemaker:AddTags", "cloudwatch:TagResource", "s3:ListMultipartUploadParts"}
 """Checked within a creation with a role and tags; parts are only listed where an upload goes on."""
+
+
+def test_what_was_asked_is_counted_since_it_was_made_and_of_the_last_hour(
+    aws: Account, endpoints: Deployments, artifact: Path
+) -> None:
+    made = deployed(endpoints, artifact, PLAIN)
+    body = {"model": "model", "prompt": "a", "max_tokens": 4}
+    assert endpoints.traffic(made, moment(aws.clock.now)) == Traffic(since=NONE, hour=NONE, p95_ms=None)
+    for day in (0, 20, 80):  # as long as CloudWatch keeps minutes, five minutes, hours
+        aws.clock.advance(day * 86400)
+        endpoints.ask(made.name, body)
+    aws.clock.advance(3700)
+    for seconds in (0.2, 1.5):
+        aws.tables["container"] = {"seconds": seconds}
+        endpoints.ask(made.name, body)
+    aws.tables["container"] = {"status": 503}
+    with pytest.raises(WhetstoneError):
+        endpoints.ask(made.name, body)
+    found = endpoints.traffic(made, moment(aws.clock.now))
+    assert found == Traffic(since=Counts(requests=6, errors=1), hour=Counts(requests=3, errors=1), p95_ms=1500.0)
+    earlier = moment(aws.clock.now - 200 * 86400)
+    assert endpoints.traffic(made, earlier).since == NONE, "a clock that is behind AWS's asks for a minute all the same"
+
+
+NONE = Counts(requests=0, errors=0)
 
 
 def test_an_endpoint_that_fails_says_why_and_leaves_nothing(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import time
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -141,11 +143,16 @@ def test_the_command_deploys_proves_lists_and_deletes(
     aws.clock.advance(1800)
     assert "InService, idle" not in capsys.readouterr().out and command(home, monkeypatch, "endpoints", "list") == 0
     assert "InService, idle" in capsys.readouterr().out
-    aws.faults.append(Fault("AccessDeniedException", "DescribeAlarms"))
+    aws.faults += [Fault("AccessDeniedException", each) for each in ("DescribeAlarms", "GetMetricData")]
     assert command(home, monkeypatch, "endpoints", "list") == 0
-    assert "Together" in (listed := capsys.readouterr().out) and "1 x ml.g6.12xlarge" in listed
+    assert "Together" in (listed := capsys.readouterr().out) and re.search(r"1 x ml\.g6\.12xlarge +\?", listed)
+    aws.clock.advance(time.time() - aws.clock.now)
+    assert command(home, monkeypatch, "endpoints", "prove", "chat") == 0 and capsys.readouterr()
+    assert command(home, monkeypatch, "endpoints", "list") == 0
+    assert re.search(r"1 x ml\.g6\.12xlarge +1 ", capsys.readouterr().out)
     assert command(home, monkeypatch, "endpoints", "show", "chat") == 0
     assert "invoke_endpoint" in (shown := capsys.readouterr().out) and "USD so far" in shown
+    assert "; 1 request in the last hour, 95% of them within 250 ms; 2 requests since it was made." in shown
     aws.tables["container"] = {"answer": " "}
     assert command(home, monkeypatch, "endpoints", "prove", "chat") == 1
     assert "does not serve what was deployed" in capsys.readouterr().err

@@ -185,7 +185,7 @@ def test_the_policy_names_no_more_than_one_endpoint() -> None:
     """Which calls it has is compared with those that are made, in tests/unit/launchers/test_endpoints.py."""
     for statement in policy.document(DRAFT)["Statement"]:
         wide = statement["Resource"] == ["*"]
-        assert wide == (statement["Sid"] in {"Lists", "Scaling", "Alarms"})
+        assert wide == (statement["Sid"] in {"Lists", "Scaling", "Watch"})
         assert all("*" not in action for action in statement["Action"])
     assert "PutScalingPolicy" not in policy.text(PLAIN) and "PutScalingPolicy" in policy.text(DRAFT)
     timed = policy.text(CASES["lmi-timed"])

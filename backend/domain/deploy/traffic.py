@@ -1,0 +1,82 @@
+"""What was asked of an endpoint, by CloudWatch's metrics of it in the namespace AWS/SageMaker. Pure: nothing is sent here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+from backend.domain.deploy.deployment import VARIANT
+from backend.domain.frozen import Frozen
+
+HOUR = timedelta(hours=1)
+PERIOD_S = 3600
+"""CloudWatch has minutes for 15 days, five minutes for 63 and hours for 455 only."""
+COMPLETE = "Complete"
+
+
+class Metric(NamedTuple):
+    name: str
+    statistic: str
+
+
+METRICS = {
+    "requests": Metric("Invocations", "Sum"), "errors": Metric("Invocation5XXErrors", "Sum"),
+    "latency": Metric("ModelLatency", "p95"),
+}  # fmt: skip
+COUNTED = ("requests", "errors")
+
+
+class Counts(Frozen):
+    """Requests that reached the container, and those of them that it answered with a status of 500 or more."""
+
+    requests: int
+    errors: int
+
+
+class Traffic(Frozen):
+    """Of an endpoint: since it was made, and of the last hour."""
+
+    since: Counts
+    hour: Counts
+    p95_ms: float | None
+    """95% of the hour's answers came whole from the container within these milliseconds; None where there were none."""
+
+
+def query(endpoint: str, since: datetime, until: datetime, named: Iterable[str] = METRICS) -> dict[str, Any]:
+    """The parameters of `get_metric_data` for those of `METRICS`, one minute at least."""
+    end = until.astimezone(UTC).replace(second=0, microsecond=0) + timedelta(minutes=1)
+    begin = min(since.astimezone(UTC).replace(second=0, microsecond=0), end - timedelta(minutes=1))
+    where = [{"Name": "EndpointName", "Value": endpoint}, {"Name": "VariantName", "Value": VARIANT}]
+    return {
+        "StartTime": begin, "EndTime": end,
+        "MetricDataQueries": [{"Id": each, "MetricStat": _statistic(METRICS[each], where)} for each in named],
+    }  # fmt: skip
+
+
+def _statistic(metric: Metric, where: list[dict[str, str]]) -> dict[str, Any]:
+    named = {"Namespace": "AWS/SageMaker", "MetricName": metric.name, "Dimensions": where}
+    return {"Metric": named, "Period": PERIOD_S, "Stat": metric.statistic}
+
+
+def values(pages: Iterable[Mapping[str, Any]]) -> dict[str, list[float]]:
+    """By the ids of the queries. Raises ValueError where CloudWatch answers for one of them that it could not."""
+    found: dict[str, list[float]] = {}
+    for page in pages:
+        for each in page["MetricDataResults"]:
+            if each.get("StatusCode", COMPLETE) not in {COMPLETE, "PartialData"}:
+                raise ValueError(f"{each['Id']} is {each['StatusCode']}")
+            found.setdefault(each["Id"], []).extend(each.get("Values", ()))
+    return found
+
+
+def traffic(since: Mapping[str, list[float]], hour: Mapping[str, list[float]]) -> Traffic:
+    """From `values` of both. Where the hour came in two pieces, the slower one's latency is taken."""
+    slowest = max(hour.get("latency", ()), default=None)
+    return Traffic(since=_counts(since), hour=_counts(hour), p95_ms=None if slowest is None else slowest / 1000)
+
+
+def _counts(found: Mapping[str, list[float]]) -> Counts:
+    """No value is no request: CloudWatch keeps none for a minute without."""
+    requests, errors = (round(sum(found.get(each, ()))) for each in COUNTED)
+    return Counts(requests=requests, errors=errors)

@@ -1,0 +1,38 @@
+"""What is said of an endpoint at SageMaker: its price, what was asked of it. Pure."""
+
+from __future__ import annotations
+
+from backend.domain.deploy.traffic import Counts, Traffic
+from backend.domain.machine import pricelist
+
+UNREAD = "how many requests it served cannot be read: that needs cloudwatch:GetMetricData, or AWS is busy"
+
+
+def hour(usd: float | None, discount: float) -> str:
+    """Its price."""
+    return "an unknown price" if usd is None else f"{usd:,.2f} USD an hour on demand{pricelist.off(discount)}"
+
+
+def requests(traffic: Traffic | None) -> str:
+    """Without a full stop."""
+    if traffic is None:
+        return UNREAD
+    if traffic.since.requests == 0:
+        return "no request yet"
+    quick = "" if traffic.p95_ms is None else f", 95% of them within {_duration(traffic.p95_ms)}"
+    return f"{_counted(traffic.hour)} in the last hour{quick}; {_counted(traffic.since)} since it was made"
+
+
+def last_hour(traffic: Traffic | None) -> str:
+    """For a column."""
+    return "?" if traffic is None else f"{traffic.hour.requests:,}"
+
+
+def _counted(counts: Counts) -> str:
+    noun = "request" if counts.requests == 1 else "requests"
+    failed = f" ({counts.errors:,} failed with 5xx)" if counts.errors else ""
+    return f"{counts.requests:,} {noun}{failed}"
+
+
+def _duration(milliseconds: float) -> str:
+    return f"{milliseconds / 1000:.1f} s" if milliseconds >= 1000 else f"{milliseconds:.0f} ms"
