@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     import torch
 
 
-def load(folder: Path, device: str, linears: Collection[str] = ()) -> tuple[Any, dict[str, str]]:
-    """The model, in evaluation mode, and the path of its module for each of `linears`.
+def load(folder: Path, device: str, linears: Collection[str] = (), *, stored: bool = False) -> tuple[Any, dict[str, str]]:
+    """The model, frozen and in evaluation mode, in fp32 or as it is `stored`, and the path of its module for each of `linears`.
 
     Raises ImpossibleStack for experts, which transformers holds as one tensor, and ModelDamaged where it cannot be loaded.
     """
@@ -35,13 +35,14 @@ def load(folder: Path, device: str, linears: Collection[str] = ()) -> tuple[Any,
 
     logging.disable_progress_bar()
     paths = _paths(folder, linears) if linears else {}
+    dtype = "auto" if stored else torch.float32
     try:
         model = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=torch.float32, local_files_only=True, trust_remote_code=False, use_safetensors=True
+            folder, dtype=dtype, local_files_only=True, trust_remote_code=False, use_safetensors=True
         )
     except (OSError, ValueError, KeyError, SafetensorError) as error:
         first = str(error).partition("\n")[0]
-        raise ModelDamaged(f"The model in {folder.name} cannot be loaded for recovery ({first}): make it again.") from None
+        raise ModelDamaged(f"The model in {folder.name} cannot be loaded for training ({first}): make it again.") from None
     return model.eval().requires_grad_(False).to(device), paths
 
 

@@ -124,7 +124,7 @@ class _Run:
         described = {**self.request.model_dump(mode="json", exclude={"out_dir", "work_dir"}), **self._described()}
         files = [*weight_files(self.request.pruned_dir), *weight_files(self.request.original_dir)]
         key = key_of(described, files)
-        found = recovery_state.load(self.request.work_dir, key)
+        found = recovery_state.load(self.request.work_dir, key, State)
         if found is None:
             shutil.rmtree(self.request.work_dir, ignore_errors=True)
             return State(key=key), self.adapters.state()

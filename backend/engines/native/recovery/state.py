@@ -1,4 +1,4 @@
-"""How far a recovery is, in a folder: factors, optimizer and curve, so that a later attempt goes on to the same bytes.
+"""How far a training is, in a folder: parameters, optimizer and curve, so that a later attempt goes on to the same bytes.
 
 A file of tensors a step at which it was saved, and a small one that names the last and is replaced as a whole. Knows no model.
 """
@@ -6,7 +6,7 @@ A file of tensors a step at which it was saved, and a small one that names the l
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -24,14 +24,19 @@ class Point(Frozen):
     training: float | None = None
 
 
-class State(BaseModel):
-    """`key` names the run: only one with the same goes on from here. `worse` counts validations since the best one."""
+class Steps(BaseModel):
+    """`key` names the run: only one with the same goes on from here."""
 
     model_config = ConfigDict(extra="forbid")
 
     key: str
     step: int = 0
     """Steps done."""
+
+
+class State(Steps):
+    """Of a recovery. `worse` counts validations since the best one."""
+
     curve: list[Point] = []
     best_step: int = 0
     worse: int = 0
@@ -47,7 +52,10 @@ class State(BaseModel):
         return next(point for point in self.curve if point.step == self.best_step)
 
 
-def save(folder: Path, state: State, tensors: dict[str, Any]) -> None:
+Kept = TypeVar("Kept", bound=Steps)
+
+
+def save(folder: Path, state: Steps, tensors: dict[str, Any]) -> None:
     """`tensors` is what torch.save takes. Raises DiskFull or WorkError."""
     import torch
 
@@ -62,14 +70,14 @@ def save(folder: Path, state: State, tensors: dict[str, Any]) -> None:
             old.unlink()
 
 
-def load(folder: Path, key: str) -> tuple[State, dict[str, Any]] | None:
+def load(folder: Path, key: str, kind: type[Kept]) -> tuple[Kept, dict[str, Any]] | None:
     """What an earlier attempt at the same run left; None where there is none, or it cannot be read."""
     import pickle
 
     import torch
 
     try:
-        state = State.model_validate_json((folder / NAME).read_bytes())
+        state = kind.model_validate_json((folder / NAME).read_bytes())
         if state.key != key:
             return None
         tensors: dict[str, Any] = torch.load(_tensors(folder, state.step), weights_only=True)

@@ -1,0 +1,112 @@
+"""What a draft in training is to its loop: something with parameters, a loss and an acceptance, that vLLM can load at the end.
+
+`small`, `eagle3` and `medusa` are proposers; the loop (`train.py`), the data and the losses know none of them.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from backend.domain.recipe.training import Training
+from backend.engines.drafts.losses import Loss
+
+if TYPE_CHECKING:
+    import torch
+
+    from backend.engines.drafts.target import Target
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Sequences of a prompt and its answer, padded at the right, with what the target computed of them."""
+
+    target: Target
+    tokens: torch.Tensor
+    """[B, T]."""
+    answers: torch.Tensor
+    """[B, T] bool: the token is of the answer."""
+    real: torch.Tensor
+    """[B, T] bool: the token is no padding."""
+    temperature: torch.Tensor
+    """[B] at which the answer was drawn; 0 greedy."""
+    final: torch.Tensor
+    """[B, T, H]: the target's last hidden states after its last norm, which its head makes logits of."""
+    hidden: torch.Tensor | None = None
+    """[B, T, layers, H]: of the layers that the proposer asks for."""
+
+    @property
+    def predicting(self) -> torch.Tensor:
+        """[B, T] bool: the positions whose next token is of the answer."""
+        import torch
+
+        return torch.nn.functional.pad(self.answers[:, 1:], (0, 1))
+
+    @property
+    def next(self) -> torch.Tensor:
+        """[B, T]: the token after each position; of the last its own."""
+        import torch
+
+        return torch.cat([self.tokens[:, 1:], self.tokens[:, -1:]], 1)
+
+    def logits(self, places: torch.Tensor) -> torch.Tensor:
+        """The target's [N, V] at `places`, a mask [B, T] or anything that indexes its first two dimensions."""
+        return self.target.logits(self.final[places])
+
+
+class Proposer(ABC):
+    """A draft for one target. Deterministic on a processor: the same calls give the same bytes.
+
+    `layers`: of the target whose hidden states it reads, as transformers numbers them (0: the embeddings, n: after layer n).
+    `certain`: vLLM has it propose its most probable tokens, without a distribution, at every temperature.
+    """
+
+    layers: tuple[int, ...] = ()
+    certain: bool = False
+
+    def __init__(self, target: Target, options: Training) -> None:
+        self.target, self.options = target, options
+
+    @property
+    @abstractmethod
+    def modules(self) -> torch.nn.Module:
+        """All that is trained."""
+
+    @abstractmethod
+    def loss(self, batch: Batch, loss: Loss) -> torch.Tensor:
+        """The mean over the answers' positions, a scalar with a gradient."""
+
+    @abstractmethod
+    def accepted(self, batch: Batch, tokens: int) -> torch.Tensor:
+        """[B, T, tokens]: of a round whose last known token is t, the probability that the token that the answer has at t + 1 + i
+        is accepted from this draft where those before it were (`acceptance`). What lies beyond the sequence may be anything."""
+
+    @abstractmethod
+    def save(self, folder: Path) -> None:
+        """Weights and configuration as vLLM loads them, into a folder that is there and empty."""
+
+    def answer(self, prompts: list[list[int]], seed: int) -> list[list[int]] | None:
+        """Answers of its own to tokens of prompts, for training on what it says itself; None where it cannot say any."""
+        return None
+
+    def described(self) -> dict[str, Any]:
+        """For the model card."""
+        return {"parameters": sum(each.numel() for each in self.parameters())}
+
+    def parameters(self) -> list[torch.nn.Parameter]:
+        return [each for each in self.modules.parameters() if each.requires_grad]
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Copies of what is trained, by name."""
+        return {name: each.detach().clone() for name, each in self.modules.named_parameters() if each.requires_grad}
+
+    def load(self, state: Mapping[str, torch.Tensor]) -> None:
+        import torch
+
+        with torch.no_grad():
+            for name, each in self.modules.named_parameters():
+                if each.requires_grad:
+                    each.copy_(state[name])
