@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import streamlit as st
 
 from app import navigation, shell
+from app.endpoints import update
 from app.session import by, frozen
 from app.words import UNKNOWN, ago, message, plain
 from backend.domain.errors import WhetstoneError
@@ -16,7 +18,8 @@ from backend.domain.roles import Action
 from backend.present import serve_command
 from backend.present.words import endpoints as words
 from backend.service import Workspace
-from backend.service.jobs import jobs
+from backend.service.jobs import artifacts, jobs
+from backend.service.jobs.artifacts import ArtifactView
 from backend.service.serving import endpoints, serve
 from backend.service.serving.endpoints import EndpointView
 
@@ -77,22 +80,19 @@ def managed(opened: Workspace) -> None:
         ("So far", f"{so_far:,.2f} USD", "at the instances that run now"),
         ("Requests", f"{sum(served):,}" if served else UNKNOWN, "in the last hour"),
     ])  # fmt: skip
+    made = artifacts.listing(opened)
     for each in found:
-        _card(opened, each)
+        _card(opened, each, made)
 
 
-def _card(opened: Workspace, found: EndpointView) -> None:
+def _card(opened: Workspace, found: EndpointView, made: Sequence[ArtifactView]) -> None:
     with st.container(border=True, key=f"endpoints_card-{found.id}"):
         with st.container(horizontal=True, vertical_alignment="center"):
             icon = ICONS.get(found.state, ":material/hourglass_top:")
             st.markdown(f"{icon} **{plain(found.id)}** · {plain(found.state)}{by(opened, found.owner or '')}", width="stretch")
-            with st.popover("Delete", icon=":material/delete:", key=f"endpoints_ask-delete-{found.id}"):
-                st.markdown(
-                    "Delete this endpoint with its model, configuration and weights in the bucket? It can be deployed again."
-                )
-                refused = frozen(opened, Action.DELETE_ENDPOINT, found.owner)
-                if st.button("Yes, delete it", key=f"endpoints_delete-{found.id}", **refused):
-                    _delete(opened, found)
+            prove = _asked(opened, found, made)
+        if prove:
+            update.prove(opened, found)
         if found.reason:
             st.error(plain(found.reason), icon=":material/error:")
         if found.idle:
@@ -105,10 +105,24 @@ def _card(opened: Workspace, found: EndpointView) -> None:
         )
         asked = words.requests(found.traffic)
         st.markdown(plain(f"{asked[0].upper()}{asked[1:]}."))
+        update.proven(found)
         with st.expander("How a client asks it"):
             st.code(serve_command.boto3(found.name, found.region), language="python")
-        with st.expander("How it is updated in place"):
-            st.code(f"whetstone endpoints update {found.id} ARTIFACT --region {found.region} --dry-run", language="bash")
+
+
+def _asked(opened: Workspace, found: EndpointView, made: Sequence[ArtifactView]) -> bool:
+    """The row of buttons; whether it is to be proven."""
+    prove: bool = st.button(
+        "Prove", icon=":material/fact_check:", key=f"endpoints_prove-{found.id}", **frozen(opened, Action.ASK)
+    )
+    if update.popover(opened, found, made):
+        _again()
+    with st.popover("Delete", icon=":material/delete:", key=f"endpoints_ask-delete-{found.id}"):
+        st.markdown("Delete this endpoint with its model, configuration and weights in the bucket? It can be deployed again.")
+        refused = frozen(opened, Action.DELETE_ENDPOINT, found.owner)
+        if st.button("Yes, delete it", key=f"endpoints_delete-{found.id}", **refused):
+            _delete(opened, found)
+    return prove
 
 
 def _delete(opened: Workspace, endpoint: EndpointView) -> None:
@@ -119,6 +133,11 @@ def _delete(opened: Workspace, endpoint: EndpointView) -> None:
     except WhetstoneError as error:
         st.error(message(error), icon=":material/error:")
         return
-    st.session_state.pop(HELD, None)
     st.toast(plain(f"{endpoint.id} is deleted, with all that was made for it."), icon=":material/check_circle:")
+    _again()
+
+
+def _again() -> None:
+    """Ask AWS anew."""
+    st.session_state.pop(HELD, None)
     st.rerun()

@@ -28,7 +28,7 @@ from backend.domain.errors import (
 )
 from backend.domain.frozen import Frozen
 from backend.domain.machine.device import GIB, Instance
-from backend.domain.machine.targets import nearest
+from backend.domain.machine.targets import Hardwares, nearest
 from backend.domain.recipe import methods
 from backend.domain.roles import Action
 from backend.domain.validation import first_flaw
@@ -129,6 +129,8 @@ def _planned(workspace: Workspace, artifact_id: str, wanted: Wanted, *, anyway: 
     shown = artifacts.show(workspace, artifact_id)
     variant = variants.resolve(workspace, artifact_id)
     variants.check_floor(workspace, [variant], anyway=anyway)
+    if shown.manifest.for_neuron:
+        raise ImpossibleStack(f"{artifact_id} is compiled for Neuron, and these containers serve on NVIDIA GPUs: choose another.")
     step = shown.manifest.recipe.step("quantize")
     if why := methods.unserved(step, "cuda", model_type=shown.manifest.parent.model_type):
         raise ImpossibleStack(f"{artifact_id} cannot be served there: {why[0]}.")
@@ -161,14 +163,18 @@ def _instance(workspace: Workspace, name: str) -> Instance:
     rows = targets.hardwares(workspace)
     if name not in rows.instances:
         raise NotFound(f"There is no instance `{name[:80]}`: the nearest are {', '.join(nearest(name, rows.instances))}.")
-    instance = rows.instances[name]
+    if why := _refusal(rows, rows.instances[name]):
+        raise RequestError(why)
+    return rows.instances[name]
+
+
+def _refusal(rows: Hardwares, instance: Instance) -> str | None:
     if not instance.sagemaker_endpoint:
-        raise RequestError(f"SageMaker serves no endpoint on {name}: choose another instance.")
+        return f"SageMaker serves no endpoint on {instance.name}: choose another instance."
     if rows.accelerators[instance.accelerator].vendor != "NVIDIA":
-        raise RequestError(
-            f"{name} has {instance.accelerator}s, which these containers do not serve on: choose one with NVIDIA GPUs."
-        )
-    return instance
+        named = f"{instance.name} has {instance.accelerator}s"
+        return f"{named}, which these containers do not serve on: choose one with NVIDIA GPUs."
+    return None
 
 
 def _check_instance(instance: Instance, parallel: int, weights: int) -> None:
@@ -340,6 +346,12 @@ def _view(
         idle=alarms.get(idle_alarm(found.name)), discount=row.discount if row else 0.0,
         traffic=traffic,
     )  # fmt: skip
+
+
+def servable(workspace: Workspace) -> dict[str, float | None]:
+    """The instances that an endpoint of ours can be on, with their price an hour."""
+    rows = targets.hardwares(workspace)
+    return {name: row.sagemaker_usd_per_hour for name, row in rows.instances.items() if _refusal(rows, row) is None}
 
 
 def what_to_set() -> str | None:

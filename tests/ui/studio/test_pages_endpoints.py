@@ -13,11 +13,14 @@ from backend.domain.deploy import requests
 from backend.domain.deploy.deployment import Idle
 from backend.launchers.endpoints import Endpoints
 from backend.service import Workspace
+from backend.service.serving import endpoints
 from tests import studio
+from tests.buckets import keys
 from tests.fakes.sagemaker.account import Account, Fault
 from tests.fakes.sagemaker.pointed import aws, bucket, s3
 from tests.pricing import no_credentials
 from tests.unit.domain.deploy.test_deploy_requests import PLAIN
+from tests.unit.service.test_deployments import WANTED, artifact
 
 __all__ = ["aws", "bucket", "s3"]
 
@@ -48,13 +51,46 @@ def test_an_endpoint_shows_its_cost_and_is_deleted_by_a_second_click(
     at.button(key="endpoints_ask").click().run()
     said = studio.says(at)
     assert "0 requests in the last hour; 1 request since it was made." in said
-    assert "Nothing was asked of it" in said and "endpoints update chat ARTIFACT" in said
+    assert "Nothing was asked of it" in said and "There is no artifact to serve instead" in said
     assert "chat" in said and "InService" in said and "USD an hour on demand, since" in said and "invoke_endpoint" in said
     sleep = time.sleep
     monkeypatch.setattr(time, "sleep", lambda seconds: aws.clock.advance(seconds) if seconds >= 5 else sleep(seconds))
     at.button(key="endpoints_delete-chat").click().run()
     studio.check(at)
     assert aws.tables["models"] == {} and aws.tables["configurations"] == {} and "nothing costs money" in studio.says(at)
+
+
+def test_an_endpoint_is_updated_in_place_after_its_cost_was_shown(
+    home: Workspace, aws: Account, bucket: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = artifact(home), artifact(home, job="j-2")
+    sleep = time.sleep
+    monkeypatch.setattr(time, "sleep", lambda seconds: aws.clock.advance(seconds) if seconds >= 5 else sleep(seconds))
+    endpoints.deploy(home, endpoints.plan(home, first, WANTED.model_copy(update={"name": "chat"})), lambda line: None)
+    at = studio.open_page("endpoints")
+    at.selectbox(key="endpoints_artifact-chat").select(second).run()
+    at.selectbox(key="endpoints_instance-chat").select("ml.g6.24xlarge").run()
+    said = studio.says(at)
+    assert "so long it costs 14.10 USD an hour on demand, then 8.34." in said.replace("\\", "")
+    assert f"whetstone endpoints update chat {second} --region us-east-1 --instance ml.g6.24xlarge" in said
+    assert aws.asked("UpdateEndpoint") == [], "nothing happens before it is confirmed"
+    at.button(key="endpoints_update-chat").click().run()
+    studio.check(at)
+    said = studio.says(at).replace("\\", "")
+    assert f"{second} (int4) on 1 x ml.g6.24xlarge" in said and "The engine" in said
+    assert keys(bucket, "weights") == [f"whetstone-endpoints/chat/{second}/model/config.json"]
+    at.text_input(key="endpoints_alarms-chat").input("errors").run()
+    aws.tables["update plan"] = {"ends": "RolledBack", "reason": "errors went off."}
+    at.selectbox(key="endpoints_artifact-chat").select(first).run()
+    at.button(key="endpoints_update-chat").click().run()
+    assert "AWS went back to what was served before: errors went off." in studio.says(at).replace("\\", "")
+    assert aws.asked("UpdateEndpoint")[-1]["DeploymentConfig"]["AutoRollbackConfiguration"] == {
+        "Alarms": [{"AlarmName": "errors"}]
+    }
+    aws.tables["container"] = {"answer": " "}
+    at.button(key="endpoints_prove-chat").click().run()
+    studio.check(at)
+    assert "The answer to a probe holds no text" in studio.says(at)
 
 
 def test_what_aws_refuses_is_one_sentence(home: Workspace, aws: Account) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from backend.artifacts import folders
 from backend.domain.errors import (
+    ImpossibleStack,
     InvalidOptions,
     NotAllowed,
     NotEnoughMemory,
@@ -50,10 +51,17 @@ def home(aws: Account, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Works
     return open_home(tmp_path / "home", owner="ann")
 
 
-def artifact(home: Workspace, recipe: Recipe = AWQ, size: int = 1000, quantization: Any = None, job: str = "j-1") -> str:
+def artifact(
+    home: Workspace,
+    recipe: Recipe = AWQ,
+    size: int = 1000,
+    quantization: Any = None,
+    job: str = "j-1",
+    parts: Any = ("model", "draft"),
+) -> str:
     """One of a few bytes in the home's own folder of artifacts. `size`: what it says of its bytes."""
     staged = home.settings.home / "staged"
-    for part in ("model", "draft"):
+    for part in parts:
         (staged / part).mkdir(parents=True)
         config = {"quantization_config": quantization or {"quant_method": "compressed-tensors"}} if part == "model" else {}
         (staged / part / "config.json").write_text(json.dumps(config))
@@ -101,6 +109,11 @@ def test_what_cannot_be_is_refused_in_a_sentence(
     with pytest.raises(kind, match=words) as found:
         endpoints.plan(home, artifact(home), WANTED.model_copy(update=changes))
     assert str(found.value).endswith(".") and "\n" not in str(found.value)
+
+
+def test_what_is_compiled_for_neuron_is_not_deployed_on_gpus(home: Workspace) -> None:
+    with pytest.raises(ImpossibleStack, match="is compiled for Neuron, and these containers serve on NVIDIA GPUs"):
+        endpoints.plan(home, artifact(home, parts=("model", "compiled")), WANTED)
 
 
 def test_weights_must_fit(home: Workspace) -> None:
