@@ -5,7 +5,8 @@
 No-op jobs are run twice. On warm workers (decision 0031): `python -m backend.supervisor` as users have it, each with a home of
 its own on the one database, and jobs that are to remove an engine where none is: they fail by their worker's word, at once. And
 without a process: a launcher whose job has ended as soon as it is started, which is what claims, leases, channel, events and
-registration cost. Lists are those of the Jobs page; a watcher reads what the page of a running job reads every two seconds.
+registration cost. Lists are those of the Jobs page; a watcher reads what the page of a running job reads
+every two seconds; what drawing it takes is not counted.
 PostgreSQL is a server of this benchmark's own (fsync off).
 """
 
@@ -35,7 +36,7 @@ from backend.domain.jobs.jobs import TERMINAL, Event, Handle, InstallSpec, JobSt
 from backend.hardware import probe
 from backend.launchers.base import Launcher
 from backend.service import Workspace
-from backend.service.jobs import activity, jobs, watching
+from backend.service.jobs import activity, jobs, looks
 from backend.settings import Settings
 from backend.store import queue
 from backend.store.tables import EventRow, JobRow
@@ -46,6 +47,8 @@ READS = 40
 GOALS = {"SQLite": 20.0, "PostgreSQL": 50.0}
 LIVE_S = 2.0
 """How often a page looks (app/shell.py)."""
+WATCHED = 10
+"""Looks of each page."""
 PHASES = ("optimize", "quality", "publish")
 SPEC = InstallSpec(engine="compress", action="remove").model_dump_json()
 
@@ -216,21 +219,20 @@ class _Speaking(Instant):
 
 
 def watching_cost(workspace: Workspace, watchers: int) -> float:
-    """Processor milliseconds that so many watchers of one job take for one look each."""
-    job = f"j-{10**9}"
+    """Processor milliseconds, in LIVE_S, in which so many pages of one job read what they show. The first reading is not counted,
+    and their looks are spread as pages that were opened at any time are."""
 
     def look() -> None:
-        view = jobs.show(workspace, job)
-        jobs.timeline(workspace, job)
-        jobs.latest_progress(workspace, job)
-        watching.time_left(workspace, view)
-        watching.resources(workspace, view)
+        job = looks.moving(workspace, f"j-{10**9}").job
+        looks.expected(workspace, job)
+        looks.uses(workspace, job)
 
     look()
-    began = time.process_time()
-    for _ in range(10 * watchers):
+    began, used = time.monotonic(), time.process_time()
+    for number in range(WATCHED * watchers):
+        time.sleep(max(0.0, began + (number + 1) * LIVE_S / watchers - time.monotonic()))
         look()
-    return (time.process_time() - began) / 10 * 1000
+    return (time.process_time() - used) / WATCHED * 1000
 
 
 def measured(folder: Path, address: Callable[[], str | None], asked: argparse.Namespace, supervisors: int) -> dict[str, Any]:

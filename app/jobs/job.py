@@ -37,7 +37,7 @@ from backend.present.charts.layers import layer_errors
 from backend.present.words import layers, loss
 from backend.service import Workspace
 from backend.service.evaluations import evaluations
-from backend.service.jobs import artifacts, jobs, watching
+from backend.service.jobs import artifacts, jobs, looks
 from backend.service.jobs.jobs import JobView
 from backend.service.plans import recipes
 from backend.service.serving import serve
@@ -145,15 +145,15 @@ def _drop(opened: Workspace, job_id: str) -> None:
 
 def watch(opened: Workspace, job_id: str) -> str:
     """What moves while it runs; answers with the state, so that the page follows when that changes."""
-    now, events = jobs.show(opened, job_id), jobs.timeline(opened, job_id)
+    now, events, progress = looks.moving(opened, job_id)
+    left, spent = looks.expected(opened, now)
     cells: list[tuple[str, str, str | None]] = [("Elapsed", seconds(elapsed(now)), None)]
     if not now.ended:
         st.set_page_config(page_title=f"{now.progress or 0:.0%} {now.title}")
         st.progress(min(1.0, now.progress or 0.0), text=progress_text(now, left=False))
         if now.kind != JobKind.SERVE:  # it serves until somebody stops it
-            left, basis = time_left(now, watching.time_left(opened, now))
-            cells.append(("Time left", left, basis))
-    if spent := watching.cost(opened, now):
+            cells.append(("Time left", *time_left(now, left)))
+    if spent:
         aws = now.kind == JobKind.MANAGED
         how = "by AWS's clock" if aws else "this attempt"
         cost = f"{figure(spent.spent)}{' USD' if aws else ''}"
@@ -162,7 +162,7 @@ def watch(opened: Workspace, job_id: str) -> str:
     shell.figures(cells)
     where = f"{'Ran' if now.ended else 'Runs'} on {now.place}. " if now.place else ""
     if not now.ended:
-        st.caption(f"{where}Rate: {rate(jobs.latest_progress(opened, job_id)) or 'this phase is not counted'}")
+        st.caption(f"{where}Rate: {rate(progress) or 'this phase is not counted'}")
     elif where:
         st.caption(where)
     for warning in warnings(events):
@@ -190,7 +190,7 @@ def log(opened: Workspace, job_id: str) -> str:
         st.caption(f"{found:,} lines" + (f" hold “{plain(words)}”" if words else " in the tail, newest last"))
     else:
         st.caption("No line of the log holds that." if text else "The log is empty so far.")
-    return str(jobs.show(opened, job_id).state)
+    return str(looks.moving(opened, job_id).job.state)
 
 
 def asked(job_id: str, specification: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ from app import charts
 from app.words import seconds, size
 from backend.present.charts import resources
 from backend.service import Workspace
-from backend.service.jobs import jobs, watching
+from backend.service.jobs import looks
 from backend.service.jobs.watching import Use
 
 
@@ -26,8 +26,8 @@ def in_words(uses: Sequence[Use]) -> str:
 
 def panel(opened: Workspace, job_id: str) -> str:
     """Draw it; answers with the job's state."""
-    job = jobs.show(opened, job_id)
-    uses = watching.resources(opened, job)
+    job = looks.moving(opened, job_id).job
+    uses = looks.uses(opened, job)
     if not uses and job.ended:
         st.caption("Nothing was recorded: it ended before the first reading.")
     elif not uses:

@@ -8,9 +8,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from sqlalchemy import event
 
 from app.jobs.resources import in_words
 from backend.cli.verbs import jobs as verbs
+from backend.domain.errors import NotFound
 from backend.domain.evaluation.blocks.looks import Continued
 from backend.domain.evaluation.document import EvaluateOptions, Variant
 from backend.domain.jobs.eta import Range
@@ -18,7 +20,7 @@ from backend.domain.jobs.jobs import EvaluateSpec, Event, JobKind, JobState, Opt
 from backend.domain.recipe import recipe
 from backend.present.charts import alt, resources
 from backend.service import Workspace
-from backend.service.jobs import jobs, watching
+from backend.service.jobs import jobs, looks, watching
 from backend.service.jobs.watching import Use
 from backend.store import history
 from tests import studio
@@ -184,3 +186,31 @@ def test_the_chart_has_units_and_says_where_its_figures_come_from() -> None:
     assert [row.split(",")[0] for row in rows] == ["Memory", "Memory", "Processor", "Processor"] and rows[2].endswith(",90.0")
     assert resources.resources([])["data"] == []
     assert "At most 2.5 GB" in in_words([Use(5.0, 4e8, 90.0), Use(600.0, 2.5e9, 180.0)])
+
+
+def test_fifty_pages_that_watch_a_job_read_it_once_until_it_is_to_be_read_again(
+    home: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, statements = 100.0, list[str]()
+    monkeypatch.setattr(looks, "_now", lambda: now)
+    job = studio.optimize_job(home, JobState.RUNNING, events=[Event(kind="phase", phase="load", message="Loading")])
+    event.listen(home.store.engine, "before_cursor_execute", lambda *found: statements.append(found[2]))
+
+    def look(phases: int, reads: bool) -> None:
+        statements.clear()
+        view, events, _ = looks.moving(home, job.id)
+        looks.expected(home, view)
+        looks.uses(home, view)
+        assert len(events) == phases and any(each.startswith("SELECT") for each in statements) == reads
+
+    look(1, reads=True)
+    add(home, job.id, Event(kind="phase", phase="publish", message="Publishing"))
+    for _ in range(50):
+        look(1, reads=False)
+    looks.forget(home, job.id)
+    look(2, reads=True)
+    add(home, job.id, Event(kind="note", message="there"))
+    now += looks.MOVING_S + 0.01
+    look(3, reads=True)
+    with pytest.raises(NotFound):
+        looks.moving(home, "j-none")
