@@ -76,6 +76,8 @@ class Settings(BaseModel):
     metrics_host: str = "127.0.0.1"
     allowed_addresses: tuple[str, ...] = ()
     """Addresses, networks and names that are asked all the same, in small letters."""
+    proposers: str | None = None
+    """The folder of classes that may propose tokens within servers, whose code then runs there; None: nowhere."""
     quality_floor: float | None = None
     """Nats a token that an artifact may lose before it is called ruined; 0 is no floor, None `domain.limits.loss.FLOOR`."""
 
@@ -128,7 +130,7 @@ def load() -> Settings:
     WHETSTONE_QUALITY_FLOOR, WHETSTONE_PRICE_PER_HOUR, WHETSTONE_DISCOUNT (percent),
     WHETSTONE_SILENT_S, WHETSTONE_IDLE_S, WHETSTONE_ARTIFACTS,
     WHETSTONE_ARTIFACTS_QUOTA, WHETSTONE_ARTIFACTS_CACHE, WHETSTONE_METRICS_PORT, WHETSTONE_METRICS_HOST,
-    WHETSTONE_RAY_ADDRESS, WHETSTONE_WARM_WORKERS."""
+    WHETSTONE_RAY_ADDRESS, WHETSTONE_WARM_WORKERS, WHETSTONE_PROPOSERS."""
     environment = os.environ
     home = Path(environment.get("WHETSTONE_HOME") or "~/.whetstone").expanduser().resolve()
     return Settings(
@@ -157,6 +159,7 @@ def load() -> Settings:
         artifact_store=environment.get("WHETSTONE_ARTIFACTS") or None,
         artifacts_quota=environment.get("WHETSTONE_ARTIFACTS_QUOTA") or None,
         artifacts_cache=environment.get("WHETSTONE_ARTIFACTS_CACHE") or None,
+        proposers=str(Path(code).expanduser().resolve()) if (code := environment.get("WHETSTONE_PROPOSERS")) else None,
         quality_floor=_number(environment.get("WHETSTONE_QUALITY_FLOOR")),
         price_per_hour=_number(environment.get("WHETSTONE_PRICE_PER_HOUR")),
         metrics_port=int(_number(environment.get("WHETSTONE_METRICS_PORT")) or 0) or None,

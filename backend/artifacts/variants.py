@@ -8,6 +8,7 @@ from backend.artifacts import places
 from backend.domain.evaluation.document import Speculation, Variant
 from backend.domain.jobs.artifact import Manifest
 from backend.domain.recipe.recipe import Recipe, Speculate
+from backend.domain.recipe.speculation import SPECULATE
 from backend.settings import Settings
 
 
@@ -17,18 +18,16 @@ def of(settings: Settings, path: str, manifest: Manifest, source: str) -> Varian
     compiled = any(file.path.startswith("compile_cache/") for file in manifest.files)
     return Variant(
         name=manifest.recipe.name, source=source, kind="artifact", model_path=str(folder / "model"),
-        original_path=manifest.parent.path, serving=manifest.recipe.serving, speculation=_speculation(manifest.recipe, folder),
+        original_path=manifest.parent.path, serving=manifest.recipe.serving,
+        speculation=_speculation(settings, manifest.recipe, folder),
         compile_cache=str(folder / "compile_cache") if compiled else None,
         neuron=manifest.compile_key if manifest.for_neuron else None, recipe_hash=manifest.recipe_hash,
         bytes_on_disk=manifest.bytes_after, stored_at=None if str(folder) == path else path,
     )  # fmt: skip
 
 
-def _speculation(recipe: Recipe, folder: Path) -> Speculation | None:
+def _speculation(settings: Settings, recipe: Recipe, folder: Path) -> Speculation | None:
     step = recipe.step("speculate")
-    if not isinstance(step, Speculate) or not (step.drafts or step.method == "ngram"):
-        return None
-    if step.method == "ngram":
-        return Speculation(method="ngram", tokens=step.tokens)
-    assert step.method in {"draft", "eagle", "eagle3"}
-    return Speculation(method=step.method, tokens=step.tokens, draft_path=str(folder / "draft"))
+    if not isinstance(step, Speculate) or (SPECULATE[step.method].needs == "head" and step.draft is None):
+        return None  # a head that the managed toolkit trains is part of its weights
+    return Speculation.of(step, str(folder / "draft"), settings.proposers)

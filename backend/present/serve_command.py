@@ -20,7 +20,9 @@ def command(variant: Variant) -> str:
     """One line for a shell with vLLM in it. The variant has a folder."""
     draft = variant.speculation.draft_path if variant.speculation else None
     flags = [*vllm_flags.serving(variant.serving), *vllm_flags.speculating(variant.speculation, draft or "")]
-    return shlex.join(["vllm", "serve", str(variant.model_path), f"--served-model-name={variant.name}", *flags])
+    proposers = variant.speculation.proposers if variant.speculation else None
+    code = f"PYTHONPATH={shlex.quote(proposers)} " if proposers else ""
+    return code + shlex.join(["vllm", "serve", str(variant.model_path), f"--served-model-name={variant.name}", *flags])
 
 
 def curl(served_name: str, *, chat: bool, url: str = ADDRESS) -> str:

@@ -257,7 +257,9 @@ class VllmServer:
             return {**chosen, **neuron.environment(self._neuron, folder, self._cache_root)}
         cpu = is_cpu_build(self._python)
         openmp = openmp_library(self._python)
-        chosen = vllm_options.environment(self._cache(), cpu=cpu, openmp=openmp)
+        speculation = self._variant.speculation
+        proposers = speculation.proposers if speculation else None
+        chosen = vllm_options.environment(self._cache(), cpu=cpu, openmp=openmp, proposers=proposers)
         return {**chosen, **(self._tuning().environment if cpu else {})}
 
     def _tuning(self) -> Tuning:

@@ -134,8 +134,8 @@ def _size(config: dict[str, Any], what: str, default: int | None = None) -> int:
     return int(value)
 
 
-def environment(cache_root: Path, *, cpu: bool, openmp: Path | None) -> dict[str, str]:
-    """The server's whole environment, a `Tuning` left out.
+def environment(cache_root: Path, *, cpu: bool, openmp: Path | None, proposers: str | None = None) -> dict[str, str]:
+    """The server's whole environment, a `Tuning` left out. `proposers` is the folder of a class that the variant names.
 
     On CPU Intel's OpenMP is preloaded as vLLM's installation guide asks: without it speculative decoding is several times
     slower. The plugin is what PYTHONPATH is for.
@@ -152,8 +152,8 @@ def environment(cache_root: Path, *, cpu: bool, openmp: Path | None) -> dict[str
     }
     if cpu:
         chosen |= {"LD_PRELOAD": str(openmp)} if openmp else {}
-        chosen["PYTHONPATH"] = str(PLUGIN)
-    return chosen
+    folders = [*([str(PLUGIN)] if cpu else []), *([proposers] if proposers else [])]
+    return chosen | ({"PYTHONPATH": os.pathsep.join(folders)} if folders else {})
 
 
 def all_cores() -> str:

@@ -21,7 +21,8 @@ from backend.domain.frozen import Facts, Frozen
 from backend.domain.load.load import Load
 from backend.domain.load.options import LoadOptions
 from backend.domain.load.records import LevelAudit
-from backend.domain.recipe.recipe import Serving
+from backend.domain.recipe.recipe import Serving, Speculate
+from backend.domain.recipe.speculation import PROMPT_LOOKUP, KnownSpeculation, Schedule
 from backend.domain.validation import matching
 from backend.domain.workload.workload import WorkloadSummary
 
@@ -31,11 +32,32 @@ LATENCY_METRICS = ("ttft_ms", "tpot_ms", "chunk_gap_ms", "client_latency_ms", "c
 
 
 class Speculation(Frozen):
-    """A resolved `speculate` step. `draft_path` is absolute; None for n-gram."""
+    """A resolved `speculate` step. `draft_path` is absolute; None where no other weights draft.
 
-    method: Literal["draft", "ngram", "eagle", "eagle3"]
+    What most have not is left out of the written form.
+    """
+
+    method: KnownSpeculation
     tokens: int
     draft_path: str | None = None
+    heterogeneous_vocab: bool = Field(False, exclude_if=lambda value: not value)
+    prompt_lookup: tuple[int, int] | None = Field(None, exclude_if=lambda value: value is None)
+    """Shortest and longest n-gram, where they are not the usual ones."""
+    tokens_by_batch: Schedule | None = Field(None, exclude_if=lambda value: value is None)
+    proposer: str | None = Field(None, exclude_if=lambda value: value is None)
+    proposers: str | None = Field(None, exclude_if=lambda value: value is None)
+    """The folder in which that class lies."""
+
+    @classmethod
+    def of(cls, step: Speculate, draft: str | None, proposers: str | None = None) -> Speculation:
+        """`draft` is the folder of the draft or head, `proposers` that of classes of one's own."""
+        own = step.proposer is not None
+        lookup = step.prompt_lookup if step.method == "ngram" and step.prompt_lookup != PROMPT_LOOKUP else None
+        return cls(
+            method=step.method, tokens=step.tokens, draft_path=draft if step.drafts else None,
+            heterogeneous_vocab=step.heterogeneous_vocab, prompt_lookup=lookup, tokens_by_batch=step.tokens_by_batch,
+            proposer=step.proposer, proposers=proposers if own else None,
+        )  # fmt: skip
 
 
 class Remote(Frozen):

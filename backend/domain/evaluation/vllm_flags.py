@@ -7,9 +7,8 @@ from typing import Any
 
 from backend.domain.evaluation.document import Speculation
 from backend.domain.recipe.recipe import Serving
+from backend.domain.recipe.speculation import PROMPT_LOOKUP, SPECULATE, Schedule
 
-PROMPT_LOOKUP = {"prompt_lookup_max": 4, "prompt_lookup_min": 2}
-"""n-gram lengths, in tokens (Saxena 2023, prompt lookup decoding; vLLM's documentation uses 4 and 2)."""
 SAMPLED = {"draft_sample_method": "probabilistic"}
 """Above temperature 0 the draft samples, and is accepted by the ratio of probabilities (Leviathan et al. 2023, section 2.3);
 vLLM's default, an argmax taken for certain, is accepted less often. At temperature 0 both are the same."""
@@ -33,8 +32,23 @@ def speculating(speculation: Speculation | None, draft: str) -> list[str]:
 
 def speculative_config(speculation: Speculation, draft: str) -> dict[str, Any]:
     """The document that vLLM's `--speculative-config` takes."""
+    config: dict[str, Any] = {"method": SPECULATE[speculation.method].engine_method}
+    if speculation.draft_path is not None or speculation.proposer is not None:
+        config["model"] = speculation.proposer or draft
+    config["num_speculative_tokens"] = speculation.tokens
     if speculation.method == "ngram":
-        return {"method": "ngram", "num_speculative_tokens": speculation.tokens, **PROMPT_LOOKUP}
-    if speculation.method != "draft":
-        return {"method": speculation.method, "model": draft, "num_speculative_tokens": speculation.tokens}
-    return {"method": "draft_model", "model": draft, "num_speculative_tokens": speculation.tokens, **SAMPLED}
+        least, most = speculation.prompt_lookup or PROMPT_LOOKUP
+        config |= {"prompt_lookup_max": most, "prompt_lookup_min": least}
+    if speculation.heterogeneous_vocab:  # with which vLLM 0.32 takes an argmax of the draft alone
+        config["use_heterogeneous_vocab"] = True
+    elif speculation.method == "draft":
+        config |= SAMPLED
+    if speculation.tokens_by_batch:
+        config["num_speculative_tokens_per_batch_size"] = _ranges(speculation.tokens_by_batch)
+    return config
+
+
+def _ranges(schedule: Schedule) -> list[list[int]]:
+    """(first, last, tokens), both included; what lies beyond the last range keeps its tokens."""
+    ends = [start - 1 for start, _ in schedule[1:]] + [schedule[-1][0]]
+    return [[start, end, tokens] for (start, tokens), end in zip(schedule, ends, strict=True)]

@@ -119,6 +119,9 @@ class ModelCard(ModelFacts):
     """As the hub states it; None where nothing is said."""
     quantized_before: QuantizedBefore | None = None
     """None where the weights came as they were trained, as far as is known."""
+    head_of: tuple[int, int] | None = Field(None, exclude_if=lambda value: value is None)
+    """Of a head that drafts from another model's hidden states: that model's hidden size and vocabulary, which may be larger than
+    its own."""
     notes: tuple[str, ...] = ()
     """What of the card is not plainly what config.json says, a sentence each."""
 

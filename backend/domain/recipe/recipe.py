@@ -14,8 +14,9 @@ from pydantic import Field, ValidationError, field_validator, model_serializer, 
 
 from backend.domain.errors import InvalidRecipe
 from backend.domain.frozen import Frozen
-from backend.domain.recipe import recovery
+from backend.domain.recipe import recovery, speculation
 from backend.domain.recipe.methods import KnownMethod
+from backend.domain.recipe.speculation import SPECULATE, KnownSpeculation, Schedule
 from backend.domain.validation import first_flaw, matching
 
 TECHNIQUES = ("prune", "quantize", "speculate", "compile", "shard")
@@ -31,8 +32,11 @@ class _Step(Frozen):
     def _written(self) -> dict[str, Any]:
         fields = {name: getattr(self, name) for name in type(self).model_fields if name != "technique"}
         defaults = {name: info.default for name, info in type(self).model_fields.items()}
-        kept = {k: v for k, v in fields.items() if k in self._always() or v != defaults[k]}
+        kept = {k: self._plain(k, v) for k, v in fields.items() if k in self._always() or v != defaults[k]}
         return {self.technique: kept}
+
+    def _plain(self, field: str, value: Any) -> Any:
+        return value
 
     def _always(self) -> set[str]:
         return {"method"}
@@ -91,21 +95,64 @@ class Quantize(_Step):
 
 class Speculate(_Step):
     technique: Literal["speculate"] = "speculate"
-    method: Literal["draft", "ngram", "suffix", "eagle", "eagle3", "medusa"]
+    method: KnownSpeculation
     draft: str | None = None
-    """A model id, a folder, or `auto`, the provided one; with an EAGLE method the folder of its head."""
+    """A model id, a folder, or `auto`, the provided one; of heads that read the target's hidden states their folder."""
+    proposer: Annotated[str, matching(speculation.DOTTED, "it must be a class as package.module.Class")] | None = None
+    """custom: a class in the folder of WHETSTONE_PROPOSERS, which the server runs."""
+    heterogeneous_vocab: bool = False
+    """draft: it has another tokenizer. Only tokens that both have are proposed (vLLM's `use_heterogeneous_vocab`)."""
+    prompt_lookup_min: int | None = Field(None, ge=1, le=32)
+    prompt_lookup_max: int | None = Field(None, ge=1, le=32)
+    """ngram: shortest and longest n-gram that is looked up, in tokens."""
     tokens: int = Field(4, ge=1, le=16)
+    """Proposed at once, at most."""
+    tokens_by_batch: Schedule | None = None
+    """Written `{1: 4, 8: 0}`: 4 for up to 7 sequences at a time, none from 8 on (vLLM's
+    `num_speculative_tokens_per_batch_size`)."""
+
+    @field_validator("tokens_by_batch", mode="before")
+    @classmethod
+    def _read_schedule(cls, value: Any) -> Any:
+        return speculation.read_schedule(value)
+
+    @field_validator("tokens_by_batch")
+    @classmethod
+    def _ascending(cls, value: Schedule | None) -> Schedule | None:
+        return tuple(sorted(value)) if value is not None else None
 
     @model_validator(mode="after")
-    def _draft_only_for_draft(self) -> Speculate:
-        if not self.drafts and self.draft is not None:
-            raise ValueError(f"speculate: `draft` goes with `method: draft`, not with `method: {self.method}`")
+    def _taken(self) -> Speculate:
+        defaults = type(self).model_fields
+        for option in speculation.OPTIONS:
+            if getattr(self, option) != defaults[option].default and option not in SPECULATE[self.method].options:
+                takes = speculation.taken_by(option)
+                raise ValueError(f"speculate: `{option}` goes with {takes}, not with `method: {self.method}`")
+        least, most = self.prompt_lookup
+        if least > most:
+            raise ValueError(f"speculate: `prompt_lookup_min` {least} is above `prompt_lookup_max` {most}: lower it")
+        if self.tokens_by_batch is not None and (found := speculation.flaw(self.tokens_by_batch, self.tokens)):
+            raise ValueError(f"speculate: {found}")
         return self
+
+    def _plain(self, field: str, value: Any) -> Any:
+        return dict(value) if field == "tokens_by_batch" and value else value
 
     @property
     def drafts(self) -> bool:
-        """Whether a second model drafts, which is held beside the model."""
-        return self.method in {"draft", "eagle", "eagle3"}
+        """Whether other weights draft, which are held beside the model."""
+        return SPECULATE[self.method].needs in {"model", "head"}
+
+    @property
+    def prompt_lookup(self) -> tuple[int, int]:
+        """Shortest and longest n-gram; one alone is both where the other's default contradicts it."""
+        least, most = self.prompt_lookup_min, self.prompt_lookup_max
+        usual = speculation.PROMPT_LOOKUP
+        return (least or min(usual[0], most or usual[0]), most or max(usual[1], least or usual[1]))
+
+    def tokens_at(self, streams: int) -> int:
+        """Proposed for each of so many sequences."""
+        return speculation.at(self.tokens_by_batch, streams) if self.tokens_by_batch else self.tokens
 
 
 class Compile(_Step):

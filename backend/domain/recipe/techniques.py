@@ -11,6 +11,7 @@ from typing import NamedTuple
 from backend.domain.recipe import libraries
 from backend.domain.recipe.methods import GROUP_SIZE as GROUP_SIZE
 from backend.domain.recipe.methods import PRUNE, QUANTIZE, WHY_NOT
+from backend.domain.recipe.speculation import OFFERED, SPECULATE
 
 NATIVE_FAMILIES = frozenset(
     {
@@ -30,8 +31,7 @@ class Capability(NamedTuple):
 _SUPPORTED: dict[tuple[str, str | None, str], frozenset[str]] = {
     **{("quantize", method, "native"): frozenset({"cpu", "cuda"}) for method in QUANTIZE},
     **{("prune", method, "native"): frozenset({"cpu", "cuda"}) for method in PRUNE},
-    ("speculate", "draft", "native"): frozenset({"cpu", "cuda"}),
-    ("speculate", "ngram", "native"): frozenset({"cpu", "cuda"}),
+    **{("speculate", method, "native"): frozenset({"cpu", "cuda"}) for method in SPECULATE},
     ("compile", None, "native"): frozenset({"cpu", "cuda"}),
     **libraries.SUPPORTED,
 }
@@ -60,10 +60,12 @@ def capability(technique: str, method: str | None, engine: str, hardware: str) -
 
 
 def supported(engine: str = "native") -> list[tuple[str, str | None, str, list[str]]]:
-    """Every row of one engine: technique, method, engine, kinds of hardware."""
-    return [(*key, sorted(places)) for key, places in _SUPPORTED.items() if key[2] == engine]
+    """Every row of one engine: technique, method, engine, kinds of hardware; without what needs something that no model brings
+    along, such as a head."""
+    rows = ((*key, sorted(places)) for key, places in _SUPPORTED.items() if key[2] == engine)
+    return [row for row in rows if row[0] != "speculate" or row[1] in OFFERED]
 
 
 def _instead(technique: str) -> str:
-    methods = [f"`{method}`" for (name, method, engine) in _SUPPORTED if name == technique and method and engine == "native"]
+    methods = [f"`{method}`" for (name, method, _, _) in supported() if name == technique and method]
     return f"use {' or '.join(methods)} by the native engine" if methods else "leave the step out"

@@ -50,6 +50,10 @@ class Facts(Frozen):
     ram_bytes: int | None = None
     attached: bool = False
     """Of a Neuron target: its devices are here."""
+    proposers: tuple[str, ...] | None = None
+    """Modules in the folder of proposers of one's own; None where no folder was named."""
+    suffixes: bool = False
+    """The serve environment has the library of suffix decoding."""
     features: tuple[str, ...] | None = None
     """Instruction sets of the processor that serves, where it is one and they are known."""
 

@@ -11,6 +11,7 @@ from backend.domain.neuron import compiling, cores, stacks
 from backend.domain.neuron.stacks import STACKS
 from backend.domain.recipe.recipe import Compile, Quantize, Recipe, Speculate
 from backend.domain.rules.facts import MEMORY, Facts, Reason
+from backend.domain.rules.speculation import fitting
 
 FORMULA = "memory of a core - weights / tensor parallel - runtime (2 to 3 GB) >= sequences x positions x cache of a token"
 ALONE = "AWS Neuron SDK 2.33, vllm-neuron, CPU compilation, Limitations"
@@ -30,14 +31,6 @@ def elsewhere(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reaso
     if given and facts.place != "neuron":
         names = ", ".join(f"`{name}`" for name in given)
         message = f"{names} of `compile` is for a Neuron target such as `neuron:ml.inf2.48xlarge`: leave it out."
-        yield Reason(rule="neuron-options", message=message, source="docs/neuron.md")
-
-
-def trained_there(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
-    """Elsewhere an EAGLE head is none of the user's: the managed toolkit trains it, our engines have none."""
-    step = recipe.step("speculate")
-    if isinstance(step, Speculate) and step.method != "draft" and step.draft is not None and facts.place != "neuron":
-        message = f"A head of one's own (`draft`) with `method: {step.method}` is for Neuron targets: leave `draft` out."
         yield Reason(rule="neuron-options", message=message, source="docs/neuron.md")
 
 
@@ -105,20 +98,7 @@ def speculation(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Rea
         known = ", ".join(sorted(stack.eagle))
         message = f"{stack.title} compiles EAGLE heads for {known}, not for {model.model_type}: leave the step out."
         yield Reason(rule="neuron-speculation", message=message, source=EAGLE)
-    yield from _head(model, step.method, facts.draft)
-
-
-def _head(model: ModelFacts, method: str, head: ModelFacts | None) -> Iterator[Reason]:
-    """A head reads the model's hidden states and writes its tokens."""
-    if head is None:
-        message = f"`method: {method}` needs a head that was trained for {model.id}: name its folder with `draft: FOLDER`."
-        yield Reason(rule="no-draft", message=message, source=EAGLE)
-    elif (head.hidden_size, head.vocabulary) != (model.hidden_size, model.vocabulary):
-        has = (
-            f"hidden size {head.hidden_size} and {head.vocabulary} tokens, {model.id} {model.hidden_size} and {model.vocabulary}"
-        )
-        message = f"The EAGLE head {head.id} was trained for another model ({has}): use one made for it."
-        yield Reason(rule="draft-vocabulary", message=message, source=EAGLE)
+    yield from fitting(model, step.method, facts.draft, EAGLE)
 
 
 def degree(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:

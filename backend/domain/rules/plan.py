@@ -16,8 +16,9 @@ from backend.domain.needs import job, layout, recovery, serving
 from backend.domain.needs.layout import Layout
 from backend.domain.recipe import methods, sagemaker_toolkit
 from backend.domain.recipe.recipe import TECHNIQUES, Compile, Prune, Quantize, Recipe, Speculate
+from backend.domain.recipe.speculation import SPECULATE
 from backend.domain.recipe.techniques import KERNELS
-from backend.domain.rules import neuron_rules, processor
+from backend.domain.rules import neuron_rules, processor, speculation
 from backend.domain.rules.facts import MEMORY, Facts, Reason
 
 CUT_CACHE = (
@@ -132,7 +133,7 @@ def _serving_notes(model: ModelFacts, recipe: Recipe, facts: Facts) -> list[str]
         notes.append("Pruned weights are stored as zeros: no server here skips them, so neither size nor speed gains.")
     if recovery.asked(recipe):
         notes.append(recovery.note(model, recipe))
-    return notes
+    return notes + speculation.notes(recipe)
 
 
 def _shared(model: ModelFacts, recipe: Recipe, facts: Facts, shared: Layout | None) -> list[str]:
@@ -201,13 +202,9 @@ def _own(step: Any) -> PlannedStep:
         case Prune():
             return _prune(step)
         case Speculate():
-            what = "a draft model" if step.method == "draft" else step.method
-            return PlannedStep(
-                technique="speculate",
-                engine="vllm",
-                title=f"Speculate with {what}, {step.tokens} tokens",
-                options={"method": step.method, "tokens": step.tokens},
-            )
+            own = {name: value for name, value in step.model_dump(mode="json")["speculate"].items() if name != "draft"}
+            title = f"Speculate with {SPECULATE[step.method].title}, {step.tokens} tokens"
+            return PlannedStep(technique="speculate", engine="vllm", title=title, options={**own, "tokens": step.tokens})
         case Compile():
             return PlannedStep(technique="compile", engine="vllm", title="Compile ahead of time")
         case _:

@@ -13,9 +13,9 @@ from backend.domain.model.shapes import linears
 from backend.domain.needs import layout, serving
 from backend.domain.neuron import stacks
 from backend.domain.recipe import methods, sagemaker_toolkit
-from backend.domain.recipe.recipe import Prune, Quantize, Recipe, Speculate
+from backend.domain.recipe.recipe import Prune, Quantize, Recipe
 from backend.domain.recipe.techniques import BFLOAT16, FP8_CACHE, GROUP_SIZE, KERNELS, NATIVE_FAMILIES, capability
-from backend.domain.rules import method_rules, neuron_rules
+from backend.domain.rules import method_rules, neuron_rules, speculation
 from backend.domain.rules.facts import MEMORY, Facts, Reason
 
 Rule = Callable[[ModelFacts, Recipe, Facts], Iterator[Reason]]
@@ -140,43 +140,6 @@ def _group_size(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Rea
                 )
 
 
-def _generates(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
-    if recipe.step("speculate") and not model.generates:
-        yield Reason(
-            rule="no-tokens",
-            message=f"{model.id} is an embedding model, which generates no tokens to speculate on: leave the step out.",
-            source="the model's task",
-        )
-
-
-def _draft(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
-    step = recipe.step("speculate")
-    if not isinstance(step, Speculate) or step.method != "draft":  # of an EAGLE head see `neuron_rules`
-        return
-    if facts.draft is None:
-        if facts.place == "managed" and facts.provided_draft and step.draft in {None, "auto"}:
-            return
-        other = "" if facts.place == "managed" else ", or use `method: ngram`"
-        yield Reason(
-            rule="no-draft",
-            message=f"{model.id} has no provided draft model: name one with `draft: FOLDER`{other}.",
-            source="catalog",
-        )
-    elif _other_vocabulary(model, facts.draft):
-        yield Reason(
-            rule="draft-vocabulary",
-            message=f"The draft {facts.draft.id} has another vocabulary ({facts.draft.vocabulary}) than {model.id} "
-            f"({model.vocabulary}): use a draft made for it, or `method: ngram`.",
-            source="Leviathan et al. 2023, section 2.3: draft and target share one vocabulary",
-        )
-
-
-def _other_vocabulary(model: ModelFacts, draft: ModelFacts) -> bool:
-    """By the tokenizers where both are at hand, else by the size, which is all that is known."""
-    mine, its = (getattr(card, "tokenizer_hash", None) for card in (model, draft))
-    return draft.vocabulary != model.vocabulary or bool(mine and its and mine != its)
-
-
 def _compiler(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
     if recipe.step("compile") and facts.hardware == "cpu" and not facts.compiler:
         yield Reason(
@@ -287,11 +250,11 @@ def _published(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reas
 
 
 _COMMON: tuple[Rule, ...] = (
-    _one_weight_quantization, _once_each, _already_quantized, _group_size, *method_rules.COMMON, _generates,
-    _draft, _eager_compile, _context, _tensor_parallel, _serving_types, neuron_rules.elsewhere, neuron_rules.trained_there,
+    _one_weight_quantization, _once_each, _already_quantized, _group_size, *method_rules.COMMON,
+    *speculation.COMMON, _eager_compile, _context, _tensor_parallel, _serving_types, neuron_rules.elsewhere,
 )  # fmt: skip
 _OURS: tuple[Rule, ...] = (
-    _no_engine, *_COMMON, _capabilities, _family, *method_rules.LIBRARY, _kernel, _compiler,
+    _no_engine, *_COMMON, _capabilities, _family, *method_rules.LIBRARY, _kernel, _compiler, *speculation.OURS,
 )  # fmt: skip
 RULES: dict[str, tuple[Rule, ...]] = {
     "local": (*_OURS, _memory),

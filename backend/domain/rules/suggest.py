@@ -82,6 +82,8 @@ def _choices(technique: str, step: Any) -> Iterator[Choice]:
     if isinstance(step, Prune) and step.recover:
         yield 1, step.model_copy(update={"recover": None})
     if isinstance(step, Speculate):
+        if step.method == "draft":
+            yield 1, step.model_copy(update={"heterogeneous_vocab": not step.heterogeneous_vocab})
         yield from ((EXCHANGED, Speculate(method=method, tokens=step.tokens)) for method in ("ngram", "draft"))
     yield LEFT_OUT, None
 

@@ -6,17 +6,22 @@ import re
 from pathlib import Path
 from typing import Any
 
+from backend.artifacts import places
 from backend.catalog.bundled import models
+from backend.catalog.cards import head as heads
 from backend.catalog.cards import licence as licences
+from backend.catalog.cards.card import read_card
 from backend.domain.errors import RequestError, UnknownModel
 from backend.domain.frozen import Frozen
 from backend.domain.jobs.artifact import Manifest
 from backend.domain.machine.targets import nearest
 from backend.domain.model.facts import ModelCard, ModelFacts
 from backend.domain.recipe.recipe import Recipe, Speculate
+from backend.domain.recipe.speculation import SPECULATE
 from backend.domain.roles import Action
 from backend.domain.validation import readable
 from backend.service import paths
+from backend.service.jobs import artifacts
 from backend.service.models import catalog_sync
 from backend.service.workspace import Workspace
 from backend.store import history
@@ -181,11 +186,12 @@ def _known(row: ModelRow) -> KnownModel:
 
 
 def draft_for(workspace: Workspace, model: ModelCard, wanted: str | None) -> ModelCard | None:
-    """The draft a `speculate` step means: `auto` or nothing is the provided one, else a model id or folder."""
+    """The draft a `speculate` step means: `auto` or nothing is the provided one, else a model, a folder or an artifact."""
     if wanted in {None, "auto"}:
         return resolve(workspace, model.draft) if model.draft else None
     assert wanted is not None
-    return resolve(workspace, wanted)
+    made = _made(workspace, wanted)
+    return read_card(made, id=wanted, origin="artifact") if made else resolve(workspace, wanted)
 
 
 def facts(workspace: Workspace, source: str) -> ModelFacts:
@@ -205,11 +211,27 @@ def facts(workspace: Workspace, source: str) -> ModelFacts:
 
 
 def draft_of(workspace: Workspace, model: ModelFacts, recipe: Recipe) -> ModelFacts | None:
-    """The draft that the recipe means; None where it has none, or the model brings none."""
+    """The draft or head that the recipe means; None where it has none, or the model brings none."""
     step = recipe.step("speculate")
-    if not isinstance(step, Speculate) or not step.drafts or (step.method != "draft" and step.draft is None):
+    if not isinstance(step, Speculate) or not step.drafts:
         return None
+    if SPECULATE[step.method].needs == "head":
+        return head(workspace, step.draft) if step.draft and step.draft != "auto" else None
     return draft_facts(workspace, model, step.draft)
+
+
+def head(workspace: Workspace, source: str) -> ModelCard:
+    """The card of a head by its folder or the id of the artifact that it is. Raises UnknownModel, InvalidModel."""
+    made = _made(workspace, source)
+    return heads.read_head(made or _folder(workspace, source) or Path(source).expanduser(), id=source if made else None)
+
+
+def _made(workspace: Workspace, source: str) -> Path | None:
+    """Where the weights of an artifact lie; None of anything else."""
+    if not source.startswith("a-") or paths.folder(source) is not None:
+        return None
+    shown = artifacts.show(workspace, source)
+    return places.of(workspace.settings, shown.path).outline(shown.path, shown.manifest) / "model"
 
 
 def draft_facts(workspace: Workspace, model: ModelFacts, wanted: str | None) -> ModelFacts | None:

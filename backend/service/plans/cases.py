@@ -6,17 +6,19 @@ A page or a command resolves its case and hands it on: to the estimate, to whate
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from backend.domain.frozen import Frozen
 from backend.domain.machine.targets import Target
 from backend.domain.model.facts import ModelFacts
 from backend.domain.planner.choose import Choice, Goal
 from backend.domain.planner.roofline import ExpectedLoad
-from backend.domain.recipe.recipe import Recipe, Step, read
+from backend.domain.recipe.recipe import Recipe, Speculate, Step, read
 from backend.domain.recipe.techniques import supported
 from backend.domain.rules import check
 from backend.domain.rules.facts import Facts
 from backend.domain.rules.plan import Verdict
+from backend.hardware import engines
 from backend.service.machines import targets
 from backend.service.models import models, techniques
 from backend.service.plans import auto
@@ -67,11 +69,23 @@ def resolve(
     else:
         where = targets.find(workspace, target, measured="now" if probe else "before")
     served = served_over(recipe, choice.winner.tensor_parallel) if choice and choice.winner else recipe
-    facts = targets.facts(where, model, draft)
+    facts = _brought(workspace, recipe, targets.facts(where, model, draft))
     verdict = techniques.decide(workspace, model, served, facts)
     if verdict.plan is not None and choice is not None and choice.winner is not None:
         verdict = verdict.model_copy(update={"plan": verdict.plan.model_copy(update={"replicas": choice.winner.replicas})})
     return Case(model, recipe, target, where, facts, verdict, goal, choice)
+
+
+def _brought(workspace: Workspace, recipe: Recipe, facts: Facts) -> Facts:
+    """With what a `speculate` step needs beside model and draft: proposers of one's own, a library."""
+    step = recipe.step("speculate")
+    if isinstance(step, Speculate) and step.method == "suffix":
+        return facts.model_copy(update={"suffixes": not engines.lacks(workspace.settings, "serve", "arctic-inference")})
+    folder = workspace.settings.proposers
+    if isinstance(step, Speculate) and step.method == "custom" and folder is not None:
+        found = (path for path in Path(folder).glob("*") if path.suffix == ".py" or (path / "__init__.py").is_file())
+        return facts.model_copy(update={"proposers": tuple(sorted(path.stem for path in found))})
+    return facts
 
 
 def served_over(recipe: Recipe, degree: int) -> Recipe:

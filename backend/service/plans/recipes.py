@@ -67,7 +67,7 @@ def read_yaml(text: str, *, what: str = "recipe", most: int = MAX_BYTES) -> Any:
 
 def write_text(chosen: Recipe) -> str:
     """The recipe as YAML, defaults left out."""
-    document = chosen.model_dump(mode="json")
+    document = chosen.model_dump(mode="json") | {"steps": chosen.model_dump()["steps"]}  # JSON has no numbers as names
     for section in ("serving", "limits"):
         defaults = type(getattr(chosen, section))().model_dump(mode="json")
         document[section] = {k: v for k, v in document[section].items() if k not in defaults or v != defaults[k]}

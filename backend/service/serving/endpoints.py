@@ -141,6 +141,10 @@ def _planned(workspace: Workspace, artifact_id: str, wanted: Wanted, *, anyway: 
     if image is None:
         raise RequestError(f"AWS keeps the images for {region} in another account: give the address of one with {{}}.", "image")
     speculation = variant.speculation
+    if speculation is not None and speculation.proposer:
+        raise ImpossibleStack(
+            f"{artifact_id} proposes tokens by code of your own, which runs on this machine alone: serve it here."
+        )
     if speculation is not None and speculation.draft_path:
         speculation = speculation.model_copy(update={"draft_path": "draft"})  # its place here is not part of the deployment
     try:

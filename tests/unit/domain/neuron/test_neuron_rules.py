@@ -178,9 +178,9 @@ def test_the_memory_of_a_core_counts_the_draft() -> None:
     assert rules(check(INF2, [DRAFT, COMPILE], draft=large, tensor_parallel=2, max_model_len=512)) == {"memory"}
 
 
-def test_a_head_of_ones_own_is_for_neuron_and_an_eagle_head_without_one_is_still_trained_by_sagemaker() -> None:
+def test_a_head_of_ones_own_is_not_for_sagemaker_which_trains_one() -> None:
     own = check("sagemaker:ml.g5.12xlarge", [EAGLE], draft=HEAD)
-    assert "neuron-options" in rules(own) and "leave `draft` out" in " ".join(reason.message for reason in own.reasons)
+    assert "speculation-options" in rules(own) and "leave `draft` out" in " ".join(reason.message for reason in own.reasons)
     assert check("sagemaker:ml.g5.12xlarge", [{"speculate": {"method": "eagle3"}}]).valid
 
 

@@ -10,6 +10,7 @@ import pytest
 from backend.catalog.bundled import models
 from backend.domain.recipe import methods
 from backend.domain.recipe.recipe import Prune, Quantize, Recipe
+from backend.domain.recipe.speculation import OFFERED
 from backend.domain.recipe.techniques import _SUPPORTED
 from backend.domain.rules import check
 from backend.domain.rules.facts import Facts
@@ -28,7 +29,7 @@ def values(field: str) -> set[Any]:
 
 
 def test_everything_that_can_be_done_has_a_recipe_to_start_from() -> None:
-    assert set().union(*map(keys, EVERY.values())) >= set(_SUPPORTED)
+    assert set().union(*map(keys, EVERY.values())) >= {key for key in _SUPPORTED if key[0] != "speculate" or key[1] in OFFERED}
     pruned = {(step.method, step.pattern) for each in EVERY.values() if isinstance(step := each.step("prune"), Prune)}
     assert pruned >= {(method, pattern) for method in methods.PRUNE for pattern in ("unstructured", "2:4", "4:8")}
     assert any(recipe.step("prune") and recipe.step("quantize") for recipe in EVERY.values())

@@ -1,0 +1,86 @@
+"""The ways to propose tokens ahead, as vLLM 0.32 has them: what each is called, what it needs, and which options it takes.
+
+What runs on which hardware is in docs/decisions/0033-speculation.md. Knows nothing of models.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, NamedTuple, get_args
+
+from pydantic import Field
+
+KnownSpeculation = Literal["draft", "ngram", "suffix", "eagle", "eagle3", "medusa", "dflash", "custom"]
+Schedule = tuple[tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=0)]], ...]
+"""(sequences that run together, from so many on; tokens proposed for each)."""
+
+PROMPT_LOOKUP = (2, 4)
+"""Shortest and longest n-gram that is looked up, in tokens (Saxena 2023, prompt lookup decoding; vLLM's documentation has 2 and
+4)."""
+DOTTED = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+"
+"""package.module.Class, as vLLM takes it for a class and not for a model."""
+
+
+class Proposing(NamedTuple):
+    """One way. `needs` is what the user brings: a model, a head that reads the target's hidden states, or a class."""
+
+    title: str
+    """After "Speculate with"."""
+    needs: Literal["model", "head", "class"] | None
+    options: frozenset[str]
+    """Besides `tokens`."""
+    engine_method: str
+    """As vLLM calls it."""
+    once: bool = False
+    """All tokens of a guess come from one pass of the drafter, not from one pass each."""
+
+
+SPECULATE: dict[KnownSpeculation, Proposing] = {
+    "draft": Proposing(
+        "a draft model", "model", frozenset({"draft", "heterogeneous_vocab", "tokens_by_batch"}), "draft_model"
+    ),
+    "ngram": Proposing("n-grams", None, frozenset({"prompt_lookup_min", "prompt_lookup_max", "tokens_by_batch"}), "ngram"),
+    "suffix": Proposing("suffixes of earlier answers", None, frozenset(), "suffix"),
+    "eagle": Proposing("an EAGLE head", "head", frozenset({"draft", "tokens_by_batch"}), "eagle"),
+    "eagle3": Proposing("an EAGLE-3 head", "head", frozenset({"draft", "tokens_by_batch"}), "eagle3"),
+    "medusa": Proposing("Medusa heads", "head", frozenset({"draft"}), "medusa", once=True),
+    "dflash": Proposing("a DFlash head", "head", frozenset({"draft", "tokens_by_batch"}), "dflash", once=True),
+    "custom": Proposing("a proposer of one's own", "class", frozenset({"proposer"}), "custom_class"),
+}  # fmt: skip
+assert tuple(SPECULATE) == get_args(KnownSpeculation)
+OFFERED = ("draft", "ngram")
+"""What a model can do by itself or with the draft that it brings along; the others need something of the user's."""
+OPTIONS = ("draft", "proposer", "heterogeneous_vocab", "prompt_lookup_min", "prompt_lookup_max", "tokens_by_batch")
+OWN = OPTIONS[1:]
+"""Those that only our servers take: neither the managed toolkit nor Neuron's libraries have them."""
+
+
+def taken_by(option: str) -> str:
+    """The methods that take it, in words."""
+    return " or ".join(f"`method: {name}`" for name, row in SPECULATE.items() if option in row.options)
+
+
+def read_schedule(written: Any) -> Any:
+    """`{1: 4, 8: 0}` as pairs; what is no mapping is left to be refused."""
+    return tuple((_whole(start), tokens) for start, tokens in written.items()) if isinstance(written, dict) else written
+
+
+def _whole(written: Any) -> Any:
+    """JSON has no whole numbers as names."""
+    return int(written) if isinstance(written, str) and written.isdecimal() and len(written) < 9 else written
+
+
+def flaw(schedule: Schedule, tokens: int) -> str | None:
+    """What is wrong with a schedule beside `tokens`, the most that are proposed; None where nothing is."""
+    starts, most = [start for start, _ in schedule], max((each for _, each in schedule), default=0)
+    if not schedule or starts[0] != 1:
+        return "`tokens_by_batch` must begin at 1 sequence, such as `{1: 4, 8: 0}`"
+    if len(set(starts)) < len(starts):
+        return "`tokens_by_batch` names a number of sequences twice: keep one"
+    if most != tokens:
+        return f"`tokens_by_batch` proposes up to {most} tokens and `tokens` is {tokens}: set `tokens: {most or 1}`"
+    return None
+
+
+def at(schedule: Schedule, streams: int) -> int:
+    """Tokens that are proposed for each of so many sequences."""
+    return next(tokens for start, tokens in reversed(schedule) if start <= max(1, streams))

@@ -1,0 +1,157 @@
+"""The rules of a `speculate` step: what the draft, the head or the proposer must be, and where vLLM 0.32 refuses it.
+
+What runs on a processor was tried, method by method: docs/decisions/0033-speculation.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from backend.domain.model.facts import ModelFacts
+from backend.domain.recipe.recipe import Recipe, Speculate
+from backend.domain.recipe.speculation import OWN, SPECULATE
+from backend.domain.rules.facts import Facts, Reason
+
+LEVIATHAN = "Leviathan et al. 2023, section 2.3: draft and target share one vocabulary"
+TRIED = "vLLM 0.32.0, docs/decisions/0033-speculation.md"
+
+
+def _step(recipe: Recipe) -> Speculate | None:
+    found = recipe.step("speculate")
+    return found if isinstance(found, Speculate) else None
+
+
+def generates(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+    if _step(recipe) and not model.generates:
+        yield Reason(
+            rule="no-tokens",
+            message=f"{model.id} is an embedding model, which generates no tokens to speculate on: leave the step out.",
+            source="the model's task",
+        )
+
+
+def elsewhere(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+    """What neither the managed toolkit nor Neuron's libraries take."""
+    step = _step(recipe)
+    if step is None or facts.place not in {"managed", "neuron"}:
+        return
+    given = [f"`{name}`" for name in OWN if getattr(step, name) != type(step).model_fields[name].default]
+    if given:
+        message = f"{', '.join(given)} of `speculate` is for our own servers, not for {facts.where}: leave it out."
+        yield Reason(rule="speculation-options", message=message, source=TRIED)
+    if facts.place == "managed" and SPECULATE[step.method].needs == "head" and step.draft is not None:
+        message = f"The managed toolkit trains the head of `method: {step.method}` itself: leave `draft` out."
+        yield Reason(rule="speculation-options", message=message, source="docs/aws.md")
+
+
+def draft(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+    """A whole model that drafts: it exists, is smaller, and reads and writes the same tokens or is told that it does not."""
+    step = _step(recipe)
+    if step is None or step.method != "draft":
+        return
+    if facts.draft is None:
+        if facts.place == "managed" and facts.provided_draft and step.draft in {None, "auto"}:
+            return
+        other = "" if facts.place == "managed" else ", or use `method: ngram`"
+        message = f"{model.id} has no provided draft model: name one with `draft: FOLDER`{other}."
+        yield Reason(rule="no-draft", message=message, source="catalog")
+        return
+    yield from _size(model, facts.draft)
+    yield from _vocabulary(model, step, facts)
+
+
+def _size(model: ModelFacts, drafting: ModelFacts) -> Iterator[Reason]:
+    if drafting.parameters > model.parameters:
+        sizes = f"{drafting.parameters / 1e6:,.1f} M parameters against {model.parameters / 1e6:,.1f} M"
+        yield Reason(
+            rule="draft-size",
+            message=f"The draft {drafting.id} is larger than {model.id} ({sizes}), so each guess costs more than it saves: use a "
+            "smaller one, or `method: ngram`.",
+            source="Leviathan et al. 2023, section 3.1: the speedup falls with the draft's cost",
+        )
+
+
+def _vocabulary(model: ModelFacts, step: Speculate, facts: Facts) -> Iterator[Reason]:
+    assert facts.draft is not None
+    other = other_vocabulary(model, facts.draft)
+    if other and not step.heterogeneous_vocab:
+        mend = "set `heterogeneous_vocab: true`" if facts.place in {"local", "planned"} else "use a draft made for it"
+        message = f"The draft {facts.draft.id} has another vocabulary ({facts.draft.vocabulary}) than {model.id} "
+        yield Reason(
+            rule="draft-vocabulary", message=f"{message}({model.vocabulary}): {mend}, or use `method: ngram`.", source=LEVIATHAN
+        )
+    if step.heterogeneous_vocab and not other:
+        message = f"The draft {facts.draft.id} has the vocabulary of {model.id}: leave `heterogeneous_vocab` out."
+        yield Reason(rule="draft-vocabulary", message=message, source="vLLM 0.32.0, VocabMapping")
+
+
+def other_vocabulary(model: ModelFacts, drafting: ModelFacts) -> bool:
+    """By the tokenizers where both are at hand, else by the size, which is all that is known."""
+    mine, its = (getattr(card, "tokenizer_hash", None) for card in (model, drafting))
+    return drafting.vocabulary != model.vocabulary or bool(mine and its and mine != its)
+
+
+def head(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+    """Of our own servers; `neuron_rules` has the vendor's."""
+    step = _step(recipe)
+    if step is not None and SPECULATE[step.method].needs == "head" and facts.place in {"local", "planned"}:
+        yield from fitting(model, step.method, facts.draft, TRIED)
+
+
+def fitting(model: ModelFacts, method: str, found: ModelFacts | None, source: str) -> Iterator[Reason]:
+    """A head reads the model's hidden states and writes its tokens."""
+    if found is None:
+        message = f"`method: {method}` needs a head that was trained for {model.id}: name its folder with `draft: FOLDER`."
+        yield Reason(rule="no-draft", message=message, source=source)
+        return
+    hidden, vocabulary = getattr(found, "head_of", None) or (found.hidden_size, found.vocabulary)
+    if (hidden, vocabulary) != (model.hidden_size, model.vocabulary):
+        has = f"hidden size {hidden} and {vocabulary} tokens, {model.id} {model.hidden_size} and "
+        message = f"The head {found.id} was trained for another model ({has}{model.vocabulary}): use one made for it."
+        yield Reason(rule="draft-vocabulary", message=message, source=source)
+
+
+def proposer(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+    """Foreign code runs only where whoever runs this machine named its folder."""
+    step = _step(recipe)
+    if step is None or step.method != "custom":
+        return
+    if step.proposer is None:
+        message = "`method: custom` needs the class that proposes: name it with `proposer: package.module.Class`."
+    elif facts.place != "local":
+        message = f"A proposer of one's own runs on this machine alone, not on {facts.where}: use `method: ngram` there."
+    elif facts.proposers is None:
+        message = (
+            "A proposer of one's own runs its code in the server: put it into a folder and start Whetstone with "
+            "WHETSTONE_PROPOSERS=FOLDER."
+        )
+    elif (module := step.proposer.partition(".")[0]) not in facts.proposers:
+        has = f"which has {', '.join(facts.proposers)}" if facts.proposers else "which has no Python module"
+        message = f"There is no module `{module}` in the folder of WHETSTONE_PROPOSERS, {has}: put it there."
+    else:
+        return
+    yield Reason(rule="proposer", message=message, source="vLLM 0.32.0, create_custom_proposer")
+
+
+def suffix(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+    step = _step(recipe)
+    if step is not None and step.method == "suffix" and facts.place == "local" and not facts.suffixes:
+        message = "`method: suffix` needs arctic-inference, which the serve environment does not have: use `method: ngram`."
+        yield Reason(rule="suffix", message=message, source="vLLM 0.32.0, SpeculativeConfig")
+
+
+COMMON = (generates, elsewhere, draft)
+OURS = (head, proposer, suffix)
+
+
+def notes(recipe: Recipe) -> list[str]:
+    """What the plan says of a step that works."""
+    step = _step(recipe)
+    if step is None:
+        return []
+    found = []
+    if step.method == "custom":
+        found.append(f"`{step.proposer}` is foreign code and runs in the server with all its rights: use only what you trust.")
+    if step.heterogeneous_vocab:
+        found.append("Only tokens that both vocabularies have are proposed, each the draft's most likely one: less is accepted.")
+    return found

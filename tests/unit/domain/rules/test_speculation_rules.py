@@ -1,0 +1,90 @@
+"""What is refused of drafts, heads and proposers before anything starts, each in a sentence with what works instead."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from backend.domain.recipe.recipe import read
+from backend.domain.rules import check
+from backend.domain.rules.facts import Facts
+from backend.domain.rules.plan import Verdict
+from tests.unit.domain.rules.test_check import card
+
+HEAD = card(id="head", layers=1, parameters=2_000_000, head_of=(512, 4096), vocabulary=1024, tokenizer_hash=None)
+
+
+def verdict(facts: Facts | None = None, **step: Any) -> Verdict:
+    found = check.check(card(), read({"steps": [{"speculate": step}]}), facts or Facts())
+    if found.suggestion is not None:
+        assert check.check(card(), found.suggestion, facts or Facts()).valid
+    return found
+
+
+def said(found: Verdict) -> str:
+    return " ".join(f"{reason.rule}: {reason.message}" for reason in found.reasons)
+
+
+OTHER = card(id="other", vocabulary=8192, tokenizer_hash="other", parameters=1_000_000)
+
+
+def test_a_draft_with_another_tokenizer_is_offered_what_makes_it_work() -> None:
+    refused = verdict(Facts(draft=OTHER), method="draft", draft="other")
+    assert said(refused).startswith("draft-vocabulary") and "set `heterogeneous_vocab: true`" in said(refused)
+    assert refused.suggestion is not None and refused.suggestion.steps[0].heterogeneous_vocab  # type: ignore[union-attr]
+    works = verdict(Facts(draft=OTHER), method="draft", draft="other", heterogeneous_vocab=True)
+    assert works.plan is not None and any("both vocabularies" in note for note in works.plan.notes)
+
+
+def test_a_draft_of_the_same_tokenizer_needs_no_heterogeneous_vocabulary() -> None:
+    refused = verdict(Facts(draft=card()), method="draft", draft="d", heterogeneous_vocab=True)
+    assert "leave `heterogeneous_vocab` out" in said(refused)
+
+
+def test_a_draft_larger_than_its_target_is_refused_with_both_sizes() -> None:
+    large = card(id="large", parameters=12_000_000)
+    refused = verdict(Facts(draft=large), method="draft", draft="large")
+    assert "draft-size: The draft large is larger than m (12.0 M parameters against 11.0 M)" in said(refused)
+    assert refused.suggestion is not None and verdict(Facts(draft=card()), method="draft", draft="same").valid
+
+
+@pytest.mark.parametrize("method", ["eagle", "eagle3", "medusa", "dflash"])
+@pytest.mark.parametrize("hardware", ["cpu", "cuda"])
+def test_a_head_made_for_the_model_is_planned_and_another_models_refused(method: str, hardware: Any) -> None:
+    assert verdict(Facts(draft=HEAD, hardware=hardware), method=method, draft="head").valid
+    assert "name its folder with `draft: FOLDER`" in said(verdict(Facts(hardware=hardware), method=method))
+    for strange in ((768, 4096), (512, 32000)):
+        other = HEAD.model_copy(update={"head_of": strange})
+        refused = verdict(Facts(draft=other, hardware=hardware), method=method, draft="head")
+        assert f"trained for another model (hidden size {strange[0]} and {strange[1]} tokens" in said(refused)
+        assert refused.suggestion is not None
+
+
+CUSTOM = {"method": "custom", "proposer": "mine.Proposer"}
+
+
+@pytest.mark.parametrize(
+    ("facts", "step", "words"),
+    [
+        (Facts(), {"method": "custom"}, "name it with `proposer: package.module.Class`"),
+        (Facts(), CUSTOM, "start Whetstone with WHETSTONE_PROPOSERS=FOLDER"),
+        (Facts(proposers=("others",)), CUSTOM, "no module `mine` in the folder of WHETSTONE_PROPOSERS, which has others"),
+        (Facts(place="planned", proposers=("mine",)), CUSTOM, "runs on this machine alone"),
+        (Facts(place="managed", proposers=("mine",)), CUSTOM, "`proposer` of `speculate` is for our own servers"),
+        (Facts(), {"method": "suffix"}, "needs arctic-inference"),
+        (
+            Facts(place="managed", draft=card()), {"method": "draft", "draft": "d", "tokens_by_batch": {1: 4, 8: 0}},
+            "`tokens_by_batch` of `speculate` is for our own servers",
+        ),
+    ],
+)  # fmt: skip
+def test_what_needs_more_than_a_model_says_what(facts: Facts, step: dict[str, Any], words: str) -> None:
+    assert words in said(verdict(facts, **step))
+
+
+def test_a_proposer_of_ones_own_is_planned_with_a_warning() -> None:
+    found = verdict(Facts(proposers=("mine",)), **CUSTOM)
+    assert found.plan is not None and any("foreign code" in note for note in found.plan.notes)
+    assert found.plan.steps[0].options == {**CUSTOM, "tokens": 4}
+    assert verdict(Facts(suffixes=True), method="suffix").valid

@@ -1,0 +1,95 @@
+"""From a `speculate` step as a person writes it to what the rules are told: drafts, heads and proposers where they lie."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backend.artifacts import folders, variants
+from backend.domain.errors import UnknownModel
+from backend.domain.jobs.artifact import Manifest
+from backend.domain.recipe.recipe import read
+from backend.service import Workspace
+from backend.service.models import models
+from backend.service.plans import cases, optimize
+from backend.serving import vllm_options
+from backend.store.tables import ArtifactRow
+from tests.heads import head
+from tests.homes import open_home
+
+
+def case(home: Workspace, **step: Any) -> cases.Case:
+    chosen = read({"steps": [{"speculate": step}], "serving": {"enforce_eager": True}})
+    return cases.resolve(home, models.resolve(home, "starter"), chosen)
+
+
+def said(found: cases.Case) -> str:
+    return " ".join(reason.message for reason in found.verdict.reasons)
+
+
+def eagle3(home: Workspace, folder: Path, **changes: int) -> Path:
+    card = models.resolve(home, "starter")
+    sizes = {"hidden_size": card.hidden_size, "vocab_size": card.vocabulary, "num_attention_heads": card.heads}
+    return head(folder, {"architectures": ["LlamaForCausalLMEagle3"], "num_hidden_layers": 1, **sizes, **changes})
+
+
+def test_a_head_is_taken_by_its_folder_and_goes_with_the_job(home: Workspace, tmp_path: Path) -> None:
+    folder = eagle3(home, tmp_path / "head")
+    found = case(home, method="eagle3", draft=str(folder))
+    assert found.works and found.draft is not None and found.draft.id == "head"
+    spec = optimize.prepare(home, found).spec
+    assert spec.draft is not None and spec.draft.path == str(folder)
+    strange = eagle3(home, tmp_path / "strange", hidden_size=64)
+    assert "trained for another model (hidden size 64" in said(case(home, method="eagle3", draft=str(strange)))
+    with pytest.raises(UnknownModel, match="give the folder of a head"):
+        case(home, method="medusa", draft=str(tmp_path / "nothing"))
+    assert "name its folder" in said(case(home, method="eagle", draft="auto"))
+
+
+def test_an_artifact_that_is_a_head_is_taken_by_its_id(home: Workspace) -> None:
+    staged = home.settings.home / "staged"
+    eagle3(home, staged / "model")
+    recipe = read({"name": "head", "steps": []})
+    manifest = Manifest(
+        job="j-1", parent=models.resolve(home, "starter"), recipe=recipe, recipe_hash=recipe.hash, bytes_before=1, bytes_after=1,
+        files=folders.describe(staged),
+    )  # fmt: skip
+    folders.write_manifest(staged, manifest)
+    path = home.settings.artifacts / manifest.id
+    path.parent.mkdir(parents=True, exist_ok=True)
+    staged.rename(path)
+    row = ArtifactRow(
+        id=manifest.id, job_id="j-1", owner="ann", model="m", recipe="head", recipe_hash=recipe.hash, path=str(path), bytes=1,
+        manifest=manifest.model_dump_json(),
+    )  # fmt: skip
+    with home.store.session() as session:
+        session.add(row)
+    found = case(home, method="eagle3", draft=manifest.id)
+    assert found.works and found.draft is not None and found.draft.id == manifest.id
+    assert optimize.prepare(home, found).spec.draft.path == str(path / "model")  # type: ignore[union-attr]
+
+
+def test_a_proposer_runs_only_from_the_folder_that_the_owner_named(tmp_path: Path) -> None:
+    (code := tmp_path / "code").mkdir()
+    (code / "mine.py").write_text("class Proposer: ...")
+    step = {"method": "custom", "proposer": "mine.Proposer"}
+    assert "WHETSTONE_PROPOSERS=FOLDER" in said(case(open_home(tmp_path / "closed"), **step))
+    opened = open_home(tmp_path / "open", proposers=str(code))
+    found = case(opened, **step)
+    assert found.works and "foreign code" in " ".join(found.verdict.plan.notes)  # type: ignore[union-attr]
+    assert "no module `other`" in said(case(opened, method="custom", proposer="other.Proposer"))
+    recipe = found.recipe
+    manifest = Manifest(
+        job="j-1", parent=models.resolve(opened, "starter"), recipe=recipe, recipe_hash=recipe.hash, bytes_before=1,
+        bytes_after=1, files=[],
+    )  # fmt: skip
+    served = variants.of(opened.settings, str(tmp_path), manifest, "a-1")
+    assert served.speculation is not None and served.speculation.proposers == str(code)
+    chosen = vllm_options.environment(tmp_path, cpu=True, openmp=None, proposers=served.speculation.proposers)
+    assert chosen["PYTHONPATH"].split(":") == [str(vllm_options.PLUGIN), str(code)]
+
+
+def test_suffix_decoding_is_refused_where_its_library_is_not(home: Workspace) -> None:
+    assert "needs arctic-inference" in said(case(home, method="suffix"))
