@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -69,6 +69,9 @@ class Proposer(ABC):
 
     def __init__(self, target: Target, options: Training) -> None:
         self.target, self.options = target, options
+
+    def prepare(self, answers: Sequence[Sequence[int]]) -> None:  # noqa: B027 (most have nothing to do)
+        """Once, before `load` and the first step: what depends on the tokens of the answers that it will learn from."""
 
     @property
     @abstractmethod

@@ -1,0 +1,160 @@
+"""An EAGLE-3 head: one decoder layer that goes on from the target's own hidden states (Li et al. 2025, arXiv 2503.01840).
+
+At position t it reads states of three depths of the target, which a matrix makes one of (`fc`), and the embedding of the token
+after it, and predicts the token after that. Its own state then stands for the target's at the next position: training makes the
+same steps, each on the state that the one before it made, the paper's "training-time test" (section 3.2). It predicts a reduced
+vocabulary, since a step's cost on a processor is the reading of its matrices. Names and sizes are those that vLLM loads
+(`model_executor/models/llama_eagle3.py`); weights are learned in fp32, products in bfloat16, and saved in bfloat16.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from backend.domain.recipe.training import Training
+from backend.engines.drafts import vocabulary
+from backend.engines.drafts.base import Batch
+from backend.engines.drafts.heads import Heads
+from backend.engines.drafts.target import Target
+
+if TYPE_CHECKING:
+    import torch
+
+SPREAD = 0.02
+"""Standard deviation of initial weights, as of Llama's."""
+SAME = (
+    "vocab_size", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim", "rms_norm_eps",
+    "max_position_embeddings", "rope_parameters", "bos_token_id", "eos_token_id", "pad_token_id",
+)  # fmt: skip
+"""What a head's configuration takes from its target's."""
+
+
+class Eagle3(Heads):
+    def __init__(self, target: Target, options: Training) -> None:
+        self.layers = depths(target.config.num_hidden_layers)
+        self.config = llama(target.config)
+        super().__init__(target, options)
+
+    def _made(self) -> torch.nn.Module:
+        """The highest state passes through at first, to the target's own norm and head: training begins near its target."""
+        import torch
+
+        made = module(self.config, len(self.layers), len(self.vocabulary))
+        with torch.no_grad():
+            size = self.config.hidden_size
+            made.fc.weight[:, -size:] += torch.eye(size)
+            made.norm.weight.copy_(self.target.model.base_model.norm.weight)
+        found: torch.nn.Module = made
+        return found
+
+    def ahead(self, batch: Batch, count: int) -> list[torch.Tensor]:
+        """Step i at t has read the target's state of position t - 1 - i, and the tokens up to t."""
+        import torch
+
+        head, length = self.head, batch.tokens.shape[1] - 1
+        assert batch.hidden is not None
+        turn = rotation(self.config, torch.arange(length, device=batch.tokens.device))
+        words = head.midlayer.input_layernorm(self.target.embedding[batch.tokens[:, 1:]].float())
+        state, kept, found = head.fc(batch.hidden[:, :-1].flatten(2)), Kept(self.config), []
+        for _ in range(count):
+            state = layer(head.midlayer, words, state, turn, kept)
+            found.append(torch.nn.functional.pad(head.norm(state), (0, 0, 1, 0)))
+            state = state.roll(1, 1)
+        return found
+
+    def maps(self) -> dict[str, torch.Tensor]:
+        return vocabulary.maps(self.vocabulary, self.target.config.vocab_size)
+
+    def configuration(self) -> dict[str, Any]:
+        size = {"draft_vocab_size": len(self.vocabulary), "target_hidden_size": self.config.hidden_size}
+        read = {"eagle_aux_hidden_state_layer_ids": list(self.layers), "num_aux_hidden_states": len(self.layers)}
+        return {**self.config.to_dict(), "architectures": ["LlamaForCausalLMEagle3"], "dtype": "bfloat16", **size, **read}
+
+    def described(self) -> dict[str, Any]:
+        return {**super().described(), "layers read": list(self.layers)}
+
+
+def depths(layers: int) -> tuple[int, ...]:
+    """Of a target of so many layers, those after which its states are read: low, middle and high, as vLLM takes them where a head
+    does not say."""
+    return tuple(sorted({min(2, layers - 1), layers // 2, max(layers - 3, 1)}))
+
+
+def llama(target: Any) -> Any:
+    """The head's, as a Llama of one layer as wide as its target."""
+    from transformers import LlamaConfig
+
+    given = {name: getattr(target, name) for name in SAME if getattr(target, name, None) is not None}
+    return LlamaConfig(**given, num_hidden_layers=1, tie_word_embeddings=False, attention_bias=False, mlp_bias=False)
+
+
+def module(config: Any, states: int, tokens: int) -> Any:
+    """Its matrices under the names of the checkpoint; what is done with them stands in `layer`."""
+    from torch import nn
+    from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRMSNorm
+
+    size, eps = config.hidden_size, config.rms_norm_eps
+    heads, kept = config.num_attention_heads * config.head_dim, config.num_key_value_heads * config.head_dim
+    attention = {"q_proj": (2 * size, heads), "k_proj": (2 * size, kept), "v_proj": (2 * size, kept), "o_proj": (heads, size)}
+    whole, middle = nn.Module(), nn.Module()
+    middle.self_attn = nn.ModuleDict({name: nn.Linear(*shape, bias=False) for name, shape in attention.items()})
+    middle.mlp = LlamaMLP(config)
+    for name in ("input_layernorm", "hidden_norm", "post_attention_layernorm"):
+        middle.add_module(name, LlamaRMSNorm(size, eps))
+    whole.fc, whole.midlayer = nn.Linear(states * size, size, bias=False), middle
+    whole.norm, whole.lm_head = LlamaRMSNorm(size, eps), nn.Linear(size, tokens, bias=False)
+    for each in whole.modules():
+        if isinstance(each, nn.Linear):
+            nn.init.normal_(each.weight, std=SPREAD)
+    return whole
+
+
+def rotation(config: Any, places: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Cosine and sine [1, T, head size] of rotary embeddings at `places` [T]."""
+    from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
+    found: tuple[torch.Tensor, torch.Tensor] = LlamaRotaryEmbedding(config).to(places.device)(places.float(), places[None])
+    return found
+
+
+def layer(own: Any, words: torch.Tensor, state: torch.Tensor, turn: tuple[torch.Tensor, torch.Tensor], kept: Kept) -> Any:
+    """The decoder layer over normed embeddings and states [B, T, H] each: attention reads both, the residual is the state."""
+    import torch
+
+    both = torch.cat([words.to(state.dtype), own.hidden_norm(state).to(state.dtype)], -1)
+    state = state + own.self_attn["o_proj"](kept.attend(own.self_attn, both, turn))
+    return state + own.mlp(own.post_attention_layernorm(state))
+
+
+class Kept:
+    """Keys and values of the steps made so far. Step j of position t sees the first step's up to t - j, made of the target's
+    states, and of each later step i the one on its own way, at t - j + i: what a server's cache holds when it proposes."""
+
+    def __init__(self, config: Any) -> None:
+        self.heads, self.kept, self.size = config.num_attention_heads, config.num_key_value_heads, config.head_dim
+        self.keys: list[torch.Tensor] = []
+        self.values: list[torch.Tensor] = []
+
+    def attend(self, own: Any, read: torch.Tensor, turn: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+        """[B, T, heads x size] of what is read [B, T, 2 H]; the step's keys and values are kept."""
+        import torch
+        from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
+
+        query, key, value = (
+            own[name](read).unflatten(-1, (count, self.size)).transpose(1, 2)
+            for name, count in (("q_proj", self.heads), ("k_proj", self.kept), ("v_proj", self.kept))
+        )
+        query, key = apply_rotary_pos_emb(query, key, *(each.to(query.dtype) for each in turn))
+        group = self.heads // self.kept
+        self.keys.append(key.repeat_interleave(group, 1))
+        self.values.append(value.repeat_interleave(group, 1))
+        step, length = len(self.keys) - 1, read.shape[1]
+        ahead = torch.ones(length, length, dtype=torch.bool, device=read.device).triu(1 - step)
+        first = (query @ self.keys[0].transpose(-1, -2)).float().masked_fill(ahead, -math.inf)
+        way = [(query * self.keys[at].roll(step - at, 2)).sum(-1, keepdim=True).float() for at in range(1, step + 1)]
+        share = (torch.cat([first, *way], -1) / math.sqrt(self.size)).softmax(-1).to(query.dtype)
+        found = share[..., :length] @ self.values[0]
+        for at in range(1, step + 1):
+            found = found + share[..., length + at - 1, None] * self.values[at].roll(step - at, 2)
+        return found.transpose(1, 2).flatten(2)

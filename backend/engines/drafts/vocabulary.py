@@ -1,0 +1,45 @@
+"""The reduced vocabulary of a head: the tokens that the target's answers have most, and the maps to the target's tokens.
+
+What a head reads most of at a step is its output matrix; a few thousand tokens make nearly all of what a model says (FR-Spec,
+Zhao et al. 2025, arXiv 2502.14856).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from backend.engines.drafts.losses import ROWS
+
+if TYPE_CHECKING:
+    import torch
+
+SIZE = 8192
+
+
+def frequent(answers: Iterable[Iterable[int]], size: int, whole: int) -> torch.Tensor:
+    """[size], rising: the tokens that are most frequent in `answers`, of `whole`; of equally frequent ones, and of those that
+    occur nowhere, the lower, which tokenizers learned earlier."""
+    import torch
+
+    counts = Counter(token for answer in answers for token in answer)
+    return torch.tensor(sorted(sorted(range(whole), key=lambda token: (-counts[token], token))[:size]))
+
+
+def maps(tokens: torch.Tensor, whole: int) -> dict[str, torch.Tensor]:
+    """As checkpoints of EAGLE-3 have them: `d2t` [size], what is added to a draft's token to make the target's, and `t2d` [whole]
+    bool, whether a token of the target is among them."""
+    import torch
+
+    among = torch.zeros(whole, dtype=torch.bool)
+    among[tokens] = True
+    return {"d2t": tokens - torch.arange(len(tokens)), "t2d": among}
+
+
+def most_probable(states: torch.Tensor, head: torch.Tensor) -> torch.Tensor:
+    """[N]: the row of `head` [V, h] that each of `states` [N, h] makes most probable, `ROWS` at a time."""
+    import torch
+
+    parts = [(part @ head.T).argmax(-1) for part in torch.split(states, ROWS)]
+    return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.long)
