@@ -228,11 +228,13 @@ def watching_cost(workspace: Workspace, watchers: int) -> float:
         looks.uses(workspace, job)
 
     look()
-    began, used = time.monotonic(), time.process_time()
+    began, used_s = time.monotonic(), 0.0
     for number in range(WATCHED * watchers):
         time.sleep(max(0.0, began + (number + 1) * LIVE_S / watchers - time.monotonic()))
+        before = time.thread_time()
         look()
-    return (time.process_time() - used) / WATCHED * 1000
+        used_s += time.thread_time() - before
+    return used_s / WATCHED * 1000
 
 
 def measured(folder: Path, address: Callable[[], str | None], asked: argparse.Namespace, supervisors: int) -> dict[str, Any]:
@@ -258,7 +260,9 @@ def report(found: dict[str, dict[str, Any]], asked: argparse.Namespace) -> str:
         rows += [(name, f"{what}, p95 ms", value, "under 300") for what, value in one["lists_p95_ms"].items()]
         waits = one["event_to_store_p95_s"]
         rows.append((name, "event to store, p95 s", waits, ""))
-        rows.append((name, f"event to screen at worst, s (a look every {LIVE_S:.0f} s)", waits + LIVE_S, "under 3"))
+        rows.append(
+            (name, f"event to screen at worst, s (a look every {LIVE_S:.0f} s)", waits + LIVE_S + looks.MOVING_S, "under 3")
+        )
         ratio = one["watchers_cpu_ms"] / one["one_watcher_cpu_ms"]
         rows.append((name, f"{asked.watchers} watchers against one, processor time", ratio, "under 2"))
     facts, load = probe.probe(), os.getloadavg()[0]

@@ -18,6 +18,7 @@ from backend.service.jobs import jobs, watching
 from backend.service.jobs.jobs import JobView
 from backend.service.jobs.watching import Cost, Use
 from backend.service.workspace import Workspace
+from backend.store import history, queue
 
 MOVING_S, SLOW_S = 0.7, 1.9
 MOST_KEPT = 256
@@ -55,8 +56,9 @@ def moving(workspace: Workspace, job_id: str) -> Moving:
     """Raises NotFound."""
 
     def read() -> Moving:
-        job, progress = jobs.show(workspace, job_id), jobs.latest_progress(workspace, job_id)
-        return Moving(job, jobs.timeline(workspace, job_id), progress)
+        with workspace.store.read() as session:
+            row, progress = queue.get(session, job_id), history.latest_progress(session, job_id)
+            return Moving(jobs.view(row), history.timeline(session, job_id), progress)
 
     found: Moving = _shared(workspace, "moving", job_id, MOVING_S, read)
     return found
