@@ -47,6 +47,8 @@ class Speculation(Frozen):
     proposer: str | None = Field(None, exclude_if=lambda value: value is None)
     proposers: str | None = Field(None, exclude_if=lambda value: value is None)
     """The folder in which that class lies."""
+    synthetic: float | None = Field(None, ge=0, le=1, exclude_if=lambda value: value is None)
+    """Accept each proposed token with this probability whatever it is, to see what speculation costs: the answers are noise."""
 
     @classmethod
     def of(cls, step: Speculate, draft: str | None, proposers: str | None = None) -> Speculation:

@@ -1,11 +1,16 @@
-"""A vLLM plugin, loaded by every process of a CPU server: mends the compile cache, and speculation above temperature 0.
+"""A vLLM plugin, loaded by every process of a CPU server: mends the compile cache, speculation above temperature 0, and
+synthetic acceptance.
 
 vLLM 0.32 saves what it compiled on CPU, and asks what it loads again for `finalize_loading`, which only its own GPU backend's
 functions have: Inductor's plain function has not, so every start compiled again.
 
 vLLM 0.32's CPU stand-in for `expand_kernel` hands its C++ code an int64 copy of the output and never copies it back, so that a
 float tensor, the temperatures of the batch, stays uninitialised: the target's probabilities become noise, nearly every draft
-token is refused and the answers are gibberish. Runs under the serve environment's interpreter; imports nothing of Whetstone.
+token is refused and the answers are gibberish.
+
+vLLM 0.32's CPU stand-ins for the kernels of rejection sampling assert that nobody asks for `rejection_sample_method: synthetic`,
+by which the payoff map makes a draft be accepted as often as it wants; `synthetic` does what their Triton originals do. Runs
+under the serve environment's interpreter; imports nothing of Whetstone.
 """
 
 from __future__ import annotations
@@ -16,7 +21,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import torch
 
-KERNEL = "vllm.v1.sample.rejection_sampler.expand_kernel"
+SAMPLER = "vllm.v1.sample.rejection_sampler"
+EXPAND, GREEDY, RANDOM = (f"{SAMPLER}.{name}_kernel" for name in ("expand", "rejection_greedy_sample", "rejection_random_sample"))
 
 
 def expand(
@@ -36,6 +42,72 @@ def expand(
     counts = torch.diff(cumulative, prepend=cumulative.new_zeros(1))
     replaced = torch.where(values == replace_from, torch.full_like(values, replace_to), values)
     output.copy_(torch.repeat_interleave(replaced, counts))
+
+
+def synthetic(
+    output: torch.Tensor,
+    cumulative: torch.Tensor,
+    drafted: torch.Tensor,
+    instead: torch.Tensor,
+    bonus: torch.Tensor,
+    uniform: torch.Tensor,
+    rates: torch.Tensor,
+    chosen: torch.Tensor | None = None,
+) -> None:
+    """Fill `output` [batch, most drafted + 1]: each request's drafted tokens while `uniform` lies below the conditional rate of
+    their position (and none is padding, -1), then the target's own token from `instead`, or `bonus` where none was refused.
+
+    `cumulative` [batch] counts drafted tokens up to each request; `drafted`, `instead` and `uniform` are of all of them; `rates`
+    of positions. `chosen` [batch]: only those requests.
+    """
+    import torch
+
+    first, tokens, own, odds = 0, drafted.tolist(), instead.tolist(), uniform.tolist()
+    limits, further, ends = rates.tolist(), bonus.flatten().tolist(), cumulative.tolist()
+    for request, last in enumerate(ends):
+        if chosen is None or bool(chosen[request]):
+            kept = 0
+            while first + kept < last and odds[first + kept] < limits[kept] and tokens[first + kept] >= 0:
+                kept += 1
+            after = own[first + kept] if first + kept < last else further[request]
+            output[request, : kept + 1] = torch.tensor([*tokens[first : first + kept], after], dtype=output.dtype)
+        first = last
+
+
+def greedy(plain: Callable[..., None]) -> Callable[..., None]:
+    """vLLM's greedy kernel with synthetic acceptance; `plain` is its own, for all else."""
+
+    def rejection_greedy_sample(
+        output_token_ids: Any, cu_num_draft_tokens: Any, draft_token_ids: Any, target_argmax: Any, bonus_token_ids: Any,
+        is_greedy: Any, max_spec_len: Any, uniform_probs: Any = None, synthetic_conditional_rates: Any = None,
+        SYNTHETIC_MODE: bool = False,
+    ) -> None:  # fmt: skip
+        asked = (output_token_ids, cu_num_draft_tokens, draft_token_ids, target_argmax, bonus_token_ids)
+        if SYNTHETIC_MODE:
+            synthetic(*asked, uniform_probs, synthetic_conditional_rates, is_greedy)
+        else:
+            plain(*asked, is_greedy, max_spec_len)
+
+    return rejection_greedy_sample
+
+
+def random(plain: Callable[..., None]) -> Callable[..., None]:
+    """The same of the kernel for requests above temperature 0."""
+
+    def rejection_random_sample(
+        output_token_ids: Any, cu_num_draft_tokens: Any, draft_token_ids: Any, draft_probs: Any, target_probs: Any,
+        bonus_token_ids: Any, recovered_token_ids: Any, uniform_probs: Any, is_greedy: Any, max_spec_len: Any, vocab_size: Any,
+        synthetic_conditional_rates: Any = None, NO_DRAFT_PROBS: bool = False, SYNTHETIC_MODE: bool = False,
+    ) -> None:  # fmt: skip
+        asked = (output_token_ids, cu_num_draft_tokens, draft_token_ids)
+        if SYNTHETIC_MODE:
+            rest = (recovered_token_ids, bonus_token_ids, uniform_probs, synthetic_conditional_rates)
+            synthetic(*asked, *rest, None if is_greedy is None else ~is_greedy)
+        else:
+            others = (draft_probs, target_probs, bonus_token_ids, recovered_token_ids, uniform_probs, is_greedy)
+            plain(*asked, *others, max_spec_len, vocab_size, NO_DRAFT_PROBS=NO_DRAFT_PROBS)
+
+    return rejection_random_sample
 
 
 def finalizable(load: Callable[..., Any]) -> Callable[..., Any]:
@@ -67,4 +139,8 @@ def register() -> None:
 
     broken: Any = cpu_triton_utils
     broken._expand_kernel_impl = expand
-    register_kernels({KERNEL: expand})
+    if not hasattr(broken, "whetstone_kernels"):
+        kinds = greedy(broken._rejection_greedy_sample_kernel_impl), random(broken._rejection_random_sample_kernel_impl)
+        broken.whetstone_kernels = kinds
+        broken._rejection_greedy_sample_kernel_impl, broken._rejection_random_sample_kernel_impl = kinds
+    register_kernels({EXPAND: expand, **dict(zip((GREEDY, RANDOM), broken.whetstone_kernels, strict=True))})

@@ -1,13 +1,14 @@
-"""The plugin's stand-in for vLLM's expand kernel, against vLLM's own description of it."""
+"""The plugin's stand-ins for vLLM's kernels, against vLLM's own description of them."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 
-from backend.serving.vllm_plugin.whetstone_vllm import expand, finalizable
+from backend.serving.vllm_plugin.whetstone_vllm import expand, finalizable, greedy, random
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.int32])
@@ -34,3 +35,40 @@ def test_what_is_loaded_can_be_finished_as_vllm_finishes_it_and_keeps_a_finish_o
     assert found(1) == 2
     own = SimpleNamespace(finalize_loading=lambda config: f"finished with {config}")
     assert loaded(own)._artifacts.compiled_fn.finalize_loading("config") == "finished with config"
+
+
+UNSEEN = -1
+
+
+def test_synthetic_acceptance_takes_drafted_tokens_up_to_the_first_that_is_refused_then_one_of_the_targets() -> None:
+    """Three requests of 3, 3 and 2 drafted tokens: all accepted (and the bonus), refused at the second, refused at padding."""
+    output = torch.full((3, 4), UNSEEN, dtype=torch.int32)
+    drafted, own = torch.tensor([11, 12, 13, 21, 22, 23, -1, 32]), torch.tensor([1, 2, 3, 4, 5, 6, 7, 8])
+    uniform = torch.tensor([0.1, 0.1, 0.1, 0.1, 0.6, 0.1, 0.1, 0.1], dtype=torch.float64)
+    rates, bonus = torch.tensor([0.9, 0.5, 0.5]), torch.tensor([[91], [92], [93]], dtype=torch.int32)
+    asked = (output, torch.tensor([3, 6, 8], dtype=torch.int32), drafted, own, bonus, None, 3, uniform, rates)
+    greedy(_never)(*asked, SYNTHETIC_MODE=True)
+    assert output.tolist() == [[11, 12, 13, 91], [21, 5, UNSEEN, UNSEEN], [7, UNSEEN, UNSEEN, UNSEEN]]
+
+
+def test_each_kernel_leaves_the_other_kinds_requests_alone_and_all_that_is_not_synthetic_to_vllm() -> None:
+    greedily = torch.tensor([True, False])
+    ends, drafted, own, bonus = torch.tensor([1, 2]), torch.tensor([11, 21]), torch.tensor([1, 2]), torch.tensor([[91], [92]])
+    uniform, rates = torch.tensor([0.1, 0.1]), torch.tensor([0.5])
+    for wrapped, rest, expected in (
+        (greedy(_never), (own, bonus, greedily, 1, uniform, rates), [[11, 91], [UNSEEN, UNSEEN]]),
+        (random(_never), (None, None, bonus, own, uniform, greedily, 1, 100, rates), [[UNSEEN, UNSEEN], [21, 92]]),
+    ):
+        output = torch.full((2, 2), UNSEEN)
+        wrapped(output, ends, drafted, *rest, SYNTHETIC_MODE=True)
+        assert output.tolist() == expected
+    seen: list[Any] = []
+    greedy(lambda *given: seen.append(given))("output", "ends", "drafted", "own", "bonus", "greedy", 3)
+    random(lambda *given, **named: seen.append((*given, named)))(*"abcdefghi", 3, 100, NO_DRAFT_PROBS=True)
+    assert seen == [
+        ("output", "ends", "drafted", "own", "bonus", "greedy", 3), (*"abcdefghi", 3, 100, {"NO_DRAFT_PROBS": True})
+    ]  # fmt: skip
+
+
+def _never(*given: object) -> None:
+    raise AssertionError("vLLM's own kernel has no synthetic acceptance")
