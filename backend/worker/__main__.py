@@ -105,6 +105,10 @@ def _run(channel: JobChannel, memory: PeakMemory) -> dict[str, Any]:
             from backend.worker.kinds import import_
 
             return import_.run(spec, channel)
+        case "payoff":
+            from backend.worker.kinds import payoff
+
+            return payoff.run(spec, channel, memory)
         case "managed":
             raise WorkError("AWS runs this job, no worker: run it with a supervisor of this version.")
 

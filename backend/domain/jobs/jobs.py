@@ -17,6 +17,7 @@ from backend.domain.frozen import Facts, Frozen
 from backend.domain.model.facts import ModelCard
 from backend.domain.neuron.compiling import CompilePlan
 from backend.domain.planner.choose import Deployment
+from backend.domain.planner.payoff import STREAMS, Probe
 from backend.domain.recipe.recipe import Recipe
 from backend.domain.rules.plan import Plan
 
@@ -56,9 +57,11 @@ class JobKind(StrEnum):
     IMPORT = "import"
     MANAGED = "managed"
     """An optimization that AWS runs."""
+    PAYOFF = "payoff"
+    """A measurement of what speculation costs, before there is a draft."""
 
 
-MEASURING = frozenset({JobKind.EVALUATE})
+MEASURING = frozenset({JobKind.EVALUATE, JobKind.PAYOFF})
 """Kinds that run alone on the machine, or their figures would be polluted."""
 ELSEWHERE = frozenset({JobKind.MANAGED})
 """Kinds that take nothing of this machine."""
@@ -135,6 +138,21 @@ class InstallSpec(Frozen):
     """The vendor's package index, of an environment that is filled from one."""
 
 
+class PayoffSpec(_Serving):
+    """`variants`: the target, which does not speculate. It is served alone and with drafts of random weights."""
+
+    kind: Literal["payoff"] = "payoff"
+    variants: tuple[Variant, ...] = Field(min_length=1, max_length=1)
+    probes: tuple[Probe, ...] = Field(min_length=1)
+    streams: tuple[int, ...] = Field(STREAMS, min_length=1)
+    rounds: int = Field(3, ge=1)
+    prompts: str
+    """A workload's file."""
+    revision: str
+    """Of the original, and what was done to its weights, as in the map's key."""
+    weights: str
+
+
 class ServeSpec(_Serving):
     """Variants that are kept up, each behind a loopback address of its own, until somebody stops the job or nobody asks."""
 
@@ -192,7 +210,9 @@ class ManagedSpec(Frozen):
     """USD of that instance; SageMaker chooses the one that the job runs on, and bills that."""
 
 
-JobSpec = Annotated[OptimizeSpec | EvaluateSpec | InstallSpec | ServeSpec | ImportSpec | ManagedSpec, Field(discriminator="kind")]
+JobSpec = Annotated[
+    OptimizeSpec | EvaluateSpec | InstallSpec | ServeSpec | ImportSpec | ManagedSpec | PayoffSpec, Field(discriminator="kind")
+]
 
 
 class Event(Frozen):

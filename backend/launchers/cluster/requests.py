@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from backend.domain.jobs.claims import Claim
-from backend.domain.jobs.jobs import EvaluateSpec, JobSpec, OptimizeSpec
+from backend.domain.jobs.jobs import EvaluateSpec, JobSpec, OptimizeSpec, PayoffSpec
 
 RESOURCE = "whetstone"
 SHARE = 0.001
@@ -81,7 +81,7 @@ def of(spec: JobSpec, claim: Claim, nodes: Sequence[Node]) -> Request:
             cpus=claim.cores or max(1, min(CORES, most)), gpus=number if kind == "GPU" else 0,
             neuron_cores=number if kind == "neuron_cores" else 0, memory_bytes=claim.memory_bytes,
         )  # fmt: skip
-    if isinstance(spec, EvaluateSpec):
+    if isinstance(spec, EvaluateSpec | PayoffSpec):
         spread = max((variant.serving.tensor_parallel for variant in spec.variants if not variant.neuron), default=0)
         compiled = max((variant.neuron["tensor_parallel"] for variant in spec.variants if variant.neuron), default=0)
         gpus = spread if spread and any(node.get("GPU", 0.0) >= spread for node in able) else 0
@@ -97,6 +97,8 @@ def paths(spec: JobSpec) -> list[str]:
         more = {path for variant in spec.variants for path in (variant.original_path, variant.compile_cache)}
         texts = {spec.options.quality_text, spec.options.workload, *spec.options.tasks}
         return sorted(spec.folders | {path for path in more | texts if path and path.startswith("/")})
+    if isinstance(spec, PayoffSpec):
+        return sorted(spec.folders | {spec.prompts})
     return []
 
 

@@ -29,6 +29,7 @@ from backend.domain.jobs.jobs import (
     JobSpec,
     JobState,
     OptimizeSpec,
+    PayoffSpec,
     ServeSpec,
 )
 from backend.domain.jobs.terms import Priority, Terms
@@ -169,7 +170,7 @@ def named_artifacts(workspace: Workspace, spec: JobSpec) -> set[str]:
     if isinstance(spec, OptimizeSpec):
         below = f"{workspace.settings.artifacts}/"
         return {path.removeprefix(below).split("/")[0] for path in spec.folders if path.startswith(below)}
-    return spec.artifacts if isinstance(spec, EvaluateSpec | ServeSpec) else set()
+    return spec.artifacts if isinstance(spec, EvaluateSpec | PayoffSpec | ServeSpec) else set()
 
 
 def queued(
@@ -178,7 +179,7 @@ def queued(
 ) -> JobRow:  # fmt: skip
     """What `submit` inserts."""
     kind, asked = JobKind(spec.kind), terms or Terms()
-    if isinstance(spec, OptimizeSpec | EvaluateSpec | ServeSpec):
+    if isinstance(spec, OptimizeSpec | EvaluateSpec | PayoffSpec | ServeSpec):
         spec = spec.model_copy(update={"seen": {folder: files.stamp(Path(folder)) for folder in sorted(spec.folders)}})
     if isinstance(spec, EvaluateSpec):
         spec = spec.model_copy(update={"shared": workspace.settings.shared})

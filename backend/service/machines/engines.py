@@ -16,7 +16,7 @@ from backend.service.workspace import Workspace
 
 __all__ = ["EngineStatus", "install", "latest", "listing", "remove"]
 
-USERS = {"serve": {JobKind.EVALUATE, JobKind.SERVE}}
+USERS = {"serve": {JobKind.EVALUATE, JobKind.PAYOFF, JobKind.SERVE}}
 """Kinds of job that run from an environment."""
 LOOKED_AT = 30
 

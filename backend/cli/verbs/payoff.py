@@ -1,0 +1,96 @@
+"""`whetstone payoff`: which acceptance a draft must reach to pay, before there is one."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+import typer
+
+from backend import service
+from backend.cli.options import terms
+from backend.cli.output import emit, table
+from backend.cli.run import submit_and_finish
+from backend.cli.verbs.optimize import Json, queued
+from backend.domain.errors import RequestError
+from backend.domain.figures import figure
+from backend.domain.planner import payoff
+from backend.domain.planner.payoff import BreakEven, PayoffMap, Shape
+from backend.present.words import payoff as words
+from backend.service.evaluations import payoff as measuring
+from backend.service.jobs import jobs
+from backend.service.jobs.jobs import JobView
+from backend.service.plans import payoff_maps
+
+SHOWN = (0.3, 0.5, 0.6, 0.7, 0.8, 0.9)
+"""Acceptances of the table."""
+SUFFIXES = {"": 1, "K": 1e3, "M": 1e6, "B": 1e9}
+
+
+def register(app: typer.Typer) -> None:
+    app.command("payoff")(command)
+
+
+@terms.options(timeout=False)
+def command(
+    life: terms.Life,
+    model: Annotated[str, typer.Argument(help="The target: a model id, a folder, or an artifact that does not speculate.")],
+    draft_parameters: Annotated[str, typer.Option(help="Of the draft that is asked about, such as 5M or 500K.")] = "5M",
+    streams: Annotated[str, typer.Option(help="Streams to measure at, such as 1,4,8,16.")] = ",".join(map(str, payoff.STREAMS)),
+    rounds: Annotated[int, typer.Option(min=1, help="Of all servers and streams; more narrow the interval.")] = 3,
+    again: Annotated[bool, typer.Option("--again", help="Measure although there is a map of it already.")] = False,
+    wait: Annotated[bool, typer.Option("--wait/--detach", help="Wait for the end, or leave it to the supervisor.")] = True,
+    json: Json = False,
+) -> None:
+    """Say which share of its tokens a draft must get right to pay, by streams: measured once in minutes, then kept."""
+    workspace, wanted = service.open_workspace(), parameters(draft_parameters)
+    spec = measuring.prepare(workspace, model, _numbers(streams), rounds)
+    measuring.check_size(workspace, spec, wanted)
+    found = None if again else payoff_maps.for_spec(workspace, spec)
+    if found is None:
+        key = jobs.key(workspace, life.key)
+
+        def submit() -> JobView:
+            return measuring.submit(workspace, spec, submission=key, terms=life.terms)
+
+        if not wait:
+            queued(workspace, submit(), as_json=json)
+            return
+        found = payoff_maps.of(submit_and_finish(workspace, submit))
+        assert found is not None
+    draft = payoff.shape_of(wanted)
+    emit(document(found, draft), as_json=json, text=text(found, draft))
+
+
+def parameters(written: str) -> int:
+    """Raises RequestError."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMB]?)", written.strip().upper())
+    if match is None or not (number := round(float(match.group(1)) * SUFFIXES[match.group(2)])):
+        raise RequestError(f"`{written[:40]}` is no number of parameters: write {{}} such as 5M or 500K.", "draft_parameters")
+    return number
+
+
+def _numbers(written: str) -> tuple[int, ...]:
+    parts = [part.strip() for part in written.split(",")]
+    return tuple(int(part) for part in parts) if all(part.isdecimal() for part in parts) else ()
+
+
+def document(found: PayoffMap, draft: Shape) -> dict[str, Any]:
+    """The document other tools may rely on."""
+    rows = []
+    for streams in found.streams:
+        least = found.break_even(streams, draft)
+        rows.append({"streams": streams, **(least._asdict() if least else dict.fromkeys(BreakEven._fields))})
+    return {"draft": draft.model_dump(), "break_even": rows, "map": found.model_dump(mode="json")}
+
+
+def text(found: PayoffMap, draft: Shape) -> str:
+    """The answer, the gains as a table, and how sure they are."""
+    rows = []
+    for streams in found.streams:
+        best = [found.best(streams, draft, acceptance) for acceptance in SHOWN]
+        rows.append((streams, *(f"{figure(gain)}x at {tokens}" for tokens, gain in best)))
+    header = ("streams", *(f"{acceptance:.0%}" for acceptance in SHOWN))
+    said = [f"{words.subject(found, draft)}:", *(f"  {each}" for each in words.answers(found, draft)), ""]
+    said += ["Gain at the best tokens a guess, by acceptance:", table(header, rows), ""]
+    return "\n".join([*said, words.sureness(found, draft), words.provenance(found), *(f"warning: {w}" for w in found.warnings)])

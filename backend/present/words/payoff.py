@@ -1,0 +1,62 @@
+"""A payoff map in words: which acceptance pays at how many streams, how sure that is, and what was measured."""
+
+from __future__ import annotations
+
+from backend.domain.figures import counted, streams
+from backend.domain.planner.payoff import BreakEven, PayoffMap, Shape
+
+
+def answers(found: PayoffMap, draft: Shape) -> list[str]:
+    """A sentence for each number of streams that was measured."""
+    return [answer(found, draft, each) for each in found.streams]
+
+
+def answer(found: PayoffMap, draft: Shape, at: int) -> str:
+    """`At 4 streams it pays from an acceptance of 47% on (95% 41% to 54%), at 2 tokens a guess.`"""
+    least = found.break_even(at, draft)
+    if least is None:
+        return f"At {streams(at)} it cannot pay: even a draft that is always right would be slower than none."
+    return (
+        f"At {streams(at)} it pays from an acceptance of {least.acceptance:.0%} on{_interval(least)}, at {_guess(least.tokens)}."
+    )
+
+
+def subject(found: PayoffMap, draft: Shape) -> str:
+    """`A draft of 5.0 million parameters for smollm2`."""
+    return f"A draft of {millions(draft.parameters)} parameters for {found.model}"
+
+
+def millions(parameters: int) -> str:
+    return f"{parameters / 1e6:,.1f} million"
+
+
+def _interval(least: BreakEven) -> str:
+    if least.interval is None:
+        return ""
+    low, high = least.interval
+    return f" (95% {low:.0%} to {high:.0%})" if high is not None else f" (95%: {low:.0%} at the least, perhaps never)"
+
+
+def _guess(tokens: int) -> str:
+    return f"{counted(tokens, 'token')} a guess"
+
+
+def sureness(found: PayoffMap, draft: Shape) -> str:
+    """What the model's error is, and where it was stretched."""
+    servers = len({(point.tokens, point.draft) for point in found.points if point.draft})
+    if found.error is None:
+        said = "Too few servers were measured to say how wrong the map may be."
+    else:
+        said = (
+            f"A step that was left out was predicted from the {servers - 1} other servers; by those errors the map's gains are "
+            f"within {found.error - 1:.0%} (95%)."
+        )
+    beyond = draft.parameters > 1.2 * found.largest
+    far = f" No draft above {millions(found.largest)} was measured: this one is read beyond that." if beyond else ""
+    return f"{said}{far}"
+
+
+def provenance(found: PayoffMap) -> str:
+    """Where and when, and how."""
+    where = f"{found.key.processor}, {counted(found.key.cores, 'core')}"
+    return f"Measured {found.measured_at[:10]} on {where}, vLLM {found.key.vllm}, in {found.seconds / 60:.0f} min."

@@ -1,0 +1,226 @@
+"""A payoff job: one target served alone and with drafts of random weights, side by side; the map that follows from their steps.
+
+Each slot (a server, a number of streams, a round) is kept as soon as it is measured, so that a resumed job goes on from there.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from backend import files
+from backend import settings as configuration
+from backend.catalog.cards.card import read_card
+from backend.channel import JobChannel
+from backend.domain.errors import WorkError
+from backend.domain.evaluation.document import EvaluateOptions, Speculation, Variant
+from backend.domain.frozen import Frozen
+from backend.domain.jobs.jobs import PayoffSpec
+from backend.domain.load import counters, order
+from backend.domain.load.load import Load
+from backend.domain.load.records import Disturbance, LoadPlan, RequestRecord
+from backend.domain.maths.intervals import factor_ci95
+from backend.domain.model.facts import ModelCard
+from backend.domain.needs.held import tokens as cache_tokens
+from backend.domain.planner import payoff
+from backend.domain.planner.payoff import MapKey, PayoffMap, Point, Probe, Shape
+from backend.domain.planner.roofline import tokens_per_pass
+from backend.domain.workload.workload import parse
+from backend.engines.drafts import random as random_drafts
+from backend.hardware import engines, probe
+from backend.worker.measuring import disturbance as neighbours
+from backend.worker.measuring.fetched import here
+from backend.worker.measuring.servers import Endpoint, ServerPool
+from backend.worker.progress import ChannelProgress
+from backend.worker.resources import PeakMemory
+
+STEPS = 32
+"""Of a server a slot: an answer is as long as so many are expected to make it."""
+WARM_STEPS = 6
+
+
+class Slot(Frozen):
+    """What one server did under one number of streams in one round, in seconds: the median time between two chunks of a stream,
+    which is a step, and the median time a token."""
+
+    step_s: float
+    token_s: float
+    accepted: float | None = None
+    disturbance: Disturbance | None = None
+
+
+class Server(NamedTuple):
+    """`shape` and `probe` None: without speculation."""
+
+    variant: Variant
+    shape: Shape | None = None
+    probe: Probe | None = None
+
+    @property
+    def answer(self) -> float:
+        """Tokens that a step is expected to give."""
+        return tokens_per_pass(self.probe.acceptance, self.probe.tokens) if self.probe else 1.0
+
+
+def run(spec: PayoffSpec, channel: JobChannel, memory: PeakMemory) -> dict[str, Any]:
+    """Measure, and answer with the map as the result's document. Raises ServerFailed, WorkError where nothing was answered."""
+    settings, began = configuration.load(), time.monotonic()
+    progress = ChannelProgress(channel, 2.0 + 0.5 + 6.0)
+    with here(spec.variants, settings, progress) as (target,):
+        card = read_card(Path(str(target.model_path)))
+        servers = _servers(spec, target, card, channel.work)
+        measured = Measured(spec, servers, channel, progress)
+        options = EvaluateOptions(concurrency=spec.streams, max_tokens=measured.longest)
+        workload = parse(Path(spec.prompts).stem, Path(spec.prompts).read_bytes())
+        pool = ServerPool(
+            [server.variant for server in servers], options, partial(engines.server_python, settings), channel.side_log,
+            settings.cache / "vllm", progress, cache_tokens(workload.prompts[: max(spec.streams)], options, measured.longest),
+        )  # fmt: skip
+        key = _key(spec, target, settings)
+        with pool:
+            progress.phase("start", "Starting servers", weight=2.0)
+            pool.settle()
+            measured.run(pool)
+    document = _map(key, target, card, measured, time.monotonic() - began)
+    return {"map": document.model_dump(mode="json"), "peak_rss_bytes": memory.peak, "interleave": pool.mode}
+
+
+def _key(spec: PayoffSpec, target: Variant, settings: configuration.Settings) -> MapKey:
+    return payoff.key(spec.revision, spec.weights, target.serving, engines.versions(settings), probe.probe())
+
+
+def _servers(spec: PayoffSpec, target: Variant, card: ModelCard, work: Path) -> list[Server]:
+    plain = target.model_copy(update={"compile_cache": None, "name": "without"})
+    servers = [Server(plain)]
+    for each in spec.probes:
+        folder = work / f"draft-{each.hidden}-{each.layers}"
+        shape = random_drafts.make(folder, card, each.hidden, each.layers)
+        guess = Speculation(method="draft", tokens=each.tokens, draft_path=str(folder), synthetic=each.acceptance)
+        name = f"{shape.parameters / 1e6:.1f} M at {each.tokens}"
+        servers.append(Server(plain.model_copy(update={"name": name, "speculation": guess}), shape, each))
+    return servers
+
+
+class Measured:
+    """The slots, by (server, streams, round); those that an earlier attempt has kept are there from the start."""
+
+    def __init__(self, spec: PayoffSpec, servers: Sequence[Server], channel: JobChannel, progress: ChannelProgress) -> None:
+        self.spec, self.servers, self._channel, self._progress = spec, servers, channel, progress
+        self._folder = channel.resume("slots")
+        self.slots: dict[tuple[int, int, int], Slot] = {}
+        self._warmed: dict[int, int] = {}
+        self._runs = 0
+
+    @property
+    def longest(self) -> int:
+        """Tokens of an answer."""
+        return max(self._tokens(server, STEPS) for server in self.servers)
+
+    def run(self, pool: ServerPool) -> None:
+        """All slots: round by round where the servers are up together, else server by server."""
+        schedule = order.schedule(len(self.servers), range(len(self.spec.streams)), self.spec.rounds)
+        if pool.mode == "restart":
+            schedule.sort(key=lambda slot: slot.variant)
+        self._progress.phase("measure", "Measuring steps", total=len(schedule), unit="runs", weight=6.0)
+        for done, (block, level, server) in enumerate(schedule, 1):
+            place = (server, self.spec.streams[level], block)
+            self.slots[place] = self._kept(place) or self._measure(place, pool)
+            self._progress.advance(done, variant=self.servers[server].variant.name, concurrency=place[1], block=block)
+
+    def points(self) -> Iterator[Point]:
+        """Of each server at each number of streams, those without speculation first."""
+        for number, server in enumerate(self.servers):
+            for streams in self.spec.streams:
+                own = [self.slots[number, streams, block] for block in range(self.spec.rounds)]
+                plain = [self.slots[0, streams, block] for block in range(self.spec.rounds)]
+                steps = [each.step_s / base.step_s for each, base in zip(own, plain, strict=True)]
+                tokens = [each.token_s / base.token_s for each, base in zip(own, plain, strict=True)]
+                accepted = [each.accepted for each in own if each.accepted is not None]
+                yield Point(
+                    streams=streams, tokens=server.probe.tokens if server.probe else 0, draft=server.shape,
+                    step_s=statistics.geometric_mean(each.step_s for each in own), relative=statistics.geometric_mean(steps),
+                    factor=factor_ci95(steps) if server.probe else None,
+                    accepted=statistics.fmean(accepted) if accepted else None,
+                    token_relative=statistics.geometric_mean(tokens) if server.probe else None, rounds=self.spec.rounds,
+                )  # fmt: skip
+
+    def disturbed(self) -> list[str]:
+        worst = neighbours.worst(slot.disturbance for slot in self.slots.values() if slot.disturbance)
+        words = neighbours.words(worst) if worst else None
+        return [f"The machine was not quiet ({words} at the worst): measure again for a narrower interval."] if words else []
+
+    def _tokens(self, server: Server, steps: int) -> int:
+        return 2 + round(steps * server.answer)
+
+    def _kept(self, place: tuple[int, int, int]) -> Slot | None:
+        path = self._path(place)
+        return Slot.model_validate_json(path.read_bytes()) if path.is_file() else None
+
+    def _path(self, place: tuple[int, int, int]) -> Path:
+        return self._folder / f"{'-'.join(map(str, place))}.json"
+
+    def _measure(self, place: tuple[int, int, int], pool: ServerPool) -> Slot:
+        number, streams, _ = place
+        endpoint = pool.use(number)
+        self._warm(number, endpoint)
+        watch, before = neighbours.Watch(), endpoint.counters()
+        records = self._load(endpoint, streams, self._tokens(self.servers[number], STEPS))
+        counted = counters.passed(before, endpoint.counters())
+        drafts = counted.get("drafts")
+        accepted = counted.get("accepted_tokens", 0) / drafts if drafts else None
+        slot = Slot(**_times(records), accepted=accepted, disturbance=watch.disturbance())
+        self._folder.mkdir(parents=True, exist_ok=True)
+        files.write(self._path(place), slot.model_dump_json())
+        return slot
+
+    def _warm(self, number: int, endpoint: Endpoint) -> None:
+        """Each number of streams once, so that buffers and kernels of each batch size exist."""
+        if self._warmed.get(number) != endpoint.starts:
+            for streams in self.spec.streams:
+                self._load(endpoint, streams, self._tokens(self.servers[number], WARM_STEPS))
+            self._warmed[number] = endpoint.starts
+
+    def _load(self, endpoint: Endpoint, streams: int, tokens: int) -> list[RequestRecord]:
+        from backend.evaluate.load import run_level
+
+        self._runs += 1
+        first = self._runs * max(self.spec.streams)
+        plan = LoadPlan(
+            url=endpoint.url, model=str(endpoint.served_name), prompts=self.spec.prompts, load=Load("closed", streams),
+            requests=streams, warmup_requests=0, max_tokens=tokens, ignore_eos=True, first_line=first,
+        )  # fmt: skip
+        return run_level(plan, self._channel.work / f"slot-{self._runs}")[0]
+
+
+def _times(records: Sequence[RequestRecord]) -> dict[str, float]:
+    """Raises WorkError where no answer came in several chunks. The first gap of an answer holds the prompts of other streams."""
+    good = [record for record in records if record.ok and len(record.chunk_times) > 3 and (record.output_tokens or 0) > 1]
+    if not good:
+        first = next((record.error for record in records if record.error), "no reason given")
+        raise WorkError(f"None of {len(records)} requests was answered ({first.rstrip('.')}): see the log.")
+    gaps = [
+        later - earlier for record in good for earlier, later in zip(record.chunk_times[1:], record.chunk_times[2:], strict=False)
+    ]
+    spans = [(record.chunk_times[-1] - record.chunk_times[0]) / _after_first(record) for record in good]
+    return {"step_s": statistics.median(gaps), "token_s": statistics.median(spans)}
+
+
+def _after_first(record: RequestRecord) -> float:
+    """Tokens behind the first chunk's."""
+    first = record.chunk_tokens[0] if record.chunk_tokens else 1.0
+    return max(1.0, float(record.output_tokens or 0) - first)
+
+
+def _map(key: MapKey, target: Variant, card: ModelCard, measured: Measured, seconds: float) -> PayoffMap:
+    points = tuple(measured.points())
+    return PayoffMap(
+        key=key, model=target.source, parameters=card.parameters, points=points, costs=payoff.fit(points),
+        error=payoff.error_factor(payoff.held_out(points)), measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        seconds=round(seconds, 1), hardware=json.loads(json.dumps(probe.probe())), warnings=tuple(measured.disturbed()),
+    )  # fmt: skip
