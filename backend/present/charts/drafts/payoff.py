@@ -1,0 +1,92 @@
+"""A payoff map as a chart: the gain over acceptance and draft length, a panel for each number of streams, and its break-even.
+
+Pure data for plotly. Colours are of log2(gain), so that twice as fast is as strong as half as fast.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from backend.domain.figures import figure, streams
+from backend.domain.planner.payoff import LENGTHS, PayoffMap, Shape
+from backend.present.charts.theme import COLOURS, Figure, Theme, layout, text
+from backend.present.words.payoff import provenance, subject
+
+ACCEPTANCES = tuple(place / 20 for place in range(21))
+SLOWER, FASTER = "#d55e00", "#0072b2"
+TICKS = (0.25, 0.5, 1.0, 2.0, 4.0)
+COLUMNS, PANEL, GAP = 2, 190, 0.14
+"""Panels side by side; their height in pixels; what is between them, as a share of the whole."""
+
+
+def payoff_map(found: PayoffMap, draft: Shape, theme: Theme = "light") -> Figure:
+    """Blue where speculation with that draft is faster than none, orange where it is slower, a line where it is neither."""
+    title, rows = f"{subject(found, draft)}: gain", -(-len(found.streams) // COLUMNS)
+    meta = {"provenance": provenance(found)}
+    around = layout(title, {}, {}, theme, **meta)
+    traces, notes = [], []
+    for place, at in enumerate(found.streams):
+        number, domain = str(place + 1) if place else "", _domain(place, rows)
+        x, y = ({"domain": domain[end], "anchor": f"{other}{number}", **_axis(end)} for end, other in ((0, "y"), (1, "x")))
+        axes = layout(title, x, y, theme)
+        around |= {f"xaxis{number}": axes["xaxis"], f"yaxis{number}": axes["yaxis"]}
+        traces += [_cells(found, draft, at, number), _line(found, draft, at, number, theme, first=not place)]
+        notes.append(_name(streams(at), domain, theme))
+    around |= {"annotations": notes, "coloraxis": _colours(theme), "height": 130 + rows * (PANEL + 40), "hovermode": "closest"}
+    around["legend"] = {**around["legend"], "y": -0.16 - 0.06 * (3 - rows), "x": 0}
+    return {"data": traces, "layout": around}
+
+
+def _domain(place: int, rows: int) -> tuple[list[float], list[float]]:
+    """The share of the width and of the height that a panel has."""
+    row, column = divmod(place, COLUMNS)
+    wide, high = (1 - GAP * (COLUMNS - 1)) / COLUMNS, (1 - 2 * GAP * (rows - 1)) / rows
+    left, top = column * (wide + GAP), 1 - row * (high + 2 * GAP)
+    return [left, left + wide], [max(0.0, top - high), top]
+
+
+def _axis(end: int) -> dict[str, Any]:
+    if end:
+        return {"label": "Tokens a guess", "tickvals": list(LENGTHS), "range": [LENGTHS[0] - 0.5, LENGTHS[-1] + 0.5]}
+    return {"label": "Acceptance", "tickformat": ".0%", "range": [-0.025, 1.025], "tickvals": [0, 0.25, 0.5, 0.75, 1]}
+
+
+def _cells(found: PayoffMap, draft: Shape, at: int, number: str) -> dict[str, Any]:
+    gains = [[found.gain(at, tokens, draft, acceptance) for acceptance in ACCEPTANCES] for tokens in LENGTHS]
+    return {
+        "type": "heatmap", "x": list(ACCEPTANCES), "y": list(LENGTHS), "xaxis": f"x{number}", "yaxis": f"y{number}",
+        "z": [[math.log2(gain) for gain in row] for row in gains], "customdata": gains, "coloraxis": "coloraxis",
+        "hovertemplate": f"{streams(at)}, %{{x:.0%}} accepted,<br>%{{y}} tokens a guess: %{{customdata:.2f}}x<extra></extra>",
+        "name": streams(at), "showlegend": False,
+    }  # fmt: skip
+
+
+def _line(found: PayoffMap, draft: Shape, at: int, number: str, theme: Theme, *, first: bool) -> dict[str, Any]:
+    each = [(found.break_even_at(at, tokens, draft), tokens) for tokens in LENGTHS]
+    paying = [(acceptance, tokens) for acceptance, tokens in each if acceptance is not None]
+    ink = COLOURS[theme].ink
+    return {
+        "type": "scatter", "mode": "lines+markers", "x": [acceptance for acceptance, _ in paying], "y": [k for _, k in paying],
+        "xaxis": f"x{number}", "yaxis": f"y{number}", "name": "break-even", "legendgroup": "break-even", "showlegend": first,
+        "line": {"color": ink, "width": 2}, "marker": {"color": ink, "size": 6, "symbol": "circle"},
+        "customdata": [text(f"break-even at {streams(at)}")] * len(paying), "hoverinfo": "text",
+        "hovertext": [f"{streams(at)}, {k} tokens a guess:<br>pays from {acceptance:.0%} on" for acceptance, k in paying],
+    }  # fmt: skip
+
+
+def _name(words: str, domain: tuple[list[float], list[float]], theme: Theme) -> dict[str, Any]:
+    font = {"size": 13, "color": COLOURS[theme].ink}
+    where = {"x": domain[0][0], "y": domain[1][1], "xref": "paper", "yref": "paper", "xanchor": "left", "yanchor": "bottom"}
+    return {"text": words, "showarrow": False, "font": font, **where}
+
+
+def _colours(theme: Theme) -> dict[str, Any]:
+    colours, most = COLOURS[theme], math.log2(TICKS[-1])
+    bar = {
+        "orientation": "h", "thickness": 10, "len": 0.6, "x": 1, "xanchor": "right", "y": -0.16, "yanchor": "top",
+        "tickvals": [math.log2(gain) for gain in TICKS], "ticktext": [f"{figure(gain, 2)}x" for gain in TICKS],
+        "tickfont": {"color": colours.muted}, "outlinewidth": 0,
+    }  # fmt: skip
+    middle = "#f7f7f7" if theme == "light" else "#20262e"
+    return {"cmin": -most, "cmax": most, "colorscale": [[0, SLOWER], [0.5, middle], [1, FASTER]], "colorbar": bar}

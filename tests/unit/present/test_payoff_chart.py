@@ -1,0 +1,73 @@
+"""A payoff map as a chart and in words: what pays, where, and how sure that is."""
+
+from __future__ import annotations
+
+import plotly.graph_objects as graph
+import pytest
+
+from backend.domain.planner.payoff import Costs, Shape
+from backend.present.charts import alt
+from backend.present.charts.drafts import payoff as chart
+from backend.present.charts.theme import Theme
+from backend.present.words import payoff as words
+from tests.payoffs import COSTS, SMALL, payoff_map
+
+HUGE = Shape(parameters=10**9, layers=30)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_map_is_one_that_plotly_accepts_with_a_panel_for_each_number_of_streams(theme: Theme) -> None:
+    found = payoff_map()
+    drawn = chart.payoff_map(found, SMALL, theme)
+    graph.Figure(drawn["data"], drawn["layout"])
+    cells = [trace for trace in drawn["data"] if trace["type"] == "heatmap"]
+    assert [trace["name"] for trace in cells] == ["1 stream", "4 streams", "8 streams", "16 streams"]
+    assert cells[1]["customdata"][2][10] == found.gain(4, 3, SMALL, 0.5) and cells[1]["x"][10] == 0.5
+    for trace in cells:
+        axes = (
+            drawn["layout"][f"x{'axis' + trace['xaxis'][1:]}"]["domain"],
+            drawn["layout"][f"yaxis{trace['yaxis'][1:]}"]["domain"],
+        )
+        assert all(0 <= low < high <= 1 for low, high in axes)
+
+
+def test_the_line_breaks_even_and_its_points_are_the_charts_rows() -> None:
+    found = payoff_map()
+    drawn = chart.payoff_map(found, SMALL)
+    line = next(trace for trace in drawn["data"] if trace["type"] == "scatter")
+    assert line["y"][0] == 1 and found.gain(1, 1, SMALL, line["x"][0]) == pytest.approx(1)
+    rows = alt.rows(drawn)
+    assert rows[0]["Series"] == "break-even at 1 stream" and {"Acceptance", "Tokens a guess"} <= set(rows[0])
+    assert "break-even at 16 streams" in alt.alt(drawn)
+
+
+def test_a_draft_that_cannot_pay_has_no_line_and_the_words_say_so() -> None:
+    found = payoff_map()
+    drawn = chart.payoff_map(found, HUGE)
+    graph.Figure(drawn["data"], drawn["layout"])
+    assert not any(trace["x"] for trace in drawn["data"] if trace["type"] == "scatter")
+    assert (
+        words.answer(found, HUGE, 4) == "At 4 streams it cannot pay: even a draft that is always right would be slower than none."
+    )
+    assert "No draft above 20.5 million was measured" in words.sureness(found, HUGE)
+
+
+def test_one_number_of_streams_makes_one_panel() -> None:
+    one = payoff_map(costs=Costs(base=COSTS.base[:1], coefficients=COSTS.coefficients))
+    drawn = chart.payoff_map(one, SMALL)
+    graph.Figure(drawn["data"], drawn["layout"])
+    assert sum(trace["type"] == "heatmap" for trace in drawn["data"]) == 1
+
+
+def test_the_answer_has_acceptance_interval_and_guess() -> None:
+    found, least = payoff_map(), payoff_map().break_even(1, SMALL)
+    assert least is not None and least.interval is not None and least.interval[1] is not None
+    said = words.answer(found, SMALL, 1)
+    assert said == (
+        f"At 1 stream it pays from an acceptance of {least.acceptance:.0%} on "
+        f"(95% {least.interval[0]:.0%} to {least.interval[1]:.0%}), at {least.tokens} token{'s' * (least.tokens > 1)} a guess."
+    )
+    assert words.subject(found, SMALL) == "A draft of 5.0 million parameters for smollm"
+    assert words.sureness(found, SMALL).startswith("A step that was left out was predicted from the 5 other servers")
+    assert "Too few servers" in words.sureness(payoff_map(error=None), SMALL)
+    assert words.provenance(found) == "Measured 2026-11-23 on a processor, 2 cores, vLLM 0.32.0, in 11 min."
