@@ -16,8 +16,8 @@ from backend.aws.sagemaker import Busy, Lacking, Refused, Taken
 from backend.domain.deploy import requests
 from backend.domain.deploy.deployment import FOLDER, PREFIX, TAG, Deployment, Rollout, idle_alarm, is_version
 from backend.domain.deploy.deployment import resource as scaled_resource
-from backend.domain.deploy.proof import Finding
 from backend.domain.errors import NotNow, WhetstoneError, WorkError
+from backend.domain.evaluation.proof.record import Finding
 from backend.launchers.endpoints import FIRST_PAUSE_S, Endpoint, Endpoints
 
 LONGEST_PAUSE_S = 30.0

@@ -18,6 +18,7 @@ from backend.domain.deploy import proof, requests
 from backend.domain.deploy import traffic as metrics
 from backend.domain.deploy.deployment import ARTIFACT, NAME, OWNER, PREFIX, QUANTIZED, TAG
 from backend.domain.errors import NotFound, NotNow, WhetstoneError
+from backend.domain.evaluation.proof.record import Finding
 
 FIRST_PAUSE_S = 5.0
 LOGGED_WITHIN_S = 60.0
@@ -148,7 +149,7 @@ class Endpoints:
 
     # proving
 
-    def prove(self, endpoint_id: str, patience_s: float = LOGGED_WITHIN_S) -> list[proof.Finding]:
+    def prove(self, endpoint_id: str, patience_s: float = LOGGED_WITHIN_S) -> list[Finding]:
         """Ask it once, and read in the engine's log what it serves. Raises NotFound, NotNow where it is not in service."""
         endpoint = self.show(endpoint_id)
         if endpoint.state != "InService":

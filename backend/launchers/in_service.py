@@ -8,8 +8,8 @@ from typing import NamedTuple
 from backend.aws.runtime import home_region
 from backend.aws.sagemaker import Lacking, Service
 from backend.domain.deploy.deployment import ARTIFACT, PREFIX, TAG
-from backend.domain.deploy.proof import Finding
 from backend.domain.errors import NotFound, NotNow
+from backend.domain.evaluation.proof.record import Finding
 from backend.launchers.endpoints import Endpoints
 
 __all__ = ["InService", "findings", "home_region", "look"]

@@ -15,6 +15,8 @@ from types import TracebackType
 from backend import files, processes
 from backend.domain.errors import RequestError, ServerFailed
 from backend.domain.evaluation.document import Variant
+from backend.domain.evaluation.proof import engine_log
+from backend.domain.evaluation.proof.case import Evidence
 from backend.domain.evaluation.startup import Startup
 from backend.domain.jobs.progress import Progress, Silent
 from backend.domain.load import counters
@@ -216,6 +218,17 @@ class VllmServer:
         except (OSError, http.client.HTTPException):
             raise ServerFailed(failures.died(self.log, self._process.poll() if self._process else None)) from None
         return counters.read(text)
+
+    def evidence(self) -> Evidence:
+        """What this start showed of how it serves, so far; of a server that is gone, what its log holds."""
+        with self.log.open("rb") as stream:
+            stream.seek(self._log_length)
+            lines = stream.read().decode(errors="replace").splitlines()
+        try:
+            told = self._get("/metrics")[1].decode()
+        except (OSError, http.client.HTTPException):
+            told = ""
+        return Evidence(engine_log.read(lines), engine_log.cache_settings(told), self.startup)
 
     def stop(self) -> None:
         """SIGTERM, grace, SIGKILL to the whole tree; returns when all of it is gone."""

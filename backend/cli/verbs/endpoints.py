@@ -13,8 +13,8 @@ from backend import service
 from backend.cli.output import emit, next_command, table
 from backend.cli.verbs.optimize import Json
 from backend.domain.deploy.deployment import Capacity, Idle, Scheduled
-from backend.domain.deploy.proof import Finding
 from backend.domain.errors import InvalidOptions, WorkError
+from backend.domain.evaluation.proof.record import Finding
 from backend.domain.validation import first_flaw
 from backend.present import serve_command
 from backend.present.words import endpoints as words

@@ -8,11 +8,13 @@ while it speculates, its counts of drafted and accepted tokens into its log (vLL
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from typing import Any
 
 from backend.domain.deploy.container import SERVED_NAME
+from backend.domain.evaluation.proof import engine_log, speculating, weights
+from backend.domain.evaluation.proof.engine_log import EngineLog
+from backend.domain.evaluation.proof.record import Finding
 from backend.domain.frozen import Frozen
 
 PATTERN = '?"LLM engine" ?"SpecDecoding metrics"'
@@ -20,18 +22,6 @@ PATTERN = '?"LLM engine" ?"SpecDecoding metrics"'
 QUESTION = {"model": SERVED_NAME, "prompt": "Count from one to twenty: one, two, three,", "max_tokens": 48, "temperature": 0}
 """A continuation that a draft and a look into the prompt can guess."""
 VARIABLES = ("OPTION_SPECULATIVE_CONFIG", "SM_VLLM_SPECULATIVE_CONFIG")
-_CONFIGURED = re.compile(r"LLM engine .*? with config: (?P<settings>.*)")
-_QUANTIZED = re.compile(r"\bquantization=(?P<method>[\w.-]+)")
-_SPECULATES = re.compile(r"\bspeculative_config=SpeculativeConfig\(method='(?P<method>[^']*)', model=(?P<model>[^,]*),")
-_COUNTED = re.compile(r"SpecDecoding metrics: .*?Accepted: (?P<accepted>\d+) tokens, Drafted: (?P<drafted>\d+) tokens")
-
-
-class Finding(Frozen):
-    """`proven` None: it could not be seen; `words` is one sentence."""
-
-    what: Literal["answer", "quantization", "speculation"]
-    proven: bool | None
-    words: str
 
 
 class Expected(Frozen):
@@ -61,51 +51,26 @@ def answered(body: bytes) -> Finding:
 
 def settled(expected: Expected, lines: Iterable[str]) -> bool:
     """Whether these lines say all that can be known: more may come later."""
-    found = _of_last_start(lines)
-    counted = expected.speculation is None or any(_COUNTED.search(line) for line in found)
-    return counted and any(_CONFIGURED.search(line) for line in found)
+    log = engine_log.read(lines)
+    return bool(log.settings) and (expected.speculation is None or log.drafted > 0)
 
 
 def logged(expected: Expected, lines: Iterable[str]) -> list[Finding]:
     """Of what the engine wrote since it started; the last start counts."""
-    found = _of_last_start(lines)
-    configured = next((m["settings"] for line in found if (m := _CONFIGURED.search(line))), None)
-    findings = [_quantization(expected.quantized, configured)]
+    log = engine_log.read(lines)
+    findings = [weights.quantization(expected.quantized, log, "deployed")]
     if expected.speculation is not None:
-        findings.append(_speculation(expected.speculation, configured, found))
+        findings.append(_speculation(expected.speculation, log))
     return findings
 
 
-def _of_last_start(lines: Iterable[str]) -> list[str]:
-    """What an engine counted before is of another configuration."""
-    found = list(lines)
-    first = max((number for number, line in enumerate(found) if _CONFIGURED.search(line)), default=0)
-    return found[first:]
-
-
-def _quantization(wanted: str | None, configured: str | None) -> Finding:
-    read = _QUANTIZED.search(configured or "")
-    if read is None:
-        words = "What the weights are served as cannot be proven: the engine's log does not say it."
-        return Finding(what="quantization", proven=None, words=words)
-    stated = read["method"]
-    # kernels have names of their own after the format's: awq becomes awq_marlin
-    same = stated == "None" if wanted is None else stated.partition("_")[0] == wanted
-    words = f"The engine's log says quantization={stated}" + ("." if same else f", where {wanted or 'none'} was deployed.")
-    return Finding(what="quantization", proven=same, words=words)
-
-
-def _speculation(wanted: Mapping[str, Any], configured: str | None, lines: list[str]) -> Finding:
-    counts = [(int(m["accepted"]), int(m["drafted"])) for line in lines if (m := _COUNTED.search(line))]
-    accepted, drafted = sum(pair[0] for pair in counts), sum(pair[1] for pair in counts)
-    if drafted:
-        words = f"It speculates: the engine's log counts {accepted} of {drafted} drafted tokens accepted."
-        return Finding(what="speculation", proven=True, words=words)
-    if configured is None:
-        words = "Whether it speculates cannot be proven: the engine's log does not say it, and its counters cannot be reached."
-        return Finding(what="speculation", proven=None, words=words)
-    read = _SPECULATES.search(configured)
-    if read is None or ("model" in wanted and str(wanted["model"]) not in read["model"]):
-        return Finding(what="speculation", proven=False, words="It does not speculate: the engine started without the draft.")
-    words = f"The engine started with {read['method']} speculation; that it drafts cannot be proven, as no count is logged yet."
+def _speculation(wanted: Mapping[str, Any], log: EngineLog) -> Finding:
+    """By the log alone, since the counters cannot be reached."""
+    if log.drafted:
+        return speculating.counted(log.accepted, log.drafted, "the engine's log")
+    wrong = speculating.configured(wanted, log)
+    if wrong is not None:
+        return wrong
+    method = log.speculates.method if log.speculates else "no"
+    words = f"The engine started with {method} speculation; that it drafts cannot be proven, as no count is logged yet."
     return Finding(what="speculation", proven=None, words=words)

@@ -19,6 +19,7 @@ from statistics import fmean, stdev
 from typing import NamedTuple, TypeGuard
 
 from backend.domain.evaluation.document import Comparison, Level, VariantResult
+from backend.domain.evaluation.proof.record import off
 from backend.domain.evaluation.soundness import has_many_errors, is_replayed, is_silent
 from backend.domain.evaluation.verdict import EQUIVALENCE, Obstacle, Outcome, of_interval
 from backend.domain.maths import student_t
@@ -88,11 +89,13 @@ def log_ratios(results: Sequence[VariantResult], row: Comparison) -> list[float]
 
 def _pairs(baseline: VariantResult, result: VariantResult) -> Iterator[_Pair]:
     levels = {level.load: level for level in baseline.levels}
+    off_there = next((each.name for each in (baseline, result) if off(each.findings)), None)
+    not_as_asked = Obstacle(cause="not_as_asked", variant=off_there) if off_there else None
     for level in result.levels:
         against = levels.get(level.load)
         if against is None:
             continue
-        level_obstacle = _level_obstacle(baseline.name, against) or _level_obstacle(result.name, level)
+        level_obstacle = not_as_asked or _level_obstacle(baseline.name, against) or _level_obstacle(result.name, level)
         for headline in HEADLINE:
             metric = _metric(headline, against, level)
             unknown = _unknown(headline, baseline.name, against) or _unknown(headline, result.name, level)

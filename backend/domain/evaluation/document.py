@@ -14,6 +14,7 @@ from backend.domain.errors import UnreadableEvaluation
 from backend.domain.evaluation.blocks.looks import Look
 from backend.domain.evaluation.energy import Energy
 from backend.domain.evaluation.memory_limit import StepBytes
+from backend.domain.evaluation.proof.record import Drafting, Finding
 from backend.domain.evaluation.startup import Startup
 from backend.domain.evaluation.tasks import TaskScore
 from backend.domain.evaluation.verdict import Obstacle, Outcome
@@ -220,6 +221,8 @@ class Level(Frozen):
     price: Price | None = None
     acceptance_rate: float | None = None
     """Accepted / drafted tokens from the server's counters over the level; `VariantResult.no_acceptance` says why it is None."""
+    drafting: Drafting | None = None
+    """What was guessed ahead, position by position; None without speculation, and where the server does not tell."""
     prefix_cache_hit_rate: float | None = None
     """Prompt tokens that the server had kept from earlier prompts, of all; None where it does not tell."""
     prefix_cache_expected: float | None = None
@@ -305,6 +308,8 @@ class VariantResult(Frozen):
     counters of it."""
     weights_sha256: str | None = None
     """Of the files that it was served from (`folders.digest`); None of a URL."""
+    findings: list[Finding] = Field(default_factory=list)
+    """What proves that it was served as asked, and what was not; none of a server that was not started here."""
     lost: str | None = None
     """What happened where its server went away before all was measured; None where it did not."""
 

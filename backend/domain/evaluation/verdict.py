@@ -12,6 +12,7 @@ task's score `same` is no significant difference.) Without a test, a verdict is 
 not the server's, else `undecided`."""
 
 Cause = Literal[
+    "not_as_asked",
     "client_limited",
     "failed_requests",
     "silent_answers",
@@ -28,6 +29,8 @@ Cause = Literal[
 
 
 NOT_THE_SERVERS: frozenset[Cause] = frozenset({"client_limited", "failed_requests", "silent_answers", "replayed_prompts"})
+NOT_COMPARABLE: frozenset[Cause] = NOT_THE_SERVERS | {"not_as_asked"}
+"""Besides, what was served is not what was asked (`proof`): its figures are the server's, but of something else."""
 
 
 class Obstacle(Frozen):
@@ -46,7 +49,7 @@ class Obstacle(Frozen):
 
     @property
     def outcome(self) -> Outcome:
-        return "not_comparable" if self.cause in NOT_THE_SERVERS else "undecided"
+        return "not_comparable" if self.cause in NOT_COMPARABLE else "undecided"
 
 
 EQUIVALENCE = 0.1

@@ -17,7 +17,11 @@ COUNTERS = {
 """vLLM's counters and the names they have here."""
 BLOCK = "cache_block_tokens"
 """No counter: tokens of a block of the server's key-value cache, which prefixes are kept in."""
-_SAMPLE = re.compile(r"^(\S+?)(?:\{[^}]*\})? (\S+)$")
+BY_POSITION = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
+POSITION = "accepted_at_"
+"""And the number of the proposed token, from 0: how many of those were accepted."""
+_SAMPLE = re.compile(r"^(\S+?)(?:\{([^}]*)\})? (\S+)$")
+_POSITION = re.compile(r'\bposition="(\d+)"')
 _BLOCK = re.compile(r'^vllm:cache_config_info\{.*\bblock_size="(\d+)"', re.MULTILINE)
 
 
@@ -29,11 +33,17 @@ def read(text: str) -> dict[str, float]:
     found: dict[str, float] = {}
     for line in text.splitlines():
         match = _SAMPLE.match(line)
-        if match and match.group(1) in COUNTERS:
-            name = COUNTERS[match.group(1)]
-            found[name] = found.get(name, 0.0) + float(match.group(2))
+        name = match and _name(match[1], match[2] or "")
+        if match and name:
+            found[name] = found.get(name, 0.0) + float(match[3])
     block = _BLOCK.search(text)
     return found | ({BLOCK: float(block.group(1))} if block else {})
+
+
+def _name(sample: str, labels: str) -> str | None:
+    """What it is called here; None of a sample that nobody asks for."""
+    position = _POSITION.search(labels) if sample == BY_POSITION else None
+    return f"{POSITION}{position[1]}" if position else COUNTERS.get(sample)
 
 
 def passed(before: dict[str, float], after: dict[str, float]) -> dict[str, int]:

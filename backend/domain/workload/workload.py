@@ -12,7 +12,7 @@ import json
 import math
 from typing import Any
 
-from pydantic import ConfigDict
+from pydantic import AliasChoices, ConfigDict, Field, field_validator
 
 from backend.domain.errors import InvalidWorkload
 from backend.domain.frozen import Frozen
@@ -23,6 +23,8 @@ MOST_LINES, LONGEST_LINE = 100_000, 16_000_000
 
 MOST_TOKENS = 10_000_000
 """Of an answer."""
+LONGEST_KIND = 40
+"""Characters."""
 
 
 class Prompt(Frozen):
@@ -35,6 +37,14 @@ class Prompt(Frozen):
     turns: tuple[str, ...] | None = None
     system: str | None = None
     timestamp: float | None = None
+    kind: str | None = Field(None, validation_alias=AliasChoices("kind", "category"))
+    """What sort of prompt it is, in the workload's own word; None where the line says none."""
+
+    @field_validator("kind", mode="before")
+    @classmethod
+    def _word(cls, kind: Any) -> str | None:
+        """A foreign file may keep anything under that name."""
+        return kind.strip()[:LONGEST_KIND] or None if isinstance(kind, str) else None
 
     def turn(self, number: int | None) -> str:
         """The user's words of one request, named from the second turn of a conversation on; `number` from 0, None outside one."""

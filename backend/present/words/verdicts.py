@@ -31,6 +31,7 @@ TITLES = {
 }
 FASTER = {"better": "faster", "worse": "slower"}
 OBSTACLES: dict[Cause, str] = {
+    "not_as_asked": "not what was asked: something of `{variant}` was off while it was measured",
     "client_limited": "not comparable: the load generator, not the server, held back the figures of `{variant}`",
     "failed_requests": "not comparable: {count} of {of} requests to `{variant}` failed",
     "silent_answers": "not comparable: {count:,} of {of:,} answers of `{variant}` had no words or only one token",
@@ -52,7 +53,7 @@ TASK_OBSTACLES: dict[Cause, str] = {
 Kind = Literal["baseline", "better", "worse", "even", "noisy", "none"]
 KINDS: dict[Outcome, Kind] = {"better": "better", "worse": "worse", "same": "even", "undecided": "none", "not_comparable": "none"}
 IN_SHORT: dict[Cause, str] = {
-    **dict.fromkeys(NOT_THE_SERVERS, "not comparable"), "few_repeats": "too few repeats",
+    **dict.fromkeys(NOT_THE_SERVERS, "not comparable"), "not_as_asked": "not what was asked", "few_repeats": "too few repeats",
     "uncounted_tokens": "no verdict, tokens not counted",
 }  # fmt: skip
 

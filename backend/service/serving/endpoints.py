@@ -15,7 +15,6 @@ from backend.artifacts import places
 from backend.domain import roles
 from backend.domain.deploy import container, policy, requests, templates
 from backend.domain.deploy.deployment import Capacity, Container, Deployment, Idle, Rollout, Scheduled, idle_alarm
-from backend.domain.deploy.proof import Finding
 from backend.domain.deploy.traffic import Traffic
 from backend.domain.errors import (
     ImpossibleStack,
@@ -26,6 +25,7 @@ from backend.domain.errors import (
     RequestError,
     WhetstoneError,
 )
+from backend.domain.evaluation.proof.record import Finding
 from backend.domain.frozen import Frozen
 from backend.domain.machine.device import GIB, Instance
 from backend.domain.machine.targets import Hardwares, nearest

@@ -31,7 +31,7 @@ from backend.domain.needs.serving import BYTES, kv_bytes
 from backend.domain.workload.workload import parse
 from backend.hardware import engines, probe, speed
 from backend.serving.base import is_cpu_build
-from backend.worker.measuring import kept, told
+from backend.worker.measuring import kept, proving, told
 from backend.worker.measuring.fetched import here
 from backend.worker.measuring.measurement import Measurement
 from backend.worker.measuring.quality import compare_answers, measure
@@ -115,12 +115,13 @@ def _document(
     for index, variant in enumerate(spec.variants):
         before = measurement.earlier.document.variants[index] if measurement.earlier else None
         starts = [*(before.starts if before else []), *pool.startups.get(index, [])]
+        levels = measurement.levels(index)
         peaks = [peak for peak in (pool.peak_rss.get(index), before and before.peak_rss_bytes) if peak]
         results.append(
             VariantResult(
                 name=variant.name,
                 variant=variant,
-                levels=measurement.levels(index),
+                levels=levels,
                 quality=before.quality if before else qualities.get(index),
                 tasks=before.tasks if before else scores.get(index, []),
                 ready_seconds=min((start.ready_s for start in starts if not start.beside), default=None),
@@ -129,6 +130,7 @@ def _document(
                 peak_rss_bytes=max(peaks, default=None),
                 speculates=pool.speculates(index),
                 weights_sha256=before.weights_sha256 if before else folders.served_files(variant),
+                findings=proving.findings(variant, pool.evidence.get(index, []), levels, before.findings if before else []),
                 lost=measurement.lost.get(index),
             )
         )

@@ -53,6 +53,7 @@ class Measurement:
         """Variant -> what its server tells of its probabilities."""
         self._asked_tokens: list[list[int]] | None = None
         self.loads = spec.options.loads
+        self._kinds = [prompt.kind for prompt in workload.prompts]
         self.swept: dict[int, list[Found]] = {}
         self.lost: dict[int, str] = {}
         """Variant -> what happened when its server went away in the middle."""
@@ -186,10 +187,10 @@ class Measurement:
         if options.sweep:
             found = self.swept.get(variant, [])
             return load_plans.mark(
-                [runs.level(each.load, self.runs[variant, each.load], options, of) for each in found], found, options
+                [runs.level(each.load, self.runs[variant, each.load], options, of, self._kinds) for each in found], found, options
             )
         done = (load for load in self.loads if (variant, load) in self.runs)
-        return [runs.level(load, self.runs[variant, load], options, of) for load in done]
+        return [runs.level(load, self.runs[variant, load], options, of, self._kinds) for load in done]
 
     def _measured(self) -> Iterator[Key]:
         """Every level so far, of a search those that were judged: a server may go away between two looks at one."""

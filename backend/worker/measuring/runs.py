@@ -10,6 +10,7 @@ from backend.domain.evaluation.energy import added
 from backend.domain.evaluation.metrics import summarise
 from backend.domain.evaluation.prefix_cache import Hits, with_hits
 from backend.domain.evaluation.prices import Pricing
+from backend.domain.evaluation.proof import drafting
 from backend.domain.load.load import Load
 from backend.domain.load.records import Audit, Disturbance, RequestRecord
 from backend.worker.measuring import disturbance as neighbours
@@ -27,20 +28,23 @@ class Run(NamedTuple):
     hits: Hits
 
 
-def level(load: Load, runs: Sequence[Run], options: EvaluateOptions, variant: Variant) -> Level:
-    """All its runs as one level, with who disturbed them most and the energy they took."""
+def level(load: Load, runs: Sequence[Run], options: EvaluateOptions, variant: Variant, kinds: Sequence[str | None] = ()) -> Level:
+    """All its runs as one level, with who disturbed them most and the energy they took. `kinds`: of the workload's lines."""
     audits = [run.audit for run in runs]
+    drafted = drafting.of([run.counted for run in runs], [record for run in runs for record in run.records], kinds)
     made = summarise(
         load,
         [run.records for run in runs],
         audits,
         pricing=pricing(options, variant),
-        acceptance=_acceptance(runs),
+        acceptance=None if drafted is None else (drafted.accepted_tokens, drafted.drafted_tokens),
     )
     worst = neighbours.worst(run.disturbance for run in runs)
     audit = made.audit.model_copy(update={"disturbance": worst})
     spent = [(run.joules, sum(record.output_tokens or 0 for record in run.records)) for run in runs if run.joules is not None]
-    return with_hits(made.model_copy(update={"audit": audit, "energy": added(spent)}), [run.hits for run in runs])
+    return with_hits(
+        made.model_copy(update={"audit": audit, "energy": added(spent), "drafting": drafted}), [run.hits for run in runs]
+    )
 
 
 def pricing(options: EvaluateOptions, variant: Variant) -> Pricing | None:
@@ -48,11 +52,3 @@ def pricing(options: EvaluateOptions, variant: Variant) -> Pricing | None:
     if hour is None:
         return None
     return Pricing(per_hour=hour, discount=options.discount, input_output_ratio=options.input_output_ratio)
-
-
-def _acceptance(runs: Sequence[Run]) -> tuple[int, int] | None:
-    """(accepted, drafted) tokens; None without speculation, and where the server does not tell."""
-    found = [run.counted for run in runs if "drafted_tokens" in run.counted]
-    return (
-        (sum(each.get("accepted_tokens", 0) for each in found), sum(each["drafted_tokens"] for each in found)) if found else None
-    )

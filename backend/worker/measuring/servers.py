@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 
 from backend.domain.evaluation.document import EvaluateOptions, Variant
+from backend.domain.evaluation.proof.case import Evidence
 from backend.domain.evaluation.startup import Startup
 from backend.domain.jobs.progress import Progress
 from backend.evaluate.public_counters import PublicCounters
@@ -69,6 +70,8 @@ class ServerPool:
         self.mode: str = mode or options.interleave
         self.startups: dict[int, list[Startup]] = {}
         """Variant -> each start of its server."""
+        self.evidence: dict[int, list[Evidence]] = {}
+        """Variant -> what each start of its server showed of how it serves, once it was stopped."""
         self.peak_rss: dict[int, int] = {}
         self._public = {
             index: PublicCounters(variant.url, options.bearer_env)
@@ -81,7 +84,7 @@ class ServerPool:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         for index in list(self._up):
-            self._stop(index)
+            self._stop(index, looked_at=kind is None)
 
     def settle(self) -> str:
         """Start what the mode wants up from the start, and answer with the mode: resident or restart."""
@@ -151,7 +154,10 @@ class ServerPool:
             progress=self._progress, held_tokens=self._held_tokens,
         )  # fmt: skip
 
-    def _stop(self, index: int) -> None:
+    def _stop(self, index: int, *, looked_at: bool = True) -> None:
+        """Nobody looks at a server whose evaluation ends without a document."""
         server = self._up.pop(index)
+        if looked_at:
+            self.evidence.setdefault(index, []).append(server.evidence())
         server.stop()
         self.peak_rss[index] = max(self.peak_rss.get(index, 0), server.peak_rss_bytes)

@@ -1,0 +1,119 @@
+"""What proves, for each thing that a variant asks of its server, that it was done during the measurement. Pure: evidence in,
+findings out. Every finding quotes what was seen; what nobody can see is said so, and is no accusation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from backend.domain.evaluation.document import Level, Variant
+from backend.domain.evaluation.proof import caches, speculating, weights
+from backend.domain.evaluation.proof.case import Case, Evidence, compared
+from backend.domain.evaluation.proof.record import Finding, worst
+
+NO_CONFIGURATION = "The engine's log does not hold its configuration, so nothing can be proven of how it served."
+
+
+def findings(variant: Variant, config: Mapping[str, Any], starts: Sequence[Evidence], levels: Sequence[Level]) -> list[Finding]:
+    """Of every start of its server; of each thing the worst. None of a URL, which nobody asked anything, nor of what was compiled
+    for Neuron, whose plugin has settings of its own."""
+    if variant.kind == "url" or variant.neuron is not None:
+        return []
+    return worst(list(_of(Case(variant, config, seen, levels))) for seen in starts)
+
+
+def _of(case: Case) -> Iterator[Finding]:
+    if not case.seen.log.settings:
+        yield Finding(what="quantization", proven=None, words=NO_CONFIGURATION)
+        return
+    yield from weights.findings(case)
+    yield from filter(None, [speculating.finding(case)])
+    yield _compilation(case)
+    yield from caches.findings(case)
+    yield _dtype(case)
+    yield _context(case)
+    yield from filter(None, [_streams(case), _parallel(case), _chunked(case)])
+
+
+def _compilation(case: Case) -> Finding:
+    eager, mode = case.setting("enforce_eager"), case.seen.log.mode
+    if case.variant.serving.enforce_eager:
+        finding = compared("compilation", "True", eager, name="enforce_eager", cause="The flag did not reach the server.")
+    elif eager == "True" or mode == "NONE":
+        cause = case.cause("torch.compile", "eager", default="The server was started with --enforce-eager.")
+        words = f"Nothing is compiled: the engine's log says enforce_eager={eager}, compilation mode {mode or 'not told'}."
+        finding = Finding(what="compilation", proven=False, words=words, cause=cause)
+    else:
+        finding = _compiled(case)
+    return finding
+
+
+def _compiled(case: Case) -> Finding:
+    """Where compilation is on: whether it was done, and whether what came with the variant was used."""
+    startup, shipped = case.seen.startup, case.variant.compile_cache is not None
+    if startup is None or startup.kind == "eager":
+        unsupported = case.cause("torch.compile")
+        words = "Compilation is on, but the engine's log shows none."
+        proven = False if shipped or unsupported else None
+        return Finding(what="compilation", proven=proven, words=words, cause=unsupported)
+    if shipped and startup.kind == "cold":
+        again = startup.compiled_again or "it is of another processor, version or setting"
+        words = "The model was compiled at start, where a compile cache came with it."
+        return Finding(what="compilation", proven=False, words=words, cause=f"What was kept was not loaded: {again.rstrip('.')}.")
+    how = "loaded what was compiled before" if startup.kind == "cached" else "compiled at start"
+    return Finding(what="compilation", proven=True, words=f"The engine's log says that it {how} (mode {case.seen.log.mode}).")
+
+
+def _dtype(case: Case) -> Finding:
+    asked, seen = case.variant.serving.dtype, (case.setting("dtype") or "").removeprefix("torch.") or None
+    own = str(case.config.get("dtype") or case.config.get("torch_dtype") or "").removeprefix("torch.")
+    if asked != "auto":
+        cause = case.cause("casting", "dtype", default="The flag --dtype did not reach the server.")
+        return compared("dtype", asked, seen, name="dtype", cause=cause)
+    if seen == "float32" and own in {"bfloat16", "float16"}:
+        return compared("dtype", own, seen, name="dtype", cause=case.cause("casting", "dtype"))
+    words = f"The engine's log says dtype={seen}, vLLM's own choice." if seen else "The engine's log does not say the dtype."
+    return Finding(what="dtype", proven=True if seen else None, words=words)
+
+
+def _context(case: Case) -> Finding:
+    asked, seen = case.variant.serving.max_model_len, case.setting("max_seq_len")
+    if asked is not None:
+        cause = case.cause("max_model_len", "max model len", default="The server was started with another --max-model-len.")
+        return compared("context", str(asked), seen, name="max_seq_len", cause=cause)
+    own = case.config.get("max_position_embeddings")
+    if seen is not None and isinstance(own, int) and int(seen) < own:
+        cause = "Memory for one sequence of full length is missing, or a flag shortens it."
+        return compared("context", str(own), seen, name="max_seq_len", cause=cause)
+    words = f"The engine's log says max_seq_len={seen}." if seen else "The engine's log does not say the longest sequence."
+    return Finding(what="context", proven=True if seen else None, words=words)
+
+
+def _streams(case: Case) -> Finding | None:
+    """vLLM writes it only where it is not its own default."""
+    asked, log = case.variant.serving.max_num_seqs, case.seen.log
+    if asked is None:
+        return None
+    if log.running > asked:
+        words = f"{log.running} sequences ran at once, where {asked} at most were asked."
+        return Finding(what="streams", proven=False, words=words, cause="The flag --max-num-seqs did not reach the server.")
+    cause = "The server was started with another --max-num-seqs."
+    return compared("streams", str(asked), log.arguments.get("max_num_seqs"), name="max_num_seqs", cause=cause)
+
+
+def _parallel(case: Case) -> Finding | None:
+    asked, seen = str(case.variant.serving.tensor_parallel), case.setting("tensor_parallel_size")
+    if asked == "1" and seen in {None, "1"}:
+        return None
+    cause = "The flag --tensor-parallel-size did not reach the server, or there are not so many devices."
+    return compared("tensor_parallel", asked, seen, name="tensor_parallel_size", cause=cause)
+
+
+def _chunked(case: Case) -> Finding | None:
+    asked = case.variant.serving.chunked_prefill
+    if asked is None:
+        return None
+    cause = case.cause("chunked prefill", default="vLLM turns it on or off by the model and the runner.")
+    return compared(
+        "chunked_prefill", str(asked), case.setting("enable_chunked_prefill"), name="enable_chunked_prefill", cause=cause
+    )

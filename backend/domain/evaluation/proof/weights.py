@@ -1,0 +1,84 @@
+"""Whether the weights that were asked are those that are served, in their own precision, by kernels made for it. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from backend.domain.evaluation.proof.case import Case
+from backend.domain.evaluation.proof.engine_log import EngineLog, Kernel
+from backend.domain.evaluation.proof.record import Finding
+
+_FALLBACK = re.compile(r"Emulation|Fallback|Dequant|Unquantized|Naive")
+"""Names of kernels that compute in 16 bits what is kept in fewer."""
+_QUANTIZED_INPUTS = re.compile(r"A[48](?!\d)|FP8 ?linear|fp8", re.IGNORECASE)
+ONLY_WEIGHTS = ("native support", "slow and unoptimized", "Tried to force")
+WITHIN_GIB, WITHIN = 0.02, 0.05
+"""The log rounds to 0.01 GiB; beside the weights a folder holds little."""
+
+
+def quantization(wanted: str | None, log: EngineLog, asked: str = "asked") -> Finding:
+    """`wanted`: the weights' own `quant_method`."""
+    stated = log.settings.get("quantization")
+    if stated is None:
+        words = "What the weights are served as cannot be proven: the engine's log does not say it."
+        return Finding(what="quantization", proven=None, words=words)
+    # kernels have names of their own after the format's: awq becomes awq_marlin
+    same = stated == "None" if wanted is None else stated.partition("_")[0] == wanted
+    words = f"The engine's log says quantization={stated}" + ("." if same else f", where {wanted or 'none'} was {asked}.")
+    return Finding(what="quantization", proven=same, words=words, cause="" if same else _unread(wanted))
+
+
+def _unread(wanted: str | None) -> str:
+    if wanted is None:
+        return "A quantized folder stands where the original should, or a flag of the server quantizes at load."
+    return "The server was pointed at other weights, or does not read their quantization_config."
+
+
+def findings(case: Case) -> Iterator[Finding]:
+    """Of the weights as loaded, and of the kernels of what is quantized."""
+    config = case.config.get("quantization_config") or {}
+    yield _loaded(case, quantization(config.get("quant_method"), case.seen.log))
+    if config and case.setting("quantization") not in {None, "None"}:
+        yield _kernels(case, config)
+
+
+def _loaded(case: Case, finding: Finding) -> Finding:
+    """Whatever they are called: weights that are made up, or of another size, are not those that were asked."""
+    size, loaded = case.variant.bytes_on_disk, case.seen.log.checkpoint_gib
+    if case.setting("load_format") == "dummy":
+        words = "The engine's log says load_format=dummy: the weights are random."
+        return Finding(what="quantization", proven=False, words=words, cause="The server was started with --load-format dummy.")
+    if finding.proven and size and loaded is not None and abs(loaded - size / 2**30) > max(WITHIN_GIB, WITHIN * size / 2**30):
+        words = f"{finding.words} But it loaded {loaded:g} GiB, where the weights that were asked take {size / 2**30:.2f} GiB."
+        return Finding(what="quantization", proven=False, words=words, cause="The server was pointed at other weights.")
+    return finding
+
+
+def _kernels(case: Case, config: Mapping[str, Any]) -> Finding:
+    kernels = case.seen.log.kernels
+    named = "; ".join(f"{kernel.name} for {kernel.layers}" for kernel in kernels)
+    if why := case.cause(*ONLY_WEIGHTS):
+        words = f"The quantized layers do not run as asked ({named or 'no kernel named'})."
+        return Finding(what="kernel", proven=False, words=words, cause=why)
+    if any(_FALLBACK.search(kernel.name) for kernel in kernels):
+        words = f"The engine's log says {named}: it computes in 16 bits."
+        return Finding(what="kernel", proven=False, words=words, cause="vLLM has no kernel for this format on this hardware.")
+    if not kernels:
+        ours = config.get("quant_method") == "compressed-tensors"
+        words = "No kernel of a quantized layer is named in the engine's log" + (": none was made." if ours else ".")
+        cause = "Every layer is on the format's `ignore` list, or none matches its targets." if ours else ""
+        return Finding(what="kernel", proven=False if ours else None, words=words, cause=cause)
+    return _precision(kernels, config, named)
+
+
+def _precision(kernels: tuple[Kernel, ...], config: Mapping[str, Any], named: str) -> Finding:
+    """Of what goes into the products: a scheme such as W8A8 that is served as W8A16 quantizes half of what it says."""
+    groups = (config.get("config_groups") or {}).values()
+    asked = any(group.get("input_activations") for group in groups)
+    seen = any(_QUANTIZED_INPUTS.search(f"{kernel.name} {kernel.layers}") for kernel in kernels)
+    if asked and not seen:
+        words = f"The engine's log says {named}: only weights are quantized, where activations were asked too."
+        return Finding(what="kernel", proven=False, words=words, cause="vLLM has no kernel for the activations on this hardware.")
+    return Finding(what="kernel", proven=True, words=f"The engine's log says {named}.")

@@ -1,0 +1,35 @@
+"""What proves of each variant that it was served as asked: its servers' evidence, held against its config.json and its recipe.
+
+The servers of an evaluation hand their evidence over as they stop; what is judged of it is `domain.evaluation.proof`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from backend.domain.evaluation.document import Level, Variant
+from backend.domain.evaluation.proof import findings as judged
+from backend.domain.evaluation.proof.case import Evidence
+from backend.domain.evaluation.proof.record import Finding, worst
+
+
+def findings(
+    variant: Variant, starts: Sequence[Evidence], levels: Sequence[Level], before: Sequence[Finding] = ()
+) -> list[Finding]:
+    """`before`: those of the evaluation that this one continues."""
+    return worst([before, judged.findings(variant, config_of(variant), starts, levels)])
+
+
+def config_of(variant: Variant) -> dict[str, Any]:
+    """Its config.json, the part of the language model where it has several; empty where it cannot be read."""
+    try:
+        document = json.loads((Path(variant.model_path or "") / "config.json").read_bytes())
+    except (OSError, ValueError):
+        return {}
+    if not isinstance(document, dict):
+        return {}
+    inner = document.get("text_config")
+    return {**document, **inner} if isinstance(inner, dict) else document
