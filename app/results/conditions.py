@@ -7,6 +7,7 @@ from typing import Any
 import streamlit as st
 
 from app import navigation
+from app.results import proven
 from app.words import message, moment, plain
 from backend.domain.evaluation.document import Evaluation, Level, VariantResult
 from backend.domain.evaluation.fingerprint import configuration_hash
@@ -23,6 +24,7 @@ def show(document: Evaluation) -> None:
         st.caption(f":material/info: {message(SHARED)}")
     say_load(document)
     say_blocks(document)
+    proven.show(document)
     say_validity(document)
 
 

@@ -7,7 +7,7 @@ import streamlit as st
 from app import navigation, once
 from app.evaluate import form
 from app.navigation import own
-from app.results import chart_grid, conditions
+from app.results import chart_grid, conditions, proven
 from app.session import frozen
 from app.words import between, message, plain, strong
 from backend.domain.errors import WhetstoneError
@@ -24,9 +24,11 @@ from backend.service.jobs import watching
 
 def show(document: Evaluation, shown: Evaluation) -> None:
     """The line, what to mind, the grid of the variants that are `shown`; of a search, what it found."""
+    proven.say_off(document)
     if search.is_search(document):
         say_search(document)
         say_warnings(document)
+        proven.say_line(document)
         conditions.say_provenance(document)
         return
     say_line(document)
@@ -37,6 +39,7 @@ def show(document: Evaluation, shown: Evaluation) -> None:
             f"Output tokens/s against {plain(document.variants[0].name)}: geometric means over repeats, so their quotient is the "
             "factor; in brackets its 95% interval. Latencies are in the full verdicts below."
         )
+    proven.say_line(document)
     conditions.say_provenance(document)
 
 

@@ -16,7 +16,7 @@ from backend.domain.errors import RequestError
 from backend.domain.evaluation.document import Comparison, EvaluateOptions, Evaluation, Level, VariantResult
 from backend.domain.figures import share
 from backend.domain.jobs.jobs import EvaluateSpec
-from backend.present.words import blocks, headline, loss
+from backend.present.words import blocks, headline, loss, proven
 from backend.present.words.measured import agreed_shares
 from backend.present.words.verdicts import task_verdict, verdict
 from backend.service.evaluations import continuing, evaluations
@@ -95,12 +95,20 @@ def summary(document: Evaluation) -> str:
     lines = [
         levels_table(rows),
         "",
+        *_proven(document),
         *_verdicts(document),
         "Quality:",
         *_quality(document),
         *_tasks(document),
     ]
     return "\n".join(lines + [f"warning: {warning}" for warning in document.warnings])
+
+
+def _proven(document: Evaluation) -> list[str]:
+    """What was not served as asked, before any verdict; then what was."""
+    wrong = [f"{proven.TITLE}: {each}" for each in proven.off_sentences(document)]
+    line = proven.line(document)
+    return [*wrong, line, ""] if line else []
 
 
 def _verdicts(document: Evaluation) -> list[str]:

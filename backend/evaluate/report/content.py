@@ -32,7 +32,7 @@ from backend.present.report import Changed, Extras, Requests, Run, Within
 from backend.present.tables import tasks
 from backend.present.tables.evaluation import Row
 from backend.present.words import costs as cost_words
-from backend.present.words import search
+from backend.present.words import proven, search
 from backend.present.words.differences import differences
 from backend.present.words.measured import quality_cost, throughput
 from backend.present.words.verdicts import plain_sameness, verdicts
@@ -76,6 +76,7 @@ def content(evaluation: Evaluation, extras: Extras) -> dict[str, Any]:
         "cards": cards(evaluation),
         "search": search.sentences(evaluation),
         "search_meaning": search.MEANING,
+        "off": proven.off_sentences(evaluation),
         "warnings": evaluation.warnings,
         "percentiles": REPORT_PERCENTILES,
         "sections": _sections(shown),

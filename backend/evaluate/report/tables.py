@@ -22,7 +22,7 @@ from backend.present.tables.evaluation import (
     latency_columns,
     rows,
 )
-from backend.present.words import search
+from backend.present.words import proven, search
 from backend.present.words.loss import words
 from backend.present.words.measured import agreed_shares, cache_hits, scored
 from backend.present.words.verdicts import title, verdict
@@ -44,6 +44,7 @@ def rows_by_table(evaluation: Evaluation) -> dict[str, list[Row]]:
         "tasks": tasks.rows(evaluation),
         "sweep": search.rows(evaluation),
         "energy": [*energy.rows(evaluation)],
+        "proven": [*proven.rows(evaluation)] if any(result.findings for result in evaluation.variants) else [],
         "validity": [_validity(result, level) for result in evaluation.variants for level in result.levels],
     }
 

@@ -8,7 +8,9 @@ import pytest
 
 from app.compare import side_by_side
 from app.results import evaluation, past, tables
+from backend.domain.evaluation.comparison import compare
 from backend.domain.evaluation.document import Evaluation
+from backend.domain.evaluation.proof.record import Finding
 from backend.domain.evaluation.soundness import SHARED
 from backend.domain.evaluation.startup import Startup
 from backend.service import Workspace
@@ -50,6 +52,21 @@ def test_what_was_continued_leads_to_what_came_of_it(home: Workspace) -> None:
     next(button for button in at.button if button.label == "With more blocks").click().run()
     studio.check(at)
     assert job.id in at.query_params["job"] and "6 more blocks" in studio.says(at)
+
+
+def test_what_was_not_served_as_asked_stands_first_in_red_and_has_no_verdict(home: Workspace) -> None:
+    made = simulated.evaluation(names=("original", "a"), speeds=(1.0, 1.5), levels=(1,))
+    missing = Finding(what="speculation", proven=False, words="It does not speculate.", cause="The flag did not reach it.")
+    done = Finding(what="dtype", proven=True, words="The engine's log says dtype=bfloat16.")
+    variants = [each.model_copy(update={"findings": [done, missing][: 1 + number]}) for number, each in enumerate(made.variants)]
+    document = made.model_copy(update={"variants": variants, "comparison": compare(variants)})
+    at = studio.open_page("evaluate", id=studio.evaluation(home, document), evaluate_view="Conditions")
+    first = at.error[0].value.replace("\\", "")
+    assert first == "**Not what was asked.** `a`: It does not speculate. Most likely: The flag did not reach it."
+    assert "not what was asked" in at.info[0].value and not at.success[1:]
+    said = studio.says(at)
+    assert "Proven on while it was measured: computed in; not as asked: 1." in said
+    assert "Was it served as asked?" in said
 
 
 def test_a_verdict_that_is_decided_offers_no_more_blocks(home: Workspace) -> None:

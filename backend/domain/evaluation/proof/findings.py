@@ -13,6 +13,8 @@ from backend.domain.evaluation.proof.record import Finding, worst
 
 NO_CONFIGURATION = "The engine's log does not hold its configuration, so nothing can be proven of how it served."
 
+NO_SHORT = "vLLM computes in 32 bits where the hardware has no 16-bit products."
+
 
 def findings(variant: Variant, config: Mapping[str, Any], starts: Sequence[Evidence], levels: Sequence[Level]) -> list[Finding]:
     """Of every start of its server; of each thing the worst. None of a URL, which nobody asked anything, nor of what was compiled
@@ -55,7 +57,8 @@ def _compiled(case: Case) -> Finding:
         unsupported = case.cause("torch.compile")
         words = "Compilation is on, but the engine's log shows none."
         proven = False if shipped or unsupported else None
-        return Finding(what="compilation", proven=proven, words=words, cause=unsupported)
+        cause = unsupported or ("vLLM does not compile this model, so that its cache is of no use." if shipped else "")
+        return Finding(what="compilation", proven=proven, words=words, cause=cause)
     if shipped and startup.kind == "cold":
         again = startup.compiled_again or "it is of another processor, version or setting"
         words = "The model was compiled at start, where a compile cache came with it."
@@ -71,7 +74,7 @@ def _dtype(case: Case) -> Finding:
         cause = case.cause("casting", "dtype", default="The flag --dtype did not reach the server.")
         return compared("dtype", asked, seen, name="dtype", cause=cause)
     if seen == "float32" and own in {"bfloat16", "float16"}:
-        return compared("dtype", own, seen, name="dtype", cause=case.cause("casting", "dtype"))
+        return compared("dtype", own, seen, name="dtype", cause=case.cause("casting", "dtype", default=NO_SHORT))
     words = f"The engine's log says dtype={seen}, vLLM's own choice." if seen else "The engine's log does not say the dtype."
     return Finding(what="dtype", proven=True if seen else None, words=words)
 

@@ -1,0 +1,42 @@
+"""What proves that each variant was served as asked, on a screen: a red line at the verdict, and the whole list."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from app.words import message, plain
+from backend.domain.evaluation.document import Evaluation
+from backend.present.words import proven
+
+SIGNS = {"as asked": ":material/check_circle:", "not what was asked": ":material/cancel:", "not seen": ":material/help:"}
+
+
+def say_off(document: Evaluation) -> None:
+    """In red, before the verdict; nothing where everything that could be seen was done."""
+    found = proven.off_sentences(document)
+    if found:
+        said = [f"**{proven.TITLE}.** {message(found[0])}", *(message(each) for each in found[1:])]
+        st.error("\n\n".join(said), icon=":material/power_off:")
+
+
+def say_line(document: Evaluation) -> None:
+    """In one line what was proven."""
+    if words := proven.line(document):
+        st.caption(f":material/verified: {plain(words)}")
+
+
+def show(document: Evaluation) -> None:
+    """Every finding, a row each: what was asked, whether it was done, and what shows it."""
+    if not any(result.findings for result in document.variants):
+        return
+    st.subheader("Was it served as asked?")
+    rows = [
+        {
+            "Variant": f"**{plain(row['Variant'])}**",
+            "Asked": row["Asked"],
+            "State": f"{SIGNS[row['State']]} {row['State']}",
+            "Evidence": plain(" ".join(filter(None, (row["Evidence"], row["Likely cause"])))),
+        }
+        for row in proven.rows(document)
+    ]
+    st.table(rows, border="horizontal", hide_index=True, alt="What proves that each variant was served as asked")

@@ -1,0 +1,55 @@
+"""What real servers of vLLM 0.32.0 on a processor wrote and told (tests/recorded/vllm-0.32), with how they were asked.
+
+`NAME.log` is the whole start but for routes, banners and shutdown, and some of its lines under load; `NAME.metrics`, where
+there is one, the samples that are read of `/metrics` after the load. `asked.json` has serving settings, speculation, size of the
+weights, the fields of config.json that are read, and whether the start compiled, loaded what was compiled, or was eager.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from backend.domain.evaluation.document import Level, Variant
+from backend.domain.evaluation.proof import drafting, engine_log
+from backend.domain.evaluation.proof.case import Evidence
+from backend.domain.evaluation.proof.findings import findings
+from backend.domain.evaluation.proof.record import Finding, off
+from backend.domain.evaluation.startup import Startup
+from backend.domain.load import counters
+from tests import simulated
+
+FOLDER = Path(__file__).parent / "recorded" / "vllm-0.32"
+ASKED: dict[str, dict[str, Any]] = json.loads((FOLDER / "asked.json").read_text())
+NAMES = tuple(ASKED)
+
+
+def judged(name: str, **instead: Any) -> list[Finding]:
+    """As it was asked; `instead` are fields of a variant that asked for something else than was served."""
+    asked = dict(ASKED[name])
+    config, started = asked.pop("config"), asked.pop("started")
+    draft = {"draft_path": "/draft"} if (asked.get("speculation") or {}).get("draft_path") else {}
+    speculation = asked.pop("speculation", None)
+    if speculation:
+        asked["speculation"] = {**speculation, **draft}
+    variant = Variant.model_validate({"name": name, "source": name, "kind": "model", **asked, **instead})
+    log = engine_log.read((FOLDER / f"{name}.log").read_text().splitlines())
+    startup = Startup.model_validate({"kind": started})
+    return findings(variant, config, [Evidence(log, engine_log.cache_settings(metrics(name)), startup)], _levels(name))
+
+
+def wrong(name: str) -> list[Finding]:
+    """What an honest server is accused of."""
+    return off(judged(name))
+
+
+def metrics(name: str) -> str:
+    file = FOLDER / f"{name}.metrics"
+    return file.read_text() if file.exists() else ""
+
+
+def _levels(name: str) -> list[Level]:
+    """One, of the counters after the load; none where they were not recorded."""
+    counted = {each: int(value) for each, value in counters.read(metrics(name)).items()}
+    return [simulated.level(1, requests=2).model_copy(update={"drafting": drafting.of([counted], [])})] if counted else []

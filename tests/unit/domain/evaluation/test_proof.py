@@ -1,0 +1,106 @@
+"""Every step that a server silently leaves out is found, with its likely cause, and no honest server is accused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from backend.domain.evaluation.comparison import compare
+from backend.domain.evaluation.proof import drafting
+from backend.domain.evaluation.proof.record import Drafting, Finding, off, worst
+from backend.domain.load import counters
+from backend.domain.recipe.recipe import Serving
+from tests import no_ops, recorded_servers, simulated
+from tests.no_ops import NO_OPS, NoOp
+
+
+@pytest.mark.parametrize("no_op", NO_OPS, ids=lambda each: each.name)
+def test_what_is_silently_not_done_is_found_with_its_likely_cause(no_op: NoOp) -> None:
+    assert off(no_op.asked.findings()) == []
+    found = no_op.found()
+    assert found is not None
+    assert found.cause
+    assert found.words.endswith(".")
+
+
+def test_no_honest_server_is_accused() -> None:
+    assert no_ops.false_alarms(list(no_ops.honest_runs(200))) == []
+
+
+@pytest.mark.parametrize("name", recorded_servers.NAMES)
+def test_no_real_server_is_accused_and_most_of_it_is_proven(name: str) -> None:
+    judged = recorded_servers.judged(name)
+    assert off(judged) == []
+    assert {each.what for each in judged if each.proven} >= {"quantization", "compilation", "prefix_cache", "dtype", "context"}
+
+
+@pytest.mark.parametrize(
+    ("name", "instead", "what"),
+    [
+        ("smollm2", {"serving": {"kv_cache_dtype": "fp8"}}, "kv_cache"),
+        ("smollm2", {"serving": {"max_model_len": 4096}}, "context"),
+        ("smollm2", {"serving": {"enforce_eager": True}}, "compilation"),
+        ("smollm2", {"speculation": {"method": "ngram", "tokens": 3}}, "speculation"),
+        ("smollm2-w8a8", {"bytes_on_disk": 269_060_552}, "quantization"),
+        ("smollm2-w8a8-ngram", {"speculation": {"method": "ngram", "tokens": 5}}, "speculation"),
+        ("smollm2-w8a8-ngram", {"speculation": None}, "speculation"),
+    ],
+)
+def test_a_real_server_that_was_asked_something_else_is_found(name: str, instead: dict, what: str) -> None:
+    assert what in {each.what for each in off(recorded_servers.judged(name, **instead))}
+
+
+def test_the_precision_of_the_cache_is_measured_and_not_only_read() -> None:
+    (found,) = [each for each in recorded_servers.judged("smollm2") if each.what == "kv_cache"]
+    assert "2 bytes an element" in found.words
+
+
+def test_what_nobody_can_see_is_no_accusation() -> None:
+    run = no_ops.honest("w8a8", Serving(max_num_seqs=256), no_ops.DRAFTED)
+    silent = replace(run, surface=replace(run.surface, arguments={}))
+    assert [each.what for each in silent.findings() if each.proven is None] == ["streams"]
+    assert off(silent.findings()) == []
+
+
+def test_of_several_starts_the_worst_counts() -> None:
+    done = Finding(what="context", proven=True, words="a.")
+    unseen, missing = Finding(what="context", proven=None, words="b."), Finding(what="context", proven=False, words="c.")
+    assert worst([[done], [missing], [unseen]]) == [missing]
+    assert worst([[done], [unseen]]) == [unseen]
+
+
+def test_a_variant_that_was_not_served_as_asked_gets_no_verdict() -> None:
+    results = simulated.evaluation().variants
+    missing = Finding(what="speculation", proven=False, words="It does not speculate.", cause="The flag.")
+    results = [each.model_copy(update={"findings": [missing]}) if each.name == "draft" else each for each in results]
+    outcomes = {row.variant: row for row in compare(results)}
+    assert outcomes["draft"].outcome == "not_comparable"
+    assert outcomes["draft"].why is not None and outcomes["draft"].why.cause == "not_as_asked"
+    assert outcomes["w8a8"].why is None
+
+
+METRICS = """vllm:generation_tokens_total{engine="0"} 500.0
+vllm:spec_decode_num_drafts_total{engine="0"} 100.0
+vllm:spec_decode_num_draft_tokens_total{engine="0"} 300.0
+vllm:spec_decode_num_accepted_tokens_total{engine="0"} 150.0
+vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",position="0"} 80.0
+vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",position="1"} 50.0
+vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",position="2"} 20.0
+"""
+
+
+def test_acceptance_by_position_gives_rates_and_lengths() -> None:
+    counted = {name: int(value) for name, value in counters.read(METRICS).items()}
+    found = drafting.of([counted, counted], [])
+    assert found is not None
+    assert found.accepted_by_position == (160, 100, 40)
+    assert found.rates == [0.8, 0.5, 0.2]
+    assert found.length == 2.5
+    assert found.lengths == pytest.approx([0.2, 0.3, 0.3, 0.2])
+    assert sum((tokens + 1) * share for tokens, share in enumerate(found.lengths)) == pytest.approx(found.length)
+
+
+def test_a_server_without_speculation_has_no_acceptance() -> None:
+    assert drafting.of([{"generation_tokens": 5}], []) is None
+    assert Drafting(drafts=0, drafted_tokens=0, accepted_tokens=0).length is None
