@@ -20,6 +20,7 @@ from backend.domain.evaluation.proof.speculating import DRAFT
 from backend.domain.evaluation.startup import Startup
 from backend.domain.load import counters
 from backend.domain.recipe.recipe import Serving
+from backend.domain.recipe.speculation import at
 from tests import simulated
 from tests.fakes.engine_surface import Surface
 
@@ -115,6 +116,7 @@ def _told(speculation: Speculation | None) -> tuple[str, str | None, int] | None
 
 DRAFTED = Speculation(method="draft", tokens=4, draft_path="/draft")
 LOOKED_UP = Speculation(method="ngram", tokens=3)
+SCHEDULED = Speculation(method="draft", tokens=4, draft_path="/draft", tokens_by_batch=((1, 4), (8, 0)))
 HEAD = Speculation(method="eagle3", tokens=4, draft_path="/draft")
 
 
@@ -189,6 +191,12 @@ NO_OPS = (
         "speculation",
     ),
     NoOp("speculation off above a batch size", honest(speculation=DRAFTED), _measures(levels=SERVED_TWICE), "speculation"),
+    NoOp(
+        "a schedule that turns it off everywhere",
+        honest(speculation=SCHEDULED),
+        _measures(levels={1: (0.0, ()), 16: (0.0, ())}),
+        "speculation",
+    ),
     NoOp(
         "speculation off for most of a level", honest(speculation=HEAD), _measures(levels={8: (0.2, (0.6, 0.4))}), "speculation"
     ),
@@ -269,11 +277,11 @@ def honest_runs(number: int, seed: int = 0) -> Iterator[Run]:
     rng = random.Random(seed)
     for _ in range(number):
         asked = _serving(rng)
-        speculation = rng.choice((None, DRAFTED, LOOKED_UP, HEAD))
+        speculation = rng.choice((None, DRAFTED, LOOKED_UP, HEAD, SCHEDULED))
         run = honest(rng.choice(tuple(SIZES)), asked, speculation, shipped=not asked.enforce_eager and rng.random() < 0.3)
         arguments = {} if rng.random() < 0.5 else run.surface.arguments  # vLLM leaves out what is its own default
         run = replace(run, surface=replace(run.surface, running=rng.randint(0, run.surface.running), arguments=arguments))
-        levels = {streams: _measured(rng, speculation) for streams in rng.sample((1, 2, 4, 8, 16), rng.randint(1, 3))}
+        levels = {streams: _measured(rng, speculation, streams) for streams in rng.sample((1, 2, 4, 8, 16), rng.randint(1, 3))}
         repeats = rng.choice((0.0, 0.05, 0.5))
         hits = None if rng.random() < 0.2 else repeats * rng.uniform(0.3, 1.0) if run.surface.prefixes else 0.0
         yield replace(run, levels=levels, repeats=repeats, hits=hits, started=_started(rng, run))
@@ -288,9 +296,9 @@ def _serving(rng: random.Random) -> Serving:
     )  # fmt: skip
 
 
-def _measured(rng: random.Random, speculation: Speculation | None) -> tuple[float, tuple[float, ...]]:
+def _measured(rng: random.Random, speculation: Speculation | None, streams: int) -> tuple[float, tuple[float, ...]]:
     """n-gram proposes where it finds something, others nearly always; what is accepted falls with the position."""
-    if speculation is None:
+    if speculation is None or (speculation.tokens_by_batch and not at(speculation.tokens_by_batch, streams)):
         return 0.0, ()
     share = rng.uniform(0.02, 0.6) if speculation.method == "ngram" else rng.uniform(0.85, 1.0)
     first = rng.uniform(0.05, 0.9)

@@ -10,8 +10,8 @@ import streamlit as st
 from app import floor
 from app.session import frozen
 from app.words import message, plain, size, when
-from backend.domain.deploy.proof import Finding
 from backend.domain.errors import WhetstoneError
+from backend.domain.evaluation.proof.record import Finding
 from backend.domain.roles import Action
 from backend.present.words import endpoints as words
 from backend.service import Workspace

@@ -11,6 +11,7 @@ from backend.domain.evaluation.proof.case import Case
 from backend.domain.evaluation.proof.engine_log import EngineLog
 from backend.domain.evaluation.proof.record import Drafting, Finding
 from backend.domain.figures import listed
+from backend.domain.recipe.speculation import at
 
 DRAFT = "draft-model"
 """What a server that was started here finds its draft as (`serving.vllm_options.DRAFT_LINK`)."""
@@ -18,8 +19,8 @@ ENOUGH_DRAFTED = 100
 """Drafted tokens of which not one was accepted: then it is not chance."""
 ENOUGH_STEPS, LEAST_SHARE = 50, 0.5
 """A draft model proposes at each step after a request's first: in less than half of them, it was off for a part."""
-LOOKS_UP = {"ngram", "suffix"}
-"""Methods that propose only where the text has been there before."""
+LOOKS_UP = {"ngram", "suffix", "custom_class"}
+"""Methods that may propose only where the text has been there before."""
 
 
 def configured(wanted: Mapping[str, Any], log: EngineLog) -> Finding | None:
@@ -70,7 +71,11 @@ def finding(case: Case) -> Finding | None:
     told = [(level, level.drafting) for level in case.levels if level.drafting is not None]
     if not told:
         return wrong or _uncounted(case)
-    return _at_levels(told, str(wanted["method"]), scheduled="num_speculative_tokens_per_batch_size" in wanted)
+    due = [pair for pair in told if asked.tokens_by_batch is None or at(asked.tokens_by_batch, pair[0].concurrency)]
+    if not due:
+        words = "The schedule of the recipe turns it off at every load that was measured."
+        return Finding(what="speculation", proven=True, words=words)
+    return _at_levels(due, str(wanted["method"]))
 
 
 def _unasked(case: Case) -> Finding | None:
@@ -90,16 +95,17 @@ def _uncounted(case: Case) -> Finding:
     return Finding(what="speculation", proven=False, words=words, cause="Its proposer was never made: see the server's log.")
 
 
-def _at_levels(told: Sequence[tuple[Level, Drafting]], method: str, *, scheduled: bool) -> Finding:
+def _at_levels(told: Sequence[tuple[Level, Drafting]], method: str) -> Finding:
+    """Of loads at which it should propose."""
     drafted = sum(each.drafted_tokens for _, each in told)
     if not drafted:
         return Finding(what="speculation", proven=False, words="It drafted not one token at any load.", cause=_why_none(method))
     silent = [level.load.words for level, each in told if not each.drafted_tokens]
-    if silent and not scheduled and method not in LOOKS_UP:
+    if silent and method not in LOOKS_UP:
         words = f"It drafted nothing at {listed(silent)}, though it did at other loads."
         return Finding(what="speculation", proven=False, words=words, cause="vLLM turns speculation off above a batch size.")
     rare = [(level.load.words, share) for level, each in told if (share := _share(level, each)) is not None]
-    if not scheduled and method not in LOOKS_UP and rare and min(share for _, share in rare) < LEAST_SHARE:
+    if method not in LOOKS_UP and rare and min(share for _, share in rare) < LEAST_SHARE:
         where, share = min(rare, key=lambda pair: pair[1])
         words = f"It drafted in only {share:.0%} of the steps at {where}."
         return Finding(what="speculation", proven=False, words=words, cause="vLLM turns speculation off above a batch size.")
