@@ -7,7 +7,7 @@ from typing import Any
 import streamlit as st
 
 from app import navigation
-from app.results import proven
+from app.results.proof import proven
 from app.words import message, moment, plain
 from backend.domain.evaluation.document import Evaluation, Level, VariantResult
 from backend.domain.evaluation.fingerprint import configuration_hash

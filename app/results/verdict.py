@@ -7,7 +7,8 @@ import streamlit as st
 from app import navigation, once
 from app.evaluate import form
 from app.navigation import own
-from app.results import chart_grid, conditions, proven
+from app.results import chart_grid, conditions
+from app.results.proof import proven
 from app.session import frozen
 from app.words import between, message, plain, strong
 from backend.domain.errors import WhetstoneError

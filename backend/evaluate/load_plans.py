@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from backend.domain.evaluation.document import EvaluateOptions, Level, SloCheck
+from backend.domain.evaluation.document import EvaluateOptions, Level
+from backend.domain.evaluation.verdict import SloCheck
 from backend.domain.limits import objective
 from backend.domain.load import lines, sweep
 from backend.domain.load.load import Load

@@ -17,7 +17,7 @@ from backend.domain.evaluation.memory_limit import StepBytes
 from backend.domain.evaluation.proof.record import Drafting, Finding
 from backend.domain.evaluation.startup import Startup
 from backend.domain.evaluation.tasks import TaskScore
-from backend.domain.evaluation.verdict import Obstacle, Outcome
+from backend.domain.evaluation.verdict import Obstacle, Outcome, SloCheck
 from backend.domain.frozen import Facts, Frozen
 from backend.domain.load.load import Load
 from backend.domain.load.options import LoadOptions
@@ -161,23 +161,6 @@ class Price(Frozen):
     """(r x input + output) / (r + 1) with the ratio r as asked, the hour split between prefill and decode as the audit says."""
     blended_sagemaker: float | None
     """The announcement's formula: ignores prefill, prices input at 0."""
-
-
-class SloCheck(Frozen):
-    """Whether one level of a sweep keeps its objectives; `objective` has the rules of each verdict.
-
-    `highest` marks the highest level that was shown to keep them, `knee` the one beyond which more load buys little; neither is
-    ever a level that the client held back.
-    """
-
-    objectives: tuple[str, ...]
-    verdict: Literal["kept", "missed", "undecided"]
-    shares: tuple[float, ...]
-    """Of requests within each objective's limit, failed requests counting as outside."""
-    intervals: tuple[tuple[float, float], ...]
-    """95% Wilson interval of each share."""
-    highest: bool = False
-    knee: bool = False
 
 
 class Level(Frozen):

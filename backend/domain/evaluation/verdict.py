@@ -70,3 +70,20 @@ def outcome(significant: bool, better: bool) -> Outcome:
     if not significant:
         return "same"
     return "better" if better else "worse"
+
+
+class SloCheck(Frozen):
+    """Whether one level of a sweep keeps its objectives; `objective` has the rules of each verdict.
+
+    `highest` marks the highest level that was shown to keep them, `knee` the one beyond which more load buys little; neither is
+    ever a level that the client held back.
+    """
+
+    objectives: tuple[str, ...]
+    verdict: Literal["kept", "missed", "undecided"]
+    shares: tuple[float, ...]
+    """Of requests within each objective's limit, failed requests counting as outside."""
+    intervals: tuple[tuple[float, float], ...]
+    """95% Wilson interval of each share."""
+    highest: bool = False
+    knee: bool = False

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from backend.domain.evaluation.document import Evaluation, Level, SloCheck, VariantResult
+from backend.domain.evaluation.document import Evaluation, Level, VariantResult
+from backend.domain.evaluation.verdict import SloCheck
 from backend.domain.figures import figure
 from backend.domain.limits.objective import parse
 from backend.present.words.measured import quality_cost

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from backend.domain.evaluation.document import EvaluateOptions, Evaluation, SloCheck
+from backend.domain.evaluation.document import EvaluateOptions, Evaluation
 from backend.domain.evaluation.metrics import steady_window
+from backend.domain.evaluation.verdict import SloCheck
 from backend.domain.limits.slo import Slo
 from backend.domain.load.load import Load
 from backend.domain.load.records import RequestRecord

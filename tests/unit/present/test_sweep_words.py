@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from backend.domain.evaluation.document import EvaluateOptions, Evaluation, Level, SloCheck
+from backend.domain.evaluation.document import EvaluateOptions, Evaluation, Level
+from backend.domain.evaluation.verdict import SloCheck
 from backend.domain.limits.objective import Verdict
 from backend.domain.load.load import Load
 from backend.evaluate.report.report import render
