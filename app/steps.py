@@ -7,6 +7,7 @@ import re
 from backend.domain.recipe import methods
 from backend.domain.recipe.methods import QUANTIZE
 from backend.domain.recipe.recipe import Prune, Quantize, Recipe, Step
+from backend.domain.recipe.speculation import SPECULATE
 
 UNNAMED = "my recipe"
 """What a recipe is called before it has steps."""
@@ -15,8 +16,7 @@ TITLES: dict[tuple[str, str | None], str] = {
     ("prune", "magnitude"): "Prune by magnitude",
     ("prune", "wanda"): "Prune by Wanda",
     ("prune", "sparsegpt"): "Prune by SparseGPT",
-    ("speculate", "draft"): "Speculate with a draft model",
-    ("speculate", "ngram"): "Speculate with n-grams",
+    **{("speculate", str(name)): f"Speculate with {row.title}" for name, row in SPECULATE.items()},
     ("compile", None): "Compile ahead of time",
 }
 HELPS = {
@@ -31,6 +31,7 @@ METHOD_HELPS = {
     ("prune", "magnitude"): "Sets the smallest weights to zero. No server here skips zeros, so neither size nor speed gains.",
     ("prune", "wanda"): "Sets weights to zero that are small and see small inputs. Neither size nor speed gains here.",
     ("prune", "sparsegpt"): "Sets weights to zero and corrects the others for it. Neither size nor speed gains here.",
+    **{("speculate", str(name)): f"{row.help} The model checks every guess." for name, row in SPECULATE.items()},
 }
 """In place of the technique's where a method has one."""
 
@@ -47,7 +48,8 @@ def explained(step: Step) -> str:
     return METHOD_HELPS.get((step.technique, getattr(step, "method", None) or ""), HELPS[step.technique])
 
 
-SHORT = {"smoothquant": "SmoothQuant", "kv_cache": "FP8 cache", "sparsegpt": "SparseGPT", "ngram": "n-gram"}
+SHORT = {"smoothquant": "SmoothQuant", "kv_cache": "FP8 cache", "sparsegpt": "SparseGPT", "ngram": "n-gram", "eagle": "EAGLE",
+         "eagle3": "EAGLE-3", "medusa": "Medusa", "dflash": "DFlash", "custom": "own proposer"}  # fmt: skip
 """Methods that are not written in capitals, in a recipe's name."""
 _NUMBER = re.compile(r" \d+$")
 

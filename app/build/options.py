@@ -13,10 +13,11 @@ from app.steps import explained as explained
 from app.steps import group as group
 from app.steps import stack as stack
 from app.steps import title as title
-from backend.domain.recipe import methods
+from backend.domain.recipe import methods, speculation
 from backend.domain.recipe import recipe as recipes
 from backend.domain.recipe.libraries import ENGINES
 from backend.domain.recipe.recipe import Prune, Quantize, Recipe, Speculate, Step
+from backend.domain.recipe.speculation import SPECULATE
 from backend.domain.recipe.techniques import supported
 
 
@@ -134,12 +135,13 @@ STEP_OPTIONS: dict[str, tuple[Option, ...]] = {
         Option(
             "method",
             "Method",
-            "Who proposes the tokens: a draft model, or n-grams of the prompt itself.",
+            "Who proposes the tokens: a draft model, n-grams of the text so far, or a head that was trained for this model.",
             "choice",
-            _methods("speculate"),
+            tuple(SPECULATE),
         ),
+        Option("draft", "Draft or head", "`auto` is the provided draft; else a folder, an artifact's id, or a model.", "text"),
         Option(
-            "draft", "Draft model", "`auto` is the provided draft; else a model id or folder with the same vocabulary.", "text"
+            "proposer", "Class", "package.module.Class of the folder WHETSTONE_PROPOSERS. Its code runs in the server.", "text"
         ),
         Option(
             "tokens",
@@ -148,6 +150,34 @@ STEP_OPTIONS: dict[str, tuple[Option, ...]] = {
             "whole",
             low=1,
             high=16,
+        ),
+        Option(
+            "prompt_lookup_min",
+            "Shortest n-gram",
+            "Tokens that must repeat before a guess is made; 2 where empty.",
+            "whole",
+            low=1,
+            high=32,
+        ),
+        Option(
+            "prompt_lookup_max",
+            "Longest n-gram",
+            "Longest run of tokens that is looked up; 4 where empty.",
+            "whole",
+            low=1,
+            high=32,
+        ),
+        Option(
+            "tokens_by_batch",
+            "Tokens by load",
+            "`1: 4, 8: 0` guesses 4 tokens while up to 7 sequences run together and none from 8 on. Empty is the same always.",
+            "text",
+        ),
+        Option(
+            "heterogeneous_vocab",
+            "Other tokenizer",
+            "For a draft of another vocabulary: only tokens that both have are proposed, so fewer are accepted.",
+            "flag",
         ),
     ),
     "prune": (
@@ -181,7 +211,8 @@ def value(recipe: Recipe, where: int | str, name: str) -> Any:
     """What is set now. `where`: the number of a step, `serving` or `limits`."""
     if name.partition(".")[0] == recovering.SWITCH and isinstance(where, int):
         return recovering.value(recipe.steps[where], name)
-    return getattr(recipe.steps[where] if isinstance(where, int) else getattr(recipe, where), name)
+    found = getattr(recipe.steps[where] if isinstance(where, int) else getattr(recipe, where), name)
+    return speculation.written(found) if name == "tokens_by_batch" and found else found
 
 
 def shown(step: Step) -> tuple[Option, ...]:
@@ -191,8 +222,8 @@ def shown(step: Step) -> tuple[Option, ...]:
         hidden = _not_taken(step)
     if isinstance(step, Prune) and step.pattern != "unstructured":
         hidden = {"sparsity"}
-    if isinstance(step, Speculate) and step.method != "draft":
-        hidden = {"draft"}
+    if isinstance(step, Speculate):
+        hidden = set(speculation.OPTIONS) - SPECULATE[step.method].options
     own = tuple(option for option in STEP_OPTIONS[step.technique] if option.name not in hidden)
     return own + (RECOVERY_OPTIONS if recovering.asks(step) else ())
 
@@ -224,15 +255,17 @@ def changed(recipe: Recipe, where: int | str, name: str, new: Any) -> Recipe:
             options = {key: value for key, value in options.items() if key != "sparsity"}
         if isinstance(step, Prune) and name.partition(".")[0] == recovering.SWITCH:
             name, new = recovering.SWITCH, recovering.changed(step, name, new)
+        if isinstance(step, Speculate):
+            options |= speculation.beside(step.tokens_by_batch, step.tokens, name, new)
         document["steps"][where] = {technique: {**options, name: new}}
     else:
         document[where][name] = new
     return recipes.read(document)
 
 
-def _kept(step: Step, method: str, options: dict[str, Any]) -> dict[str, Any]:
+def _kept(step: Step, method: Any, options: dict[str, Any]) -> dict[str, Any]:
     if step.technique == "speculate":
-        kept = {k: v for k, v in options.items() if k != "draft"}
+        kept = {k: v for k, v in options.items() if k != "draft" and k in {"tokens", *SPECULATE[method].options}}
         return {**kept, "draft": "auto"} if method == "draft" else kept
     dropped = {"bits", "group_size", "symmetric", "format", *methods.TUNED} if step.technique == "quantize" else set()
     dropped |= {"kv_cache"} if method == "kv_cache" else set()

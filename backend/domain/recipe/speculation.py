@@ -25,6 +25,8 @@ class Proposing(NamedTuple):
 
     title: str
     """After "Speculate with"."""
+    help: str
+    """Who proposes, in a sentence."""
     needs: Literal["model", "head", "class"] | None
     options: frozenset[str]
     """Besides `tokens`."""
@@ -34,17 +36,39 @@ class Proposing(NamedTuple):
     """All tokens of a guess come from one pass of the drafter, not from one pass each."""
 
 
+_HEAD = frozenset({"draft", "tokens_by_batch"})
 SPECULATE: dict[KnownSpeculation, Proposing] = {
     "draft": Proposing(
-        "a draft model", "model", frozenset({"draft", "heterogeneous_vocab", "tokens_by_batch"}), "draft_model"
+        "a draft model", "A small model proposes the next tokens.", "model", _HEAD | {"heterogeneous_vocab"}, "draft_model"
     ),
-    "ngram": Proposing("n-grams", None, frozenset({"prompt_lookup_min", "prompt_lookup_max", "tokens_by_batch"}), "ngram"),
-    "suffix": Proposing("suffixes of earlier answers", None, frozenset(), "suffix"),
-    "eagle": Proposing("an EAGLE head", "head", frozenset({"draft", "tokens_by_batch"}), "eagle"),
-    "eagle3": Proposing("an EAGLE-3 head", "head", frozenset({"draft", "tokens_by_batch"}), "eagle3"),
-    "medusa": Proposing("Medusa heads", "head", frozenset({"draft"}), "medusa", once=True),
-    "dflash": Proposing("a DFlash head", "head", frozenset({"draft", "tokens_by_batch"}), "dflash", once=True),
-    "custom": Proposing("a proposer of one's own", "class", frozenset({"proposer"}), "custom_class"),
+    "ngram": Proposing(
+        "n-grams", "What followed the last tokens earlier in the text is proposed.", None,
+        frozenset({"prompt_lookup_min", "prompt_lookup_max", "tokens_by_batch"}), "ngram",
+    ),
+    "suffix": Proposing(
+        "suffixes of earlier answers", "What followed the same tokens in this and earlier answers is proposed.", None,
+        frozenset(), "suffix",
+    ),
+    "eagle": Proposing(
+        "an EAGLE head", "A layer trained on this model's hidden states proposes one token after the other.", "head", _HEAD,
+        "eagle",
+    ),
+    "eagle3": Proposing(
+        "an EAGLE-3 head", "A layer trained on the hidden states of three of this model's layers proposes the next tokens.",
+        "head", _HEAD, "eagle3",
+    ),
+    "medusa": Proposing(
+        "Medusa heads", "A head for each of the next tokens, all from one hidden state of this model.", "head",
+        frozenset({"draft"}), "medusa", once=True,
+    ),
+    "dflash": Proposing(
+        "a DFlash head", "A few layers trained for this model propose a block of tokens at once.", "head", _HEAD, "dflash",
+        once=True,
+    ),
+    "custom": Proposing(
+        "a proposer of one's own", "A Python class proposes; its code runs in the server.", "class", frozenset({"proposer"}),
+        "custom_class",
+    ),
 }  # fmt: skip
 assert tuple(SPECULATE) == get_args(KnownSpeculation)
 OFFERED = ("draft", "ngram")
@@ -59,9 +83,27 @@ def taken_by(option: str) -> str:
     return " or ".join(f"`method: {name}`" for name, row in SPECULATE.items() if option in row.options)
 
 
-def read_schedule(written: Any) -> Any:
-    """`{1: 4, 8: 0}` as pairs; what is no mapping is left to be refused."""
-    return tuple((_whole(start), tokens) for start, tokens in written.items()) if isinstance(written, dict) else written
+def read_schedule(told: Any) -> Any:
+    """`{1: 4, 8: 0}`, or the same as text without the braces, as pairs; what is neither is left to be refused."""
+    if isinstance(told, str):
+        pairs = [part.partition(":") for part in told.strip("{} ").split(",")]
+        told = {start.strip(): tokens.strip() for start, _, tokens in pairs}
+    return tuple((_whole(start), tokens) for start, tokens in told.items()) if isinstance(told, dict) else told
+
+
+def written(schedule: Schedule) -> str:
+    """As one line that `read_schedule` reads."""
+    return ", ".join(f"{start}: {tokens}" for start, tokens in schedule)
+
+
+def beside(schedule: Schedule | None, tokens: int, option: str, new: Any) -> dict[str, Any]:
+    """What else changes where `tokens` or the schedule does: the largest of the schedule is `tokens`."""
+    if option == "tokens" and schedule and isinstance(new, int):
+        return {"tokens_by_batch": {start: new if each == tokens else min(each, new) for start, each in schedule}}
+    if option != "tokens_by_batch" or not new:
+        return {}
+    most = max((int(each) for _, each in read_schedule(new) if str(each).isdecimal()), default=0)
+    return {"tokens": most} if most else {}
 
 
 def _whole(written: Any) -> Any:

@@ -18,6 +18,7 @@ from backend.domain.jobs.jobs import JobState
 from backend.domain.model.facts import ModelFacts
 from backend.domain.recipe.libraries import ENGINES
 from backend.domain.recipe.recipe import Quantize, Recipe, read
+from backend.domain.recipe.speculation import SPECULATE
 from backend.domain.rules import check as rules
 from backend.domain.rules.facts import Facts
 from backend.domain.rules.plan import Verdict
@@ -447,3 +448,34 @@ def test_a_click_while_a_change_is_taken_does_not_take_it_back(home: Workspace) 
     assert "tokens: 2" in at.run().text[0].value
     at.query_params["recipe"] = before  # and later: Back
     assert at.run().text[0].value == shown
+
+
+def test_the_options_of_a_way_to_speculate_come_and_go_with_it() -> None:
+    drafted = read({"steps": [{"speculate": {"method": "draft", "draft": "auto", "heterogeneous_vocab": True}}]})
+    headed = options.changed(drafted, 0, "method", "eagle3")
+    assert headed.steps[0].model_dump() == {"speculate": {"method": "eagle3"}}
+    assert [option.name for option in options.shown(headed.steps[0])] == ["method", "draft", "tokens", "tokens_by_batch"]
+    looked_up = options.changed(drafted, 0, "method", "ngram")
+    assert [option.name for option in options.shown(looked_up.steps[0])] == [
+        "method", "tokens", "prompt_lookup_min", "prompt_lookup_max", "tokens_by_batch",
+    ]  # fmt: skip
+    for method in SPECULATE:
+        step = options.changed(drafted, 0, "method", method).steps[0]
+        assert options.explained(step).endswith("The model checks every guess.") and options.title(step).startswith(
+            "Speculate with"
+        )
+
+
+def test_a_schedule_is_written_as_text_and_keeps_its_tokens() -> None:
+    recipe = read({"steps": [{"speculate": {"method": "ngram", "tokens": 6}}]})
+    scheduled = options.changed(recipe, 0, "tokens_by_batch", "1: 4, 8: 0")
+    assert scheduled.steps[0].model_dump() == {"speculate": {"method": "ngram", "tokens_by_batch": {1: 4, 8: 0}}}
+    assert options.value(scheduled, 0, "tokens_by_batch") == "1: 4, 8: 0"
+    fewer = options.changed(scheduled, 0, "tokens", 2)
+    assert options.value(fewer, 0, "tokens_by_batch") == "1: 2, 8: 0"
+    assert options.changed(fewer, 0, "tokens_by_batch", None).steps[0].model_dump()["speculate"] == {
+        "method": "ngram",
+        "tokens": 2,
+    }
+    with pytest.raises(InvalidRecipe, match="must be a whole number"):
+        options.changed(recipe, 0, "tokens_by_batch", "many")
