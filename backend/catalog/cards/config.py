@@ -7,6 +7,7 @@ assets/architectures.json holds both, read from transformers (tests/architecture
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -33,6 +34,8 @@ EVERY = {"gemma2": 2, "gemma3_text": 6, "cohere2": 4}
 """Every which layer looks at all tokens where config.json states neither `layer_types` nor `sliding_window_pattern`."""
 MOST, MOST_OTHERS = {"num_hidden_layers": 10_000, "num_attention_heads": 10_000, "num_key_value_heads": 10_000}, 2**31 - 1
 """No model comes near; products of three of them stay within what a database's whole numbers hold."""
+HEAD = re.compile(r"Eagle3?(?=[A-Z]|$)|Medusa|DFlash")
+"""Architectures of weights that propose tokens from another model's hidden states (`head`)."""
 NO_ATTENTION = frozenset({"mamba", "mamba2", "falcon_mamba", "rwkv", "xlstm"})
 
 
@@ -46,6 +49,11 @@ def architectures() -> Mapping[str, Any]:
 def check_architecture(name: str) -> None:
     """Raises InvalidModel where nothing here could load the model without running code that comes with it."""
     known = architectures()
+    if HEAD.search(name):
+        raise InvalidModel(
+            f"config.json names the architecture {name[:80]!r}, a head that drafts for another model: name its folder in a "
+            "recipe for that model, as `speculate: {method: eagle3, draft: FOLDER}`."
+        )
     if name not in known["architectures"]:
         raise InvalidModel(
             f"config.json names the architecture {name[:80]!r}, which {known['source']} does not know as one that "

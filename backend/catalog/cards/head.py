@@ -7,6 +7,7 @@ config.json, Medusa its own, speculators nest the decoder's under `transformer_l
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from backend.domain.errors import InvalidModel, UnknownModel
 from backend.domain.model.facts import ModelCard
 
 NESTED = "transformer_layer_config"
+PROPOSES = {"eagle3": "midlayer.", "dflash": "hidden_norm.", "medusa": "blocks.", "eagle": "fc.weight"}
+"""By which tensors a head is known where its architecture does not say; the first that fits."""
 
 
 def read_head(folder: Path, *, id: str | None = None) -> ModelCard:
@@ -36,19 +39,34 @@ def read_head(folder: Path, *, id: str | None = None) -> ModelCard:
     hidden, vocabulary = _size(inner, "hidden_size"), _size(inner, "vocab_size")
     heads = _size(inner, "num_attention_heads", 1)
     reads = _size(config, "target_hidden_size", _size(inner, "target_hidden_size", hidden))
-    names = config.get("architectures")
+    own = _size(config, "draft_vocab_size", _size(config, "truncated_vocab_size", vocabulary))
     return ModelCard(
         id=id or folder.name, path=str(folder.resolve()), origin="folder", head_of=(reads, vocabulary),
-        architecture=str(names[0]) if isinstance(names, list) and names else "", model_type=str(config.get("model_type", "")),
+        architecture=_architecture(config), model_type=_kind(config, weights.tensors),
+        gated_mlp=any("gate_proj" in name for name in weights.tensors),
         layers=_size(inner, "num_hidden_layers", 1), hidden_size=hidden, heads=heads,
         intermediate_size=_size(inner, "intermediate_size", hidden), kv_heads=_size(inner, "num_key_value_heads", heads),
-        head_dim=_size(inner, "head_dim", hidden // heads), vocabulary=_size(config, "draft_vocab_size", vocabulary),
+        head_dim=_size(inner, "head_dim", hidden // heads), vocabulary=own,
         kv_layers=0 if inner.get("num_attention_heads") is None else None,
         max_positions=_size(inner, "max_position_embeddings", 2048), dtype=str(inner.get("dtype") or "bfloat16"),
         tied_embeddings=True, parameters=sum(info.elements for info in weights.tensors.values()), weights_bytes=weights.bytes,
         bytes_by_dtype=bytes_by_dtype(weights.tensors), tokenizer_hash=None,
         revision=hashlib.sha256(source.read(CONFIG) + weights.digest.encode()).hexdigest(),
     )  # fmt: skip
+
+
+def _architecture(config: dict[str, Any]) -> str:
+    names = config.get("architectures")
+    return str(names[0]) if isinstance(names, list) and names else ""
+
+
+def _kind(config: dict[str, Any], tensors: Collection[str]) -> str:
+    """The method of a recipe that it is for; the `model_type` of a whole model."""
+    told = f"{_architecture(config)} {config.get('model_type')} {config.get('speculators_model_type')}".lower()
+    found = next((kind for kind in ("eagle3", "dflash", "medusa") if kind in told), None)
+    if found is None:
+        found = next((kind for kind, part in PROPOSES.items() if any(name.startswith(part) for name in tensors)), None)
+    return found or str(config.get("model_type", ""))
 
 
 def _size(config: dict[str, Any], name: str, default: int | None = None) -> int:

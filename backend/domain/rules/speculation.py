@@ -93,9 +93,14 @@ def other_vocabulary(model: ModelFacts, drafting: ModelFacts) -> bool:
 
 def head(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
     """Of our own servers; `neuron_rules` has the vendor's."""
-    step = _step(recipe)
-    if step is not None and SPECULATE[step.method].needs == "head" and facts.place in {"local", "planned"}:
-        yield from fitting(model, step.method, facts.draft, TRIED)
+    step, found = _step(recipe), facts.draft
+    if step is None or SPECULATE[step.method].needs != "head" or facts.place not in {"local", "planned"}:
+        return
+    if getattr(found, "head_of", None) and found is not None and found.model_type != step.method:
+        kind = next((name for name in SPECULATE if name == found.model_type), None)
+        what = f"{SPECULATE[kind].title}: use `method: {kind}`" if kind else "a whole model and no head: use `method: draft`"
+        yield Reason(rule="head-method", message=f"{found.id} is {what}.", source=TRIED)
+    yield from fitting(model, step.method, found, TRIED)
 
 
 def fitting(model: ModelFacts, method: str, found: ModelFacts | None, source: str) -> Iterator[Reason]:

@@ -6,12 +6,11 @@ import re
 from pathlib import Path
 from typing import Any
 
-from backend.artifacts import places
 from backend.catalog.bundled import models
 from backend.catalog.cards import head as heads
 from backend.catalog.cards import licence as licences
 from backend.catalog.cards.card import read_card
-from backend.domain.errors import RequestError, UnknownModel
+from backend.domain.errors import ImpossibleStack, RequestError, UnknownModel
 from backend.domain.frozen import Frozen
 from backend.domain.jobs.artifact import Manifest
 from backend.domain.machine.targets import nearest
@@ -55,11 +54,21 @@ def resolve(workspace: Workspace, source: str) -> ModelCard:
         return models.folder_card(source)
     if (parent := _shown(workspace, source)) is not None:
         return parent
+    if is_artifact(source):
+        raise UnknownModel(_no_start(workspace, source))
     looks_like_path = source.startswith((".", "/", "~"))
     what = "folder" if looks_like_path else "model"
     known = ", ".join([*models.ids(), *nearest(source, names)])
     shown = source if len(source) <= MAX_SHOWN else f"{source[:MAX_SHOWN]}…"
     raise UnknownModel(f"There is no {what} `{shown}`: give a folder with config.json and safetensors, or one of {known}.")
+
+
+def _no_start(workspace: Workspace, artifact_id: str) -> str:
+    """Why a recipe does not start from an artifact. Raises NotFound."""
+    manifest = artifacts.show(workspace, artifact_id).manifest
+    already = "already speculates" if manifest.recipe.step("speculate") else "is optimized already"
+    made = f"{artifact_id} was made of {manifest.parent.id} by {manifest.recipe.name} and {already}"
+    return f"{made}: start from {manifest.parent.id} with one recipe that has all steps."
 
 
 def _folder(workspace: Workspace, source: str) -> Path | None:
@@ -227,11 +236,23 @@ def head(workspace: Workspace, source: str) -> ModelCard:
 
 
 def _made(workspace: Workspace, source: str) -> Path | None:
-    """Where the weights of an artifact lie; None of anything else."""
-    if not source.startswith("a-") or paths.folder(source) is not None:
+    """Where the weights of an artifact lie, of a trained draft those; None of anything else.
+
+    Raises NotFound, ImpossibleStack for one that speculates itself.
+    """
+    if not is_artifact(source):
         return None
     shown = artifacts.show(workspace, source)
-    return places.of(workspace.settings, shown.path).outline(shown.path, shown.manifest) / "model"
+    parts = {file.path.partition("/")[0] for file in shown.manifest.files}
+    if {"model", "draft"} <= parts:
+        raise ImpossibleStack(f"{source} speculates itself, so it cannot draft for another: name its draft alone.")
+    lies = Path(shown.path)
+    return (lies if lies.is_dir() else artifacts.fetch(workspace, source)) / ("model" if "model" in parts else "draft")
+
+
+def is_artifact(source: str) -> bool:
+    """Whether it is written as the id of one."""
+    return source.startswith("a-") and paths.folder(source) is None
 
 
 def draft_facts(workspace: Workspace, model: ModelFacts, wanted: str | None) -> ModelFacts | None:

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 from backend.artifacts import folders, variants
-from backend.domain.errors import UnknownModel
+from backend.domain.errors import ImpossibleStack, InvalidModel, UnknownModel
 from backend.domain.jobs.artifact import Manifest
 from backend.domain.recipe.recipe import read
 from backend.service import Workspace
 from backend.service.models import models
 from backend.service.plans import cases, optimize
 from backend.serving import vllm_options
+from backend.settings import ASSETS
 from backend.store.tables import ArtifactRow
 from tests.heads import head
 from tests.homes import open_home
@@ -32,7 +33,9 @@ def said(found: cases.Case) -> str:
 def eagle3(home: Workspace, folder: Path, **changes: int) -> Path:
     card = models.resolve(home, "starter")
     sizes = {"hidden_size": card.hidden_size, "vocab_size": card.vocabulary, "num_attention_heads": card.heads}
-    return head(folder, {"architectures": ["LlamaForCausalLMEagle3"], "num_hidden_layers": 1, **sizes, **changes})
+    return head(
+        folder, {"architectures": ["LlamaForCausalLMEagle3"], "model_type": "llama", "num_hidden_layers": 1, **sizes, **changes}
+    )
 
 
 def test_a_head_is_taken_by_its_folder_and_goes_with_the_job(home: Workspace, tmp_path: Path) -> None:
@@ -46,29 +49,52 @@ def test_a_head_is_taken_by_its_folder_and_goes_with_the_job(home: Workspace, tm
     with pytest.raises(UnknownModel, match="give the folder of a head"):
         case(home, method="medusa", draft=str(tmp_path / "nothing"))
     assert "name its folder" in said(case(home, method="eagle", draft="auto"))
+    assert "head is an EAGLE-3 head: use `method: eagle3`" in said(case(home, method="medusa", draft=str(folder)))
+    whole = str(ASSETS / "starter" / "draft")
+    assert "draft is a whole model and no head: use `method: draft`" in said(case(home, method="eagle", draft=whole))
+    with pytest.raises(InvalidModel, match=r"a head that drafts for another model: name its folder in a recipe"):
+        models.resolve(home, str(folder))
 
 
-def test_an_artifact_that_is_a_head_is_taken_by_its_id(home: Workspace) -> None:
+def artifact(home: Workspace, *parts: str, **step: Any) -> str:
+    """One that a job is said to have made, with a head's few bytes as the weights of each part."""
     staged = home.settings.home / "staged"
-    eagle3(home, staged / "model")
-    recipe = read({"name": "head", "steps": []})
+    for part in parts:
+        eagle3(home, staged / part)
+    recipe = read({"name": "made", "steps": [{"speculate": step}] if step else []})
     manifest = Manifest(
-        job="j-1", parent=models.resolve(home, "starter"), recipe=recipe, recipe_hash=recipe.hash, bytes_before=1, bytes_after=1,
-        files=folders.describe(staged),
+        job=f"j-{len(parts)}", parent=models.resolve(home, "starter"), recipe=recipe, recipe_hash=recipe.hash, bytes_before=1,
+        bytes_after=1, files=folders.describe(staged),
     )  # fmt: skip
     folders.write_manifest(staged, manifest)
     path = home.settings.artifacts / manifest.id
     path.parent.mkdir(parents=True, exist_ok=True)
     staged.rename(path)
     row = ArtifactRow(
-        id=manifest.id, job_id="j-1", owner="ann", model="m", recipe="head", recipe_hash=recipe.hash, path=str(path), bytes=1,
-        manifest=manifest.model_dump_json(),
+        id=manifest.id, job_id=manifest.job, owner="ann", model="m", recipe="made", recipe_hash=recipe.hash, path=str(path),
+        bytes=1, manifest=manifest.model_dump_json(),
     )  # fmt: skip
     with home.store.session() as session:
         session.add(row)
-    found = case(home, method="eagle3", draft=manifest.id)
-    assert found.works and found.draft is not None and found.draft.id == manifest.id
-    assert optimize.prepare(home, found).spec.draft.path == str(path / "model")  # type: ignore[union-attr]
+    return manifest.id
+
+
+@pytest.mark.parametrize("part", ["model", "draft"])
+def test_an_artifact_that_is_a_head_is_taken_by_its_id(home: Workspace, part: str) -> None:
+    made = artifact(home, part)
+    found = case(home, method="eagle3", draft=made)
+    assert found.works and found.draft is not None and found.draft.id == made
+    assert optimize.prepare(home, found).spec.draft.path == str(home.settings.artifacts / made / part)  # type: ignore[union-attr]
+
+
+def test_what_speculates_already_is_neither_a_draft_nor_a_target(home: Workspace) -> None:
+    made = artifact(home, "model", "draft", method="draft", draft="auto")
+    with pytest.raises(ImpossibleStack, match=f"{made} speculates itself, so it cannot draft for another: name its draft alone"):
+        case(home, method="draft", draft=made)
+    with pytest.raises(
+        UnknownModel, match="was made of starter by made and already speculates: start from starter with one recipe"
+    ):
+        models.resolve(home, made)
 
 
 def test_a_proposer_runs_only_from_the_folder_that_the_owner_named(tmp_path: Path) -> None:

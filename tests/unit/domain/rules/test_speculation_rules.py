@@ -52,10 +52,11 @@ def test_a_draft_larger_than_its_target_is_refused_with_both_sizes() -> None:
 @pytest.mark.parametrize("method", ["eagle", "eagle3", "medusa", "dflash"])
 @pytest.mark.parametrize("hardware", ["cpu", "cuda"])
 def test_a_head_made_for_the_model_is_planned_and_another_models_refused(method: str, hardware: Any) -> None:
-    assert verdict(Facts(draft=HEAD, hardware=hardware), method=method, draft="head").valid
+    mine = HEAD.model_copy(update={"model_type": method})
+    assert verdict(Facts(draft=mine, hardware=hardware), method=method, draft="head").valid
     assert "name its folder with `draft: FOLDER`" in said(verdict(Facts(hardware=hardware), method=method))
     for strange in ((768, 4096), (512, 32000)):
-        other = HEAD.model_copy(update={"head_of": strange})
+        other = mine.model_copy(update={"head_of": strange})
         refused = verdict(Facts(draft=other, hardware=hardware), method=method, draft="head")
         assert f"trained for another model (hidden size {strange[0]} and {strange[1]} tokens" in said(refused)
         assert refused.suggestion is not None
