@@ -21,6 +21,7 @@ from backend.domain.needs.serving import format_of, kv_bytes, serving_of, weight
 from backend.domain.recipe import methods
 from backend.domain.recipe.methods import Kernel
 from backend.domain.recipe.recipe import Quantize, Recipe, Speculate
+from backend.domain.recipe.speculation import SPECULATE
 
 End = Literal[0, 1]
 BEST: End = 0
@@ -48,10 +49,11 @@ ACCEPTANCE: dict[str, tuple[float, float]] = {
     "eagle": (0.8, 0.5),
     "eagle3": (0.8, 0.5),
     "medusa": (0.8, 0.5),
+    "dflash": (0.8, 0.5),
 }
 """(best, worst) probability that a proposed token is accepted. An assumption: only an evaluation can tell."""
 LOOKUP_ACCEPTANCE = (0.7, 0.0)
-"""The same for look-up methods (n-gram, suffix): nothing where the text does not repeat itself."""
+"""The same for look-up methods (n-gram, suffix, a class of one's own): nothing where the text does not repeat itself."""
 
 
 class ExpectedLoad(Frozen):
@@ -218,13 +220,15 @@ def token_seconds(
     what: Served, device: Device, degree: int, load: ExpectedLoad, end: End, step: Speculate | None, draft: Served | None,
     acceptance: float | None = None,
 ) -> float:  # fmt: skip
-    """Seconds a token of one stream. With speculation: one pass over k + 1 tokens and k steps of the draft, divided by the tokens
-    that a pass is expected to give."""
-    if step is None:
+    """Seconds a token of one stream. With speculation: one pass over k + 1 tokens and k steps of the draft (one where it proposes
+    all at once), divided by the tokens that a pass is expected to give; k as the recipe has it for so many streams."""
+    tokens = step.tokens_at(load.concurrency) if step else 0
+    if step is None or not tokens:
         return step_seconds(what, device, degree, load, end)
-    verified = step_seconds(what, device, degree, load, end, step.tokens + 1)
-    drafting = step.tokens * step_seconds(draft, device, degree, load, end) if draft else 0.0
-    return (verified + drafting) / tokens_per_pass(acceptance_range(step, acceptance)[end], step.tokens)
+    verified = step_seconds(what, device, degree, load, end, tokens + 1)
+    passes = 1 if SPECULATE[step.method].once else tokens
+    drafting = passes * step_seconds(draft, device, degree, load, end) if draft else 0.0
+    return (verified + drafting) / tokens_per_pass(acceptance_range(step, acceptance)[end], tokens)
 
 
 def speed(
@@ -242,7 +246,7 @@ def speed(
     chosen = step if isinstance(step, Speculate) else None
     if not device.bandwidth or not device.flops or not model.generates:
         return None
-    if chosen is not None and chosen.method not in {"ngram", "suffix"} and draft is None:
+    if chosen is not None and chosen.drafts and draft is None:
         return None
     what = served(model, recipe, degree)
     small = served(draft, Recipe(serving=recipe.serving), degree) if draft else None

@@ -105,6 +105,18 @@ def test_a_good_draft_gains_and_one_that_is_never_accepted_costs() -> None:
     assert good.tpot[0] < original.tpot[0] and useless.tpot[0] > original.tpot[0]
 
 
+def test_a_schedule_decodes_as_it_proposes_for_so_many_streams_and_heads_that_propose_at_once_cost_one_pass() -> None:
+    def decoded(streams: int, **step: Any) -> float:
+        chosen = recipe.read({"steps": [{"speculate": step}] if step else []})
+        load = ExpectedLoad(concurrency=streams)
+        return predicted("meta-textgeneration-llama-3-70b", chosen, "ml.p4de.24xlarge", 8, load, acceptance=0.8).tpot[0]
+
+    scheduled: dict[str, Any] = {"method": "draft", "draft": "auto", "tokens_by_batch": {1: 4, 8: 0}}
+    assert decoded(1, **scheduled) == decoded(1, method="draft", draft="auto")
+    assert decoded(8, **scheduled) == decoded(8)
+    assert decoded(1, method="medusa", draft="d") < decoded(1, method="eagle", draft="d")
+
+
 def test_only_the_experts_that_a_batch_touches_are_read() -> None:
     assert roofline.touched((8, 2), 1) == 0.25 and roofline.touched((8, 2), 100) == pytest.approx(1, abs=1e-9)
     mixtral = predicted("huggingface-llm-mixtral-8x7b", Recipe(), "ml.p4de.24xlarge", 8)
