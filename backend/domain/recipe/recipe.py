@@ -105,7 +105,7 @@ class Speculate(_Step):
     prompt_lookup_min: int | None = Field(None, ge=1, le=32)
     prompt_lookup_max: int | None = Field(None, ge=1, le=32)
     """ngram: shortest and longest n-gram that is looked up, in tokens."""
-    tokens: int = Field(4, ge=1, le=16)
+    tokens: int = Field(4, ge=1, le=speculation.MOST_TOKENS)
     """Proposed at once, at most."""
     tokens_by_batch: Schedule | None = None
     """Written `{1: 4, 8: 0}`: 4 for up to 7 sequences at a time, none from 8 on (vLLM's

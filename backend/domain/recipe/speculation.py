@@ -16,6 +16,7 @@ Schedule = tuple[tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=0)]]
 PROMPT_LOOKUP = (2, 4)
 """Shortest and longest n-gram that is looked up, in tokens (Saxena 2023, prompt lookup decoding; vLLM's documentation has 2 and
 4)."""
+MOST_TOKENS = 16
 DOTTED = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+"
 """package.module.Class, as vLLM takes it for a class and not for a model."""
 

@@ -11,14 +11,19 @@ from backend.artifacts import variants as artifact_variants
 from backend.catalog.bundled import instances
 from backend.domain.errors import BelowFloor, ImpossibleStack, NotFound, RequestError
 from backend.domain.evaluation.document import Variant
+from backend.domain.figures import counted
+from backend.domain.jobs.artifact import Manifest
 from backend.domain.neuron.stacks import STACKS
 from backend.domain.recipe import methods
-from backend.domain.recipe.recipe import Serving
+from backend.domain.recipe.recipe import Serving, Speculate, Step
+from backend.domain.recipe.speculation import MOST_TOKENS
 from backend.hardware import engines, neuron, probe
 from backend.service import paths
 from backend.service.jobs import artifacts
 from backend.service.models import models, remote
 from backend.service.workspace import Workspace
+
+TOKENS = "@tokens="
 
 
 def resolve(workspace: Workspace, source: str, *, serving: Serving | None = None) -> Variant:
@@ -127,6 +132,28 @@ def distinct_names(variants: list[Variant]) -> list[Variant]:
     return named
 
 
-def _artifact(workspace: Workspace, artifact_id: str) -> Variant:
+def _artifact(workspace: Workspace, source: str) -> Variant:
+    """`a-...`, or `a-...@tokens=N` with another draft length than its recipe's; 0 is without speculation."""
+    artifact_id, _, written = source.partition(TOKENS)
     shown = artifacts.show(workspace, artifact_id)
-    return artifact_variants.of(workspace.settings, shown.path, shown.manifest, artifact_id)
+    if TOKENS not in source:
+        return artifact_variants.of(workspace.settings, shown.path, shown.manifest, artifact_id)
+    return artifact_variants.of(workspace.settings, shown.path, _drafting(shown.manifest, artifact_id, written), artifact_id)
+
+
+def _drafting(manifest: Manifest, artifact_id: str, written: str) -> Manifest:
+    """As if its recipe had said so. Raises RequestError."""
+    recipe = manifest.recipe
+    if recipe.step("speculate") is None:
+        raise RequestError(f"{artifact_id} does not speculate, so `{TOKENS}{written[:20]}` means nothing to it: leave that out.")
+    if not written.isdecimal() or int(written) > MOST_TOKENS:
+        raise RequestError(f"`{TOKENS}{written[:20]}` is wrong: give 0 (no speculation) to {MOST_TOKENS}.")
+    tokens, steps = int(written), list[Step]()
+    for step in recipe.steps:
+        if not isinstance(step, Speculate):
+            steps.append(step)
+        elif tokens:
+            steps.append(step.model_copy(update={"tokens": tokens, "tokens_by_batch": None}))
+    name = f"{recipe.name}, {counted(tokens, 'token') if tokens else 'no draft'}"
+    chosen = recipe.model_copy(update={"steps": tuple(steps), "name": name})
+    return manifest.model_copy(update={"recipe": chosen, "recipe_hash": chosen.hash})

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from backend.artifacts import folders, variants
-from backend.domain.errors import ImpossibleStack, InvalidModel, UnknownModel
+from backend.domain.errors import ImpossibleStack, InvalidModel, RequestError, UnknownModel
 from backend.domain.jobs.artifact import Manifest
 from backend.domain.recipe.recipe import read
 from backend.service import Workspace
 from backend.service.models import models
+from backend.service.models.variants import resolve
 from backend.service.plans import cases, optimize
 from backend.serving import vllm_options
 from backend.settings import ASSETS
@@ -119,3 +120,18 @@ def test_a_proposer_runs_only_from_the_folder_that_the_owner_named(tmp_path: Pat
 
 def test_suffix_decoding_is_refused_where_its_library_is_not(home: Workspace) -> None:
     assert "needs arctic-inference" in said(case(home, method="suffix"))
+
+
+def test_an_artifact_is_measured_with_other_draft_lengths_than_its_own(home: Workspace) -> None:
+    made = artifact(home, "model", "draft", method="draft", draft="auto", tokens_by_batch={1: 4, 8: 0})
+    own, two, none = (resolve(home, f"{made}{rest}") for rest in ("", "@tokens=2", "@tokens=0"))
+    assert [variant.name for variant in (own, two, none)] == ["made", "made, 2 tokens", "made, no draft"]
+    assert {variant.source for variant in (own, two, none)} == {made}
+    assert two.speculation is not None and (two.speculation.tokens, two.speculation.tokens_by_batch) == (2, None)
+    assert none.speculation is None and len({variant.recipe_hash for variant in (own, two, none)}) == 3
+    for written in ("17", "many", "-1", ""):
+        with pytest.raises(RequestError, match=r"is wrong: give 0 \(no speculation\) to 16"):
+            resolve(home, f"{made}@tokens={written}")
+    plain = artifact(home, "model")
+    with pytest.raises(RequestError, match=f"{plain} does not speculate"):
+        resolve(home, f"{plain}@tokens=2")
