@@ -6,6 +6,7 @@ from app import charts
 from app.build import elsewhere, form, life, verdict, yaml_text
 from app.build import model as recipe_model
 from app.build import target as recipe_target
+from app.drafts import payoff
 from app.session import workspace
 from app.words import message, plain
 from backend.domain.model.facts import ModelCard
@@ -52,6 +53,7 @@ with left:
     if draft.recipe is not None:
         form.name(draft.recipe)
         form.steps(opened, draft.recipe)
+        payoff.beside(opened, judgement.case)
         form.add(opened, model, draft.recipe, judgement.case)
         form.serving(draft.recipe)
         form.limits(draft.recipe)

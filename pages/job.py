@@ -3,6 +3,7 @@
 import streamlit as st
 
 from app import navigation, shell
+from app.drafts import payoff
 from app.jobs import job as job_view
 from app.jobs import life, managed, recovery, resources
 from app.jobs.cards import cancel_button, say_end
@@ -54,6 +55,8 @@ if job.state is JobState.SUCCEEDED and (job.kind == JobKind.OPTIMIZE or "artifac
     recovery.panel(opened, job, specification)
 elif job.state is JobState.SUCCEEDED and job.kind == JobKind.EVALUATE:
     job_view.measured(opened, job)
+elif job.state is JobState.SUCCEEDED and job.kind == JobKind.PAYOFF:
+    payoff.measured(job)
 elif job.state is JobState.SUCCEEDED and job.kind == JobKind.IMPORT:
     job_view.imported(opened, job)
 elif job.kind == JobKind.SERVE and not job.ended:

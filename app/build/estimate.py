@@ -47,6 +47,8 @@ def show(opened: Workspace, found: Estimate) -> None:
 def _basis(estimate: Estimate) -> str:
     if estimate.calibration is not None:
         return "Corrected by a measurement."
+    if estimate.mapped is not None:
+        return f"What speculation costs was measured here on {estimate.mapped[:10]} (payoff map), nothing else of it."
     return "Nothing of it is measured."
 
 

@@ -27,11 +27,12 @@ from app.outcomes import figures, provenance, source, verdicts
 from app.session import frozen
 from app.words import message, plain, seconds, size
 from backend.domain.errors import NotFound, WhetstoneError
+from backend.domain.evaluation.document import Variant
 from backend.domain.figures import figure
 from backend.domain.jobs.artifact import Manifest
 from backend.domain.jobs.jobs import JobKind, JobState
 from backend.domain.model.facts import ModelCard
-from backend.domain.recipe.recipe import Recipe
+from backend.domain.recipe.recipe import Recipe, Speculate
 from backend.domain.roles import Action
 from backend.present.charts.layers import layer_errors
 from backend.present.words import layers, loss
@@ -73,10 +74,19 @@ def way_on(opened: Workspace, job: JobView, specification: dict[str, Any]) -> St
             return Step("Charts, table and report", ":material/speed:", "evaluate", {"id": str(job.result.get("evaluation"))})
         case JobKind.IMPORT:
             return Step("Open the model", ":material/deployed_code:", "model", {"id": str(job.result.get("path"))})
+        case JobKind.PAYOFF:
+            return Step("Build with a draft", ":material/construction:", "build", _speculating(specification))
         case JobKind.INSTALL:
             return Step("See the engines", ":material/memory:", "hardware", {})
         case _:
             return None
+
+
+def _speculating(specification: dict[str, Any]) -> dict[str, str]:
+    """The model that a payoff map is of, or that its artifact was made of, with a draft under the map's settings."""
+    target = Variant.model_validate(specification["variants"][0])
+    recipe = Recipe(name="draft", steps=(Speculate(method="draft", draft="auto"),), serving=target.serving)
+    return {"model": target.source if target.kind == "model" else str(target.original_path), "recipe": recipes.write_text(recipe)}
 
 
 def next_step(opened: Workspace, job: JobView, specification: dict[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -20,7 +21,7 @@ from backend.present.words import payoff as words
 from backend.service.evaluations import payoff as measuring
 from backend.service.jobs import jobs
 from backend.service.jobs.jobs import JobView
-from backend.service.plans import payoff_maps
+from backend.service.plans import payoff_maps, recipes
 
 SHOWN = (0.3, 0.5, 0.6, 0.7, 0.8, 0.9)
 """Acceptances of the table."""
@@ -35,6 +36,7 @@ def register(app: typer.Typer) -> None:
 def command(
     life: terms.Life,
     model: Annotated[str, typer.Argument(help="The target: a model id, a folder, or an artifact that does not speculate.")],
+    recipe: Annotated[Path | None, typer.Option(help="A recipe's file or name: a model is served by its settings.")] = None,
     draft_parameters: Annotated[str, typer.Option(help="Of the draft that is asked about, such as 5M or 500K.")] = "5M",
     streams: Annotated[str, typer.Option(help="Streams to measure at, such as 1,4,8,16.")] = ",".join(map(str, payoff.STREAMS)),
     rounds: Annotated[int, typer.Option(min=1, help="Of all servers and streams; more narrow the interval.")] = 3,
@@ -44,7 +46,8 @@ def command(
 ) -> None:
     """Say which share of its tokens a draft must get right to pay, by streams: measured once in minutes, then kept."""
     workspace, wanted = service.open_workspace(), parameters(draft_parameters)
-    spec = measuring.prepare(workspace, model, _numbers(streams), rounds)
+    serving = recipes.read_file(recipe).serving if recipe else None
+    spec = measuring.prepare(workspace, model, _numbers(streams), rounds, serving=serving)
     measuring.check_size(workspace, spec, wanted)
     found = None if again else payoff_maps.for_spec(workspace, spec)
     if found is None:

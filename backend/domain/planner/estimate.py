@@ -15,9 +15,11 @@ from backend.domain.needs.rates import Rates
 from backend.domain.neuron import cores
 from backend.domain.planner import roofline
 from backend.domain.planner.correction import Calibration
+from backend.domain.planner.payoff import PayoffMap, Shape
 from backend.domain.planner.roofline import ExpectedLoad
 from backend.domain.recipe import methods
 from backend.domain.recipe.recipe import Quantize, Recipe, Speculate
+from backend.domain.recipe.speculation import SPECULATE
 from backend.domain.rules.facts import Facts
 
 COMPILE_CACHE_BYTES = 200_000_000
@@ -93,6 +95,8 @@ class Estimate(Frozen):
     unknown: tuple[str, ...]
     formulas: dict[str, str]
     calibration: Calibration | None
+    mapped: str | None = None
+    """When the payoff map was measured that says what speculation gains; None: by the formula."""
 
     @property
     def idle(self) -> int:
@@ -146,6 +150,16 @@ class Context(Frozen):
     acceptance: float | None = None
     """Measured probability of acceptance, where an evaluation has one."""
     calibration: Calibration | None = None
+    payoff: PayoffMap | None = None
+    """Of what is served there, where one was measured."""
+
+    def gains(self, recipe: Recipe) -> roofline.Gains | None:
+        """What speculation gains by the map; None where the formula must do: without one, and where nothing makes a step for each
+        proposed token."""
+        draft, step = self.facts.serving_draft(recipe), recipe.step("speculate")
+        if self.payoff is None or draft is None or not isinstance(step, Speculate) or SPECULATE[step.method].once:
+            return None
+        return self.payoff.gains(Shape(parameters=draft.parameters, layers=draft.layers))
 
 
 def estimate(model: ModelFacts, recipe: Recipe, context: Context, degree: int, replicas: int = 1) -> Estimate:
@@ -185,7 +199,9 @@ def estimate(model: ModelFacts, recipe: Recipe, context: Context, degree: int, r
         price_note=context.price_note,
         job_seconds=job, job_cost=_cost(context, job), disk_bytes=wanted.disk_bytes, memory_bytes=wanted.memory_bytes,
         load=context.load,
-        unknown=tuple(unknown), calibration=context.calibration, formulas=_formulas(facts, recipe, context.runs),
+        unknown=tuple(unknown), calibration=context.calibration,
+        formulas=_formulas(facts, recipe, context.runs) | _mapped(context, recipe),
+        mapped=context.payoff.measured_at if context.payoff and context.gains(recipe) else None,
     )  # fmt: skip
 
 
@@ -209,7 +225,9 @@ def _speed(
     if facts.device is not None and room is not None:
         draft, load = facts.serving_draft(recipe), context.load
         held = serving.sequences(room, recipe, load.input_tokens + load.output_tokens)
-        speed = roofline.replicated(model, recipe, facts.device, degree, load, draft, context.acceptance, held, replicas)
+        speed = roofline.replicated(
+            model, recipe, facts.device, degree, load, draft, context.acceptance, held, replicas, context.gains(recipe)
+        )
     if speed is None:
         unknown.append(f"speed: {_why(model, recipe, facts)}")
     return context.calibration.applied(speed) if speed and context.calibration else speed
@@ -280,6 +298,14 @@ def _products(facts: Facts, recipe: Recipe) -> dict[str, str]:
     if device is None or bits is None or device.hardware != "cpu" or (device.instructions, bits) not in instructions.PRODUCTS:
         return {}
     return {"products": f"quantized linears: {instructions.words(device.instructions, bits)}"}
+
+
+def _mapped(context: Context, recipe: Recipe) -> dict[str, str]:
+    """What stands in place of the formula of speculation where a map was measured."""
+    if context.payoff is None or context.gains(recipe) is None:
+        return {}
+    of = f"of the payoff map measured here on {context.payoff.measured_at[:10]}, acceptance as below"
+    return {"speculation": f"a step without it / the gain (accepted + 1) x step without / step with, {of}"}
 
 
 def _price(per_hour: float | None, rate: Range | None) -> Range | None:

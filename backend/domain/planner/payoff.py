@@ -20,7 +20,7 @@ from backend.domain.frozen import Facts, Frozen
 from backend.domain.maths import student_t
 from backend.domain.maths.least_squares import nonnegative
 from backend.domain.model.facts import ModelFacts
-from backend.domain.planner.roofline import tokens_per_pass
+from backend.domain.planner.roofline import BEST, End, Gains, tokens_per_pass
 from backend.domain.recipe.recipe import Recipe, Serving
 
 LENGTHS = tuple(range(1, 9))
@@ -151,6 +151,15 @@ class PayoffMap(Frozen):
 
     def interval(self, gain: float) -> tuple[float, float] | None:
         return None if self.error is None else (gain / self.error, gain * self.error)
+
+    def gains(self, draft: Shape) -> Gains:
+        """For the planner: the gain with that draft, at the better and at the worse end of the model's error."""
+
+        def gain(streams: float, tokens: int, acceptance: float, end: End) -> float:
+            off = self.error or 1.0
+            return self.gain(streams, tokens, draft, acceptance) * (off if end == BEST else 1 / off)
+
+        return gain
 
     def best(self, streams: float, draft: Shape, acceptance: float) -> tuple[int, float]:
         """(draft length, gain) where the gain is highest."""

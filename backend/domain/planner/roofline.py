@@ -8,6 +8,7 @@ Shoeybi et al. 2019 (tensor parallelism: two all-reduces a layer); nccl-tests, P
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 from pydantic import Field
@@ -26,6 +27,8 @@ from backend.domain.recipe.speculation import SPECULATE
 End = Literal[0, 1]
 BEST: End = 0
 WORST: End = 1
+Gains = Callable[[float, int, float, End], float]
+"""(streams, tokens a guess, acceptance, end) -> the gain of speculation, measured: at that end of the measurement's error."""
 
 
 class Efficiency(NamedTuple):
@@ -218,22 +221,26 @@ def acceptance_range(step: Speculate, measured: float | None) -> tuple[float, fl
 
 def token_seconds(
     what: Served, device: Device, degree: int, load: ExpectedLoad, end: End, step: Speculate | None, draft: Served | None,
-    acceptance: float | None = None,
+    acceptance: float | None = None, gains: Gains | None = None,
 ) -> float:  # fmt: skip
     """Seconds a token of one stream. With speculation: one pass over k + 1 tokens and k steps of the draft (one where it proposes
-    all at once), divided by the tokens that a pass is expected to give; k as the recipe has it for so many streams."""
+    all at once), divided by the tokens that a pass is expected to give; k as the recipe has it for so many streams. Where it was
+    measured what these cost, a step without them, divided by the gain."""
     tokens = step.tokens_at(load.concurrency) if step else 0
     if step is None or not tokens:
         return step_seconds(what, device, degree, load, end)
+    likely = acceptance_range(step, acceptance)[end]
+    if gains is not None:
+        return step_seconds(what, device, degree, load, end) / gains(load.concurrency, tokens, likely, end)
     verified = step_seconds(what, device, degree, load, end, tokens + 1)
     passes = 1 if SPECULATE[step.method].once else tokens
     drafting = passes * step_seconds(draft, device, degree, load, end) if draft else 0.0
-    return (verified + drafting) / tokens_per_pass(acceptance_range(step, acceptance)[end], tokens)
+    return (verified + drafting) / tokens_per_pass(likely, tokens)
 
 
 def speed(
     model: ModelFacts, recipe: Recipe, device: Device, degree: int, load: ExpectedLoad, draft: ModelFacts | None = None,
-    acceptance: float | None = None, held: tuple[int, int] | None = None,
+    acceptance: float | None = None, held: tuple[int, int] | None = None, gains: Gains | None = None,
 ) -> Speed | None:  # fmt: skip
     """Time to first token, time per output token, and output tokens/s of a closed loop of `load.concurrency` streams.
 
@@ -251,13 +258,14 @@ def speed(
     what = served(model, recipe, degree)
     small = served(draft, Recipe(serving=recipe.serving), degree) if draft else None
     sequences = (held[1], held[0]) if held else (load.concurrency, load.concurrency)
-    best, worst = (_round(what, device, degree, load, end, chosen, small, acceptance, sequences[end]) for end in (BEST, WORST))
+    given = (what, device, degree, load)
+    best, worst = (_round(*given, end, chosen, small, acceptance, sequences[end], gains) for end in (BEST, WORST))
     return Speed((best.first, worst.last), (best.token, worst.token + worst.interrupted), (worst.rate, best.rate))
 
 
 def replicated(
     model: ModelFacts, recipe: Recipe, device: Device, degree: int, load: ExpectedLoad, draft: ModelFacts | None = None,
-    acceptance: float | None = None, held: tuple[int, int] | None = None, replicas: int = 1,
+    acceptance: float | None = None, held: tuple[int, int] | None = None, replicas: int = 1, gains: Gains | None = None,
 ) -> Speed | None:  # fmt: skip
     """`speed` of `replicas` that share the streams evenly: those with one more are the slowest, and all their tokens count."""
     fewest, longer = divmod(load.concurrency, replicas)
@@ -265,7 +273,7 @@ def replicated(
     found = []
     for streams, many in shares:
         part = load.model_copy(update={"concurrency": streams}) if streams and many else None
-        made = speed(model, recipe, device, degree, part, draft, acceptance, held) if part else None
+        made = speed(model, recipe, device, degree, part, draft, acceptance, held, gains) if part else None
         found += [(many, made)] if made else []
     if not found:
         return None
@@ -287,12 +295,12 @@ class _Round(NamedTuple):
 
 def _round(
     what: Served, device: Device, degree: int, load: ExpectedLoad, end: End, step: Speculate | None, draft: Served | None,
-    acceptance: float | None, held: int,
+    acceptance: float | None, held: int, gains: Gains | None,
 ) -> _Round:  # fmt: skip
     streams = max(1, min(load.concurrency, held))
     together = load if streams == load.concurrency else load.model_copy(update={"concurrency": streams})
     prefill = prefill_seconds(what, device, degree, load.input_tokens, end)
-    token = token_seconds(what, device, degree, together, end, step, draft, acceptance)
+    token = token_seconds(what, device, degree, together, end, step, draft, acceptance, gains)
     seconds = streams * prefill + load.output_tokens * token
     waiting = (load.concurrency / streams - 1) * seconds
     interrupted = (streams - 1) * prefill / load.output_tokens

@@ -8,7 +8,7 @@ from backend.domain.jobs.jobs import PayoffSpec
 from backend.domain.jobs.terms import Terms
 from backend.domain.model.facts import ModelCard
 from backend.domain.planner import payoff
-from backend.domain.recipe.recipe import ORIGINAL, Recipe
+from backend.domain.recipe.recipe import ORIGINAL, Recipe, Serving
 from backend.domain.roles import Action
 from backend.hardware import engines
 from backend.service.evaluations import workloads
@@ -20,8 +20,11 @@ from backend.service.workspace import Workspace
 MOST_STREAMS = 256
 
 
-def prepare(workspace: Workspace, source: str, streams: tuple[int, ...] = payoff.STREAMS, rounds: int = 3) -> PayoffSpec:
-    """What is to be measured of a model id, a folder or an artifact.
+def prepare(
+    workspace: Workspace, source: str, streams: tuple[int, ...] = payoff.STREAMS, rounds: int = 3, *,
+    serving: Serving | None = None,
+) -> PayoffSpec:  # fmt: skip
+    """What is to be measured of a model id, a folder or an artifact. `serving`: how a model is served, else as vLLM does.
 
     Raises RequestError for what cannot be a target and for streams that are none, UnknownModel, InvalidModel, NotFound,
     ImpossibleStack, EngineMissing, ReadOnly.
@@ -29,7 +32,7 @@ def prepare(workspace: Workspace, source: str, streams: tuple[int, ...] = payoff
     workspace.check(Action.SUBMIT)
     if not streams or not all(1 <= each <= MOST_STREAMS for each in streams):
         raise RequestError(f"Streams are whole numbers from 1 to {MOST_STREAMS}, such as 1,4,8: give {{}} so.", "streams")
-    target = variants.resolve(workspace, source)
+    target = variants.resolve(workspace, source, serving=serving)
     card, recipe = _target(workspace, target)
     variants.check_served(workspace, [target])
     engines.server_python(workspace.settings, target)

@@ -14,12 +14,12 @@ from backend.domain.model.facts import ModelCard
 from backend.domain.needs import serving
 from backend.domain.planner import correction, estimate, roofline
 from backend.domain.planner.correction import Calibration
-from backend.domain.planner.estimate import Estimate
+from backend.domain.planner.estimate import Context, Estimate
+from backend.domain.planner.payoff import PayoffMap
 from backend.domain.planner.roofline import ExpectedLoad, Speed
 from backend.domain.recipe.recipe import Recipe, Speculate
-from backend.domain.rules.facts import Facts
 from backend.hardware import probe
-from backend.service.plans import auto
+from backend.service.plans import auto, payoff_maps
 from backend.service.plans.cases import Case
 from backend.service.workspace import Workspace
 from backend.store import history
@@ -50,7 +50,8 @@ def of(
         raise ImpossibleStack(" ".join(reason.message for reason in case.verdict.reasons))
     expected_load = load or ExpectedLoad()
     context = auto.context(case.target, case.facts, expected_load, price_per_hour).model_copy(update={"acceptance": acceptance})
-    if found := _correction(workspace, case, expected_load.concurrency):
+    context = context.model_copy(update={"payoff": _map(workspace, case)})
+    if found := _correction(workspace, case, context):
         measured = found[1] if acceptance is None else acceptance
         context = context.model_copy(update={"calibration": found[0], "acceptance": measured})
     plan = case.verdict.plan
@@ -94,12 +95,18 @@ def _same(variant: Variant, model: ModelCard, recipe: Recipe) -> bool:
     return variant.kind == "model" and not recipe.steps and variant.serving == recipe.serving
 
 
-def _correction(workspace: Workspace, case: Case, concurrency: int) -> tuple[Calibration, float | None] | None:
-    """The correction and the measured acceptance for this many streams; None where nothing was measured, or nothing is predicted.
+def _map(workspace: Workspace, case: Case) -> PayoffMap | None:
+    """Of this machine alone, for a draft beside the model."""
+    here = isinstance(case.model, ModelCard) and case.facts.place == "local" and case.facts.serving_draft(case.recipe)
+    return payoff_maps.find(workspace, case.model, case.recipe) if here and isinstance(case.model, ModelCard) else None
+
+
+def _correction(workspace: Workspace, case: Case, context: Context) -> tuple[Calibration, float | None] | None:
+    """The correction and the measured acceptance for the load's streams; None where nothing was measured or is predicted.
 
     For this machine alone: elsewhere nothing has been measured. With a GPU attached the evaluations are the GPU's.
     """
-    model, facts = case.model, case.facts
+    model, facts, concurrency = case.model, case.facts, context.load.concurrency
     if not isinstance(model, ModelCard) or facts.place != "local" or facts.device is None:
         return None
     if facts.hardware == "cpu" and probe.accelerators():
@@ -107,7 +114,8 @@ def _correction(workspace: Workspace, case: Case, concurrency: int) -> tuple[Cal
     measured = find(workspace, model, case.recipe)
     if measured is None:
         return None
-    pairs = [(speed, level) for level in measured.levels if (speed := _predicted(model, case.recipe, facts, level)) is not None]
+    predicted = ((_predicted(model, case.recipe, context, level), level) for level in measured.levels)
+    pairs = [(speed, level) for speed, level in predicted if speed is not None]
     calibration = correction.calibrate(pairs, concurrency, evaluation=measured.evaluation, measured_at=measured.measured_at)
     if calibration is None:
         return None
@@ -123,8 +131,9 @@ def _acceptance(recipe: Recipe, level: Level) -> float | None:
     return roofline.acceptance_of(level.acceptance_rate, step.tokens)
 
 
-def _predicted(model: ModelCard, recipe: Recipe, facts: Facts, level: Level) -> Speed | None:
+def _predicted(model: ModelCard, recipe: Recipe, context: Context, level: Level) -> Speed | None:
     """What would have been predicted for the load that was measured."""
+    facts = context.facts
     assert facts.device is not None
     load = ExpectedLoad(
         input_tokens=max(1, round(level.input_tokens or 1)), output_tokens=max(1, round(level.output_tokens or 1)),
@@ -134,4 +143,5 @@ def _predicted(model: ModelCard, recipe: Recipe, facts: Facts, level: Level) -> 
     held = serving.sequences(
         serving.room(model, recipe, facts.device, degree, draft), recipe, load.input_tokens + load.output_tokens
     )
-    return roofline.speed(model, recipe, facts.device, degree, load, draft, _acceptance(recipe, level), held)
+    acceptance, gains = _acceptance(recipe, level), context.gains(recipe)
+    return roofline.speed(model, recipe, facts.device, degree, load, draft, acceptance, held, gains)

@@ -1,0 +1,40 @@
+"""A payoff map with a real vLLM, as small as one can be: synthetic acceptance works on this processor, and costs follow."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from backend import channel as form
+from backend.channel import JobChannel
+from backend.domain.jobs.jobs import PayoffSpec
+from backend.domain.planner import payoff
+from backend.domain.planner.payoff import PayoffMap, Probe
+from backend.domain.recipe.recipe import ORIGINAL, Serving
+from backend.service import Workspace
+from backend.service.evaluations import payoff as measuring
+from backend.worker.kinds import payoff as kind
+from backend.worker.resources import PeakMemory
+
+pytestmark = [pytest.mark.campaign, pytest.mark.vllm]
+
+
+@pytest.mark.timeout(600)
+def test_a_map_of_the_starter(home: Workspace, tmp_path: Path) -> None:
+    asked = measuring.prepare(home, "starter", (1, 2), rounds=1, serving=Serving(enforce_eager=True, max_model_len=1024))
+    spec = PayoffSpec.model_validate({**asked.model_dump(), "probes": (Probe(hidden=64, layers=1, tokens=3, acceptance=0.5),)})
+    assert spec.weights == payoff.weights_of(ORIGINAL)
+    channel = JobChannel(tmp_path / "j-1" / "1")
+    for name in (form.EVENTS, form.WORK):
+        (tmp_path / "j-1" / "1" / name).mkdir(parents=True)
+    with PeakMemory() as memory:
+        found = PayoffMap.model_validate(kind.run(spec, channel, memory)["map"])
+    assert [(point.streams, point.tokens) for point in found.points] == [(1, 0), (2, 0), (1, 3), (2, 3)]
+    guessed = [point for point in found.points if point.draft]
+    assert {point.draft.parameters for point in guessed if point.draft} == {payoff.draft_parameters(4096, 64, 1, 64)}
+    for point in guessed:  # 0.5 + 0.25 + 0.125 accepted tokens a step, counted over 32 steps a stream and more
+        assert point.accepted is not None and 0.4 < point.accepted < 1.5
+        assert point.token_relative == pytest.approx(point.relative / (1 + point.accepted), rel=0.5)
+    assert found.error is None, "one server does not tell how wrong its prediction is"
+    assert len(list(channel.resume("slots").glob("*.json"))) == 4, "what a resumed job would go on from"
