@@ -16,7 +16,7 @@ TARGET = CARD.model_copy(
 SMALL = Shape(parameters=5_000_000, layers=2)
 COSTS = Costs(
     base=((1, 0.030), (4, 0.036), (8, 0.044), (16, 0.060)),
-    coefficients=(2e-3, 1e-3, 4e-4, 2e-10, 1e-5, 4e-4, 1e-5, 5e-12),
+    coefficients=(2e-3, 1e-4, 1e-3, 4e-4, 2e-10, 5e-12, 1e-4, 0.0, 0.0, 8e-4, 0.0, 0.0),
 )
 SERVERS = (
     (2, Shape(parameters=4_900_000, layers=1)),

@@ -27,6 +27,8 @@ LENGTHS = tuple(range(1, 9))
 """Draft lengths that a map is drawn over, in tokens a step."""
 STREAMS = (1, 4, 8, 16)
 """Streams that it is measured at where nobody asks for others."""
+KNEES = (0, 4, 8, 16, 32, 64)
+"""Rows of the target at which a further one may begin to cost more: a convex line of straight pieces, as a roofline is."""
 BISECTIONS = 40
 
 
@@ -191,10 +193,13 @@ class PayoffMap(Frozen):
 
 
 def _features(streams: float, tokens: int, draft: Shape) -> tuple[float, ...]:
-    """What a step with speculation costs beside one without: something a step, and for each proposed token another row of the
-    target and a step of the draft (a fixed part, its layers, its weights); each once, and once for every stream."""
-    each = (1.0, tokens, tokens * draft.layers, tokens * draft.parameters)
-    return (*each, *(streams * cost for cost in each))
+    """What a step with speculation costs beside one without: something a step and a stream, for each proposed token a step of the
+    draft (a fixed part, its layers, its weights, which many streams multiply longer than they are read), and the target's rows
+    beyond those of a step without, each dearer from the KNEES on: where arithmetic takes longer than reading the weights."""
+    rows = streams * (tokens + 1)
+    beyond = (max(0.0, rows - knee) - max(0.0, streams - knee) for knee in KNEES)
+    drafting = (tokens, tokens * draft.layers, tokens * draft.parameters, tokens * streams * draft.parameters)
+    return (1.0, streams, *drafting, *beyond)
 
 
 def fit(points: Sequence[Point]) -> Costs:

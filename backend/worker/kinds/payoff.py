@@ -8,11 +8,11 @@ from __future__ import annotations
 import json
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from backend import files
 from backend import settings as configuration
@@ -108,7 +108,10 @@ def _servers(spec: PayoffSpec, target: Variant, card: ModelCard, work: Path) -> 
 
 
 class Measured:
-    """The slots, by (server, streams, round); those that an earlier attempt has kept are there from the start."""
+    """The slots, by (server, streams, round); those that an earlier attempt has kept are not measured again."""
+
+    asked: ClassVar[Mapping[str, Any]] = {}
+    """Of the load's plan, where it is another than plain text at temperature 0: costs do not hang on it."""
 
     def __init__(self, spec: PayoffSpec, servers: Sequence[Server], channel: JobChannel, progress: ChannelProgress) -> None:
         self.spec, self.servers, self._channel, self._progress = spec, servers, channel, progress
@@ -193,7 +196,7 @@ class Measured:
         first = self._runs * max(self.spec.streams)
         plan = LoadPlan(
             url=endpoint.url, model=str(endpoint.served_name), prompts=self.spec.prompts, load=Load("closed", streams),
-            requests=streams, warmup_requests=0, max_tokens=tokens, ignore_eos=True, first_line=first,
+            requests=streams, warmup_requests=0, max_tokens=tokens, ignore_eos=True, first_line=first, **self.asked,
         )  # fmt: skip
         return run_level(plan, self._channel.work / f"slot-{self._runs}")[0]
 

@@ -29,11 +29,45 @@ def scattered(spread: float) -> tuple[Point, ...]:
 
 def test_costs_are_found_again_from_the_servers_of_a_map() -> None:
     found = payoff.fit(points())
-    for streams in (1, 4, 8, 16, 32):
+    for streams in (1, 4, 8, 12, 16):
         for tokens in LENGTHS:
-            for shape in (SMALL, Shape(parameters=40_000_000, layers=1)):
-                assert found.step(streams, tokens, shape) == pytest.approx(COSTS.step(streams, tokens, shape), rel=1e-6)
-    assert all(abs(held.error) < 1e-6 for held in payoff.held_out(points()))
+            for shape in (SMALL, Shape(parameters=25_000_000, layers=1)):
+                assert found.step(streams, tokens, shape) == pytest.approx(COSTS.step(streams, tokens, shape), rel=0.02)
+    assert all(abs(held.error) < 0.02 for held in payoff.held_out(points()))
+
+
+@pytest.mark.parametrize("ridge_rows", [3, 9, 20, 50, 1000])
+def test_a_roofline_is_predicted_wherever_its_ridge_lies(ridge_rows: int) -> None:
+    """A server of another form than the model's: the target reads its weights for 15 ms and multiplies longer from so many rows
+    on, the draft likewise; measured with an error of 1%."""
+    noise = random.Random(ridge_rows)
+
+    def plain(streams: int) -> float:
+        return _target(streams, streams)
+
+    def _target(rows: int, streams: int) -> float:
+        return 15 * max(1.0, rows / ridge_rows) + 6 + 0.25 * streams
+
+    def step(streams: int, tokens: int, draft: Shape) -> float:
+        reading = draft.parameters * 1e-7
+        drafting = 1.2 + 0.5 * draft.layers + reading * max(1.0, streams / ridge_rows)
+        return _target(streams * (tokens + 1), streams) + 1.5 + 0.1 * streams + tokens * drafting
+
+    found = [Point(streams=streams, step_s=plain(streams)) for streams in payoff.STREAMS]
+    for streams in payoff.STREAMS:
+        for tokens, draft in SERVERS:
+            relative = step(streams, tokens, draft) / plain(streams) * math.exp(noise.gauss(0, 0.01))
+            found.append(Point(streams=streams, tokens=tokens, draft=draft, step_s=1.0, relative=relative))
+    costs, error = payoff.fit(found), payoff.error_factor(payoff.held_out(found))
+    unseen = [(k, Shape(parameters=p, layers=n)) for k in LENGTHS for p, n in ((5_000_000, 2), (13_000_000, 2), (30_000_000, 4))]
+    off = [
+        costs.step(streams, *each) / costs.plain(streams) / (step(streams, *each) / plain(streams))
+        for streams in payoff.STREAMS
+        for each in unseen
+    ]
+    assert all(0.9 < each < 1.1 for each in off), (min(off), max(off), error)
+    assert error is not None and 1.005 < error < 1.25
+    assert sum(1 / error < each < error for each in off) >= 0.9 * len(off), "the interval holds what was not measured"
 
 
 def test_the_error_is_as_large_as_the_scatter_and_no_smaller() -> None:

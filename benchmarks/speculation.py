@@ -1,0 +1,144 @@
+"""Speculation on a real model. Part `map`: a payoff map against drafts that it has not seen, predicted gain against measured.
+
+    whetstone payoff TARGET --json > map.json
+    python -m benchmarks.speculation map TARGET map.json DRAFT[@TOKENS] ... [--streams 1,4,8] [--rounds 6] [--out FILE]
+
+A DRAFT is a folder: a small model, or an EAGLE head (`--method`). The target is served alone and with each of them, side by side
+where memory allows; each round loads every server at every number of streams, forwards then backwards, with bundled chat prompts
+in the target's template that no draft was trained on. Predicted: the map's gain for a draft of that size at the mean accepted
+tokens that the server counted, with the map's error. Measured: time a token without / with, round by round, with its 95 % t
+interval.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar, get_args
+
+from backend import channel as form
+from backend import settings
+from backend.catalog.cards.card import read_card
+from backend.channel import JobChannel
+from backend.domain.evaluation.document import EvaluateOptions, Speculation, Variant
+from backend.domain.figures import times
+from backend.domain.jobs.jobs import PayoffSpec
+from backend.domain.maths.intervals import factor_ci95
+from backend.domain.needs.held import tokens as cache_tokens
+from backend.domain.planner.payoff import PayoffMap, Probe, Shape
+from backend.domain.recipe.speculation import KnownSpeculation
+from backend.domain.workload.workload import parse
+from backend.hardware import engines, probe
+from backend.present.tables.text import table
+from backend.settings import ASSETS
+from backend.worker.kinds.payoff import Measured, Server
+from backend.worker.measuring.servers import ServerPool
+from backend.worker.progress import ChannelProgress
+
+PROMPTS = ASSETS / "workloads" / "assistant.jsonl"
+LIKELY = 0.6
+"""Acceptance by which answers are made long enough for their steps."""
+GOAL = 0.1
+"""Of the measured gain: how far a prediction may lie from it."""
+
+
+class Real(Measured):
+    """In the target's chat template, as drafts are used."""
+
+    asked: ClassVar[Mapping[str, Any]] = {"endpoint": "chat", "temperature": 0.0}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    part = parser.add_subparsers(required=True).add_parser("map")
+    part.add_argument("target", type=Path)
+    part.add_argument("map", type=Path, help="What `whetstone payoff --json` printed.")
+    part.add_argument("drafts", nargs="+", metavar="DRAFT[@TOKENS]")
+    part.add_argument("--method", default="draft", choices=sorted(get_args(KnownSpeculation)))
+    part.add_argument("--streams", default="1,4,8")
+    part.add_argument("--rounds", type=int, default=6)
+    part.add_argument("--out", type=Path)
+    arguments = parser.parse_args()
+    found = PayoffMap.model_validate(json.loads(arguments.map.read_text())["map"])
+    streams = tuple(int(each) for each in arguments.streams.split(","))
+    servers = [*serving(arguments.target, found, arguments.drafts, arguments.method)]
+    rows = measure(servers, streams, arguments.rounds, found)
+    show(rows)
+    if arguments.out:
+        document = {"rows": rows, "hardware": probe.probe(), "versions": engines.versions(settings.load())}
+        arguments.out.write_text(json.dumps(document, indent=1) + "\n")
+
+
+def serving(target: Path, found: PayoffMap, drafts: Sequence[str], method: Any) -> list[Server]:
+    """The target alone, then with each draft, under the map's settings."""
+    plain = Variant(name="without", source=str(target), kind="model", model_path=str(target), serving=found.key.serving)
+    servers = [Server(plain)]
+    for written in drafts:
+        folder, _, tokens = written.partition("@")
+        card, guessed = read_card(Path(folder)), int(tokens or 4)
+        speculation = Speculation(method=method, tokens=guessed, draft_path=str(Path(folder).resolve()))
+        variant = plain.model_copy(update={"name": f"{Path(folder).name} at {guessed}", "speculation": speculation})
+        shape = Shape(parameters=card.parameters, layers=card.layers)
+        servers.append(
+            Server(variant, shape, Probe(hidden=card.hidden_size, layers=card.layers, tokens=guessed, acceptance=LIKELY))
+        )
+    return servers
+
+
+def measure(servers: Sequence[Server], streams: Sequence[int], rounds: int, found: PayoffMap) -> list[dict[str, Any]]:
+    """A row for each draft and number of streams."""
+    configured = settings.load()
+    variants = [server.variant for server in servers]
+    spec = PayoffSpec(
+        variants=(variants[0],), probes=tuple(server.probe for server in servers if server.probe), streams=tuple(streams),
+        rounds=rounds, prompts=str(PROMPTS), revision=found.key.model, weights=found.key.weights,
+    )  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder:
+        for name in (form.EVENTS, form.WORK):
+            (Path(folder) / name).mkdir()
+        channel = JobChannel(Path(folder))
+        progress = ChannelProgress(channel, 8.0)
+        measured = Real(spec, servers, channel, progress)
+        options = EvaluateOptions(concurrency=tuple(streams), max_tokens=measured.longest)
+        held = cache_tokens(parse(PROMPTS.stem, PROMPTS.read_bytes()).prompts, options, measured.longest)
+        python = partial(engines.server_python, configured)
+        with ServerPool(variants, options, python, channel.side_log, configured.cache / "vllm", progress, held) as pool:
+            pool.settle()
+            measured.run(pool)
+        return [row(measured, found, number, at) for number in range(1, len(servers)) for at in streams]
+
+
+def row(measured: Measured, found: PayoffMap, number: int, streams: int) -> dict[str, Any]:
+    server, blocks = measured.servers[number], range(measured.spec.rounds)
+    assert server.shape is not None and server.probe is not None
+    pairs = [(measured.slots[0, streams, block], measured.slots[number, streams, block]) for block in blocks]
+    gains = [plain.token_s / guessed.token_s for plain, guessed in pairs]
+    accepted = statistics.fmean(own.accepted or 0.0 for _, own in pairs)
+    gain, factor = statistics.geometric_mean(gains), factor_ci95(gains)
+    predicted = found.gain_at(streams, server.probe.tokens, server.shape, 1 + accepted)
+    return {
+        "draft": server.variant.name, "parameters": server.shape.parameters, "layers": server.shape.layers, "streams": streams,
+        "accepted": accepted, "predicted": predicted, "predicted_95": found.interval(predicted), "measured": gain,
+        "measured_95": (gain / factor, gain * factor) if factor else None, "error": predicted / gain - 1,
+    }  # fmt: skip
+
+
+def show(rows: Sequence[dict[str, Any]]) -> None:
+    header = ("draft", "streams", "tokens a step", "predicted", "measured", "error")
+    cells = [
+        (each["draft"], each["streams"], f"{1 + each['accepted']:.2f}", times(each["predicted"], each["predicted_95"]),
+         times(each["measured"], each["measured_95"]), f"{each['error']:+.1%}")
+        for each in rows
+    ]  # fmt: skip
+    print(table(header, cells))
+    within = sum(abs(each["error"]) <= GOAL for each in rows)
+    print(f"\n{within} of {len(rows)} predictions within {GOAL:.0%} of what was measured.")
+
+
+if __name__ == "__main__":
+    main()
