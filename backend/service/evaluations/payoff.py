@@ -33,7 +33,7 @@ def prepare(
     if not streams or not all(1 <= each <= MOST_STREAMS for each in streams):
         raise RequestError(f"Streams are whole numbers from 1 to {MOST_STREAMS}, such as 1,4,8: give {{}} so.", "streams")
     target = variants.resolve(workspace, source, serving=serving)
-    card, recipe = _target(workspace, target)
+    card, recipe = original(workspace, target)
     variants.check_served(workspace, [target])
     engines.server_python(workspace.settings, target)
     return PayoffSpec(
@@ -42,7 +42,7 @@ def prepare(
     )  # fmt: skip
 
 
-def _target(workspace: Workspace, target: Variant) -> tuple[ModelCard, Recipe]:
+def original(workspace: Workspace, target: Variant) -> tuple[ModelCard, Recipe]:
     """The original and what was done to it. Raises RequestError for what no draft can be put before."""
     if target.kind == "url":
         raise RequestError(f"{target.name} is served elsewhere, and drafts cannot be put before it: give a model or an artifact.")
@@ -73,5 +73,5 @@ def title(spec: PayoffSpec) -> str:
 
 def check_size(workspace: Workspace, spec: PayoffSpec, parameters: int) -> None:
     """Raises RequestError for a draft that is no smaller than the target, or smaller than its vocabulary allows."""
-    card, _ = _target(workspace, spec.variants[0])
+    card, _ = original(workspace, spec.variants[0])
     payoff.check_size(card, parameters)
