@@ -16,7 +16,7 @@ LABELS = {
     "warmup_requests": "Warm-up requests a stream", "warmup_seconds": "Warm-up (seconds)",
     "timeout_s": "Longest wait for an answer (s)", "workload": "Workload", "columns": "Column of the prompts", "seed": "Seed",
     "tasks": "Tasks", "task_limit": "Samples a task", "quality": "Measure quality too",
-    "quality_text": "Held-out text",
+    "quality_text": "Held-out text", "lossless": "Check that speculation keeps the answers",
     "bearer_env": "Environment variable with the bearer token of the endpoints",
     "price_per_hour": "Price per hour", "discount": "Discount (%)", "input_output_ratio": "Input tokens an output token",
     # elsewhere

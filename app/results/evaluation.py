@@ -19,6 +19,7 @@ from app.results import (
     tasks,
     verdict,
 )  # fmt: skip
+from app.results.proof import speculation
 from app.words import plain
 from backend.domain.evaluation.document import Evaluation, VariantResult
 from backend.domain.limits.select import only
@@ -33,7 +34,7 @@ from backend.service.evaluations.evaluations import EvaluationView
 AS_STORED = WhatIf()
 FIRST, HALF = 320, 420
 """Pixels of the first chart, and of those that share a row."""
-TABS = ("Speed", "Price", "Quality", "Requests", "Conditions")
+TABS = ("Speed", "Price", "Quality", "Speculation", "Requests", "Conditions")
 
 
 def show(opened: Workspace, view: EvaluationView) -> None:
@@ -44,7 +45,7 @@ def show(opened: Workspace, view: EvaluationView) -> None:
     names = [result.name for result in shown.variants]
     verdict.show(document, shown)
     steps = st.container(horizontal=True, vertical_alignment="center")
-    speed, price, quality, single, under = st.tabs(TABS, key=own("view"), bind="query-params")
+    speed, price, quality, guessing, single, under = st.tabs(TABS, key=own("view"), bind="query-params")
     with price:
         what_if, priced = costs.show(opened, document, names, in_sight=bool(price.open))
     with steps:
@@ -57,6 +58,9 @@ def show(opened: Workspace, view: EvaluationView) -> None:
         with quality:
             draw_quality(only(priced, names), view.id)
             tasks.show(document)
+    if guessing.open:
+        with guessing:
+            speculation.show(only(priced, names))
     if single.open:
         with single:
             requests.show(view, names)

@@ -11,6 +11,7 @@ import shutil
 import time
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from backend import files, processes
 from backend.domain.errors import RequestError, ServerFailed
@@ -29,7 +30,7 @@ from backend.serving.vllm_options import Tuning
 READY_SECONDS = 900.0
 PORT_ATTEMPTS = 3
 POLL_SECONDS = 0.1
-FIRST_ANSWER_SECONDS = 120.0
+ANSWER_SECONDS = 120.0
 CPU_NICENESS = 5
 """On CPU the server's threads spin on every core; whoever measures it must be let in between, or reads its answers late."""
 
@@ -196,13 +197,7 @@ class VllmServer:
     def first_answer(self) -> float:
         """Ask for one token, which is the first that the server gives where nobody asked before; seconds. Raises ServerFailed."""
         began = time.monotonic()
-        body = json.dumps({"model": self.served_name, "prompt": "a", "max_tokens": 1, "temperature": 0})
-        try:
-            status, answer = self._ask("POST", "/v1/completions", body, FIRST_ANSWER_SECONDS)
-        except (OSError, http.client.HTTPException):
-            raise ServerFailed(failures.died(self.log, self._process.poll() if self._process else None)) from None
-        if status != 200:
-            raise ServerFailed(f"{self._variant.name} refused its first request: {answer[:200].decode(errors='replace')}")
+        self.answer("/v1/completions", {"prompt": "a", "max_tokens": 1, "temperature": 0})
         seconds = time.monotonic() - began
         if self.startup is not None:
             self.startup = self.startup.model_copy(update={"first_answer_s": round(seconds, 2)})
@@ -218,6 +213,18 @@ class VllmServer:
         except (OSError, http.client.HTTPException):
             raise ServerFailed(failures.died(self.log, self._process.poll() if self._process else None)) from None
         return counters.read(text)
+
+    def answer(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        """What it answers to a POST of JSON; the model is named here. Raises ServerFailed where it refuses or is gone."""
+        asked = json.dumps({"model": self.served_name, **body})
+        try:
+            status, answered = self._ask("POST", path, asked, ANSWER_SECONDS)
+        except (OSError, http.client.HTTPException):
+            raise ServerFailed(failures.died(self.log, self._process.poll() if self._process else None)) from None
+        if status != 200:
+            raise ServerFailed(f"{self._variant.name} refused a request: {answered[:200].decode(errors='replace')}")
+        found: dict[str, Any] = json.loads(answered)
+        return found
 
     def evidence(self) -> Evidence:
         """What this start showed of how it serves, so far; of a server that is gone, what its log holds."""

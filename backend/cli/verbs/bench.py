@@ -26,7 +26,17 @@ def register(app: typer.Typer) -> None:
 
 
 @load.options(
-    without=("quality", "quality_text", "tasks", "task_limit", "interleave", "starts_apart", "until_decided", "max_blocks"),
+    without=(
+        "quality",
+        "quality_text",
+        "lossless",
+        "tasks",
+        "task_limit",
+        "interleave",
+        "starts_apart",
+        "until_decided",
+        "max_blocks",
+    ),
     repeats=1,
     quality=False,
 )

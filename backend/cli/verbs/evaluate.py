@@ -16,6 +16,7 @@ from backend.domain.errors import RequestError
 from backend.domain.evaluation.document import Comparison, EvaluateOptions, Evaluation, Level, VariantResult
 from backend.domain.figures import share
 from backend.domain.jobs.jobs import EvaluateSpec
+from backend.present.speculation import words
 from backend.present.words import blocks, headline, loss, proven
 from backend.present.words.measured import agreed_shares
 from backend.present.words.verdicts import task_verdict, verdict
@@ -97,6 +98,7 @@ def summary(document: Evaluation) -> str:
         "",
         *_proven(document),
         *_verdicts(document),
+        *_speculation(document),
         "Quality:",
         *_quality(document),
         *_tasks(document),
@@ -109,6 +111,14 @@ def _proven(document: Evaluation) -> list[str]:
     wrong = [f"{proven.TITLE}: {each}" for each in proven.off_sentences(document)]
     line = proven.line(document)
     return [*wrong, line, ""] if line else []
+
+
+def _speculation(document: Evaluation) -> list[str]:
+    """What was accepted at each load, and whether the answers stayed as they are."""
+    rows = words.rows(document)
+    accepted = [table(list(rows[0]), [list(row.values()) for row in rows])] if rows else []
+    kept = [f"  {each}" for each in words.lossless_sentences(document)]
+    return ["Speculation:", *accepted, *kept, ""] if accepted or kept else []
 
 
 def _verdicts(document: Evaluation) -> list[str]:

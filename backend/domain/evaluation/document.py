@@ -14,7 +14,7 @@ from backend.domain.errors import UnreadableEvaluation
 from backend.domain.evaluation.blocks.looks import Look
 from backend.domain.evaluation.energy import Energy
 from backend.domain.evaluation.memory_limit import StepBytes
-from backend.domain.evaluation.proof.record import Drafting, Finding
+from backend.domain.evaluation.proof.record import Drafting, Finding, Lossless
 from backend.domain.evaluation.startup import Startup
 from backend.domain.evaluation.tasks import TaskScore
 from backend.domain.evaluation.verdict import Obstacle, Outcome, SloCheck
@@ -117,6 +117,9 @@ class EvaluateOptions(LoadOptions):
     quality_text: str | None = None
     """What perplexity and KL divergence are measured on: code, prose, chat, "chat and prose", or a text, JSONL or Parquet file
     that the model was neither trained nor calibrated on."""
+    lossless: bool = False
+    """Measure whether speculation keeps the answers: each variant that speculates and the same without it are asked the same
+    prompts, greedy answers are compared token by token and sampled ones by their distribution. Some minutes a variant."""
     tasks: tuple[str, ...] = ()
     """Score lm-eval tasks from local files on what is served: a YAML file, a folder of them, or next-line; repeatable. Needs
     `whetstone engines install quality`."""
@@ -293,6 +296,8 @@ class VariantResult(Frozen):
     """Of the files that it was served from (`folders.digest`); None of a URL."""
     findings: list[Finding] = Field(default_factory=list)
     """What proves that it was served as asked, and what was not; none of a server that was not started here."""
+    lossless: Lossless | None = None
+    """Whether speculation left its answers as they are without; None where that was not measured."""
     lost: str | None = None
     """What happened where its server went away before all was measured; None where it did not."""
 

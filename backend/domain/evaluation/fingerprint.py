@@ -11,7 +11,17 @@ from backend.domain.evaluation.document import Evaluation
 
 def configuration_hash(evaluation: Evaluation) -> str:
     """SHA-256, as hex, over load, variants as served and the workload's own hash; not over prices, places or times."""
-    beside = {"workload", "columns", "price_per_hour", "discount", "input_output_ratio", "bearer_env", "tasks", "task_limit"}
+    beside = {
+        "workload",
+        "columns",
+        "price_per_hour",
+        "discount",
+        "input_output_ratio",
+        "bearer_env",
+        "tasks",
+        "task_limit",
+        "lossless",
+    }
     decided = {"repeats"} if evaluation.options.until_decided else set()  # came of the figures
     options = evaluation.options.model_dump(mode="json", exclude=beside | decided)
     served = {"name", "recipe_hash", "serving", "speculation", "served_name"}

@@ -29,6 +29,7 @@ from backend.present.charts import requests, spread
 from backend.present.charts.parts import places, provenance
 from backend.present.charts.theme import COLOURS, Figure, Theme, pale
 from backend.present.report import Changed, Extras, Requests, Run, Within
+from backend.present.speculation import words as speculation
 from backend.present.tables import tasks
 from backend.present.tables.evaluation import Row
 from backend.present.words import costs as cost_words
@@ -76,6 +77,7 @@ def content(evaluation: Evaluation, extras: Extras) -> dict[str, Any]:
         "cards": cards(evaluation),
         "search": search.sentences(evaluation),
         "search_meaning": search.MEANING,
+        "lossless_meaning": speculation.MEANING,
         "off": proven.off_sentences(evaluation),
         "warnings": evaluation.warnings,
         "percentiles": REPORT_PERCENTILES,

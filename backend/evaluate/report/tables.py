@@ -9,6 +9,7 @@ from backend.domain.evaluation import energy
 from backend.domain.evaluation.document import Evaluation, Level, Quality, VariantResult
 from backend.domain.evaluation.soundness import reasons, valid
 from backend.domain.figures import factor_and_bounds, figure, share, times
+from backend.present.speculation import words as speculation
 from backend.present.tables import tasks
 from backend.present.tables.evaluation import (
     MORE_COLUMNS,
@@ -44,6 +45,8 @@ def rows_by_table(evaluation: Evaluation) -> dict[str, list[Row]]:
         "tasks": tasks.rows(evaluation),
         "sweep": search.rows(evaluation),
         "energy": [*energy.rows(evaluation)],
+        "acceptance": [*speculation.rows(evaluation)],
+        "lossless": [*speculation.lossless_rows(evaluation)],
         "proven": [*proven.rows(evaluation)] if any(result.findings for result in evaluation.variants) else [],
         "validity": [_validity(result, level) for result in evaluation.variants for level in result.levels],
     }

@@ -93,6 +93,10 @@ def of_variants(workspace: Workspace, resolved: list[Variant], chosen: EvaluateO
     workloads.check(chosen, resolved)
     tasks.check(workspace, chosen, resolved)
     held_out.check(_text(chosen))
+    if chosen.lossless and not any(variant.speculation and variant.kind != "url" for variant in resolved):
+        raise InvalidOptions(
+            "No variant served here speculates, so there is nothing to hold its answers against: leave lossless out."
+        )
     for variant in resolved:
         if variant.kind != "url":
             engines.server_python(workspace.settings, variant)

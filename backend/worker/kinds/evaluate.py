@@ -21,6 +21,8 @@ from backend.domain.evaluation.blocks.looks import Look, continuation, level
 from backend.domain.evaluation.comparison import compare
 from backend.domain.evaluation.document import SCHEMA, Evaluation, Quality, Remote, Variant, VariantResult
 from backend.domain.evaluation.memory_limit import BANDWIDTH, StepBytes
+from backend.domain.evaluation.proof.lossless import differs
+from backend.domain.evaluation.proof.record import Lossless
 from backend.domain.evaluation.soundness import SHARED
 from backend.domain.jobs.jobs import EvaluateSpec
 from backend.domain.limits.loss import below_floor
@@ -31,7 +33,7 @@ from backend.domain.needs.serving import BYTES, kv_bytes
 from backend.domain.workload.workload import parse
 from backend.hardware import engines, probe, speed
 from backend.serving.base import is_cpu_build
-from backend.worker.measuring import kept, proving, told
+from backend.worker.measuring import kept, lossless, proving, told
 from backend.worker.measuring.fetched import here
 from backend.worker.measuring.measurement import Measurement
 from backend.worker.measuring.quality import compare_answers, measure
@@ -45,7 +47,9 @@ from backend.worker.resources import PeakMemory
 def run(spec: EvaluateSpec, channel: JobChannel, memory: PeakMemory) -> dict[str, Any]:
     """Fill the channel's output: evaluation.json, records.parquet, runs.json, report.html, and task_samples.jsonl for tasks."""
     scored, asked = spec.options.quality and not spec.continues, spec.options.tasks and not spec.continues
-    progress = ChannelProgress(channel, 2.0 + 0.5 + 6.0 + (1.5 if scored else 0.0) + (2.2 if asked else 0.0) + 0.5)
+    progress = ChannelProgress(
+        channel, 2.0 + 0.5 + 6.0 + (1.5 if scored else 0.0) + (2.2 if asked else 0.0) + 0.5 + spec.options.lossless
+    )
     if spec.shared:
         os.environ["WHETSTONE_SHARED"] = "1"  # for the load generator's processes too
     settings = configuration.load()
@@ -74,10 +78,11 @@ def _run(
         measurement.run(pool)
         measurement.check_answers()
         tasks.score(pool, measurement.lost)
+        kept_answers = lossless.measure(pool, workload.prompts, measurement.lost, progress) if spec.options.lossless else {}
     scored = options.quality and not earlier
     qualities = _qualities(spec, measurement, progress, channel.work) if scored else {}
     progress.phase("report", "Writing the report", weight=0.5)
-    evaluation = _document(measurement, pool, qualities, tasks, hardware)
+    evaluation = _document(measurement, pool, qualities, tasks, hardware, kept_answers)
     _publish(channel.output, evaluation, measurement, tasks)
     return {"peak_rss_bytes": memory.peak, "interleave": pool.mode, "blocks": evaluation.options.repeats}
 
@@ -108,8 +113,9 @@ def _step(variant: Variant) -> StepBytes | None:
 
 
 def _document(
-    measurement: Measurement, pool: ServerPool, qualities: dict[int, Quality], tasks: Tasks, hardware: dict[str, Any]
-) -> Evaluation:
+    measurement: Measurement, pool: ServerPool, qualities: dict[int, Quality], tasks: Tasks, hardware: dict[str, Any],
+    kept_answers: dict[int, Lossless],
+) -> Evaluation:  # fmt: skip
     spec, scores = measurement.spec, tasks.scores()
     results = []
     for index, variant in enumerate(spec.variants):
@@ -131,6 +137,7 @@ def _document(
                 speculates=pool.speculates(index),
                 weights_sha256=before.weights_sha256 if before else folders.served_files(variant),
                 findings=proving.findings(variant, pool.evidence.get(index, []), levels, before.findings if before else []),
+                lossless=before.lossless if before else kept_answers.get(index),
                 lost=measurement.lost.get(index),
             )
         )
@@ -167,6 +174,7 @@ def _warnings(measurement: Measurement, results: Sequence[VariantResult]) -> lis
     found = [f"{result.name} {_lost(result)} {result.lost}" for result in results if result.lost]
     again = {result.name: start.compiled_again for result in results for start in result.starts if start.compiled_again}
     found += [f"{name} was compiled again at start: {why}." for name, why in again.items()]
+    found += [f"`{result.name}` {words}" for result in results if (words := differs(result.lossless))]
     found += [f"`{result.name}`: {ruined}" for result in results if (ruined := _ruined(result.quality))]
     found += [f"{variants[index].name}: {why}" for index, why in measurement.spent.items()]
     found += former_quantization(variants)

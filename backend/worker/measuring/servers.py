@@ -114,6 +114,11 @@ class ServerPool:
         server = self._up[index]
         return Endpoint(server.url, server.served_name, server, starts=len(self.startups[index]))
 
+    def add(self, variant: Variant) -> int:
+        """One more, which no schedule knows; its index."""
+        self.variants.append(variant)
+        return len(self.variants) - 1
+
     def speculates(self, index: int) -> bool | None:
         """Whether the variant's server guesses tokens ahead; None where it is not ours and has not told."""
         public_counters = self._public.get(index)

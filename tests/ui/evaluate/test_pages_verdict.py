@@ -16,6 +16,7 @@ from backend.domain.evaluation.startup import Startup
 from backend.service import Workspace
 from backend.service.evaluations import continuing, evaluations
 from tests import simulated, studio
+from tests.unit.present import test_speculation as speculating
 
 BUSY = "The machine was not quiet in 2 of 2 levels: small differences may be chance."
 
@@ -69,6 +70,13 @@ def test_what_was_not_served_as_asked_stands_first_in_red_and_has_no_verdict(hom
     assert "Was it served as asked?" in said
 
 
+def test_what_was_guessed_ahead_has_a_tab_with_its_gain_and_whether_answers_stayed(home: Workspace) -> None:
+    at = studio.open_page("evaluate", id=studio.evaluation(home, speculating.document()), evaluate_view="Speculation")
+    said = studio.says(at)
+    assert "Are the answers the same?" in said and "By the server's own counters" in said
+    assert list(at.button_group(key="evaluate_speculation_load").options) == ["1 stream", "4 streams"]
+
+
 def test_a_verdict_that_is_decided_offers_no_more_blocks(home: Workspace) -> None:
     at = studio.open_page("evaluate", id=studio.evaluation(home, simulated.evaluation()))
     assert not [button for button in at.button if "more block" in button.label]
@@ -80,6 +88,7 @@ def test_a_verdict_that_is_decided_offers_no_more_blocks(home: Workspace) -> Non
         ("Speed", "What keeps your limits?", "Configuration SHA-256"),
         ("Price", "Only levels that were measured are read", "What keeps your limits?"),
         ("Quality", "Answers: greedy ones", "Only levels that were measured are read"),
+        ("Speculation", "No variant here guesses tokens ahead", "What keeps your limits?"),
         ("Requests", "are no longer at", "Answers: greedy ones"),
         ("Conditions", "kept up at every level", "are no longer at"),
     ],

@@ -22,7 +22,7 @@ NOT_DEFAULT: dict[str, Any] = {
     "warmup_seconds": 0.5, "timeout_s": 1.5, "seed": 6, "quality": False, "tasks": ("next-line", "b c"), "task_limit": 2,
     "quality_text": "prose",
     "price_per_hour": 1.25, "discount": 0.1, "input_output_ratio": 4.0, "bearer_env": "KEY", "interleave": "restart",
-    "prefix_cache": "off", "ignore_eos": True, "until_decided": True, "starts_apart": True,
+    "prefix_cache": "off", "ignore_eos": True, "until_decided": True, "starts_apart": True, "lossless": True,
 }  # fmt: skip
 LOADS: tuple[dict[str, Any], ...] = (
     {"concurrency": (2, 16)}, {"rate": (2.0, 0.125), "process": "poisson"}, {"ramp": (1.0, 20.0), "seconds": 2.0},

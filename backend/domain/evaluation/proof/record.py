@@ -92,3 +92,51 @@ def worst(several: Iterable[Iterable[Finding]]) -> list[Finding]:
 
 
 _RANK = {False: 0, None: 1, True: 2}
+
+
+class Position(Frozen):
+    """One token of sampled answers, held against the same token of the same variant without speculation."""
+
+    number: int
+    """Of the answer, from 1; the first one no draft has a part in."""
+    p_value: float
+    """Of the chi-square test of homogeneity over all prompts, adjusted over the positions by Holm's procedure."""
+    found_distance: float
+    """The least total-variation distance, root mean square over the prompts, that the test finds with 80 % power."""
+
+
+class Lossless(Frozen):
+    """How far speculation left answers as they are without it: measured, never claimed."""
+
+    prompts: int
+    """Greedy answers that were compared, token by token."""
+    same: int
+    """That are the same to the last token."""
+    divergences: tuple[int, ...] = ()
+    """Of the others, the first token that differs, from 1; rising."""
+    itself_same: int
+    """Of as many, those that the variant without speculation gives again when several are asked at once: floating point differs
+    with the size of a batch, without any draft."""
+    itself_at_once: int
+    p_value: float
+    """One-sided, Fisher's exact test: that speculation changes no more answers than that."""
+    drafted: int
+    """Tokens that were proposed for the greedy answers: without any, nothing was tested."""
+    samples: int = 0
+    """A prompt, with and without speculation each."""
+    sampled_prompts: int = 0
+    sampled_drafted: int = 0
+    positions: tuple[Position, ...] = ()
+
+    @property
+    def is_tested(self) -> bool:
+        """Whether anything was proposed at all."""
+        return self.drafted > 0
+
+    @property
+    def differs(self) -> bool:
+        """A test found that speculation changes what is answered."""
+        return self.is_tested and (self.p_value < SIGNIFICANT or any(each.p_value < SIGNIFICANT for each in self.positions))
+
+
+SIGNIFICANT = 0.05

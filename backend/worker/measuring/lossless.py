@@ -1,0 +1,119 @@
+"""Asks each variant that speculates, and the same without, for the answers that show whether speculation keeps them.
+
+Of what our servers serve: prompts and answers as token ids, so that nothing is decided by how tokens are written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from backend.domain.errors import ServerFailed
+from backend.domain.evaluation.document import Variant
+from backend.domain.evaluation.proof.lossless import Answer, Greedy, Sampled, judged, same_but_speculation
+from backend.domain.evaluation.proof.record import Lossless
+from backend.domain.jobs.progress import Progress
+from backend.domain.workload.workload import Prompt
+from backend.serving.vllm import VllmServer
+from backend.worker.measuring.servers import ServerPool
+
+PROMPTS, TOKENS, AT_ONCE = 24, 48, 8
+"""Of the greedy answers; so many are asked at once where the engine is held against itself."""
+SAMPLED_PROMPTS, SAMPLES, SAMPLED_TOKENS = 12, 128, 4
+LONGEST_PROMPT = 512
+"""Tokens: longer ones are cut, so that they fit every context."""
+
+
+class Arm(NamedTuple):
+    """What one server answered. `drafted`: tokens that were proposed for the greedy answers and for the samples."""
+
+    greedy: list[Answer]
+    at_once: list[Answer]
+    samples: list[list[Answer]]
+    drafted: tuple[int, int]
+
+
+def measure(pool: ServerPool, prompts: Sequence[Prompt], lost: dict[int, str], progress: Progress) -> dict[int, Lossless]:
+    """By variant index, those that speculate and are served here. A server that goes away costs its own figure alone."""
+    variants = list(pool.variants)
+    asked = [index for index, each in enumerate(variants) if index not in lost and speculates(each)]
+    progress.phase("lossless", "Comparing answers with and without speculation", total=2 * len(asked), unit="servers", weight=1.0)
+    arms: dict[int, Arm | None] = {}
+    pairs: dict[int, int] = {}
+    for number, index in enumerate(asked):  # those that are up first
+        arms[index] = _arm(pool, index, prompts, progress)
+        progress.advance(number + 1)
+    for number, index in enumerate(asked):
+        place = pairs[index] = twin(pool, index)
+        arms[place] = arms[place] if place in arms else _arm(pool, place, prompts, progress)
+        progress.advance(len(asked) + number + 1)
+    both = {index: (arms[index], arms[place]) for index, place in pairs.items()}
+    return {index: _judged(one, other) for index, (one, other) in both.items() if one is not None and other is not None}
+
+
+def speculates(variant: Variant) -> bool:
+    return variant.kind != "url" and variant.neuron is None and variant.speculation is not None
+
+
+def without(variant: Variant) -> Variant:
+    """The same, but that nothing is guessed; its compile cache is of another graph."""
+    return variant.model_copy(update={"speculation": None, "compile_cache": None, "name": f"{variant.name} without speculation"})
+
+
+def twin(pool: ServerPool, index: int) -> int:
+    """A variant of the evaluation that is the same without speculation, else one that is added."""
+    wanted = pool.variants[index]
+    known = (place for place, each in enumerate(pool.variants) if same_but_speculation(each, wanted))
+    place = next(known, None)
+    return pool.add(without(wanted)) if place is None else place
+
+
+def _arm(pool: ServerPool, index: int, prompts: Sequence[Prompt], progress: Progress) -> Arm | None:
+    try:
+        server = pool.use(index).server
+        assert server is not None
+        tokens = [_tokens(server, prompt, pool.options.endpoint == "chat") for prompt in prompts[:PROMPTS]]
+        readings = [_drafted(server)]
+        greedy = [answer for prompt in tokens for answer in _greedy(server, [prompt])]
+        readings.append(_drafted(server))
+        at_once = [
+            answer for place in range(0, len(tokens), AT_ONCE) for answer in _greedy(server, tokens[place : place + AT_ONCE])
+        ]
+        readings.append(_drafted(server))
+        samples = [_samples(server, prompt, 1_000 * (index * PROMPTS + n)) for n, prompt in enumerate(tokens[:SAMPLED_PROMPTS])]
+        drafted = readings[1] - readings[0], _drafted(server) - readings[2]
+    except ServerFailed as error:
+        progress.warn(f"Whether {pool.variants[index].name} keeps its answers is not known: {error}")
+        return None
+    return Arm(greedy, at_once, samples, drafted)
+
+
+def _judged(speculating: Arm, plain: Arm) -> Lossless:
+    greedy = Greedy(speculating.greedy, plain.greedy, plain.at_once, AT_ONCE, speculating.drafted[0])
+    return judged(greedy, Sampled(speculating.samples, plain.samples, speculating.drafted[1]))
+
+
+def _drafted(server: VllmServer) -> int:
+    return int(server.metrics().get("drafted_tokens", 0))
+
+
+def _tokens(server: VllmServer, prompt: Prompt, chat: bool) -> list[int]:
+    """As the load asks it: in the model's template where that is of chat."""
+    asked = {"messages": [{"role": "user", "content": prompt.prompt}]} if chat else {"prompt": prompt.prompt}
+    return [int(token) for token in server.answer("/tokenize", asked)["tokens"]][-LONGEST_PROMPT:]
+
+
+def _greedy(server: VllmServer, prompts: Sequence[Sequence[int]]) -> list[Answer]:
+    """Asked at once, in the order of the prompts."""
+    return _answers(server, {"prompt": list(prompts), "max_tokens": TOKENS, "temperature": 0})
+
+
+def _samples(server: VllmServer, prompt: Sequence[int], seed: int) -> list[Answer]:
+    """Drawn anew for each server: two arms that share their random numbers would be no two samples."""
+    asked = {"prompt": list(prompt), "max_tokens": SAMPLED_TOKENS, "n": SAMPLES, "seed": seed}
+    return _answers(server, {**asked, "temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0})
+
+
+def _answers(server: VllmServer, asked: dict[str, Any]) -> list[Answer]:
+    choices = server.answer("/v1/completions", {**asked, "return_token_ids": True})["choices"]
+    return [choice["token_ids"] for choice in sorted(choices, key=lambda choice: choice["index"])]

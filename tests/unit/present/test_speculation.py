@@ -1,0 +1,76 @@
+"""Speculation of an evaluation in charts and words."""
+
+from __future__ import annotations
+
+import plotly.graph_objects
+import pytest
+
+from backend.domain.evaluation.document import Evaluation, Speculation
+from backend.domain.evaluation.proof.record import Drafting, Lossless, Position, Steps
+from backend.present.charts import alt
+from backend.present.speculation import acceptance, words
+from tests import simulated
+
+KINDS = {"code": Steps(answers=8, chunks=100, tokens=260.0), "writing": Steps(answers=8, chunks=100, tokens=150.0)}
+KEPT = Lossless(
+    prompts=24, same=23, divergences=(17,), itself_same=22, itself_at_once=8, p_value=0.7, drafted=900, samples=128,
+    sampled_prompts=12, sampled_drafted=4000, positions=(Position(number=2, p_value=0.4, found_distance=0.13),),
+)  # fmt: skip
+
+
+def document() -> Evaluation:
+    made = simulated.evaluation(names=("original", "draft"), speeds=(1.0, 1.4), levels=(1, 4))
+    drafting = Drafting(
+        drafts=1000,
+        drafted_tokens=3000,
+        accepted_tokens=1500,
+        accepted_by_position=(800, 500, 200),
+        generated_tokens=2600,
+        steps=KINDS,
+    )
+    first, second = made.variants
+    levels = [level.model_copy(update={"drafting": drafting}) for level in second.levels]
+    variant = second.variant.model_copy(update={"speculation": Speculation(method="draft", tokens=3, draft_path="/d")})
+    changed = second.model_copy(update={"variant": variant, "levels": levels, "lossless": KEPT})
+    return made.model_copy(update={"variants": [first, changed]})
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_every_chart_is_one_that_plotly_takes_and_has_words(theme: str) -> None:
+    evaluation = document()
+    load = acceptance.loads(evaluation)[0]
+    for figure in (
+        acceptance.gain(evaluation, theme),
+        *(draw(evaluation, load, theme) for draw in (acceptance.by_position, acceptance.lengths, acceptance.by_kind)),
+    ):
+        plotly.graph_objects.Figure(figure["data"], figure["layout"])
+        assert alt.alt(figure).endswith(".")
+        assert alt.csv(figure)
+
+
+def test_what_acceptance_allows_stands_beside_what_it_gave() -> None:
+    evaluation = document()
+    gains = acceptance.gains(evaluation)
+    assert [row.each.level.concurrency for row in gains] == [1, 4]
+    assert gains[0].allowed == pytest.approx(2600 / 1100)
+    assert gains[0].measured == pytest.approx(1.4, rel=0.1)
+    assert gains[0].interval is not None
+    alone = evaluation.model_copy(update={"variants": evaluation.variants[1:], "comparison": []})
+    assert "was not measured beside it" in alt.alt(acceptance.gain(alone))
+
+
+def test_what_was_accepted_and_whether_answers_stayed_is_said() -> None:
+    row = words.rows(document())[0]
+    assert (row["Accepted by position"], row["Tokens accepted"]) == ("80%, 50%, 20%", "1,500 of 3,000")
+    assert row["Tokens a step by kind"] == "code 2.60, writing 1.50"
+    (kept,) = words.lossless_rows(document())
+    assert kept["Answers"] == "no difference found"
+    assert kept["Greedy"].startswith("23 of 24 the same, first differing at token 17; without speculation 22 of 24 when 8 ")
+    assert "a total-variation distance of 13% would be found with 80% power" in kept["Sampled"]
+    assert words.verdict(None) == words.NOT_MEASURED
+    assert words.verdict(KEPT.model_copy(update={"drafted": 0})) == words.NOTHING_DRAFTED
+
+
+def test_nothing_is_drawn_of_variants_that_do_not_guess() -> None:
+    evaluation = simulated.evaluation(names=("original", "w8a8"), speeds=(1.0, 1.2))
+    assert acceptance.drafted(evaluation) == [] and words.lossless_rows(evaluation) == []
