@@ -16,7 +16,7 @@ from backend.domain.evaluation.startup import Startup
 from backend.service import Workspace
 from backend.service.evaluations import continuing, evaluations
 from tests import simulated, studio
-from tests.unit.present import test_speculation as speculating
+from tests.unit.present import test_acceptance_charts as speculating
 
 BUSY = "The machine was not quiet in 2 of 2 levels: small differences may be chance."
 
