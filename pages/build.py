@@ -59,7 +59,8 @@ with left:
         form.limits(draft.recipe)
     else:
         st.error(f"{message(draft.error)} Correct it below, or start anew above.", icon=":material/error:")
-    elsewhere.dry_run(judgement.shown)
+    plan = judgement.case.verdict.plan if judgement.case else None
+    elsewhere.dry_run(judgement.shown, plan.notes if plan else ())
     yaml_text.view(draft)
 with right:
     verdict.validity(judgement.case)

@@ -7,7 +7,7 @@ from app.drafts import payoff
 from app.jobs import job as job_view
 from app.jobs import life, managed, recovery, resources
 from app.jobs.cards import cancel_button, say_end
-from app.jobs.rows import status
+from app.jobs.rows import kind, status
 from app.session import workspace
 from app.words import plain, short, when
 from backend.domain.errors import NotFound
@@ -34,7 +34,7 @@ head.title(plain(job.title))
 with action.container(horizontal=True, horizontal_alignment="right"):
     job_view.next_step(opened, job, specification)
 say_end(job)
-st.caption(f"{status(job)} · `{job.id}` · {job.kind} · by {plain(job.owner)} · submitted {when(job.created_at)}")
+st.caption(f"{status(job)} · `{job.id}` · {kind(job.kind)} · by {plain(job.owner)} · submitted {when(job.created_at)}")
 with st.container(horizontal=True, vertical_alignment="center"):
     if not job.ended:
         cancel_button(opened, job)

@@ -6,7 +6,7 @@ import streamlit as st
 
 from app import navigation, shell
 from app.jobs.cards import active_cards, ended_card, mark
-from app.jobs.rows import ENDINGS
+from app.jobs.rows import ENDINGS, kind
 from app.session import mine, workspace
 from backend.domain.jobs.jobs import JobKind
 from backend.service.jobs import jobs
@@ -48,7 +48,8 @@ with st.container(horizontal=True, vertical_alignment="bottom"):
     states = st.pills("Ended as", ENDINGS, selection_mode="multi", key="jobs_state", bind="query-params", on_change=first_page)
     kinds = st.pills(
         "Kind",
-        [str(kind) for kind in JobKind],
+        [str(each) for each in JobKind],
+        format_func=kind,
         selection_mode="multi",
         key="jobs_kind",
         bind="query-params",

@@ -35,8 +35,8 @@ def empty_bucket(address: str, name: str, monkeypatch: pytest.MonkeyPatch, folde
     return client
 
 
-def keys(client: Any, bucket: str) -> list[str]:
-    return sorted(each["Key"] for each in client.list_objects_v2(Bucket=bucket).get("Contents", []))
+def keys(client: Any, bucket: str, below: str = "") -> list[str]:
+    return sorted(each["Key"] for each in client.list_objects_v2(Bucket=bucket, Prefix=below).get("Contents", []))
 
 
 def faults(proxy: str, *wanted: dict[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Sequence
 
 import streamlit as st
 
@@ -76,19 +77,22 @@ def _field(held: dict[str, str], name: str, label: str, example: str) -> str:
     return (words or "").strip()
 
 
-def dry_run(found: Shown | None) -> None:
-    """What would be asked of AWS, or compiled, exactly: as `--dry-run` has it."""
+def dry_run(found: Shown | None, said: Collection[str]) -> None:
+    """What would be asked of AWS, or compiled, exactly: as `--dry-run` has it. `said`: notes that stand above already."""
+    if found is None:
+        return
+    notes = [note for note in found.notes if note not in said]
     if isinstance(found, ManagedPreview):
-        _requests(found)
-    elif found is not None:
-        _compilation(found)
+        _requests(found, notes)
+    else:
+        _compilation(found, notes)
 
 
-def _requests(found: ManagedPreview) -> None:
+def _requests(found: ManagedPreview, notes: Sequence[str]) -> None:
     calls = len(found.requests)
     label = f"What AWS is asked: {calls} call{'s' if calls != 1 else ''}"
     with st.expander(label, icon=":material/cloud_upload:", key="build_aws-request"):
-        for note in found.notes:
+        for note in notes:
             st.markdown(f"- {message(note)}")
         for each in found.requests:
             st.caption("create_optimization_job, named by the job when it is submitted")
@@ -98,7 +102,7 @@ def _requests(found: ManagedPreview) -> None:
             st.caption(plain(price))
 
 
-def _compilation(found: CompilationPreview) -> None:
+def _compilation(found: CompilationPreview, notes: Sequence[str]) -> None:
     with st.expander(f"What is compiled: key {found.key}", icon=":material/memory:", key="build_neuron-plan"):
         rows = [
             f"| {plain(name)} | {plain(value if ' ' in value else short(value, 20))} |"
@@ -106,6 +110,6 @@ def _compilation(found: CompilationPreview) -> None:
             if value != "-"
         ]
         st.markdown("\n".join(["| Field | |", "|:--|:--|", *rows]))
-        for note in found.notes:
+        for note in notes:
             st.markdown(f"- {message(note)}")
         st.code(json.dumps(found.model_dump(mode="json"), indent=2), language="json", wrap_lines=True, height=320)

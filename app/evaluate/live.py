@@ -7,7 +7,7 @@ import streamlit as st
 from app import charts, navigation, once, shell
 from app.evaluate.form import PURPOSE
 from app.jobs.cards import cancel_button, say_end
-from app.jobs.rows import headline, progress_text
+from app.jobs.rows import headline, kind, progress_text
 from app.session import frozen
 from app.words import message, plain, short
 from backend.domain.errors import NotFound, WhetstoneError
@@ -27,7 +27,7 @@ def show(opened: Workspace, job_id: str) -> None:
         )
         return
     if job.kind != "evaluate":
-        shell.refuse(f"Job {job_id} is no evaluation: it is of kind {job.kind}.", "jobs", "All jobs")
+        shell.refuse(f"Job {job_id} is no evaluation: it is of kind {kind(job.kind)}.", "jobs", "All jobs")
         return
     if job.state is JobState.SUCCEEDED:
         once.renew(PURPOSE)

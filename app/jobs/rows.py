@@ -95,9 +95,14 @@ def time_left(job: JobView, found: Range | None) -> tuple[str, str]:
     return "unknown", "no rate of late, and no earlier job like it"
 
 
+def kind(of: str) -> str:
+    """As a person reads it."""
+    return "SageMaker" if of == JobKind.MANAGED else of
+
+
 def summary(job: JobView) -> str:
     """One line under an ended job: what it was, when, how long, and how it went wrong where it did."""
-    parts = [f"`{job.id}`", job.kind, when(job.created_at), f"took {seconds(elapsed(job))}"]
+    parts = [f"`{job.id}`", kind(job.kind), when(job.created_at), f"took {seconds(elapsed(job))}"]
     if job.kind == JobKind.MANAGED and job.result.get("usd") is not None:
         parts.append(f"at AWS, about {job.result['usd']:.2f} USD")
     if job.error:

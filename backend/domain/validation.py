@@ -14,6 +14,8 @@ from backend.domain.errors import UnreadableEvaluation
 Row = TypeVar("Row")
 Read = TypeVar("Read")
 
+BUCKET = r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?"
+"""What S3 takes as a name of a bucket, but that it wants three characters at least."""
 LONGEST = 120
 """Characters of a field's name that a sentence repeats: it may be somebody's typing."""
 

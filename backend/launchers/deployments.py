@@ -23,6 +23,8 @@ from backend.launchers.endpoints import FIRST_PAUSE_S, Endpoint, Endpoints
 LONGEST_PAUSE_S = 30.0
 SEEN_WITHIN_S = 60.0
 """A new endpoint may not be found so long, nor an update be seen: AWS's answers follow its changes late."""
+LISTED_WITHIN_S = 15.0
+"""A list may lack so long what was made."""
 DELETED_WITHIN_S = 1800.0
 UNKNOWN = "Unknown"
 """The state while AWS is too busy to say it."""
@@ -82,7 +84,20 @@ class Deployments(Endpoints):
         for call in calls:
             say(call.operation.replace("_", " "))
             with suppress(Taken):  # by this very deployment: the name holds its content
+                self._patiently(call)
+
+    def _patiently(self, call: requests.Call) -> None:
+        """AWS may not see yet what was made a moment ago, and refuses what names it (the API's own words of `CreateEndpoint`)."""
+        waited = 0.0
+        while True:
+            try:
                 self._sagemaker.call(call.operation, **call.parameters)
+                return
+            except Lacking:
+                if waited >= SEEN_WITHIN_S:
+                    raise
+            self._sleep(FIRST_PAUSE_S)
+            waited += FIRST_PAUSE_S
 
     def _around(self, deployment: Deployment) -> None:
         """What goes with an endpoint that is in service, in place of what did before."""
@@ -195,7 +210,7 @@ class Deployments(Endpoints):
         """Whose answer was lost may have begun, and is then refused a second time: what comes of it is seen by waiting."""
         say(call.operation.replace("_", " "))
         try:
-            self._sagemaker.call(call.operation, **call.parameters)
+            self._patiently(call)
         except Busy:
             return
         except Refused as error:
@@ -222,9 +237,17 @@ class Deployments(Endpoints):
     # taking away
 
     def delete(self, endpoint_id: str) -> None:
-        """The endpoint, its autoscaling and alarm, configurations, models and weights. Raises NotFound where there is nothing."""
-        if not self._remove(endpoint_id):
-            self.show(endpoint_id)
+        """The endpoint, its autoscaling and alarm, configurations, models and weights.
+
+        Raises NotFound where there is nothing, also not a little later: what was just made may be listed late.
+        """
+        waited = 0.0
+        while not self._remove(endpoint_id):
+            if waited >= LISTED_WITHIN_S:
+                self.show(endpoint_id)
+                return
+            self._sleep(FIRST_PAUSE_S)
+            waited += FIRST_PAUSE_S
 
     def _take_back(self, deployment: Deployment, error: BaseException, say: Say) -> None:
         """Everything."""
@@ -290,7 +313,7 @@ class Deployments(Endpoints):
         configurations = self._configurations(endpoint_id)
         own = {known.version} if known else set()
         going = own if alone else ({*models, *configurations} | own) - ({keep.version} if keep else set())
-        data = {each: self._data(each, endpoint_id) for each in models}
+        data = {each: self._data(each, endpoint_id) for each in {*models, *configurations}}
         staying = {uri for each, uris in data.items() if each not in going for uri in uris} | ({keep.data} if keep else set())
         weights = {uri for each in going for uri in data.get(each, ())} | ({known.data} if known else set())
         if not (alone or keep):

@@ -14,21 +14,29 @@ from typing import Any
 import pytest
 from botocore.client import BaseClient
 
+from backend.aws import objects
 from backend.domain.deploy.deployment import Deployment, Idle, Rollout, Scheduled
 from backend.domain.errors import NotFound, WhetstoneError
 from backend.launchers.deployments import Deployments
-from tests.buckets import empty_bucket, keys
+from tests.buckets import keys
 from tests.fakes.running import running
 from tests.fakes.sagemaker.account import Account
-from tests.faults.managed import ANSWERS, Tally
+from tests.fakes.sagemaker.pointed import beside
+from tests.faults.managed import ANSWERS, STORAGE, Storage, Tally, shaky
 from tests.unit.domain.deploy.test_deploy_requests import DRAFT
 
 ENDS = ("failed with a reason", "update taken back by AWS", "served otherwise than deployed")
-EVENTS = ("deleted by others", "client killed", "client killed, then deleted")
-KINDS = (*ANSWERS, "right taken away", "unknown at first", "update seen late", *ENDS, *EVENTS)
+KILLS = ("client killed", "client killed, then deleted")
+LATE = ("update seen late", "lists late", "lists late, client killed, then deleted")
+KINDS = (*ANSWERS, *STORAGE, "right taken away", "unknown at first", *LATE, *ENDS, "deleted by others", *KILLS)
 TRIES = 16
-FILES = {"model/config.json": 2, "draft/config.json": 2}
+SMALL = {"model/config.json": 2, "draft/config.json": 2}
+FILES = {**SMALL, "model/weights.safetensors": 6 << 20}
+"""The last one goes in parts."""
 LATE_S = 30.0
+LISTED_S = 12.0
+FRESH = ("CreateEndpointConfig", "CreateEndpoint", "UpdateEndpoint")
+"""Which AWS refuses while it does not see yet what they name."""
 TABLES = ("models", "configurations", "targets", "policies", "actions", "alarms")
 
 
@@ -39,10 +47,13 @@ class Killed(BaseException):
 class Life:
     """One endpoint from its deployment to its deletion."""
 
-    def __init__(self, account: Account, bucket: Any, folder: Path, seed: int) -> None:
+    def __init__(self, account: Account, bucket: Any, storage: Storage, folder: Path, seed: int) -> None:
+        self.storage = storage
         self.random, self.account, self.bucket, self.folder = random.Random(seed), account, bucket, folder
         self.kind, self.injected, self.left = KINDS[seed % len(KINDS)], 0, self.random.randint(1, 6)
         self.id = f"e-{seed}"
+        self.killed, self.broken_off = "client killed" in self.kind, "then deleted" in self.kind
+        self.files = FILES if self.killed or self.kind in STORAGE else SMALL
         around = {"schedule": (Scheduled(at="cron(0 8 ? * MON-FRI *)", minimum=2, maximum=4),), "idle": Idle(minutes=30)}
         self.first = DRAFT.model_copy(update={"id": self.id, "region": "us-east-1", "bucket": "weights", **around})
         changed = self.random.choice([{"artifact": "a-ffffffffffff"}, {"image": f"{DRAFT.image}-next"}])
@@ -58,8 +69,9 @@ class Life:
     # what happens to requests
 
     def choose(self, operation: str) -> str | int | None:
-        if self.kind == "unknown at first" and operation.startswith("Describe") and operation != "DescribeAlarms":
-            return self._count("ResourceNotFound") if self._young() and self.left and self.random.random() < 0.6 else None
+        if self.kind == "unknown at first" and operation != "DescribeAlarms":
+            late = operation in FRESH or (operation.startswith("Describe") and self._young())
+            return self._count("ResourceNotFound") if late and self.left and self.random.random() < 0.6 else None
         found = "AccessDeniedException" if self.kind == "right taken away" else ANSWERS.get(self.kind)
         if found is None:
             return None
@@ -109,23 +121,27 @@ class Life:
 
     def run(self) -> None:
         self.account.choose = self.choose
+        self.account.late_s = LISTED_S if self.kind.startswith("lists late") else 0.0
+        self.storage.begin(self.kind, self.random)
         self._plans()
         client = Deployments("us-east-1", sleep=self.sleep)
-        self._command("deploy", lambda: client.deploy(self.first, self.folder, FILES, _silent), self.first)
+        self._command("deploy", lambda: client.deploy(self.first, self.folder, self.files, _silent), self.first)
         self._command("prove", lambda: client.prove(self.id))
         self.account.tables["container"] = {"ignores_draft": True} if self.kind == ENDS[2] else {}
-        self._command("update", lambda: client.update(self.second, Rollout(), self.folder, FILES, _silent), self.second)
+        self._command("update", lambda: client.update(self.second, Rollout(), self.folder, self.files, _silent), self.second)
         self._command("prove", lambda: client.prove(self.id))
         self._command("delete", lambda: client.delete(self.id))
-        self.account.choose = None
+        self.account.choose, self.account.late_s = None, 0.0
+        self.injected += self.storage.injected
+        self.storage.do = None
 
     def _plans(self) -> None:
         tables = self.account.tables
         ends = {"ends": "Failed", "reason": "No capacity."} if self.kind == ENDS[0] else {}
-        late = {"seen_s": LATE_S} if self.kind == "update seen late" else {}
+        late = {"seen_s": LATE_S} if self.kind == LATE[0] else {}
         back = {"ends": "RolledBack", "reason": "An alarm went off."} if self.kind == ENDS[1] else {}
         tables["endpoint plan"], tables["update plan"], tables["container"] = ends, {**late, **back}, {}
-        self.injected += bool(ends or late or back or self.kind == ENDS[2])
+        self.injected += bool(ends or late or back or self.kind in {ENDS[2], *LATE[1:]})
 
     def _command(self, name: str, act: Callable[[], object], then: Deployment | None = None) -> None:
         """Called again until it is done, or until there is no endpoint."""
@@ -135,14 +151,14 @@ class Life:
             before = self._row()
             self._arm()
             ended, error = self._try(act)
-            self.account.clock.advance(self.random.uniform(1, 120))
+            self.account.clock.advance(self.random.uniform(0, 3) if self.kind in LATE[1:] else self.random.uniform(1, 120))
             if ended == "done" or (ended == "none" and self._row() is None):
                 if name == "delete":
                     self._check_nothing()
                 elif then is not None and self._row() is not None:
                     self._check_exactly(then)
                 return
-            if ended == "killed" and self.kind == KINDS[-1] and name != "delete" and self.random.random() < 0.5:
+            if ended == "killed" and self.broken_off and name != "delete" and self.random.random() < 0.5:
                 self.broke_off = True
                 return
             self._check_failure(name, before, error)
@@ -151,7 +167,7 @@ class Life:
 
     def _arm(self) -> None:
         self.alive, self.calls, self.dies_at = True, 0, 0
-        if self.kind in EVENTS[1:] and self.left:
+        if self.killed and self.left:
             self.dies_at = self.random.randint(1, 45)
 
     def _try(self, act: Callable[[], object]) -> tuple[str, str]:
@@ -197,7 +213,7 @@ class Life:
     def _check_nothing(self) -> None:
         self.account.clock.advance(60)
         remain = [name for table in TABLES for name in self._mine(table)]
-        remain += [] if self.broke_off and not self._was() else self._keys()
+        remain += [] if self.broke_off and not self._was() else [*self._keys(), *self._begun()]
         if self._row() is not None or remain:
             self.wrong.append(f"left: {self._row() is not None}, {remain}")
 
@@ -214,6 +230,11 @@ class Life:
 
     def _keys(self) -> list[str]:
         return [key for key in keys(self.bucket, "weights") if key.split("/")[1] == self.id]
+
+    def _begun(self) -> list[str]:
+        """Uploads that were not ended, which cost money too."""
+        uploads = self.bucket.list_multipart_uploads(Bucket="weights").get("Uploads", [])
+        return [each["Key"] for each in uploads if each["Key"].split("/")[1] == self.id]
 
     def check(self, tally: Tally) -> str | None:
         tally.seeds, tally.injected = tally.seeds + 1, tally.injected + self.injected
@@ -250,12 +271,12 @@ _plain = BaseClient._make_api_call
 def lives(account: Account, folder: Path) -> Iterator[Callable[[int], Life]]:
     """One bucket for all of them, beside the account that the environment names."""
     weights = folder / "artifact"
-    for path in FILES:
-        (weights / path).parent.mkdir(parents=True)
-        (weights / path).write_text("{}")
-    with running("s3.py") as s3, pytest.MonkeyPatch.context() as patch:
-        bucket = empty_bucket(s3, "weights", patch, folder)
-        patch.delenv("AWS_ENDPOINT_URL")
-        patch.setenv("AWS_ENDPOINT_URL_S3", s3)
+    for path, size in FILES.items():
+        (weights / path).parent.mkdir(parents=True, exist_ok=True)
+        (weights / path).write_bytes(b"0" * size)
+    with running("s3.py") as s3, shaky(s3) as (proxy, storage), pytest.MonkeyPatch.context() as patch:
+        bucket = beside(s3, "weights", patch, folder)
+        patch.setenv("AWS_ENDPOINT_URL_S3", proxy)
+        patch.setattr(objects, "PART_BYTES", 5 << 20)
         patch.setattr(BaseClient, "_make_api_call", _call)
-        yield lambda seed: Life(account, bucket, weights, seed)
+        yield lambda seed: Life(account, bucket, storage, weights, seed)

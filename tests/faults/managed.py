@@ -5,15 +5,20 @@ A life's checker looks at the account, and at what we recorded, when all is over
 
 from __future__ import annotations
 
+import random
+import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Protocol
+from urllib.parse import urlsplit
 
 import pytest
 
+from tests.fakes import faulty
 from tests.fakes.sagemaker.account import Account
 from tests.fakes.sagemaker.pointed import point
 from tests.fakes.sagemaker.server import serving
@@ -22,6 +27,18 @@ ANSWERS: dict[str, str | int] = {
     "throttled": "ThrottlingException", "500": 500, "503": 503, "broken off": "cut", "answer lost": "lost",
     "request lost": "drop", "credentials expired": "ExpiredTokenException",
 }  # fmt: skip
+
+
+STORAGE: dict[str, str | int] = {
+    "S3 500": 500,
+    "S3 503": 503,
+    "S3 broken off": "cut",
+    "S3 answer lost": "lost",
+    "S3 request lost": "drop",
+}
+"""Of S3: lists, parts, checksums, removals, and results that come back."""
+MOST_IN_A_ROW = 12
+"""More than a client tries by itself."""
 
 
 @dataclass
@@ -34,6 +51,45 @@ class Tally:
     lost: int = 0
     doubled: int = 0
     unnoticed: int = 0
+
+
+class Storage(faulty.Faults):
+    """What happens to each request for S3: as many in a row as a seed says, so long as it has any left."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.do: str | int | None = None
+        self.random, self.left, self.burst, self.injected = random.Random(0), 0, 0, 0
+
+    def begin(self, kind: str, chance: random.Random) -> None:
+        self.do, self.random, self.left, self.burst, self.injected = STORAGE.get(kind), chance, chance.randint(1, 4), 0, 0
+
+    def of(self, method: str, path: str, size: int) -> str | int | None:
+        with self.lock:
+            if self.do is None:
+                return None
+            if self.burst == 0 and self.left and self.random.random() < 0.25:
+                self.left, self.burst = self.left - 1, self.random.randint(1, MOST_IN_A_ROW)
+            if self.burst == 0:
+                return None
+            self.burst, self.injected = self.burst - 1, self.injected + 1
+            return self.do
+
+
+@contextmanager
+def shaky(s3: str) -> Iterator[tuple[str, Storage]]:
+    """The address of a proxy before S3, in this process, and what it does."""
+    storage = Storage()
+    handler = type("Shaky", (faulty.Handler,), {"target": urlsplit(s3).netloc, "faults": storage})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}", storage
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
 
 
 class Life(Protocol):

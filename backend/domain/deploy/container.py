@@ -22,8 +22,6 @@ ACCOUNT = "763104351884"
 """AWS's own of the Deep Learning Containers, in the regions of the default partition that need no opt-in."""
 IMAGES: dict[Container, str] = {"lmi": "djl-inference:0.36.0-lmi28.0.0-cu130", "vllm": "vllm:server-sagemaker-cuda-v2.5"}
 """As public sources named them in September 2026; `--image` names another."""
-HOST = "al2023-ami-sagemaker-inference-gpu-4-1"
-"""The host's image with the driver that CUDA 13 needs; the older families' own would not start these containers."""
 OTHER_ACCOUNTS = ("ap-east-", "me-", "af-", "eu-south-", "il-", "cn-", "us-gov-", "us-iso", "mx-", "ap-southeast-3")
 
 

@@ -16,7 +16,7 @@ from pydantic import Field, model_validator
 from backend.domain.evaluation.document import Speculation
 from backend.domain.frozen import Frozen
 from backend.domain.recipe.recipe import Serving
-from backend.domain.validation import matching
+from backend.domain.validation import BUCKET, matching
 
 PREFIX = "whetstone-"
 """Of every name of ours: the only thing by which a list can be narrowed on AWS's side."""
@@ -37,6 +37,8 @@ UNTAGGED = re.compile(r"[^\w\s.:/=+@-]")
 """What no value of a tag may have."""
 
 Container = Literal["lmi", "vllm"]
+HOST = "al2023-ami-sagemaker-inference-gpu-4-1"
+"""The host's image with the driver that CUDA 13 needs; the older families' own would not start these containers."""
 
 
 Bounded = TypeVar("Bounded", "Capacity", "Scheduled")
@@ -111,7 +113,8 @@ class Deployment(Frozen):
     instances: int = Field(1, ge=1)
     container: Container = "lmi"
     image: str
-    bucket: Annotated[str, matching(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[\w.=-]+)*", "it must be BUCKET or BUCKET/PREFIX")]
+    host: str = HOST
+    bucket: Annotated[str, matching(rf"{BUCKET}(/[\w.=-]+)*", "it must be BUCKET or BUCKET/PREFIX, the bucket in small letters")]
     serving: Serving = Serving()
     speculation: Speculation | None = None
     quantized: str | None = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from backend.domain.deploy.container import HOST, Paths, environment, of_environment
+from backend.domain.deploy.container import Paths, environment, of_environment
 from backend.domain.deploy.deployment import CHANNEL, FOLDER, VARIANT, Capacity, Deployment, Rollout, idle_alarm
 
 DIMENSION = "sagemaker:variant:DesiredInstanceCount"
@@ -114,7 +114,7 @@ def variant(deployment: Deployment) -> dict[str, Any]:
         "VariantName": VARIANT, "ModelName": deployment.version, "InstanceType": deployment.instance,
         "InitialInstanceCount": deployment.instances, "InitialVariantWeight": 1.0,
         "ModelDataDownloadTimeoutInSeconds": deployment.download_s,
-        "ContainerStartupHealthCheckTimeoutInSeconds": deployment.start_s, "InferenceAmiVersion": HOST,
+        "ContainerStartupHealthCheckTimeoutInSeconds": deployment.start_s, "InferenceAmiVersion": deployment.host,
         "RoutingConfig": {"RoutingStrategy": "LEAST_OUTSTANDING_REQUESTS"},
     }  # fmt: skip
 

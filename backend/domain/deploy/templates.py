@@ -15,7 +15,7 @@ from backend.domain.deploy.container import TOGETHER, environment
 from backend.domain.deploy.deployment import VARIANT, Deployment
 
 PROVIDER = {"source": "hashicorp/aws", "version": ">= 6.46"}
-"""It refuses a host's image that AWS's API did not have when it was built: `container.HOST` is there
+"""It refuses a host's image that AWS's API did not have when it was built: `deployment.HOST` is there
 since March 2026, 6.46 is of May."""
 REPLACED = {"lifecycle": {"create_before_destroy": True}}
 """AWS lets no configuration be deleted that an endpoint is on."""

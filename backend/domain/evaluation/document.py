@@ -77,6 +77,8 @@ class Remote(Frozen):
     """Of all of them, on demand; None where no price is known."""
     price_region: str | None = None
     """Where that price holds, which may be another region."""
+    discount: float = Field(0.0, ge=0, lt=1)
+    """The share that is off that price already."""
     findings: tuple[str, ...] = ()
     """What its answer to a probe and its log proved, and what they did not, a sentence each."""
 

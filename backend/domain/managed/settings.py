@@ -12,12 +12,13 @@ from backend.domain.errors import InvalidOptions
 from backend.domain.frozen import Frozen
 from backend.domain.jobs import terms
 from backend.domain.machine.targets import nearest
-from backend.domain.validation import first_flaw, matching
+from backend.domain.validation import BUCKET, first_flaw, matching
 
 LONGEST_S = 36_000
 """The toolkit's own default of a job's runtime."""
 MOST_VARIABLES, MOST_TAGS = 25, 50
-S3_PATTERN, S3 = r"s3://[^/\s]+(/\S*)?", "it must be an address such as s3://bucket/prefix/"
+S3_PATTERN = rf"s3://{BUCKET}(/\S*)?"
+S3 = "it must be an address such as s3://bucket/prefix/, the bucket in small letters, digits, dots and dashes"
 ARN_PATTERN = r"arn:aws[a-z-]*:iam::\d{12}:role/?[a-zA-Z_0-9+=,.@\-_/]+"
 ARN = "it must be a role such as arn:aws:iam::123456789012:role/NAME"
 SOURCE_PATTERN = rf"{S3_PATTERN}|model:[a-zA-Z0-9](-*[a-zA-Z0-9])*"

@@ -9,6 +9,7 @@ from typing import Any
 
 from backend.domain.evaluation.document import EvaluateOptions, Evaluation, Remote, VariantResult
 from backend.domain.figures import figure
+from backend.domain.machine import pricelist
 from backend.present.words import blocks
 from backend.present.words.measured import (
     INTERLEAVE,
@@ -100,7 +101,8 @@ def variant_facts(evaluation: Evaluation, result: VariantResult) -> dict[str, An
 
 
 def _remote(told: Remote) -> Facts:
-    price = "not known" if told.usd_per_hour is None else f"{told.usd_per_hour:g} USD an hour, on demand in {told.price_region}"
+    basis = f"on demand in {told.price_region}{pricelist.off(told.discount)}"
+    price = "not known" if told.usd_per_hour is None else f"{told.usd_per_hour:g} USD an hour, {basis}"
     return [
         ("Endpoint at SageMaker", f"{told.endpoint} in {told.region}, {told.instances}"),
         ("Its price", price),

@@ -12,6 +12,7 @@ from backend.domain.evaluation.prices import Pricing, per_million
 from backend.domain.figures import figure
 from backend.domain.limits.slo import Slo
 from backend.domain.load.load import Load
+from backend.domain.machine import pricelist
 from backend.domain.what_if import costs
 from backend.domain.what_if.costs import ApiPrice, Monthly, Operating, WhatIf, level_price, pricing_of
 
@@ -146,7 +147,8 @@ def _own_hours(evaluation: Evaluation, what_if: WhatIf) -> str:
     if what_if.per_hour is not None:
         return ""
     return " ".join(
-        f"An hour of `{result.name}` costs {where.usd_per_hour:g} USD, on demand in {where.price_region} ({where.instances})."
+        f"An hour of `{result.name}` costs {where.usd_per_hour:g} USD, on demand in {where.price_region}"
+        f"{pricelist.off(where.discount)} ({where.instances})."
         for result in evaluation.variants
         if (where := result.variant.remote) is not None and where.usd_per_hour is not None
     )

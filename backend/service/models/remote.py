@@ -8,12 +8,18 @@ from urllib.parse import unquote
 from backend.domain.deploy.deployment import PREFIX, REGION
 from backend.domain.errors import RequestError
 from backend.domain.evaluation.document import Remote, Variant
+from backend.domain.roles import Action
 from backend.launchers import in_service
 from backend.place import SAGEMAKER
 from backend.service.machines import targets
 from backend.service.workspace import Workspace
+from backend.store import audit
+from backend.store.audit import AuditFilter
 
 NAMED = re.compile(rf"{SAGEMAKER}:(?P<name>[A-Za-z0-9](-*[A-Za-z0-9]){{0,62}})(@(?P<region>{REGION}))?(#(?P<model>.+))?")
+ACTIONS = (Action.DEPLOY, Action.UPDATE_ENDPOINT, Action.DELETE_ENDPOINT)
+MOST = 200
+"""Rows of the audit trail that are looked through."""
 OTHERS = "Others reach this studio, so only endpoints that it deployed are asked, and `{}` is none."
 
 
@@ -22,18 +28,30 @@ def is_endpoint(source: str) -> bool:
 
 
 def variant(workspace: Workspace, source: str) -> Variant:
-    """Of `sagemaker:NAME`, `@REGION` and `#MODEL` behind it where given; nothing is asked. Raises RequestError, Refused."""
+    """Of `sagemaker:NAME`, `@REGION` and `#MODEL` behind it where given; AWS is not asked. NAME is AWS's own, or that of an
+    endpoint which was deployed from here. Raises RequestError, Refused."""
     found = NAMED.fullmatch(source)
     if found is None:
         raise RequestError(
             f"`{source[:120]}` is no endpoint of SageMaker: write sagemaker:NAME, or sagemaker:NAME@REGION, with #MODEL behind "
             "it where the container calls its model other than `model`."
         )
-    if workspace.settings.shared and not found["name"].startswith(PREFIX):
-        raise RequestError(OTHERS.format(found["name"]))
+    name = _known(workspace, found["name"])
+    if workspace.settings.shared and not name.startswith(PREFIX):
+        raise RequestError(OTHERS.format(name))
     region = found["region"] or in_service.home_region()
-    url, model = f"{SAGEMAKER}://{region}/{found['name']}", unquote(found["model"] or "") or None
+    url, model = f"{SAGEMAKER}://{region}/{name}", unquote(found["model"] or "") or None
     return Variant(name=source, source=source, kind="url", url=url, served_name=model)
+
+
+def _known(workspace: Workspace, name: str) -> str:
+    """With our prefix, where the last that was done here under that name was to deploy or update it."""
+    if name.startswith(PREFIX):
+        return name
+    with workspace.store.read() as session:
+        rows = audit.listing(session, AuditFilter(actions=ACTIONS, words=name), limit=MOST)
+    last = next((row.action for row in rows if row.target == name), Action.DELETE_ENDPOINT)
+    return name if last == Action.DELETE_ENDPOINT else PREFIX + name
 
 
 def told(workspace: Workspace, of: Variant) -> Variant:
@@ -48,8 +66,9 @@ def told(workspace: Workspace, of: Variant) -> Variant:
     if workspace.settings.shared and found.id is None:
         raise RequestError(OTHERS.format(name))
     price, where = _price(workspace, found.instances)
+    discount = 0.0 if price is None else workspace.settings.discount
     remote = Remote(
-        endpoint=found.name, region=region, artifact=found.artifact, usd_per_hour=price, price_region=where,
+        endpoint=found.name, region=region, artifact=found.artifact, usd_per_hour=price, price_region=where, discount=discount,
         instances=", ".join(f"{count} x {kind}" for kind, count in found.instances.items()) or "serverless",
         findings=tuple(each.words for each in in_service.findings(found)),
     )  # fmt: skip

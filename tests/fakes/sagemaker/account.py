@@ -83,6 +83,8 @@ class Account:
     """What operations keep, by the name that a module chooses."""
     faults: list[Fault] = field(default_factory=list)
     log: list[Asked] = field(default_factory=list)
+    late_s: float = 0.0
+    """Lists lack for so long what was made."""
     choose: Callable[[str], str | int | None] | None = None
     """Besides `faults`, for tests in this process: what to do with a request for that operation."""
     lock: threading.RLock = field(default_factory=threading.RLock)

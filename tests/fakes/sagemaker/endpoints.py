@@ -36,7 +36,8 @@ def _found(account: Account, table: str, kind: str, name: str) -> dict[str, Any]
 
 
 def _page(account: Account, request: dict[str, Any], table: str) -> tuple[list[tuple[str, dict[str, Any]]], str | None]:
-    named = [(name, row) for name, row in account.tables[table].items() if request.get("NameContains", "") in name]
+    listed, wanted = account.clock.now - account.late_s, request.get("NameContains", "")
+    named = [(name, row) for name, row in account.tables[table].items() if wanted in name and row["created"] <= listed]
     named.sort(key=lambda each: each[1]["created"], reverse=True)
     first, size = int(request.get("NextToken") or 0), request.get("MaxResults", 10)
     return named[first : first + size], str(first + size) if first + size < len(named) else None

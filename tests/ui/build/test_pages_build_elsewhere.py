@@ -83,6 +83,10 @@ def test_neuron_shows_plan_and_lookup_and_compiles_what_can_be(home: Workspace) 
     case = cases.resolve(home, models.facts(home, "starter"), recipes.read_text(COMPILE), CORES)
     found = compilations.preview(home, case)
     said = studio.says(at)
+    written = [plain(each.value) for each in (*at.markdown, *at.caption)]
+    assert [sum(note[:60] in each for each in written) for note in found.notes] == [1] * len(found.notes), (
+        "none stands there twice"
+    )
     assert found.key in said and "Not in the cache" in said and "NxD Inference" in said and '"positions": 256' in said
     button = at.button(key="build_optimize")
     assert button.label == "Compile" and button.disabled and "whetstone engines install" in button.help and not at.error

@@ -55,7 +55,10 @@ def test_what_stays_in_s3_says_so_and_can_be_imported(home: Workspace) -> None:
     assert "s3://made/here/n/" in said and "djl-inference:0.36.0" in said and "in S3 alone" in said and "Cost 2.00 USD" in said
     assert "Import it as a model" in studio.links(at)
     assert [link.proto.url for link in at.get("link_button")][1] == life.console(ARN, "s3://made/here/n/")
-    assert "at AWS, about 2.00 USD" in studio.says(studio.open_page("jobs"))
+    listed = studio.open_page("jobs")
+    assert "· SageMaker ·" in said and "at AWS, about 2.00 USD" in studio.says(listed) and "· SageMaker ·" in studio.says(listed)
+    listed.button_group(key="jobs_kind").set_value(["managed"]).run()
+    assert "1 to 1 of 1" in studio.says(listed)
 
 
 def test_what_became_an_artifact_is_evaluated_and_deployed_next(home: Workspace) -> None:

@@ -12,7 +12,8 @@ import pytest
 from botocore.client import BaseClient
 
 from backend.aws import objects
-from backend.domain.deploy import policy
+from backend.aws.sagemaker import Service
+from backend.domain.deploy import policy, requests
 from backend.domain.deploy.deployment import Deployment, Idle, Rollout, Scheduled
 from backend.domain.deploy.traffic import Counts, Traffic
 from backend.domain.errors import AccessRefused, NotFound, NotNow, WhetstoneError
@@ -182,6 +183,32 @@ def test_busy_answers_and_late_lists_are_waited_out(
         Fault("ThrottlingException", "DescribeEndpoint", times=6), Fault("lost", "CreateEndpoint"),
     ]  # fmt: skip
     assert deployed(endpoints, artifact, PLAIN).state == "InService" and len(aws.tables["endpoints"]) == 1
+
+
+def test_what_aws_does_not_see_yet_is_waited_for(aws: Account, endpoints: Deployments, artifact: Path) -> None:
+    """It refuses what names something that was made a moment ago, and lists it late."""
+    unseen = {"message": 'Could not find endpoint configuration "x".'}
+    aws.faults += [Fault("ValidationException", each, times=2, **unseen) for each in ("CreateEndpoint", "UpdateEndpoint")]
+    assert deployed(endpoints, artifact, PLAIN).state == "InService" and len(aws.asked("DeleteModel")) == 0
+    newer = PLAIN.model_copy(update={**HERE, "artifact": "a-ffffffffffff"})
+    endpoints.update(newer, Rollout(), artifact, {"model/config.json": 2}, print)
+    assert endpoints.show("chat").artifact == "a-ffffffffffff"
+    aws.faults.append(Fault("ValidationException", "CreateEndpoint", times=99, **unseen))
+    with pytest.raises(NotFound):
+        deployed(endpoints, artifact, PLAIN, id="other")
+
+
+def test_what_was_made_a_moment_ago_is_found_by_its_deletion(
+    aws: Account, bucket: Any, endpoints: Deployments, artifact: Path
+) -> None:
+    """A client that was killed before it had made the endpoint, and a list that lacks what it did make."""
+    chosen = PLAIN.model_copy(update=HERE)
+    bucket.put_object(Bucket="weights", Key=f"{chosen.key}model/config.json", Body=b"{}")
+    aws.late_s = 12.0
+    for call in requests.content(chosen):
+        Service().call(call.operation, **call.parameters)
+    endpoints.delete("chat")
+    assert left(aws, bucket) == []
 
 
 def test_what_goes_with_an_endpoint_is_what_the_last_deploy_said(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from backend.domain.errors import AccessRefused, NotFound, NotNow, RequestError
 from backend.domain.evaluation.document import EvaluateOptions, Remote, Variant
+from backend.domain.roles import Action
 from backend.domain.what_if.costs import WhatIf, as_asked, pricing_of
+from backend.evaluate.report.facts import variant_facts
 from backend.present.words import costs, headline
 from backend.service import Workspace
 from backend.service.evaluations import bench, evaluations
@@ -86,6 +89,33 @@ def test_one_of_ours_is_found_by_what_we_call_it_too(home: Workspace, aws: Accou
     name = in_service(aws, DEPLOYMENT)
     found = of(f"sagemaker:{DEPLOYMENT.id}", home)
     assert found.remote is not None and found.remote.endpoint == name and found.url == f"sagemaker://us-east-1/{name}"
+
+
+def test_what_was_deployed_from_here_is_named_as_it_is_listed_without_asking_aws(
+    home: Workspace, aws: Account, tmp_path: Path
+) -> None:
+    assert variants.resolve(home, "sagemaker:chat").url == "sagemaker://us-east-1/chat"
+    with home.changing(Action.DEPLOY, "chat"):
+        pass
+    for of_here in (home, open_home(tmp_path / "home", shared=True)):
+        assert variants.resolve(of_here, "sagemaker:chat").url == "sagemaker://us-east-1/whetstone-chat"
+    assert variants.resolve(home, "sagemaker:chat-two").url == "sagemaker://us-east-1/chat-two"
+    with home.changing(Action.DELETE_ENDPOINT, "chat"):
+        pass
+    assert variants.resolve(home, "sagemaker:chat").url == "sagemaker://us-east-1/chat" and aws.log == []
+
+
+def test_the_discount_of_a_price_is_kept_with_it(home: Workspace, aws: Account) -> None:
+    name = f"sagemaker:{in_service(aws, DEPLOYMENT)}"
+    cheaper = replace(home, settings=home.settings.model_copy(update={"discount": 0.2}))
+    full, less = of(name, home).remote, of(name, cheaper).remote
+    assert full is not None and less is not None and (full.discount, less.discount) == (0.0, 0.2)
+    assert less.usd_per_hour == pytest.approx(0.8 * (full.usd_per_hour or 0))
+    document = priced(own=4.0, given=None)
+    there = document.variants[1].model_copy(update={"variant": document.variants[1].variant.model_copy(update={"remote": less})})
+    found = document.model_copy(update={"variants": [document.variants[0], there]})
+    assert "on demand in us-west-2 (20% off) (2 x ml.g6.12xlarge)" in costs.hour_words(found, WhatIf())
+    assert "on demand in us-west-2 (20% off)" in str(variant_facts(found, there))
 
 
 @pytest.mark.parametrize(("code", "words"), [

@@ -91,6 +91,9 @@ def test_names_follow_from_id_and_content_alone() -> None:
     assert PLAIN.version == PLAIN.model_copy(update={"owner": "bob", "capacity": DRAFT.capacity}).version
     assert PLAIN.version == CASES["lmi-timed"].version != CASES["lmi-private"].version
     assert PLAIN.version != PLAIN.model_copy(update={"instance": "ml.g5.xlarge"}).version
+    assert PLAIN.version != PLAIN.model_copy(update={"host": "al2023-ami-sagemaker-inference-gpu-5"}).version, (
+        "a host of a later release is another configuration, or Terraform's new one has the name of the one it replaces"
+    )
     longest = PLAIN.model_copy(update={"id": "x" * 32})
     assert len(longest.version) <= 63 and is_version(longest.version, longest.endpoint)
     assert not is_version("whetstone-chat-two-0123abcd", "whetstone-chat")

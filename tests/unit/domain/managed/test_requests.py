@@ -108,6 +108,7 @@ def test_every_setting_arrives() -> None:
     ("wrong", "words"),
     [
         ("role=me", "role is wrong: it must be a role such as"), ("output=b/out", "it must be an address such as s3://"),
+        ("output=s3://Made/out", "the bucket in small letters"), ("upload=s3://Made", "the bucket in small letters"),
         ("source=here", "or model:NAME"), ("subnets=s-1", "needs both"), ("accept-eula=perhaps", "is yes or no"),
 
         ("max-runtime=long", "max-runtime is wrong: .long. is no time"),
