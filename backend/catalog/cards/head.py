@@ -15,7 +15,7 @@ from backend.catalog.cards.card import CONFIG, CONFIG_BYTES
 from backend.catalog.cards.source import FolderSource
 from backend.catalog.cards.weights import bytes_by_dtype, read_object, read_weights
 from backend.domain.errors import InvalidModel, UnknownModel
-from backend.domain.model.facts import ModelCard
+from backend.domain.model.facts import HeadOf, ModelCard
 
 NESTED = "transformer_layer_config"
 PROPOSES = {"eagle3": "midlayer.", "dflash": "hidden_norm.", "medusa": "blocks.", "eagle": "fc.weight"}
@@ -39,10 +39,12 @@ def read_head(folder: Path, *, id: str | None = None) -> ModelCard:
     hidden, vocabulary = _size(inner, "hidden_size"), _size(inner, "vocab_size")
     heads = _size(inner, "num_attention_heads", 1)
     reads = _size(config, "target_hidden_size", _size(inner, "target_hidden_size", hidden))
+    kind = _kind(config, weights.tensors)
     own = _size(config, "draft_vocab_size", _size(config, "truncated_vocab_size", vocabulary))
     return ModelCard(
-        id=id or folder.name, path=str(folder.resolve()), origin="folder", head_of=(reads, vocabulary),
-        architecture=_architecture(config), model_type=_kind(config, weights.tensors),
+        id=id or folder.name, path=str(folder.resolve()), origin="folder",
+        head_of=HeadOf(hidden_size=reads, vocabulary=vocabulary, tokens=_tokens(config, kind)),
+        architecture=_architecture(config), model_type=kind,
         gated_mlp=any("gate_proj" in name for name in weights.tensors),
         layers=_size(inner, "num_hidden_layers", 1), hidden_size=hidden, heads=heads,
         intermediate_size=_size(inner, "intermediate_size", hidden), kv_heads=_size(inner, "num_key_value_heads", heads),
@@ -67,6 +69,12 @@ def _kind(config: dict[str, Any], tensors: Collection[str]) -> str:
     if found is None:
         found = next((kind for kind, part in PROPOSES.items() if any(name.startswith(part) for name in tensors)), None)
     return found or str(config.get("model_type", ""))
+
+
+def _tokens(config: dict[str, Any], kind: str) -> int | None:
+    """Medusa has a head a token; whoever published one calls their number as he likes (vLLM's MedusaConfig)."""
+    names = [name for name in config if "num" in name and "heads" in name] if kind == "medusa" else []
+    return _size(config, names[0]) if names else None
 
 
 def _size(config: dict[str, Any], name: str, default: int | None = None) -> int:

@@ -104,6 +104,15 @@ class QuantizedBefore(Frozen):
         )
 
 
+class HeadOf(Frozen):
+    """What a head was trained for."""
+
+    hidden_size: int
+    vocabulary: int
+    tokens: int | None = None
+    """That it can propose at once, where it has a matrix for each; None: as many as are asked for."""
+
+
 class ModelCard(ModelFacts):
     """One model whose weights are in `path`. `weights_bytes` is the size of its weight files."""
 
@@ -119,9 +128,8 @@ class ModelCard(ModelFacts):
     """As the hub states it; None where nothing is said."""
     quantized_before: QuantizedBefore | None = None
     """None where the weights came as they were trained, as far as is known."""
-    head_of: tuple[int, int] | None = Field(None, exclude_if=lambda value: value is None)
-    """Of a head that drafts from another model's hidden states: that model's hidden size and vocabulary, which may be larger than
-    its own."""
+    head_of: HeadOf | None = Field(None, exclude_if=lambda value: value is None)
+    """Of a head that drafts from another model's hidden states; its own vocabulary may be smaller than that model's."""
     notes: tuple[str, ...] = ()
     """What of the card is not plainly what config.json says, a sentence each."""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from backend.domain.model.facts import ModelFacts
+from backend.domain.model.facts import HeadOf, ModelCard, ModelFacts
 from backend.domain.recipe.recipe import Recipe, Speculate
 from backend.domain.recipe.speculation import OWN, SPECULATE
 from backend.domain.rules.facts import Facts, Reason
@@ -96,11 +96,25 @@ def head(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
     step, found = _step(recipe), facts.draft
     if step is None or SPECULATE[step.method].needs != "head" or facts.place not in {"local", "planned"}:
         return
-    if getattr(found, "head_of", None) and found is not None and found.model_type != step.method:
+    own = _head_of(found)
+    if own is not None and found is not None and found.model_type != step.method:
         kind = next((name for name in SPECULATE if name == found.model_type), None)
         what = f"{SPECULATE[kind].title}: use `method: {kind}`" if kind else "a whole model and no head: use `method: draft`"
         yield Reason(rule="head-method", message=f"{found.id} is {what}.", source=TRIED)
+    elif found is not None and (can := most(facts)) is not None and step.tokens > can:
+        message = f"{found.id} has heads for {can} tokens and `tokens` is {step.tokens}: set `tokens: {can}`."
+        yield Reason(rule="head-tokens", message=message, source=TRIED)
     yield from fitting(model, step.method, found, TRIED)
+
+
+def most(facts: Facts) -> int | None:
+    """Tokens that the head can propose at once; None where any number."""
+    own = _head_of(facts.draft)
+    return own.tokens if own else None
+
+
+def _head_of(found: ModelFacts | None) -> HeadOf | None:
+    return found.head_of if isinstance(found, ModelCard) else None
 
 
 def fitting(model: ModelFacts, method: str, found: ModelFacts | None, source: str) -> Iterator[Reason]:
@@ -109,9 +123,9 @@ def fitting(model: ModelFacts, method: str, found: ModelFacts | None, source: st
         message = f"`method: {method}` needs a head that was trained for {model.id}: name its folder with `draft: FOLDER`."
         yield Reason(rule="no-draft", message=message, source=source)
         return
-    hidden, vocabulary = getattr(found, "head_of", None) or (found.hidden_size, found.vocabulary)
-    if (hidden, vocabulary) != (model.hidden_size, model.vocabulary):
-        has = f"hidden size {hidden} and {vocabulary} tokens, {model.id} {model.hidden_size} and "
+    read = _head_of(found) or found
+    if (read.hidden_size, read.vocabulary) != (model.hidden_size, model.vocabulary):
+        has = f"hidden size {read.hidden_size} and {read.vocabulary} tokens, {model.id} {model.hidden_size} and "
         message = f"The head {found.id} was trained for another model ({has}{model.vocabulary}): use one made for it."
         yield Reason(rule="draft-vocabulary", message=message, source=source)
 

@@ -15,7 +15,7 @@ from backend.domain.needs import serving as memory
 from backend.domain.recipe import methods
 from backend.domain.recipe.recipe import TECHNIQUES, Compile, Prune, Quantize, Recipe, Serving, Speculate
 from backend.domain.recipe.techniques import BFLOAT16, FP8_CACHE, GROUP_SIZE, KERNELS
-from backend.domain.rules import neuron_rules, rules
+from backend.domain.rules import neuron_rules, rules, speculation
 from backend.domain.rules.facts import Facts
 
 LIKE = {name: method.alternatives for name, method in methods.QUANTIZE.items()} | {
@@ -140,8 +140,12 @@ def _mend_step(model: ModelFacts, step: Any, facts: Facts) -> Any:
         return Compile()
     if isinstance(step, Prune):
         return step if step.pattern == "unstructured" else step.model_copy(update={"sparsity": 0.5})
-    if not isinstance(step, Quantize):
-        return step
+    if isinstance(step, Speculate):
+        return step.model_copy(update={"tokens": min(step.tokens, speculation.most(facts) or step.tokens)})
+    return _mend_quantize(model, step, facts) if isinstance(step, Quantize) else step
+
+
+def _mend_quantize(model: ModelFacts, step: Quantize, facts: Facts) -> Quantize:
     strange = [name for name in methods.TUNED if name not in methods.of(step).defaults]
     changes: dict[str, Any] = dict.fromkeys(strange)
     if model.model_type in methods.NO_CACHE_SCALES:

@@ -29,7 +29,9 @@ def test_a_heads_card_says_what_it_was_trained_for(
     tmp_path: Path, config: dict[str, Any], trained_for: tuple[int, int], layers: int, cached: int, rows: int
 ) -> None:
     card = read_head(head(tmp_path / "head", config))
-    assert (card.head_of, card.layers, card.cached_layers, card.vocabulary) == (trained_for, layers, cached, rows)
+    assert card.head_of is not None and (card.head_of.hidden_size, card.head_of.vocabulary) == trained_for
+    assert (card.layers, card.cached_layers, card.vocabulary) == (layers, cached, rows)
+    assert card.head_of.tokens == config.get("num_heads") and card.model_type in {"eagle", "eagle3", "medusa"}
     assert (card.parameters, card.id, card.tokenizer_hash) == (64 * 64, "head", None)
 
 

@@ -6,13 +6,22 @@ from typing import Any
 
 import pytest
 
+from backend.domain.model.facts import HeadOf
 from backend.domain.recipe.recipe import read
 from backend.domain.rules import check
 from backend.domain.rules.facts import Facts
 from backend.domain.rules.plan import Verdict
 from tests.unit.domain.rules.test_check import card
 
-HEAD = card(id="head", layers=1, parameters=2_000_000, head_of=(512, 4096), vocabulary=1024, tokenizer_hash=None)
+FOR = HeadOf(hidden_size=512, vocabulary=4096)
+HEAD = card(
+    id="head",
+    layers=1,
+    parameters=2_000_000,
+    head_of=HeadOf(hidden_size=512, vocabulary=4096),
+    vocabulary=1024,
+    tokenizer_hash=None,
+)
 
 
 def verdict(facts: Facts | None = None, **step: Any) -> Verdict:
@@ -56,10 +65,18 @@ def test_a_head_made_for_the_model_is_planned_and_another_models_refused(method:
     assert verdict(Facts(draft=mine, hardware=hardware), method=method, draft="head").valid
     assert "name its folder with `draft: FOLDER`" in said(verdict(Facts(hardware=hardware), method=method))
     for strange in ((768, 4096), (512, 32000)):
-        other = mine.model_copy(update={"head_of": strange})
+        other = mine.model_copy(update={"head_of": HeadOf(hidden_size=strange[0], vocabulary=strange[1])})
         refused = verdict(Facts(draft=other, hardware=hardware), method=method, draft="head")
         assert f"trained for another model (hidden size {strange[0]} and {strange[1]} tokens" in said(refused)
         assert refused.suggestion is not None
+
+
+def test_more_tokens_than_there_are_medusa_heads_are_refused_with_their_number() -> None:
+    heads = HEAD.model_copy(update={"model_type": "medusa", "head_of": HeadOf(hidden_size=512, vocabulary=4096, tokens=3)})
+    refused = verdict(Facts(draft=heads), method="medusa", draft="head")
+    assert said(refused) == "head-tokens: head has heads for 3 tokens and `tokens` is 4: set `tokens: 3`."
+    assert refused.suggestion is not None and refused.suggestion.steps[0].tokens == 3  # type: ignore[union-attr]
+    assert verdict(Facts(draft=heads), method="medusa", draft="head", tokens=3).valid
 
 
 CUSTOM = {"method": "custom", "proposer": "mine.Proposer"}
