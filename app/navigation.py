@@ -30,6 +30,7 @@ SECTIONS: dict[str, tuple[Entry, ...]] = {
     ),
     "Optimize": (
         Entry("build", "Build", ":material/construction:"),
+        Entry("train", "Train a draft", ":material/model_training:"),
         Entry("jobs", "Jobs", ":material/list:"),
         Entry("job", "Job", ":material/work:", hidden=True),
     ),

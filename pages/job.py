@@ -5,7 +5,7 @@ import streamlit as st
 from app import navigation, shell
 from app.drafts import payoff
 from app.jobs import job as job_view
-from app.jobs import life, managed, recovery, resources
+from app.jobs import life, managed, recovery, resources, training
 from app.jobs.cards import cancel_button, say_end
 from app.jobs.rows import kind, status
 from app.session import workspace
@@ -50,7 +50,9 @@ if job.kind == JobKind.MANAGED and job.state is not JobState.QUEUED:
     shell.live("managed", lambda: managed.panel(opened, job.id), active=not job.ended)
     if job.state is JobState.SUCCEEDED:
         managed.made(job, specification)
-if job.state is JobState.SUCCEEDED and (job.kind == JobKind.OPTIMIZE or "artifact" in job.result):
+if job.kind == JobKind.TRAIN and job.state is not JobState.QUEUED:
+    training.panel(opened, job, specification)
+elif job.state is JobState.SUCCEEDED and (job.kind == JobKind.OPTIMIZE or "artifact" in job.result):
     job_view.optimized(opened, job)
     recovery.panel(opened, job, specification)
 elif job.state is JobState.SUCCEEDED and job.kind == JobKind.EVALUATE:

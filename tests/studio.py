@@ -150,19 +150,23 @@ def serving(*answering: tuple[str, str]) -> Event:
     return Event(kind="phase", phase="serve", message="Serving", progress=1.0, data={"endpoints": rows})
 
 
-def artifact(workspace: Workspace, job: JobView, parent: ModelCard, quality: dict[str, Any] | None = None) -> str:
-    """A registered artifact with made-up layers; its files are not there."""
+def artifact(
+    workspace: Workspace, job: JobView, parent: ModelCard, quality: dict[str, Any] | None = None, *, recipe: Recipe = W8A8,
+    training: dict[str, Any] | None = None,
+) -> str:  # fmt: skip
+    """A registered artifact with made-up layers; its files are not there. With `training` it is a draft."""
     layers = [
         {"name": f"model.layers.{number}.{linear}", "relative_error": 0.01 * (number + 1)}
         for number in range(2)
         for linear in ("self_attn.q_proj", "mlp.down_proj")
     ]
     manifest = Manifest(
-        job=job.id, parent=parent, recipe=W8A8, recipe_hash=W8A8.hash, files=[], bytes_before=22_000_000, bytes_after=13_000_000,
-        quality=quality or {"kl_mean": 0.0004}, layers=layers,
+        job=job.id, parent=parent, recipe=recipe, recipe_hash=recipe.hash, files=[], bytes_before=22_000_000,
+        bytes_after=13_000_000, quality=None if training else quality or {"kl_mean": 0.0004}, layers=[] if training else layers,
+        training=training,
     )  # fmt: skip
     row = ArtifactRow(
-        id=manifest.id, job_id=job.id, model=parent.id, recipe="w8a8", recipe_hash=W8A8.hash,
+        id=manifest.id, job_id=job.id, model=parent.id, recipe=recipe.name, recipe_hash=recipe.hash,
         path=str(workspace.settings.artifacts / manifest.id), bytes=13_000_000, manifest=manifest.model_dump_json(),
     )  # fmt: skip
     with workspace.store.session() as session:

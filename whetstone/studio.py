@@ -152,7 +152,7 @@ class Studio:
 
     def _made(self, job: JobView) -> Made:
         match job.kind:
-            case JobKind.OPTIMIZE:
+            case JobKind.OPTIMIZE | JobKind.TRAIN:
                 return self._artifact_of(job)
             case JobKind.EVALUATE:
                 return self._evaluation_of(job)

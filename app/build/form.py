@@ -13,14 +13,15 @@ from typing import Any, NamedTuple
 
 import streamlit as st
 
-from app import addresses
+from app import addresses, navigation
 from app import steps as steps_words
 from app.build import calibration_upload, options
 from app.build.options import Option
 from app.labels import sentence
+from app.outcomes import source
 from app.words import message, plain
 from backend.domain.errors import WhetstoneError
-from backend.domain.model.facts import ModelFacts
+from backend.domain.model.facts import ModelCard, ModelFacts
 from backend.domain.recipe import methods
 from backend.domain.recipe.libraries import ENGINES
 from backend.domain.recipe.recipe import Prune, Quantize, Recipe, Step
@@ -235,6 +236,8 @@ def add(opened: Workspace, model: ModelFacts, recipe: Recipe, case: Case | None)
             for index, choice in enumerate(choices):
                 if options.group(choice.step) == heading:
                     _offered(index, choice)
+        if isinstance(model, ModelCard):
+            navigation.link("train", "Train a draft for this model", ":material/model_training:", model=source(model))
 
 
 def _offered(index: int, choice: Addition) -> None:

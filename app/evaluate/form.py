@@ -51,7 +51,7 @@ def names_in(values: list[str]) -> list[str]:
 
 def variants(opened: Workspace) -> list[str]:
     """Choose what is measured; the first is the baseline."""
-    made = {item.id: f"{item.recipe} of {item.model}, {when(item.created_at)} ({item.id})" for item in artifacts.listing(opened)}
+    made = {item.id: f"{item.recipe} of {item.model}, {when(item.created_at)} ({item.id})" for item in artifacts.variants(opened)}
     known = [model.source for model in models.known(opened) if model.present]
     asked = names_in(st.query_params.get_all("variants"))
     choices = list(dict.fromkeys([*known, *made, *asked]))

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import streamlit as st
 
 from app import addresses, charts, navigation, next_steps, shell
-from app.jobs import bits
+from app.jobs import bits, training
 from app.jobs.cards import HELPS, ICONS, act, barred
 from app.jobs.rows import (
     elapsed,
@@ -64,12 +64,13 @@ def way_on(opened: Workspace, job: JobView, specification: dict[str, Any]) -> St
     if job.state is not JobState.SUCCEEDED:
         return None
     match job.kind:
-        case JobKind.OPTIMIZE:
-            pair = navigation.several(source(ModelCard.model_validate(specification["model"])), str(job.result.get("artifact")))
+        case JobKind.OPTIMIZE | JobKind.MANAGED if "artifact" in job.result:
+            parent = ModelCard.model_validate(specification["model" if job.kind == JobKind.OPTIMIZE else "parent"])
+            pair = navigation.several(source(parent), str(job.result["artifact"]))
             return Step("Evaluate against the original", ":material/speed:", "evaluate", {"variants": pair})
-        case JobKind.MANAGED if "artifact" in job.result:
-            pair = navigation.several(source(ModelCard.model_validate(specification["parent"])), str(job.result["artifact"]))
-            return Step("Evaluate against the original", ":material/speed:", "evaluate", {"variants": pair})
+        case JobKind.TRAIN:
+            wanted = {"model": source(ModelCard.model_validate(specification["model"])), "recipe": training.recipe(job)}
+            return Step("Build with this draft", ":material/construction:", "build", wanted)
         case JobKind.EVALUATE:
             return Step("Charts, table and report", ":material/speed:", "evaluate", {"id": str(job.result.get("evaluation"))})
         case JobKind.IMPORT:
@@ -126,6 +127,15 @@ def change(opened: Workspace, job: JobView, specification: dict[str, Any]) -> No
         known = source(ModelCard.model_validate(parent)) if parent else specification["model"]
         navigation.link(
             "build", "Change the recipe", ":material/construction:", model=known, recipe=text, target=specification["target"]
+        )
+    elif job.kind == JobKind.TRAIN:
+        known = source(ModelCard.model_validate(specification["model"]))
+        navigation.link(
+            "train",
+            "Change what is trained",
+            ":material/model_training:",
+            model=known,
+            **training.again(specification["options"]),
         )
     elif job.kind == JobKind.EVALUATE:
         made = jobs.show(opened, job.after).result.get("artifact") if job.after else None

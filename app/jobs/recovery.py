@@ -13,7 +13,7 @@ from backend.domain.needs.recovery import asked as asked_of
 from backend.domain.recipe import recovery
 from backend.domain.recipe.recipe import Recipe
 from backend.domain.recipe.recovery import Recover
-from backend.present.charts.recovery import loss_curve
+from backend.present.charts.curves.recovery import loss_curve
 from backend.service import Workspace
 from backend.service.evaluations import evaluations
 from backend.service.jobs import jobs

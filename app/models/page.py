@@ -166,7 +166,11 @@ def draft(entry: Entry) -> None:
 def tried(opened: Workspace, card: ModelCard, own: str) -> None:
     """Artifacts made from it and evaluations against it."""
     st.subheader("Artifacts made from it")
-    made = [view for view in artifacts.listing(opened, model=card.id, limit=SHOWN) if view.manifest.parent.path == card.path]
+    made = [
+        view
+        for view in artifacts.listing(opened, model=card.id, limit=SHOWN)
+        if view.manifest.parent.path == card.path and not view.manifest.is_draft
+    ]
     if made:
         st.dataframe(artifact_rows(made), hide_index=True, alt="Artifacts with size and quality")
         with st.container(horizontal=True):

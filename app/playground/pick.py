@@ -71,7 +71,7 @@ def suggestion(found: Sequence[Choice], made: Sequence[str]) -> tuple[str, str]:
 
 def pair(opened: Workspace) -> list[tuple[str, str]]:
     """The chosen (name, source) of one or two; an empty list while a URL is still to be given."""
-    artifact_views = artifacts.listing(opened)  # newest first
+    artifact_views = artifacts.variants(opened)  # newest first
     found = choices(opened, artifact_views)
     defaults = suggestion(found, [view.id for view in artifact_views])
     left, right = st.columns(2)

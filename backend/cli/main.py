@@ -7,7 +7,20 @@ import sys
 import typer
 
 from backend.cli.flags import sentence
-from backend.cli.verbs import artifacts, bench, endpoints, engines, evaluate, jobs, optimize, payoff, report, studio, upkeep
+from backend.cli.verbs import (
+    artifacts,
+    bench,
+    endpoints,
+    engines,
+    evaluate,
+    jobs,
+    optimize,
+    payoff,
+    report,
+    studio,
+    train,
+    upkeep,
+)
 from backend.cli.verbs.library import catalog, models, presets, prices, recipe
 from backend.domain.errors import WhetstoneError
 
@@ -20,7 +33,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for module in (studio, optimize, payoff, evaluate, report, bench, upkeep, endpoints):
+for module in (studio, optimize, train, payoff, evaluate, report, bench, upkeep, endpoints):
     module.register(app)
 app.add_typer(jobs.app, name="jobs", help="List, watch, cancel, retry, clone and resume jobs.")
 app.add_typer(studio.supervisor, name="supervisor", help="Who runs jobs: list, start, drain, stop.")

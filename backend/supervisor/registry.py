@@ -52,7 +52,7 @@ def stage(settings: Settings, store: Store, row: JobRow, output: Path, document:
     Raises ArtifactCorrupt where the output is not what its manifest says, NotPlaced, OSError, and KeyError or ValueError where
     the document is not of the job's kind.
     """
-    if row.kind == "optimize":
+    if row.kind in {"optimize", "train"}:
         return _artifact(settings, store, row, output, document)
     if row.kind == "managed":
         return _managed(settings, store, row, output, document)

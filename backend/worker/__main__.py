@@ -109,6 +109,10 @@ def _run(channel: JobChannel, memory: PeakMemory) -> dict[str, Any]:
             from backend.worker.kinds import payoff
 
             return payoff.run(spec, channel, memory)
+        case "train":
+            from backend.worker.kinds import train
+
+            return train.run(spec, channel, memory)
         case "managed":
             raise WorkError("AWS runs this job, no worker: run it with a supervisor of this version.")
 

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 from backend import processes
 from backend.worker import __main__ as worker
 
-KINDS = ("evaluate", "import_", "install", "optimize", "serve")
+KINDS = ("evaluate", "import_", "install", "optimize", "serve", "train")
 MESSAGE_BYTES = 1 << 16
 
 

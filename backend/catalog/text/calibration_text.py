@@ -37,8 +37,8 @@ class File(NamedTuple):
     changed_ns: int
 
 
-def texts(path: str | None) -> list[str]:
-    """The documents of a file; None is the bundled text.
+def texts(path: str | None, *, empty: bool = False) -> list[str]:
+    """The documents of a file; None is the bundled text. `empty`: it may have none.
 
     A JSONL line or a Parquet row is a document, any other file is one. Raises InvalidWorkload where it is missing, too large,
     empty, or does not decode.
@@ -53,7 +53,7 @@ def texts(path: str | None) -> list[str]:
         case _:
             found = [_decoded(source, content)]
     found = [text for text in found if text.strip()]
-    if not found:
+    if not found and not empty:
         raise InvalidWorkload(f"The calibration file {source.name} is empty: give a few hundred kilobytes of typical text.")
     return found
 

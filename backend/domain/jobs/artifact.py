@@ -1,7 +1,7 @@
 """The manifest of an artifact: what it holds, byte for byte, and everything that made it.
 
 An artifact is a folder: `model/` (weights, tokenizer, config), `draft/` and `compile_cache/` where the recipe has them,
-and `manifest.json`. Knows nothing of disks; `backend.artifacts` writes and verifies.
+and `manifest.json`. A trained draft has `draft/` alone. Knows nothing of disks; `backend.artifacts` writes and verifies.
 """
 
 from __future__ import annotations
@@ -70,6 +70,8 @@ class Manifest(Frozen):
     attempts that a quality floor took (`domain.fallback.record`)."""
     recovery: Facts | None = None
     """Of the fine-tune after pruning: what was asked, the loss curve, the quality before and after (worker/recovery.py)."""
+    training: Facts | None = None
+    """Of a draft, which is no variant of its parent: what was asked, learned from and measured (`engines.drafts.train`)."""
     versions: dict[str, str] = Field(default_factory=dict)
     hardware: Facts = Field(default_factory=dict)
     compile_key: Facts | None = None
@@ -82,6 +84,11 @@ class Manifest(Frozen):
     def for_neuron(self) -> bool:
         """Whether `compile_key` has the plan by which it was compiled for Neuron."""
         return any(file.path.startswith("compiled/") for file in self.files)
+
+    @property
+    def is_draft(self) -> bool:
+        """Whether it is for a recipe's speculate step, and cannot be served by itself."""
+        return self.training is not None
 
     @property
     def id(self) -> str:

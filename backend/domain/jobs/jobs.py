@@ -19,6 +19,7 @@ from backend.domain.neuron.compiling import CompilePlan
 from backend.domain.planner.choose import Deployment
 from backend.domain.planner.payoff import STREAMS, Probe
 from backend.domain.recipe.recipe import Recipe
+from backend.domain.recipe.training import Training
 from backend.domain.rules.plan import Plan
 
 
@@ -59,6 +60,7 @@ class JobKind(StrEnum):
     """An optimization that AWS runs."""
     PAYOFF = "payoff"
     """A measurement of what speculation costs, before there is a draft."""
+    TRAIN = "train"
 
 
 MEASURING = frozenset({JobKind.EVALUATE, JobKind.PAYOFF})
@@ -96,6 +98,21 @@ class OptimizeSpec(_Reading):
     def folders(self) -> set[str]:
         """The models that it reads."""
         return {self.model.path, *([self.draft.path] if self.draft else [])}
+
+
+class TrainSpec(_Reading):
+    """A draft for `model`, which answers the prompts itself."""
+
+    kind: Literal["train"] = "train"
+    model: ModelCard
+    options: Training
+    prompts_path: str | None = None
+    """JSONL, Parquet or text; None is the bundled prompts."""
+
+    @property
+    def folders(self) -> set[str]:
+        """The models that it reads."""
+        return {self.model.path}
 
 
 class _Serving(_Reading):
@@ -211,7 +228,8 @@ class ManagedSpec(Frozen):
 
 
 JobSpec = Annotated[
-    OptimizeSpec | EvaluateSpec | InstallSpec | ServeSpec | ImportSpec | ManagedSpec | PayoffSpec, Field(discriminator="kind")
+    OptimizeSpec | EvaluateSpec | InstallSpec | ServeSpec | ImportSpec | ManagedSpec | PayoffSpec | TrainSpec,
+    Field(discriminator="kind"),
 ]
 
 

@@ -20,16 +20,16 @@ _WORD = re.compile(r"\w+|[^\w\s]")
 
 def share(held_out: str, texts: Iterable[str]) -> float:
     """The share of the runs of `held_out` that occur in `texts`, 0 to 1; spaces, line breaks and capitals do not count."""
-    looked_for = set(_runs(held_out))
+    looked_for = set(runs(held_out))
     if not looked_for:
         return 0.0
     left = set(looked_for)
     for text in texts:
-        left.difference_update(_runs(text))
+        left.difference_update(runs(text))
     return (len(looked_for) - len(left)) / len(looked_for)
 
 
-def _runs(text: str) -> Iterator[tuple[str, ...]]:
+def runs(text: str) -> Iterator[tuple[str, ...]]:
     """Every run of the text; of a text shorter than one, itself."""
     words = _WORD.findall(text.lower())
     for start in range(max(1, len(words) - RUN + 1) if words else 0):

@@ -67,6 +67,18 @@ class Target:
         written = self.tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
         return list(self.tokenizer(written, add_special_tokens=False)["input_ids"])
 
+    def user_head(self) -> list[int] | None:
+        """What stands before a user's words in the chat template; None where there is none."""
+        if not self.tokenizer.chat_template:
+            return None
+        mark = "MARK"
+        written = self.tokenizer.apply_chat_template([{"role": "user", "content": mark}], tokenize=False)
+        return list(self.tokenizer(written.partition(mark)[0], add_special_tokens=False)["input_ids"])
+
+    def text(self, tokens: list[int]) -> str:
+        found: str = self.tokenizer.decode(tokens, skip_special_tokens=True)
+        return found
+
     def answer(self, prompts: list[list[int]], temperature: float, most: int, seed: int) -> list[list[int]]:
         """Up to `most` tokens after each prompt, with the token that ended it; greedy at temperature 0."""
         return answers(self.model, prompts, self.ends, temperature=temperature, most=most, seed=seed)

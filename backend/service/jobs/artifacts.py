@@ -13,6 +13,7 @@ from backend.artifacts.base import Tell, silent
 from backend.domain.errors import NotNow, ReadOnly
 from backend.domain.frozen import Frozen
 from backend.domain.jobs.artifact import Manifest
+from backend.domain.model.facts import ModelCard
 from backend.domain.roles import Action
 from backend.domain.validation import readable
 from backend.service.jobs import collecting
@@ -47,6 +48,17 @@ def listing(
     """Newest first."""
     with workspace.store.read() as session:
         return readable(history.artifacts(session, model=model, owner=owner, limit=limit, offset=offset), _view)
+
+
+def variants(workspace: Workspace, *, limit: int = 100) -> list[ArtifactView]:
+    """Those that can be served, newest first: all but drafts."""
+    return [view for view in listing(workspace, limit=limit) if not view.manifest.is_draft]
+
+
+def drafts(workspace: Workspace, model: ModelCard) -> list[ArtifactView]:
+    """The drafts that were trained for a model, newest first."""
+    found = listing(workspace, model=model.id)
+    return [view for view in found if view.manifest.is_draft and view.manifest.parent.revision == model.revision]
 
 
 def show(workspace: Workspace, artifact_id: str) -> ArtifactView:

@@ -31,6 +31,7 @@ from backend.domain.jobs.jobs import (
     OptimizeSpec,
     PayoffSpec,
     ServeSpec,
+    TrainSpec,
 )
 from backend.domain.jobs.terms import Priority, Terms
 from backend.domain.roles import Action
@@ -167,7 +168,7 @@ def key(workspace: Workspace, written: str | None) -> str | None:
 
 def named_artifacts(workspace: Workspace, spec: JobSpec) -> set[str]:
     """The artifacts that such a job reads: by their ids, and of models by their folders in this home."""
-    if isinstance(spec, OptimizeSpec):
+    if isinstance(spec, OptimizeSpec | TrainSpec):
         below = f"{workspace.settings.artifacts}/"
         return {path.removeprefix(below).split("/")[0] for path in spec.folders if path.startswith(below)}
     return spec.artifacts if isinstance(spec, EvaluateSpec | PayoffSpec | ServeSpec) else set()
@@ -179,7 +180,7 @@ def queued(
 ) -> JobRow:  # fmt: skip
     """What `submit` inserts."""
     kind, asked = JobKind(spec.kind), terms or Terms()
-    if isinstance(spec, OptimizeSpec | EvaluateSpec | PayoffSpec | ServeSpec):
+    if isinstance(spec, OptimizeSpec | EvaluateSpec | PayoffSpec | ServeSpec | TrainSpec):
         spec = spec.model_copy(update={"seen": {folder: files.stamp(Path(folder)) for folder in sorted(spec.folders)}})
     if isinstance(spec, EvaluateSpec):
         spec = spec.model_copy(update={"shared": workspace.settings.shared})

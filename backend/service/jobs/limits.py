@@ -21,7 +21,8 @@ def check(workspace: Workspace, session: Any, owner: str, kind: str) -> None:
             f"{owner} has {count - 1} jobs queued or running, and one person may have {most:.0f} here "
             "(WHETSTONE_MAX_JOBS): wait until one has ended, or cancel one."
         )
-    if gigabytes is not None and kind == JobKind.OPTIMIZE and (held := history.artifact_bytes(session, owner)) >= gigabytes * 1e9:
+    makes = kind in {JobKind.OPTIMIZE, JobKind.TRAIN}
+    if gigabytes is not None and makes and (held := history.artifact_bytes(session, owner)) >= gigabytes * 1e9:
         raise TooMuch(
             f"{owner} has {held / 1e9:.2f} GB of artifacts, and one person may have {gigabytes:g} GB here "
             "(WHETSTONE_MAX_ARTIFACTS_GB): delete some first."

@@ -224,6 +224,7 @@ def draft_of(workspace: Workspace, model: ModelFacts, recipe: Recipe) -> ModelFa
     step = recipe.step("speculate")
     if not isinstance(step, Speculate) or not step.drafts:
         return None
+    _check_trained_for(workspace, model, step.draft)
     if SPECULATE[step.method].needs == "head":
         return head(workspace, step.draft) if step.draft and step.draft != "auto" else None
     return draft_facts(workspace, model, step.draft)
@@ -253,6 +254,17 @@ def _made(workspace: Workspace, source: str) -> Path | None:
 def is_artifact(source: str) -> bool:
     """Whether it is written as the id of one."""
     return source.startswith("a-") and paths.folder(source) is None
+
+
+def _check_trained_for(workspace: Workspace, model: ModelFacts, source: str | None) -> None:
+    """Raises ImpossibleStack for a draft that was trained for another model."""
+    if source is None or not is_artifact(source) or not isinstance(model, ModelCard):
+        return
+    manifest = artifacts.show(workspace, source).manifest
+    if manifest.is_draft and manifest.parent.revision != model.revision:
+        raise ImpossibleStack(
+            f"{source} was trained for {manifest.parent.id}, not for {model.id}: train one with `whetstone train {model.id}`."
+        )
 
 
 def draft_facts(workspace: Workspace, model: ModelFacts, wanted: str | None) -> ModelFacts | None:

@@ -136,6 +136,12 @@ def _artifact(workspace: Workspace, source: str) -> Variant:
     """`a-...`, or `a-...@tokens=N` with another draft length than its recipe's; 0 is without speculation."""
     artifact_id, _, written = source.partition(TOKENS)
     shown = artifacts.show(workspace, artifact_id)
+    if shown.manifest.is_draft:
+        method = getattr(shown.manifest.recipe.step("speculate"), "method", "draft")
+        raise RequestError(
+            f"{artifact_id} is a draft for {shown.manifest.parent.id} and nothing by itself: name it in a recipe "
+            f"(`speculate: {{method: {method}, draft: {artifact_id}}}`) and evaluate what that makes."
+        )
     if TOKENS not in source:
         return artifact_variants.of(workspace.settings, shown.path, shown.manifest, artifact_id)
     return artifact_variants.of(workspace.settings, shown.path, _drafting(shown.manifest, artifact_id, written), artifact_id)

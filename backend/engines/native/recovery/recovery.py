@@ -273,11 +273,11 @@ def batch(tokens: torch.Tensor, step: int, size: int, seed: int) -> torch.Tensor
     import torch
 
     places = range(step * size, (step + 1) * size)
-    orders = {epoch: _order(len(tokens), seed, epoch) for epoch in {place // len(tokens) for place in places}}
+    orders = {epoch: order(len(tokens), seed, epoch) for epoch in {place // len(tokens) for place in places}}
     return tokens[torch.stack([orders[place // len(tokens)][place % len(tokens)] for place in places])]
 
 
-def _order(count: int, seed: int, epoch: int) -> torch.Tensor:
+def order(count: int, seed: int, epoch: int) -> torch.Tensor:
     import torch
 
     return torch.randperm(count, generator=torch.Generator().manual_seed((seed * 1_000_003 + epoch) % 2**63))

@@ -19,7 +19,7 @@ from backend.domain.recipe.recovery import Recover, ended, gained
 from backend.domain.rules import check
 from backend.domain.rules.facts import Facts
 from backend.present.charts import alt
-from backend.present.charts.recovery import KEPT, TRAINING, VALIDATION, loss_curve
+from backend.present.charts.curves.recovery import KEPT, TRAINING, VALIDATION, loss_curve
 from backend.service.plans import recipes
 
 CARD: Any = models.card("starter")

@@ -1,0 +1,100 @@
+"""A train job on its page: loss and acceptance while it runs and after, what it learned from, and whether its draft paid."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import streamlit as st
+
+from app import charts, navigation, shell
+from app.words import plain, seconds, size
+from backend.domain.errors import NotFound
+from backend.domain.figures import figure
+from backend.domain.jobs.jobs import JobState
+from backend.domain.recipe.recipe import read
+from backend.domain.recipe.training import LOSS_TITLES, TITLES, Training
+from backend.present.charts.curves import training as drawn
+from backend.present.words import drafts
+from backend.service import Workspace
+from backend.service.evaluations import evaluations, paid
+from backend.service.jobs import artifacts, jobs
+from backend.service.jobs.jobs import JobView
+from backend.service.plans import recipes
+
+NONE = "The curves will stand here once the model has answered the prompts."
+
+
+def panel(opened: Workspace, job: JobView, specification: dict[str, Any]) -> None:
+    """The charts of a job that is no longer queued."""
+    if job.state is JobState.SUCCEEDED:
+        _ended(opened, job)
+    else:
+        loss = specification["options"]["loss"]
+        shell.live("training", lambda: _watch(opened, job.id, loss), active=not job.ended)
+
+
+def again(options: Mapping[str, Any]) -> dict[str, str]:
+    """The form's parameters for the same training, as its widgets write them."""
+    asked = Training.model_validate(options)
+    return {"train_kind": TITLES[asked.kind], "train_loss": LOSS_TITLES[asked.loss], "train_minutes": str(asked.minutes)}
+
+
+def recipe(job: JobView) -> str:
+    """The recipe that uses the draft, as YAML."""
+    artifact = str(job.result["artifact"])
+    return recipes.write_text(read({"name": f"draft {artifact}", "steps": [drafts.step(job.result["training"], artifact)]}))
+
+
+def _watch(opened: Workspace, job_id: str, loss: str) -> str:
+    """The curves so far; answers with the state."""
+    job = jobs.show(opened, job_id)
+    points = [point for point in evaluations.points(opened, job_id) if "acceptance" in point]
+    if not points:
+        st.caption("It ended before its first look at acceptance." if job.ended else NONE)
+    else:
+        best = max(points, key=lambda point: sum(each["length"] for each in point["acceptance"]))["step"]
+        _curves(points, loss, best)
+    return str(job.state)
+
+
+def _curves(points: Sequence[Mapping[str, Any]], loss: str, best: int) -> None:
+    left, right = st.columns(2)
+    with left:
+        charts.show(drawn.lengths(points, charts.theme(), best_step=best), "training-length")
+    with right:
+        charts.show(drawn.losses(points, loss, charts.theme()), "training-loss")  # type: ignore[arg-type]
+
+
+def _ended(opened: Workspace, job: JobView) -> None:
+    found, artifact = job.result["training"], str(job.result["artifact"])
+    cells: list[tuple[str, str, str | None]] = [
+        (
+            f"Tokens a round, {drafts.at(each['temperature'])}",
+            figure(each["length"], 3),
+            f"{each['rate']:.0%} of proposed accepted",
+        )
+        for each in found["acceptance"]
+    ]
+    cells += [
+        ("Draft", size(job.result["bytes_after"]), f"{found['draft']['parameters'] / 1e6:.1f} M parameters"),
+        ("Took", seconds(sum(found["seconds"].values())), None),
+    ]
+    shell.figures(cells)
+    st.markdown(plain(drafts.learned(found)))
+    _curves(found["curve"], found["asked"]["loss"], found["best_step"])
+    charts.show(drawn.positions(found["acceptance"], charts.theme()), "training-positions")
+    _paid(opened, artifact)
+
+
+def _paid(opened: Workspace, artifact: str) -> None:
+    """Whether it was deleted, and what evaluations said of recipes with it."""
+    try:
+        artifacts.show(opened, artifact)
+    except NotFound:
+        st.info("The draft that this job made has been deleted since.", icon=":material/delete:")
+        return
+    st.caption(f"Draft `{artifact}`. {drafts.RULE}")
+    for each in paid.of(opened, artifact):
+        (st.success if each.pays else st.warning)(plain(each.sentence), icon=":material/speed:")
+        navigation.link("evaluate", "Open the evaluation", ":material/open_in_full:", id=each.evaluation)

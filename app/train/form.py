@@ -1,0 +1,151 @@
+"""What a person asks of a training: the model, the kind of draft, its loss, its time and prompts, and what few ask for."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import streamlit as st
+from pydantic import ValidationError
+
+from app import navigation, once
+from app.build.calibration_upload import upload
+from app.labels import sentence
+from app.session import frozen
+from app.words import message
+from backend.domain.errors import WhetstoneError
+from backend.domain.jobs.jobs import TrainSpec
+from backend.domain.recipe.training import KINDS, LOSS_NAMES, LOSS_TITLES, TITLES, Training
+from backend.domain.validation import first_flaw
+from backend.service import Workspace
+from backend.service.models import models
+from backend.service.plans import training
+
+PURPOSE, REFUSED, PROMPTS = "train", "train_refused", "train_prompts"
+ABOUT = {
+    "small": "A small model of the same tokenizer, which proposes token after token. Works with every model; pays where the "
+    "model is many times larger.",
+    "eagle3": "One layer that reads what the model computed and proposes on from there. Needs a family that vLLM knows it for.",
+    "medusa": "Several heads that each propose one token ahead from the model's last state, in one pass.",
+}
+LOSS_HELP = (
+    "What it is trained by. LK hybrid aims at acceptance itself, forward KL at all that the model may say, reverse KL at what it "
+    "says most; cross-entropy is the control that knows one token."
+)
+
+
+class Asked(NamedTuple):
+    """`spec` is what can be submitted; without it `obstacle` says why not."""
+
+    spec: TrainSpec | None = None
+    obstacle: str | None = None
+
+
+def model(opened: Workspace) -> str:
+    """Choose the model that the draft is for; its source."""
+    known = [each.source for each in models.known(opened) if each.present]
+    wanted = st.query_params.get("model") or (known[0] if known else "")
+    choices = list(dict.fromkeys([*known, wanted]))
+    chosen = st.selectbox(
+        "Model", choices, index=choices.index(wanted), accept_new_options=True, key=f"train-model-{wanted}",
+        help="The model that the draft is for: it answers the prompts itself, and the draft learns to say what it says.",
+    )  # fmt: skip
+    if chosen and st.query_params.get("model") != chosen:
+        st.query_params["model"] = chosen
+    return chosen or wanted
+
+
+def options() -> dict[str, Any]:
+    """The fields of `Training`, as far as they were given."""
+    kind = st.segmented_control(
+        "Draft", KINDS, default=KINDS[0], format_func=lambda name: TITLES[name], key="train_kind", required=True,
+        bind="query-params",
+    )  # fmt: skip
+    st.caption(ABOUT[kind])
+    left, right = st.columns(2)
+    with left:
+        minutes = st.number_input(
+            "Minutes", min_value=1.0, value=10.0, step=5.0, key="train_minutes", bind="query-params",
+            help="From the start of the job to the draft, the model's answers included.",
+        )  # fmt: skip
+    with right:
+        loss = st.selectbox(
+            "Loss", LOSS_NAMES, index=LOSS_NAMES.index("lk_hybrid"), format_func=lambda name: LOSS_TITLES[name], key="train_loss",
+            help=LOSS_HELP, bind="query-params",
+        )  # fmt: skip
+    with st.popover("More", icon=":material/tune:"):
+        tokens = st.number_input(
+            "Tokens proposed a round", min_value=1, max_value=16, value=4, key="train_tokens", bind="query-params"
+        )
+        seed = st.number_input("Seed", min_value=0, value=0, key="train_seed", bind="query-params")
+        own = _of_small() if kind == "small" else {}
+    return {"kind": kind, "loss": loss, "minutes": minutes, "tokens": tokens, "seed": seed, **own}
+
+
+def _of_small() -> dict[str, Any]:
+    start = st.segmented_control(
+        "Begins as", ["fresh", "pruned"], default="fresh", key="train_start", required=True, bind="query-params",
+        help="Fresh: a narrow model whose embeddings are the model's leading components. Pruned: some layers of the model.",
+    )  # fmt: skip
+    layers = st.number_input("Layers", min_value=1, max_value=64, value=None, key="train_layers", bind="query-params")
+    hidden = None
+    if start == "fresh":
+        hidden = st.number_input("Width", min_value=32, value=None, step=32, key="train_hidden", bind="query-params")
+    own = st.slider(
+        "Share of its own answers", 0.0, 1.0, 0.0, 0.1, key="train_on-policy", bind="query-params",
+        help="Batches whose answers the draft says itself, as DistillSpec has it.",
+    )  # fmt: skip
+    return {"start": start, "layers": layers, "hidden": hidden, "on_policy": own}
+
+
+def prompts(opened: Workspace) -> str | None:
+    """A file of one's own; None for the bundled prompts."""
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        path = st.text_input(
+            "Prompts", key=PROMPTS, bind="query-params", placeholder="bundled prompts, or the path of a file", width="stretch",
+            help="JSONL or Parquet with `prompt` or `text`, or a text with one a paragraph. Prompts that evaluations hold out "
+            "are left out. A chat model with few prompts writes more itself.",
+        )  # fmt: skip
+        upload(opened, "train_upload", _put)
+    return path.strip() or None
+
+
+def _put(path: str) -> None:
+    st.session_state[PROMPTS] = path
+
+
+def read(opened: Workspace, source: str, given: dict[str, Any], path: str | None) -> Asked:
+    """Checked as far as it can be without starting."""
+    try:
+        return Asked(training.prepare(opened, source, Training.model_validate(given), path))
+    except ValidationError as error:
+        flaw = first_flaw(error)
+        return Asked(obstacle=f"{flaw.field}: {flaw.problem}.")
+    except WhetstoneError as error:
+        return Asked(obstacle=sentence(error))
+
+
+def submit_button(opened: Workspace, asked: Asked) -> None:
+    """One job for one request, however often it is clicked; then the way to it."""
+    fingerprint = asked.spec.model_dump_json() if asked.spec else ""
+    job_id = once.made(PURPOSE, fingerprint) if fingerprint else None
+    if job_id:
+        navigation.link("job", "Open the job", ":material/monitoring:", id=job_id)
+        st.button("Run it once more", key="train_again", on_click=once.renew, args=(PURPOSE,))
+        return
+    state = {"disabled": asked.spec is None, "help": message(asked.obstacle) if asked.obstacle else None}
+    if st.button("Train", key="train_submit", type="primary", icon=":material/play_arrow:", **{**state, **frozen(opened)}):
+        _submit(opened, asked.spec, fingerprint)
+        st.rerun()
+    if refused := st.session_state.pop(REFUSED, None):
+        st.error(message(refused), icon=":material/error:")
+
+
+def _submit(opened: Workspace, spec: TrainSpec | None, fingerprint: str) -> None:
+    assert spec is not None
+    try:
+        job = training.submit(opened, spec, submission=once.key(PURPOSE, fingerprint))
+    except WhetstoneError as error:
+        st.session_state[REFUSED] = sentence(error)
+    else:
+        once.remember(PURPOSE, job.id)
+        navigation.go("job", id=job.id)

@@ -1,0 +1,100 @@
+"""`whetstone train`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from pydantic import ValidationError
+
+from backend import service
+from backend.cli.options import terms
+from backend.cli.output import emit, next_command
+from backend.cli.run import submit_and_finish
+from backend.cli.verbs.optimize import Json, queued
+from backend.domain.errors import InvalidOptions
+from backend.domain.recipe.training import KINDS, LOSS_NAMES, Training
+from backend.domain.validation import first_flaw
+from backend.present.words import drafts
+from backend.service.jobs import jobs
+from backend.service.jobs.jobs import JobView
+from backend.service.plans import training
+
+
+def register(app: typer.Typer) -> None:
+    app.command("train")(command)
+
+
+@terms.options("cores", "memory_bytes")
+def command(
+    life: terms.Life,
+    model: Annotated[str, typer.Argument(help="The model that the draft is for: an id such as `starter`, or a folder.")],
+    kind: Annotated[str, typer.Option(help=f"What is trained: {', '.join(KINDS)}.")] = "small",
+    loss: Annotated[str, typer.Option(help=f"What it is trained by: {', '.join(LOSS_NAMES)} (dashes do as well).")] = "lk_hybrid",
+    minutes: Annotated[float, typer.Option(help="From the start of the job to the draft, the model's answers included.")] = 10.0,
+    prompts: Annotated[
+        str | None,
+        typer.Option(help="A JSONL or Parquet file with prompts, or a text with one a paragraph; else bundled ones."),
+    ] = None,
+    tokens: Annotated[int, typer.Option(help="Tokens proposed a round, for which acceptance is measured.")] = 4,
+    start: Annotated[str, typer.Option(help="Of a small model: fresh (narrow), or pruned (layers of the model).")] = "fresh",
+    layers: Annotated[int | None, typer.Option(help="Of a small model.")] = None,
+    hidden: Annotated[int | None, typer.Option(help="Width of a fresh small model.")] = None,
+    temperature: Annotated[float, typer.Option(help="At which answers are drawn; half of them are greedy.")] = 1.0,
+    on_policy: Annotated[float, typer.Option(help="Share of batches whose answers the small model says itself.")] = 0.0,
+    answers: Annotated[int | None, typer.Option(help="At most so many answers of the model; by the time without.")] = None,
+    steps: Annotated[int | None, typer.Option(help="So many steps, in place of what the time gives.")] = None,
+    seed: Annotated[int, typer.Option(help="Of all that is drawn.")] = 0,
+    wait: Annotated[bool, typer.Option("--wait/--detach", help="Wait for the end, or leave it to the supervisor.")] = False,
+    json: Json = False,
+) -> None:
+    """Train a draft for a model on its own answers: a watched job that ends in an artifact for `speculate`'s `draft`."""
+    workspace = service.open_workspace()
+    given = {
+        "kind": kind, "loss": loss.replace("-", "_"), "minutes": minutes, "tokens": tokens, "start": start, "layers": layers,
+        "hidden": hidden, "temperature": temperature, "on_policy": on_policy, "answers": answers, "steps": steps, "seed": seed,
+    }  # fmt: skip
+    spec = training.prepare(workspace, model, _read(given), prompts)
+    key = jobs.key(workspace, life.key)
+
+    def submit() -> JobView:
+        return training.submit(workspace, spec, submission=key, terms=life.terms)
+
+    if not wait:
+        queued(workspace, submit(), as_json=json)
+        return
+    ended = submit_and_finish(workspace, submit)
+    emit(outcome(ended), as_json=json, text=_text(model, outcome(ended)))
+
+
+def _read(given: dict[str, Any]) -> Training:
+    """Raises InvalidOptions naming the first flaw."""
+    try:
+        return Training.model_validate(given)
+    except ValidationError as error:
+        flaw = first_flaw(error)
+        raise InvalidOptions(f"{flaw.problem}.", field=flaw.field) from None
+
+
+def outcome(job: JobView) -> dict[str, Any]:
+    """The document other tools may rely on."""
+    names = ("artifact", "path", "seconds", "peak_rss_bytes", "bytes_after", "training")
+    return {"job": job.id, "state": str(job.state), **{name: job.result.get(name) for name in names}}
+
+
+def _text(model: str, document: dict[str, Any]) -> str:
+    found = document["training"]
+    recipe = drafts.step(found, document["artifact"])["speculate"]
+    fields = ", ".join(f"{name}: {value}" for name, value in recipe.items())
+    return "\n".join(
+        [
+            f"{document['artifact']} is ready in {document['path']}",
+            f"  {found['draft']['parameters'] / 1e6:.2f} M parameters, {document['bytes_after'] / 1e6:.1f} MB, "
+            f"in {document['seconds']:.0f} s",
+            f"  {drafts.learned(found)}",
+            f"  {drafts.accepted(found)}",
+            f"  {drafts.RULE}",
+            f"Use it in a recipe: `- speculate: {{{fields}}}`, then",
+            next_command("optimize", model, "--recipe", "FILE", "--then-evaluate"),
+        ]
+    )

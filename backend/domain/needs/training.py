@@ -1,0 +1,44 @@
+"""What the training of a draft takes of a machine: memory for its target, what is learned and what the target computed; disk."""
+
+from __future__ import annotations
+
+from backend.domain.model.facts import ModelCard
+from backend.domain.recipe.training import Training
+
+LEARNED_BYTES = 28
+"""A parameter: weight, gradient and Adam's two moments in fp32, copies to save and to keep as the best, and one being written."""
+TOKENS_A_SECOND = 1500
+"""Of answers, for what is kept of them: more than any processor tried gave."""
+ANSWERING = 0.45
+"""Share of the time in which the target answers."""
+KEPT_LAYERS = {"small": 1, "eagle3": 4, "medusa": 1}
+"""Layers whose hidden states are kept, the last included, in 16 bits."""
+ROWS, VALUES = 256, 24
+"""Positions whose logits are in memory at once, and fp32 values a position and token of the vocabulary."""
+REST_BYTES = 1 << 30
+"""Activations of a batch, caches of the answers under way."""
+
+
+def parameters(model: ModelCard, options: Training) -> int:
+    """About how many are learned: an embedding of the target's vocabulary and two layers, at most of the target's width."""
+    fresh = options.kind == "small" and options.start == "fresh"
+    width = min(options.hidden or 256, model.hidden_size) if fresh else model.hidden_size
+    return model.vocabulary * width + (options.layers or 2) * 12 * width**2
+
+
+def memory_bytes(model: ModelCard, options: Training) -> int:
+    """The most at once, the runtime left out."""
+    rows = 4 * ROWS * VALUES * model.vocabulary
+    return model.weights_bytes + LEARNED_BYTES * parameters(model, options) + rows + _kept(model, options) + REST_BYTES
+
+
+def disk_bytes(model: ModelCard, options: Training) -> int:
+    """While it runs: what the target computed, the state, and the draft."""
+    return _kept(model, options) + 20 * parameters(model, options)
+
+
+def _kept(model: ModelCard, options: Training) -> int:
+    tokens = int(60 * options.minutes * ANSWERING * TOKENS_A_SECOND)
+    if options.answers is not None:
+        tokens = options.answers * (options.answer_tokens + 512)
+    return 2 * KEPT_LAYERS[options.kind] * model.hidden_size * tokens

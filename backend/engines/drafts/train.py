@@ -1,0 +1,359 @@
+"""The training of a draft: answers, steps under a budget of time, acceptance on what was set aside, the best weights at the end.
+
+AdamW with a warm-up and a cosine. How many steps fit the budget is settled once, from the first of them, and kept: from there on
+everything depends on the step alone, so that a run that was killed and went on comes to the same bytes on a processor. Stops
+early where the accepted length no longer grows. Knows nothing of jobs, and of a proposer only what `base` says.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from importlib import import_module
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from backend.domain.errors import RequestError, WorkError
+from backend.domain.frozen import Frozen
+from backend.domain.jobs.progress import Progress
+from backend.domain.recipe.training import Kind, Training
+from backend.engines.drafts import acceptance
+from backend.engines.drafts.acceptance import Acceptance
+from backend.engines.drafts.base import Batch, Proposer
+from backend.engines.drafts.data import Data, Gathering, Known, Said, batch_of, unknown
+from backend.engines.drafts.losses import LOSSES
+from backend.engines.drafts.target import Target
+from backend.engines.native.files.resume import key_of
+from backend.engines.native.recovery import state as kept_state
+from backend.engines.native.recovery.recovery import MOST_GRADIENT, WARM_UP, order
+from backend.layered.passes import out_of_memory
+from backend.layered.source import weight_files
+
+PROPOSERS: dict[Kind, tuple[str, str]] = {
+    "small": ("small", "Small"), "eagle3": ("eagle3", "Eagle3"), "medusa": ("medusa", "Medusa"),
+}  # fmt: skip
+"""Module of this package and class of each kind."""
+VERSIONS = ("torch", "transformers", "safetensors")
+TIMED = 4
+"""Steps after the first, by which the others are reckoned."""
+FEWEST = 20
+"""Steps, below which nothing is learned that a first checkpoint would be worth."""
+CHECKS = 12
+"""Times at which acceptance is measured, the first and the last included."""
+PATIENCE = 4
+"""Of them in a row without a longer accepted length."""
+SAVED_EVERY_S = 30.0
+OVERDUE = 1.5
+"""Times the budget at which it ends however many steps are left: the machine has become slower."""
+LEAST_RATE = 0.05
+"""Of the highest learning rate, at the end."""
+RATES: dict[str, float] = {"fresh": 3e-3, "pruned": 5e-4, "head": 1e-3}
+"""Highest learning rates where none is asked for, by what the draft begins as."""
+
+
+class TrainRequest(Frozen):
+    target_dir: Path
+    out_dir: Path
+    """A folder that is there and empty."""
+    options: Training
+    prompts: tuple[str, ...]
+    device: str = "cpu"
+    work_dir: Path
+    """Where answers and state are kept, for a later attempt."""
+
+
+class Measured(Frozen):
+    """Acceptance on the answers of one temperature that were set aside, by vLLM's rule."""
+
+    temperature: float
+    rate: float
+    """Accepted of all proposed."""
+    length: float
+    """Tokens a round, the target's own included."""
+    by_position: tuple[float, ...]
+    rounds: float
+
+
+class Check(Frozen):
+    """A point of the curve. Losses are means a position of the loss that is trained by; `training` since the point before."""
+
+    step: int
+    seconds: float
+    validation: float
+    training: float | None = None
+    acceptance: tuple[Measured, ...]
+
+    @property
+    def length(self) -> float:
+        """Tokens a round, over the temperatures: what is optimized."""
+        return sum(each.length for each in self.acceptance) / len(self.acceptance)
+
+
+class State(kept_state.Steps):
+    """`total` steps are to be made; None until that is settled."""
+
+    total: int | None = None
+    seconds: float = 0.0
+    """In steps and checks so far, over all attempts."""
+    curve: list[Check] = Field(default_factory=list)
+    best_step: int = 0
+    worse: int = 0
+    summed: float = 0.0
+    counted: int = 0
+    stopped: str = ""
+
+
+class TrainResult(Frozen):
+    kind: Kind
+    best_step: int
+    steps: int
+    stopped: str
+    curve: list[Check]
+    acceptance: tuple[Measured, ...]
+    """Of the weights that are kept."""
+    data: dict[str, Any]
+    draft: dict[str, Any]
+    """What it is: parameters, layers."""
+    learning_rate: float
+    seconds: dict[str, float]
+    versions: dict[str, str]
+
+
+def proposer(target: Target, options: Training) -> Proposer:
+    """Raises RequestError where no draft of the kind can be trained for such a target."""
+    module, name = PROPOSERS[options.kind]
+    made: Proposer = getattr(import_module(f"backend.engines.drafts.{module}"), name)(target, options)
+    return made
+
+
+def train(request: TrainRequest, progress: Progress, held: Callable[[str], bool] = lambda text: False) -> TrainResult:
+    """Fill `out_dir` with a draft. Phases: answers, train, save. `held` says which prompts the target may not write for itself.
+
+    Raises RequestError (the budget, options that the kind has not), ModelDamaged, WorkError (memory ran out, nothing finite) and
+    DiskFull.
+    """
+    try:
+        target = Target(request.target_dir, request.device)
+        draft = proposer(target, request.options)
+        described = {"prompts": request.prompts, "options": request.options.model_dump(mode="json"), **_versions()}
+        key = key_of(described, weight_files(request.target_dir))
+        folder = request.work_dir / "answers"
+        gathering = Gathering(target, request.options, request.prompts, folder, key, layers=draft.layers, held=held)
+        data = gathering.run(progress)
+        draft.prepare([each.said.answer for each in data.training])
+        return _Run(request, target, draft, data, key, progress).run()
+    except RuntimeError as error:
+        if not out_of_memory(error):
+            raise
+        raise WorkError("Memory ran out in training: use a smaller `batch`, shorter answers, or more memory.") from None
+
+
+class _Run:
+    def __init__(
+        self, request: TrainRequest, target: Target, draft: Proposer, data: Data, key: str, progress: Progress
+    ) -> None:  # fmt: skip
+        import torch
+
+        self.request, self.options, self.target, self.draft, self.data = request, request.options, target, draft, data
+        self.progress, self.loss = progress, LOSSES[request.options.loss]
+        start = self.options.start if self.options.kind == "small" else "head"
+        self.highest = self.options.learning_rate or RATES[start]
+        self.optimizer = torch.optim.AdamW(draft.parameters(), lr=self.highest, betas=(0.9, 0.95), weight_decay=0.01)
+        self.state, self.best = State(key=key), draft.state()
+        if (found := kept_state.load(self._folder, key, State)) is not None:
+            self.state, tensors = found
+            draft.load(tensors["draft"])
+            self.optimizer.load_state_dict(tensors["optimizer"])
+            self.best = tensors["best"]
+            progress.note(f"{self.state.step} steps were done before: going on with the next.")
+        self.at = self.saved = time.monotonic()
+
+    @property
+    def _folder(self) -> Path:
+        return self.request.work_dir / "state"
+
+    def run(self) -> TrainResult:
+        if self.state.total is None:
+            self.state.total = self._settled()
+        self.every = max(1, math.ceil(self.state.total / (CHECKS - 1)))
+        self.progress.phase("train", "Training the draft", total=self.state.total, unit="steps", weight=0.9 - 0.45)
+        for point in self.state.curve:
+            self._tell(point)
+        if not self.state.curve:
+            self._check()
+        while not self.state.stopped:
+            self._step()
+        self.progress.note(self._ended())
+        self.progress.phase("save", "Writing the draft", weight=0.02)
+        self.draft.load(self.best)
+        self.draft.save(self.request.out_dir)
+        return self._result()
+
+    def _settled(self) -> int:
+        """How many steps the rest of the budget gives, from a few that are taken back. Raises RequestError for too few."""
+        if self.options.steps is not None:
+            return self.options.steps
+        before = (self.draft.state(), self.optimizer.state_dict())
+        self._learn(0)
+        began = time.monotonic()
+        for step in range(1, 1 + TIMED):
+            self._learn(step)
+        each = (time.monotonic() - began) / TIMED
+        began = time.monotonic()
+        self._measured()
+        check = time.monotonic() - began
+        self.draft.load(before[0])
+        self.optimizer = type(self.optimizer)(self.draft.parameters(), lr=self.highest, betas=(0.9, 0.95), weight_decay=0.01)
+        budget = 60 * self.options.minutes - self.data.seconds - CHECKS * check
+        self.at = time.monotonic()
+        if budget / each < FEWEST:
+            needed = (self.data.seconds + CHECKS * check + 2 * FEWEST * each) / 60
+            raise RequestError(
+                f"{self.options.minutes:g} minutes end before a first checkpoint (the answers took {self.data.seconds:.0f} s, a "
+                f"step takes {each:.1f} s here): give {math.ceil(needed)} minutes or more."
+            )
+        return int(budget / each)
+
+    def _batch(self, step: int) -> Batch:
+        """Of that step: known answers, or prompts of theirs that the draft answers now."""
+        size, training, seed = self.options.batch, self.data.training, self.options.seed
+        places = range(step * size, (step + 1) * size)
+        orders = {epoch: order(len(training), seed, epoch) for epoch in {place // len(training) for place in places}}
+        chosen = [training[int(orders[place // len(training)][place % len(training)])] for place in places]
+        own = int((step + 1) * self.options.on_policy) > int(step * self.options.on_policy)
+        return self._own(chosen, step) if own else batch_of(self.target, chosen)
+
+    def _own(self, known: list[Known], step: int) -> Batch:
+        prompts = [each.said.prompt for each in known]
+        found = self.draft.answer(prompts, self.options.seed * 1_000_003 + step)
+        if found is None:
+            raise RequestError("`on_policy` is for small models, which answer by themselves: leave it out.")
+        said = [Said(prompt, answer, self.options.temperature) for prompt, answer in zip(prompts, found, strict=True)]
+        return unknown(self.target, said, self.draft.layers)
+
+    def _learn(self, step: int) -> float:
+        """One step of the optimizer; the loss before it."""
+        import torch
+
+        loss = self.draft.loss(self._batch(step), self.loss)
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(self.draft.parameters(), MOST_GRADIENT)
+        self.optimizer.step()
+        return float(loss.detach())
+
+    def _step(self) -> None:
+        state, total = self.state, self.state.total
+        assert total is not None
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.highest * rate(state.step, total)
+        loss = self._learn(state.step)
+        state.step, state.summed, state.counted = state.step + 1, state.summed + loss, state.counted + 1
+        now = time.monotonic()
+        state.seconds, self.at = state.seconds + now - self.at, now
+        overdue = self.options.steps is None and state.seconds + self.data.seconds > OVERDUE * 60 * self.options.minutes
+        if not math.isfinite(loss):
+            state.stopped = "not finite"
+        elif state.step % self.every == 0 or state.step == total or overdue:
+            self._check(overdue=overdue)
+        elif now - self.saved > SAVED_EVERY_S:
+            self._save()
+        self.progress.advance(state.step, loss=round(loss, 4))
+
+    def _check(self, *, overdue: bool = False) -> None:
+        """A point of the curve: the best weights are kept, and too many worse points end it."""
+        state, (validation, found) = self.state, self._measured()
+        training = state.summed / state.counted if state.counted else None
+        point = Check(
+            step=state.step, seconds=round(state.seconds, 1), validation=validation, training=training, acceptance=found
+        )
+        first = not state.curve
+        best = next((each.length for each in state.curve if each.step == state.best_step), 0.0)
+        state.curve.append(point)
+        state.summed, state.counted, state.worse = 0.0, 0, 0 if first or point.length > best else state.worse + 1
+        if first or point.length > best:
+            state.best_step, self.best = state.step, self.draft.state()
+        if state.step == state.total:
+            state.stopped = "steps"
+        elif overdue:
+            state.stopped = "time"
+        elif state.worse >= PATIENCE:
+            state.stopped = "patience"
+        self._tell(point)
+        self._save()
+
+    def _tell(self, point: Check) -> None:
+        self.progress.point(**point.model_dump(mode="json"), best=point.step == self.state.best_step)
+
+    def _measured(self) -> tuple[float, tuple[Measured, ...]]:
+        """Mean loss over what was set aside, and acceptance by temperature. Raises WorkError where it is not finite."""
+        import torch
+
+        loss, found, positions = 0.0, dict[float, list[Acceptance]](), 0
+        for known in _chunks(sorted(self.data.aside, key=lambda each: each.said.temperature), self.options.batch):
+            batch = batch_of(self.target, known)
+            with torch.no_grad():
+                count = int(batch.predicting.sum())
+                loss, positions = loss + float(self.draft.loss(batch, self.loss)) * count, positions + count
+                accepted = self.draft.accepted(batch, self.options.tokens)
+            begins = torch.tensor([len(each.said.prompt) for each in known], device=accepted.device)
+            ends = torch.tensor([len(each) - 1 for each in known], device=accepted.device)
+            found.setdefault(known[0].said.temperature, []).append(acceptance.walk(accepted, begins, ends))
+        if not math.isfinite(loss):
+            raise WorkError("The draft's loss is not finite: lower `learning_rate`, or check the target's weights.")
+        return loss / max(1, positions), tuple(_of(at, acceptance.summed(each)) for at, each in sorted(found.items()))
+
+    def _save(self) -> None:
+        tensors = {"draft": self.draft.state(), "best": self.best, "optimizer": self.optimizer.state_dict()}
+        kept_state.save(self._folder, self.state, tensors)
+        self.saved = time.monotonic()
+
+    def _ended(self) -> str:
+        why = {
+            "steps": "after all steps",
+            "time": "since the time was over",
+            "patience": f"early, after {PATIENCE} looks without a longer accepted length",
+            "not finite": "since the loss was no longer finite",
+        }[self.state.stopped]
+        return f"Training ended at step {self.state.step}, {why}; step {self.state.best_step} is kept."
+
+    def _result(self) -> TrainResult:
+        state = self.state
+        best = next(point for point in state.curve if point.step == state.best_step)
+        return TrainResult(
+            kind=self.options.kind, best_step=state.best_step, steps=state.step, stopped=state.stopped, curve=state.curve,
+            acceptance=best.acceptance, data=self.data.facts, draft=self.draft.described(), learning_rate=self.highest,
+            seconds={"answers": self.data.seconds, "training": round(state.seconds, 1)}, versions=_versions(),
+        )  # fmt: skip
+
+
+def _of(temperature: float, found: Acceptance) -> Measured:
+    return Measured(
+        temperature=temperature, rate=found.rate, length=found.length, by_position=found.by_position, rounds=found.rounds
+    )
+
+
+def _chunks(known: list[Known], size: int) -> list[list[Known]]:
+    """At most `size` each, and of one temperature."""
+    parts: list[list[Known]] = []
+    for each in known:
+        if not parts or len(parts[-1]) == size or parts[-1][0].said.temperature != each.said.temperature:
+            parts.append([])
+        parts[-1].append(each)
+    return parts
+
+
+def rate(step: int, steps: int) -> float:
+    """The share of the highest learning rate at `step` (from 0): a linear rise, then a cosine down to LEAST_RATE."""
+    warm = max(1, round(WARM_UP * steps))
+    if step < warm:
+        return (step + 1) / warm
+    return LEAST_RATE + (1 - LEAST_RATE) * 0.5 * (1 + math.cos(math.pi * (step - warm) / max(1, steps - warm)))
+
+
+def _versions() -> dict[str, str]:
+    return {name: version(name) for name in VERSIONS}

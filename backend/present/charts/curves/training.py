@@ -1,0 +1,102 @@
+"""The training of a draft as charts: accepted length and loss against the step, and acceptance by position. Pure data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from backend.domain.figures import figure
+from backend.domain.recipe.training import LOSS_TITLES, LossName
+from backend.present.charts.theme import Figure, Theme, empty, layout, style
+from backend.present.words.drafts import at
+
+LENGTH, LOSS, POSITIONS = "Tokens a round", "Loss during training", "Acceptance by position"
+MEASURED = "by vLLM's rule, on answers of the model to prompts that nothing is learned from"
+TRAINING, VALIDATION, KEPT = "Training, mean since the point before", "Set aside", "Kept"
+WAITING = "The first point arrives when the model has answered the prompts."
+Point = Mapping[str, Any]
+
+
+def lengths(points: Sequence[Point], theme: Theme = "light", *, best_step: int | None = None) -> Figure:
+    """Tokens a round against the step, a line for each temperature; 1 is what there is without a draft."""
+    if not points:
+        return empty(LENGTH, WAITING, theme)
+    traces = [
+        _line(name, number, points, [_of(point, name)["length"] for point in points], "tokens a round", theme)
+        for number, name in enumerate(_temperatures(points), 1)
+    ]
+    traces += _kept([point for point in points if point["step"] == best_step], theme)
+    most = 1 + len(points[0]["acceptance"][0]["by_position"])
+    y = {"label": f"Tokens a round, of {most}", "range": [1, most]}
+    return {"data": traces, "layout": layout(LENGTH, _steps(), y, theme, better="higher", provenance=MEASURED)}
+
+
+def losses(points: Sequence[Point], loss: LossName, theme: Theme = "light") -> Figure:
+    """The loss that is trained by against the step, on what is learned from and on what is set aside."""
+    if not points:
+        return empty(LOSS, WAITING, theme)
+    words = LOSS_TITLES[loss]
+    learned = [point for point in points if point["training"] is not None]
+    traces = [_line(VALIDATION, 1, points, [point["validation"] for point in points], words, theme)]
+    traces += [_line(TRAINING, 2, learned, [point["training"] for point in learned], words, theme)] if learned else []
+    y = {"label": f"{words[:1].upper()}{words[1:]}", "rangemode": "tozero"}
+    return {"data": traces, "layout": layout(LOSS, _steps(), y, theme, provenance=MEASURED)}
+
+
+def positions(acceptance: Sequence[Point], theme: Theme = "light") -> Figure:
+    """The share of rounds in which the token at each position was accepted, as vLLM counts it."""
+    traces = []
+    for number, each in enumerate(acceptance, 1):
+        name, rates = at(each["temperature"]), list(each["by_position"])
+        look = style(number, theme)
+        traces.append(
+            {
+                "type": "scatter", "mode": "lines+markers", "name": name, "customdata": [name] * len(rates),
+                "x": list(range(1, 1 + len(rates))), "y": rates,
+                "hovertext": [
+                    f"<b>{name}</b>, position {place}<br>{rate:.1%} of rounds accept it<br>{MEASURED}"
+                    for place, rate in enumerate(rates, 1)
+                ],
+                "hoverinfo": "text", "line": {"color": look.colour, "dash": look.dash, "width": 2},
+                "marker": {"color": look.colour, "symbol": look.symbol, "size": 7},
+            }
+        )  # fmt: skip
+    x, y = {"label": "Position in the round", "dtick": 1}, {"label": "Share of rounds", "range": [0, 1], "tickformat": ".0%"}
+    return {"data": traces, "layout": layout(POSITIONS, x, y, theme, better="higher", provenance=MEASURED)}
+
+
+def _steps() -> dict[str, Any]:
+    return {"label": "Step", "rangemode": "tozero"}
+
+
+def _temperatures(points: Sequence[Point]) -> list[str]:
+    return [at(each["temperature"]) for each in points[0]["acceptance"]]
+
+
+def _of(point: Point, name: str) -> Point:
+    return next(each for each in point["acceptance"] if at(each["temperature"]) == name)
+
+
+def _line(name: str, index: int, points: Sequence[Point], values: list[float], words: str, theme: Theme) -> dict[str, Any]:
+    look = style(index, theme)
+    return {
+        "type": "scatter", "mode": "lines+markers", "name": name, "customdata": [name] * len(points),
+        "x": [int(point["step"]) for point in points], "y": values,
+        "hovertext": [
+            f"<b>{name}</b> at step {point['step']}<br>{figure(value)} {words}<br>{MEASURED}"
+            for point, value in zip(points, values, strict=True)
+        ],
+        "hoverinfo": "text", "line": {"color": look.colour, "dash": look.dash, "width": 2},
+        "marker": {"color": look.colour, "symbol": look.symbol, "size": 7},
+    }  # fmt: skip
+
+
+def _kept(points: Sequence[Point], theme: Theme) -> list[dict[str, Any]]:
+    """Rings around the point whose weights are kept."""
+    found = []
+    for point in points[:1]:
+        look, values = style(0, theme), [each["length"] for each in point["acceptance"]]
+        drawn = _line(KEPT, 0, [point] * len(values), values, "tokens a round", theme)
+        marker = {"color": look.colour, "symbol": "circle-open", "size": 16, "line": {"color": look.colour, "width": 2}}
+        found.append({**drawn, "mode": "markers", "marker": marker})
+    return found

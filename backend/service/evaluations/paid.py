@@ -1,0 +1,42 @@
+"""What evaluations said of trained drafts: whether a recipe that is nothing but the draft is faster than the model alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from backend.domain.figures import figure
+from backend.domain.frozen import Frozen
+from backend.service.evaluations import evaluations
+from backend.service.evaluations.evaluations import EvaluationView
+from backend.service.jobs import artifacts
+from backend.service.workspace import Workspace
+
+
+class Paid(Frozen):
+    """What one evaluation said of a recipe that is nothing but the draft, at one load."""
+
+    evaluation: str
+    pays: bool
+    sentence: str
+
+
+def of(workspace: Workspace, artifact_id: str) -> list[Paid]:
+    """Of each evaluation whose verdict on tokens a second is decided, newest first. Of a recipe that does more than speculate
+    nothing is said: its speed is not the draft's."""
+    uses = {
+        view.id for view in artifacts.variants(workspace)
+        if view.manifest.draft and view.manifest.draft.id == artifact_id and len(view.manifest.recipe.steps) == 1
+    }  # fmt: skip
+    if not uses:
+        return []
+    return [found for view in evaluations.listing(workspace) for found in _paid(view, uses)]
+
+
+def _paid(view: EvaluationView, uses: set[str]) -> Iterator[Paid]:
+    names = {result.variant.name for result in view.document.variants[1:] if result.variant.source in uses}
+    for each in view.document.comparison:
+        if each.variant in names and each.metric == "output_tokens_per_s" and each.ratio and each.outcome != "undecided":
+            pays = each.outcome == "better"
+            times = f"{figure(each.ratio, 3)} times the tokens/s of {each.baseline} at {each.load.words}"
+            words = f"It pays: {times}." if pays else f"It does not pay: {times}. It is kept, and not to be recommended there."
+            yield Paid(evaluation=view.id, pays=pays, sentence=words)

@@ -1,0 +1,123 @@
+"""From what a person asks to a queued train job: every reason against it before it starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from backend.catalog.text import prompts
+from backend.domain.errors import ImpossibleStack, InvalidOptions, InvalidWorkload, NotEnoughDisk, NotEnoughMemory
+from backend.domain.jobs.jobs import TrainSpec
+from backend.domain.jobs.terms import Terms
+from backend.domain.model.facts import ModelCard
+from backend.domain.needs import training as needs
+from backend.domain.recipe.training import Training
+from backend.domain.roles import Action
+from backend.hardware import probe
+from backend.present.words import drafts
+from backend.service import paths
+from backend.service.jobs import artifacts, collecting, jobs
+from backend.service.jobs.jobs import JobView
+from backend.service.models import models
+from backend.service.workspace import Workspace
+
+LEAST_MINUTES = 1.0
+"""Below it not even the answers come: the model is loaded, and three rounds of them are asked for."""
+
+
+def prepare(workspace: Workspace, source: str, options: Training, prompts_path: str | None = None) -> TrainSpec:
+    """Check everything that can be checked without starting.
+
+    Raises UnknownModel, InvalidModel, ImpossibleStack for a target that no draft can be trained for, InvalidWorkload for prompts
+    that will not do, InvalidOptions, NotEnoughMemory, NotEnoughDisk, QuotaExceeded; ReadOnly in a demonstration.
+    """
+    workspace.check(Action.SUBMIT)
+    model = _target(workspace, source)
+    _check(model, options)
+    path = None if prompts_path is None else paths.file(prompts_path)
+    if prompts_path is not None and path is None:
+        raise InvalidWorkload(f"There is no file {prompts_path[:200]}: give a JSONL, Parquet or text file of prompts.")
+    prompts.read(str(path) if path else None, Path(model.path))
+    _check_room(workspace, model, options)
+    return TrainSpec(model=model, options=options, prompts_path=str(path) if path else None)
+
+
+def submit(workspace: Workspace, spec: TrainSpec, *, submission: str | None = None, terms: Terms | None = None) -> JobView:
+    """Queue it."""
+    return jobs.submit(workspace, spec, title(spec.model, spec.options), submission=submission, terms=terms)
+
+
+def title(model: ModelCard, options: Training) -> str:
+    return f"Train a draft for {model.id}: {drafts.title(options)}"
+
+
+def _target(workspace: Workspace, source: str) -> ModelCard:
+    if source.startswith("a-") and paths.folder(source) is None:
+        manifest = artifacts.show(workspace, source).manifest
+        what = "is a draft itself"
+        if not manifest.is_draft:
+            speculates = manifest.recipe.step("speculate")
+            what = "already speculates" if speculates else "is made of another model"
+        raise ImpossibleStack(
+            f"{source} {what}: train for {manifest.parent.id}, the model that it was made from; the draft then serves what is "
+            "quantized of it too."
+        )
+    model = models.resolve(workspace, source)
+    if model.quantization:
+        raise ImpossibleStack(
+            f"{model.id} is quantized ({model.quantization}), and drafts are trained on 16-bit weights: give its 16-bit "
+            "original; the draft then serves the quantized one too."
+        )
+    if not model.generates:
+        raise ImpossibleStack(f"{model.id} generates no tokens, so nothing can be drafted for it: give a language model.")
+    return model
+
+
+def _check(model: ModelCard, options: Training) -> None:
+    if options.steps is None and options.minutes < LEAST_MINUTES:
+        raise InvalidOptions(
+            f"is too small: {options.minutes:g} minutes end before a first checkpoint, since the model answers prompts first: "
+            f"give {LEAST_MINUTES:g} or more.", field="minutes",
+        )  # fmt: skip
+    if options.kind != "small":
+        for name in ("layers", "hidden"):
+            if getattr(options, name) is not None:
+                raise InvalidOptions(f"goes with a small model, not with {options.kind}: leave it out.", field=name)
+        if options.on_policy:
+            raise InvalidOptions("goes with a small model, which answers by itself: leave it out.", field="on_policy")
+    elif options.start == "pruned":
+        if options.hidden is not None:
+            raise InvalidOptions("goes with `start: fresh`: a pruned draft is as wide as its model.", field="hidden")
+        if options.layers is not None and options.layers >= model.layers:
+            raise InvalidOptions(
+                f"is too large: a draft of {options.layers} layers is no smaller than {model.id}, which has {model.layers}: give "
+                f"{max(1, model.layers // 8)}.", field="layers",
+            )  # fmt: skip
+    elif needs.parameters(model, options) >= model.parameters:
+        raise InvalidOptions(
+            f"is too large: such a draft has about {needs.parameters(model, options) / 1e6:.1f} M parameters and {model.id} "
+            f"{model.parameters / 1e6:.1f} M: give {_narrower(model, options)}.", field="hidden",
+        )  # fmt: skip
+
+
+def _narrower(model: ModelCard, options: Training) -> int:
+    """The widest multiple of 32 that gives a quarter of the model's parameters, at least 32."""
+    widths = range(32, model.hidden_size + 1, 32)
+    fit = [
+        w
+        for w in widths
+        if 4 * needs.parameters(model, options.model_copy(update={"hidden": w, "layers": 1})) <= model.parameters
+    ]
+    return max(fit, default=32)
+
+
+def _check_room(workspace: Workspace, model: ModelCard, options: Training) -> None:
+    memory, disk = needs.memory_bytes(model, options), needs.disk_bytes(model, options)
+    if memory > probe.total_memory():
+        raise NotEnoughMemory(
+            f"This training needs about {memory / 1e9:.1f} GB of memory and {probe.total_memory() / 1e9:.1f} GB are here: "
+            "train a narrower draft, or for a smaller model."
+        )
+    free = probe.free_disk(workspace.settings.home)
+    if free < disk:
+        raise NotEnoughDisk(f"This training needs {disk / 1e9:.2f} GB of disk and {free / 1e9:.2f} GB are free: free some.")
+    collecting.check_quota(workspace, 2 * needs.parameters(model, options))

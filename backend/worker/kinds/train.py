@@ -1,0 +1,73 @@
+"""A train job: a draft for one model, taught by that model's own answers; an artifact with the draft and its card."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from backend import files
+from backend.artifacts import folders
+from backend.catalog.text import prompts
+from backend.channel import JobChannel
+from backend.domain.jobs.artifact import Manifest
+from backend.domain.jobs.jobs import TrainSpec
+from backend.domain.recipe.recipe import Recipe, Speculate
+from backend.domain.recipe.training import METHODS
+from backend.hardware import probe
+from backend.present.words import drafts
+from backend.worker.optimizing import recovery
+from backend.worker.progress import ChannelProgress
+from backend.worker.resources import PeakMemory
+
+RESULT = {"seconds", "peak_rss_bytes", "bytes_after", "training"}
+"""Of the manifest, what the job's own result says too."""
+
+
+def run(spec: TrainSpec, channel: JobChannel, memory: PeakMemory) -> dict[str, Any]:
+    """Fill the channel's output with an artifact; the result document's own part. What the target answered and the state of the
+    training stay for the next attempt until it has succeeded.
+
+    Raises InvalidWorkload, and what `engines.drafts.train` does.
+    """
+    from backend.engines.drafts.train import TrainRequest, train
+    from backend.engines.native import devices
+
+    began, progress = time.monotonic(), ChannelProgress(channel, 1.0)
+    target = Path(spec.model.path)
+    given = prompts.read(spec.prompts_path, target)
+    if given.left_out:
+        progress.note(f"{given.left_out} prompts of {given.name} are left out: held out for evaluations, or there twice.")
+    draft = channel.output / "draft"
+    draft.mkdir(parents=True)
+    with recovery.stages(channel.resume()):
+        request = TrainRequest(
+            target_dir=target,
+            out_dir=draft,
+            options=spec.options,
+            prompts=given.texts,
+            device=devices()[0],
+            work_dir=channel.resume(),
+        )
+        found = train(request, progress, prompts.held).model_dump(mode="json")
+        asked = spec.options.model_dump(mode="json", exclude_none=True)
+        training = {**found, "asked": asked, "prompts": given.name, "left_out": given.left_out}
+        manifest = _manifest(spec, channel, training, memory, time.monotonic() - began)
+    return {**manifest.model_dump(mode="json", include=RESULT), "artifact": manifest.id}
+
+
+def _manifest(spec: TrainSpec, channel: JobChannel, training: dict[str, Any], memory: PeakMemory, seconds: float) -> Manifest:
+    """Written, with the card that readers of model folders look for."""
+    draft, hardware = channel.output / "draft", probe.probe()
+    files.write(draft / "README.md", drafts.card(spec.model.id, training, hardware))
+    recipe = Recipe(
+        name=drafts.title(spec.options), steps=(Speculate(method=METHODS[spec.options.kind], tokens=spec.options.tokens),)
+    )
+    manifest = Manifest(
+        job=channel.job, parent=spec.model, recipe=recipe, recipe_hash=recipe.hash, files=folders.describe(channel.output),
+        bytes_before=spec.model.weights_bytes, bytes_after=sum(file.stat().st_size for file in draft.glob("*.safetensors")),
+        training=training, versions=training["versions"], hardware=hardware, seed=spec.options.seed, peak_rss_bytes=memory.peak,
+        seconds=round(seconds, 2),
+    )  # fmt: skip
+    folders.write_manifest(channel.output, manifest)
+    return manifest

@@ -1,0 +1,41 @@
+"""Train a draft: what would propose tokens for my model, and how often is it right?"""
+
+import streamlit as st
+
+from app import navigation
+from app.outcomes import source
+from app.session import workspace
+from app.train import form
+from app.words import message, plain
+from backend.present.words import drafts
+from backend.service.jobs import artifacts
+
+opened = workspace()
+head = st.container(horizontal=True, vertical_alignment="bottom")
+head.title("Train a draft", width="stretch")
+action = head.container(width="content")
+st.markdown(
+    "Speculative decoding keeps the answers and may save time: a draft proposes tokens, the model checks them all at once. A "
+    "draft that proposes what *this* model says on *your* prompts is accepted more often. It learns from the model's own answers."
+)
+told = st.container()
+subject = form.model(opened)
+given = form.options()
+path = form.prompts(opened)
+asked = form.read(opened, subject, given, path)
+if asked.obstacle:
+    told.error(message(asked.obstacle), icon=":material/error:")
+with action:
+    form.submit_button(opened, asked)
+
+if asked.spec is not None:
+    st.subheader("Drafts for it")
+    made = artifacts.drafts(opened, asked.spec.model)
+    for view in made:
+        facts = view.manifest.training or {}
+        with st.container(border=True, horizontal=True, vertical_alignment="center", key=f"train_draft-{view.id}"):
+            st.markdown(f"**{plain(view.recipe)}** `{view.id}`  \n{plain(drafts.accepted(facts))}", width="stretch")
+            navigation.link("job", "Open its job", ":material/open_in_full:", id=view.job_id)
+    if not made:
+        st.caption("None yet: a draft will stand here with its acceptance, to be used in a recipe on Build.")
+    navigation.link("build", "Build a recipe", ":material/construction:", model=source(asked.spec.model))

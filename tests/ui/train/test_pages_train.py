@@ -1,0 +1,93 @@
+"""Training a draft on the screens: the form and what it refuses, the job's charts while it runs and after, the way to Build."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from backend.domain.jobs.jobs import Event, JobState, TrainSpec
+from backend.domain.recipe.recipe import read
+from backend.domain.recipe.training import Training
+from backend.service import Workspace
+from backend.service.jobs import jobs
+from backend.service.models import models
+from tests import studio
+
+
+def measured(length: float) -> list[dict[str, Any]]:
+    return [
+        {"temperature": at, "rate": (length - 1) / 2, "length": length, "rounds": 40.0, "by_position": [length - 1.4, 0.4]}
+        for at in (0.0, 1.0)
+    ]
+
+
+CURVE = [
+    {"step": 0, "seconds": 0.0, "validation": 4.0, "training": None, "acceptance": measured(1.5)},
+    {"step": 10, "seconds": 9.0, "validation": 2.0, "training": 3.0, "acceptance": measured(2.1)},
+]
+TRAINING: dict[str, Any] = {
+    "kind": "small", "best_step": 10, "steps": 10, "stopped": "steps", "curve": CURVE, "acceptance": measured(2.1),
+    "data": {"prompts": 40, "aside": 10, "written": 5, "answers": 60, "greedy": 30, "twice": 1, "tokens": 9000,
+             "answer_tokens": 6000},
+    "draft": {"parameters": 1_200_000, "layers": 1}, "learning_rate": 0.003, "seconds": {"answers": 60.0, "training": 70.0},
+    "versions": {"torch": "2"}, "asked": Training(tokens=2, loss="kl").model_dump(mode="json", exclude_none=True),
+    "prompts": "the bundled prompts", "left_out": 0,
+}  # fmt: skip
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
+    with studio.home(tmp_path, monkeypatch) as opened:
+        studio.supervisor(opened)
+        yield opened
+
+
+def titles(at: AppTest) -> list[str]:
+    return [json.loads(chart.proto.spec)["layout"]["title"]["text"] for chart in at.get("plotly_chart")]
+
+
+def spec(home: Workspace) -> TrainSpec:
+    return TrainSpec(model=models.resolve(home, "starter"), options=Training(tokens=2, loss="kl"))
+
+
+def test_the_form_submits_one_job_with_what_was_asked(home: Workspace) -> None:
+    at = studio.open_page("train", model="starter", train_loss="forward KL", train_minutes="5")
+    assert "None yet: a draft will stand here" in studio.says(at)
+    at.button(key="train_submit").click().run()
+    (job,) = jobs.listing(home)
+    asked = jobs.specification(home, job.id)
+    assert (job.kind, asked["options"]["loss"], asked["options"]["minutes"]) == ("train", "kl", 5.0)
+
+
+def test_prompts_that_will_not_do_are_said_on_the_page(home: Workspace, tmp_path: Path) -> None:
+    (tmp_path / "own.jsonl").write_text('{"prompt": "one"}\n')
+    at = studio.open_page("train", model="starter", train_prompts=str(tmp_path / "own.jsonl"))
+    assert any("leaves 1 prompts, and a training takes at least 8" in error.value for error in at.error)
+    assert at.button(key="train_submit").disabled
+
+
+def test_a_running_training_draws_its_acceptance_and_its_loss(home: Workspace) -> None:
+    events = [Event(kind="point", phase="train", data=point) for point in CURVE]
+    job = studio.put(home, spec(home), "Train", JobState.RUNNING, events=events)
+    at = studio.open_page("job", id=job.id)
+    assert {"Tokens a round", "Loss during training"} <= set(titles(at))
+
+
+def test_an_ended_training_shows_its_draft_and_leads_to_build(home: Workspace) -> None:
+    first = studio.put(home, spec(home), "Train", JobState.SUCCEEDED)
+    recipe = read({"name": "small model", "steps": [{"speculate": {"method": "draft", "tokens": 2}}]})
+    made = studio.artifact(home, first, models.resolve(home, "starter"), recipe=recipe, training=TRAINING)
+    result = {"artifact": made, "training": TRAINING, "bytes_after": 2_400_000, "path": "x"}
+    job = studio.put(home, spec(home), "Train again", JobState.SUCCEEDED, result=json.dumps(result))
+    at = studio.open_page("job", id=job.id)
+    said = studio.says(at)
+    assert "60 answers of the model itself (6,000 tokens, 30 greedy) to 30 prompts and 5 that the model wrote itself" in said
+    assert "Acceptance by position" in titles(at)
+    at.button(key="job_next-step").click().run()
+    assert made in str(at.query_params["recipe"])
+    assert made in studio.says(studio.open_page("train", model="starter"))
