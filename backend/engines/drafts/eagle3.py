@@ -37,14 +37,18 @@ class Eagle3(Heads):
         super().__init__(target, options)
 
     def _made(self) -> torch.nn.Module:
-        """The highest state passes through at first, to the target's own norm and head: training begins near its target."""
+        """Each state is read through the norm by which the target's own next layer reads it, since a few of its dimensions are
+        hundreds of times as large as the others; the highest passes through at first, by the target's last norm."""
         import torch
 
         made = module(self.config, len(self.layers), len(self.vocabulary))
+        theirs, size = self.target.model.base_model, self.config.hidden_size
         with torch.no_grad():
-            size = self.config.hidden_size
+            for number, norm in zip(self.layers, made.fc_norm, strict=True):
+                weight = theirs.layers[number].input_layernorm.weight.float()
+                norm.weight.copy_(weight / weight.square().mean().sqrt())
+            made.fc_norm[-1].weight.copy_(theirs.norm.weight)
             made.fc.weight[:, -size:] += torch.eye(size)
-            made.norm.weight.copy_(self.target.model.base_model.norm.weight)
         found: torch.nn.Module = made
         return found
 
@@ -56,7 +60,8 @@ class Eagle3(Heads):
         assert batch.hidden is not None
         turn = rotation(self.config, torch.arange(length, device=batch.tokens.device))
         words = head.midlayer.input_layernorm(self.target.embedding[batch.tokens[:, 1:]].float())
-        state, kept, found = head.fc(batch.hidden[:, :-1].flatten(2)), Kept(self.config), []
+        read = [norm(batch.hidden[:, :-1, place]) for place, norm in enumerate(head.fc_norm)]
+        state, kept, found = head.fc(torch.cat(read, -1)), Kept(self.config), []
         for _ in range(count):
             state = layer(head.midlayer, words, state, turn, kept)
             found.append(torch.nn.functional.pad(head.norm(state), (0, 0, 1, 0)))
@@ -68,7 +73,7 @@ class Eagle3(Heads):
 
     def configuration(self) -> dict[str, Any]:
         size = {"draft_vocab_size": len(self.vocabulary), "target_hidden_size": self.config.hidden_size}
-        read = {"eagle_aux_hidden_state_layer_ids": list(self.layers), "num_aux_hidden_states": len(self.layers)}
+        read = {"eagle_aux_hidden_state_layer_ids": list(self.layers), "num_aux_hidden_states": len(self.layers), "fc_norm": True}
         return {**self.config.to_dict(), "architectures": ["LlamaForCausalLMEagle3"], "dtype": "bfloat16", **size, **read}
 
     def described(self) -> dict[str, Any]:
@@ -102,6 +107,7 @@ def module(config: Any, states: int, tokens: int) -> Any:
     middle.mlp = LlamaMLP(config)
     for name in ("input_layernorm", "hidden_norm", "post_attention_layernorm"):
         middle.add_module(name, LlamaRMSNorm(size, eps))
+    whole.fc_norm = nn.ModuleList(LlamaRMSNorm(size, eps) for _ in range(states))
     whole.fc, whole.midlayer = nn.Linear(states * size, size, bias=False), middle
     whole.norm, whole.lm_head = LlamaRMSNorm(size, eps), nn.Linear(size, tokens, bias=False)
     for each in whole.modules():

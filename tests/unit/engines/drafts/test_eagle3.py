@@ -58,7 +58,7 @@ def _turned(states: torch.Tensor, at: torch.Tensor, config: Any) -> torch.Tensor
 def _proposed(head: Eagle3, tokens: torch.Tensor, hidden: torch.Tensor, last: int, count: int) -> list[torch.Tensor]:
     """Of the round whose last known token is `last` the logits of each step, the whole layer computed again at every step."""
     own, middle, config = head.head, head.head.midlayer, head.config
-    states = [own.fc(hidden[at].flatten()) for at in range(last)]
+    states = [own.fc(torch.cat([norm(state) for norm, state in zip(own.fc_norm, hidden[at], strict=True)])) for at in range(last)]
     found = []
     for _ in range(count):
         state = torch.stack(states)
@@ -133,6 +133,7 @@ def test_the_checkpoint_has_the_names_and_sizes_that_vllm_loads(head: Eagle3, tm
     assert config["architectures"] == ["LlamaForCausalLMEagle3"]
     assert config["eagle_aux_hidden_state_layer_ids"] == [2, 3] == list(head.layers)
     assert weights["fc.weight"].shape == (128, 2 * 128)
+    assert weights["fc_norm.1.weight"].shape == (128,)
     assert weights["midlayer.self_attn.q_proj.weight"].shape == (128, 256)
     assert weights["lm_head.weight"].shape == (config["draft_vocab_size"], 128)
     assert {each.dtype for name, each in weights.items() if name not in ("d2t", "t2d")} == {torch.bfloat16}
