@@ -287,9 +287,10 @@ def key(revision: str, weights: str, serving: Serving, versions: Mapping[str, st
 
 def probes(target: ModelFacts) -> tuple[Probe, ...]:
     """The servers of a map: three sizes and depths of drafts, each at a short and a long guess, so that whichever server is left
-    out, the others still tell layers, weights and guesses apart."""
+    out, the others still tell layers, weights and guesses apart. The long guesses come last: what vLLM compiled for their drafts is
+    then there."""
     sizes = {part: max(LEAST_HIDDEN, round(target.hidden_size / part / 32) * 32) for part in (6, 3, 1.5)}
-    chosen = ((6, 1, 2, 0.6), (6, 1, 7, 0.8), (3, 4, 3, 0.7), (3, 4, 6, 0.7), (1.5, 2, 2, 0.6), (1.5, 2, 7, 0.8))
+    chosen = ((6, 1, 2, 0.6), (3, 4, 3, 0.7), (1.5, 2, 2, 0.6), (6, 1, 7, 0.8), (3, 4, 6, 0.7), (1.5, 2, 7, 0.8))
     return tuple(Probe(hidden=sizes[part], layers=layers, tokens=k, acceptance=a) for part, layers, k, a in chosen)
 
 

@@ -40,7 +40,7 @@ from backend.worker.measuring.servers import Endpoint, ServerPool
 from backend.worker.progress import ChannelProgress
 from backend.worker.resources import PeakMemory
 
-STEPS = 32
+STEPS = 24
 """Of a server a slot: an answer is as long as so many are expected to make it."""
 WARM_STEPS = 6
 
