@@ -143,6 +143,17 @@ class PayoffMap(Frozen):
         """Parameters of the largest draft that was measured."""
         return max((point.draft.parameters for point in self.points if point.draft), default=0)
 
+    @property
+    def formula_error(self) -> float | None:
+        """Root mean square of ln(gain by the formula / gain as measured) over the servers, whose acceptance was made: what the
+        formula leaves out. None where tokens were not counted."""
+        errors = [
+            math.log((1 + point.accepted) * point.token_relative / point.relative)
+            for point in self.points
+            if point.accepted is not None and point.token_relative is not None
+        ]
+        return math.sqrt(sum(error**2 for error in errors) / len(errors)) if errors else None
+
     def gain(self, streams: float, tokens: int, draft: Shape, acceptance: float) -> float:
         """How many times as fast a stream's tokens come as without speculation."""
         return self.gain_at(streams, tokens, draft, tokens_per_pass(acceptance, tokens))
@@ -287,8 +298,7 @@ def key(revision: str, weights: str, serving: Serving, versions: Mapping[str, st
 
 def probes(target: ModelFacts) -> tuple[Probe, ...]:
     """The servers of a map: three sizes and depths of drafts, each at a short and a long guess, so that whichever server is left
-    out, the others still tell layers, weights and guesses apart. The long guesses come last: what vLLM compiled for their drafts is
-    then there."""
+    out, the others still tell layers, weights and guesses apart. The long guesses are last: their drafts are compiled by then."""
     sizes = {part: max(LEAST_HIDDEN, round(target.hidden_size / part / 32) * 32) for part in (6, 3, 1.5)}
     chosen = ((6, 1, 2, 0.6), (3, 4, 3, 0.7), (1.5, 2, 2, 0.6), (6, 1, 7, 0.8), (3, 4, 6, 0.7), (1.5, 2, 7, 0.8))
     return tuple(Probe(hidden=sizes[part], layers=layers, tokens=k, acceptance=a) for part, layers, k, a in chosen)

@@ -48,9 +48,11 @@ def sureness(found: PayoffMap, draft: Shape) -> str:
         said = "Too few servers were measured to say how wrong the map may be."
     else:
         said = (
-            f"A step that was left out was predicted from the {servers - 1} other servers; by those errors the map's gains are "
-            f"within {found.error - 1:.0%} (95%)."
+            f"Each of {servers} servers was predicted from the others; by those errors the map's gains are within "
+            f"{found.error - 1:.0%} (95%)."
         )
+    if (formula := found.formula_error) is not None:
+        said = f"{said} With acceptance made as wanted, measured gains lay {formula:.0%} from the formula's."
     beyond = draft.parameters > 1.2 * found.largest
     far = f" No draft above {millions(found.largest)} was measured: this one is read beyond that." if beyond else ""
     return f"{said}{far}"

@@ -6,6 +6,7 @@ Each slot (a server, a number of streams, a round) is kept as soon as it is meas
 from __future__ import annotations
 
 import json
+import shutil
 import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -80,7 +81,7 @@ def run(spec: PayoffSpec, channel: JobChannel, memory: PeakMemory) -> dict[str, 
         workload = parse(Path(spec.prompts).stem, Path(spec.prompts).read_bytes())
         pool = ServerPool(
             [server.variant for server in servers], options, partial(engines.server_python, settings), channel.side_log,
-            settings.cache / "vllm", progress, cache_tokens(workload.prompts[: max(spec.streams)], options, measured.longest),
+            settings.cache / "vllm", progress, cache_tokens(workload.prompts, options, measured.longest),
         )  # fmt: skip
         key = _key(spec, target, settings)
         with pool:
@@ -88,6 +89,7 @@ def run(spec: PayoffSpec, channel: JobChannel, memory: PeakMemory) -> dict[str, 
             pool.settle()
             measured.run(pool)
     document = _map(key, target, card, measured, time.monotonic() - began)
+    measured.forget()
     return {"map": document.model_dump(mode="json"), "peak_rss_bytes": memory.peak, "interleave": pool.mode}
 
 
@@ -152,6 +154,10 @@ class Measured:
                     accepted=statistics.fmean(accepted) if accepted else None,
                     token_relative=statistics.geometric_mean(tokens) if server.probe else None, rounds=self.spec.rounds,
                 )  # fmt: skip
+
+    def forget(self) -> None:
+        """Once there is a map nobody goes on from the slots."""
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def disturbed(self) -> list[str]:
         worst = neighbours.worst(slot.disturbance for slot in self.slots.values() if slot.disturbance)

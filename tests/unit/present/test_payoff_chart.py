@@ -68,6 +68,6 @@ def test_the_answer_has_acceptance_interval_and_guess() -> None:
         f"(95% {least.interval[0]:.0%} to {least.interval[1]:.0%}), at {least.tokens} token{'s' * (least.tokens > 1)} a guess."
     )
     assert words.subject(found, SMALL) == "A draft of 5.0 million parameters for smollm"
-    assert words.sureness(found, SMALL).startswith("A step that was left out was predicted from the 5 other servers")
+    assert words.sureness(found, SMALL).startswith("Each of 6 servers was predicted from the others")
     assert "Too few servers" in words.sureness(payoff_map(error=None), SMALL)
     assert words.provenance(found) == "Measured 2026-11-23 on a processor, 2 cores, vLLM 0.32.0, in 11 min."

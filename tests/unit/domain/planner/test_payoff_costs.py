@@ -167,6 +167,13 @@ def test_a_draft_of_an_impossible_size_is_refused_with_the_size_that_would_do(pa
         payoff.check_size(TARGET, parameters)
 
 
+def test_the_formula_is_held_against_gains_that_were_measured_with_a_made_acceptance() -> None:
+    found = payoff_map()
+    assert found.formula_error is None, "no token was timed"
+    timed = tuple(p.model_copy(update={"token_relative": 1.1 * p.relative / 2}) if p.draft else p for p in found.points)
+    assert found.model_copy(update={"points": timed}).formula_error == pytest.approx(math.log(1.1))
+
+
 def test_a_map_reads_what_it_writes() -> None:
     found = payoff_map()
     assert PayoffMap.model_validate_json(found.model_dump_json()) == found
