@@ -87,8 +87,8 @@ class Channel:
             for earlier in sorted(self._attempts(), key=lambda path: int(path.name)):
                 if earlier != self._folder:
                     self._take_over(earlier)
-        files.write(self._folder / GRANTED, (granted or Granted()).model_dump_json())
-        files.write(self._folder / SPEC, spec)
+        files.write(self._folder / GRANTED, (granted or Granted()).model_dump_json(), flush=False)
+        files.write(self._folder / SPEC, spec, flush=False)  # no worker reads it after a crash of the machine
 
     def _take_over(self, earlier: Path) -> None:
         for path in earlier.glob(f"{RESUME}*"):

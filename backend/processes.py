@@ -129,11 +129,11 @@ def proportional(pid: int) -> int:
 
 def marked(name: str, value: str) -> list[psutil.Process]:
     """Every process but this one that has that variable in its environment."""
-    processes = []
-    for process in psutil.process_iter():
-        with suppress(*GONE):
-            if process.pid != os.getpid() and process.environ().get(name) == value:
-                processes.append(process)
+    entry, processes = f"\0{name}={value}\0".encode(), list[psutil.Process]()
+    for pid in psutil.pids():
+        with suppress(*GONE, OSError):
+            if pid != os.getpid() and entry in b"\0" + Path(f"/proc/{pid}/environ").read_bytes():
+                processes.append(psutil.Process(pid))
     return processes
 
 

@@ -29,6 +29,7 @@ STALE_SECONDS = 8.0
 LEASE_SECONDS = 30.0
 HANDOVER_SECONDS = 600.0
 """How long a supervisor that was stopped in order may be away before another host's gives its jobs up."""
+CLOCK = "clock"
 LOCK = "supervisor.lock"
 """A home's file that its supervisor holds locked, with its pid and start in it."""
 
@@ -51,7 +52,14 @@ def lease(row: JobRow) -> Lease:
 
 
 def clock(session: Session) -> datetime:
-    """The database's own time, one for all hosts."""
+    """The database's own time, one for all hosts; read once a session, which is short."""
+    if CLOCK not in session.info:
+        session.info[CLOCK] = _clock(session)
+    read: datetime = session.info[CLOCK]
+    return read
+
+
+def _clock(session: Session) -> datetime:
     if session.get_bind().dialect.name == "sqlite":
         found: str = session.execute(select(func.strftime("%Y-%m-%dT%H:%M:%f+00:00", "now"))).scalar_one()
         return datetime.fromisoformat(found)

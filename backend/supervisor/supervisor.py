@@ -63,6 +63,13 @@ class Run:
     placing: Placing = field(default_factory=Placing)
 
 
+def _queue(session: Session) -> tuple[bool, bool]:
+    """Whether any job is queued, and whether one of those is to be cancelled. A look first: a round of which nothing comes
+    writes nothing."""
+    waiting = queue.any_queued(session)
+    return waiting, waiting and bool(queue.stranded(session))
+
+
 class Supervisor:
     """`tick` is one round: look after what it has, give up what others lost, start what may start. `beat` renews its leases."""
 
@@ -116,15 +123,18 @@ class Supervisor:
 
     def tick(self, *, start: bool = True) -> bool:
         """One round; True while any job is its own, or queued and to be started here."""
-        own = self._own()
+        with self.store.read() as session:
+            self.draining = leases.is_draining(session, self.row)
+            own, expired = leases.owned(session, self.row), leases.expired(session, self.row)
+            waiting, stranded = _queue(session)
         self._drop_lost(own)
         for row in own:
             with self._in_hand.at(row.id):
                 self._guarded(row)
-        self._give_up_late()
-        with self.store.read() as session:
-            waiting = queue.any_queued(session)
-            stranded = waiting and queue.stranded(session)  # a look first: a round of which nothing comes writes nothing
+        self._give_up_late(expired)
+        if own:  # whose ends may have changed it
+            with self.store.read() as session:
+                waiting, stranded = _queue(session)
         if stranded:
             self.store.run(queue.cancel_stranded)
         if self.draining:
@@ -158,7 +168,6 @@ class Supervisor:
 
     def _own(self) -> list[JobRow]:
         with self.store.read() as session:
-            self.draining = leases.is_draining(session, self.row)
             return leases.owned(session, self.row)
 
     def _drop_lost(self, own: list[JobRow]) -> None:
@@ -180,14 +189,13 @@ class Supervisor:
         except (WhetstoneError, OSError) as error:
             logging.error("%s: %s", row.id, error)
 
-    def _give_up_late(self) -> None:
+    def _give_up_late(self, expired: list[JobRow]) -> None:
         """Jobs of other hosts or homes whose supervisor has gone: their channel is out of reach.
 
         A lease that the database's clock calls late must stay so for the length of one by this machine's too, since either clock
         may be set.
         """
-        with self.store.read() as session:
-            jobs = {leases.lease(row): row for row in leases.expired(session, self.row)}
+        jobs = {leases.lease(row): row for row in expired}
         self._late = {held: self._late.get(held, self._now()) for held in jobs}
         for held, since in self._late.items():
             if self._now() - since > leases.LEASE_SECONDS:
@@ -237,9 +245,7 @@ class Supervisor:
         run.placing.whole = claim.whole
         opened = self._channel(held)
         try:
-            with self.store.read() as session:
-                spec = naming.specification(self.settings, session, row)
-            opened.open(spec, granted(devices, self._capacity, claim))
+            opened.open(self._specification(row), granted(devices, self._capacity, claim))
             run.handle = self.launcher.start(row.id, opened)
         except (WhetstoneError, OSError) as error:
             ending = Ending.DISK if isinstance(error, DiskFull) else Ending.UNSTARTED
@@ -249,6 +255,12 @@ class Supervisor:
             self._record(run)
         except (Fenced, NotNow) as error:  # taken over while it started: the next round ends its worker
             logging.warning("%s", error)
+
+    def _specification(self, row: JobRow) -> str:
+        if row.after is None:
+            return row.spec
+        with self.store.read() as session:
+            return naming.specification(self.settings, session, row)
 
     def _claim(self, session: Session, capacity: Capacity) -> tuple[JobRow, Lease, list[str]] | None:
         row = queue.claimable(session, self.row.host, capacity)
@@ -273,7 +285,7 @@ class Supervisor:
             self._put_aside(row, deaths)
             return
         held = leases.lease(row)
-        run = self._runs.setdefault(row.id, self._adopted(row))
+        run = self._runs[row.id] = self._runs.get(row.id) or self._adopted(row)
         if row.handle is None:
             self._look_after_unstarted(row, run)
             return

@@ -27,6 +27,9 @@ from backend.files import disk_full, stamp
 from backend.worker import stopping
 from backend.worker.resources import PeakMemory
 
+SPEC: TypeAdapter[JobSpec] = TypeAdapter(JobSpec)
+"""Made as this module is imported, which warm workers share."""
+
 
 def main(folder: str) -> int:
     """Exit 0 succeeded, 1 failed, 130 cancelled, as the result document says; UNSAID where it could not be written."""
@@ -77,7 +80,7 @@ def _used(channel: JobChannel, rss_bytes: int, cores: float) -> None:
 
 
 def _run(channel: JobChannel, memory: PeakMemory) -> dict[str, Any]:
-    spec: JobSpec = TypeAdapter(JobSpec).validate_python(channel.spec())
+    spec = SPEC.validate_python(channel.spec())
     began = "The worker has started."
     print(began, flush=True)
     channel.emit(Event(kind="state", message=began))

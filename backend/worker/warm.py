@@ -19,15 +19,19 @@ from typing import Any, NoReturn
 from backend import processes
 from backend.worker import __main__ as worker
 
-KINDS = ("evaluate", "import_", "install", "optimize", "serve", "train")
+MODULES = (
+    *(f"backend.worker.kinds.{kind}" for kind in ("evaluate", "import_", "install", "optimize", "serve", "train")),
+    "backend.engines.environments",
+)
+"""With what they import late, where that computes nothing."""
 MESSAGE_BYTES = 1 << 16
 
 
 def main() -> int:
     """Until whoever asks is gone."""
     requests, children = socket.socket(fileno=os.dup(0)), selectors.DefaultSelector()
-    for kind in KINDS:
-        importlib.import_module(f"backend.worker.kinds.{kind}")
+    for name in MODULES:
+        importlib.import_module(name)
     gc.collect()
     gc.freeze()  # what is here already stays in pages that all forks share
     children.register(requests, selectors.EVENT_READ)

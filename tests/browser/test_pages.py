@@ -33,13 +33,16 @@ def window(chromium: Browser) -> Iterator[Window]:
 
 
 def look_at(visit: Visit, path: str, name: str) -> None:
-    """Opened in the look that the window has, then seen in the other three; the window keeps the theme of the last one."""
+    """Opened in the look that the window has, then seen in the other three; the window keeps the theme of the last one.
+
+    Axe reads the first and the third, which are both themes and both widths.
+    """
     visit.open(path)
-    for look in visit.looks():
+    for number, look in enumerate(visit.looks()):
         visit.photograph(SCREENSHOTS, f"{name}-{look}.png")
         expect(visit.page.get_by_test_id("stException")).to_have_count(0)
         assert visit.overflow() == 0
-        assert violations(visit.page) == []
+        assert number % 2 or violations(visit.page) == []
         assert visit.heard() == []
 
 
