@@ -81,6 +81,9 @@ class Site:
         if s3:
             self.break_bucket()
         self.processes: dict[str, BaseProcess] = {}
+        """The supervisor of each home that was started last."""
+        self.started: list[BaseProcess] = []
+        """All of them: where two are started for one home, either may be the one that serves it."""
         self.submitted: list[str] = []
         self.cancelled: set[str] = set()
         for name in self.homes:
@@ -94,6 +97,7 @@ class Site:
         process = CONTEXT.Process(target=supervise, args=(replace(self.starts[name], **changes),), daemon=True)
         process.start()
         self.processes[name] = process
+        self.started.append(process)
         return process
 
     def break_bucket(self, *faults: dict[str, Any]) -> None:
@@ -200,14 +204,15 @@ class Site:
 
     def stop(self) -> None:
         """Every supervisor in order."""
-        for name in self.processes:
-            self.signal(signal.SIGCONT, name)
-            self.signal(signal.SIGTERM, name)
-        for name, process in self.processes.items():
+        for process in (each for each in self.started if each.is_alive()):
+            for number in (signal.SIGCONT, signal.SIGTERM):
+                with suppress(ProcessLookupError):
+                    os.kill(process.pid or 0, number)
+        for process in self.started:
             process.join(DEADLINE_S)
             if process.is_alive():
-                self.signal(signal.SIGKILL, name)
-                raise Stuck(f"the supervisor of {name} does not stop on SIGTERM")
+                process.kill()
+                raise Stuck(f"supervisor {process.pid} does not stop on SIGTERM")
 
     def left_over(self) -> list[psutil.Process]:
         """Whatever still runs of any of its jobs."""
@@ -220,9 +225,10 @@ class Site:
 
     def close(self) -> None:
         """Whatever happened: no process stays, and the database goes."""
-        for name, process in self.processes.items():
-            if process.is_alive():
-                self.signal(signal.SIGKILL, name)
+        for supervisor in self.started:
+            if supervisor.is_alive():
+                supervisor.kill()
+                supervisor.join(DEADLINE_S)
         for process in self.left_over():
             with suppress(psutil.NoSuchProcess):
                 process.kill()
