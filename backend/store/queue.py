@@ -104,6 +104,13 @@ def any_queued(session: Session) -> bool:
     return session.exec(select(JobRow.id).where(JobRow.state == JobState.QUEUED).limit(1)).first() is not None
 
 
+def look(session: Session) -> tuple[bool, bool]:
+    """Whether any job is queued, and whether one of those is to be cancelled, so that a round of which nothing comes writes
+    nothing."""
+    waiting = any_queued(session)
+    return waiting, waiting and bool(stranded(session))
+
+
 def _startable(session: Session) -> ColumnElement[bool]:
     """Queued, not to be tried again later, and the job before it has succeeded."""
     done = (col(FIRST.id) == col(JobRow.after), col(FIRST.state) == JobState.SUCCEEDED)

@@ -6,7 +6,6 @@ What was asked stays as it was asked, in the job's row: only the channel's speci
 from __future__ import annotations
 
 from pydantic import TypeAdapter
-from sqlmodel import Session
 
 from backend.artifacts import variants
 from backend.domain.errors import BelowFloor
@@ -14,17 +13,19 @@ from backend.domain.jobs.artifact import Manifest
 from backend.domain.jobs.jobs import EvaluateSpec, JobSpec
 from backend.settings import Settings
 from backend.store import history, queue
+from backend.store.database import Store
 from backend.store.tables import JobRow
 
 
-def specification(settings: Settings, session: Session, row: JobRow) -> str:
+def specification(settings: Settings, store: Store, row: JobRow) -> str:
     """Of the job's attempt. Raises NotFound where the artifact has been deleted since, BelowFloor where it came out ruined."""
     if row.after is None or row.after not in row.spec:
         return row.spec
     spec: JobSpec = TypeAdapter(JobSpec).validate_json(row.spec)
     if not isinstance(spec, EvaluateSpec) or row.after not in {variant.source for variant in spec.variants}:
         return row.spec
-    artifact = history.artifact(session, str(history.result(queue.get(session, row.after)).get("artifact")))
+    with store.read() as session:
+        artifact = history.artifact(session, str(history.result(queue.get(session, row.after)).get("artifact")))
     manifest = Manifest.model_validate_json(artifact.manifest)
     if ruined := (manifest.quality or {}).get("below_floor"):
         raise BelowFloor(f"{manifest.recipe.name} ({artifact.id}): {ruined} Evaluate it by itself and say that it is meant.")

@@ -63,13 +63,6 @@ class Run:
     placing: Placing = field(default_factory=Placing)
 
 
-def _queue(session: Session) -> tuple[bool, bool]:
-    """Whether any job is queued, and whether one of those is to be cancelled. A look first: a round of which nothing comes
-    writes nothing."""
-    waiting = queue.any_queued(session)
-    return waiting, waiting and bool(queue.stranded(session))
-
-
 class Supervisor:
     """`tick` is one round: look after what it has, give up what others lost, start what may start. `beat` renews its leases."""
 
@@ -126,7 +119,7 @@ class Supervisor:
         with self.store.read() as session:
             self.draining = leases.is_draining(session, self.row)
             own, expired = leases.owned(session, self.row), leases.expired(session, self.row)
-            waiting, stranded = _queue(session)
+            waiting, stranded = queue.look(session)
         self._drop_lost(own)
         for row in own:
             with self._in_hand.at(row.id):
@@ -134,7 +127,7 @@ class Supervisor:
         self._give_up_late(expired)
         if own:  # whose ends may have changed it
             with self.store.read() as session:
-                waiting, stranded = _queue(session)
+                waiting, stranded = queue.look(session)
         if stranded:
             self.store.run(queue.cancel_stranded)
         if self.draining:
@@ -245,7 +238,7 @@ class Supervisor:
         run.placing.whole = claim.whole
         opened = self._channel(held)
         try:
-            opened.open(self._specification(row), granted(devices, self._capacity, claim))
+            opened.open(naming.specification(self.settings, self.store, row), granted(devices, self._capacity, claim))
             run.handle = self.launcher.start(row.id, opened)
         except (WhetstoneError, OSError) as error:
             ending = Ending.DISK if isinstance(error, DiskFull) else Ending.UNSTARTED
@@ -255,12 +248,6 @@ class Supervisor:
             self._record(run)
         except (Fenced, NotNow) as error:  # taken over while it started: the next round ends its worker
             logging.warning("%s", error)
-
-    def _specification(self, row: JobRow) -> str:
-        if row.after is None:
-            return row.spec
-        with self.store.read() as session:
-            return naming.specification(self.settings, session, row)
 
     def _claim(self, session: Session, capacity: Capacity) -> tuple[JobRow, Lease, list[str]] | None:
         row = queue.claimable(session, self.row.host, capacity)
