@@ -89,7 +89,8 @@ STEP_OPTIONS: dict[str, tuple[Option, ...]] = {
             "target_bits",
             "Average bits",
             "At most so many bits a weight, scales counted: each group of linears gets 4, 8 or 16 "
-            "by what it was measured to lose. Empty makes all alike.",
+            "by what it was measured to lose. Empty makes all alike. Measure whether it pays: of SmolLM2-135M-Instruct "
+            "5.0 bits lost hardly less than GPTQ at 4.3 (KL 0.073 against 0.084).",
             "bits",
             low=2.0,
             high=16.0,
