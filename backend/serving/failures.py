@@ -46,7 +46,13 @@ PATTERNS: tuple[tuple[str, str], ...] = (
     (r"Address already in use|\[Errno 98\]", "its port was taken by another process: start it again, or give another port"),
     (
         r"(?:draft|speculative)[^\n]{0,80}vocab|vocab[^\n]{0,80}(?:draft|speculative)",
-        "the draft model has another vocabulary than the target: use a draft made for this model, or n-gram speculation",
+        "the draft model has another vocabulary than the target: use a draft made for this model, or `heterogeneous_vocab`",
+    ),
+    (
+        r"Cannot import module '[\w.]+' for custom proposer '([\w.]+)'|Module '[\w.]+' has no attribute '\w+' "
+        r"\(speculative_config\.model='([\w.]+)'\)|[Cc]ustom proposer class '([\w.]+)'",
+        "the class {1} is no proposer that vLLM takes: it must be importable in the serve environment, be made of vLLM's "
+        "configuration and have `propose` and `load_model`",
     ),
     (
         r"ModuleNotFoundError: No module named '?([\w.]+)'?",

@@ -37,6 +37,9 @@ SEEN = {
     "  Value error, Total number of attention heads (8) must be divisible by tensor parallel size (3).": "tensor_parallel 3",
     "  Value error, Target and draft model should have the same vocabulary size. Target model vocab_size=4096. Draft model "
     "vocab_size=2048.": "the draft model has another vocabulary",
+    "ImportError: Cannot import module 'mine' for custom proposer 'mine.P': No module named 'numba'": "mine.P is no proposer",
+    "AttributeError: Module 'mine' has no attribute 'P' (speculative_config.model='mine.P')": "mine.P is no proposer",
+    "AttributeError: Custom proposer class 'mine.P' must have a 'propose' method.": "mine.P is no proposer",
     "RuntimeError: Cannot find any model weights with `target-model`": "has no weights",
     "safetensors_rust.SafetensorError: Error while deserializing header: incomplete metadata, file not fully covered": "damaged",
     "OSError: [Errno 28] No space left on device": "the disk is full",
